@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap makes the objects that every annex has: the Store
-// "default" and, where annex stands alone, the namespaces of the system.
+// Package bootstrap creates the objects that every annex has: the Store "default" and, in
+// a standalone annex, the system namespaces.
 package bootstrap
 
 import (
@@ -24,33 +24,32 @@ import (
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
-// logInterval is how often an object that cannot be made is an error in the
-// log. In between, and before, failures are what a starting server does.
+// logInterval is how often a failure to create an object is logged as an error. Failures
+// in between are expected while a server starts.
 const logInterval = 5 * time.Second
 
-// Config holds what Run depends on.
+// Config holds the dependencies of Run.
 type Config struct {
-	// AnnexNamespaces is nil where annex has no namespaces of its own.
+	// AnnexNamespaces is nil where annex serves no namespaces.
 	AnnexNamespaces corev1client.NamespaceInterface
 	AnnexStores     hostingclient.StoreInterface
-	// DefaultStore says where the Store "default" is.
+	// DefaultStore is the spec of the Store "default".
 	DefaultStore hostingv1alpha1.StoreSpec
-	// Others are made beside these.
+	// Others are created in addition.
 	Others []Object
 }
 
-// Object is one of the objects to be made, or several that belong together.
+// Object is an object to create, or several that belong together.
 type Object struct {
-	// What it is, for logs and errors.
+	// What names it in logs and errors.
 	What string
-	// Make makes it where it does not exist, and fails where it cannot yet.
+	// Make creates it if it does not exist. It may be retried.
 	Make func(ctx context.Context) error
 }
 
-// Run returns once all objects exist, or with an error when ctx is done before.
-// Objects that exist already are left as they are. It tries again whatever the
-// failure, at once and then ever less often: it runs while the server starts,
-// and a server that cannot make these objects yet must say so, not end.
+// Run returns once all objects exist, or with an error when ctx is done first. Existing
+// objects stay unchanged. It retries all failures with backoff: it runs while the server
+// starts, which must report an object that it cannot create, and not exit.
 func Run(ctx context.Context, config Config) error {
 	logger := klog.LoggerWithName(klog.FromContext(ctx), "bootstrap")
 	ctx = klog.NewContext(ctx, logger)
@@ -62,8 +61,7 @@ func Run(ctx context.Context, config Config) error {
 			objects = append(objects, config.namespaceObject(name))
 		}
 	}
-	// At once, because each costs etcd a write to disk and it joins those that
-	// arrive together.
+	// Concurrently: etcd writes requests that arrive together to disk at once.
 	errs := make([]error, len(objects))
 	var running sync.WaitGroup
 	for i, o := range objects {
@@ -112,8 +110,8 @@ func (c Config) storeObject() Object {
 	}
 }
 
-// unlessFound creates an object unless it exists. It looks first, because all but
-// the very first start find the object and then cost no write.
+// unlessFound reads first, because every start except the first finds the object, and a
+// read is cheaper than a write.
 func unlessFound(get, create func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		err := get(ctx)
@@ -127,7 +125,7 @@ func unlessFound(get, create func(ctx context.Context) error) func(ctx context.C
 	}
 }
 
-// ensure tries until the object exists or ctx is done.
+// ensure retries until the object exists or ctx is done.
 func (o Object) ensure(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	backoff := wait.Backoff{Duration: 5 * time.Millisecond, Factor: 1.5, Jitter: 0.1, Steps: 1000, Cap: 250 * time.Millisecond}

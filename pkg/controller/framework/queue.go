@@ -19,41 +19,38 @@ import (
 )
 
 const (
-	// firstBackoff and DefaultMaxBackoff bound the exponential delay before a
-	// failed key is tried again.
+	// firstBackoff is the delay before the first retry of a failed key. It doubles with
+	// each.
 	firstBackoff = 10 * time.Millisecond
 
-	// DefaultMaxBackoff is the longest a failed key waits unless a controller
-	// says otherwise.
+	// DefaultMaxBackoff is the maximum delay unless a controller sets another.
 	DefaultMaxBackoff = 30 * time.Second
 
-	// quietFailures is how often a key may fail in a row before its error is
-	// worth an operator's attention: with the delays between them that takes
-	// about a second, as long as a conflict, or a server that is still starting,
-	// may need.
+	// quietFailures is how often a key may fail in a row before its error is logged as
+	// such. With the delays that takes about a second, as a conflict or a server that
+	// starts may need.
 	quietFailures = 8
 
-	// finishPeriod is how long a key that is being reconciled at shutdown may take
-	// to its end: a write that is cut short is an error to the server, and whether
-	// it was done nobody knows. It is less than a leader has, after it could not
-	// renew its lease, until another may lead.
+	// finishPeriod is how long a reconcile may continue after shutdown: the result of an
+	// interrupted write is unknown. It is shorter than the time between a failed renewal
+	// of the lease and the next leader.
 	finishPeriod = 2 * time.Second
 )
 
-// Result tells the loop what to do with a key that was reconciled.
+// Result is the result of a reconcile.
 type Result struct {
-	// RequeueAfter, when positive, has the key reconciled again that much later.
+	// A positive RequeueAfter requeues the key after that delay.
 	RequeueAfter time.Duration
 }
 
-// ReconcileFunc brings what a key stands for to its desired state.
+// ReconcileFunc brings the object of a key to its desired state.
 type ReconcileFunc[K comparable] func(ctx context.Context, key K) (Result, error)
 
-// Config says how a Queue works.
+// QueueConfig configures a Queue.
 type QueueConfig[K comparable] struct {
-	// Name is the controller's: it names the logger and the queue's metrics.
+	// Name is the controller's name, used for the logger and the queue's metrics.
 	Name string
-	// Reconcile is called for each key, never for one key twice at a time.
+	// Reconcile is called for each key, by one worker at a time.
 	Reconcile ReconcileFunc[K]
 	// MaxBackoff replaces DefaultMaxBackoff when positive.
 	MaxBackoff time.Duration
@@ -66,7 +63,7 @@ type Queue[K comparable] struct {
 	queue     workqueue.TypedRateLimitingInterface[K]
 }
 
-// NewQueue returns a Queue that accepts keys at once and reconciles none before Run.
+// NewQueue returns a Queue that accepts keys, and reconciles them once it runs.
 func NewQueue[K comparable](config QueueConfig[K]) *Queue[K] {
 	maxBackoff := DefaultMaxBackoff
 	if config.MaxBackoff > 0 {
@@ -82,20 +79,19 @@ func NewQueue[K comparable](config QueueConfig[K]) *Queue[K] {
 	}
 }
 
-// Add has key reconciled as soon as a worker is free.
+// Add queues key.
 func (q *Queue[K]) Add(key K) {
 	q.queue.Add(key)
 }
 
-// AddAfter has key reconciled after a delay. Of several delays that run for the
-// same key the one that ends first counts, and the others are dropped: repeated
-// calls therefore coalesce.
+// AddAfter queues key after a delay. If several delays for one key overlap, the shortest
+// counts, so repeated calls coalesce.
 func (q *Queue[K]) AddAfter(key K, delay time.Duration) {
 	q.queue.AddAfter(key, delay)
 }
 
-// Run waits until everything in synced is done and then reconciles keys until
-// ctx is. It returns once every worker has. A Queue runs once.
+// Run waits for synced, and then reconciles keys until ctx is done. It returns once every
+// worker has returned. A Queue runs once.
 func (q *Queue[K]) Run(ctx context.Context, workers int, synced ...cache.DoneChecker) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.LoggerWithName(klog.FromContext(ctx), q.name)
@@ -107,7 +103,7 @@ func (q *Queue[K]) Run(ctx context.Context, workers int, synced ...cache.DoneChe
 	defer running.Wait()
 	defer q.queue.ShutDown()
 
-	// The wait is announced at V(2) only: it is part of every start.
+	// Every start waits, so this is logged at V(2) only.
 	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", synced...) {
 		return
 	}
@@ -125,8 +121,8 @@ func (q *Queue[K]) work(ctx, working context.Context) {
 	}
 }
 
-// next reconciles one key and reports whether there may be another. It begins none
-// when ctx is done, and finishes one while working is not.
+// next reconciles one key and reports whether there may be another. It begins none when
+// ctx is done, and lets one continue while working is not.
 func (q *Queue[K]) next(ctx, working context.Context) bool {
 	key, shutDown := q.queue.Get()
 	if shutDown {
@@ -134,7 +130,7 @@ func (q *Queue[K]) next(ctx, working context.Context) bool {
 	}
 	defer q.queue.Done(key)
 	if ctx.Err() != nil {
-		// What is still queued at shutdown is found again by the next start.
+		// The next start finds what is still queued.
 		return true
 	}
 
@@ -162,7 +158,7 @@ func (q *Queue[K]) next(ctx, working context.Context) bool {
 	return true
 }
 
-// outlast returns a context that is done a while after ctx is, or with cancel.
+// outlast returns a context that is done a while after ctx, or when it is canceled.
 func outlast(ctx context.Context, period time.Duration) (context.Context, context.CancelFunc) {
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -175,8 +171,8 @@ func outlast(ctx context.Context, period time.Duration) (context.Context, contex
 	}
 }
 
-// isLoud reports whether a failure in a row is one to log as an error: ever fewer
-// are, or what fails for days would fill the log.
+// isLoud reports whether to log a failure as an error: with growing intervals, so that a
+// permanent failure does not fill the log.
 func isLoud(failures int) bool {
 	return failures >= quietFailures && bits.OnesCount(uint(failures)) == 1
 }

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Throttle remembers when something was done last for each name.
+// Throttle keeps a minimum interval between repeated actions, per name. It never sleeps:
+// callers ask for the delay and requeue the name.
 type Throttle struct {
 	interval time.Duration
 	now      func() time.Time
@@ -17,12 +18,12 @@ type Throttle struct {
 	last map[string]time.Time
 }
 
-// NewThrottle returns a Throttle at which nothing has been done yet.
+// NewThrottle returns a Throttle that reads the time from now.
 func NewThrottle(interval time.Duration, now func() time.Time) *Throttle {
 	return &Throttle{interval: interval, now: now, last: map[string]time.Time{}}
 }
 
-// Delay returns how long the next time for name has to wait; zero means not.
+// Delay returns how long the next action for name must wait; zero if it may happen now.
 func (t *Throttle) Delay(name string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -38,14 +39,14 @@ func (t *Throttle) Delay(name string) time.Duration {
 	return left
 }
 
-// Mark notes that it was done for name.
+// Mark records an action for name.
 func (t *Throttle) Mark(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last[name] = t.now()
 }
 
-// Forget drops what is known of name.
+// Forget drops the record of name.
 func (t *Throttle) Forget(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -218,30 +218,30 @@ func TestReconcileMarksWhatItMakes(t *testing.T) {
 	}
 }
 
-// TestReconcileExplainsADeletionThatWaits looks at a definition whose objects cannot be
-// deleted because their Store is away.
-func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
+// TestReconcileSetsStoreReadyOfADefinition has a definition whose objects cannot be
+// deleted because their Store is unavailable.
+func TestReconcileSetsStoreReadyOfADefinition(t *testing.T) {
 	t.Parallel()
-	said := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
+	storeReady := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
 		return conditionOf(definitionStoreReady, status, reason, "")
 	}
-	away := ready(metav1.ConditionFalse, "no endpoint answers")
+	down := ready(metav1.ConditionFalse, "no endpoint answers")
 	for name, tc := range map[string]struct {
 		crd   *definition
 		store *hostingv1alpha1.Store
 		err   error
 		want  string
 	}{
-		"not being deleted": {crd: established(), store: away},
-		"never away":        {crd: terminating(established()), store: ready(metav1.ConditionTrue, "")},
-		"not looked at":     {crd: terminating(established()), store: ready(metav1.ConditionUnknown, "")},
-		"away":              {crd: terminating(established()), store: away, want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
-		"still away":        {crd: terminating(defined(said(apiextensionsv1.ConditionFalse, reasonStoreNotReady))), store: away},
+		"not being deleted": {crd: established(), store: down},
+		"always available":  {crd: terminating(established()), store: ready(metav1.ConditionTrue, "")},
+		"not probed":        {crd: terminating(established()), store: ready(metav1.ConditionUnknown, "")},
+		"unavailable":       {crd: terminating(established()), store: down, want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+		"still unavailable": {crd: terminating(defined(storeReady(apiextensionsv1.ConditionFalse, reasonStoreNotReady))), store: down},
 		"unknown":           {crd: terminating(established()), want: `False StoreNotFound: There is no store "default"`},
-		"back":              {crd: terminating(defined(said(apiextensionsv1.ConditionFalse, reasonStoreNotReady))), store: ready(metav1.ConditionTrue, ""), want: `True StoreReady: Store "default" holds the objects`},
-		"away again":        {crd: terminating(defined(said(apiextensionsv1.ConditionTrue, reasonStoreReady))), store: away, want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
-		"changed meanwhile": {crd: terminating(established()), store: away, err: errors.New("conflict"), want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
-		"gone meanwhile":    {crd: terminating(established()), store: away, err: apierrors.NewNotFound(schema.GroupResource{}, widgets), want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+		"back":              {crd: terminating(defined(storeReady(apiextensionsv1.ConditionFalse, reasonStoreNotReady))), store: ready(metav1.ConditionTrue, ""), want: `True StoreReady: Store "default" holds the objects`},
+		"unavailable again": {crd: terminating(defined(storeReady(apiextensionsv1.ConditionTrue, reasonStoreReady))), store: down, want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+		"changed meanwhile": {crd: terminating(established()), store: down, err: errors.New("conflict"), want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+		"gone meanwhile":    {crd: terminating(established()), store: down, err: apierrors.NewNotFound(schema.GroupResource{}, widgets), want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -256,14 +256,14 @@ func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 				got = string(condition.Status) + " " + condition.Reason + ": " + condition.Message
 			}
 			if got != tc.want {
-				t.Errorf("the definition says %q, want %q", got, tc.want)
+				t.Errorf("the condition is %q, want %q", got, tc.want)
 			}
 		})
 	}
 }
 
-// TestReconcileNamesTheDefinition looks at what requests for the resource wait for, and
-// what keeps the HostedResource from being deleted.
+// TestReconcileNamesTheDefinition checks what requests for the resource wait for, and what
+// keeps the HostedResource from being deleted.
 func TestReconcileNamesTheDefinition(t *testing.T) {
 	t.Parallel()
 	defined := func(uid types.UID) *definition {

@@ -108,8 +108,8 @@ func establishedCondition(name string, crd *definition) metav1.Condition {
 	return condition
 }
 
-// storeReadyCondition says whether the Store that holds the resource works. Why there is
-// none, the scheduler said in status.
+// storeReadyCondition copies the readiness of the Store. If none is chosen, the condition
+// Scheduled has the reason.
 func storeReadyCondition(status *hostingv1alpha1.HostedResourceStatus, storeName string, store *hostingv1alpha1.Store) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceStoreReady, Status: metav1.ConditionFalse}
 	switch {

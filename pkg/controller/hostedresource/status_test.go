@@ -116,7 +116,7 @@ func TestSetState(t *testing.T) {
 				`Ready=False PluralConflict: "widgets" is already in use`,
 			},
 		},
-		"short name refused later: it is served all the same": {
+		"short name refused later: it is still served": {
 			storeName: "default", store: fine, wantPhase: hosting,
 			crd: defined(
 				conditionOf(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "ShortNamesConflict", `"w" is already in use`),
@@ -158,7 +158,7 @@ func TestSetState(t *testing.T) {
 				`Ready=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
 			},
 		},
-		"store not looked at": {
+		"store not probed": {
 			storeName: "default", crd: established(), store: &hostingv1alpha1.Store{}, wantPhase: hosting,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
@@ -194,8 +194,8 @@ func TestSetState(t *testing.T) {
 	}
 }
 
-// TestSaysWhyThereIsNoStore looks at what the scheduler says in the status.
-func TestSaysWhyThereIsNoStore(t *testing.T) {
+// TestStoreReadyHasTheReasonOfTheScheduler covers a resource without a Store.
+func TestStoreReadyHasTheReasonOfTheScheduler(t *testing.T) {
 	t.Parallel()
 	status := hostingv1alpha1.HostedResourceStatus{Conditions: []metav1.Condition{{
 		Type: hostingv1alpha1.HostedResourceScheduled, Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 Stores fit",
@@ -232,10 +232,10 @@ func TestADeletedHostedResourceIsNotPutToUse(t *testing.T) {
 	}
 }
 
-// TestReadyBehindAMainCluster looks at what other controllers say in the status.
+// TestReadyBehindAMainCluster covers the conditions of other controllers.
 func TestReadyBehindAMainCluster(t *testing.T) {
 	t.Parallel()
-	says := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	with := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 	}
 	const published, followed = hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceDefinitionSynced
@@ -244,18 +244,18 @@ func TestReadyBehindAMainCluster(t *testing.T) {
 		other []metav1.Condition
 		want  string
 	}{
-		"published":     {established(), []metav1.Condition{says(published, metav1.ConditionTrue, "Published", "all")}, "True Served"},
-		"not published": {established(), []metav1.Condition{says(published, metav1.ConditionFalse, "GroupInMain", "mixed")}, "False NotPublished: mixed"},
-		"not known":     {established(), []metav1.Condition{says(published, metav1.ConditionUnknown, "Waiting", "later")}, "True Served"},
+		"published":     {established(), []metav1.Condition{with(published, metav1.ConditionTrue, "Published", "all")}, "True Served"},
+		"not published": {established(), []metav1.Condition{with(published, metav1.ConditionFalse, "GroupInMain", "mixed")}, "False NotPublished: mixed"},
+		"not known":     {established(), []metav1.Condition{with(published, metav1.ConditionUnknown, "Waiting", "later")}, "True Served"},
 		"follows no more, but is served": {
-			established(), []metav1.Condition{says(published, metav1.ConditionTrue, "Published", "all"), says(followed, metav1.ConditionFalse, "Rejected", "bad")}, "True Served",
+			established(), []metav1.Condition{with(published, metav1.ConditionTrue, "Published", "all"), with(followed, metav1.ConditionFalse, "Rejected", "bad")}, "True Served",
 		},
 		"not taken over": {
-			nil, []metav1.Condition{says(followed, metav1.ConditionFalse, "ObjectsExist", "objects"), says(published, metav1.ConditionFalse, "NotServed", "none")},
+			nil, []metav1.Condition{with(followed, metav1.ConditionFalse, "ObjectsExist", "objects"), with(published, metav1.ConditionFalse, "NotServed", "none")},
 			"False ObjectsExist: objects",
 		},
 		"being taken over": {
-			nil, []metav1.Condition{says(followed, metav1.ConditionUnknown, "TakingOver", "soon")},
+			nil, []metav1.Condition{with(followed, metav1.ConditionUnknown, "TakingOver", "soon")},
 			`False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
 		},
 	} {

@@ -22,12 +22,12 @@ import (
 // claimTimeout bounds a write to the etcd of a Store.
 const claimTimeout = 5 * time.Second
 
-// claim notes in the status which etcd cluster the store is, and how far its history is
-// known, when it is reached for the first time or when its owner has said that it is what
-// is there from now on.
+// claim records the etcd cluster and its history in the status when the store is reached
+// for the first time, or when its owner adopts the present cluster.
 func (r *reconciler) claim(ctx context.Context, store *hostingv1alpha1.Store, connection Connection, seen *stores.Snapshot) (claimed bool) {
 	if store.Name == hostingv1alpha1.DefaultStoreName {
-		// The command line says which it is, and annex holds to it while it runs.
+		// The command line configures this etcd, and annex keeps to its cluster while it
+		// runs.
 		if seen.Cluster != 0 && seen.Unavailable == nil {
 			store.Status.ClusterID = stores.FormatClusterID(seen.Cluster)
 		}
@@ -59,7 +59,7 @@ func (r *reconciler) claim(ctx context.Context, store *hostingv1alpha1.Store, co
 	return true
 }
 
-// setHistory notes how far the history of the etcd is known.
+// setHistory records the observed history of the etcd.
 func setHistory(status *hostingv1alpha1.StoreStatus, known stores.History) {
 	if known.Epoch == "" {
 		return
@@ -76,8 +76,8 @@ func setHistory(status *hostingv1alpha1.StoreStatus, known stores.History) {
 	}
 }
 
-// ownerIsGone returns an error if the store whose mark is to be replaced still exists. It
-// cannot know of the stores of other annexes.
+// ownerIsGone returns an error if the store whose mark would be replaced still exists. It
+// cannot check the stores of other annexes.
 func (r *reconciler) ownerIsGone(ctx context.Context, store *hostingv1alpha1.Store, mark *stores.Mark) error {
 	if mark.UID == store.UID {
 		return nil
@@ -106,7 +106,7 @@ func needsClaim(store *hostingv1alpha1.Store, seen *stores.Snapshot, adopted boo
 	return false
 }
 
-// failed states why the store could not be claimed.
+// failed sets the condition of a store that could not be claimed.
 func failed(store *hostingv1alpha1.Store, seen *stores.Snapshot, err error) {
 	ready := metav1.Condition{
 		Type: hostingv1alpha1.StoreReady, Status: metav1.ConditionFalse, ObservedGeneration: seen.Generation,
@@ -123,9 +123,9 @@ func hasFinalizer(store *hostingv1alpha1.Store) bool {
 	return slices.Contains(store.Finalizers, hostingv1alpha1.StoreFinalizer)
 }
 
-// finalize lets a store go that is being deleted, once nothing is placed on it. A
-// DELETE is refused before while something is; this is for what was placed in the
-// moment between, and it stays served.
+// finalize removes the finalizer of a store that is being deleted once no resource is
+// placed on it. Admission rejects such a DELETE; this covers a resource that was placed
+// at the same moment, which continues to be served.
 func (r *reconciler) finalize(ctx context.Context, store *hostingv1alpha1.Store, connection Connection) (done bool, err error) {
 	placed, err := r.livePlaced(ctx, store.Name)
 	if err != nil {
@@ -133,7 +133,7 @@ func (r *reconciler) finalize(ctx context.Context, store *hostingv1alpha1.Store,
 	}
 	if placed > 0 {
 		r.events.Eventf(store, nil, corev1.EventTypeWarning, "HoldsResources", actionRelease,
-			"It goes once nothing is placed on it any longer, and is served until then: %d resources are", placed)
+			"It is deleted once no resource is placed on it, and served until then; now: %d resources", placed)
 		return false, nil
 	}
 	r.release(ctx, store, connection)
@@ -145,8 +145,8 @@ func (r *reconciler) finalize(ctx context.Context, store *hostingv1alpha1.Store,
 	return true, nil
 }
 
-// release takes annex's mark out of the etcd. Where that is not possible the store
-// goes all the same: its etcd may be gone for good.
+// release removes annex's mark from the etcd. A failure does not stop the deletion: the
+// etcd may be gone permanently.
 func (r *reconciler) release(ctx context.Context, store *hostingv1alpha1.Store, connection Connection) {
 	if store.Status.ClusterID == "" {
 		return

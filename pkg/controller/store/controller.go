@@ -1,12 +1,11 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps the status of Stores true: whether the etcd behind one
-// takes reads and writes, how large it is, and what annex keeps in it.
+// Package store writes the status of Stores: whether the etcd accepts reads and writes,
+// its size, and what annex stores in it.
 //
-// Writing that status is itself a write to the store it is about. So the status
-// is written only when something worth reading has changed, and what the write
-// does to the size of the database never is.
+// The status of a Store may be stored in its own etcd. It is written only for relevant
+// changes, and the growth of the database by such a write is none.
 package store
 
 import (
@@ -33,12 +32,11 @@ const ControllerName = "store"
 
 // Connection is annex's connection to a Store; a *stores.Store is one.
 type Connection interface {
-	// Snapshot is what the last look at the etcd found.
+	// Snapshot is the result of the last probe of the etcd.
 	Snapshot() *stores.Snapshot
-	// Claim marks the prefix in the cluster as the Store's, with adopt also in the place
-	// of the mark that is there.
+	// Claim writes the Store's mark to the prefix, with adopt also over an existing mark.
 	Claim(ctx context.Context, uid types.UID, adopt bool) (stores.Claim, error)
-	// Release takes the mark away.
+	// Release removes the mark.
 	Release(ctx context.Context, uid types.UID) error
 }
 
@@ -49,18 +47,19 @@ type Config struct {
 	Stores               hostinginformers.StoreInformer
 	HostedResources      hostinginformers.HostedResourceInformer
 
-	// Connection is that to a Store; there is none to one that does not exist.
+	// Connection returns the connection of a Store, and an error if the Store does not
+	// exist.
 	Connection func(name string) (Connection, error)
-	// AddListener has changes of connections reported until remove is called.
+	// AddListener registers a listener for changes of connections until remove is called.
 	AddListener func(listener func(store string)) (remove func())
-	// Objects counts the objects in a Store that annex keeps there. It returns false
-	// while that is not known.
+	// Objects counts annex's objects in a Store. It returns false while the number is
+	// unknown.
 	Objects func(store string) (objects int64, known bool)
-	// Events takes what is to be said of a Store.
+	// Events records events of Stores.
 	Events events.EventRecorder
 }
 
-// Controller keeps the status of Stores.
+// Controller writes the status of Stores.
 type Controller struct {
 	queue           *framework.Queue[string]
 	throttle        *framework.Throttle
@@ -69,7 +68,7 @@ type Controller struct {
 	addListener     func(func(string)) func()
 }
 
-// New returns a controller that follows the informers of config and does nothing
+// New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{throttle: framework.NewThrottle(minInterval, time.Now), addListener: config.AddListener}
@@ -144,7 +143,7 @@ func (c *Controller) addEventHandlers(config Config) error {
 	hosted, err := config.HostedResources.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: c.enqueueStoreOf,
 		UpdateFunc: func(old, obj any) {
-			// Most changes are of the status, which says nothing about Stores.
+			// Most changes are of the status, which is irrelevant to Stores.
 			if storeOf(old) != storeOf(obj) {
 				c.enqueueStoreOf(old)
 				c.enqueueStoreOf(obj)
@@ -159,20 +158,19 @@ func (c *Controller) addEventHandlers(config Config) error {
 	return nil
 }
 
-// Run keeps the status of Stores until ctx is done.
+// Run writes the status of Stores until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	remove := c.addListener(c.queue.Add)
 	defer remove()
 	c.queue.Run(ctx, workers, c.stores, c.hostedResources)
 }
 
-// StoreUsageChanged is to be called when what a Store holds changed. It never blocks
-// for long.
+// StoreUsageChanged implements usage.StoreHandler.
 func (c *Controller) StoreUsageChanged(store string) {
 	c.queue.AddAfter(store, c.throttle.Delay(store))
 }
 
-// enqueue queues a Store, or what is left of it.
+// enqueue queues a Store, also a deleted one.
 func (c *Controller) enqueue(obj any) {
 	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 		c.queue.Add(name)

@@ -26,7 +26,7 @@ type running struct {
 	*Controller
 	*connection
 	annex *annexfake.Clientset
-	// objects is guarded by the connection's lock, like what is seen; so is away.
+	// The connection's lock guards the fields.
 	objects int64
 	away    bool
 }
@@ -150,7 +150,7 @@ func TestWritesNothingWhenNothingHappens(t *testing.T) {
 			t.Errorf("status written %d times in a day without a change", got)
 		}
 		if got, most := r.timesAsked()-askedBefore, int(24*time.Hour/refreshInterval)+1; got > most {
-			t.Errorf("looked at %d times in a day, want at most %d", got, most)
+			t.Errorf("probed %d times in a day, want at most %d", got, most)
 		}
 	})
 }
@@ -171,7 +171,7 @@ func TestFollowsUsage(t *testing.T) {
 			t.Errorf("status written %d times in %d s of load, want about once per second", got, seconds)
 		}
 		if got := r.timesAsked() - askedBefore; got > seconds+4 {
-			t.Errorf("looked at %d times in %d s of load", got, seconds)
+			t.Errorf("probed %d times in %d s of load", got, seconds)
 		}
 		if got := r.status(t, "default").Objects; got != 3+seconds*perSecond {
 			t.Errorf("%d objects after the load, want %d", got, 3+seconds*perSecond)

@@ -57,7 +57,7 @@ func marked(seen *stores.Snapshot, store string, uid types.UID) *stores.Snapshot
 	return seen
 }
 
-// down is what was seen of a cluster that is away.
+// down is what was seen of a cluster that is unavailable.
 func down() *stores.Snapshot {
 	seen := refused(cluster(silence(1)), stores.ReasonUnreachable, "no endpoint answers: https://etcd-1: refused")
 	seen.Members, seen.Cluster = nil, 0

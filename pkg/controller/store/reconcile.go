@@ -24,35 +24,36 @@ import (
 )
 
 const (
-	// minInterval keeps writes of one status apart.
+	// minInterval is the minimum time between writes of one status.
 	minInterval = time.Second
 
-	// refreshInterval is how often the status is brought up to date of a Store that
-	// nobody writes to; annex looks at its etcd a little more often.
+	// refreshInterval is how often the status of an idle Store is refreshed. Its etcd is
+	// probed slightly more often.
 	refreshInterval = 10 * time.Second
 
-	// historyInterval is how often the history of a Store is written down that changes.
-	// If annex ends, it does not know what happened since.
+	// historyInterval is how often a changed history of a Store is recorded. After a
+	// restart, annex knows only the recorded one.
 	historyInterval = refreshInterval
 
-	// troubleInterval is how often that is of one that is not ready.
+	// troubleInterval is the refresh interval of a Store that is not ready.
 	troubleInterval = 5 * time.Second
 )
 
-// reconciler holds what one look at a store needs.
+// reconciler holds the dependencies of one reconcile.
 type reconciler struct {
 	getStore     func(name string) (*hostingv1alpha1.Store, error)
 	updateStatus func(ctx context.Context, store *hostingv1alpha1.Store) (*hostingv1alpha1.Store, error)
 	update       func(ctx context.Context, store *hostingv1alpha1.Store) error
 	connection   func(name string) (Connection, error)
-	// objects counts what annex keeps in a store, and returns false while it does
-	// not know.
+	// objects counts annex's objects in a store, and returns false while the number is
+	// unknown.
 	objects func(store string) (int64, bool)
-	// placed counts the resources that are placed on a store, as far as was seen;
-	// livePlaced asks.
+	// placed counts the resources on a store from the cache; livePlaced reads them from
+	// the API.
 	placed     func(store string) int32
 	livePlaced func(ctx context.Context, store string) (int32, error)
-	// liveOwner asks which store has a UID, none if it is empty.
+	// liveOwner reads the name of the store with a UID from the API, empty if there is
+	// none.
 	liveOwner func(ctx context.Context, uid types.UID) (name string, err error)
 	events    events.EventRecorder
 	throttle  *framework.Throttle
@@ -61,11 +62,11 @@ type reconciler struct {
 	mu sync.Mutex
 	// trouble is the message with which each store was last not ready.
 	trouble map[string]string
-	// noted is when the history of each store was last written down.
+	// noted is when the history of each store was last recorded.
 	noted map[string]time.Time
 }
 
-// reconcile writes down what is news of one store.
+// reconcile writes the status of one store if it changed.
 func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	store, err := r.getStore(name)
 	if apierrors.IsNotFound(err) {
@@ -81,7 +82,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	}
 	connection, err := r.connection(name)
 	if err != nil {
-		// The connections follow the same objects and will have it in a moment.
+		// The connections watch the same objects and will have this one soon.
 		_, err := r.refresh(ctx, store, nil, notConnected())
 		return framework.Result{RequeueAfter: minInterval}, err
 	}
@@ -100,18 +101,18 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	return r.refresh(ctx, store, connection, seen)
 }
 
-// isTransient reports whether a reason not to be ready is about to go by itself: who
-// made a store waits for it, and there are no more than two writes until it is there.
+// isTransient reports whether a reason is part of creating a store. It is left after at
+// most two writes.
 func isTransient(reason string) bool {
 	return reason == stores.ReasonConnecting || reason == stores.ReasonUnclaimed
 }
 
-// notConnected is what was seen of a store that annex has only just heard of.
+// notConnected is the snapshot of a store without a connection yet.
 func notConnected() *stores.Snapshot {
 	return &stores.Snapshot{Unavailable: &stores.UnavailableError{Reason: stores.ReasonConnecting, Message: "annex has not reached it yet"}}
 }
 
-// refresh brings the status up to date.
+// refresh updates the status.
 func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, connection Connection, seen *stores.Snapshot) (framework.Result, error) {
 	if seen.UID != store.UID && seen.UID != "" {
 		return framework.Result{RequeueAfter: minInterval}, nil // of a store of the same name before it
@@ -132,8 +133,7 @@ func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, 
 	}
 	switch {
 	case ready.Status != metav1.ConditionTrue && store.Name == hostingv1alpha1.DefaultStoreName:
-		// The store is where its status is kept: that this cannot be written
-		// there now is no further trouble.
+		// The status is stored in this store, so the failed write adds no information.
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("The status of a store that is not ready was not written", "err", err)
 		}
@@ -144,14 +144,14 @@ func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, 
 	return framework.Result{RequeueAfter: refreshInterval}, err
 }
 
-// isAdopted reports whether the cluster serves that the owner of the store named.
+// isAdopted reports whether the cluster that the owner named is in use.
 func isAdopted(store *hostingv1alpha1.Store, seen *stores.Snapshot) bool {
 	named := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation]
 	return named != "" && named == store.Status.ClusterID && seen.UID == store.UID && seen.Unavailable == nil
 }
 
-// endAdoption takes the annotation away: an etcd that loses its data and begins anew
-// has the same ID again, and its owner has to be asked again.
+// endAdoption removes the annotation: an etcd that loses its data may get the same ID
+// again, and must not be adopted without a new decision.
 func (r *reconciler) endAdoption(ctx context.Context, store *hostingv1alpha1.Store) error {
 	without := store.DeepCopy()
 	delete(without.Annotations, hostingv1alpha1.AdoptClusterAnnotation)
@@ -161,7 +161,7 @@ func (r *reconciler) endAdoption(ctx context.Context, store *hostingv1alpha1.Sto
 	return nil
 }
 
-// write writes the status if it is news.
+// write writes the status if it changed.
 func (r *reconciler) write(ctx context.Context, store *hostingv1alpha1.Store, before *hostingv1alpha1.StoreStatus) (written bool, err error) {
 	if !needsWrite(before, &store.Status) && !r.historyIsDue(store, before) {
 		return false, nil
@@ -178,16 +178,15 @@ func (r *reconciler) write(ctx context.Context, store *hostingv1alpha1.Store, be
 	return err == nil, nil
 }
 
-// historyIsDue reports whether the history of a store is to be written down that is news
-// by nothing else.
+// historyIsDue reports whether to record the history although nothing else changed.
 func (r *reconciler) historyIsDue(store *hostingv1alpha1.Store, before *hostingv1alpha1.StoreStatus) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !equality.Semantic.DeepEqual(before.History, store.Status.History) && r.now().Sub(r.noted[store.Name]) >= historyInterval
 }
 
-// announce logs when a store ceases to be ready, does so for another reason, or
-// is ready again: while it is not, the log may be all there is to read.
+// announce logs when a store becomes not ready, when the reason changes, and when it is
+// ready again: meanwhile the log may be the only source.
 func (r *reconciler) announce(ctx context.Context, name string, ready *metav1.Condition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,16 +209,15 @@ func (r *reconciler) forget(name string) {
 	delete(r.noted, name)
 }
 
-// What is done to a store, as events name it.
+// Actions in events.
 const (
 	actionLook    = "Look"
 	actionClaim   = "Claim"
 	actionRelease = "Release"
 )
 
-// recordEvent records an event for each condition that is another than before, and one if
-// the store was claimed. The reason is that of the condition, so that events and status
-// can be read together.
+// recordEvent records an event for each changed condition, and for a claim. The reason is
+// that of the condition.
 func (r *reconciler) recordEvent(before, after *hostingv1alpha1.Store, claimed bool) {
 	if claimed {
 		r.events.Eventf(after, nil, corev1.EventTypeNormal, "Claimed", actionClaim,
@@ -238,7 +236,7 @@ func (r *reconciler) recordEvent(before, after *hostingv1alpha1.Store, claimed b
 	}
 }
 
-// needsEvent reports whether people want to know what a condition became.
+// needsEvent reports whether a change of a condition deserves an event.
 func needsEvent(was *metav1.Condition, is metav1.Condition) bool {
 	switch {
 	case was != nil && was.Status == is.Status && was.Reason == is.Reason:
@@ -246,14 +244,14 @@ func needsEvent(was *metav1.Condition, is metav1.Condition) bool {
 	case is.Status == metav1.ConditionUnknown || isTransient(is.Reason):
 		return false
 	case is.Type == hostingv1alpha1.StoreUnderPressure && is.Status == metav1.ConditionFalse:
-		return was != nil && was.Status == metav1.ConditionTrue // that it never was goes without saying
+		return was != nil && was.Status == metav1.ConditionTrue
 	case is.Type == hostingv1alpha1.StoreUnderPressure && is.Reason == stores.ReasonNoSpace:
 		return false // it is not ready either, for the same reason
 	}
 	return true
 }
 
-// eventReason says what a condition is about where its own reason does not.
+// eventReason replaces reasons that are too general for an event.
 func eventReason(is metav1.Condition) string {
 	switch is.Reason {
 	case reasonAvailable:

@@ -57,7 +57,7 @@ func TestReconcile(t *testing.T) {
 		"written just now":                {store: fresh(), seen: well(), writtenAgo: 300 * time.Millisecond, wantRequeue: 700 * time.Millisecond},
 		"down":                            {store: current(), seen: down(), wantWrites: 1, wantRequeue: troubleInterval},
 		"down, and so cannot be written":  {store: current(), seen: down(), writeErr: conflict, wantWrites: 1, wantRequeue: troubleInterval},
-		"cannot be written all the same":  {store: fresh(), seen: well(), writeErr: conflict, wantErr: "write status of store default", wantWrites: 1, wantRequeue: refreshInterval},
+		"cannot be written":               {store: fresh(), seen: well(), writeErr: conflict, wantErr: "write status of store default", wantWrites: 1, wantRequeue: refreshInterval},
 		"gone while it was being written": {store: fresh(), seen: well(), writeErr: gone, wantWrites: 1, wantRequeue: refreshInterval},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -267,8 +267,8 @@ func TestFinalizes(t *testing.T) {
 	if !hasFinalizer(o.store) || o.released != 0 || o.store.Status.Resources != 1 {
 		t.Errorf("a store that holds a resource: finalizers %v, released %d times, %d resources", o.store.Finalizers, o.released, o.store.Status.Resources)
 	}
-	if said := o.all(); len(said) == 0 || !strings.Contains(said[0], "Warning HoldsResources: ") {
-		t.Errorf("events %v do not say why the store does not go", said)
+	if recorded := o.all(); len(recorded) == 0 || !strings.Contains(recorded[0], "Warning HoldsResources: ") {
+		t.Errorf("events %v lack the reason why the store is not deleted", recorded)
 	}
 	o.resident = 0
 	o.look(t, o.seen)

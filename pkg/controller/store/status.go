@@ -21,8 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 
-// Reasons of the condition Ready beside those that package stores has for a Store
-// that is not.
+// Reasons of the condition Ready, besides those of package stores.
 const (
 	reasonAvailable           = "Available"
 	reasonClaimFailed         = "ClaimFailed"
@@ -38,29 +37,28 @@ const (
 )
 
 const (
-	// almostFull is the part of the quota, in percent, from which on a Store is under
-	// pressureCondition: at the quota etcd stops taking writes.
+	// almostFull is the percentage of the quota from which a Store is under pressure. At
+	// the quota, etcd rejects writes.
 	almostFull = 90
 
-	// slow is how long an etcd takes to answer a read that is under pressure. It
-	// takes milliseconds to.
+	// slow is the response time of an etcd under pressure. Milliseconds are normal.
 	slow = time.Second
 
-	// expiresSoon is how long before its end a client certificate is worth a warning.
+	// expiresSoon is how long before the expiry of a client certificate to warn.
 	expiresSoon = 7 * 24 * time.Hour
 
-	// noSpaceHint is what is left to those who run an etcd.
+	// noSpaceHint is for operators of an etcd.
 	noSpaceHint = "Then defragment its members and disarm the alarm, or set spec.etcd.defragmentation to WhenFull"
 
-	// minSizeChange and newsFraction are how much a size must change to be news by
-	// itself. Many writes of this status fit in, so that none is caused by the
-	// one before; and nobody reads the fourth digit.
+	// minSizeChange and minSizeChangeFraction are the change of a size that is worth a
+	// write. It is far larger than the growth by such a write, so writes do not cause
+	// each other.
 	minSizeChange         = 256 << 10
 	minSizeChangeFraction = 64
 )
 
-// setObserved states what was seen of the etcd. What it did not answer stays as it
-// was last seen.
+// setObserved sets what the probe of the etcd observed. Values that it lacks keep their
+// previous state.
 func setObserved(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Time) {
 	status := &store.Status
 	setSizes(status, seen)
@@ -75,8 +73,8 @@ func setObserved(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.T
 	}
 }
 
-// readyCondition says whether the store takes reads and writes. Messages hold nothing
-// that is different each time, or each look at the store would be news.
+// readyCondition reports whether the store accepts reads and writes. Its messages contain
+// nothing that changes with every probe.
 func readyCondition(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Time) metav1.Condition {
 	ready := metav1.Condition{Type: hostingv1alpha1.StoreReady, Status: metav1.ConditionTrue}
 	var silent []string
@@ -94,10 +92,10 @@ func readyCondition(store *hostingv1alpha1.Store, seen *stores.Snapshot, now tim
 		ready.Status, ready.Reason = metav1.ConditionFalse, stores.ReasonNoSpace
 		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. " + cmp.Or(sentence(seen.Reclaiming), noSpaceHint)
 	case seen.SecretErr != nil:
-		ready.Reason, ready.Message = stores.ReasonBadCredentials, "Etcd takes reads and writes with the credentials of before: "+seen.SecretErr.Error()
+		ready.Reason, ready.Message = stores.ReasonBadCredentials, "Etcd takes reads and writes with the previous credentials: "+seen.SecretErr.Error()
 	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now):
 		ready.Reason = stores.ReasonCertificateExpired
-		ready.Message = "Etcd takes reads and writes over connections of before, but the client certificate expired at " +
+		ready.Message = "Etcd takes reads and writes over existing connections, but the client certificate expired at " +
 			seen.CertificateExpires.UTC().Format(time.RFC3339) + ": renew what is in the Secret"
 	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now.Add(expiresSoon)):
 		ready.Reason = reasonCertificateExpiring
@@ -111,7 +109,7 @@ func readyCondition(store *hostingv1alpha1.Store, seen *stores.Snapshot, now tim
 	return ready
 }
 
-// notReady says why a store is not ready and what to do.
+// notReady is the reason, and what to do.
 func notReady(store *hostingv1alpha1.Store, seen *stores.Snapshot, refused *stores.UnavailableError) string {
 	message := sentence(refused.Message)
 	if next := hint(store, seen, refused.Reason); next != "" {
@@ -120,7 +118,7 @@ func notReady(store *hostingv1alpha1.Store, seen *stores.Snapshot, refused *stor
 	return message
 }
 
-// sentence begins with a capital letter.
+// sentence capitalizes the first letter.
 func sentence(message string) string {
 	if message == "" {
 		return ""
@@ -128,7 +126,7 @@ func sentence(message string) string {
 	return strings.ToUpper(message[:1]) + message[1:]
 }
 
-// pressureCondition says whether the store is about to take no more writes, or is slow.
+// pressureCondition reports whether the store is slow or about to reject writes.
 func pressureCondition(seen *stores.Snapshot) metav1.Condition {
 	under := metav1.Condition{Type: hostingv1alpha1.StoreUnderPressure, Status: metav1.ConditionTrue}
 	largest := seen.Largest()
@@ -148,8 +146,7 @@ func pressureCondition(seen *stores.Snapshot) metav1.Condition {
 	return under
 }
 
-// setSizes states the size of the largest member: it is the one that reaches the
-// quota first.
+// setSizes sets the sizes of the largest member, which is the first to reach the quota.
 func setSizes(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot) {
 	largest := seen.Largest()
 	if largest == nil {
@@ -159,18 +156,17 @@ func setSizes(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot) {
 	status.SizeInUse = quantity(largest.DbSizeInUse)
 	status.Quota = nil
 	if largest.DbSizeQuota > 0 {
-		// Etcd before 3.6 does not tell.
+		// Etcd before 3.6 does not report it.
 		status.Quota = quantity(largest.DbSizeQuota)
 	}
 }
 
-// quantity is a number of bytes.
 func quantity(n int64) *resource.Quantity {
 	return resource.NewQuantity(n, resource.BinarySI)
 }
 
-// setMembers states who the members are, and the lowest version among them: it is
-// what the cluster as a whole can do.
+// setMembers sets the members, and the lowest version among them, which limits the
+// features of the cluster.
 func setMembers(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot) {
 	if seen.Members == nil {
 		return
@@ -200,7 +196,7 @@ func setMembers(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot) {
 	}
 }
 
-// lowerVersion returns the lower of two versions; an empty one does not count.
+// lowerVersion returns the lower of two versions, ignoring an empty one.
 func lowerVersion(a, b string) string {
 	if a == "" {
 		return b
@@ -216,8 +212,8 @@ func lowerVersion(a, b string) string {
 	return a
 }
 
-// needsWrite reports whether a status is worth writing. Sizes alone have to change by
-// more than what writing the status does to them.
+// needsWrite reports whether a status is worth a write. Sizes must change by more than
+// the write itself changes them.
 func needsWrite(before, after *hostingv1alpha1.StoreStatus) bool {
 	if sizeChanged(before.Size, after.Size) || sizeChanged(before.SizeInUse, after.SizeInUse) {
 		return true
@@ -241,13 +237,13 @@ func sizeChanged(before, after *resource.Quantity) bool {
 	return change >= max(minSizeChange, before.Value()/minSizeChangeFraction)
 }
 
-// hint says what to do about a store that is not ready, empty if there is nothing.
-// Annex looks again by itself, so no hint tells to have it do so.
+// hint returns what to do about a store that is not ready, if anything. Annex probes
+// again by itself.
 func hint(store *hostingv1alpha1.Store, seen *stores.Snapshot, reason string) string {
 	adopt := fmt.Sprintf("set the annotation %s=%s", hostingv1alpha1.AdoptClusterAnnotation, stores.FormatClusterID(seen.Cluster))
 	endpoints, credentials := "spec.etcd.endpoints", "spec.etcd.tls"
 	if store.Name == hostingv1alpha1.DefaultStoreName {
-		// It takes no other cluster for its own: the command line says which it is.
+		// The Store default adopts no cluster: the command line configures it.
 		adopt, endpoints, credentials = "start annex again", "--etcd-servers", "--etcd-cafile, --etcd-certfile and --etcd-keyfile"
 	}
 	switch reason {
@@ -269,7 +265,7 @@ func hint(store *hostingv1alpha1.Store, seen *stores.Snapshot, reason string) st
 		}
 		return fmt.Sprintf("Correct %s; only if the cluster found has the data of this Store, %s", endpoints, adopt)
 	case stores.ReasonDataReplaced, stores.ReasonRolledBack, stores.ReasonDiverged:
-		return "Restore the data; only if annex is to go on with what is there, " + adopt
+		return "Restore the data; only if annex is to continue with the present data, " + adopt
 	case stores.ReasonNewerFormat:
 		return "Upgrade annex"
 	case stores.ReasonNotEmpty:

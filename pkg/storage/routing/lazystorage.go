@@ -49,16 +49,26 @@ type lazyStorage struct {
 
 var _ storage.Interface = &lazyStorage{}
 
-func newLazyStorage(to route, store func(string) (Store, error), recipe storageConfig) *lazyStorage {
-	return &lazyStorage{route: to, store: store, config: recipe, building: make(chan struct{}, 1), stopPreparing: func() {}}
+func newLazyStorage(to route, store func(string) (Store, error), config storageConfig) *lazyStorage {
+	return &lazyStorage{route: to, store: store, config: config, building: make(chan struct{}, 1), stopPreparing: func() {}}
 }
 
-// prepare builds the backend before it is used.
+// prepare builds the backend before it is used. It retries until prepareTimeout: an etcd that
+// has just started on a busy disk may time out, and upstream panics without storage.
 func (s *lazyStorage) prepare() error {
 	ctx, cancel := context.WithTimeout(context.Background(), prepareTimeout)
 	defer cancel()
-	_, err := s.getBackend(ctx)
-	return err
+	for {
+		_, err := s.getBackend(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(prepareInterval):
+		}
+	}
 }
 
 // prepareInBackground builds the backend as soon as there is a Store for it, and a new one

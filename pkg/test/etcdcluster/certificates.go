@@ -28,7 +28,7 @@ type Authority struct {
 // KeyPair is a certificate with its key, in PEM.
 type KeyPair struct{ Cert, Key []byte }
 
-// NewAuthority makes one.
+// NewAuthority creates an authority.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{}
@@ -59,8 +59,7 @@ func (a *Authority) Serving(t testing.TB) KeyPair {
 	}, time.Now().Add(24*time.Hour))
 }
 
-// Client signs a certificate for a client, which expires at notAfter: that may have
-// been already.
+// Client signs a certificate for a client that expires at notAfter, which may be in the past.
 func (a *Authority) Client(t testing.TB, notAfter time.Time) KeyPair {
 	t.Helper()
 	return a.pair(t, &x509.Certificate{
@@ -69,8 +68,8 @@ func (a *Authority) Client(t testing.TB, notAfter time.Time) KeyPair {
 	}, notAfter)
 }
 
-// SecretData is what a Secret for a Store has to hold, with a client certificate
-// that expires at notAfter.
+// SecretData is the data of a Secret for a Store, with a client certificate that expires at
+// notAfter.
 func (a *Authority) SecretData(t testing.TB, notAfter time.Time) map[string][]byte {
 	t.Helper()
 	pair := a.Client(t, notAfter)
@@ -96,7 +95,7 @@ func (a *Authority) pair(t testing.TB, template *x509.Certificate, notAfter time
 	}
 }
 
-// sign signs with the authority's key, or with the new one before there is any.
+// sign signs with the key of the authority, or self-signs before there is one.
 func (a *Authority) sign(t testing.TB, template *x509.Certificate, notAfter time.Time) ([]byte, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -22,24 +22,23 @@ import (
 // patience bounds every wait. It is long because machines that run tests are busy.
 const patience = 60 * time.Second
 
-// Config says what a cluster is like. The zero value is one of three members.
+// Config configures a cluster. The zero value has three members.
 type Config struct {
 	// Members is how many there are.
 	Members int
 	// QuotaBytes is the size at which members refuse writes; 0 is etcd's default.
 	QuotaBytes int64
-	// Authority signs the certificates. nil is one of the cluster's own.
+	// Authority signs the certificates; nil is a new one.
 	Authority *Authority
-	// Plain has members speak without TLS.
+	// Plain disables TLS.
 	Plain bool
-	// Twin is a cluster whose ID this one has too, as all have that are made with
-	// etcd's defaults.
+	// Twin is a cluster with the same ID, as all clusters with etcd's defaults have.
 	Twin *Cluster
 }
 
 // Cluster is an etcd cluster that runs until the test ends.
 type Cluster struct {
-	// Members are its members, of which any number runs.
+	// Members are its members, running or not.
 	Members []*Member
 	// Authority signed the certificates of members, and signs those of clients.
 	Authority *Authority
@@ -49,13 +48,13 @@ type Cluster struct {
 	token  string
 }
 
-// Start starts a cluster and returns when it takes writes.
+// Start starts a cluster, and waits until it accepts writes.
 func Start(t testing.TB, config Config) *Cluster {
 	t.Helper()
 	if config.Members == 0 {
 		config.Members = 3
 	}
-	// The path of a socket has to be short, which t.TempDir's is not.
+	// The path of a socket must be shorter than t.TempDir.
 	dir, err := os.MkdirTemp("/tmp", "annex-etcd-")
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +76,7 @@ func Start(t testing.TB, config Config) *Cluster {
 		for _, m := range c.Members {
 			m.end()
 			if t.Failed() {
-				t.Logf("the last that etcd's member %s said:\n%s", m.Name, m.tail())
+				t.Logf("the end of the log of the etcd member %s:\n%s", m.Name, m.tail())
 			}
 		}
 	})
@@ -88,7 +87,7 @@ func Start(t testing.TB, config Config) *Cluster {
 	return c
 }
 
-// writeCertificates has members find what they show and trust.
+// writeCertificates writes the files that members read.
 func (c *Cluster) writeCertificates(t testing.TB) {
 	t.Helper()
 	serving := c.Authority.Serving(t)
@@ -120,7 +119,7 @@ func (c *Cluster) clientOf(t testing.TB, endpoints []string) *clientv3.Client {
 		Endpoints:   endpoints,
 		Logger:      zap.NewNop(),
 		DialTimeout: patience,
-		// Members come back before the test has lost its patience.
+		// Reconnect before the test times out.
 		BackoffWaitBetween:   50 * time.Millisecond,
 		DialKeepAliveTime:    5 * time.Second,
 		DialKeepAliveTimeout: 5 * time.Second,
@@ -146,21 +145,21 @@ func (c *Cluster) clientTLS(t testing.TB) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.Authority.pool(), Certificates: []tls.Certificate{certificate}}
 }
 
-// WaitReady returns when the cluster takes writes.
+// WaitReady waits until the cluster accepts writes.
 func (c *Cluster) WaitReady(t testing.TB) {
 	t.Helper()
 	client := c.Client(t)
 	defer client.Close()
-	c.retry(t, "the cluster to take writes", func(ctx context.Context) error {
+	c.retry(t, "the cluster to accept writes", func(ctx context.Context) error {
 		_, err := client.Put(ctx, "etcdcluster/ready", "")
 		if errors.Is(err, rpctypes.ErrNoSpace) {
-			return nil // it does what it can
+			return nil // it responds
 		}
 		return err
 	})
 }
 
-// Leader returns the member that leads now.
+// Leader returns the current leader.
 func (c *Cluster) Leader(t testing.TB) *Member {
 	t.Helper()
 	client := c.Client(t)
@@ -178,16 +177,16 @@ func (c *Cluster) Leader(t testing.TB) *Member {
 				return nil
 			}
 		}
-		return errors.Join(errors.New("none does"), asked)
+		return errors.Join(errors.New("there is no leader"), asked)
 	})
 	return leader
 }
 
-// full is the part of the quota, in percent, that values take in a cluster that is full.
+// full is the percentage of the quota that values use in a full cluster.
 const full = 95
 
-// Fill writes below prefix until the cluster is out of space, and nobody can make room
-// without deleting something.
+// Fill writes below prefix until the cluster is out of space, so that only deletions make
+// room.
 func (c *Cluster) Fill(t testing.TB, prefix string) {
 	t.Helper()
 	client := c.Client(t)
@@ -195,8 +194,8 @@ func (c *Cluster) Fill(t testing.TB, prefix string) {
 	value := strings.Repeat("x", 64<<10)
 	i := 0
 	c.retry(t, "the cluster to be out of space", func(ctx context.Context) error {
-		// etcd compares the size of what it has committed, which it does every
-		// 100 ms: it takes more than fits.
+		// etcd checks the committed size, and commits every 100 ms, so it accepts more
+		// than the quota.
 		for ; ; i++ {
 			_, err := client.Put(ctx, fmt.Sprintf("%s/%06d", prefix, i), value)
 			if errors.Is(err, rpctypes.ErrNoSpace) {
@@ -209,8 +208,7 @@ func (c *Cluster) Fill(t testing.TB, prefix string) {
 	})
 }
 
-// makeRoom gives the free space in the members' files back, and returns nil if there is
-// none.
+// makeRoom defragments the members, and returns nil if there was no free space.
 func (c *Cluster) makeRoom(ctx context.Context, client *clientv3.Client) error {
 	isFull := true
 	for _, m := range c.Members {
@@ -219,7 +217,7 @@ func (c *Cluster) makeRoom(ctx context.Context, client *clientv3.Client) error {
 		}
 		status, err := client.Status(ctx, m.Endpoint())
 		if err != nil {
-			return fmt.Errorf("ask member %s for its size: %w", m.Name, err)
+			return fmt.Errorf("get the size of member %s: %w", m.Name, err)
 		}
 		isFull = isFull && status.DbSize > c.config.QuotaBytes/100*full
 	}
@@ -227,7 +225,7 @@ func (c *Cluster) makeRoom(ctx context.Context, client *clientv3.Client) error {
 		return nil
 	}
 	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
-		return fmt.Errorf("take back alarms: %w", err)
+		return fmt.Errorf("disarm alarms: %w", err)
 	}
 	return errors.New("there was room in the files of its members")
 }
@@ -250,9 +248,8 @@ func (c *Cluster) retry(t testing.TB, what string, do func(ctx context.Context) 
 	}
 }
 
-// Impersonate has the endpoints of c lead to the members of another cluster, which
-// has to have as many and the same authority. Open connections end. Back gives c its
-// endpoints again.
+// Impersonate redirects the endpoints of c to another cluster of the same size and
+// authority, and closes connections. back restores the endpoints.
 func (c *Cluster) Impersonate(other *Cluster) (back func()) {
 	for i, m := range c.Members {
 		m.line.Retarget(other.Members[i].socket())

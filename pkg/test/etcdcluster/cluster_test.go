@@ -40,7 +40,7 @@ func get(t *testing.T, client *clientv3.Client, key string) string {
 	return string(found.Kvs[0].Value)
 }
 
-func TestMembersAreKilledInTurn(t *testing.T) {
+func TestKillMembers(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Config{})
 	client := c.Client(t)
@@ -65,7 +65,7 @@ func TestMembersAreKilledInTurn(t *testing.T) {
 	}
 	c.WaitReady(t)
 	if got := get(t, client, "key"); got != "2" {
-		t.Errorf("after all were killed the last write is %q", got)
+		t.Errorf("after killing all members the last write is %q", got)
 	}
 	leader := c.Leader(t)
 	leader.Stop(t)
@@ -80,7 +80,7 @@ func TestFreeze(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := client.Get(ctx, "key"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a frozen member answered: %v", err)
+		t.Errorf("a frozen member responded: %v", err)
 	}
 	c.Members[0].Thaw(t)
 	put(t, client, "key", "value")
@@ -95,7 +95,7 @@ func TestCutAndSlow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := client.Get(ctx, "key"); err == nil {
-		t.Error("a member that was cut off answered")
+		t.Error("a disconnected member responded")
 	}
 	c.Members[0].Mend()
 	if got := get(t, client, "key"); got != "value" {
@@ -106,7 +106,7 @@ func TestCutAndSlow(t *testing.T) {
 	begin := time.Now()
 	get(t, client, "key")
 	if took := time.Since(begin); took < 2*delay {
-		t.Errorf("a slow member answered in %s", took)
+		t.Errorf("a slow member responded in %s", took)
 	}
 	c.Members[0].SlowDown(0)
 }
@@ -147,7 +147,7 @@ func TestCertificates(t *testing.T) {
 		pairs []KeyPair
 		want  string
 	}{
-		"good":    {[]KeyPair{c.Authority.Client(t, time.Now().Add(time.Hour))}, ""},
+		"valid":   {[]KeyPair{c.Authority.Client(t, time.Now().Add(time.Hour))}, ""},
 		"expired": {[]KeyPair{c.Authority.Client(t, time.Now().Add(-time.Minute))}, "expired"},
 		"foreign": {[]KeyPair{NewAuthority(t).Client(t, time.Now().Add(time.Hour))}, "certificate"},
 		"none":    {nil, "certificate required"},
@@ -187,10 +187,10 @@ func TestImpersonate(t *testing.T) {
 	own := id()
 	back := first.Impersonate(second)
 	if id() == own {
-		t.Error("the endpoint still leads to its own cluster")
+		t.Error("the endpoint is not redirected")
 	}
 	back()
 	if id() != own {
-		t.Error("the endpoint does not lead to its own cluster again")
+		t.Error("the endpoint is not restored")
 	}
 }

@@ -1,11 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcdcluster runs an etcd cluster for a test as somebody else would run
-// one: members are processes of their own, which can be killed, frozen and started
-// again, and want TLS with certificates of their clients. What leads to a member can be cut
-// and slowed down, or lead to a member of another cluster instead.
+// Package etcdcluster runs an external etcd cluster for a test. Members are processes that
+// can be killed, frozen and restarted, and require client certificates. Connections to a
+// member can be cut, slowed down, or redirected to a member of another cluster.
 //
-// A member is the test's own binary, started again: a package that imports this one
-// needs nothing else for it.
+// A member is another process of the test binary, so importing the package is enough.
 package etcdcluster

@@ -20,7 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/faultproxy"
 )
 
-// What the names of sockets begin to count at.
+// The first numbers of sockets.
 const (
 	clientPort = 100
 	peerPort   = 200
@@ -58,7 +58,7 @@ func newMember(t testing.TB, c *Cluster, index int) *Member {
 func (m *Member) socket() string { return filepath.Join(m.cluster.dir, m.clientHost()) }
 
 // clientHost and peerHost are sockets in the cluster's folder. To etcd they are
-// hosts with ports, which is why they look like this.
+// hosts with ports.
 func (m *Member) clientHost() string { return fmt.Sprintf("localhost:%d", clientPort+m.index) }
 func (m *Member) peerHost() string   { return fmt.Sprintf("localhost:%d", peerPort+m.index) }
 
@@ -70,14 +70,14 @@ func (m *Member) Endpoint() string {
 	return "https://" + m.line.Address()
 }
 
-// Client returns a client of this member alone that ends with the test.
+// Client returns a client of this member that is closed with the test.
 func (m *Member) Client(t testing.TB) *clientv3.Client {
 	t.Helper()
 	return m.cluster.clientOf(t, []string{m.Endpoint()})
 }
 
-// Start starts the member on the data that it has, and does not wait for it:
-// without the others it would not become ready.
+// Start starts the member on its data, and does not wait until it is ready, which may need
+// the others.
 func (m *Member) Start(t testing.TB) {
 	t.Helper()
 	if err := m.start(); err != nil {
@@ -85,8 +85,8 @@ func (m *Member) Start(t testing.TB) {
 	}
 }
 
-// Dir is where the member keeps its data. What tests do with it while the member does not
-// run is what operators do: they empty it, copy it, and put a copy in its place.
+// Dir is the data directory of the member. Tests may empty, copy and replace it while the
+// member does not run.
 func (m *Member) Dir() string { return filepath.Join(m.cluster.dir, m.Name) }
 
 func (m *Member) start() error {
@@ -112,7 +112,7 @@ func (m *Member) start() error {
 	process.Dir = m.cluster.dir
 	process.Env = append(os.Environ(), settingsVariable+"="+string(settings))
 	process.Stdout, process.Stderr = log, log
-	// The member ends when the other end of this is gone, however that went.
+	// The member exits when this pipe is closed.
 	if _, err = process.StdinPipe(); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (m *Member) start() error {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		_ = process.Wait() // whoever ends it knows
+		_ = process.Wait() // the exit is expected
 	}()
 	m.process, m.exited = process, exited
 	return nil
@@ -139,13 +139,13 @@ func (m *Member) settings() settings {
 	return s
 }
 
-// Kill ends the member as a power failure does: at once.
+// Kill kills the member.
 func (m *Member) Kill(t testing.TB) {
 	t.Helper()
 	m.end()
 }
 
-// Stop ends the member in order.
+// Stop shuts the member down.
 func (m *Member) Stop(t testing.TB) {
 	t.Helper()
 	m.mu.Lock()
@@ -164,11 +164,11 @@ func (m *Member) Stop(t testing.TB) {
 	m.process = nil
 }
 
-// Freeze has the member stand still, with all its connections, until it is thawed:
-// it neither answers nor refuses.
+// Freeze stops the process of the member until Thaw: connections stay open without
+// responses.
 func (m *Member) Freeze(t testing.TB) { m.signal(t, syscall.SIGSTOP) }
 
-// Thaw takes back Freeze.
+// Thaw reverts Freeze.
 func (m *Member) Thaw(t testing.TB) { m.signal(t, syscall.SIGCONT) }
 
 func (m *Member) signal(t testing.TB, signal syscall.Signal) {
@@ -179,7 +179,7 @@ func (m *Member) signal(t testing.TB, signal syscall.Signal) {
 		t.Fatalf("the member %s does not run", m.Name)
 	}
 	if err := m.process.Process.Signal(signal); err != nil {
-		t.Fatalf("sending %s to the member %s: %v", signal, m.Name, err)
+		t.Fatalf("send %s to the member %s: %v", signal, m.Name, err)
 	}
 }
 
@@ -194,15 +194,14 @@ func (m *Member) end() {
 	m.process = nil
 }
 
-// Cut ends all connections of clients to the member and lets no other begin. Other
-// members still reach it.
+// Cut closes all connections of clients to the member and refuses new ones. Other members
+// still reach it.
 func (m *Member) Cut() { m.line.Cut() }
 
-// Mend takes back Cut.
+// Mend reverts Cut.
 func (m *Member) Mend() { m.line.Restore() }
 
-// SlowDown has whatever goes between the member and clients take longer by delay, in
-// each direction; 0 takes it back.
+// SlowDown delays data between the member and clients, in each direction; 0 reverts it.
 func (m *Member) SlowDown(delay time.Duration) { m.line.SetDelay(delay) }
 
 func (m *Member) logPath() string { return filepath.Join(m.cluster.dir, m.Name+".log") }

@@ -17,22 +17,21 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// settingsVariable has the settings of a member in a process that is to be one.
+// settingsVariable names the environment variable with the settings of a member.
 const settingsVariable = "ANNEX_TEST_ETCD_MEMBER"
 
-// settings are what a member is started with.
+// settings are the settings of a member.
 type settings struct {
 	Name                 string
 	ClientHost, PeerHost string
 	Endpoint             string
 	Peers                []string
-	Token                string // makes the cluster another one than those with the same peers
+	Token                string // distinguishes clusters with the same peers
 	QuotaBytes           int64
 	Plain                bool
 }
 
-// A test's binary becomes a member before it looks at its arguments, so that tests
-// need no TestMain for it.
+// A test binary becomes a member before main, so that tests need no TestMain.
 func init() {
 	encoded := os.Getenv(settingsVariable)
 	if encoded == "" {
@@ -52,7 +51,7 @@ func serve(encoded string) error {
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(1) // the test is gone
+		os.Exit(1) // the test has ended
 	}()
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
@@ -73,8 +72,8 @@ func serve(encoded string) error {
 	}
 }
 
-// peerScheme is without TLS, which etcd cannot do between members on sockets. Nobody
-// else may enter the folder that these are in.
+// peerScheme is without TLS, which etcd does not support between members on sockets. The
+// permissions of the directory protect them.
 const peerScheme = "unix"
 
 func (s settings) clientScheme() string {
@@ -98,9 +97,9 @@ func (s settings) config() (*embed.Config, error) {
 	config.InitialCluster = strings.Join(s.Peers, ",")
 	config.InitialClusterToken = s.Token
 	config.QuotaBackendBytes = s.QuotaBytes
-	config.UnsafeNoFsync = true // a process that is killed loses nothing by that
+	config.UnsafeNoFsync = true // a killed process loses nothing
 	config.EnableGRPCGateway = false
-	// As quick to find a new leader as machines that are busy allow.
+	// The fastest elections that work on busy machines.
 	config.TickMs, config.ElectionMs = 50, 500
 	config.LogLevel = "warn"
 	if !s.Plain {

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -215,7 +216,10 @@ func TestCorruptObjectBlocksDeletion(t *testing.T) {
 
 	mustDelete(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
 	poll.Until(t, "a condition of the namespace names the object", func() string {
-		namespace := mustGet(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
+		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), widgets.namespace, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
 		for _, condition := range namespace.Status.Conditions {
 			if strings.Contains(condition.Message, widgets.namespace+"/b") {
 				return ""
@@ -224,15 +228,7 @@ func TestCorruptObjectBlocksDeletion(t *testing.T) {
 		return namespace.Status.String()
 	})
 	widgets.deleteCRD(t)
-	poll.Until(t, "the CRD has the reason InstanceDeletionFailed", func() string {
-		crd := mustGet(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
-		for _, condition := range crd.Status.Conditions {
-			if condition.Type == "Terminating" && condition.Reason == "InstanceDeletionFailed" {
-				return ""
-			}
-		}
-		return crd.Status.String()
-	})
+	widgets.waitForCRDCondition(t, apiextensionsv1.Terminating, apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", "")
 	if value := etcdValue(t, annexEtcd, widgets.key("b")); string(value) != "\x00damaged" {
 		t.Errorf("etcd has %q", value)
 	}

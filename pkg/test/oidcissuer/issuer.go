@@ -29,16 +29,16 @@ const (
 
 // Issuer signs tokens with a key that it publishes.
 type Issuer struct {
-	// URL is the issuer's name, and where it is.
+	// URL is the issuer URL.
 	URL string
-	// CA verifies it, in PEM.
+	// CA is its certificate authority, in PEM.
 	CA string
 
-	mu     sync.Mutex
-	key    *ecdsa.PrivateKey
-	number int // of the key
-	down   bool
-	asked  int // for keys
+	mu       sync.Mutex
+	key      *ecdsa.PrivateKey
+	number   int // of the key
+	down     bool
+	requests int // of keys
 }
 
 // New starts an issuer that ends with the test.
@@ -48,12 +48,12 @@ func New(t testing.TB) *Issuer {
 	i.Rotate(t)
 	mux := http.NewServeMux()
 	mux.HandleFunc(discoveryPath, func(w http.ResponseWriter, _ *http.Request) {
-		i.answer(w, map[string]any{
+		i.respond(w, map[string]any{
 			"issuer": i.URL, "jwks_uri": i.URL + keysPath, "id_token_signing_alg_values_supported": []string{"ES256"},
 			"response_types_supported": []string{"id_token"}, "subject_types_supported": []string{"public"},
 		})
 	})
-	mux.HandleFunc(keysPath, func(w http.ResponseWriter, _ *http.Request) { i.answer(w, i.keys()) })
+	mux.HandleFunc(keysPath, func(w http.ResponseWriter, _ *http.Request) { i.respond(w, i.keys()) })
 	server := httptest.NewTLSServer(mux)
 	t.Cleanup(server.Close)
 	i.URL = server.URL
@@ -61,7 +61,7 @@ func New(t testing.TB) *Issuer {
 	return i
 }
 
-func (i *Issuer) answer(w http.ResponseWriter, body any) {
+func (i *Issuer) respond(w http.ResponseWriter, body any) {
 	i.mu.Lock()
 	down := i.down
 	i.mu.Unlock()
@@ -76,10 +76,10 @@ func (i *Issuer) answer(w http.ResponseWriter, body any) {
 func (i *Issuer) keys() map[string]any {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.asked++
+	i.requests++
 	point, err := i.key.PublicKey.Bytes() // 4, x, y
 	if err != nil {
-		panic(err) // the key was made here
+		panic(err) // New generated the key
 	}
 	x, y := point[1:33], point[33:]
 	key := map[string]any{"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": i.keyID(), "x": encode(x), "y": encode(y)}
@@ -88,7 +88,7 @@ func (i *Issuer) keys() map[string]any {
 
 func (i *Issuer) keyID() string { return fmt.Sprintf("key-%d", i.number) }
 
-// Rotate signs from now on with a new key, and publishes only that.
+// Rotate replaces the key.
 func (i *Issuer) Rotate(t testing.TB) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -100,22 +100,22 @@ func (i *Issuer) Rotate(t testing.TB) {
 	i.key, i.number = key, i.number+1
 }
 
-// SetDown has the issuer answer nothing but errors, or answer again.
+// SetDown makes all requests fail, or succeed again.
 func (i *Issuer) SetDown(down bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.down = down
 }
 
-// Asked is how often the keys were asked for.
-func (i *Issuer) Asked() int {
+// KeyRequests is the number of requests for the keys.
+func (i *Issuer) KeyRequests() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.asked
+	return i.requests
 }
 
-// Token is a token of this issuer for `sub` "alice" of the audience "annex", good for
-// an hour, but for what claims says. A nil claim is left out.
+// Token returns a token for `sub` "alice" of the audience "annex", valid for an hour. claims
+// override claims; a nil claim is omitted.
 func (i *Issuer) Token(t testing.TB, claims map[string]any) string {
 	t.Helper()
 	now := time.Now()
@@ -139,7 +139,7 @@ func (i *Issuer) Token(t testing.TB, claims map[string]any) string {
 	return signed + "." + encode(signature)
 }
 
-// Unsigned is a token that claims the same and that nobody signed.
+// Unsigned returns an unsigned token.
 func (i *Issuer) Unsigned(t testing.TB) string {
 	t.Helper()
 	claims := map[string]any{"iss": i.URL, "aud": "annex", "sub": "alice", "exp": time.Now().Add(time.Hour).Unix()}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package testserver runs annex inside a test process: the whole of `annex
-// serve`, through its real flags, on a free port and in a folder of its own.
+// serve`, with its flags, on a free port and with a new data directory.
 package testserver
 
 import (
@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	// A start takes a second, but a machine may be busy with many.
+	// A start takes a second on an idle machine.
 	startTimeout = 2 * time.Minute
-	stopTimeout  = 30 * time.Second
+	stopTimeout  = time.Minute
 )
 
 // Server is a running annex.
 type Server struct {
-	// URL is where it serves.
+	// URL is the URL of the server.
 	URL string
-	// DataDir holds its data; start another server on it after Stop.
+	// DataDir is its data directory. Another server can use it after Stop.
 	DataDir string
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
-	// AnnexConfig logs in as the administrator, without a limit on requests.
+	// AnnexConfig authenticates as the administrator, without client-side throttling.
 	AnnexConfig *restclient.Config
 
 	cancel context.CancelFunc
@@ -72,7 +72,7 @@ func TryStartIn(t testing.TB, dataDir string, flags ...string) (*Server, error) 
 }
 
 // Launch starts annex on the given data directory and waits until it is ready.
-// It is for servers that outlive a test: Shutdown has to be called.
+// It is for servers that outlive a test; call Shutdown.
 func Launch(dataDir string, flags ...string) (*Server, error) {
 	completed, err := completeOptions(append([]string{"--data-dir=" + dataDir, "--secure-port=0"}, flags...))
 	if err != nil {
@@ -131,8 +131,7 @@ func (s *Server) use(ready server.Ready) error {
 	return nil
 }
 
-// Stop stops annex as SIGTERM does and waits until it is gone. More calls do
-// nothing.
+// Stop stops annex as SIGTERM does, and waits. More calls do nothing.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	if err := s.Shutdown(); err != nil {

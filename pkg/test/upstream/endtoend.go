@@ -22,7 +22,7 @@ import (
 // tests of other areas beside them.
 const focus = "[sig-api-machinery] "
 
-// report is what is needed of ginkgo's.
+// report has the fields of ginkgo's report that are used.
 type report struct {
 	SpecReports []struct {
 		ContainerHierarchyTexts    []string
@@ -57,7 +57,7 @@ func runEndToEnd(ctx context.Context, dir, kubeconfig string, exceptions []excep
 	command.Stdout, command.Stderr = log, log
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = time.Minute
-	// It fails because of the exceptions: what counts is the report.
+	// It fails because of the exceptions, so the report decides.
 	runErr := command.Run()
 	content, err := os.ReadFile(reportFile)
 	if err != nil {
@@ -70,13 +70,13 @@ func runEndToEnd(ctx context.Context, dir, kubeconfig string, exceptions []excep
 	return judge(attemptsOf(reports), exceptions), ctx.Err()
 }
 
-// skip is a regular expression of the tests that are not tried. Ginkgo looks for it in
-// their names behind that of the suite.
+// skip returns a regular expression of the tests that are not run. Ginkgo matches it with
+// their names, which begin with that of the suite.
 func skip(exceptions []exception) string {
 	var patterns []string
 	for _, exception := range exceptions {
 		for _, pattern := range exception.tests {
-			if exception.untried != "" {
+			if exception.skipReason != "" {
 				patterns = append(patterns, regexp.QuoteMeta(focus)+pattern)
 			}
 		}

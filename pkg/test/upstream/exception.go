@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// exception is why tests cannot pass.
+// exception is a reason why tests cannot pass.
 type exception struct {
-	// needs is what the tests need and do not have.
+	// needs is what the tests need and annex does not have.
 	needs string
-	// says is part of how each of the tests fails.
-	says string
-	// untried is why the tests are not run at all. Then says is not used.
-	untried string
-	// tests are regular expressions that names begin with. Each matches at least one test.
+	// message is part of the failure of each test.
+	message string
+	// skipReason is the reason why the tests are not run. Then message is not used.
+	skipReason string
+	// tests are regular expressions of the beginnings of names. Each matches a test.
 	tests []string
 }
 
-// notServed is how clients report a resource that a server does not have.
+// notServed is the error of clients for a resource that is not served.
 const notServed = "could not find the requested resource"
 
-// attempt is a test as its suite saw it.
+// attempt is the result of a test in its suite.
 type attempt struct {
 	test string
 	// state is skipped if the test was not run, or skipped itself: then it has a message.
@@ -61,18 +61,18 @@ func (a attempt) against(e *exception) outcome {
 	result := outcome{test: a.test, state: a.state, reason: a.message}
 	switch {
 	case e == nil && a.state == skipped && a.message == "":
-		result.state, result.reason = failed, "it was not tried, and is not among the exceptions"
+		result.state, result.reason = failed, "it was not run, and is not among the exceptions"
 	case e == nil:
 	case a.state == passed:
 		result.state, result.reason = failed, "it passes: remove it from the exceptions"
-	case a.state == failed && e.untried == "" && strings.Contains(a.message, e.says):
+	case a.state == failed && e.skipReason == "" && strings.Contains(a.message, e.message):
 		result.state, result.reason = skipped, e.needs
 	case a.state == failed:
-		result.reason = fmt.Sprintf("it was expected to say %q\n%s", e.says, a.message)
-	case e.untried == "" && a.message == "":
-		result.state, result.reason = failed, "it was not tried"
-	case e.untried != "":
-		result.reason = fmt.Sprintf("%s (not tried: %s)", e.needs, e.untried)
+		result.reason = fmt.Sprintf("want a failure with %q\n%s", e.message, a.message)
+	case e.skipReason == "" && a.message == "":
+		result.state, result.reason = failed, "it was not run"
+	case e.skipReason != "":
+		result.reason = fmt.Sprintf("%s (not run: %s)", e.needs, e.skipReason)
 	}
 	return result
 }

@@ -3,22 +3,22 @@
 
 package main
 
-// extensionsExceptions are the integration tests of apiextensions-apiserver that expect
-// what annex does differently on purpose.
+// extensionsExceptions are the integration tests of apiextensions-apiserver of behaviour
+// that is different in annex by design.
 var extensionsExceptions = []exception{
 	{
-		needs: "an emulated version older than annex allows, to switch off features that are always on today",
-		says:  "cannot be emulated, allowed is",
-		tests: []string{`integration/TestFieldSelector(Disablement|DropFields)$`, `integration/TestRatchetingDropFields$`},
+		needs:   "an emulated version older than annex allows, to disable features that are always enabled now",
+		message: "cannot be emulated, allowed is",
+		tests:   []string{`integration/TestFieldSelector(Disablement|DropFields)$`, `integration/TestRatchetingDropFields$`},
 	},
 	{
-		needs: "a limit of 3 MiB for requests: annex takes objects of 16 MiB, see docs/large-objects.md",
-		says:  "expected too large error",
-		tests: []string{`integration/TestLimits/create_(YAML|JSON)_over_limit$`},
+		needs:   "a limit of 3 MiB for requests: annex accepts objects of 16 MiB, see docs/large-objects.md",
+		message: "expected too large error",
+		tests:   []string{`integration/TestLimits/create_(YAML|JSON)_over_limit$`},
 	},
 	{
-		needs: "CRDs that are stored as v1beta1: annex stores them as v1, see docs/crds.md",
-		says:  `APIVersion:"apiextensions.k8s.io/v1"`,
-		tests: []string{`integration/TestEtcdStorage$`},
+		needs:   "CRDs that are stored as v1beta1: annex stores them as v1, see docs/crds.md",
+		message: `APIVersion:"apiextensions.k8s.io/v1"`,
+		tests:   []string{`integration/TestEtcdStorage$`},
 	},
 }

@@ -22,8 +22,8 @@ import (
 
 const (
 	extensionsModule = "k8s.io/apiextensions-apiserver"
-	// startsServer is the package of it that starts servers for tests, and annexStarts
-	// what takes its place.
+	// startsServer is its package that starts servers for tests, and annexStarts the
+	// replacement.
 	startsServer = "pkg/cmd/server/testing"
 	annexStarts  = "pkg/test/upstream/testing"
 )
@@ -70,8 +70,8 @@ func runExtensions(ctx context.Context, dir string) ([]outcome, error) {
 }
 
 // copyExtensions copies upstream's module to dir, with annex in place of its test
-// server, and returns a go.mod that takes it from there. `go build -overlay` would do
-// without a copy, and refuses files of the module cache.
+// server, and returns a go.mod that uses it. `go build -overlay` would need no copy, but
+// refuses files of the module cache.
 func copyExtensions(ctx context.Context, root, dir string) (modfile string, err error) {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f={{.Dir}}", extensionsModule)
 	list.Dir = root
@@ -105,8 +105,8 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o600)
 }
 
-// readEvents reads what `go test -json` prints. A test with subtests, and a package,
-// counts only if it fails and none of what it has does.
+// readEvents reads the output of `go test -json`. A test with subtests, or a package, counts
+// only if it fails and none of its parts does.
 func readEvents(events io.Reader) ([]attempt, error) {
 	type event struct{ Action, Package, Test, Output string }
 	var order []string

@@ -29,7 +29,7 @@ const pollInterval = 50 * time.Millisecond
 func runHosted(ctx context.Context, dir string) (outcomes []outcome, err error) {
 	cluster, err := maincluster.Start(ctx, maincluster.Options{
 		Controllers: []string{"*"},
-		// A test waits for it.
+		// A test waits for a compaction.
 		APIServerFlags: []string{"--etcd-compaction-interval=30s"},
 	})
 	if err != nil {
@@ -71,8 +71,8 @@ func runHosted(ctx context.Context, dir string) (outcomes []outcome, err error) 
 	return append(outcomes, proxy.outcome()), err
 }
 
-// labelDefinitions makes the main cluster label every new CRD for annex, and returns
-// when it does.
+// labelDefinitions makes the main cluster label every new CRD for annex, and waits until it
+// does.
 func labelDefinitions(ctx context.Context, mainConfig *restclient.Config) error {
 	const name = "annex-hosts-everything"
 	mainClient, err := kubernetes.NewForConfig(mainConfig)
@@ -113,12 +113,12 @@ func labelDefinitions(ctx context.Context, mainConfig *restclient.Config) error 
 	if _, err := mainClient.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create the binding of the policy that labels CRDs: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		created, err := mainExtensions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, probe(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
-			return false, fmt.Errorf("try whether CRDs are labelled: %w", err)
+			return false, fmt.Errorf("check whether CRDs are labelled: %w", err)
 		}
 		return created.Labels[hostingv1alpha1.HostedLabel] != "", nil
 	})

@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command upstream runs tests that Kubernetes has for its own API server against
-// annex: `make test-upstream`. Its arguments are names of suites, all by default. It prints
+// Command upstream runs Kubernetes' tests of its API server against annex: `make test-upstream`. Its arguments are names of suites, all by default. It prints
 // the result of each test, and fails if a test fails that is not among the exceptions, or
 // if an exception passes, fails for another reason or does not exist.
 package main
@@ -75,7 +74,7 @@ func run(ctx context.Context, names []string) error {
 	}
 	results := make([]result, len(selected))
 	var running sync.WaitGroup
-	// All at once: they mostly wait, and each has servers of its own.
+	// All at once: they mostly wait, and each has its own servers.
 	for i, suite := range selected {
 		dir := filepath.Join(root, "bin", "upstream", suite.name)
 		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {

@@ -37,8 +37,8 @@ import (
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 // proxy forwards requests to the main cluster as its administrator. It delays the
-// response to the creation of a CRD until annex hosts that: the tests create objects at
-// once, and annex takes over no group of which the main cluster has objects.
+// response to the creation of a CRD until annex hosts it: the tests create objects at once,
+// and annex does not take over a group of which the main cluster has objects.
 type proxy struct {
 	annexHosting annexclient.Interface
 	server       *httptest.Server
@@ -96,7 +96,7 @@ func (p *proxy) writeKubeconfig(dir string) (string, error) {
 	return path, clientcmd.WriteToFile(*config, path)
 }
 
-// holdBack returns when annex hosts the CRD that the response says is created.
+// holdBack waits until annex hosts the CRD that the response reports as created.
 func (p *proxy) holdBack(response *http.Response) error {
 	req := response.Request
 	if req.Method != http.MethodPost || req.URL.Path != definitionsPath || req.URL.Query().Has("dryRun") || response.StatusCode != http.StatusCreated {
@@ -121,7 +121,7 @@ func (p *proxy) holdBack(response *http.Response) error {
 	return nil
 }
 
-// hostedWithin is how long the first object of a CRD may have to wait for annex.
+// hostedWithin bounds the wait for annex to host a CRD.
 const hostedWithin = 20 * time.Second
 
 // waitHosted waits until the main cluster sends requests for the resource to annex.
@@ -154,7 +154,7 @@ func (p *proxy) missing(ctx context.Context, name string) string {
 	return strings.Join(missing, ", ")
 }
 
-// outcome tells whether annex hosted every CRD: else the tests tell nothing about it.
+// outcome reports whether annex hosted every CRD: otherwise the results are meaningless.
 func (p *proxy) outcome() outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()

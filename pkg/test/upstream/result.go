@@ -29,7 +29,7 @@ type outcome struct {
 	reason string
 }
 
-// result is that of a suite.
+// result is the result of a suite.
 type result struct {
 	suite    string
 	outcomes []outcome
@@ -73,12 +73,12 @@ func summarize(results []result) error {
 	fmt.Fprintln(table, "SUITE\tPASSED\tSKIPPED\tFAILED\tTIME\tRESULT")
 	bad := false
 	for _, result := range results {
-		verdict := "ok"
+		status := "ok"
 		if result.err != nil || result.count(failed) > 0 {
-			verdict, bad = "FAILED", true
+			status, bad = "FAILED", true
 		}
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\n", result.suite,
-			result.count(passed), result.count(skipped), result.count(failed), result.took.Round(time.Second), verdict)
+			result.count(passed), result.count(skipped), result.count(failed), result.took.Round(time.Second), status)
 	}
 	if err := table.Flush(); err != nil {
 		return err

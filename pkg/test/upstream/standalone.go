@@ -15,8 +15,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// patience is how long a server may take to start or stop on a busy machine.
-const patience = time.Minute
+// serverTimeout bounds the start and the stop of a server.
+const serverTimeout = time.Minute
 
 func runStandalone(ctx context.Context, dir string) (outcomes []outcome, err error) {
 	binary, err := process.Bin(ctx, "annex")
@@ -33,7 +33,7 @@ func runStandalone(ctx context.Context, dir string) (outcomes []outcome, err err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stopAnnex(annex, dir)) }()
-	starting, cancel := context.WithTimeout(ctx, patience)
+	starting, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	if err := annex.WaitReady(starting); err != nil {
 		return nil, err
@@ -41,9 +41,9 @@ func runStandalone(ctx context.Context, dir string) (outcomes []outcome, err err
 	return runEndToEnd(ctx, dir, annex.Kubeconfig, standaloneExceptions)
 }
 
-// stopAnnex stops annex and keeps what it has said.
+// stopAnnex stops annex and writes its log.
 func stopAnnex(annex *process.Annex, dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()
 	err := annex.Signal(syscall.SIGTERM)
 	code, waitErr := annex.Wait(ctx)

@@ -13,8 +13,8 @@ import (
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	exceptions := []exception{
-		{needs: "Pods", says: notServed, tests: []string{"Pods "}},
-		{needs: "time", untried: "it takes an hour", tests: []string{"Slow "}},
+		{needs: "Pods", message: notServed, tests: []string{"Pods "}},
+		{needs: "time", skipReason: "it takes an hour", tests: []string{"Slow "}},
 		{needs: "luck", tests: []string{"Gone "}},
 	}
 	got := judge([]attempt{

@@ -1,19 +1,19 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiservice has the main cluster send requests to annex: it keeps one
-// APIService there for every group version that annex serves, and says on each
-// HostedResource how that stands.
+// Package apiservice routes requests from the main cluster to annex: it keeps one
+// APIService there for every group version that annex serves, and writes the condition
+// Published of each HostedResource.
 //
-// The APIService of annex's own group comes first. Only when the main cluster
-// finds it available, and the Store "default" read through the main cluster is
-// the very one that annex has, do the others follow: an APIService that leads
-// nowhere breaks discovery for everybody in the main cluster.
+// The APIService of annex's own group comes first. The others follow once the main
+// cluster finds it available, and the Store "default" read through the main cluster is
+// the one of this annex: an APIService without a working backend breaks discovery for all
+// clients of the main cluster.
 //
-// What annex made carries its label and is put right whenever it is changed or
-// deleted. What it did not make is reported and left alone, with one exception:
-// the local APIService of a definition whose takeover is cleared. An APIService
-// goes only when annex no longer serves its version, never because annex stops.
+// APIServices of annex carry its label and are restored when they are changed or deleted.
+// Other APIServices are reported and not changed, except the local APIService of a
+// definition whose takeover is cleared. An APIService is deleted only when annex no
+// longer serves its version, never because annex stops.
 package apiservice
 
 import (
@@ -48,12 +48,12 @@ const (
 	fieldManager = "annex-apiservice"
 
 	// DefaultSettlePeriod is how long the main cluster has to reach annex without
-	// a break before groups are published that it has not known before.
+	// interruption before new groups are published.
 	DefaultSettlePeriod = 5 * time.Second
 )
 
-// CABundleSource has the certificates, in PEM, that annex is verified with, and
-// tells when they change.
+// CABundleSource has the PEM certificates that annex is verified with, and notifies of
+// changes.
 type CABundleSource interface {
 	CABundle() []byte
 	AddListener(listener func())
@@ -61,11 +61,10 @@ type CABundleSource interface {
 
 // Config holds what the controller depends on.
 type Config struct {
-	MainAPIServices aggregatorclient.APIServiceInterface
-	// ReadStoreThroughMain is what ReadStore returns.
+	MainAPIServices      aggregatorclient.APIServiceInterface
 	ReadStoreThroughMain func(ctx context.Context) (types.UID, error)
-	// ServedBy asks for a group version through the main cluster, and returns
-	// hosting's PublishedByHeader of the answer.
+	// ServedBy requests a group version through the main cluster, and returns the
+	// PublishedByHeader of the response.
 	ServedBy             func(ctx context.Context, version schema.GroupVersion) (string, error)
 	AnnexDefinitions     apiextensionsclient.CustomResourceDefinitionInterface
 	AnnexHostedResources hostingclient.HostedResourceInterface
@@ -76,7 +75,7 @@ type Config struct {
 	AnnexHostedInformer     hostinginformers.HostedResourceInformer
 	AnnexStoreInformer      hostinginformers.StoreInformer
 
-	// Service and CABundle are how the main cluster reaches annex.
+	// Service and CABundle tell the main cluster how to reach annex.
 	Service  Service
 	CABundle CABundleSource
 
@@ -88,13 +87,13 @@ type Config struct {
 
 // Controller keeps annex's APIServices in the main cluster.
 type Controller struct {
-	// queue holds groups.
+	// queue holds API groups.
 	queue   *framework.Queue[string]
 	listers listers
 	synced  []cache.DoneChecker
 }
 
-// New returns a controller that follows the informers of config and does nothing
+// New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	if config.SettlePeriod <= 0 {
@@ -150,7 +149,7 @@ func newReconciler(config Config, c *Controller) *reconciler {
 	}
 }
 
-// listDefinitions asks annex for all its definitions.
+// listDefinitions lists all definitions from annex's API.
 func listDefinitions(annexDefinitions apiextensionsclient.CustomResourceDefinitionInterface) func(ctx context.Context) ([]*definition, error) {
 	return func(ctx context.Context) ([]*definition, error) {
 		list, err := annexDefinitions.List(ctx, metav1.ListOptions{})
@@ -165,7 +164,7 @@ func listDefinitions(annexDefinitions apiextensionsclient.CustomResourceDefiniti
 	}
 }
 
-// listHosted asks annex for all its HostedResources.
+// listHosted lists all HostedResources from annex's API.
 func listHosted(annexHostedResources hostingclient.HostedResourceInterface) func(ctx context.Context) ([]*hosted, error) {
 	return func(ctx context.Context) ([]*hosted, error) {
 		list, err := annexHostedResources.List(ctx, metav1.ListOptions{})
@@ -180,14 +179,13 @@ func listHosted(annexHostedResources hostingclient.HostedResourceInterface) func
 	}
 }
 
-// addEventHandlers has every change that may matter queue the group it matters to.
 func (c *Controller) addEventHandlers(config Config) error {
 	all := cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,
 		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
 		DeleteFunc: c.enqueue,
 	}
-	// Numbers in a status change with every write to the resource.
+	// The usage in the status changes with every write to the resource.
 	hostedChanges := cache.ResourceEventHandlerFuncs{
 		AddFunc: c.enqueue,
 		UpdateFunc: func(before, after any) {
@@ -196,7 +194,7 @@ func (c *Controller) addEventHandlers(config Config) error {
 			}
 		},
 	}
-	// A Store matters once, for its UID.
+	// Only the UID of a Store matters.
 	stores := cache.ResourceEventHandlerFuncs{AddFunc: c.enqueue, DeleteFunc: c.enqueue}
 	var err error
 	c.synced, err = framework.AddEventHandlers(
@@ -209,16 +207,15 @@ func (c *Controller) addEventHandlers(config Config) error {
 	return err
 }
 
-// Run keeps APIServices until ctx is done. What is published then stays so.
+// Run keeps APIServices until ctx is done. They stay after that.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	registerMetrics()
-	// Another replica tells from now on.
+	// Another replica reports from now on.
 	defer published.Reset()
 	c.queue.Add(hostingVersion.Group)
 	c.queue.Run(ctx, workers, c.synced...)
 }
 
-// enqueue queues the group of an object.
 func (c *Controller) enqueue(obj any) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj
@@ -235,7 +232,7 @@ func (c *Controller) enqueue(obj any) {
 	}
 }
 
-// enqueueAll queues every group that annex may have to do with.
+// enqueueAll queues every group that annex serves or may have served.
 func (c *Controller) enqueueAll() {
 	groups, err := c.listers.groups()
 	if err != nil {
@@ -247,8 +244,7 @@ func (c *Controller) enqueueAll() {
 	}
 }
 
-// isUnchanged reports whether two states of a HostedResource are the same to this
-// controller.
+// isUnchanged reports whether an update of a HostedResource is irrelevant here.
 func isUnchanged(before, after any) bool {
 	a, aOK := before.(*hosted)
 	b, bOK := after.(*hosted)

@@ -72,7 +72,7 @@ type fixture struct {
 	// stranger answers through the main cluster in annex's place.
 	stranger types.UID
 	unproven error
-	// lags: the main cluster answers for every group itself, whatever it says.
+	// lags: the main cluster answers for every group itself, whatever it contains.
 	lags    bool
 	written []string
 }
@@ -204,7 +204,7 @@ func (w *fixture) get(name string) *apiService {
 	return current
 }
 
-// wantPublished has the main cluster say whether it reaches what is behind an APIService.
+// wantPublished sets the condition Available of an APIService.
 func (w *fixture) wantPublished(name string, status apiregistrationv1.ConditionStatus, message string) {
 	w.t.Helper()
 	current := w.get(name)
@@ -218,7 +218,7 @@ func (w *fixture) wantPublished(name string, status apiregistrationv1.ConditionS
 	synctest.Wait()
 }
 
-// somebody edits an APIService.
+// another client edits an APIService.
 func (w *fixture) edit(name string, edit func(*apiService)) {
 	w.t.Helper()
 	current := w.get(name)
@@ -256,9 +256,9 @@ func (w *fixture) wantCondition(name, status, reason, message string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	said := meta.FindStatusCondition(got.Status.Conditions, "Published")
-	if said == nil || string(said.Status) != status || said.Reason != reason || !strings.Contains(said.Message, message) {
-		w.t.Errorf("%s says %+v, want %s %s with %q", name, said, status, reason, message)
+	condition := meta.FindStatusCondition(got.Status.Conditions, "Published")
+	if condition == nil || string(condition.Status) != status || condition.Reason != reason || !strings.Contains(condition.Message, message) {
+		w.t.Errorf("%s has %+v, want %s %s with %q", name, condition, status, reason, message)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestHealing(t *testing.T) {
 		synctest.Wait()
 		w.wantWrites("deleted", "delete v1.example.com", "create v1.example.com")
 
-		// Somebody who does not give in is not answered at once each time.
+		// Repeated changes are not reverted immediately each time.
 		for range 100 {
 			w.edit("v1.example.com", func(a *apiService) { a.Spec.Service.Port = ptr.To[int32](1) })
 			wait(50 * time.Millisecond)
@@ -362,7 +362,7 @@ func TestHealing(t *testing.T) {
 		if diff := cmp.Diff(right.Spec, w.get("v1.example.com").Spec); diff != "" {
 			t.Errorf("not put right in the end (-want +got): %s", diff)
 		}
-		// Priorities are anybody's.
+		// Users may change priorities.
 		w.edit("v1.example.com", func(a *apiService) { a.Spec.GroupPriorityMinimum = 1500 })
 		w.wantWrites("another priority", "update v1.example.com")
 	})

@@ -25,15 +25,15 @@ const (
 	reasonDataReplaced      = "DataReplaced"
 )
 
-// notCheckedMessage is said between an APIService being written and the main
-// cluster's first look at what is behind it.
+// notCheckedMessage applies from the write of an APIService to the main cluster's first
+// availability check.
 const notCheckedMessage = "The main cluster has not checked yet whether it reaches annex"
 
-// reasonLocal is why the main cluster calls an APIService available that leads to
-// no Service.
+// reasonLocal is the reason for which the main cluster reports APIServices without a
+// Service as available.
 const reasonLocal = "Local"
 
-// status is how a group version stands in the main cluster.
+// status is the state of a group version in the main cluster.
 type status struct {
 	published       bool
 	reason, message string
@@ -43,34 +43,32 @@ func notPublished(reason, message string) status {
 	return status{reason: reason, message: message}
 }
 
-// operation is what is to be done to an APIService.
+// operation is the write that an APIService needs.
 type operation int
 
 const (
-	// keep it as it is.
 	keep operation = iota
-	// create it.
 	create
-	// update is to put right one that is annex's.
+	// update restores an APIService of annex.
 	update
-	// takeOver is to make annex's one that is the main cluster's.
+	// takeOver turns an APIService of the main cluster into one of annex.
 	takeOver
 )
 
-// action is what is to be done about one group version.
+// action is the write that a group version needs, and its present state.
 type action struct {
 	operation operation
-	// apiService is what is to be written.
+	// apiService is the object to write.
 	apiService *apiService
-	// status is how it stands before that.
+	// status is the state before the write.
 	status status
-	// ours: the APIService is annex's already.
+	// ours reports whether the APIService belongs to annex already.
 	ours bool
-	// inherited marks a standing that is all groups', and not this one's.
+	// inherited marks a status that applies to all groups.
 	inherited bool
 }
 
-// decide says what is to be done about a version that annex serves.
+// decide returns the action for a version that annex serves.
 func decide(v *view, name string, p template, g gateState) action {
 	version := schema.GroupVersion{Group: v.group, Version: name}
 	current := v.apiServices[name]
@@ -99,7 +97,7 @@ func decide(v *view, name string, p template, g gateState) action {
 	return made
 }
 
-// decideHosting says the same about annex's own group, which waits for nothing.
+// decideHosting returns the action for annex's own group, which has no preconditions.
 func decideHosting(current *apiService, p template) action {
 	wanted := p.desired(hostingVersion, current)
 	switch p.ownerOf(current) {
@@ -118,14 +116,13 @@ func decideHosting(current *apiService, p template) action {
 	}
 }
 
-// availability is what the main cluster says of an APIService that is annex's, in
-// its own words.
+// availability is the main cluster's condition Available of an APIService of annex.
 func availability(current *apiService) status {
 	available := apiregistrationhelper.GetAPIServiceConditionByType(current, apiregistrationv1.Available)
 	switch {
 	case available == nil || current.Spec.Service == nil || available.Reason == reasonLocal:
-		// What leads to no Service, or did until just now, is called available
-		// without a look at annex.
+		// APIServices that have no Service, or had none until now, are reported as
+		// available without a check.
 		return notPublished(reasonUnavailable, notCheckedMessage)
 	case available.Status == apiregistrationv1.ConditionTrue:
 		return status{published: true, reason: reasonPublished, message: "The main cluster sends requests to annex"}
@@ -134,7 +131,7 @@ func availability(current *apiService) status {
 	}
 }
 
-// isUnavailable reports whether the main cluster has looked and not reached annex.
+// isUnavailable reports whether the main cluster's check of annex failed.
 func isUnavailable(current *apiService) bool {
 	if current == nil || current.Spec.Service == nil {
 		return false
@@ -143,33 +140,35 @@ func isUnavailable(current *apiService) bool {
 	return available != nil && available.Status == apiregistrationv1.ConditionFalse
 }
 
-// gate keeps the groups of definitions back until annex's own group has shown that
-// the main cluster reaches this annex. It knows one term of a leader.
+// gate holds back the groups of definitions until annex's own group has proven that the
+// main cluster reaches this annex. It lives for one leadership.
 type gate struct {
 	settlePeriod time.Duration
 
 	mu    sync.Mutex
 	state gateState
-	// since is when annex's own group was proven last.
+	// since is when annex's own group was last proven.
 	since time.Time
 }
 
-// gateState is what the gate says at one moment.
+// gateState is a snapshot of the gate.
 type gateState struct {
-	// proven: the main cluster reaches this annex. What is annex's is put right.
+	// proven reports whether the main cluster reaches this annex. If so, APIServices of
+	// annex are restored.
 	proven bool
-	// settled: it did so for the settle period once in this term.
+	// settled reports whether it did so for the settle period once during this
+	// leadership.
 	settled bool
-	// caBundle is what it was proven with.
+	// caBundle is the bundle that it was proven with.
 	caBundle string
-	// why the gate is not open.
+	// why is the reason for which the gate is closed.
 	why status
 }
 
-// open reports whether APIServices may be made that were not annex's before.
+// open reports whether APIServices may be created or taken over.
 func (s gateState) open() bool { return s.proven && s.settled }
 
-// with is the state for certificates that may be others than the proven ones.
+// with closes the gate if the certificates differ from the proven ones.
 func (s gateState) with(caBundle []byte) gateState {
 	if s.proven && s.caBundle != string(caBundle) {
 		return gateState{settled: s.settled, why: notPublished(reasonWaitingForAnnex, "The certificates that annex is verified with have changed, which the main cluster has not checked yet")}
@@ -187,9 +186,8 @@ func (g *gate) get() gateState {
 	return g.state
 }
 
-// observe takes in how annex's own group stands with certificates, and returns
-// whether that changes anything for the others and, while it is settling, when to
-// look again.
+// observe updates the gate with the status of annex's own group. It returns whether the
+// other groups are affected, and when to observe again while the gate settles.
 func (g *gate) observe(proof status, caBundle []byte, now time.Time) (changed bool, again time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -62,7 +62,7 @@ func cleared(of *definition) *definition {
 	return of
 }
 
-// takeover is what annex says of a definition that is cleared.
+// takeover is the cleared takeover of a definition.
 func takeover(crd *definition) *hosted {
 	of := &hosted{ObjectMeta: metav1.ObjectMeta{Name: crd.Name}}
 	of.Status.Takeover = &hostingv1alpha1.HostedResourceTakeover{DefinitionUID: crd.UID, DefinitionGeneration: crd.Generation}
@@ -413,7 +413,7 @@ func TestGate(t *testing.T) {
 			{6 * time.Second, no, false, false, true, 0, reasonWaitingForAnnex},
 			{7 * time.Second, yes, true, true, true, 0, ""},
 		},
-		"says who is in the way": {
+		"names the definitions": {
 			{0, foreigner, false, false, true, 0, reasonForeignAPIService},
 			{time.Second, foreigner, false, false, false, 0, reasonForeignAPIService},
 		},

@@ -23,15 +23,13 @@ import (
 )
 
 const (
-	// automanagedLabel is upstream's: kube-apiserver keeps, and overwrites, what
-	// has it. The value "true" means for as long as there is a definition,
-	// "onstart" is what is built in.
+	// automanagedLabel is upstream's: kube-apiserver manages APIServices with it. The
+	// value "true" is for definitions, "onstart" for built-in groups.
 	automanagedLabel        = "kube-aggregator.kubernetes.io/automanaged"
 	automanagedContinuously = "true"
 
-	// groupPriority and versionPriority are those that kube-apiserver gives to
-	// definitions. They are the same for all versions, which are then ordered by
-	// their names as Kubernetes does it: v2, v1, v1beta1.
+	// groupPriority and versionPriority are kube-apiserver's values for definitions. They
+	// are equal for all versions, which are then ordered by name: v2, v1, v1beta1.
 	groupPriority   = 1000
 	versionPriority = 100
 )
@@ -51,23 +49,24 @@ type Service struct {
 	Port            int32
 }
 
-// owner is who an APIService belongs to.
+// owner is the manager of an APIService.
 type owner int
 
 const (
-	// none: there is no such APIService.
+	// none means that there is no APIService.
 	none owner = iota
-	// annex: it carries annex's label.
+	// annex owns APIServices with its label.
 	annex
-	// mainDefinitions: kube-apiserver keeps it for definitions of the main cluster.
+	// mainDefinitions means that kube-apiserver manages it for definitions of the main
+	// cluster.
 	mainDefinitions
-	// mainBuiltIn: the main cluster serves it itself, whatever happens.
+	// mainBuiltIn means that the group is built into the main cluster.
 	mainBuiltIn
-	// foreign: it leads to a Service, and is not annex's.
+	// foreign means that it has a Service, and is not annex's.
 	foreign
 )
 
-// template is what annex's APIServices have in common.
+// template holds what the APIServices of annex have in common.
 type template struct {
 	service  Service
 	caBundle []byte
@@ -79,8 +78,8 @@ func (p template) publishedBy() string {
 	return hostingv1alpha1.PublishedBy(p.service.Namespace, p.service.Name)
 }
 
-// ownerOf says whose an APIService is. One that leads to annex's Service but lacks
-// the label is foreign too: somebody made it, or took it out of annex's hands.
+// ownerOf returns the owner of an APIService. One that has annex's Service but lacks the
+// label is foreign: a user created it, or removed the label.
 func (p template) ownerOf(current *apiService) owner {
 	switch {
 	case current == nil:
@@ -96,9 +95,9 @@ func (p template) ownerOf(current *apiService) owner {
 	}
 }
 
-// desired is what the APIService of a group version has to be, given the current
-// one, if any. Whoever sorts groups in discovery may: priorities are kept, as are
-// labels and annotations that mean nothing to annex.
+// desired returns the APIService of a group version, given the current one, if any. Users
+// may order groups in discovery: priorities are kept, as are other labels and
+// annotations.
 func (p template) desired(version schema.GroupVersion, current *apiService) *apiService {
 	wanted := &apiService{ObjectMeta: metav1.ObjectMeta{Name: apiServiceName(version)}}
 	if current != nil {
@@ -125,7 +124,7 @@ func (p template) desired(version schema.GroupVersion, current *apiService) *api
 	return wanted
 }
 
-// differs reports whether there is anything in an APIService for annex to change.
+// differs reports whether annex has to write an APIService.
 func differs(current, wanted *apiService) bool {
 	return !equality.Semantic.DeepEqual(current.Spec, wanted.Spec) ||
 		!maps.Equal(current.Labels, wanted.Labels) ||
@@ -137,15 +136,14 @@ func apiServiceName(version schema.GroupVersion) string {
 	return version.Version + "." + version.Group
 }
 
-// nameResources writes on an APIService what annex serves in its version. The main
-// cluster looks what a server has whenever its APIService changes, and otherwise
-// once a minute: without this a kind that comes into a version that is published
-// already would be unknown to users for that long.
+// nameResources annotates an APIService with the resources of its version. The main
+// cluster reads discovery when an APIService changes, and otherwise once a minute:
+// without the annotation it would learn of a new kind in a published version only then.
 func (v *view) nameResources(wanted *apiService, version string) {
 	var resources []string
 	for _, crd := range v.annexDefinitions {
 		if apiextensionshelpers.HasServedCRDVersion(crd, version) && apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
-			// Short names, scope and subresources are looked up too.
+			// The generation covers short names, scope and subresources.
 			resources = append(resources, fmt.Sprintf("%s:%d", crd.Spec.Names.Plural, crd.Generation))
 		}
 	}

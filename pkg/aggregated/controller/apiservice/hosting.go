@@ -21,17 +21,16 @@ const (
 	// probeTimeout bounds one read through the main cluster.
 	probeTimeout = 5 * time.Second
 
-	// probeInterval is how often that is tried.
+	// probeInterval is the delay between such reads.
 	probeInterval = time.Second
 
-	// staleStatusPeriod is how long the main cluster is given to look again at an
-	// APIService that has just been changed: until then it is called available,
-	// or not, for what it was before.
+	// staleStatusPeriod is the time that the main cluster gets to check an APIService
+	// that was just changed. Until then its condition is about the previous state.
 	staleStatusPeriod = time.Second
 )
 
-// ReadStore returns a function that reads the UID of the Store "default" that the
-// main cluster, asked as any user asks it, answers with.
+// ReadStore returns a function that reads the UID of the Store "default" through the main
+// cluster, as any client does.
 func ReadStore(main dynamic.Interface) func(ctx context.Context) (types.UID, error) {
 	stores := main.Resource(hostingVersion.WithResource("stores"))
 	return func(ctx context.Context) (types.UID, error) {
@@ -43,14 +42,14 @@ func ReadStore(main dynamic.Interface) func(ctx context.Context) (types.UID, err
 	}
 }
 
-// reconcileHosting keeps the APIService of annex's own group and finds out whether
-// the main cluster reaches this annex.
+// reconcileHosting keeps the APIService of annex's own group and checks whether the main
+// cluster reaches this annex.
 func (r *reconciler) reconcileHosting(ctx context.Context) (framework.Result, error) {
-	publication, proof := r.newTemplate()
+	tmpl, proof := r.newTemplate()
 	var again time.Duration
 	var err error
 	if proof.published {
-		proof, again, err = r.publishHosting(ctx, publication)
+		proof, again, err = r.publishHosting(ctx, tmpl)
 	}
 	if err != nil {
 		proof = notPublished(reasonWaitingForAnnex, fmt.Sprintf("APIService %s, which comes first: %v", apiServiceName(hostingVersion), err))
@@ -65,42 +64,42 @@ func (r *reconciler) reconcileHosting(ctx context.Context) (framework.Result, er
 	}
 	observe(hostingVersion, proof)
 	r.announce(ctx, hostingVersion, proof)
-	changed, settling := r.gate.observe(proof, publication.caBundle, r.now())
+	changed, settling := r.gate.observe(proof, tmpl.caBundle, r.now())
 	if changed {
 		r.allGroups()
 	}
 	return framework.Result{RequeueAfter: minNonZero(again, settling)}, err
 }
 
-// publishHosting writes the APIService if need be, and returns how it stands and
-// when to come again.
-func (r *reconciler) publishHosting(ctx context.Context, publication template) (status, time.Duration, error) {
+// publishHosting writes the APIService if needed, and returns its status and when to
+// retry.
+func (r *reconciler) publishHosting(ctx context.Context, tmpl template) (status, time.Duration, error) {
 	current, err := framework.IgnoreNotFound(r.getAPIService(apiServiceName(hostingVersion)))
 	if err != nil {
 		return status{}, 0, fmt.Errorf("read it from the main cluster: %w", err)
 	}
-	verdict := decideHosting(current, publication)
+	todo := decideHosting(current, tmpl)
 	var wait time.Duration
-	if verdict.operation != keep {
+	if todo.operation != keep {
 		if wait = r.writes.Delay(hostingVersion.String()); wait == 0 {
-			err = r.write(ctx, hostingVersion, verdict)
+			err = r.write(ctx, hostingVersion, todo)
 		}
-	} else if verdict.ours {
+	} else if todo.ours {
 		wait, err = r.recheck(ctx, hostingVersion, current, true)
 	}
-	if verdict.operation == update {
-		// What the main cluster says of it is about what it was before.
-		verdict.status = notPublished(reasonUnavailable, notCheckedMessage)
+	if todo.operation == update {
+		// The condition is about the APIService before the update.
+		todo.status = notPublished(reasonUnavailable, notCheckedMessage)
 		r.hostingUpdated = r.now()
 	}
-	if verdict.status.reason == reasonUnavailable {
-		verdict.status.reason = reasonWaitingForAnnex
-		verdict.status.message = fmt.Sprintf("APIService %s, which comes first: %s", apiServiceName(hostingVersion), verdict.status.message)
+	if todo.status.reason == reasonUnavailable {
+		todo.status.reason = reasonWaitingForAnnex
+		todo.status.message = fmt.Sprintf("APIService %s, which comes first: %s", apiServiceName(hostingVersion), todo.status.message)
 	}
-	return verdict.status, wait, err
+	return todo.status, wait, err
 }
 
-// probeAnnex reads an object through the main cluster, and compares it with annex's own.
+// probeAnnex reads a Store through the main cluster, and compares it with annex's own.
 func (r *reconciler) probeAnnex(ctx context.Context) status {
 	if r.now().Sub(r.hostingUpdated) < staleStatusPeriod {
 		return notPublished(reasonWaitingForAnnex, notCheckedMessage)
@@ -121,7 +120,7 @@ func (r *reconciler) probeAnnex(ctx context.Context) status {
 	return status{published: true, reason: reasonPublished, message: "The main cluster reaches annex"}
 }
 
-// newTemplate is what all APIServices have in common, or why that is not known.
+// newTemplate returns the template of all APIServices, or why it is incomplete.
 func (r *reconciler) newTemplate() (template, status) {
 	p := template{service: r.service, caBundle: r.caBundle()}
 	var known bool
@@ -129,7 +128,7 @@ func (r *reconciler) newTemplate() (template, status) {
 		return p, notPublished(reasonWaitingForAnnex, fmt.Sprintf("annex has no store %q yet", hostingv1alpha1.DefaultStoreName))
 	}
 	if len(p.caBundle) == 0 {
-		// Without one the main cluster would trust whoever its system trusts.
+		// Without a bundle the main cluster would trust its system roots.
 		return p, notPublished(reasonWaitingForAnnex, "It is not known yet what certificates annex is verified with")
 	}
 	return p, status{published: true}

@@ -18,19 +18,17 @@ import (
 )
 
 const (
-	// firstRecheckDelay is how long after an APIService was first seen to be unavailable
-	// the main cluster is asked to look again; the wait doubles each time. By
-	// itself it looks again ever more seldom, and so answers 503 for up to half a
-	// minute after annex is back.
+	// firstRecheckDelay is how long an APIService is unavailable before annex requests a
+	// check; the delay doubles each time. The main cluster's own checks become rarer, so
+	// it would return 503 for up to half a minute after annex is back.
 	firstRecheckDelay = time.Second
 
-	// maxRechecks is how often it is asked. What it does not find available then
-	// has another cause than that annex was away.
+	// maxRechecks bounds the requests. If they do not help, annex's own downtime was not
+	// the cause.
 	maxRechecks = 5
 )
 
-// rechecks remembers how often the main cluster was asked to look again at the
-// APIServices that it calls unavailable.
+// rechecks counts the requested checks of unavailable APIServices.
 type rechecks struct {
 	mu   sync.Mutex
 	last map[schema.GroupVersion]recheck
@@ -41,8 +39,8 @@ type recheck struct {
 	next  time.Time
 }
 
-// due reports whether to ask now and, if not, when. While it is not allowed to ask,
-// time runs all the same.
+// due reports whether to request a check now and, if not, when. The delay elapses also
+// while requests are not allowed.
 func (n *rechecks) due(version schema.GroupVersion, allowed bool, now time.Time) (due bool, wait time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,15 +61,15 @@ func (n *rechecks) due(version schema.GroupVersion, allowed bool, now time.Time)
 	return true, 0
 }
 
-// forget is for an APIService that is available, or gone.
+// forget resets an APIService that is available, or deleted.
 func (n *rechecks) forget(version schema.GroupVersion) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.last, version)
 }
 
-// recheck has the main cluster look again at an APIService of annex's that it calls
-// unavailable: it does so whenever one is changed. It returns when to try again.
+// recheck makes the main cluster check an unavailable APIService of annex again, by
+// changing an annotation. It returns when to retry.
 func (r *reconciler) recheck(ctx context.Context, version schema.GroupVersion, current *apiService, allowed bool) (time.Duration, error) {
 	if !isUnavailable(current) {
 		r.rechecks.forget(version)
@@ -82,13 +80,13 @@ func (r *reconciler) recheck(ctx context.Context, version schema.GroupVersion, c
 	if !due {
 		return wait, nil
 	}
-	nudged := current.DeepCopy()
-	metav1.SetMetaDataAnnotation(&nudged.ObjectMeta, hostingv1alpha1.RecheckAnnotation, now.UTC().Format(time.RFC3339))
-	err := r.update(ctx, nudged)
+	updated := current.DeepCopy()
+	metav1.SetMetaDataAnnotation(&updated.ObjectMeta, hostingv1alpha1.RecheckAnnotation, now.UTC().Format(time.RFC3339))
+	err := r.update(ctx, updated)
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("recheck APIService %s: %w", nudged.Name, err)
+		return 0, fmt.Errorf("recheck APIService %s: %w", updated.Name, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Had the main cluster look again at an APIService that it calls unavailable", "apiService", nudged.Name, "err", err)
+	klog.FromContext(ctx).V(2).Info("Requested a check of an unavailable APIService", "apiService", updated.Name, "err", err)
 	_, wait = r.rechecks.due(version, true, now)
 	return wait, nil
 }

@@ -28,19 +28,18 @@ import (
 )
 
 const (
-	// writeInterval keeps writes of one APIService apart: somebody who keeps
-	// changing it back must not make annex and the main cluster spin.
+	// writeInterval is the minimum time between writes of one APIService, so that another
+	// writer that reverts them cannot cause a busy loop.
 	writeInterval = time.Second
 
-	// messageInterval keeps writes of one condition apart that bring nothing but
-	// another message, as an address that is different in each.
+	// messageInterval is the minimum time between writes of one condition that change
+	// only its message, which may contain changing addresses.
 	messageInterval = 10 * time.Second
 )
 
-// reconciler holds what one pass over a group needs. What get… and look return
-// comes from caches and is never changed.
+// reconciler holds the dependencies of one reconcile. The objects that get… and view
+// return are from caches and are never changed.
 type reconciler struct {
-	// service and caBundle are how the main cluster reaches annex.
 	service  Service
 	caBundle func() []byte
 
@@ -48,7 +47,7 @@ type reconciler struct {
 	getAPIService func(name string) (*apiService, error)
 	getStore      func(name string) (*hostingv1alpha1.Store, error)
 
-	// listAnnexDefinitions and listAnnexHosted ask annex itself.
+	// listAnnexDefinitions and listAnnexHosted read from annex's API, not from caches.
 	listAnnexDefinitions func(ctx context.Context) ([]*definition, error)
 	listAnnexHosted      func(ctx context.Context) ([]*hosted, error)
 	readStoreThroughMain func(ctx context.Context) (types.UID, error)
@@ -59,95 +58,94 @@ type reconciler struct {
 	delete         func(ctx context.Context, name string, options metav1.DeleteOptions) error
 	writeCondition func(ctx context.Context, name string, condition *metav1.Condition) error
 
-	// allGroups has every group reconciled.
+	// allGroups queues every group.
 	allGroups func()
 
 	gate     *gate
 	rechecks rechecks
 	routed   routedVersions
-	// writes and messages pace APIServices and conditions.
+	// writes and messages throttle APIServices and conditions.
 	writes, messages *framework.Throttle
 	now              func() time.Time
-	// hostingUpdated is when annex changed the APIService of its own group last. One
-	// key is never reconciled twice at a time, so nothing guards it.
+	// hostingUpdated is when annex last changed the APIService of its own group. It needs
+	// no lock: a key has one worker at a time.
 	hostingUpdated time.Time
 
 	mu sync.Mutex
-	// announced is the reason with which each version was last logged.
+	// announced is the last logged reason of each version.
 	announced map[schema.GroupVersion]string
 }
 
-// reconcile brings the APIServices of one group to what they have to be, and has
-// the HostedResources of the group say how they stand.
+// reconcile writes the APIServices of a group, and the condition Published of its
+// HostedResources.
 func (r *reconciler) reconcile(ctx context.Context, group string) (framework.Result, error) {
 	if group == hostingVersion.Group {
 		return r.reconcileHosting(ctx)
 	}
 	v, err := r.view(group)
 	if err != nil {
-		return framework.Result{}, fmt.Errorf("look at group %s: %w", group, err)
+		return framework.Result{}, fmt.Errorf("read group %s: %w", group, err)
 	}
-	publication, why := r.newTemplate()
-	state := r.gate.get().with(publication.caBundle)
+	tmpl, why := r.newTemplate()
+	state := r.gate.get().with(tmpl.caBundle)
 	if !why.published {
 		state = gateState{why: why}
 	}
 
 	var again time.Duration
 	var errs []error
-	standings := map[string]status{}
+	statuses := map[string]status{}
 	for _, name := range v.servedVersions() {
-		verdict := decide(v, name, publication, state)
-		stands, wait, err := r.act(ctx, v, name, verdict, state.proven)
-		standings[name] = stands
+		todo := decide(v, name, tmpl, state)
+		result, wait, err := r.act(ctx, v, name, todo, state.proven)
+		statuses[name] = result
 		again = minNonZero(again, wait)
 		errs = append(errs, err)
 	}
-	for _, name := range v.staleVersions(publication) {
+	for _, name := range v.staleVersions(tmpl) {
 		errs = append(errs, r.remove(ctx, v, name))
 	}
-	for _, name := range v.mismatchedVersions(publication) {
+	for _, name := range v.mismatchedVersions(tmpl) {
 		r.announce(ctx, schema.GroupVersion{Group: v.group, Version: name}, notPublished(reasonDataReplaced, dataReplacedMessage(v.apiServices[name])))
 	}
-	wait, err := r.report(ctx, v, standings)
+	wait, err := r.report(ctx, v, statuses)
 	return framework.Result{RequeueAfter: minNonZero(again, wait)}, errors.Join(append(errs, err)...)
 }
 
-// act does what the verdict on a version says, and returns how it stands then and
-// when to come again.
-func (r *reconciler) act(ctx context.Context, v *view, name string, verdict action, proven bool) (status, time.Duration, error) {
+// act performs an action, and returns the resulting status and when to retry.
+func (r *reconciler) act(ctx context.Context, v *view, name string, todo action, proven bool) (status, time.Duration, error) {
 	version := schema.GroupVersion{Group: v.group, Version: name}
-	stands, wait := verdict.status, time.Duration(0)
+	result, wait := todo.status, time.Duration(0)
 	var err error
-	if verdict.operation != keep {
+	if todo.operation != keep {
 		if wait = r.writes.Delay(version.String()); wait == 0 {
-			err = r.confirmAndWrite(ctx, v, version, verdict)
+			err = r.confirmAndWrite(ctx, v, version, todo)
 		}
-	} else if verdict.ours {
+	} else if todo.ours {
 		wait, err = r.recheck(ctx, version, v.apiServices[name], proven)
 	}
-	if verdict.operation == keep && err == nil {
+	if todo.operation == keep && err == nil {
 		var again time.Duration
-		stands, again = r.probeRouting(ctx, version, stands)
+		result, again = r.probeRouting(ctx, version, result)
 		wait = minNonZero(wait, again)
 	} else {
-		// What is changed may lead elsewhere for a while.
+		// Requests may be routed elsewhere for a while after the write.
 		r.routed.set(version, false)
 	}
-	if err != nil && !verdict.ours {
-		stands = notPublished(reasonWriteFailed, fmt.Sprintf("APIService %s is not written: %v", apiServiceName(version), err))
+	if err != nil && !todo.ours {
+		result = notPublished(reasonWriteFailed, fmt.Sprintf("APIService %s is not written: %v", apiServiceName(version), err))
 	}
-	observe(version, stands)
-	if !verdict.inherited {
-		r.announce(ctx, version, stands)
+	observe(version, result)
+	if !todo.inherited {
+		r.announce(ctx, version, result)
 	}
-	return stands, wait, err
+	return result, wait, err
 }
 
-// confirmAndWrite asks annex itself before it sends requests to annex that the main
-// cluster might answer: a clearance that was withdrawn may not be in the cache yet.
-func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schema.GroupVersion, verdict action) error {
-	if verdict.operation != update && len(v.mainDefinitions) > 0 {
+// confirmAndWrite reads from annex's API before it takes over requests that the main
+// cluster may serve: the cache may not contain yet that a clearance was withdrawn.
+func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schema.GroupVersion, todo action) error {
+	if todo.operation != update && len(v.mainDefinitions) > 0 {
 		live, err := r.listAnnexDefinitions(ctx)
 		if err != nil {
 			return fmt.Errorf("check that group %s may be taken over: %w", v.group, err)
@@ -160,14 +158,14 @@ func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schem
 			return fmt.Errorf("take over group %s: the takeover of %s is no longer cleared", v.group, inTheWay[0].Name)
 		}
 	}
-	return r.write(ctx, version, verdict)
+	return r.write(ctx, version, todo)
 }
 
-// write writes the APIService of a verdict. What it changes comes back as the next
-// pass, and so does what somebody else wrote at the same time.
-func (r *reconciler) write(ctx context.Context, version schema.GroupVersion, verdict action) error {
-	wanted, do, what := verdict.apiService, r.update, "Put an APIService in the main cluster right"
-	switch verdict.operation {
+// write writes the APIService of an action. Its own change, or a conflicting one, causes
+// the next reconcile.
+func (r *reconciler) write(ctx context.Context, version schema.GroupVersion, todo action) error {
+	wanted, do, what := todo.apiService, r.update, "Put an APIService in the main cluster right"
+	switch todo.operation {
 	case create:
 		do, what = r.create, "Made an APIService in the main cluster"
 	case takeOver:
@@ -185,9 +183,9 @@ func (r *reconciler) write(ctx context.Context, version schema.GroupVersion, ver
 	return nil
 }
 
-// remove deletes the APIService of a version that annex does not serve any more.
-// It asks annex itself, since a cache that lags would take a group off the main
-// cluster, and deletes only what it has looked at.
+// remove deletes the APIService of a version that annex no longer serves. It reads from
+// annex's API, since a cache that lags would remove a group from the main cluster.
+// Preconditions protect an APIService that has changed.
 func (r *reconciler) remove(ctx context.Context, v *view, name string) error {
 	version := schema.GroupVersion{Group: v.group, Version: name}
 	current := v.apiServices[name]
@@ -209,28 +207,28 @@ func (r *reconciler) remove(ctx context.Context, v *view, name string) error {
 		return fmt.Errorf("delete APIService %s in the main cluster: %w", current.Name, err)
 	}
 	r.forget(version)
-	klog.FromContext(ctx).Info("Deleted an APIService in the main cluster: annex does not serve its version any more", "apiService", current.Name)
+	klog.FromContext(ctx).Info("Deleted an APIService in the main cluster: annex no longer serves its version", "apiService", current.Name)
 	return nil
 }
 
-// announce logs when a version comes to stand otherwise than before.
-func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, stands status) {
+// announce logs a version whose reason changes.
+func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, result status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.announced[version]
-	if before == stands.reason {
+	if before == result.reason {
 		return
 	}
-	r.announced[version] = stands.reason
-	logger := klog.FromContext(ctx).WithValues("groupVersion", version, "reason", stands.reason, "message", stands.message)
+	r.announced[version] = result.reason
+	logger := klog.FromContext(ctx).WithValues("groupVersion", version, "reason", result.reason, "message", result.message)
 	switch {
-	case stands.reason == reasonForeignAPIService:
+	case result.reason == reasonForeignAPIService:
 		logger.Error(nil, "The main cluster sends requests elsewhere, and annex leaves that alone")
-	case stands.published:
+	case result.published:
 		logger.Info("The main cluster sends requests to annex")
 	case before == reasonPublished:
-		logger.Info("The main cluster does not send requests to annex any more")
-	case stands.reason == reasonGroupInMain || stands.reason == reasonDataReplaced:
+		logger.Info("The main cluster no longer sends requests to annex")
+	case result.reason == reasonGroupInMain || result.reason == reasonDataReplaced:
 		logger.Info("The main cluster does not send requests to annex")
 	default:
 		logger.V(2).Info("The main cluster does not send requests to annex yet")
@@ -247,7 +245,7 @@ func (r *reconciler) forget(version schema.GroupVersion) {
 	delete(r.announced, version)
 }
 
-// minNonZero returns the shorter of two waits, of which zero is none.
+// minNonZero returns the shorter of two delays; zero means none.
 func minNonZero(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -255,14 +253,14 @@ func minNonZero(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// report has the HostedResources of a group say how its versions stand. It returns
-// when to look again at those whose news were put off.
-func (r *reconciler) report(ctx context.Context, v *view, standings map[string]status) (time.Duration, error) {
+// report writes the conditions of a group's HostedResources. It returns when to write
+// those that were throttled.
+func (r *reconciler) report(ctx context.Context, v *view, statuses map[string]status) (time.Duration, error) {
 	var again time.Duration
 	var errs []error
 	for _, resource := range v.hosted {
 		before := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
-		after := publishedCondition(resource, v, standings)
+		after := publishedCondition(resource, v, statuses)
 		if !conditions.SetTransitionTime(&after, before, r.now()) {
 			continue
 		}
@@ -281,9 +279,9 @@ func (r *reconciler) report(ctx context.Context, v *view, standings map[string]s
 	return again, errors.Join(errs...)
 }
 
-// publishedCondition sums up the versions of one resource: it is published if all
-// that are served are, and otherwise says why the first is not.
-func publishedCondition(resource *hosted, v *view, standings map[string]status) metav1.Condition {
+// publishedCondition is true if all served versions are published. Otherwise it has the
+// reason of the first that is not.
+func publishedCondition(resource *hosted, v *view, statuses map[string]status) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               hostingv1alpha1.HostedResourcePublished,
 		Status:             metav1.ConditionFalse,
@@ -297,10 +295,10 @@ func publishedCondition(resource *hosted, v *view, standings map[string]status) 
 	}
 	versions := byMaturity(versionsServedBy(v.annexDefinitions[index]))
 	for _, version := range versions {
-		stands := standings[version]
-		if !stands.published {
-			condition.Reason = stands.reason
-			condition.Message = version + ": " + stands.message
+		result := statuses[version]
+		if !result.published {
+			condition.Reason = result.reason
+			condition.Message = version + ": " + result.message
 			return condition
 		}
 	}
@@ -312,7 +310,7 @@ func publishedCondition(resource *hosted, v *view, standings map[string]status) 
 	return condition
 }
 
-// published is told by the replica that runs the controllers, and by no other.
+// published is reported only by the replica that runs the controllers.
 var published = metrics.NewGaugeVec(&metrics.GaugeOpts{
 	Namespace:      "annex",
 	Subsystem:      "apiservice",
@@ -323,16 +321,14 @@ var published = metrics.NewGaugeVec(&metrics.GaugeOpts{
 
 var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(published) })
 
-// observe tells how a version stands.
-func observe(version schema.GroupVersion, stands status) {
+func observe(version schema.GroupVersion, result status) {
 	value := 0.0
-	if stands.published {
+	if result.published {
 		value = 1
 	}
 	published.WithLabelValues(version.Group, version.Version).Set(value)
 }
 
-// forgetMetric tells nothing of a version any more.
 func forgetMetric(version schema.GroupVersion) {
 	published.DeleteLabelValues(version.Group, version.Version)
 }

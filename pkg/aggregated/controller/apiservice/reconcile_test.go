@@ -42,9 +42,9 @@ func TestAnnouncedOnce(t *testing.T) {
 	} {
 		log.Reset()
 		r.announce(ctx, hostingVersion, step.stands)
-		said := log.String()
-		if strings.Count(said, "\n") != len(step.logged) || !strings.HasPrefix(said, step.logged) || said != "" && !strings.Contains(said, step.stands.message) {
-			t.Errorf("%+v: logged %q, want level %q", step.stands, said, step.logged)
+		current := log.String()
+		if strings.Count(current, "\n") != len(step.logged) || !strings.HasPrefix(current, step.logged) || current != "" && !strings.Contains(current, step.stands.message) {
+			t.Errorf("%+v: logged %q, want level %q", step.stands, current, step.logged)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestPublishedCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := publishedCondition(resource(tc.resource), v, tc.standings)
-			if said := string(got.Status) + " " + got.Reason + " " + got.Message; said != tc.want || got.Type != "Published" || got.ObservedGeneration != 3 {
+			if current := string(got.Status) + " " + got.Reason + " " + got.Message; current != tc.want || got.Type != "Published" || got.ObservedGeneration != 3 {
 				t.Errorf("got %+v, want %s", got, tc.want)
 			}
 		})
@@ -93,7 +93,7 @@ func TestPublishedCondition(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	said := metav1.Condition{
+	current := metav1.Condition{
 		Type: "Published", Status: metav1.ConditionFalse, Reason: reasonUnavailable, Message: "v1: before",
 		ObservedGeneration: 3, LastTransitionTime: metav1.NewTime(epoch.Add(-time.Hour)),
 	}
@@ -108,10 +108,10 @@ func TestReport(t *testing.T) {
 		wantErr   string
 	}{
 		"first":                        {stands: notPublished(reasonUnavailable, "before"), wantWrite: true, wantSince: epoch},
-		"the same":                     {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "before")},
-		"another message":              {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "after"), wantWrite: true, wantSince: epoch.Add(-time.Hour)},
-		"another message, too soon":    {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "after"), wroteAgo: time.Second, wantAgain: 9 * time.Second},
-		"another status, just as soon": {before: []metav1.Condition{said}, stands: status{published: true}, wroteAgo: time.Second, wantWrite: true, wantSince: epoch},
+		"the same":                     {before: []metav1.Condition{current}, stands: notPublished(reasonUnavailable, "before")},
+		"another message":              {before: []metav1.Condition{current}, stands: notPublished(reasonUnavailable, "after"), wantWrite: true, wantSince: epoch.Add(-time.Hour)},
+		"another message, too soon":    {before: []metav1.Condition{current}, stands: notPublished(reasonUnavailable, "after"), wroteAgo: time.Second, wantAgain: 9 * time.Second},
+		"another status, just as soon": {before: []metav1.Condition{current}, stands: status{published: true}, wroteAgo: time.Second, wantWrite: true, wantSince: epoch},
 		"refused":                      {stands: status{published: true}, writeErr: errors.New("no"), wantWrite: true, wantSince: epoch, wantErr: "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestReport(t *testing.T) {
 				t.Fatalf("wrote %+v and comes again after %s; want write %t, %s", wrote, again, tc.wantWrite, tc.wantAgain)
 			}
 			if tc.wantWrite && !wrote[0].LastTransitionTime.Time.Equal(tc.wantSince) {
-				t.Errorf("status is said to be so since %s, want %s", wrote[0].LastTransitionTime, tc.wantSince)
+				t.Errorf("transition time %s, want %s", wrote[0].LastTransitionTime, tc.wantSince)
 			}
 		})
 	}

@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// routingProbeInterval is how often the main cluster is asked who answers for a version
-// until annex does, which takes it milliseconds after it called it available.
+// routingProbeInterval is the delay between probes until annex serves a version. That
+// takes the main cluster milliseconds after it reports the APIService available.
 const routingProbeInterval = 200 * time.Millisecond
 
-// routedVersions remembers for which versions annex was seen to answer the main cluster's
-// requests. That an APIService is available does not say so: the part of
-// kube-apiserver that finds that out is not the part that sends requests, and until
-// that has taken in a takeover, what somebody makes lands in the main cluster.
+// routedVersions holds the versions whose requests were observed to reach annex. An
+// available APIService does not prove that: its controller in kube-apiserver is separate
+// from the proxy, and until the proxy has observed a takeover, new objects are stored in
+// the main cluster.
 type routedVersions struct {
 	mu   sync.Mutex
 	seen map[schema.GroupVersion]bool
@@ -41,27 +41,27 @@ func (a *routedVersions) set(version schema.GroupVersion, seen bool) {
 	}
 }
 
-// probeRouting makes sure that what is called available is answered by annex, and
-// returns how the version stands and when to come again.
-func (r *reconciler) probeRouting(ctx context.Context, version schema.GroupVersion, stands status) (status, time.Duration) {
-	if !stands.published {
+// probeRouting checks that annex serves the requests for an available version, and
+// returns its status and when to retry.
+func (r *reconciler) probeRouting(ctx context.Context, version schema.GroupVersion, result status) (status, time.Duration) {
+	if !result.published {
 		r.routed.set(version, false)
-		return stands, 0
+		return result, 0
 	}
 	if r.routed.has(version) {
-		return stands, 0
+		return result, 0
 	}
 	asking, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	publication := template{service: r.service}
+	tmpl := template{service: r.service}
 	switch by, err := r.servedBy(asking, version); {
 	case err != nil:
 		return notPublished(reasonUnavailable, fmt.Sprintf("The main cluster does not reach annex: %v", err)), probeInterval
 	case by == "":
 		return notPublished(reasonUnavailable, "The main cluster still answers for it itself: it has not taken in the APIService yet"), routingProbeInterval
-	case by != publication.publishedBy():
+	case by != tmpl.publishedBy():
 		return notPublished(reasonUnavailable, fmt.Sprintf("Another annex answers, the one behind Service %s", by)), probeInterval
 	}
 	r.routed.set(version, true)
-	return stands, 0
+	return result, 0
 }

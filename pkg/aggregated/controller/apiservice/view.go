@@ -23,8 +23,7 @@ import (
 
 type definition = apiextensionsv1.CustomResourceDefinition
 
-// view is everything that matters to one group, as the caches have it. Nothing in
-// it may be changed.
+// view holds the objects of one group from the caches. They must not be changed.
 type view struct {
 	group            string
 	annexDefinitions []*definition
@@ -46,7 +45,8 @@ func (v *view) servedVersions() []string {
 	return byMaturity(slices.Collect(maps.Keys(served)))
 }
 
-// isServed reports whether annex answers requests for a version, and goes on to.
+// isServed reports whether annex serves a version, and its definition is not being
+// deleted.
 func (v *view) isServed(version string) bool {
 	return slices.ContainsFunc(v.annexDefinitions, func(crd *definition) bool {
 		return crd.DeletionTimestamp.IsZero() && apiextensionshelpers.HasServedCRDVersion(crd, version) &&
@@ -54,16 +54,16 @@ func (v *view) isServed(version string) bool {
 	})
 }
 
-// staleVersions are versions that annex published from its present data and no longer
+// staleVersions are versions that annex published with its present data and no longer
 // serves.
 func (v *view) staleVersions(p template) []string {
 	left := v.publishedOnly(p, func(store string) bool { return store == string(p.store) })
 	return slices.DeleteFunc(left, v.isAwaited)
 }
 
-// isAwaited reports whether annex is about to serve a version again, because a
-// definition of the main cluster asks it to. Without its APIService the main
-// cluster would answer in the meantime, and keep what is created then.
+// isAwaited reports whether annex is about to serve a version again, because a labelled
+// definition of the main cluster has it. Without its APIService the main cluster would
+// serve it in the meantime, and store new objects.
 func (v *view) isAwaited(version string) bool {
 	return slices.ContainsFunc(v.mainDefinitions, func(crd *definition) bool {
 		return crd.Labels[hostingv1alpha1.HostedLabel] == "true" && crd.DeletionTimestamp.IsZero() &&
@@ -71,15 +71,15 @@ func (v *view) isAwaited(version string) bool {
 	})
 }
 
-// mismatchedVersions are versions that annex does not serve, and that it published when
-// it had other data. They are left alone: whoever restores that data needs them,
-// and without them the main cluster might answer in annex's place.
+// mismatchedVersions are versions that annex published with other data, and does not
+// serve. They are kept: an annex with the data restored needs them, and without them the
+// main cluster might serve the group itself.
 func (v *view) mismatchedVersions(p template) []string {
 	return v.publishedOnly(p, func(store string) bool { return store != string(p.store) })
 }
 
-// publishedOnly are versions that annex published, from data that match, and does
-// not serve.
+// publishedOnly returns versions that annex published with matching data and does not
+// serve.
 func (v *view) publishedOnly(p template, matches func(store string) bool) []string {
 	if p.store == "" {
 		return nil
@@ -100,9 +100,8 @@ func dataReplacedMessage(current *apiService) string {
 		current.Name, hostingv1alpha1.DefaultStoreName, current.Annotations[hostingv1alpha1.PublishedStoreAnnotation])
 }
 
-// notCleared are the definitions of the main cluster that stand in the way, because
-// their takeover is not cleared, in the order of their names: all of a group are taken
-// over together.
+// notCleared returns, sorted by name, the definitions of the main cluster whose takeover
+// is not cleared. All definitions of a group are taken over together.
 func (v *view) notCleared(annexDefinitions []*definition, annexHosted []*hosted) []*definition {
 	var names []*definition
 	for _, crd := range v.mainDefinitions {
@@ -114,11 +113,10 @@ func (v *view) notCleared(annexDefinitions []*definition, annexHosted []*hosted)
 	return names
 }
 
-// isCleared reports whether requests for a definition of the main cluster may go to
-// annex: annex was asked to take it over, follows it, and has found that no object
-// would be hidden by the definition as annex has it now. Whoever may write definitions
-// can write their annotations, so that those prove nothing; the status of a
-// HostedResource is written by annex alone.
+// isCleared reports whether annex may serve a definition of the main cluster: annex was
+// asked to, follows it, and has checked that its present definition hides no objects.
+// Annotations prove nothing, since authors of definitions can write them; the status of a
+// HostedResource is written only by annex.
 func isCleared(main *definition, annexDefinitions []*definition, annexHosted []*hosted) bool {
 	named := func(crd *definition) bool { return crd.Name == main.Name }
 	index := slices.IndexFunc(annexDefinitions, named)
@@ -133,8 +131,8 @@ func isCleared(main *definition, annexDefinitions []*definition, annexHosted []*
 		})
 }
 
-// blocked says why the main cluster's own state forbids to publish a version that
-// annex has not published yet; it returns false when nothing does.
+// blocked returns the state of the main cluster that forbids publishing a version, and
+// false if there is none.
 func (v *view) blocked(p template, version schema.GroupVersion) (status, bool) {
 	for _, of := range byMaturity(slices.Collect(maps.Keys(v.apiServices))) {
 		switch current := v.apiServices[of]; p.ownerOf(current) {
@@ -149,23 +147,21 @@ func (v *view) blocked(p template, version schema.GroupVersion) (status, bool) {
 		return notPublished(reasonGroupInMain, notClearedMessage(version.Group, inTheWay)), true
 	}
 	if p.ownerOf(v.apiServices[version.Version]) == mainDefinitions && !definedIn(v.mainDefinitions, version) {
-		// It goes by itself when its definition has just been deleted; otherwise
-		// it is none of annex's.
+		// kube-apiserver deletes it if its definition was just deleted.
 		return notPublished(reasonGroupInMain, fmt.Sprintf(
 			"The main cluster still has the local APIService %s, whose CustomResourceDefinition is gone", apiServiceName(version))), true
 	}
 	return status{}, false
 }
 
-// definedIn reports whether some definition serves a version.
+// definedIn reports whether a definition serves a version.
 func definedIn(definitions []*definition, version schema.GroupVersion) bool {
 	return slices.ContainsFunc(definitions, func(crd *definition) bool {
 		return crd.Spec.Group == version.Group && apiextensionshelpers.HasServedCRDVersion(crd, version.Version)
 	})
 }
 
-// foreignMessage says whose an APIService is, and what to do if it is annex's
-// after all.
+// foreignMessage names the owner of an APIService, and how to hand it over to annex.
 func foreignMessage(p template, current *apiService) string {
 	to := current.Spec.Service
 	message := fmt.Sprintf("APIService %s in the main cluster sends requests to Service %s/%s", current.Name, to.Namespace, to.Name)
@@ -179,8 +175,7 @@ func foreignMessage(p template, current *apiService) string {
 	return message + ", not to annex"
 }
 
-// notClearedMessage lists the definitions in the way, and how to ask annex to take
-// over those that nobody asked it to.
+// notClearedMessage lists the definitions, and how to label those without a label.
 func notClearedMessage(group string, inTheWay []*definition) string {
 	var names, unlabelled []string
 	for _, crd := range inTheWay {
@@ -194,7 +189,7 @@ func notClearedMessage(group string, inTheWay []*definition) string {
 	if len(unlabelled) == 0 {
 		return message
 	}
-	return fmt.Sprintf("%s; have it do so with kubectl label crd %s %s=true", message, strings.Join(unlabelled, " "), hostingv1alpha1.HostedLabel)
+	return fmt.Sprintf("%s. Let annex take them over: kubectl label crd %s %s=true", message, strings.Join(unlabelled, " "), hostingv1alpha1.HostedLabel)
 }
 
 func versionsServedBy(crd *definition) []string {
@@ -213,7 +208,7 @@ func byMaturity(versions []string) []string {
 	return versions
 }
 
-// listers are what the informers know.
+// listers read from informers.
 type listers struct {
 	mainAPIServices  aggregatorlisters.APIServiceLister
 	mainDefinitions  apiextensionslisters.CustomResourceDefinitionLister
@@ -230,7 +225,7 @@ func newListers(config Config) listers {
 	}
 }
 
-// snapshot is all there is.
+// snapshot holds all objects.
 type snapshot struct {
 	apiServices                       []*apiService
 	mainDefinitions, annexDefinitions []*definition
@@ -255,7 +250,7 @@ func (c listers) list() (snapshot, error) {
 	return all, nil
 }
 
-// view picks out what matters to one group.
+// view selects the objects of one group.
 func (c listers) view(group string) (*view, error) {
 	all, err := c.list()
 	if err != nil {
@@ -290,7 +285,7 @@ func ofGroup(definitions []*definition, group string) []*definition {
 	return of
 }
 
-// groups are those that annex serves, and those that it may have served.
+// groups returns the groups that annex serves or may have served.
 func (c listers) groups() ([]string, error) {
 	all, err := c.list()
 	if err != nil {

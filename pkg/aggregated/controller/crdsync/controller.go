@@ -1,29 +1,27 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package definition has annex follow the CustomResourceDefinitions of the main
-// cluster that are labelled annex.dev/hosted.
+// Package crdsync makes annex follow the CustomResourceDefinitions of the main cluster
+// that are labelled annex.dev/hosted.
 //
-// The main cluster sends requests for a whole group version to one place, so the
-// definitions of a group go together. Annex takes a group over when all of its
-// definitions are labelled and the main cluster keeps no object of any of them.
-// It makes the same definitions in annex, and once all are established it clears
-// the takeover in the status of their HostedResources: the controller that publishes
-// APIServices goes by that. Until the main cluster sends its requests to annex,
-// and some time longer, watches that began at the very revision at which there
-// were no objects stay open. If an object slips in nevertheless, all writes of the
-// group are stopped, and if annex keeps no object of it the group is given back. A
-// version that a hosted group gets later is taken over the same way.
+// The main cluster routes requests per group version, so the definitions of a group are
+// handled together. Annex takes a group over once all its definitions are labelled and
+// the main cluster stores no object of any. It creates the same definitions in annex, and
+// once all are established it clears the takeover in the status of their HostedResources,
+// which the apiservice controller reads. Watches that begin at the revision at which
+// there were no objects stay open until the main cluster routes requests to annex, and
+// some time longer. If an object appears nevertheless, all writes of the group are
+// stopped, and if annex stores no object of it the group is returned. Versions added to a
+// hosted group are taken over the same way.
 //
-// From then on the main cluster's definition is the source, and annex's follows.
-// It has annex's finalizer. When it is deleted, annex deletes its own definition with
-// its objects, and removes the finalizer after the main cluster has forgotten the
-// resource. Nothing is deleted because a definition in the main cluster lost its label
-// or is missing.
+// From then on annex's definition follows the main cluster's, which gets annex's
+// finalizer. When the latter is deleted, annex deletes its own definition with its
+// objects, and removes the finalizer after the main cluster no longer lists the resource.
+// A definition that loses its label or is missing causes no deletion.
 //
-// What happens to a group is decided by plan, a function of what there is. All
-// that is remembered is in the objects: the annotations of annex's definitions,
-// the APIServices, and the status of the HostedResources.
+// The function plan decides what happens to a group. All state is in the objects: the
+// annotations of annex's definitions, the APIServices, and the status of the
+// HostedResources.
 package crdsync
 
 import (
@@ -71,7 +69,7 @@ type Config struct {
 	MainAPIServiceInformer apiregistrationinformers.APIServiceInformer
 
 	AnnexObjects metadata.Interface
-	// AnnexStored finds a resource where annex keeps it, by the name of its definition. It
+	// AnnexStored finds a resource in annex's storage by the name of its definition. It
 	// returns ErrNotPlaced for one without a Store.
 	AnnexStored             func(name string) (Freezable, error)
 	AnnexDefinitions        apiextensionsclient.CustomResourceDefinitionInterface
@@ -81,8 +79,7 @@ type Config struct {
 	AnnexStoreInformer      hostinginformers.StoreInformer
 }
 
-// Controller has annex follow definitions of the main cluster. Its keys are API
-// groups.
+// Controller makes annex follow definitions of the main cluster. Its keys are API groups.
 type Controller struct {
 	queue   *framework.Queue[string]
 	watches *objectWatches
@@ -90,7 +87,7 @@ type Controller struct {
 	synced  []cache.DoneChecker
 }
 
-// New returns a controller that follows the informers of config and does nothing
+// New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{freezer: &freezer{find: config.AnnexStored, known: map[frozenKey]int64{}}}
@@ -131,29 +128,27 @@ func New(config Config) (*Controller, error) {
 	return c, c.addEventHandlers(config)
 }
 
-// addEventHandlers has every change that may matter queue its group.
 func (c *Controller) addEventHandlers(config Config) error {
 	every := cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,
 		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
 		DeleteFunc: c.enqueue,
 	}
-	said := every
-	said.UpdateFunc = func(before, after any) {
+	condition := every
+	condition.UpdateFunc = func(before, after any) {
 		if !isUnchanged(before, after) {
 			c.enqueue(after)
 		}
 	}
-	// The store is followed for its identity only, which is there to be read once
-	// it is known.
-	unheeded := cache.ResourceEventHandlerFuncs{}
+	// Only the UID of the Store matters, which is read when needed.
+	ignored := cache.ResourceEventHandlerFuncs{}
 	var err error
 	c.synced, err = framework.AddEventHandlers(
 		framework.Source{Name: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: every},
 		framework.Source{Name: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: every},
 		framework.Source{Name: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: every},
-		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: said},
-		framework.Source{Name: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: unheeded},
+		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: condition},
+		framework.Source{Name: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: ignored},
 	)
 	return err
 }
@@ -164,8 +159,8 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	c.queue.Run(ctx, workers, c.synced...)
 }
 
-// enqueue queues the group of an object. All that are followed have it in their
-// names: "<plural>.<group>" or "<version>.<group>".
+// enqueue queues the group of an object, which is part of its name: "<plural>.<group>" or
+// "<version>.<group>".
 func (c *Controller) enqueue(obj any) {
 	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 	if group := groupOf(name); err == nil && group != "" {
@@ -173,14 +168,14 @@ func (c *Controller) enqueue(obj any) {
 	}
 }
 
-// groupOf is the group in the name of a definition, HostedResource or APIService.
+// groupOf returns the group in the name of a definition, HostedResource or APIService.
 func groupOf(name string) string {
 	_, group, _ := strings.Cut(name, ".")
 	return group
 }
 
-// isUnchanged reports whether two states of a HostedResource are the same as far as
-// this controller wrote them. Its numbers change much more often.
+// isUnchanged reports whether an update of a HostedResource is irrelevant here. The usage
+// in its status changes often.
 func isUnchanged(before, after any) bool {
 	a, okA := before.(*hosted)
 	b, okB := after.(*hosted)
@@ -205,7 +200,7 @@ func syncedCondition(resource *hosted) *metav1.Condition {
 	return meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
 }
 
-// readers read what there is from caches.
+// readers read from caches.
 type readers struct {
 	publishedBy string
 	main, annex apiextensionslisters.CustomResourceDefinitionLister
@@ -214,7 +209,7 @@ type readers struct {
 	stores      hostinglisters.StoreLister
 }
 
-// read returns a group but for what was seen of objects.
+// read returns a group without observations of the main cluster's objects.
 func (r readers) read(name string) (*group, error) {
 	g := &group{
 		name: name, finalizer: hostingv1alpha1.Finalizer(r.publishedBy),

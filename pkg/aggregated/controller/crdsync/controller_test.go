@@ -257,8 +257,8 @@ func (r *fixture) hosted(name string) *hosted {
 
 func (r *fixture) wantCondition(name, reason string) {
 	r.Helper()
-	if said := syncedCondition(r.hosted(name)); said == nil || said.Reason != reason {
-		r.Errorf("hosted resource %s says %+v, want reason %s", name, said, reason)
+	if condition := syncedCondition(r.hosted(name)); condition == nil || condition.Reason != reason {
+		r.Errorf("hosted resource %s has %+v, want reason %s", name, condition, reason)
 	}
 }
 
@@ -306,13 +306,13 @@ func TestTakesOverAndFollows(t *testing.T) {
 		r := run(t)
 		watches := r.fakeWatches()
 		r.takenOver()
-		guarding := <-watches
-		if got := r.openWatches(); got != 1 || guarding.IsStopped() {
+		watching := <-watches
+		if got := r.openWatches(); got != 1 || watching.IsStopped() {
 			t.Errorf("%d watches just after the switch, want 1", got)
 		}
 		time.Sleep(grace)
 		settle()
-		if got := r.openWatches(); got != 0 || !guarding.IsStopped() {
+		if got := r.openWatches(); got != 0 || !watching.IsStopped() {
 			t.Errorf("%d watches some time after the switch, want none", got)
 		}
 		r.redefine(crd(widgets, labelled, shortName))
@@ -406,7 +406,7 @@ func TestSlipsInAfterAnnexHasObjects(t *testing.T) {
 	})
 }
 
-// TestWrittenWhileGivenBack: what was written after the first look has annex keep the
+// TestWrittenWhileGivenBack: an object written after the first count makes annex keep the
 // group.
 func TestWrittenWhileGivenBack(t *testing.T) {
 	t.Parallel()
@@ -507,7 +507,7 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// TestAnswerOfAnnexIsNotMains: the cache still says that the main cluster answers,
+// TestAnswerOfAnnexIsNotMains: in the cache the main cluster still serves the group,
 // but it was annex that did.
 func TestAnswerOfAnnexIsNotMains(t *testing.T) {
 	t.Parallel()
@@ -556,7 +556,7 @@ func TestLetsGoOfHostedResources(t *testing.T) {
 		r.wantCondition(widgets, reasonObjectsExist)
 		r.redefine(crd(widgets))
 		if left := r.hosted(widgets); syncedCondition(left) != nil || len(left.Annotations) > 0 || left.Labels[hostingv1alpha1.AutomanagedLabel] == "" {
-			t.Errorf("it still says %+v with annotations %v and labels %v", syncedCondition(left), left.Annotations, left.Labels)
+			t.Errorf("it still has %+v with annotations %v and labels %v", syncedCondition(left), left.Annotations, left.Labels)
 		}
 	})
 }

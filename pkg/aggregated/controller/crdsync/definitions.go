@@ -23,18 +23,18 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
-// errFinalizerIgnored: the main cluster took a write of status and left the finalizer out.
+// errFinalizerIgnored is returned if the main cluster accepts a write of the status, and
+// ignores its finalizers.
 var errFinalizerIgnored = errors.New("the main cluster ignores finalizers in writes of status")
 
-// mainDefinitions writes the main cluster's definitions. It writes their status, which
-// has the finalizers with it, and may not write their specifications: upstream's own
-// finalizer goes the same way.
+// mainDefinitions writes the status of the main cluster's definitions, which includes
+// finalizers, as apiextensions-apiserver does with its own. It needs no permission to
+// write specs.
 type mainDefinitions struct {
 	client    apiextensionsclient.CustomResourceDefinitionInterface
 	finalizer string
 }
 
-// addFinalizer puts the finalizer on a definition.
 func (m mainDefinitions) addFinalizer(ctx context.Context, main *definition) error {
 	held := main.DeepCopy()
 	held.Finalizers = append(held.Finalizers, m.finalizer)
@@ -42,10 +42,9 @@ func (m mainDefinitions) addFinalizer(ctx context.Context, main *definition) err
 	if err == nil && written != nil && !slices.Contains(written.Finalizers, m.finalizer) {
 		err = errFinalizerIgnored
 	}
-	return wrap(err, "putting annex's finalizer on custom resource definition %s of the main cluster: %w", main.Name)
+	return wrap(err, "set annex's finalizer on custom resource definition %s of the main cluster: %w", main.Name)
 }
 
-// removeFinalizer takes it off.
 func (m mainDefinitions) removeFinalizer(ctx context.Context, main *definition) error {
 	released := main.DeepCopy()
 	released.Finalizers = slices.DeleteFunc(released.Finalizers, func(of string) bool { return of == m.finalizer })
@@ -59,11 +58,11 @@ func (m mainDefinitions) removeFinalizer(ctx context.Context, main *definition) 
 // updateStatus writes what a deletion waits for.
 func (m mainDefinitions) updateStatus(ctx context.Context, explained *definition) error {
 	_, err := m.write(ctx, explained)
-	return wrap(err, "say in custom resource definition %s of the main cluster what its deletion waits for: %w", explained.Name)
+	return wrap(err, "write the status of custom resource definition %s of the main cluster: %w", explained.Name)
 }
 
-// write returns nil for a definition that has changed or gone: what it is now comes as
-// the next pass.
+// write returns nil for a definition that has changed or is gone: the change causes the
+// next reconcile.
 func (m mainDefinitions) write(ctx context.Context, wanted *definition) (*definition, error) {
 	written, err := m.client.UpdateStatus(ctx, wanted, metav1.UpdateOptions{FieldManager: fieldManager})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -75,8 +74,8 @@ func (m mainDefinitions) write(ctx context.Context, wanted *definition) (*defini
 	return written, nil
 }
 
-// actInMain writes the main cluster's definitions, and deletes those of annex's whose
-// deletion it was seen to want.
+// actInMain writes the main cluster's definitions, and deletes annex's definitions that
+// follow deleted ones.
 func (r *reconciler) actInMain(ctx context.Context, g *group, p *plan) []error {
 	var errs []error
 	for _, name := range p.addFinalizer {
@@ -101,8 +100,8 @@ func (r *reconciler) actInMain(ctx context.Context, g *group, p *plan) []error {
 	return errs
 }
 
-// delete deletes a definition of annex's, and so its objects. It asks the main cluster
-// whether that is still wanted: the label may be gone meanwhile, or a policy there.
+// delete deletes a definition of annex with its objects. It reads the main cluster's from
+// the API first: its label or deletion policy may have changed.
 func (r *reconciler) delete(ctx context.Context, main, annex *definition) error {
 	live, err := framework.IgnoreNotFound(r.mainDefinitions.client.Get(ctx, main.Name, metav1.GetOptions{}))
 	if err != nil {
@@ -119,8 +118,8 @@ func (r *reconciler) delete(ctx context.Context, main, annex *definition) error 
 	return wrap(err, "delete custom resource definition %s in annex: %w", annex.Name)
 }
 
-// removeFinalizer takes the finalizer off a definition. If the cache has none of annex's for
-// one that is being deleted, annex is asked: the cache may lag.
+// release removes the finalizer. If the cache has no definition of annex for one that is
+// being deleted, it reads from annex's API: the cache may lag.
 func (r *reconciler) release(ctx context.Context, g *group, name string) error {
 	main := g.main[name]
 	if isTerminating(main) && g.annex[name] == nil {
@@ -135,16 +134,15 @@ func (r *reconciler) release(ctx context.Context, g *group, name string) error {
 	return r.mainDefinitions.removeFinalizer(ctx, main)
 }
 
-// probeName is a name that no object is expected to have.
+// probeName is a name that no object should have.
 const probeName = "annex-is-this-served"
 
-// annexObjects asks annex about its own objects.
+// annexObjects reads annex's own objects.
 type annexObjects struct {
 	client metadata.Interface
 }
 
-// remaining says which objects keep annex's definitions from being gone that are
-// deleted because the main cluster's are.
+// remaining describes the objects that the deletion of annex's definitions waits for.
 func (a annexObjects) remaining(ctx context.Context, g *group) map[string]string {
 	remaining := map[string]string{}
 	for _, name := range g.terminating() {
@@ -176,9 +174,8 @@ func (a annexObjects) describe(ctx context.Context, crd *definition) string {
 	return text
 }
 
-// checkServed fails unless annex answers for every version of a definition. The first
-// request also has it begin to fill its caches, so that they are ready when those
-// come that were answered by the main cluster until then.
+// checkServed fails unless annex serves every version of a definition. The first request
+// also fills annex's watch caches, before clients of the main cluster reach them.
 func (a annexObjects) checkServed(ctx context.Context, crd *definition) error {
 	for _, resource := range servedVersions(crd) {
 		var objects metadata.ResourceInterface = a.client.Resource(resource)
@@ -193,7 +190,7 @@ func (a annexObjects) checkServed(ctx context.Context, crd *definition) error {
 	return nil
 }
 
-// isAbsent tells an object that does not exist from a path that is not served.
+// isAbsent distinguishes a missing object from a path that is not served.
 func isAbsent(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

@@ -19,9 +19,7 @@ import (
 // whose objects are being deleted.
 const reasonInProgress = "InstanceDeletionInProgress"
 
-// planFinalizers says which definitions of the main cluster must not vanish before
-// annex has deleted their objects. Those that annex is not asked to follow any more
-// are let go of.
+// planFinalizers removes the finalizer from definitions that annex no longer follows.
 func (g *group) planFinalizers(p *plan) {
 	for _, name := range g.filterMain(g.hasFinalizer) {
 		if !isLabelled(g.main[name]) {
@@ -30,22 +28,22 @@ func (g *group) planFinalizers(p *plan) {
 	}
 }
 
-// addFinalizers puts the finalizer on definitions that annex's follow already. It returns those
-// that do not have it yet.
-func (g *group) addFinalizers(p *plan, names []string) (unheld []string) {
+// addFinalizers adds the finalizer to definitions that annex follows already. It returns
+// those without it.
+func (g *group) addFinalizers(p *plan, names []string) (missingFinalizer []string) {
 	for _, name := range names {
 		if main := g.main[name]; !g.hasFinalizer(main) {
-			unheld = append(unheld, name)
+			missingFinalizer = append(missingFinalizer, name)
 			if follows(g.annex[name], main) {
 				p.addFinalizer = append(p.addFinalizer, name)
 			}
 		}
 	}
-	return unheld
+	return missingFinalizer
 }
 
-// removeFinalizers takes the finalizer off definitions that annex cannot take over, and off none
-// of which that is not known.
+// removeFinalizers removes the finalizer from definitions that annex cannot take over,
+// but not from those with an unknown status.
 func (g *group) removeFinalizers(p *plan, obstacles map[string]syncStatus) {
 	for _, name := range slices.Sorted(maps.Keys(obstacles)) {
 		if g.hasFinalizer(g.main[name]) && obstacles[name].status == metav1.ConditionFalse {
@@ -54,9 +52,9 @@ func (g *group) removeFinalizers(p *plan, obstacles map[string]syncStatus) {
 	}
 }
 
-// planDeletions takes the next step for each definition that is being deleted in the
-// main cluster and waits for annex: annex's definition is deleted with its objects,
-// then the main cluster forgets the resource, then the finalizer goes.
+// planDeletions plans the next step for each terminating definition that has annex's
+// finalizer: annex's definition is deleted with its objects, then the main cluster stops
+// listing the resource, then the finalizer is removed.
 func (g *group) planDeletions(p *plan) {
 	for _, name := range g.terminating() {
 		main := g.main[name]
@@ -76,14 +74,14 @@ func (g *group) planDeletions(p *plan) {
 		if g.annex[name] != nil {
 			p.statuses[name] = *of
 		}
-		// Before that the main cluster itself says how its own objects are deleted.
+		// Until then the main cluster reports the deletion of its own objects.
 		if step != stepRelease && !hasOwnFinalizer(main) && !hasTerminatingMessage(main, of.message) {
 			p.updateStatus = append(p.updateStatus, withTerminating(main, of.message))
 		}
 	}
 }
 
-// step is what to do next about a definition that is being deleted.
+// step is the next step for a terminating definition.
 type step int
 
 const (
@@ -92,11 +90,11 @@ const (
 	stepRelease
 )
 
-// deletion is what to say and to do about a definition that is being deleted in the
-// main cluster, with annex's finalizer on it.
+// deletion returns the status of a terminating definition with annex's finalizer, and the
+// next step.
 func (g *group) deletion(name string) (*syncStatus, step) {
 	main, current := g.main[name], g.annex[name]
-	say := func(format string, args ...any) *syncStatus {
+	report := func(format string, args ...any) *syncStatus {
 		of := terminating(format, args...)
 		return &of
 	}
@@ -106,31 +104,31 @@ func (g *group) deletion(name string) (*syncStatus, step) {
 		return nil, stepRelease
 	case current == nil:
 		if versions := g.stillListed(name); len(versions) > 0 {
-			return say("annex has deleted all objects, and waits until the main cluster does not list the resource in %s any more", strings.Join(versions, ", ")), stepWait
+			return report("annex has deleted all objects, and waits until the main cluster no longer lists the resource in %s", strings.Join(versions, ", ")), stepWait
 		}
 		return nil, stepRelease
 	case isTerminating(current):
-		return say("annex deletes its objects: %s", g.remaining[name]), stepWait
+		return report("annex deletes its objects: %s", g.remaining[name]), stepWait
 	case !follows(current, main):
-		// It is as old as a backup of the main cluster that was brought back.
+		// The definition is from a restored backup of the main cluster.
 		of := mainDefinitionDeleted()
 		return &of, stepRelease
 	case policy == hostingv1alpha1.DeletionPolicyKeep:
 		of := mainDefinitionDeleted()
 		return &of, stepRelease
 	case policy != "" && policy != hostingv1alpha1.DeletionPolicyDelete:
-		return say("Annotation %s is %q, and annex waits until it is %s or %s", hostingv1alpha1.DeletionPolicyAnnotation, policy,
+		return report("Annotation %s is %q, and annex waits until it is %s or %s", hostingv1alpha1.DeletionPolicyAnnotation, policy,
 			hostingv1alpha1.DeletionPolicyDelete, hostingv1alpha1.DeletionPolicyKeep), stepWait
 	case hasOwnFinalizer(main):
-		return say("annex waits until the main cluster has deleted the objects of its own, and then deletes those in annex"), stepWait
+		return report("annex waits until the main cluster has deleted the objects of its own, and then deletes those in annex"), stepWait
 	default:
-		return say("annex begins to delete its objects"), stepDelete
+		return report("annex begins to delete its objects"), stepDelete
 	}
 }
 
 // stillListed are the versions in which the main cluster lists a resource because annex
-// published it. That is put right once annex serves the resource no longer, unless
-// nothing else in annex has the version and it is kept for what will.
+// published it. The apiservice controller updates that once annex no longer serves the
+// resource, except in a version that is kept for other definitions.
 func (g *group) stillListed(name string) []string {
 	main := g.main[name]
 	var versions []string
@@ -152,25 +150,24 @@ func (g *group) isServedInAnnex(version string) bool {
 	return false
 }
 
-// isAwaited reports whether annex is asked to serve a version.
+// isAwaited reports whether annex should serve a version.
 func (g *group) isAwaited(version string) bool {
 	return slices.ContainsFunc(g.labelled(), func(name string) bool { return apiextensionshelpers.HasServedCRDVersion(g.main[name], version) })
 }
 
-// hasOwnFinalizer reports whether the main cluster has yet to delete objects of its
-// own. It says so in the condition that annex writes afterwards.
+// hasOwnFinalizer reports whether the main cluster has objects of its own to delete. It
+// reports that in the condition that annex writes afterwards.
 func hasOwnFinalizer(main *definition) bool {
 	return apiextensionshelpers.CRDHasFinalizer(main, apiextensionsv1.CustomResourceCleanupFinalizer)
 }
 
 func hasTerminatingMessage(main *definition, message string) bool {
-	said := apiextensionshelpers.FindCRDCondition(main, apiextensionsv1.Terminating)
-	return said != nil && said.Status == apiextensionsv1.ConditionTrue && said.Reason == reasonInProgress && said.Message == message
+	condition := apiextensionshelpers.FindCRDCondition(main, apiextensionsv1.Terminating)
+	return condition != nil && condition.Status == apiextensionsv1.ConditionTrue && condition.Reason == reasonInProgress && condition.Message == message
 }
 
-// withTerminating is a definition of the main cluster with the condition that it has in
-// any cluster while its objects are deleted. With it the main cluster takes no objects
-// either.
+// withTerminating sets the condition that definitions have in any cluster while their
+// objects are deleted. With it the main cluster accepts no new objects.
 func withTerminating(main *definition, message string) *definition {
 	explained := main.DeepCopy()
 	apiextensionshelpers.SetCRDCondition(explained, apiextensionsv1.CustomResourceDefinitionCondition{

@@ -65,11 +65,11 @@ func TestPlanDeletions(t *testing.T) {
 			group:   group{main: byName(crd(widgets, labelled, leaving, withOwnFinalizer)), annex: byName(crd(widgets, cleared)), routes: hosted},
 			verdict: "False Terminating",
 		},
-		"deleted, not said yet": {
+		"deleted, not reported yet": {
 			group:   group{main: byName(crd(widgets, labelled, leaving)), annex: byName(crd(widgets, cleared)), routes: hosted},
 			explain: []string{widgets}, delete: []string{widgets}, verdict: "False Terminating",
 		},
-		"deleted, said": {
+		"deleted, reported": {
 			group:  group{main: byName(crd(widgets, labelled, leaving, explained(begins))), annex: byName(crd(widgets, cleared)), routes: hosted},
 			delete: []string{widgets}, verdict: "False Terminating",
 		},
@@ -97,11 +97,11 @@ func TestPlanDeletions(t *testing.T) {
 			group:   group{main: byName(crd(widgets, labelled, withoutFinalizer, leaving)), annex: byName(crd(widgets, cleared)), routes: hosted},
 			verdict: "False MainDefinitionDeleted",
 		},
-		"deleted, but another than annex follows": {
+		"deleted, but not the one that annex follows": {
 			group:   group{main: byName(crd(widgets, labelled, leaving)), annex: byName(crd(widgets, cleared, annotated(hostingv1alpha1.DefinitionUIDAnnotation, "newer"))), routes: hosted},
 			release: []string{widgets}, verdict: "False MainDefinitionDeleted",
 		},
-		"deleted, annex's is somebody's own": {group: group{main: byName(crd(widgets, labelled, leaving)), annex: byName(crd(widgets)), routes: hosted, listed: listed}, release: []string{widgets}},
+		"deleted, annex's is a user's": {group: group{main: byName(crd(widgets, labelled, leaving)), annex: byName(crd(widgets)), routes: hosted, listed: listed}, release: []string{widgets}},
 		"deleted, objects gone, still listed": {
 			group: group{main: byName(crd(widgets, labelled, leaving)), routes: hosted, listed: listed}, explain: []string{widgets},
 		},
@@ -130,7 +130,7 @@ func TestPlanDeletions(t *testing.T) {
 				explain = append(explain, crd.Name)
 			}
 			var verdict string
-			if of, said := p.statuses[widgets]; said {
+			if of, reported := p.statuses[widgets]; reported {
 				verdict = string(of.status) + " " + of.reason
 			}
 			for what, diff := range map[string]string{
@@ -145,7 +145,7 @@ func TestPlanDeletions(t *testing.T) {
 	}
 }
 
-// TestDeleteAsksTheMainCluster: what the cache says may be revoked already.
+// TestDeleteAsksTheMainCluster: the cache may lag.
 func TestDeleteAsksTheMainCluster(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestDeleteAsksTheMainCluster(t *testing.T) {
 	})
 }
 
-// TestMayNotHold: a right that is missing is said, and asked for again.
+// TestMayNotHold: a missing permission is reported, and retried.
 func TestMayNotHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

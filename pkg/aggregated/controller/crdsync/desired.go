@@ -18,26 +18,26 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// ownPrefix is that of annex's labels and annotations, which are not copied.
+// ownPrefix is the prefix of annex's labels and annotations, which are not copied.
 const ownPrefix = "annex.dev/"
 
-// copiedAnnotations are those that say something about the schema. All others are
-// their authors' notes on the object in the main cluster.
+// copiedAnnotations describe the schema. All others belong to the object in the main
+// cluster.
 var copiedAnnotations = []string{
-	// Without it a definition of a *.k8s.io group is refused.
+	// A definition of a *.k8s.io group is rejected without it.
 	apiextensionsv1.KubeAPIApprovedAnnotation,
 	"controller-gen.kubebuilder.io/version",
 }
 
-// desired is annex's definition that follows one of the main cluster's. The
-// current one, if any, keeps what is annex's own.
+// desired returns annex's definition for one of the main cluster. It keeps annex's own
+// labels and annotations of the current one, if any.
 func desired(main, current *definition) *definition {
 	wanted := &definition{ObjectMeta: metav1.ObjectMeta{Name: main.Name}}
 	if current != nil {
 		wanted = current.DeepCopy()
 	}
 	main.Spec.DeepCopyInto(&wanted.Spec)
-	// The main cluster may be of a version that leaves out what annex fills in.
+	// An older main cluster may omit defaults that annex sets.
 	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(wanted)
 
 	isCopied := func(key, _ string) bool { return !strings.HasPrefix(key, ownPrefix) }
@@ -64,8 +64,7 @@ func setAnnotation(crd *definition, key, value string) {
 	metav1.SetMetaDataAnnotation(&crd.ObjectMeta, key, value)
 }
 
-// differs reports whether a definition of annex's has to be written to become
-// another; a nil one has to be made.
+// differs reports whether annex's definition must be written; a nil one must be created.
 func differs(current, wanted *definition) bool {
 	return current == nil || !sameSpec(current, wanted) ||
 		!maps.Equal(current.Labels, wanted.Labels) || !maps.Equal(current.Annotations, wanted.Annotations)
@@ -82,12 +81,12 @@ const (
 	automanaged      = "true"
 )
 
-// mainRoutes asks about and changes who answers the main cluster's requests.
+// mainRoutes reads and changes the routes of the main cluster's requests.
 type mainRoutes struct {
 	mainAPIServices apiregistrationclient.APIServiceInterface
 }
 
-// listedBy are the plural names of the resources that annex wrote on an APIService.
+// listedBy returns the plural names in annex's annotation on an APIService.
 func listedBy(current *apiService) []string {
 	var plurals []string
 	for _, resource := range strings.Split(current.Annotations[hostingv1alpha1.ResourcesAnnotation], ",") {
@@ -97,7 +96,7 @@ func listedBy(current *apiService) []string {
 	return plurals
 }
 
-// isMain asks the main cluster whether it answers for a group version itself.
+// isMain reads from the API whether the main cluster serves a group version itself.
 func (m *mainRoutes) isMain(ctx context.Context, version schema.GroupVersion) (bool, error) {
 	current, err := m.mainAPIServices.Get(ctx, version.Version+"."+version.Group, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -109,9 +108,9 @@ func (m *mainRoutes) isMain(ctx context.Context, version schema.GroupVersion) (b
 	return current.Spec.Service == nil, nil
 }
 
-// giveBack makes an APIService of annex's what kube-apiserver makes for definitions
-// of its own, and leaves it to kube-apiserver again. It changes only what was seen: one
-// that has changed since may lead to annex for a newer reason.
+// giveBack returns an APIService of annex to kube-apiserver, which manages it for
+// definitions. It fails if the APIService has changed: it may point to annex for a new
+// reason.
 func (m *mainRoutes) giveBack(ctx context.Context, current *apiService) error {
 	local := current.DeepCopy()
 	isOwn := func(key, _ string) bool { return strings.HasPrefix(key, ownPrefix) }
@@ -123,5 +122,5 @@ func (m *mainRoutes) giveBack(ctx context.Context, current *apiService) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return wrap(err, "giving APIService %s back to the main cluster: %w", current.Name)
+	return wrap(err, "give APIService %s back to the main cluster: %w", current.Name)
 }

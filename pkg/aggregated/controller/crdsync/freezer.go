@@ -11,32 +11,31 @@ import (
 	"sync"
 )
 
-// Freezable is a resource where annex keeps it. A freeze.Target is one.
+// Freezable is a resource in annex's storage. A freeze.Target is one.
 type Freezable interface {
-	// Freeze stops all writes, and returns what thaws them.
+	// Freeze stops all writes. Thaw needs the revision that it returns.
 	Freeze(ctx context.Context) (revision int64, err error)
-	// Thaw lets writes pass again, unless the resource was frozen anew.
+	// Thaw permits writes again, unless the resource was frozen anew.
 	Thaw(ctx context.Context, revision int64) error
-	// Frozen is what thaws the resource, 0 if it is not frozen.
+	// Frozen returns the revision of the freeze, 0 if there is none.
 	Frozen(ctx context.Context) (revision int64, err error)
 	// Objects counts the objects.
 	Objects(ctx context.Context) (int64, error)
 }
 
-// ErrNotPlaced says that a resource has no Store yet, and so no objects.
+// ErrNotPlaced is returned for a resource that has no Store, and so no objects.
 var ErrNotPlaced = errors.New("the resource has no store yet")
 
-// freezer knows which resources are frozen, for one term. A resource is frozen from
-// when its group is about to be given back to the main cluster until it is taken over
-// again: each server of the main cluster learns by itself that annex does not answer for
-// the group any more, and what it sends until then must not be acknowledged.
+// freezer caches which resources are frozen, for one leadership. A resource is frozen
+// from the moment its group is about to return to the main cluster until it is taken over
+// again: each kube-apiserver learns separately that annex no longer serves the group, and
+// the writes that it sends until then must not be acknowledged.
 type freezer struct {
 	// find finds a resource by the name of its definition.
 	find func(name string) (Freezable, error)
 
 	mu sync.Mutex
-	// known are the revisions at which annex's definitions were frozen, 0 for those that
-	// are not.
+	// known are the revisions at which definitions were frozen, 0 for those that are not.
 	known map[frozenKey]int64
 }
 
@@ -51,7 +50,8 @@ func (f *freezer) note(crd *definition, revision int64) {
 	f.known[keyOf(crd)] = revision
 }
 
-// frozen is the revision at which a resource was frozen, 0 if it is not. It asks once.
+// frozen returns the revision at which a resource was frozen, 0 if it is not. It reads
+// once.
 func (f *freezer) frozen(ctx context.Context, crd *definition) (int64, error) {
 	f.mu.Lock()
 	revision, known := f.known[keyOf(crd)]
@@ -84,7 +84,7 @@ func (f *freezer) freeze(ctx context.Context, crd *definition) error {
 	return err
 }
 
-// thaw is for a resource that may be frozen.
+// thaw accepts resources that are not frozen.
 func (f *freezer) thaw(ctx context.Context, crd *definition) error {
 	revision, err := f.frozen(ctx, crd)
 	if err != nil || revision == 0 {
@@ -101,7 +101,7 @@ func (f *freezer) thaw(ctx context.Context, crd *definition) error {
 	return nil
 }
 
-// hasObjects reports whether annex keeps objects of any of some definitions.
+// hasObjects reports whether annex stores objects of any of the definitions.
 func (f *freezer) hasObjects(ctx context.Context, crds []*definition) (bool, error) {
 	for _, crd := range crds {
 		of, err := f.find(crd.Name)
@@ -118,8 +118,8 @@ func (f *freezer) hasObjects(ctx context.Context, crds []*definition) (bool, err
 	return false, nil
 }
 
-// freezeIfEmpty reports whether annex keeps objects of a group, which giving it back would
-// hide. If it keeps none it will get none: the group is frozen then.
+// freezeIfEmpty reports whether annex stores objects of a group, which returning it would
+// hide. If there are none it freezes the group, so there will be none.
 func (f *freezer) freezeIfEmpty(ctx context.Context, g *group) (holds bool, err error) {
 	var crds []*definition
 	for _, name := range slices.Sorted(maps.Keys(g.annex)) {
@@ -145,8 +145,8 @@ func (f *freezer) freezeIfEmpty(ctx context.Context, g *group) (holds bool, err 
 	return true, errors.Join(errs...)
 }
 
-// thawUnneeded thaws what is frozen for no reason any more, and reports whether somebody
-// began to give the group back.
+// thawUnneeded thaws resources that need not be frozen, and reports whether a return of
+// the group has begun.
 func (f *freezer) thawUnneeded(ctx context.Context, g *group) (returning bool, err error) {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(g.annex)) {

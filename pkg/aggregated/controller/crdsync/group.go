@@ -23,22 +23,22 @@ type (
 	apiService = apiregistrationv1.APIService
 )
 
-// route is who answers the main cluster's requests for a group version.
+// route is the server of the main cluster's requests for a group version.
 type route int
 
 const (
-	// routeMain: the main cluster itself, out of its own etcd.
+	// routeMain is the main cluster itself.
 	routeMain route = iota
-	// routeAnnex: this annex.
+	// routeAnnex is this annex.
 	routeAnnex
-	// routeForeign: somebody else.
+	// routeForeign is another server.
 	routeForeign
-	// routeDataReplaced: this annex, but it published the version when it had other
+	// routeDataReplaced is this annex, which published the version when it had other
 	// data.
 	routeDataReplaced
 )
 
-// identity is what tells this annex from others.
+// identity distinguishes this annex from others.
 type identity struct {
 	// publishedBy is the label value of its APIServices.
 	publishedBy string
@@ -46,8 +46,8 @@ type identity struct {
 	store string
 }
 
-// routeOf says where an APIService of the main cluster leads. Without one the main
-// cluster answers for its definitions itself.
+// routeOf returns the route that an APIService of the main cluster sets. Without one the
+// main cluster serves its definitions itself.
 func (i identity) routeOf(current *apiService) route {
 	switch {
 	case current == nil || current.Spec.Service == nil:
@@ -61,69 +61,65 @@ func (i identity) routeOf(current *apiService) route {
 	}
 }
 
-// observation is what was seen of the objects that the main cluster keeps of a
-// resource.
+// observation describes the objects of a resource that the main cluster stores.
 type observation struct {
-	// err is why nothing was seen.
+	// err is the error of an observation that failed.
 	err error
-	// object is the name of one, empty if there is none.
+	// object is the name of one object, empty if there is none.
 	object string
-	// appeared: the object came while annex was watching, after there was none.
+	// appeared reports whether the object was created during the watch, which began
+	// without objects.
 	appeared bool
-	// versions are those whose takeover the watch guards.
+	// versions are those whose takeover the watch protects.
 	versions []string
 }
 
-// watchRequest is an order to see to it that the main cluster keeps no objects of a
-// resource, and gets none.
+// watchRequest asks for a watch on a resource that has no objects in the main cluster.
 type watchRequest struct {
 	name     string
 	resource schema.GroupVersionResource
 	versions []string
 }
 
-// group is everything that matters to an API group, as one pass sees it. Nothing
-// in it may be changed.
+// group holds the objects of an API group for one reconcile. They must not be changed.
 type group struct {
 	name string
-	// main and annex are the definitions on either side, by name.
+	// main and annex are the definitions of both clusters, by name.
 	main, annex map[string]*definition
-	// finalizer is what annex puts on the main cluster's definitions.
+	// finalizer is annex's, on definitions of the main cluster.
 	finalizer string
-	// apiServices are those of the main cluster, by version, and routes where they lead.
+	// apiServices are those of the main cluster, by version, and routes their routes.
 	apiServices map[string]*apiService
 	routes      map[string]route
-	// listed are the plural names of the resources that annex has the main cluster
-	// list, by version.
+	// listed are the plural names of the resources that annex lists on its APIServices,
+	// by version.
 	listed map[string][]string
-	// observed are the objects that the main cluster keeps, by definition, as far as
-	// somebody looked.
+	// observed are the observations of the main cluster's objects, by definition.
 	observed map[string]observation
-	// takeovers are those that are cleared, by HostedResource.
+	// takeovers are the cleared takeovers, by HostedResource.
 	takeovers map[string]hostingv1alpha1.HostedResourceTakeover
 	// reported are the present conditions DefinitionSynced, by HostedResource.
 	reported map[string]metav1.Condition
-	// remaining says which objects keep a definition of annex's from being gone, by
+	// remaining describes the objects that an annex definition's deletion waits for, by
 	// definition.
 	remaining map[string]string
-	// returning: somebody has begun to give the group back.
+	// returning reports whether a return of the group has begun.
 	returning bool
-	// annexHasObjects is whether annex keeps any object of the group; nil if nobody
-	// looked. If it is false the group is frozen.
+	// annexHasObjects is nil if unknown. If it is false the group is frozen.
 	annexHasObjects *bool
 }
 
-// labelled are the names of the main cluster's definitions that annex is to follow.
+// labelled returns the definitions of the main cluster that annex follows.
 func (g *group) labelled() []string {
 	return g.filterMain(func(crd *definition) bool { return isLabelled(crd) && !isTerminating(crd) })
 }
 
-// unlabelled are the names of those that it is not.
+// unlabelled returns those that it does not follow.
 func (g *group) unlabelled() []string {
 	return g.filterMain(func(crd *definition) bool { return !isLabelled(crd) && !isTerminating(crd) })
 }
 
-// terminating are the names of those that are being deleted.
+// terminating returns those that are being deleted.
 func (g *group) terminating() []string { return g.filterMain(isTerminating) }
 
 func (g *group) filterMain(matches func(*definition) bool) []string {
@@ -136,7 +132,7 @@ func (g *group) filterMain(matches func(*definition) bool) []string {
 	return names
 }
 
-// followers are the names of annex's definitions that come from the main cluster.
+// followers returns annex's definitions that come from the main cluster.
 func (g *group) followers() []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(g.annex)) {
@@ -147,14 +143,12 @@ func (g *group) followers() []string {
 	return names
 }
 
-// isHosted reports whether the main cluster sends any of the group's requests to
-// annex.
+// isHosted reports whether annex serves any of the group's versions to the main cluster.
 func (g *group) isHosted() bool {
 	return slices.Contains(slices.Collect(maps.Values(g.routes)), routeAnnex)
 }
 
-// servedBy are the versions that a definition of the main cluster serves and whose
-// requests go a certain way.
+// servedBy returns the served versions of a main cluster's definition that have a route.
 func (g *group) servedBy(name string, by route) []string {
 	var versions []string
 	for _, version := range g.main[name].Spec.Versions {
@@ -165,9 +159,8 @@ func (g *group) servedBy(name string, by route) []string {
 	return versions
 }
 
-// watchRequestFor is how to look at the main cluster's objects of a resource through one of
-// the versions that the main cluster answers for. The version that objects are
-// stored in is best, since that converts none.
+// watchRequestFor watches a resource through one of the versions that the main cluster
+// serves. The storage version is best: it needs no conversion.
 func (g *group) watchRequestFor(name string, versions []string) watchRequest {
 	crd := g.main[name]
 	through := versions[0]
@@ -182,14 +175,14 @@ func (g *group) watchRequestFor(name string, versions []string) watchRequest {
 
 func isLabelled(crd *definition) bool { return crd.Labels[hostingv1alpha1.HostedLabel] == "true" }
 
-// isCleared reports whether annex's definition may be published as it is now, although
-// the main cluster has one too.
+// isCleared reports whether annex's definition may be published in its present state,
+// although the main cluster has one too.
 func (g *group) isCleared(name string) bool {
 	of, cleared := g.takeovers[name]
 	return cleared && g.annex[name] != nil && of == takeoverOf(g.annex[name])
 }
 
-// takeoverOf clears a definition of annex's.
+// takeoverOf is the takeover that clears a definition of annex.
 func takeoverOf(crd *definition) hostingv1alpha1.HostedResourceTakeover {
 	return hostingv1alpha1.HostedResourceTakeover{DefinitionUID: crd.UID, DefinitionGeneration: crd.Generation}
 }
@@ -199,8 +192,8 @@ func (g *group) hasFinalizer(crd *definition) bool {
 	return slices.Contains(crd.Finalizers, g.finalizer)
 }
 
-// follows reports whether a definition of annex's follows this one of the main cluster,
-// and not another of its name.
+// follows reports whether annex's definition follows exactly this one of the main
+// cluster.
 func follows(follower, main *definition) bool {
 	return follower != nil && isFollower(follower) && follower.Annotations[hostingv1alpha1.DefinitionUIDAnnotation] == string(main.UID)
 }

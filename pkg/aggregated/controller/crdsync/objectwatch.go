@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// grace is how long a watch is kept after requests go to annex. Each server of
-	// the main cluster learns by itself that they do, some later than others.
+	// grace is how long a watch is kept after requests are routed to annex. Each
+	// kube-apiserver learns of that separately.
 	grace = 10 * time.Second
 
-	// watchTimeout asks for watches longer than the main cluster would give.
+	// watchTimeout is longer than the main cluster's default.
 	watchTimeout = time.Hour
 )
 
-// errSwitched: it was not the main cluster itself that answered.
-var errSwitched = errors.New("the main cluster does not answer for it itself any more")
+// errSwitched is returned when another server responded.
+var errSwitched = errors.New("the main cluster no longer serves it itself")
 
-// objectWatches hold the watches on the main cluster's objects.
+// objectWatches holds the watches on the main cluster's objects.
 type objectWatches struct {
 	main dynamic.Interface
-	// isMain asks the main cluster whether it answers for a group version itself.
+	// isMain reads from the API whether the main cluster serves a group version itself.
 	isMain func(ctx context.Context, version schema.GroupVersion) (bool, error)
-	// notify is called when a watch has news of a definition.
+	// notify is called when the observation of a definition changes.
 	notify func(name string)
 	now    func() time.Time
 
@@ -48,35 +48,34 @@ type objectWatches struct {
 	open map[string]*objectWatch
 }
 
-// objectWatch is a watch that began when there were no objects. It is one request, never
-// another: that could be answered by annex.
+// objectWatch is a watch that began when there were no objects. It is never restarted:
+// annex could serve the next request.
 type objectWatch struct {
 	stop     context.CancelFunc
 	versions []string
-	// objects are there now.
+	// objects are the existing ones.
 	objects map[string]struct{}
 	ended   bool
-	// released is since when the guard is not needed any more, zero while it is.
+	// released is when the watch became unneeded, zero before.
 	released time.Time
 }
 
-// ensure makes sure that there are no objects and watches from then on, or says what
-// it sees in the watch that it began earlier.
-func (g *objectWatches) ensure(ctx context.Context, order watchRequest) observation {
+// ensure checks that there are no objects and starts a watch, or returns the observation
+// of the existing watch.
+func (g *objectWatches) ensure(ctx context.Context, request watchRequest) observation {
 	g.mu.Lock()
-	if current, ok := g.open[order.name]; ok && !current.ended {
+	if current, ok := g.open[request.name]; ok && !current.ended {
 		current.released = time.Time{}
-		// All versions of a resource are the same objects, so that one watch
-		// objectWatches them all.
-		current.versions = slices.Compact(slices.Sorted(slices.Values(append(current.versions, order.versions...))))
+		// All versions of a resource have the same objects, so one watch covers them.
+		current.versions = slices.Compact(slices.Sorted(slices.Values(append(current.versions, request.versions...))))
 		defer g.mu.Unlock()
 		return current.observe()
 	}
 	g.mu.Unlock()
-	return g.start(ctx, order)
+	return g.start(ctx, request)
 }
 
-// observations is what the guards of a group have seen, by definition.
+// observations returns those of a group, by definition.
 func (g *objectWatches) observations(group string) map[string]observation {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,7 +88,7 @@ func (g *objectWatches) observations(group string) map[string]observation {
 	return seen
 }
 
-// observe must be called with the lock held.
+// observe requires the lock.
 func (g *objectWatch) observe() observation {
 	of := observation{versions: slices.Clone(g.versions)}
 	if len(g.objects) > 0 {
@@ -99,18 +98,18 @@ func (g *objectWatch) observe() observation {
 	return of
 }
 
-// start lists objects and, if there are none, watches from the revision of that.
-func (g *objectWatches) start(ctx context.Context, order watchRequest) observation {
-	objects := g.main.Resource(order.resource)
+// start lists objects and, if there are none, watches from the revision of the list.
+func (g *objectWatches) start(ctx context.Context, request watchRequest) observation {
+	objects := g.main.Resource(request.resource)
 	list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return observation{err: fmt.Errorf("list %s in the main cluster: %w", order.name, err)}
+		return observation{err: fmt.Errorf("list %s in the main cluster: %w", request.name, err)}
 	}
 	if len(list.Items) > 0 {
-		if err := g.checkServedByMain(ctx, order); err != nil {
+		if err := g.checkServedByMain(ctx, request); err != nil {
 			return observation{err: err}
 		}
-		return observation{object: cache.MetaObjectToName(&list.Items[0]).String(), versions: order.versions}
+		return observation{object: cache.MetaObjectToName(&list.Items[0]).String(), versions: request.versions}
 	}
 	watching, stop := context.WithCancel(ctx)
 	events, err := objects.Watch(watching, metav1.ListOptions{
@@ -118,37 +117,37 @@ func (g *objectWatches) start(ctx context.Context, order watchRequest) observati
 		TimeoutSeconds:  ptr.To(int64(watchTimeout / time.Second)),
 	})
 	if err == nil {
-		// Both were answered by the main cluster itself if it still does so: it
-		// never learns of a change before that is made.
-		if err = g.checkServedByMain(ctx, order); err != nil {
+		// If the main cluster still serves the version, it served both requests: it does
+		// not observe a change before it is made.
+		if err = g.checkServedByMain(ctx, request); err != nil {
 			events.Stop()
 		}
 	}
 	if err != nil {
 		stop()
-		return observation{err: fmt.Errorf("watch %s in the main cluster: %w", order.name, err)}
+		return observation{err: fmt.Errorf("watch %s in the main cluster: %w", request.name, err)}
 	}
-	begun := &objectWatch{stop: stop, versions: order.versions, objects: map[string]struct{}{}}
+	begun := &objectWatch{stop: stop, versions: request.versions, objects: map[string]struct{}{}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.open[order.name] = begun
-	g.running.Go(func() { g.consume(watching, order.name, begun, events) })
+	g.open[request.name] = begun
+	g.running.Go(func() { g.consume(watching, request.name, begun, events) })
 	return begun.observe()
 }
 
-// checkServedByMain fails unless the main cluster answers for a resource itself.
-func (g *objectWatches) checkServedByMain(ctx context.Context, order watchRequest) error {
-	is, err := g.isMain(ctx, order.resource.GroupVersion())
+// checkServedByMain fails unless the main cluster serves a resource itself.
+func (g *objectWatches) checkServedByMain(ctx context.Context, request watchRequest) error {
+	is, err := g.isMain(ctx, request.resource.GroupVersion())
 	if err != nil {
-		return fmt.Errorf("check that the main cluster answers for %s itself: %w", order.resource.GroupVersion(), err)
+		return fmt.Errorf("check that the main cluster answers for %s itself: %w", request.resource.GroupVersion(), err)
 	}
 	if !is {
-		return fmt.Errorf("%s: %w", order.resource.GroupVersion(), errSwitched)
+		return fmt.Errorf("%s: %w", request.resource.GroupVersion(), errSwitched)
 	}
 	return nil
 }
 
-// consume takes in what a watch sees until it ends.
+// consume records the events of a watch until it ends.
 func (g *objectWatches) consume(ctx context.Context, name string, of *objectWatch, events watch.Interface) {
 	defer of.stop()
 	defer events.Stop()
@@ -169,7 +168,7 @@ func (g *objectWatches) consume(ctx context.Context, name string, of *objectWatc
 	}
 }
 
-// next is the next event; it returns false if there will be none.
+// next returns false if there are no more events.
 func next(ctx context.Context, events watch.Interface) (watch.Event, bool) {
 	select {
 	case <-ctx.Done():
@@ -179,7 +178,7 @@ func next(ctx context.Context, events watch.Interface) (watch.Event, bool) {
 	}
 }
 
-// record notes an event and returns false if it was the last.
+// record records an event, and returns false if the watch ends with it.
 func (g *objectWatches) record(of *objectWatch, event watch.Event) bool {
 	object, ok := event.Object.(metav1.Object)
 	if !ok || event.Type == watch.Error {
@@ -196,8 +195,8 @@ func (g *objectWatches) record(of *objectWatch, event watch.Event) bool {
 	return true
 }
 
-// release ends those guards of a group that are not needed any more, each after
-// its grace period, and returns when to come back for the next.
+// release ends the unneeded watches of a group after their grace period, and returns when
+// the next one ends.
 func (g *objectWatches) release(group string, isNeeded func(name string) bool) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -222,6 +221,5 @@ func (g *objectWatches) release(group string, isNeeded func(name string) bool) t
 	return next
 }
 
-// wait returns once all watches have ended, which they do with the context that
-// they began with.
+// wait returns once all watches have ended, which they do with their context.
 func (g *objectWatches) wait() { g.running.Wait() }

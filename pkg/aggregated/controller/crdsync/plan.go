@@ -11,34 +11,31 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// plan is what is to be done about a group.
+// plan lists the writes for a group.
 type plan struct {
-	// needsObjectCount: nothing, before it is known whether annex holds objects of the group.
+	// needsObjectCount means that nothing may happen before annex's objects are counted.
 	needsObjectCount bool
-	// write are definitions to make or update in annex, in this order.
+	// write are definitions to create or update in annex, in this request.
 	write []*definition
-	// withdraw and clear are definitions of annex's that may not be published any more,
-	// or may be as they are.
+	// withdraw and clear are definitions of annex whose takeover is withdrawn or cleared.
 	withdraw, clear []string
-	// addFinalizer and release are definitions of the main cluster that get annex's finalizer,
-	// or lose it.
+	// addFinalizer and removeFinalizer are definitions of the main cluster.
 	addFinalizer, removeFinalizer []string
-	// updateStatus are definitions of the main cluster whose status is to be written.
+	// updateStatus are definitions of the main cluster.
 	updateStatus []*definition
-	// delete are definitions of annex's, which go with their objects because they were
-	// deleted in the main cluster.
+	// delete are definitions of annex, deleted with their objects because the main
+	// cluster's definitions were deleted.
 	delete []string
-	// giveBack are the APIServices of versions that the main cluster is to answer for
-	// again.
+	// giveBack are the APIServices of versions that the main cluster serves again.
 	giveBack []*apiService
-	// statuses are what is said, by HostedResource. Nothing is said on others.
+	// statuses are written to the HostedResources of the same names. Others lose theirs.
 	statuses map[string]syncStatus
 }
 
-// watchRequests are the resources whose objects in the main cluster matter now: those that
-// nothing but objects would keep from being taken over.
+// watchRequests returns the resources that only objects in the main cluster could keep
+// from being taken over.
 func (g *group) watchRequests() []watchRequest {
-	var looks []watchRequest
+	var requests []watchRequest
 	isHosted := g.isHosted()
 	if !isHosted && len(g.obstacles()) > 0 || isHosted && len(g.unlabelled()) > 0 {
 		return nil
@@ -48,13 +45,12 @@ func (g *group) watchRequests() []watchRequest {
 		if len(versions) == 0 || isHosted && g.ownObstacle(name) != nil {
 			continue
 		}
-		looks = append(looks, g.watchRequestFor(name, versions))
+		requests = append(requests, g.watchRequestFor(name, versions))
 	}
-	return looks
+	return requests
 }
 
-// plan decides. It takes time into account nowhere: the same group gives the same
-// plan.
+// plan is a pure function of the group and does not depend on time.
 func (g *group) plan() *plan {
 	p := &plan{statuses: map[string]syncStatus{}}
 	for _, name := range g.followers() {
@@ -67,12 +63,12 @@ func (g *group) plan() *plan {
 	}
 	g.planFinalizers(p)
 	g.planDeletions(p)
-	if slipped := g.lateObject(); slipped != "" || g.returning && g.isHosted() {
+	if late := g.lateObject(); late != "" || g.returning && g.isHosted() {
 		if g.annexHasObjects == nil {
 			return &plan{needsObjectCount: true}
 		}
 		if !*g.annexHasObjects {
-			g.planReturn(p, slipped)
+			g.planReturn(p, late)
 			return p
 		}
 	}
@@ -84,8 +80,8 @@ func (g *group) plan() *plan {
 	return p
 }
 
-// lateObject is a definition with an object that came into the main cluster while it
-// was being taken over, and whose requests go to annex now.
+// lateObject returns a definition of which an object appeared in the main cluster during
+// the takeover, and whose requests are routed to annex now.
 func (g *group) lateObject() string {
 	for _, name := range slices.Sorted(maps.Keys(g.observed)) {
 		if of := g.observed[name]; of.appeared && g.main[name] != nil && len(g.switchedVersions(of)) > 0 {
@@ -95,7 +91,7 @@ func (g *group) lateObject() string {
 	return ""
 }
 
-// switchedVersions are the versions guarded by an observation that annex answers for now.
+// switchedVersions are the observed versions that are routed to annex now.
 func (g *group) switchedVersions(of observation) []string {
 	var versions []string
 	for _, version := range of.versions {
@@ -106,17 +102,17 @@ func (g *group) switchedVersions(of observation) []string {
 	return versions
 }
 
-// planReturn gives back all that the main cluster sends to annex, which keeps no object
-// of the group. Somebody else may have begun with that; what was said then goes on.
-func (g *group) planReturn(p *plan, slipped string) {
+// planReturn returns all versions to the main cluster; annex stores no object of the
+// group. If another replica began this, its status stays.
+func (g *group) planReturn(p *plan, late string) {
 	for _, version := range g.routedTo(routeAnnex) {
 		p.giveBack = append(p.giveBack, g.apiServices[version])
 	}
 	for _, name := range g.labelled() {
 		before, reported := g.reported[name]
 		switch {
-		case slipped != "":
-			p.statuses[name] = objectsAppeared(slipped, g.observed[slipped].object)
+		case late != "":
+			p.statuses[name] = objectsAppeared(late, g.observed[late].object)
 		case reported && before.Reason == reasonObjectsAppeared:
 			p.statuses[name] = syncStatus{status: before.Status, reason: before.Reason, message: before.Message}
 		default:
@@ -126,7 +122,7 @@ func (g *group) planReturn(p *plan, slipped string) {
 	g.withdraw(p)
 }
 
-// withdraw takes back the clearance of every definition in annex.
+// withdraw withdraws the takeover of every definition.
 func (g *group) withdraw(p *plan) {
 	for _, name := range g.followers() {
 		if g.isCleared(name) {
@@ -135,19 +131,18 @@ func (g *group) withdraw(p *plan) {
 	}
 }
 
-// clear clears a definition of annex's, unless it is.
 func (g *group) clear(p *plan, name string) {
 	if !g.isCleared(name) {
 		p.clear = append(p.clear, name)
 	}
 }
 
-// planFresh is for a group of which the main cluster sends nothing to annex.
+// planFresh plans a group without routes to annex.
 func (g *group) planFresh(p *plan) {
 	labelled := g.labelled()
 	if len(labelled) == 0 {
-		// With no definition left in the main cluster there is nothing to take
-		// over; a clearance then is of the past and does no harm.
+		// Without definitions in the main cluster there is nothing to take over, and
+		// clearances have no effect.
 		if len(g.unlabelled()) > 0 {
 			g.withdraw(p)
 		}
@@ -164,8 +159,8 @@ func (g *group) planFresh(p *plan) {
 		return
 	}
 	missing := g.notYetServed(labelled)
-	unheld := g.addFinalizers(p, labelled)
-	if len(missing) > 0 || len(unheld) > 0 {
+	missingFinalizer := g.addFinalizers(p, labelled)
+	if len(missing) > 0 || len(missingFinalizer) > 0 {
 		g.withdraw(p)
 	}
 	for _, name := range labelled {
@@ -176,8 +171,8 @@ func (g *group) planFresh(p *plan) {
 		switch {
 		case len(missing) > 0:
 			p.statuses[name] = pending("Waiting until annex serves every definition of the group; not yet: %s", strings.Join(missing, ", "))
-		case len(unheld) > 0:
-			p.statuses[name] = pending("Waiting until annex's finalizer is on every definition of the group; not yet: %s", strings.Join(unheld, ", "))
+		case len(missingFinalizer) > 0:
+			p.statuses[name] = pending("Waiting until annex's finalizer is on every definition of the group; not yet: %s", strings.Join(missingFinalizer, ", "))
 		default:
 			g.clear(p, name)
 			p.statuses[name] = pending("Waiting until the main cluster sends requests to annex")
@@ -185,7 +180,7 @@ func (g *group) planFresh(p *plan) {
 	}
 }
 
-// notYetServed are the definitions that annex has yet to make, update or establish.
+// notYetServed returns the definitions that annex must still create, update or establish.
 func (g *group) notYetServed(labelled []string) []string {
 	return slices.DeleteFunc(slices.Clone(labelled), func(name string) bool {
 		current := g.annex[name]
@@ -193,8 +188,8 @@ func (g *group) notYetServed(labelled []string) []string {
 	})
 }
 
-// obstacles are verdicts on all labelled definitions if anything but objects keeps
-// a group from being taken over.
+// obstacles returns statuses for all labelled definitions if anything except objects
+// prevents the takeover.
 func (g *group) obstacles() map[string]syncStatus {
 	labelled, unlabelled, leaving := g.labelled(), g.unlabelled(), g.terminating()
 	all := func(of syncStatus) map[string]syncStatus {
@@ -227,7 +222,7 @@ func (g *group) obstacles() map[string]syncStatus {
 	return g.applyToGroup(own)
 }
 
-// ownObstacle is what keeps one definition from being followed, or nil.
+// ownObstacle returns what prevents following a definition, or nil.
 func (g *group) ownObstacle(name string) *syncStatus {
 	var of syncStatus
 	current := g.annex[name]
@@ -244,8 +239,8 @@ func (g *group) ownObstacle(name string) *syncStatus {
 	return &of
 }
 
-// objectsInTheWay are verdicts on all labelled definitions if the main cluster
-// keeps objects of any, or might.
+// objectsInTheWay returns statuses for all labelled definitions if the main cluster
+// stores objects of any, or might.
 func (g *group) objectsInTheWay() map[string]syncStatus {
 	own := map[string]syncStatus{}
 	for _, name := range g.labelled() {
@@ -256,17 +251,17 @@ func (g *group) objectsInTheWay() map[string]syncStatus {
 	return g.applyToGroup(own)
 }
 
-// objectsOf is the verdict on a definition of whose objects the main cluster keeps
-// some, or might; nil if it keeps none.
+// objectsOf returns the status of a definition of which the main cluster stores objects,
+// or might; nil if it stores none.
 func (g *group) objectsOf(name string) *syncStatus {
 	var of syncStatus
 	switch seen, looked := g.observed[name]; {
 	case !looked:
-		of = pending("annex has not seen yet whether the main cluster keeps objects of this resource")
+		of = pending("annex does not know yet whether the main cluster stores objects of this resource")
 	case apierrors.IsForbidden(seen.err):
 		of = listForbidden(g.name, g.labelled(), seen.err)
 	case seen.err != nil:
-		of = pending("annex has not seen yet whether the main cluster keeps objects of this resource: %v", seen.err)
+		of = pending("annex does not know yet whether the main cluster stores objects of this resource: %v", seen.err)
 	case seen.appeared:
 		of = objectsAppeared(name, seen.object)
 	case seen.object != "":
@@ -277,7 +272,8 @@ func (g *group) objectsOf(name string) *syncStatus {
 	return &of
 }
 
-// applyToGroup adds verdicts on all other labelled definitions: a group waits for each.
+// applyToGroup adds statuses for all other labelled definitions: a group waits for each
+// of them.
 func (g *group) applyToGroup(own map[string]syncStatus) map[string]syncStatus {
 	if len(own) == 0 {
 		return nil
@@ -299,7 +295,7 @@ func (g *group) applyToGroup(own map[string]syncStatus) map[string]syncStatus {
 	return verdicts
 }
 
-// routedTo are versions of the group that somebody answers for.
+// routedTo returns the versions of the group with a route.
 func (g *group) routedTo(by route) []string {
 	var versions []string
 	for _, version := range slices.Sorted(maps.Keys(g.routes)) {
@@ -310,9 +306,9 @@ func (g *group) routedTo(by route) []string {
 	return versions
 }
 
-// planHosted is for a group of which the main cluster sends at least one version
-// to annex. Definitions are followed each for itself; versions that the main
-// cluster still answers for are cleared only when that is safe for all.
+// planHosted plans a group with at least one version routed to annex. Each definition is
+// followed separately; versions that the main cluster still serves are cleared only if
+// that is safe for all.
 func (g *group) planHosted(p *plan) {
 	allSafe := true
 	labelled, unlabelled := g.labelled(), g.unlabelled()
@@ -345,9 +341,8 @@ func (g *group) planHosted(p *plan) {
 	}
 }
 
-// statusOf says how one definition of a hosted group stands, and whether, as far as
-// it is concerned, versions that the main cluster still answers for may be taken
-// over.
+// statusOf returns the status of a definition in a hosted group, and whether it permits a
+// takeover of versions that the main cluster still serves.
 func (g *group) statusOf(name string, unlabelled []string) (syncStatus, bool) {
 	left := g.servedBy(name, routeMain)
 	if of := g.ownObstacle(name); of != nil {
@@ -375,9 +370,9 @@ func (g *group) statusOf(name string, unlabelled []string) (syncStatus, bool) {
 	return synced(), true
 }
 
-// hiddenObject is the verdict on a definition of which the main cluster got an object
-// that nobody sees now. What was said before is all there is to know of it once
-// the watch has ended.
+// hiddenObject is the status of a definition with an object in the main cluster that
+// requests no longer reach. After the watch has ended, the previous status is the only
+// record of it.
 func (g *group) hiddenObject(name string) *syncStatus {
 	if seen := g.observed[name]; seen.appeared && len(g.switchedVersions(seen)) > 0 {
 		of := objectsHidden(seen.object)

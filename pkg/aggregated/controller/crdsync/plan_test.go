@@ -115,7 +115,7 @@ func to(routes ...any) map[string]route {
 	return of
 }
 
-// none is a resource without objects, guarded.
+// none is a watched resource without objects.
 func none(versions ...string) observation { return observation{versions: versions} }
 
 func appeared(versions ...string) observation {
@@ -128,15 +128,15 @@ func forbidden() observation {
 	return observation{err: apierrors.NewForbidden(schema.GroupResource{Group: groupName, Resource: "widgets"}, "", errors.New("no"))}
 }
 
-// planCase is a group and what comes of it.
+// planCase is a group and its plan.
 type planCase struct {
 	group group
-	// looks are "<definition> <version looked through>: <versions guarded>".
-	looks []string
-	// verdicts are "<name> <status> <reason>".
-	verdicts []string
-	// says is in every message.
-	says string
+	// requests are "<definition> <watched version>: <covered versions>".
+	requests []string
+	// statuses are "<name> <status> <reason>".
+	statuses []string
+	// message is part of every message.
+	message string
 	// write are "<name> withdrawn", then "<name>" with "+" if it is new, then
 	// "<name> cleared".
 	write    []string
@@ -144,7 +144,7 @@ type planCase struct {
 	count    bool
 }
 
-// complete adds what the definitions of a group imply.
+// complete sets fields that the definitions of a group imply.
 func (g *group) complete() {
 	g.name, g.finalizer = groupName, hostingv1alpha1.Finalizer(publishedBy)
 	g.apiServices = map[string]*apiService{}
@@ -159,25 +159,25 @@ func (g *group) complete() {
 	}
 }
 
-// check compares a plan with what a case says.
+// check compares a plan with a case.
 func (tc *planCase) check(t *testing.T) {
 	t.Helper()
 	g := &tc.group
 	g.complete()
-	var looks []string
+	var requests []string
 	for _, l := range g.watchRequests() {
-		looks = append(looks, l.name+" "+l.resource.Version+": "+strings.Join(l.versions, ","))
+		requests = append(requests, l.name+" "+l.resource.Version+": "+strings.Join(l.versions, ","))
 	}
-	if diff := cmp.Diff(tc.looks, looks); diff != "" {
-		t.Errorf("looks (-want +got):\n%s", diff)
+	if diff := cmp.Diff(tc.requests, requests); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	p := g.plan()
-	var verdicts, write []string
+	var statuses, write []string
 	for _, name := range slices.Sorted(maps.Keys(p.statuses)) {
 		of := p.statuses[name]
-		verdicts = append(verdicts, name+" "+string(of.status)+" "+of.reason)
-		if !strings.Contains(of.message, tc.says) {
-			t.Errorf("%s: message %q, want one with %q", name, of.message, tc.says)
+		statuses = append(statuses, name+" "+string(of.status)+" "+of.reason)
+		if !strings.Contains(of.message, tc.message) {
+			t.Errorf("%s: message %q, want one with %q", name, of.message, tc.message)
 		}
 	}
 	for _, name := range p.withdraw {
@@ -200,7 +200,7 @@ func (tc *planCase) check(t *testing.T) {
 		giveBack = append(giveBack, current.Name)
 	}
 	for what, diff := range map[string]string{
-		"verdicts":  cmp.Diff(tc.verdicts, verdicts),
+		"statuses":  cmp.Diff(tc.statuses, statuses),
 		"write":     cmp.Diff(tc.write, write),
 		"give back": cmp.Diff(tc.giveBack, giveBack),
 		"count":     cmp.Diff(tc.count, p.needsObjectCount),
@@ -214,134 +214,134 @@ func (tc *planCase) check(t *testing.T) {
 // TestPlanFresh is about groups that the main cluster answers for.
 func TestPlanFresh(t *testing.T) {
 	t.Parallel()
-	lookAtWidgets := []string{widgets + " v1: v1"}
-	lookAtBoth := []string{gadgets + " v1: v1", widgets + " v1: v1"}
+	watchWidgets := []string{widgets + " v1: v1"}
+	watchBoth := []string{gadgets + " v1: v1", widgets + " v1: v1"}
 	seesNone := map[string]observation{widgets: none("v1")}
 	seesNoneOfBoth := map[string]observation{widgets: none("v1"), gadgets: none("v1")}
 	for name, tc := range map[string]planCase{
 		"nothing":                 {},
 		"nothing labelled":        {group: group{main: byName(crd(widgets))}},
 		"nothing to do with main": {group: group{annex: byName(crd(widgets))}},
-		"labelled, not looked at": {
-			group: group{main: byName(crd(widgets, labelled))},
-			looks: lookAtWidgets, verdicts: []string{widgets + " Unknown TakingOver"}, says: "has not seen yet",
+		"labelled, not observed": {
+			group:    group{main: byName(crd(widgets, labelled))},
+			requests: watchWidgets, statuses: []string{widgets + " Unknown TakingOver"}, message: "does not know yet",
 		},
 		"labelled, no objects": {
-			group: group{main: byName(crd(widgets, labelled)), observed: seesNone},
-			looks: lookAtWidgets, write: []string{"+" + widgets}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "not yet: " + widgets,
+			group:    group{main: byName(crd(widgets, labelled)), observed: seesNone},
+			requests: watchWidgets, write: []string{"+" + widgets}, statuses: []string{widgets + " Unknown TakingOver"}, message: "not yet: " + widgets,
 		},
 		"labelled with another value": {group: group{main: byName(crd(widgets, func(c *definition) { c.Labels = map[string]string{hostingv1alpha1.HostedLabel: "yes"} }))}},
 		"not established in annex yet": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower, notEstablishedYet)), observed: seesNone},
-			looks: lookAtWidgets, verdicts: []string{widgets + " Unknown TakingOver"}, says: "not yet: " + widgets,
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower, notEstablishedYet)), observed: seesNone},
+			requests: watchWidgets, statuses: []string{widgets + " Unknown TakingOver"}, message: "not yet: " + widgets,
 		},
 		"established in annex: cleared": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), observed: seesNone},
-			looks: lookAtWidgets, write: []string{widgets + " cleared"}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "sends requests to annex",
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), observed: seesNone},
+			requests: watchWidgets, write: []string{widgets + " cleared"}, statuses: []string{widgets + " Unknown TakingOver"}, message: "sends requests to annex",
 		},
 		"cleared, not switched yet": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: seesNone},
-			looks: lookAtWidgets, verdicts: []string{widgets + " Unknown TakingOver"},
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: seesNone},
+			requests: watchWidgets, statuses: []string{widgets + " Unknown TakingOver"},
 		},
 		"cleared, but changed meanwhile": {
-			group: group{main: byName(crd(widgets, labelled, shortName)), annex: byName(crd(widgets, cleared)), observed: seesNone},
-			looks: lookAtWidgets, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
+			group:    group{main: byName(crd(widgets, labelled, shortName)), annex: byName(crd(widgets, cleared)), observed: seesNone},
+			requests: watchWidgets, write: []string{widgets + " withdrawn", widgets}, statuses: []string{widgets + " Unknown TakingOver"},
 		},
 		"one of two established in annex": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower)), observed: seesNoneOfBoth},
-			looks: lookAtBoth, write: []string{"+" + gadgets}, verdicts: []string{gadgets + " Unknown TakingOver", widgets + " Unknown TakingOver"}, says: "not yet: " + gadgets,
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower)), observed: seesNoneOfBoth},
+			requests: watchBoth, write: []string{"+" + gadgets}, statuses: []string{gadgets + " Unknown TakingOver", widgets + " Unknown TakingOver"}, message: "not yet: " + gadgets,
 		},
 		"both established in annex": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower), crd(gadgets, follower)), observed: seesNoneOfBoth},
-			looks: lookAtBoth, write: []string{gadgets + " cleared", widgets + " cleared"}, verdicts: []string{gadgets + " Unknown TakingOver", widgets + " Unknown TakingOver"},
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower), crd(gadgets, follower)), observed: seesNoneOfBoth},
+			requests: watchBoth, write: []string{gadgets + " cleared", widgets + " cleared"}, statuses: []string{gadgets + " Unknown TakingOver", widgets + " Unknown TakingOver"},
 		},
 		"mixed": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets), crd("gizmos.example.com"))},
-			verdicts: []string{widgets + " False GroupIncomplete"},
-			says:     "kubectl label crd gadgets.example.com gizmos.example.com annex.dev/hosted=true",
+			statuses: []string{widgets + " False GroupIncomplete"},
+			message:  "kubectl label crd gadgets.example.com gizmos.example.com annex.dev/hosted=true",
 		},
 		"mixed after it was cleared": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets)), annex: byName(crd(widgets, cleared)), observed: seesNone},
-			write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False GroupIncomplete"},
+			write: []string{widgets + " withdrawn"}, statuses: []string{widgets + " False GroupIncomplete"},
 		},
 		"label removed after it was cleared": {
 			group: group{main: byName(crd(widgets)), annex: byName(crd(widgets, cleared))},
-			write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False NotLabelled"}, says: "kubectl label crd " + widgets,
+			write: []string{widgets + " withdrawn"}, statuses: []string{widgets + " False NotLabelled"}, message: "kubectl label crd " + widgets,
 		},
 		"objects": {
-			group: group{main: byName(crd(widgets, labelled)), observed: map[string]observation{widgets: found}},
-			looks: lookAtWidgets, verdicts: []string{widgets + " False ObjectsExist"}, says: `"ns/old"`,
+			group:    group{main: byName(crd(widgets, labelled)), observed: map[string]observation{widgets: found}},
+			requests: watchWidgets, statuses: []string{widgets + " False ObjectsExist"}, message: `"ns/old"`,
 		},
 		"objects of one of two": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: found, gadgets: none("v1")}},
-			looks: lookAtBoth, verdicts: []string{gadgets + " False ObjectsExist", widgets + " False ObjectsExist"}, says: `"ns/old"`,
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: found, gadgets: none("v1")}},
+			requests: watchBoth, statuses: []string{gadgets + " False ObjectsExist", widgets + " False ObjectsExist"}, message: `"ns/old"`,
 		},
 		"objects after it was cleared": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: map[string]observation{widgets: found}},
-			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False ObjectsExist"},
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: map[string]observation{widgets: found}},
+			requests: watchWidgets, write: []string{widgets + " withdrawn"}, statuses: []string{widgets + " False ObjectsExist"},
 		},
 		"an object slipped in before the switch": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: map[string]observation{widgets: appeared("v1")}},
-			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False ObjectsAppeared"}, says: `"ns/late"`,
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: map[string]observation{widgets: appeared("v1")}},
+			requests: watchWidgets, write: []string{widgets + " withdrawn"}, statuses: []string{widgets + " False ObjectsAppeared"}, message: `"ns/late"`,
 		},
 		"an object of one of two slipped in": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}},
-			looks: lookAtBoth, verdicts: []string{gadgets + " False ObjectsAppeared", widgets + " False ObjectsAppeared"}, says: `"ns/late"`,
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}},
+			requests: watchBoth, statuses: []string{gadgets + " False ObjectsAppeared", widgets + " False ObjectsAppeared"}, message: `"ns/late"`,
 		},
 		"objects may not be seen": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: forbidden(), gadgets: forbidden()}},
-			looks: lookAtBoth, verdicts: []string{gadgets + " False Forbidden", widgets + " False Forbidden"},
-			says: "kubectl create clusterrole annex-hosted-example.com --verb=list,watch --resource=gadgets.example.com,widgets.example.com && kubectl label clusterrole annex-hosted-example.com annex.dev/aggregate-to-annex=true",
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: forbidden(), gadgets: forbidden()}},
+			requests: watchBoth, statuses: []string{gadgets + " False Forbidden", widgets + " False Forbidden"},
+			message: "kubectl create clusterrole annex-hosted-example.com --verb=list,watch --resource=gadgets.example.com,widgets.example.com && kubectl label clusterrole annex-hosted-example.com annex.dev/aggregate-to-annex=true",
 		},
 		"objects cannot be seen now": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: map[string]observation{widgets: {err: errors.New("timeout")}}},
-			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "timeout",
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: map[string]observation{widgets: {err: errors.New("timeout")}}},
+			requests: watchWidgets, write: []string{widgets + " withdrawn"}, statuses: []string{widgets + " Unknown TakingOver"}, message: "timeout",
 		},
 		"served by main in no version": {
 			group:    group{main: byName(crd(widgets, labelled, unserved))},
-			verdicts: []string{widgets + " False NotServed"},
+			statuses: []string{widgets + " False NotServed"},
 		},
 		"not established in main": {
 			group: group{main: byName(crd(widgets, labelled, notEstablishedYet,
 				condition(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "name is taken")))},
-			verdicts: []string{widgets + " False NotEstablished"}, says: "name is taken",
+			statuses: []string{widgets + " False NotEstablished"}, message: "name is taken",
 		},
 		"one of two not established in main": {
 			group:    group{main: byName(crd(widgets, labelled, notEstablishedYet), crd(gadgets, labelled))},
-			verdicts: []string{gadgets + " False GroupNotReady", widgets + " False NotEstablished"}, says: "does not serve the definition yet",
+			statuses: []string{gadgets + " False GroupNotReady", widgets + " False NotEstablished"}, message: "does not serve the definition yet",
 		},
 		"being deleted in main": {group: group{main: byName(crd(widgets, labelled, leaving))}},
 		"another being deleted in main": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, leaving))},
-			verdicts: []string{widgets + " False GroupNotReady"}, says: gadgets,
+			statuses: []string{widgets + " False GroupNotReady"}, message: gadgets,
 		},
-		"defined in annex by somebody": {
+		"defined in annex by a user": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets))},
-			verdicts: []string{gadgets + " False GroupNotReady", widgets + " False DefinedInAnnex"}, says: "kubectl annotate crd widgets.example.com annex.dev/definition-from=main",
+			statuses: []string{gadgets + " False GroupNotReady", widgets + " False DefinedInAnnex"}, message: "kubectl annotate crd widgets.example.com annex.dev/definition-from=main",
 		},
 		"another of the group defined in annex": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(gadgets)), observed: seesNone},
-			looks: lookAtWidgets, write: []string{"+" + widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(gadgets)), observed: seesNone},
+			requests: watchWidgets, write: []string{"+" + widgets}, statuses: []string{widgets + " Unknown TakingOver"},
 		},
 		"being deleted in annex": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower, leaving))},
-			verdicts: []string{widgets + " False Terminating"},
+			statuses: []string{widgets + " False Terminating"},
 		},
-		"answered by somebody else": {
+		"served by another server": {
 			group:    group{main: byName(crd(widgets, labelled)), routes: to("v1", routeForeign)},
-			verdicts: []string{widgets + " False ForeignAPIService"}, says: "requests for v1",
+			statuses: []string{widgets + " False ForeignAPIService"}, message: "requests for v1",
 		},
 		"published by annex when it had other data": {
 			group:    group{main: byName(crd(widgets, labelled)), routes: to("v1", routeDataReplaced)},
-			verdicts: []string{widgets + " False DataReplaced"}, says: "kubectl delete apiservice v1.example.com",
+			statuses: []string{widgets + " False DataReplaced"}, message: "kubectl delete apiservice v1.example.com",
 		},
 		"never taken over and gone from main": {
 			group:    group{annex: byName(crd(widgets, follower))},
-			verdicts: []string{widgets + " False MainDefinitionDeleted"},
+			statuses: []string{widgets + " False MainDefinitionDeleted"},
 		},
-		"looks through the stored version": {
-			group: group{main: byName(crd(widgets, labelled, v2, func(c *definition) { c.Spec.Versions[0].Storage, c.Spec.Versions[1].Storage = false, true }))},
-			looks: []string{widgets + " v2: v1,v2"}, verdicts: []string{widgets + " Unknown TakingOver"},
+		"requests through the stored version": {
+			group:    group{main: byName(crd(widgets, labelled, v2, func(c *definition) { c.Spec.Versions[0].Storage, c.Spec.Versions[1].Storage = false, true }))},
+			requests: []string{widgets + " v2: v1,v2"}, statuses: []string{widgets + " Unknown TakingOver"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -359,107 +359,107 @@ func TestPlanHosted(t *testing.T) {
 	for name, tc := range map[string]planCase{
 		"followed": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched},
-			verdicts: []string{widgets + " True Synced"},
+			statuses: []string{widgets + " True Synced"},
 		},
 		"followed, the guard still watching": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: none("v1")}},
-			verdicts: []string{widgets + " True Synced"},
+			statuses: []string{widgets + " True Synced"},
 		},
 		"changed in main": {
 			group: group{main: byName(crd(widgets, labelled, shortName)), annex: byName(crd(widgets, cleared)), routes: switched},
-			write: []string{widgets}, verdicts: []string{widgets + " True Synced"},
+			write: []string{widgets}, statuses: []string{widgets + " True Synced"},
 		},
 		"changed in annex": {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared, shortName)), routes: switched},
-			write: []string{widgets}, verdicts: []string{widgets + " True Synced"},
+			write: []string{widgets}, statuses: []string{widgets + " True Synced"},
 		},
 		"clearance removed by hand": {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), routes: switched},
-			write: []string{widgets + " cleared"}, verdicts: []string{widgets + " True Synced"},
+			write: []string{widgets + " cleared"}, statuses: []string{widgets + " True Synced"},
 		},
 		"label removed": {
 			group:    group{main: byName(crd(widgets)), annex: byName(crd(widgets, cleared)), routes: switched},
-			verdicts: []string{widgets + " False NotLabelled"},
+			statuses: []string{widgets + " False NotLabelled"},
 		},
 		"label removed from one of two, the other changed": {
 			group: group{main: byName(crd(widgets), crd(gadgets, labelled, shortName)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched},
-			write: []string{gadgets}, verdicts: []string{gadgets + " True Synced", widgets + " False NotLabelled"},
+			write: []string{gadgets}, statuses: []string{gadgets + " True Synced", widgets + " False NotLabelled"},
 		},
 		"being deleted in main": {
 			group:    group{main: byName(crd(widgets, labelled, leaving)), annex: byName(crd(widgets, cleared)), routes: switched},
-			verdicts: []string{widgets + " False Terminating"},
+			statuses: []string{widgets + " False Terminating"},
 		},
 		"deleted in main": {
 			group:    group{annex: byName(crd(widgets, cleared)), routes: switched},
-			verdicts: []string{widgets + " False MainDefinitionDeleted"}, says: "all objects",
+			statuses: []string{widgets + " False MainDefinitionDeleted"}, message: "all objects",
 		},
 		"deleted in annex": {
 			group: group{main: byName(crd(widgets, labelled)), routes: switched},
-			write: []string{"+" + widgets}, verdicts: []string{widgets + " True Synced"},
+			write: []string{"+" + widgets}, statuses: []string{widgets + " True Synced"},
 		},
 		"being deleted in annex": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared, leaving)), routes: switched},
-			verdicts: []string{widgets + " False Terminating"}, says: "makes it again",
+			statuses: []string{widgets + " False Terminating"}, message: "makes it again",
 		},
 		"another one, labelled": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched},
-			write: []string{"+" + gadgets}, verdicts: []string{gadgets + " True Synced", widgets + " True Synced"},
+			write: []string{"+" + gadgets}, statuses: []string{gadgets + " True Synced", widgets + " True Synced"},
 		},
 		"another one, labelled, not established in main yet": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled, notEstablishedYet)), annex: byName(crd(widgets, cleared)), routes: switched},
-			verdicts: []string{gadgets + " False NotEstablished", widgets + " True Synced"},
+			statuses: []string{gadgets + " False NotEstablished", widgets + " True Synced"},
 		},
 		"another one, not labelled, while the first changes": {
 			group: group{main: byName(crd(widgets, labelled, shortName), crd(gadgets)), annex: byName(crd(widgets, cleared)), routes: switched},
-			write: []string{widgets}, verdicts: []string{gadgets + " False NotLabelled", widgets + " True Synced"},
+			write: []string{widgets}, statuses: []string{gadgets + " False NotLabelled", widgets + " True Synced"},
 		},
 		"another one, not labelled, that main still answers for": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, func(c *definition) { c.Spec.Versions[0].Name = "v3" })),
 				annex: byName(crd(widgets, cleared)), routes: switched},
-			verdicts: []string{widgets + " True Synced"},
+			statuses: []string{widgets + " True Synced"},
 		},
-		"another one, defined in annex by somebody": {
+		"another one, defined in annex by a user": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets)), routes: switched},
-			verdicts: []string{gadgets + " False DefinedInAnnex", widgets + " True Synced"},
+			statuses: []string{gadgets + " False DefinedInAnnex", widgets + " True Synced"},
 		},
-		"new version, not looked at": {
-			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched},
-			looks: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
+		"new version, not observed": {
+			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched},
+			requests: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, statuses: []string{widgets + " Unknown TakingOver"},
 		},
 		"new version, no objects": {
-			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: none("v2")}},
-			looks: []string{widgets + " v2: v2"}, write: []string{widgets}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "v2",
+			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: none("v2")}},
+			requests: []string{widgets + " v2: v2"}, write: []string{widgets}, statuses: []string{widgets + " Unknown TakingOver"}, message: "v2",
 		},
 		"new version, objects: cleared nowhere before it is served": {
 			group: group{main: byName(crd(gadgets, labelled, v2), crd(widgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)),
 				routes: switched, observed: map[string]observation{gadgets: found}},
-			looks: []string{gadgets + " v2: v2"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn", gadgets}, verdicts: []string{gadgets + " False ObjectsExist", widgets + " True Synced"},
+			requests: []string{gadgets + " v2: v2"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn", gadgets}, statuses: []string{gadgets + " False ObjectsExist", widgets + " True Synced"},
 		},
 		"new version, with a definition that follows no more": {
 			group: group{main: byName(crd(gadgets), crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched},
-			write: []string{gadgets + " withdrawn", widgets + " withdrawn", widgets}, verdicts: []string{gadgets + " False NotLabelled", widgets + " False GroupIncomplete"}, says: "kubectl label crd " + gadgets,
+			write: []string{gadgets + " withdrawn", widgets + " withdrawn", widgets}, statuses: []string{gadgets + " False NotLabelled", widgets + " False GroupIncomplete"}, message: "kubectl label crd " + gadgets,
 		},
 		"new version, objects may not be seen": {
-			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: forbidden()}},
-			looks: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " False Forbidden"}, says: "still answers for v2",
+			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: forbidden()}},
+			requests: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, statuses: []string{widgets + " False Forbidden"}, message: "still answers for v2",
 		},
 		"new version, taken over": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeAnnex),
 				observed: map[string]observation{widgets: none("v2")}},
-			verdicts: []string{widgets + " True Synced"},
+			statuses: []string{widgets + " True Synced"},
 		},
-		"new version, answered by somebody else": {
+		"new version, served by another server": {
 			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeForeign)},
-			verdicts: []string{widgets + " False ForeignAPIService"}, says: "v2",
+			statuses: []string{widgets + " False ForeignAPIService"}, message: "v2",
 		},
 		"new version, published by annex when it had other data": {
 			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeDataReplaced)},
-			verdicts: []string{widgets + " False DataReplaced"}, says: "v2",
+			statuses: []string{widgets + " False DataReplaced"}, message: "v2",
 		},
 		"an APIService deleted by hand, no objects": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeMain, "v2", routeAnnex),
 				observed: map[string]observation{widgets: none("v1")}},
-			looks: []string{widgets + " v1: v1"}, verdicts: []string{widgets + " Unknown TakingOver"},
+			requests: []string{widgets + " v1: v1"}, statuses: []string{widgets + " Unknown TakingOver"},
 		},
 		"an object slipped in, annex not asked": {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: appeared("v1")}},
@@ -468,30 +468,30 @@ func TestPlanHosted(t *testing.T) {
 		"an object slipped in, annex has none": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched,
 				observed: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}, annexHasObjects: ptr.To(false)},
-			giveBack: []string{"v1"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn"}, says: `"ns/late" of widgets.example.com`,
-			verdicts: []string{gadgets + " False ObjectsAppeared", widgets + " False ObjectsAppeared"},
+			giveBack: []string{"v1"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn"}, message: `"ns/late" of widgets.example.com`,
+			statuses: []string{gadgets + " False ObjectsAppeared", widgets + " False ObjectsAppeared"},
 		},
 		"an object slipped in through a new version, annex has none": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeAnnex),
 				observed: map[string]observation{widgets: appeared("v2")}, annexHasObjects: ptr.To(false)},
-			giveBack: []string{"v1", "v2"}, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False ObjectsAppeared"},
+			giveBack: []string{"v1", "v2"}, write: []string{widgets + " withdrawn"}, statuses: []string{widgets + " False ObjectsAppeared"},
 		},
 		"an object slipped in, annex has some": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched,
 				observed: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}, annexHasObjects: ptr.To(true)},
-			verdicts: []string{gadgets + " True Synced", widgets + " False ObjectsAppeared"},
+			statuses: []string{gadgets + " True Synced", widgets + " False ObjectsAppeared"},
 		},
 		"an object slipped in some time ago": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, reported: hiddenBefore},
-			verdicts: []string{widgets + " False ObjectsAppeared"}, says: "ns/late",
+			statuses: []string{widgets + " False ObjectsAppeared"}, message: "ns/late",
 		},
 		"an object slipped in, its definition gone": {
 			group:    group{annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: appeared("v1")}},
-			verdicts: []string{widgets + " False MainDefinitionDeleted"},
+			statuses: []string{widgets + " False MainDefinitionDeleted"},
 		},
 		"published from annex, then defined in main": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets)), routes: switched},
-			verdicts: []string{widgets + " False DefinedInAnnex"},
+			statuses: []string{widgets + " False DefinedInAnnex"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// pollInterval is how often the main cluster is asked again about objects that
-	// annex is not told of.
+	// pollInterval is how often the main cluster is read when there is no watch for a
+	// change.
 	pollInterval = 5 * time.Second
 
-	// rejectedInterval is how often a definition that was refused is tried again:
-	// what was wrong with it may lie outside of it.
+	// rejectedInterval is how often a rejected definition is retried: the cause may lie
+	// outside of it.
 	rejectedInterval = time.Minute
 )
 
-// reconciler holds what one pass over a group needs. What read returns comes from
-// caches and is never changed.
+// reconciler holds the dependencies of one reconcile. The group that readGroup returns is
+// from caches and is never changed.
 type reconciler struct {
-	// readGroup returns the group but for what was seen of objects.
+	// readGroup returns the group without observations.
 	readGroup func(group string) (*group, error)
 	watches   *objectWatches
 	annex     annexObjects
@@ -40,26 +40,26 @@ type reconciler struct {
 
 	mainDefinitions  mainDefinitions
 	annexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
-	// giveBack makes the main cluster answer for a version itself.
+	// giveBack makes the main cluster serve a version itself.
 	giveBack func(ctx context.Context, current *apiService) error
 	reporter *statusWriter
 }
 
-// reconcile does what the plan for a group says.
+// reconcile performs the plan of a group.
 func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	g, err := r.readGroup(name)
 	if err != nil {
 		return framework.Result{}, fmt.Errorf("read group %s: %w", name, err)
 	}
-	looks := g.watchRequests()
+	requests := g.watchRequests()
 	g.observed = r.watches.observations(name)
 	g.remaining = r.annex.remaining(ctx, g)
 	var errs []error
 	g.returning, err = r.freezer.thawUnneeded(ctx, g)
 	errs = append(errs, err)
-	for _, order := range looks {
-		of := r.watches.ensure(ctx, order)
-		g.observed[order.name] = of
+	for _, request := range requests {
+		of := r.watches.ensure(ctx, request)
+		g.observed[request.name] = of
 		if of.err != nil && !apierrors.IsForbidden(of.err) {
 			errs = append(errs, of.err)
 		}
@@ -68,7 +68,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	if p.needsObjectCount {
 		holds, err := r.freezer.freezeIfEmpty(ctx, g)
 		if err != nil {
-			return framework.Result{}, fmt.Errorf("look for objects of group %s in annex: %w", name, err)
+			return framework.Result{}, fmt.Errorf("count objects of group %s in annex: %w", name, err)
 		}
 		g.annexHasObjects = &holds
 		p = g.plan()
@@ -86,14 +86,14 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	}
 	if len(p.giveBack) == 0 {
 		result = sooner(result, r.watches.release(name, func(definition string) bool {
-			return slices.ContainsFunc(looks, func(order watchRequest) bool { return order.name == definition })
+			return slices.ContainsFunc(requests, func(request watchRequest) bool { return request.name == definition })
 		}))
 	}
 	return result, errors.Join(errs...)
 }
 
-// act writes definitions, verdicts and APIServices. Before anything is given back
-// it is said why, so that a replica that goes on from here knows.
+// act writes definitions, statuses and APIServices. The status is written before a
+// version is returned, so that another replica can continue.
 func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 	errs := r.actInMain(ctx, g, p)
 	if len(p.giveBack) > 0 {
@@ -119,8 +119,7 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 		return append(errs, r.reporter.report(ctx, g, p.statuses))
 	}
 	if errors.Join(errs...) != nil {
-		// The clearance may still be there: what is given back now would be
-		// taken over once more.
+		// If the clearance is still there, a returned version would be taken over again.
 		return errs
 	}
 	for _, apiService := range p.giveBack {
@@ -130,14 +129,13 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 	return errs
 }
 
-// write writes a definition, and returns a verdict if annex refuses it for what it
-// says.
+// write writes a definition. If annex rejects its content, it returns a status.
 func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*syncStatus, error) {
 	var err error
 	logger := klog.FromContext(ctx).WithValues("definition", wanted.Name)
 	if current == nil {
 		if _, err = r.annexDefinitions.Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager}); apierrors.IsAlreadyExists(err) {
-			// It has not reached the cache yet; it will.
+			// It has not reached the cache yet.
 			return nil, nil
 		}
 		err = wrap(err, "create custom resource definition %s in annex: %w", wanted.Name)
@@ -158,7 +156,7 @@ func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*s
 	return nil, err
 }
 
-// clear lets a definition of annex's be published as it is, once annex serves it.
+// clear permits publishing a definition in its present state, once annex serves it.
 func (r *reconciler) clear(ctx context.Context, current *definition) error {
 	if err := r.annex.checkServed(ctx, current); err != nil {
 		return err
@@ -169,7 +167,7 @@ func (r *reconciler) clear(ctx context.Context, current *definition) error {
 	return r.reporter.clear(ctx, current.Name, ptr.To(takeoverOf(current)))
 }
 
-// isRefusal reports whether trying again will not help.
+// isRefusal reports whether a retry would fail too.
 func isRefusal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
 }
@@ -181,7 +179,7 @@ func wrap(err error, format, name string) error {
 	return fmt.Errorf(format, name, err)
 }
 
-// sooner adds a wait to a result; zero is none.
+// sooner adds a delay to a result; zero means none.
 func sooner(result framework.Result, wait time.Duration) framework.Result {
 	if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
 		result.RequeueAfter = wait

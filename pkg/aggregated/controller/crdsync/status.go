@@ -44,18 +44,18 @@ const (
 	reasonNotLabelled           = "NotLabelled"
 )
 
-// syncStatus is what is said about following one definition.
+// syncStatus is the condition DefinitionSynced of one definition.
 type syncStatus struct {
 	status          metav1.ConditionStatus
 	reason, message string
 }
 
-// notSynced is a verdict that something is not as was asked for.
+// notSynced is a status that needs action by a user.
 func notSynced(reason, format string, args ...any) syncStatus {
 	return syncStatus{status: metav1.ConditionFalse, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// pending is a verdict that it will be.
+// pending is a status that changes without action by a user.
 func pending(format string, args ...any) syncStatus {
 	return syncStatus{status: metav1.ConditionUnknown, reason: reasonTakingOver, message: fmt.Sprintf(format, args...)}
 }
@@ -64,13 +64,13 @@ func synced() syncStatus {
 	return syncStatus{status: metav1.ConditionTrue, reason: reasonSynced, message: "annex follows the definition in the main cluster"}
 }
 
-// needsPolling reports whether something can change the verdict that annex is not told
-// of: time, rights, or objects.
+// needsPolling reports whether the status can change without an event: with time,
+// permissions, or objects.
 func (v syncStatus) needsPolling() bool {
 	return v.reason == reasonObjectsExist || v.reason == reasonForbidden || v.reason == reasonTerminating
 }
 
-// labelCommand has annex follow some definitions.
+// labelCommand is the command that makes annex follow definitions.
 func labelCommand(names []string) string {
 	return fmt.Sprintf("kubectl label crd %s %s=true", strings.Join(names, " "), hostingv1alpha1.HostedLabel)
 }
@@ -80,38 +80,38 @@ func unlabelledGroup(unlabelled []string) syncStatus {
 		strings.Join(unlabelled, ", "), labelCommand(unlabelled))
 }
 
-// partlyLabelled is about versions that stay with the main cluster while the others are
-// with annex.
+// partlyLabelled is for versions that stay with the main cluster while annex serves the
+// others.
 func partlyLabelled(versions, unlabelled []string) syncStatus {
 	return notSynced(reasonGroupIncomplete, "The main cluster still answers for %s: a group is taken over as a whole, and these definitions of it are not labelled: %s. Label them: %s",
 		strings.Join(versions, ", "), strings.Join(unlabelled, ", "), labelCommand(unlabelled))
 }
 
 func objectsExist(object string) syncStatus {
-	return notSynced(reasonObjectsExist, "The main cluster keeps objects of this resource, %q among them. annex has changed nothing there and takes the group over once they have been moved or deleted", object)
+	return notSynced(reasonObjectsExist, "The main cluster stores objects of this resource, among them %q. annex has changed nothing there, and takes the group over once they have been moved or deleted", object)
 }
 
 func objectsAppeared(name, object string) syncStatus {
-	return notSynced(reasonObjectsAppeared, "While the group was taken over, somebody made object %q of %s in the main cluster. The main cluster answers for the group again, and annex takes it over once that object has been moved or deleted", object, name)
+	return notSynced(reasonObjectsAppeared, "While the group was taken over, object %q of %s was created in the main cluster. The main cluster serves the group again, and annex takes it over once that object has been moved or deleted", object, name)
 }
 
-// objectsHidden is about an object that came when annex had objects already, so
-// that giving the group back would have hidden those.
+// objectsHidden is for an object that appeared when annex had objects already: returning
+// the group would have hidden those.
 func objectsHidden(object string) syncStatus {
-	return notSynced(reasonObjectsAppeared, "While requests were being switched to annex, somebody made object %q in the main cluster. annex had objects already and goes on answering, so that this one is not seen. Make it again; deleting this HostedResource, which deletes no object, dismisses this message", object)
+	return notSynced(reasonObjectsAppeared, "While requests were being switched to annex, object %q was created in the main cluster. annex had objects already and continues to serve them, so this object is hidden. Create it again. To dismiss this message, delete this HostedResource; that deletes no object", object)
 }
 
 func listForbidden(group string, names []string, err error) syncStatus {
 	role := "annex-hosted-" + group
-	return notSynced(reasonForbidden, "annex may not see whether the main cluster keeps objects of the group: %v. Allow it: kubectl create clusterrole %s --verb=list,watch --resource=%s && kubectl label clusterrole %s %s=true",
+	return notSynced(reasonForbidden, "annex may not list the objects of the group in the main cluster: %v. Allow it: kubectl create clusterrole %s --verb=list,watch --resource=%s && kubectl label clusterrole %s %s=true",
 		err, role, strings.Join(names, ","), role, hostingv1alpha1.AggregateLabel)
 }
 
 func notServed() syncStatus {
-	return notSynced(reasonNotServed, "The definition serves no version, so that annex cannot see whether the main cluster keeps objects of it")
+	return notSynced(reasonNotServed, "The definition serves no version, so annex cannot list its objects in the main cluster")
 }
 
-// notEstablished says why the main cluster itself does not serve a definition.
+// notEstablished has the reason for which the main cluster does not serve a definition.
 func notEstablished(crd *definition) syncStatus {
 	if names := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted); names != nil && names.Status == apiextensionsv1.ConditionFalse {
 		return notSynced(reasonNotEstablished, "The main cluster does not serve the definition: %s", names.Message)
@@ -120,7 +120,7 @@ func notEstablished(crd *definition) syncStatus {
 }
 
 func definedInAnnex(name string) syncStatus {
-	return notSynced(reasonDefinedInAnnex, "annex has a definition of this name that does not come from the main cluster, and does not overwrite it. At annex's own endpoint delete it, which deletes its objects, or have it follow: kubectl annotate crd %s %s=%s",
+	return notSynced(reasonDefinedInAnnex, "annex has a definition of this name that does not come from the main cluster, and does not overwrite it. At annex's own endpoint delete it, which deletes its objects, or let it follow: kubectl annotate crd %s %s=%s",
 		name, hostingv1alpha1.DefinitionFromAnnotation, hostingv1alpha1.DefinitionFromMain)
 }
 
@@ -129,17 +129,17 @@ func terminatingInAnnex() syncStatus {
 }
 
 func foreignRoute(versions []string) syncStatus {
-	return notSynced(reasonForeignAPIService, "The main cluster sends requests for %s to somebody else: see its APIServices", strings.Join(versions, ", "))
+	return notSynced(reasonForeignAPIService, "The main cluster sends requests for %s to another server: see its APIServices", strings.Join(versions, ", "))
 }
 
-// dataReplaced is about versions whose objects this annex had once. Answering for them
-// with none would look as if all had been deleted.
+// dataReplaced is for versions whose objects this annex had once. Serving them empty
+// would resemble a deletion of all objects.
 func dataReplaced(group string, versions []string) syncStatus {
 	var apiServices []string
 	for _, version := range versions {
 		apiServices = append(apiServices, version+"."+group)
 	}
-	return notSynced(reasonDataReplaced, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start anew without it: kubectl delete apiservice %s",
+	return notSynced(reasonDataReplaced, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start without it: kubectl delete apiservice %s",
 		strings.Join(versions, ", "), strings.Join(apiServices, " "))
 }
 
@@ -148,28 +148,29 @@ func rejected(err error) syncStatus {
 }
 
 func mainDefinitionDeleted() syncStatus {
-	return notSynced(reasonMainDefinitionDeleted, "The main cluster no longer has the definition. annex keeps its own, and all objects, and goes on serving them. Make the definition again, or delete the one at annex's own endpoint, which deletes the objects")
+	return notSynced(reasonMainDefinitionDeleted, "The main cluster no longer has the definition. annex keeps its own with all objects, and continues to serve them. Create the definition again, or delete the one at annex's own endpoint, which deletes the objects")
 }
 
-// terminating is about a definition whose deletion in the main cluster waits for annex.
+// terminating is for a definition whose deletion in the main cluster waits for annex.
 func terminating(format string, args ...any) syncStatus {
 	of := notSynced(reasonTerminating, format, args...)
 	of.message = "The definition is being deleted in the main cluster. " + of.message
 	return of
 }
 
-// finalizerForbidden is about a definition that annex may not put its finalizer on.
+// finalizerForbidden is for a definition that annex may not set its finalizer on.
 func finalizerForbidden(err error) syncStatus {
 	return notSynced(reasonForbidden, "annex may not put its finalizer on the definition in the main cluster, so that deleting it there would not delete the objects in annex: %v. Allow it: kubectl annex doctor --print-rbac | kubectl apply -f -", err)
 }
 
 func noLongerLabelled(name string) syncStatus {
-	return notSynced(reasonNotLabelled, "The definition in the main cluster is not labelled any more. annex keeps its own, and all objects, and follows no change. Have it follow: %s", labelCommand([]string{name}))
+	return notSynced(reasonNotLabelled, "The definition in the main cluster is no longer labelled. annex keeps its own with all objects, and follows no changes. Let it follow: %s", labelCommand([]string{name}))
 }
 
-// notFollowed is about a definition whose requests go to annex, where there is none.
+// notFollowed is for a definition whose requests are routed to annex, which does not have
+// it.
 func notFollowed(name string, versions []string) syncStatus {
-	return notSynced(reasonNotLabelled, "annex answers for %s of this group and has no such resource. Have annex follow its definition too: %s", strings.Join(versions, ", "), labelCommand([]string{name}))
+	return notSynced(reasonNotLabelled, "annex answers for %s of this group and has no such resource. Let annex follow its definition too: %s", strings.Join(versions, ", "), labelCommand([]string{name}))
 }
 
 const (
@@ -179,19 +180,17 @@ const (
 	takeoverManager = "annex-takeover"
 )
 
-// statusWriter writes verdicts into HostedResources.
+// statusWriter writes statuses to HostedResources.
 type statusWriter struct {
 	annexHostedResources hostingclient.HostedResourceInterface
-	// list are the HostedResources of a group.
-	list func(group string) ([]*hosted, error)
-	now  func() time.Time
-	// writer is of the condition DefinitionSynced.
+	// list returns the HostedResources of a group.
+	list   func(group string) ([]*hosted, error)
+	now    func() time.Time
 	writer conditions.Writer
 }
 
-// report has the HostedResources of a group say the verdicts. Those of definitions
-// that annex does not have are made, and let go when there is nothing to say any
-// more.
+// report writes the statuses of a group. It creates the HostedResources of definitions
+// that annex does not have, and releases them when they have no status any more.
 func (r *statusWriter) report(ctx context.Context, g *group, verdicts map[string]syncStatus) error {
 	all, err := r.list(g.name)
 	if err != nil {
@@ -206,14 +205,14 @@ func (r *statusWriter) report(ctx context.Context, g *group, verdicts map[string
 		errs = append(errs, r.writeStatus(ctx, resources[name], name, verdicts[name]))
 	}
 	for name, resource := range resources {
-		if _, said := verdicts[name]; !said {
+		if _, condition := verdicts[name]; !condition {
 			errs = append(errs, r.release(ctx, resource))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// writeStatus writes one verdict if it is news.
+// writeStatus writes one status if it changed.
 func (r *statusWriter) writeStatus(ctx context.Context, resource *hosted, name string, of syncStatus) error {
 	if resource == nil {
 		var err error
@@ -221,20 +220,20 @@ func (r *statusWriter) writeStatus(ctx context.Context, resource *hosted, name s
 			return fmt.Errorf("create hosted resource %s: %w", name, err)
 		}
 	}
-	said := metav1.Condition{
+	condition := metav1.Condition{
 		Type:               hostingv1alpha1.HostedResourceDefinitionSynced,
 		Status:             of.status,
 		ObservedGeneration: resource.Generation,
 		Reason:             of.reason,
 		Message:            of.message,
 	}
-	if !conditions.SetTransitionTime(&said, r.writer.Get(resource), r.now()) {
+	if !conditions.SetTransitionTime(&condition, r.writer.Get(resource), r.now()) {
 		return nil
 	}
-	return r.writer.Write(ctx, name, &said)
+	return r.writer.Write(ctx, name, &condition)
 }
 
-// clear writes which definition of annex's may be published, or none.
+// clear writes which definition of annex may be published, or none.
 func (r *statusWriter) clear(ctx context.Context, name string, takeover *hostingv1alpha1.HostedResourceTakeover) error {
 	status := hostingapply.HostedResourceStatus()
 	if takeover != nil {
@@ -249,9 +248,8 @@ func (r *statusWriter) clear(ctx context.Context, name string, takeover *hosting
 	return wrap(err, "write whether custom resource definition %s may be published: %w", name)
 }
 
-// create makes the HostedResource of a definition that annex may never get. The
-// annotation keeps it: nothing in annex defines it. Where it goes is the scheduler's
-// to say, as for any other.
+// create creates the HostedResource of a definition that annex may never get. The
+// annotation protects it from deletion. The scheduler places it as any other.
 func (r *statusWriter) create(ctx context.Context, name string) (*hosted, error) {
 	made, err := r.annexHostedResources.Create(ctx, &hosted{
 		ObjectMeta: metav1.ObjectMeta{
@@ -266,8 +264,7 @@ func (r *statusWriter) create(ctx context.Context, name string) (*hosted, error)
 	return made, err
 }
 
-// release takes back what was said, and lets go of a HostedResource that was kept
-// for it.
+// release removes the condition, and the annotation that protects the HostedResource.
 func (r *statusWriter) release(ctx context.Context, resource *hosted) error {
 	if r.writer.Get(resource) != nil {
 		if err := r.writer.Write(ctx, resource.Name, nil); err != nil {

@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conditions has each controller say what it has to say in the status of a
-// HostedResource beside the others.
+// Package conditions writes single conditions of HostedResources, each owned by one
+// controller.
 package conditions
 
 import (
@@ -20,22 +20,22 @@ import (
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
-// Writer writes the one condition of HostedResources that a controller owns.
+// Writer writes the condition of HostedResources that a controller owns.
 type Writer struct {
-	// Type is that of the condition.
+	// Type is the type of the condition.
 	Type string
-	// FieldManager owns it, and nothing else.
+	// FieldManager owns only the condition.
 	FieldManager         string
 	AnnexHostedResources hostingclient.HostedResourceInterface
 }
 
-// Get is the condition as it was written last, nil if there is none.
+// Get returns the present condition, nil if there is none.
 func (w Writer) Get(hosted *hostingv1alpha1.HostedResource) *metav1.Condition {
 	return meta.FindStatusCondition(hosted.Status.Conditions, w.Type)
 }
 
-// Write writes the condition, or takes it away if it is nil. It is no error that the
-// HostedResource is gone.
+// Write writes the condition, or removes it if it is nil. A HostedResource that does not
+// exist is no error.
 func (w Writer) Write(ctx context.Context, name string, condition *metav1.Condition) error {
 	status := hostingapply.HostedResourceStatus()
 	if condition != nil {
@@ -55,9 +55,8 @@ func (w Writer) Write(ctx context.Context, name string, condition *metav1.Condit
 	return nil
 }
 
-// SetTransitionTime dates a condition: since when its status is what it is, which is now unless
-// before, the one that it replaces, had the same. It reports whether anything else
-// than the time is new.
+// SetTransitionTime sets the transition time: now, unless before had the same status. It
+// reports whether the condition differs from before in anything except the time.
 func SetTransitionTime(condition, before *metav1.Condition, now time.Time) (news bool) {
 	condition.LastTransitionTime = metav1.NewTime(now)
 	if before == nil {
@@ -69,8 +68,7 @@ func SetTransitionTime(condition, before *metav1.Condition, now time.Time) (news
 	return *condition != *before
 }
 
-// IsUrgent reports whether a condition says more than another message than before, the
-// one that it replaces.
+// IsUrgent reports whether a condition differs from before in more than its message.
 func IsUrgent(condition, before *metav1.Condition) bool {
 	return before == nil || before.Status != condition.Status || before.Reason != condition.Reason || before.ObservedGeneration != condition.ObservedGeneration
 }

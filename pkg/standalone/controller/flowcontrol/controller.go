@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flowcontrol keeps the FlowSchemas and PriorityLevelConfigurations that
-// every annex has: the mandatory ones as they must be, the suggested ones up to
-// date until an administrator changes them, and those of earlier versions gone.
+// Package flowcontrol maintains the FlowSchemas and PriorityLevelConfigurations that
+// every annex has: it restores the mandatory ones, updates the suggested ones until an
+// administrator changes them, and deletes those of earlier versions.
 package flowcontrol
 
 import (
@@ -22,10 +22,10 @@ const (
 	// ControllerName names the controller in logs and metrics.
 	ControllerName = "flowcontrol"
 
-	// everything is the one key there is: looking at all objects is two lists.
+	// everything is the only key: a reconcile lists all objects.
 	everything = "everything"
 
-	// lookAgain is how often all objects are looked at when none has changed.
+	// lookAgain is the interval of reconciles without an event.
 	lookAgain = time.Minute
 )
 
@@ -34,8 +34,7 @@ type (
 	levelClient  = flowcontrolv1client.PriorityLevelConfigurationInterface
 )
 
-// Ensure makes all objects what they should be, once. Levels come first, so that
-// no schema leads nowhere.
+// Ensure reconciles all objects once. Levels come first, because schemas refer to them.
 func Ensure(ctx context.Context, annexFlowControl flowcontrolv1client.FlowcontrolV1Interface) error {
 	if err := newLevels(annexFlowControl.PriorityLevelConfigurations()).ensure(ctx); err != nil {
 		return err
@@ -45,18 +44,17 @@ func Ensure(ctx context.Context, annexFlowControl flowcontrolv1client.Flowcontro
 
 // Config holds what the controller depends on.
 type Config struct {
-	AnnexFlowControl flowcontrolv1client.FlowcontrolV1Interface
-	// FlowSchemas and PriorityLevels tell of changes.
+	AnnexFlowControl            flowcontrolv1client.FlowcontrolV1Interface
 	FlowSchemas, PriorityLevels cache.SharedIndexInformer
 }
 
-// Controller keeps the objects what they should be.
+// Controller maintains the objects.
 type Controller struct {
 	queue  *framework.Queue[string]
 	synced []cache.DoneChecker
 }
 
-// New returns a controller that follows the informers of config and does nothing
+// New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{queue: framework.NewQueue(framework.QueueConfig[string]{
@@ -73,14 +71,14 @@ func New(config Config) (*Controller, error) {
 	return c, err
 }
 
-// Run keeps the objects until ctx is done.
+// Run maintains the objects until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	c.queue.Add(everything)
 	c.queue.Run(ctx, workers, c.synced...)
 }
 
-// handler has everything looked at when an object is changed or deleted, but for
-// its status, which servers write.
+// handler queues a reconcile when an object is deleted or changed, except in its status,
+// which servers write.
 func (c *Controller) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {

@@ -96,15 +96,15 @@ func TestEnsureSchemas(t *testing.T) {
 		wantReset   bool   // the spec is ours afterwards
 		wantUpdates string // the annotation afterwards
 	}{
-		"mandatory and changed":                        {mandatory, "true", 2, true, true, "true"},
-		"mandatory, and said not to be updated":        {mandatory, "false", 2, true, true, "true"},
-		"suggested of another version":                 {suggested, "true", 3, true, true, "true"},
-		"suggested of another version, not annotated":  {suggested, "", 1, true, true, "true"},
-		"suggested and changed":                        {suggested, "", 2, true, false, "false"},
-		"suggested and said not to be updated":         {suggested, "false", 1, true, false, "false"},
-		"suggested, changed and said to be updated":    {suggested, "true", 9, true, true, "true"},
-		"suggested with an annotation nobody can read": {suggested, "maybe", 2, true, false, "false"},
-		"suggested and as it should be":                {suggested, "true", 1, false, true, "true"},
+		"mandatory and changed":                       {mandatory, "true", 2, true, true, "true"},
+		"mandatory, updates disabled":                 {mandatory, "false", 2, true, true, "true"},
+		"suggested of another version":                {suggested, "true", 3, true, true, "true"},
+		"suggested of another version, not annotated": {suggested, "", 1, true, true, "true"},
+		"suggested and changed":                       {suggested, "", 2, true, false, "false"},
+		"suggested, updates disabled":                 {suggested, "false", 1, true, false, "false"},
+		"suggested, changed, updates enabled":         {suggested, "true", 9, true, true, "true"},
+		"suggested with an invalid annotation":        {suggested, "maybe", 2, true, false, "false"},
+		"suggested and as it should be":               {suggested, "true", 1, false, true, "true"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

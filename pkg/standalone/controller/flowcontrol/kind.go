@@ -37,15 +37,15 @@ type client[T object] interface {
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
-// kind keeps the objects of one kind.
+// kind maintains the objects of one kind.
 type kind[T object] struct {
 	what                 string
 	annexObjects         client[T]
 	list                 func(ctx context.Context) ([]T, error)
 	mandatory, suggested []T
 	copy                 func(T) T
-	// sameSpec says whether current has the spec of wanted, but for what an
-	// administrator may change of it; setSpec gives it that.
+	// sameSpec compares specs, except for what an administrator may change; setSpec sets
+	// it.
 	sameSpec func(wanted, current T) bool
 	setSpec  func(wanted, current T)
 }
@@ -87,8 +87,8 @@ func newLevels(annexLevels levelClient) kind[*flowcontrolv1.PriorityLevelConfigu
 		copy:      (*flowcontrolv1.PriorityLevelConfiguration).DeepCopy,
 		sameSpec: func(wanted, current *flowcontrolv1.PriorityLevelConfiguration) bool {
 			spec := wanted.Spec
-			// How much of the exempt level's share others may borrow is for the
-			// administrator to say.
+			// Administrators may set how much of the exempt level's share others may
+			// borrow.
 			if spec.Exempt != nil && current.Spec.Exempt != nil {
 				spec.Exempt = current.Spec.Exempt
 			}
@@ -108,9 +108,7 @@ func pointers[T any](items []T) []*T {
 	return all
 }
 
-// ensure brings all objects of the kind to what they should be. The writes go out
-// at once, because each costs etcd a write to disk and joins those that arrive
-// together.
+// ensure writes concurrently: etcd writes requests that arrive together to disk at once.
 func (k kind[T]) ensure(ctx context.Context) error {
 	objects, err := k.list(ctx)
 	if err != nil {
@@ -145,9 +143,8 @@ func atOnce(steps []func() error) error {
 	return errors.Join(errs...)
 }
 
-// ensureOne creates the object if there is none, and updates it if it is annex's
-// to update. What somebody else changes at the same time is looked at again when
-// that change is seen.
+// ensureOne creates the object, or updates it if annex manages it. A conflicting change
+// causes the next reconcile.
 func (k kind[T]) ensureOne(ctx context.Context, wanted, current T, mandatory bool) error {
 	var none T
 	logger := klog.FromContext(ctx).WithValues("kind", k.what, "name", wanted.GetName())
@@ -171,8 +168,8 @@ func (k kind[T]) ensureOne(ctx context.Context, wanted, current T, mandatory boo
 	return nil
 }
 
-// revise returns what current has to become, or nil if it may stay. The annotation
-// always tells whether annex updates the spec.
+// revise returns the updated object, or nil if it may stay. Its annotation always records
+// whether annex manages the spec.
 func (k kind[T]) revise(wanted, current T, mandatory bool) T {
 	update := mandatory || updatesSpec(current)
 	revised := k.copy(current)
@@ -197,8 +194,8 @@ func (k kind[T]) revise(wanted, current T, mandatory bool) T {
 	return revised
 }
 
-// updatesSpec says whether the spec of a suggested object is annex's: the
-// annotation decides, and without one, whether the spec was ever changed.
+// updatesSpec reports whether annex manages the spec of a suggested object: as annotated,
+// or if the spec was never changed.
 func updatesSpec(current metav1.Object) bool {
 	if says, known := annotated(current); known {
 		return says
@@ -206,21 +203,21 @@ func updatesSpec(current metav1.Object) bool {
 	return current.GetGeneration() == 1
 }
 
-// annotated returns what the annotation says, and whether it says anything.
+// annotated returns the value of the annotation, and whether it is valid.
 func annotated(object metav1.Object) (update, known bool) {
 	update, err := strconv.ParseBool(object.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
 	return update, err == nil
 }
 
-// isStale is true of an object that an earlier version made and this one has not,
-// and that nobody has made their own.
+// isStale reports whether an earlier version created the object, annex manages it, and
+// this version does not have it.
 func (k kind[T]) isStale(object T) bool {
 	update, _ := annotated(object)
 	return update && !slices.ContainsFunc(slices.Concat(k.mandatory, k.suggested),
 		func(wanted T) bool { return wanted.GetName() == object.GetName() })
 }
 
-// remove deletes the object, unless it was changed since it was looked at.
+// remove deletes the object, unless it has changed.
 func (k kind[T]) remove(ctx context.Context, object T) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := k.annexObjects.Delete(ctx, object.GetName(), metav1.DeleteOptions{

@@ -27,7 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// collector does what is to be done for what the graph queues.
+// collector reconciles the UIDs that the graph queues.
 type collector struct {
 	graph         *graph
 	annexMetadata metadata.Interface
@@ -36,8 +36,8 @@ type collector struct {
 	now           func() time.Time
 }
 
-// reconcile looks at one UID. Every pass reads the object again, so a conflict
-// needs no handling of its own: the next pass is the retry.
+// reconcile reads the object from the API each time, so a conflict needs no handling: the
+// next reconcile is the retry.
 func (c *collector) reconcile(ctx context.Context, uid types.UID) (framework.Result, error) {
 	of, known := c.graph.item(uid)
 	switch {
@@ -50,7 +50,7 @@ func (c *collector) reconcile(ctx context.Context, uid types.UID) (framework.Res
 	}
 	live, err := c.read(ctx, of)
 	if err != nil || live == nil {
-		// That it is gone will be seen.
+		// Its deletion causes an event.
 		return framework.Result{}, err
 	}
 	switch {
@@ -65,8 +65,8 @@ func (c *collector) reconcile(ctx context.Context, uid types.UID) (framework.Res
 	}
 }
 
-// collect deletes an object if none of its owners wants it any more, and takes away
-// those that do not if others do.
+// collect deletes an object without any owner that keeps it, or removes the absent owners
+// if others keep it.
 func (c *collector) collect(ctx context.Context, of item, live *metav1.PartialObjectMetadata) error {
 	var keep, drop []metav1.OwnerReference
 	ending := false
@@ -96,8 +96,8 @@ func (c *collector) collect(ctx context.Context, of item, live *metav1.PartialOb
 	}
 }
 
-// confirm asks the server about an owner, unless it was found absent: that was the
-// server's word, and a UID does not come back unseen.
+// confirm reads an owner from the API, unless it is known to be absent: that was read
+// from the API too, and a UID never returns unobserved.
 func (c *collector) confirm(ctx context.Context, named reference, stands standing) (standing, error) {
 	if stands == present || stands == absent {
 		return stands, nil
@@ -120,8 +120,8 @@ func (c *collector) confirm(ctx context.Context, named reference, stands standin
 	}
 }
 
-// propagation says how to delete an object: as it says itself, and in the foreground
-// if an owner waits for it and it may have dependents.
+// propagation returns the deletion policy of an object's own finalizers, and foreground
+// if an owner waits for the object and it may have dependents.
 func (c *collector) propagation(of item, live *metav1.PartialObjectMetadata, ending bool) metav1.DeletionPropagation {
 	switch {
 	case ending && (c.graph.hasDependents(of.UID) || len(c.hidden(of)) > 0):
@@ -135,7 +135,7 @@ func (c *collector) propagation(of item, live *metav1.PartialObjectMetadata, end
 	}
 }
 
-// read returns an object as the server has it, or nil if it is gone.
+// read returns an object from the API, or nil if it is gone.
 func (c *collector) read(ctx context.Context, of item) (*metav1.PartialObjectMetadata, error) {
 	live, err := c.of(of).Get(ctx, of.Name, metav1.GetOptions{})
 	switch {
@@ -169,7 +169,7 @@ func (c *collector) of(of item) metadata.ResourceInterface {
 	return c.annexMetadata.Resource(of.GroupVersionResource).Namespace(of.Namespace)
 }
 
-// name says which object it is, in logs and errors.
+// name identifies the object in logs and errors.
 func (i item) name() string {
 	return fmt.Sprintf("%s %s", i.GroupResource(), klog.KRef(i.Namespace, i.Name))
 }
@@ -178,8 +178,8 @@ func hasFinalizer(object *metav1.PartialObjectMetadata, finalizer string) bool {
 	return slices.Contains(object.Finalizers, finalizer)
 }
 
-// metadataPatch is a merge patch, which every kind takes, of one list of an object
-// that must be the one that was read.
+// metadataPatch is a merge patch, which every kind accepts, of one list of exactly the
+// object that was read.
 type metadataPatch struct {
 	Metadata struct {
 		UID             types.UID                `json:"uid"`
@@ -189,7 +189,7 @@ type metadataPatch struct {
 	} `json:"metadata"`
 }
 
-// patchOwners writes all owners of an object.
+// patchOwners replaces the owners of an object.
 func (c *collector) patchOwners(ctx context.Context, of item, live *metav1.PartialObjectMetadata, owners []metav1.OwnerReference) error {
 	var patch metadataPatch
 	patch.Metadata.Owners = &owners
@@ -199,7 +199,6 @@ func (c *collector) patchOwners(ctx context.Context, of item, live *metav1.Parti
 	return nil
 }
 
-// removeFinalizer lets go of an object.
 func (c *collector) removeFinalizer(ctx context.Context, of item, live *metav1.PartialObjectMetadata, finalizer string) error {
 	left := slices.DeleteFunc(slices.Clone(live.Finalizers), func(name string) bool { return name == finalizer })
 	var patch metadataPatch
@@ -223,11 +222,11 @@ func (c *collector) patch(ctx context.Context, of item, live *metav1.PartialObje
 	return err
 }
 
-// component is what events name as their source, as Kubernetes' do.
+// component is the source of events, as in Kubernetes.
 const component = "garbage-collector-controller"
 
-// warn records an event about an object. There is one for each object, reason and
-// cause, however often it is called: its name is made of them.
+// warn records an event about an object, once for each object, reason and cause: its name
+// is derived from them.
 func (c *collector) warn(ctx context.Context, about item, reason, cause, message string) {
 	namespace := about.Namespace
 	if namespace == "" {
@@ -250,7 +249,7 @@ func (c *collector) warn(ctx context.Context, about item, reason, cause, message
 	}
 }
 
-// deletions is told by the replica that runs the controllers, and by no other.
+// deletions is reported only by the replica that runs the controllers.
 var deletions = metrics.NewCounter(&metrics.CounterOpts{
 	Namespace:      "annex",
 	Subsystem:      "garbage_collector",

@@ -150,7 +150,7 @@ func TestTriesAgain(t *testing.T) {
 	}
 }
 
-// A server that does not know a resource says "not found" as well.
+// A server that does not know a resource returns "not found" as well.
 func TestTakesAMissingResourceForNoMissingOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -4,22 +4,20 @@
 // Package garbagecollector deletes objects whose owners are gone, and finishes
 // deletions that wait for dependents (foreground) or let them go (orphan).
 //
-// A graph holds the objects that have owners, are owners, or wait for dependents,
-// with nothing but their metadata. Whatever changes there queues UIDs; what is
-// done for one is decided by live reads, and written under the condition that the
-// object is still the one that was read:
+// A graph holds the metadata of objects that have owners, are owners, or wait for
+// dependents. Its changes queue UIDs. A reconcile decides by live reads, and its writes
+// have preconditions:
 //
-//   - An owner that nobody saw is looked for where its dependents say that it is.
-//     Only what the server says about exactly that name makes it absent. A kind
-//     that is not served makes nothing absent: its objects may come back with it.
-//   - An object goes when each of its owners is absent, or is waiting for it to go.
-//   - A deletion that waits for dependents, or lets them go, ends when all of
-//     them are known. A resource that cannot be followed right now is listed
-//     instead, and where that fails, only the deletions wait that it may have
-//     dependents of.
+//   - An owner that was not observed is read where the reference of its dependent points.
+//     Only a "not found" for exactly that name makes it absent. A kind that is not served
+//     makes no owner absent: its objects may return with it.
+//   - An object is deleted when each of its owners is absent or waits for its dependents.
+//   - A foreground deletion or an orphaning ends when all dependents are known. A resource
+//     that the informers cannot watch is listed instead. Where that fails, only deletions
+//     that may have dependents of that resource wait.
 //
-// So one resource that cannot be read, such as one whose conversion webhook is
-// broken, keeps no other from being collected.
+// So a resource that cannot be read, for example because of its conversion webhook, does
+// not stop the collection of others.
 package garbagecollector
 
 import (
@@ -38,11 +36,11 @@ const (
 	// ControllerName names the controller in logs and metrics.
 	ControllerName = "garbage-collector"
 
-	// settlePeriod is how long something that was not seen yet may take to be seen.
+	// settlePeriod is the time that a new object gets to be observed.
 	settlePeriod = time.Second
 
-	// recheckPeriod is how often is looked at what nothing may tell about: a
-	// deletion that waits, an owner that is there and was not seen.
+	// recheckPeriod is the interval of checks that no event triggers: of a deletion that
+	// waits, or of an owner that exists and was not observed.
 	recheckPeriod = 5 * time.Second
 )
 
@@ -59,7 +57,8 @@ type Controller struct {
 	informers *metadatainformers.Informers
 }
 
-// New returns a controller that follows all objects and does nothing before Run.
+// New returns a controller that handles events of all objects. It does nothing before
+// Run.
 func New(config Config) *Controller {
 	registerMetrics()
 	c := &collector{
@@ -74,8 +73,8 @@ func New(config Config) *Controller {
 	return &Controller{queue: q, informers: config.Informers}
 }
 
-// Run collects garbage until ctx is done. It begins when all objects are known, but
-// for those of resources that cannot be read.
+// Run collects garbage until ctx is done. It begins when all objects are known, except
+// those of resources that cannot be read.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	c.queue.Run(ctx, workers, c.informers.Settled())
 }

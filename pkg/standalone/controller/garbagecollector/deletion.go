@@ -23,11 +23,11 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// orphansAtOnce is how many dependents of one owner are written at the same time.
+// orphansAtOnce is how many dependents of one owner are written concurrently.
 const orphansAtOnce = 8
 
-// awaitDependents deletes the dependents of an object that waits for that, and lets
-// go of it when none is left that blocks it.
+// awaitDependents deletes the dependents of an object in foreground deletion, and removes
+// its finalizer when no blocking one is left.
 func (c *collector) awaitDependents(ctx context.Context, of item, live *metav1.PartialObjectMetadata) (framework.Result, error) {
 	hidden, known := c.hiddenDependents(ctx, of)
 	dependents, blocking := c.graph.dependents(of.UID)
@@ -46,7 +46,7 @@ func (c *collector) awaitDependents(ctx context.Context, of item, live *metav1.P
 	return framework.Result{RequeueAfter: recheckPeriod}, nil
 }
 
-// breakCycle has no owner of an object wait for it that it waits for itself.
+// breakCycle clears blockOwnerDeletion for owners that the object itself waits for.
 func (c *collector) breakCycle(ctx context.Context, of item, live *metav1.PartialObjectMetadata) error {
 	awaited := c.graph.awaited(of.UID)
 	owners := slices.Clone(live.OwnerReferences)
@@ -64,7 +64,7 @@ func (c *collector) breakCycle(ctx context.Context, of item, live *metav1.Partia
 	return c.patchOwners(ctx, of, live, owners)
 }
 
-// orphan takes an object from the owners of its dependents, and lets go of it.
+// orphan removes an object from the owners of its dependents, and then its finalizer.
 func (c *collector) orphan(ctx context.Context, of item, live *metav1.PartialObjectMetadata) (framework.Result, error) {
 	dependents, known := c.hiddenDependents(ctx, of)
 	if !known {
@@ -83,7 +83,7 @@ func (c *collector) orphan(ctx context.Context, of item, live *metav1.PartialObj
 	return framework.Result{}, c.removeFinalizer(ctx, of, live, metav1.FinalizerOrphanDependents)
 }
 
-// disown takes one owner from an object.
+// disown removes one owner from an object.
 func (c *collector) disown(ctx context.Context, of item, owner types.UID) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		live, err := c.read(ctx, of)
@@ -98,17 +98,17 @@ func (c *collector) disown(ctx context.Context, of item, owner types.UID) error 
 	})
 }
 
-// hidden are the resources that may have dependents of an object and are not being
-// followed at the moment.
+// hidden returns the resources that may have dependents of an object and are not current
+// in the informers.
 func (c *collector) hidden(of item) []metadatainformers.State {
 	return slices.DeleteFunc(c.informers.States(), func(state metadatainformers.State) bool {
-		// What is in no namespace cannot have an owner in one.
+		// Cluster-scoped objects cannot have an owner in a namespace.
 		return state.Current || of.Namespaced && !state.Namespaced
 	})
 }
 
-// hiddenDependents lists the dependents of an object that the graph may not have.
-// They are not known if there may be some that cannot be listed.
+// hiddenDependents lists the dependents of an object that the graph may not have. They
+// are unknown if a resource cannot be listed.
 func (c *collector) hiddenDependents(ctx context.Context, of item) (dependents []item, known bool) {
 	known = true
 	for _, state := range c.hidden(of) {

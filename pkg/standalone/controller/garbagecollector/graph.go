@@ -15,18 +15,18 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// objects is where the graph finds owners that nobody referred to before.
+// objects finds owners that had no dependents before.
 type objects interface {
 	ResourceFor(kind schema.GroupVersionKind) (metadatainformers.Resource, bool)
 	Get(resource schema.GroupResource, namespace, name string) *metadatainformers.Object
 }
 
-// graph has a node for each object that has owners, is an owner, or waits for the
-// garbage collector, and queues those for which there may be something to do.
+// graph has a node for each object that has owners, is an owner, or waits for the garbage
+// collector. It queues those that may need an action.
 type graph struct {
 	objects objects
-	// enqueue has a UID looked at now; enqueueLater a moment later, because what
-	// is missing may be about to be seen.
+	// enqueue queues a UID; enqueueLater after a delay, because a missing object may be
+	// about to be observed.
 	enqueue, enqueueLater func(types.UID)
 
 	mu    sync.Mutex
@@ -35,16 +35,16 @@ type graph struct {
 	unseen map[types.UID]*node
 }
 
-// node is an object, or an owner that somebody names.
+// node is an object, or an owner in a reference.
 type node struct {
 	uid types.UID
-	// object is nil while nobody saw the object; resource is the last it was of.
+	// object is nil until the object is observed; resource is its last resource.
 	object     *metadatainformers.Object
 	resource   metadatainformers.Resource
 	dependents map[*node]struct{}
-	// absent are the references that were found to lead nowhere.
+	// absent are the references that were found to have no object.
 	absent map[reference]struct{}
-	// gone is what was seen to be deleted.
+	// gone is the object that was deleted.
 	gone *metadatainformers.Object
 }
 
@@ -83,7 +83,7 @@ func (g *graph) Updated(resource metadatainformers.Resource, _, after *metadatai
 	g.link(n, owners)
 	if waits(after) && (before == nil || !waits(before)) {
 		if after.Orphan {
-			// Dependents that were made just before may not have been seen yet.
+			// Dependents created just before may not have been observed yet.
 			g.enqueueLater(n.uid)
 		} else {
 			g.enqueue(n.uid)
@@ -102,8 +102,8 @@ func (g *graph) Deleted(_ metadatainformers.Resource, object *metadatainformers.
 	}
 }
 
-// Synced implements metadatainformers.Handler. What is not served is not looked
-// for; now it may be.
+// Synced implements metadatainformers.Handler. References to kinds that were not served
+// can be resolved now.
 func (g *graph) Synced(metadatainformers.Resource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,8 +112,8 @@ func (g *graph) Synced(metadatainformers.Resource) {
 	}
 }
 
-// Dropped implements metadatainformers.Handler. That an object is not served any
-// more does not mean that it is gone.
+// Dropped implements metadatainformers.Handler. Objects that are no longer served are not
+// deleted.
 func (g *graph) Dropped(_ metadatainformers.Resource, objects iter.Seq[*metadatainformers.Object]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,15 +122,15 @@ func (g *graph) Dropped(_ metadatainformers.Resource, objects iter.Seq[*metadata
 	}
 }
 
-// add adds a node that nobody saw the object of.
+// add adds a node without an object.
 func (g *graph) add(uid types.UID) *node {
 	n := &node{uid: uid}
 	g.nodes[uid], g.unseen[uid] = n, n
 	return n
 }
 
-// see gives a node its object. Dependents that name another than that have to be
-// looked at.
+// see sets the object of a node, and queues dependents with references to a different
+// object.
 func (g *graph) see(n *node, resource metadatainformers.Resource, object *metadatainformers.Object) {
 	first := n.object == nil
 	n.resource, n.object, n.gone = resource, object, nil
@@ -150,16 +150,15 @@ func (g *graph) see(n *node, resource metadatainformers.Resource, object *metada
 	}
 }
 
-// isSeenToName reports whether all references of a dependent to an owner are to
-// what the owner is seen to be.
+// isSeenToName reports whether all references of a dependent to an owner match the
+// observed owner.
 func (n *node) isSeenToName(owner *node) bool {
 	return !slices.ContainsFunc(n.object.Owners, func(ref metav1.OwnerReference) bool {
 		return ref.UID == owner.uid && !referenceFrom(n.object.Namespace, ref).names(owner.resource, owner.object)
 	})
 }
 
-// lose takes the object from its node, and returns the node if it stays because of
-// its dependents.
+// lose removes the object from its node. It returns the node if dependents keep it.
 func (g *graph) lose(object *metadatainformers.Object) *node {
 	n := g.nodes[object.UID]
 	if n == nil || n.object == nil {
@@ -175,7 +174,7 @@ func (g *graph) lose(object *metadatainformers.Object) *node {
 	return n
 }
 
-// prune removes a node that nothing depends on.
+// prune removes a node without any relation.
 func (g *graph) prune(n *node) {
 	if len(n.dependents) > 0 || n.object != nil && (len(n.object.Owners) > 0 || waits(n.object)) {
 		return
@@ -184,8 +183,8 @@ func (g *graph) prune(n *node) {
 	delete(g.unseen, n.uid)
 }
 
-// unlink takes a node from the owners that it has no more, and queues those that
-// waited for it and now wait for none.
+// unlink removes a node from its former owners, and queues those that no dependent blocks
+// any longer.
 func (g *graph) unlink(n *node, before, after []metav1.OwnerReference) {
 	for _, ref := range before {
 		owner := g.nodes[ref.UID]
@@ -210,8 +209,8 @@ func (g *graph) unlink(n *node, before, after []metav1.OwnerReference) {
 	}
 }
 
-// link adds a node to the owners that it has since before, and queues it or them
-// if that may be a reason to delete it.
+// link adds a node to its new owners, and queues the nodes that this may be a reason to
+// delete.
 func (g *graph) link(n *node, before []metav1.OwnerReference) {
 	for _, ref := range n.object.Owners {
 		if slices.Contains(before, ref) {
@@ -240,8 +239,8 @@ func (g *graph) link(n *node, before []metav1.OwnerReference) {
 	}
 }
 
-// lookUp gives an owner its object, if that is known and was of no interest until
-// now. Objects that are of interest by themselves get theirs from their handler.
+// lookUp sets the object of an owner that was irrelevant until now. Objects that are
+// relevant themselves are set by their event.
 func (g *graph) lookUp(owner *node, named reference) {
 	resource, served := g.objects.ResourceFor(named.groupVersionKind())
 	if !served {

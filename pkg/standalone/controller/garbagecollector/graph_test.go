@@ -41,7 +41,7 @@ func (k known) Get(_ schema.GroupResource, namespace, name string) *metadatainfo
 	return k[types.NamespacedName{Namespace: namespace, Name: name}]
 }
 
-// fixture is a graph whose queue can be looked into, with the objects it was told of.
+// fixture is a graph with a readable queue, and the objects it received.
 type fixture struct {
 	*graph
 	known      known
@@ -74,7 +74,7 @@ func (f *fixture) wantQueued(t *testing.T, what string, now, later []types.UID) 
 	}
 }
 
-// put has the graph told of an object, as informers would.
+// put sends an object to the graph, as informers do.
 func (f *fixture) put(object *metadatainformers.Object) {
 	before := f.known[keyOf(object)]
 	f.known[keyOf(object)] = object
@@ -142,7 +142,7 @@ func TestGraphHoldsOnlyWhatMatters(t *testing.T) {
 
 func TestGraphQueues(t *testing.T) {
 	t.Parallel()
-	t.Run("an owner that nobody saw, later", func(t *testing.T) {
+	t.Run("an owner that is observed later", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture()
 		child := newThing("child", free("owner"))
@@ -236,7 +236,7 @@ func TestGraphQueues(t *testing.T) {
 		f.put(with(newThing("owner"), func(o *metadatainformers.Object) { o.Deleting, o.Orphan = true, true }))
 		f.wantQueued(t, "it begins", nil, []types.UID{"owner"})
 	})
-	t.Run("what nobody saw when a resource is served", func(t *testing.T) {
+	t.Run("an unobserved owner when its resource is served", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture()
 		f.put(newThing("child", free("owner")))
@@ -278,7 +278,7 @@ func TestGraphFindsCycles(t *testing.T) {
 		t.Errorf("in a cycle of three with a tail c waits for %v", got)
 	}
 	if got := f.awaited("tail"); len(got) > 0 {
-		t.Errorf("what waits for nobody waits for %v", got)
+		t.Errorf("an object without awaited dependents waits for %v", got)
 	}
 	if got := f.awaited("no such"); len(got) > 0 {
 		t.Errorf("what is not there waits for %v", got)
@@ -286,7 +286,7 @@ func TestGraphFindsCycles(t *testing.T) {
 }
 
 // TestGraphAgreesWithItsObjects tells a graph of random changes: whatever their
-// order, it must end as one that was told of the last state only.
+// order, it must end as a graph that received only the last state.
 func TestGraphAgreesWithItsObjects(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -321,7 +321,7 @@ func TestGraphAgreesWithItsObjects(t *testing.T) {
 	}
 }
 
-// describe says all that is in the graph.
+// describe returns the graph as text.
 func (f *fixture) describe() map[types.UID]string {
 	described := map[types.UID]string{}
 	for uid, n := range f.nodes {

@@ -11,16 +11,14 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// This file is what workers ask the graph and tell it.
-
-// item is an object with what it is of.
+// item is an object with its resource.
 type item struct {
 	metadatainformers.Resource
 	*metadatainformers.Object
 }
 
-// item returns the object of a node. It is nil if nobody saw it, and known is false
-// if the graph has no such node.
+// item returns the object of a node, nil if it was not observed. known is false if there
+// is no such node.
 func (g *graph) item(uid types.UID) (of item, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -31,21 +29,21 @@ func (g *graph) item(uid types.UID) (of item, known bool) {
 	return item{n.resource, n.object}, true
 }
 
-// standing is what the graph knows of an owner that a dependent names.
+// standing is the state of an owner in a reference, as far as the graph has it.
 type standing int
 
 const (
-	// unsure has to be looked up.
+	// unsure owners must be read from the API.
 	unsure standing = iota
-	// present is seen to be there.
+	// present owners were observed.
 	present
-	// waiting is being deleted, and waits for its dependents to go first.
+	// waiting owners are being deleted, and wait for their dependents.
 	waiting
-	// absent was found not to be there.
+	// absent owners were found not to exist.
 	absent
 )
 
-// standings returns how each of the owners stands that an object has.
+// standings returns the state of each of an object's owners.
 func (g *graph) standings(namespace string, owners []metav1.OwnerReference) []standing {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -66,8 +64,8 @@ func (g *graph) standings(namespace string, owners []metav1.OwnerReference) []st
 	return found
 }
 
-// mustLook reports whether there may be a reason to delete an object. Owners that
-// nobody saw are looked at by themselves.
+// mustLook reports whether there may be a reason to delete an object. Owners that were
+// not observed are queued themselves.
 func (g *graph) mustLook(of item) bool {
 	if waits(of.Object) {
 		return true
@@ -85,8 +83,8 @@ func (g *graph) isSeen(uid types.UID) bool {
 	return known && found.Object != nil
 }
 
-// references returns how dependents name an owner that nobody saw, but for what is
-// known to be absent, and what was seen to be deleted under which reference.
+// references returns the references of dependents to an owner that was not observed,
+// except those known to be absent, and whether a reference matches a deleted object.
 func (g *graph) references(uid types.UID) (unsettled []reference, gone func(reference) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -108,7 +106,7 @@ func (g *graph) references(uid types.UID) (unsettled []reference, gone func(refe
 	return unsettled, func(named reference) bool { return last != nil && named.names(resource, last) }
 }
 
-// naming returns the dependents that name an owner in one way.
+// naming returns the dependents with a reference.
 func (g *graph) naming(named reference) []item {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,8 +126,8 @@ func (g *graph) naming(named reference) []item {
 	return found
 }
 
-// markAbsent notes that a reference leads nowhere, and has its dependents looked at.
-// What was seen in the meantime stays.
+// markAbsent records that a reference has no object, and queues its dependents. An object
+// that was observed in the meantime stays.
 func (g *graph) markAbsent(named reference) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,8 +144,7 @@ func (g *graph) markAbsent(named reference) {
 	}
 }
 
-// dependents returns all dependents of an object, and which of them block its
-// deletion.
+// dependents returns all dependents of an object, and how many block its deletion.
 func (g *graph) dependents(uid types.UID) (all []item, blocking int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -173,8 +170,8 @@ func (g *graph) hasDependents(uid types.UID) bool {
 	return n != nil && len(n.dependents) > 0
 }
 
-// awaited returns the objects that one waits for because they wait themselves, and
-// is empty unless it is one of them: then they all wait for each other for ever.
+// awaited returns the objects that an object waits for, if it is one of them: such a
+// cycle would never end.
 func (g *graph) awaited(uid types.UID) sets.Set[types.UID] {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,21 +17,20 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// verdict is what the server says about a reference.
+// verdict is the result of reading a reference from the API.
 type verdict int
 
 const (
-	// unresolved is a reference that nothing can be said about: the kind is not
-	// served in that version, or is of objects in namespaces and the dependent is
-	// in none. It may lead to an object, so it keeps its dependents.
+	// unresolved is a reference whose object is unknown: the kind is not served in that
+	// version, or is namespaced and the dependent is not. It keeps its dependents.
 	unresolved verdict = iota
 	found
-	// ending is found, and waiting for its dependents to go.
+	// ending is found, and waits for its dependents to be deleted.
 	ending
 	missing
 )
 
-// look asks the server for what a reference names.
+// look reads the object of a reference from the API.
 func (c *collector) look(ctx context.Context, named reference) (verdict, error) {
 	resource, served := c.informers.ResourceFor(named.groupVersionKind())
 	if !served {
@@ -50,7 +49,7 @@ func (c *collector) look(ctx context.Context, named reference) (verdict, error) 
 	case apierrors.IsNotFound(err):
 		return unresolved, nil // the resource is about to be gone, or about to be served
 	case err != nil:
-		return unresolved, fmt.Errorf("look for the owner %s: %w", named, err)
+		return unresolved, fmt.Errorf("read the owner %s: %w", named, err)
 	case owner.UID != named.uid:
 		return missing, nil
 	case owner.DeletionTimestamp != nil && hasFinalizer(owner, metav1.FinalizerDeleteDependents):
@@ -60,14 +59,12 @@ func (c *collector) look(ctx context.Context, named reference) (verdict, error) 
 	}
 }
 
-// isObjectNotFound reports whether an error says that a resource is there and an
-// object of it is not. A server that does not know the resource says "not found" too.
+// isObjectNotFound distinguishes a missing object from a resource that is not served.
 func isObjectNotFound(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// verifyOwner finds out what became of an owner that nobody saw, or that was seen
-// to be deleted.
+// verifyOwner resolves an owner that was not observed, or was deleted.
 func (c *collector) verifyOwner(ctx context.Context, uid types.UID) (framework.Result, error) {
 	var result framework.Result
 	var failed []error
@@ -78,21 +75,22 @@ func (c *collector) verifyOwner(ctx context.Context, uid types.UID) (framework.R
 		case err != nil:
 			failed = append(failed, err)
 		case verdict == missing, verdict == unresolved && isGone(named):
-			// Of what is not served any more, only what was seen to go is gone.
+			// Objects of a kind that is no longer served are gone only if their deletion
+			// was observed.
 			c.reportNamespace(ctx, named)
 			c.graph.markAbsent(named)
 		case verdict == unresolved:
 			c.reportNamespace(ctx, named)
 		default:
-			// It will be seen, unless it goes before; nobody would tell of that.
+			// It will be observed, unless it is deleted before, which causes no event.
 			result.RequeueAfter = recheckPeriod
 		}
 	}
 	return result, utilerrors.NewAggregate(failed)
 }
 
-// reportNamespace tells in an event of each dependent that its owner is one that it
-// cannot have, if that is so: in another namespace, or in one while it is in none.
+// reportNamespace records an event for each dependent whose owner is in another
+// namespace, or in one while the dependent is cluster-scoped.
 func (c *collector) reportNamespace(ctx context.Context, named reference) {
 	resource, served := c.informers.ResourceFor(named.groupVersionKind())
 	if !served || !resource.Namespaced {
@@ -110,11 +108,11 @@ func (c *collector) reportNamespace(ctx context.Context, named reference) {
 	}
 }
 
-// reference is an owner as one of its dependents names it. Dependents that name
-// the same UID may differ in the rest, and then at most one is right.
+// reference is an owner as in its dependent. References with the same UID may differ in
+// the rest, and then at most one is right.
 type reference struct {
 	apiVersion, kind string
-	// namespace is the dependent's: an owner is there or has no namespace.
+	// namespace is the dependent's: an owner is in the same one or cluster-scoped.
 	namespace, name string
 	uid             types.UID
 }
@@ -123,7 +121,7 @@ func referenceFrom(namespace string, owner metav1.OwnerReference) reference {
 	return reference{apiVersion: owner.APIVersion, kind: owner.Kind, namespace: namespace, name: owner.Name, uid: owner.UID}
 }
 
-// String says it as Kubernetes' garbage collector does.
+// String has the format of Kubernetes' garbage collector.
 func (r reference) String() string {
 	return fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", r.apiVersion, r.kind, r.namespace, r.name, r.uid)
 }
@@ -132,27 +130,25 @@ func (r reference) groupVersionKind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(r.apiVersion, r.kind)
 }
 
-// names reports whether the reference is one to the object. The version does not
-// matter: an object is there in all of them.
+// names reports whether the reference is to the object. The version is irrelevant: an
+// object exists in all of them.
 func (r reference) names(resource metadatainformers.Resource, object *metadatainformers.Object) bool {
 	kind := r.groupVersionKind()
 	return r.uid == object.UID && r.name == object.Name && kind.Kind == resource.Kind && kind.Group == resource.Group &&
 		(!resource.Namespaced || r.namespace == object.Namespace)
 }
 
-// blocks reports whether an owner that waits for dependents waits for this one.
+// blocks reports whether the dependent blocks the deletion of the owner.
 func blocks(owner metav1.OwnerReference) bool {
 	return owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion
 }
 
-// waits reports whether an object is being deleted and the garbage collector has
-// to do something first.
+// waits reports whether an object's deletion waits for the garbage collector.
 func waits(object *metadatainformers.Object) bool {
 	return object.Deleting && (object.Foreground || object.Orphan)
 }
 
-// waitsForDependents reports whether an object is being deleted and waits for its
-// dependents to go.
+// waitsForDependents reports whether an object's deletion waits for its dependents.
 func waitsForDependents(object *metadatainformers.Object) bool {
 	return object.Deleting && object.Foreground
 }

@@ -19,39 +19,37 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// slotPeriod is how long a resource that cannot be read yet keeps others from
-// being read for the first time.
+// slotPeriod is how long a resource that cannot be read yet occupies a slot.
 const slotPeriod = 5 * time.Second
 
-// backoff is the delay after failures to list or watch. It starts low, because
-// upstream refuses the first request for a custom resource while it makes a cache
-// for it.
+// backoff is the delay after failures to list or watch. It starts low, because upstream
+// rejects the first request for a custom resource while it creates a cache.
 var backoff = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 12, Cap: 5 * time.Second}
 
-// backoffReset is how long all has to go well for the delay to start over.
+// backoffReset is how long requests must succeed before the delay starts over.
 const backoffReset = time.Minute
 
-// follower follows one resource.
+// follower watches one resource.
 type follower struct {
 	served
 	objects *store
-	// notFound is called when the server does not know the resource.
+	// notFound is called when the server does not serve the resource.
 	notFound func()
-	// stored says how many objects etcd holds of the resource; nil if nobody knows.
-	// storedChanged tells that it may be another number.
+	// stored returns how many objects etcd has of the resource; nil if unknown.
+	// storedChanged signals a change.
 	stored        func() (objects int64, known bool)
 	storedChanged chan struct{}
 
 	cancel context.CancelFunc
 	done   chan struct{}
-	// unwanted is since when the resource is not served any more, zero while it is.
+	// unwanted is when the resource ceased to be served, zero while it is.
 	unwanted time.Time
 
 	mu sync.Mutex
-	// synced says that handlers were told of all objects once. What they know is
-	// current if, besides, that was after the last gap and a watch is open.
+	// synced is true once handlers received all objects. They are current if the last
+	// list is complete too, and a watch is open.
 	synced, listed, watching bool
-	// asleep says that the resource has no objects, and is not followed until then.
+	// asleep is true while the resource has no objects, and is not watched.
 	asleep     bool
 	started    time.Time
 	failure    error
@@ -65,8 +63,8 @@ func newFollower(item served, handlers []Handler) *follower {
 	return f
 }
 
-// run follows the resource until ctx is done. slots bounds how many are read for
-// the first time at once.
+// run watches the resource until ctx is done. slots bounds the number of concurrent first
+// reads.
 func (f *follower) run(ctx context.Context, annexMetadata metadata.Interface, slots chan struct{}) {
 	defer close(f.done)
 	if !f.awaitObjects(ctx) {
@@ -111,7 +109,7 @@ func (f *follower) run(ctx context.Context, annexMetadata metadata.Interface, sl
 	})
 }
 
-// complain logs that the resource cannot be read, as an error once it has lasted.
+// complain logs that the resource cannot be read, as an error once that has lasted.
 func (f *follower) complain(logger klog.Logger, err error) {
 	f.mu.Lock()
 	loud := !f.complained && time.Since(f.started) > settlePeriod
@@ -124,9 +122,9 @@ func (f *follower) complain(logger klog.Logger, err error) {
 	}
 }
 
-// awaitObjects returns true when there is something to follow, and false when ctx is
-// done. To follow a custom resource has the server make a cache for it, which most
-// are not worth: they have no objects.
+// awaitObjects returns true when the resource has objects, and false when ctx is done.
+// Watching a custom resource makes the server create a cache for it, which is not worth
+// it without objects.
 func (f *follower) awaitObjects(ctx context.Context) bool {
 	for f.stored != nil {
 		objects, known := f.stored()
@@ -146,7 +144,7 @@ func (f *follower) awaitObjects(ctx context.Context) bool {
 	return true
 }
 
-// sleep notes that there is nothing to follow, if that is known.
+// sleep marks a resource as empty, if that is known.
 func (f *follower) sleep(known bool) {
 	f.mu.Lock()
 	first := known && !f.synced
@@ -157,7 +155,7 @@ func (f *follower) sleep(known bool) {
 	}
 }
 
-// wake has the follower look again whether there is something to follow.
+// wake makes the follower count the objects again.
 func (f *follower) wake() {
 	select {
 	case f.storedChanged <- struct{}{}:
@@ -178,7 +176,7 @@ func (f *follower) watch(ctx context.Context, objects metadata.Getter, options m
 	return &watched{Interface: events, stopped: func() { f.setWatching(false) }}, nil
 }
 
-// watched is a watch that tells of its end.
+// watched is a watch that reports its end.
 type watched struct {
 	watch.Interface
 	stopped func()
@@ -190,7 +188,7 @@ func (w *watched) Stop() {
 	w.Interface.Stop()
 }
 
-// stop ends following and has handlers forget what it had.
+// stop ends the watch and makes handlers drop the resource.
 func (f *follower) stop() {
 	f.cancel()
 	<-f.done
@@ -209,7 +207,7 @@ func (f *follower) setWatching(watching bool) {
 	f.watching = watching
 }
 
-// replaced notes that handlers know all objects.
+// replaced is called once handlers have received all objects.
 func (f *follower) replaced() {
 	f.mu.Lock()
 	first := !f.synced
@@ -222,7 +220,7 @@ func (f *follower) replaced() {
 	}
 }
 
-// note remembers why the resource could not be read.
+// note records why the resource could not be read.
 func (f *follower) note(err error) {
 	if err == nil {
 		return
@@ -231,7 +229,7 @@ func (f *follower) note(err error) {
 	f.failure = err
 	free := f.free
 	f.mu.Unlock()
-	// The first refusals while a cache is made say nothing yet.
+	// The first rejections while a cache is created are expected.
 	if !apierrors.IsTooManyRequests(err) {
 		free()
 	}
@@ -240,14 +238,14 @@ func (f *follower) note(err error) {
 	}
 }
 
-// State says how much is known of a resource.
+// State is how much of a resource is known.
 type State struct {
 	Resource
-	// Synced says that handlers were told of all its objects once.
+	// Synced means that handlers received all its objects once.
 	Synced bool
-	// Current says that, besides, they are being told of what changes.
+	// Current means that, in addition, they receive its changes.
 	Current bool
-	// Err is why it could not be read the last time, while it is not current.
+	// Err is the last error of reading, while it is not current.
 	Err error
 }
 
@@ -265,7 +263,7 @@ func (f *follower) state() State {
 	return state
 }
 
-// settled reports whether nothing is gained by waiting for the resource.
+// settled reports whether waiting for the resource has no benefit.
 func (f *follower) settled() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

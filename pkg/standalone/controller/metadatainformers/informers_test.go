@@ -61,7 +61,7 @@ func newWidget(name, uid string) *metav1.PartialObjectMetadata {
 	return newObject("example.com/v1", "Widget", "team", name, uid)
 }
 
-// recorder writes down what it is told.
+// recorder records events.
 type recorder struct {
 	mu    sync.Mutex
 	lines []string
@@ -112,7 +112,7 @@ func (r *recorder) told(resource string) []string {
 func (r *recorder) want(t *testing.T, resource string, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, r.told(resource)); diff != "" {
-		t.Errorf("handlers were told (-want +got):\n%s", diff)
+		t.Errorf("events of handlers (-want +got):\n%s", diff)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestTellsWhatChanges(t *testing.T) {
 		told := s.told("configmaps")
 		slices.Sort(told)
 		if diff := cmp.Diff([]string{"added configmaps 1", "added configmaps 2", "synced configmaps"}, told); diff != "" {
-			t.Errorf("handlers were told (-want +got):\n%s", diff)
+			t.Errorf("events of handlers (-want +got):\n%s", diff)
 		}
 		s.want(t, "widgets", "synced widgets")
 		if !s.HasSynced() || s.discovered() != 1 {
@@ -482,7 +482,7 @@ func TestRunsForNobody(t *testing.T) {
 		s := startServer(t, nil, nil, func(s *server) { s.silent = true })
 		pause()
 		if s.discovered() != 0 || len(s.annexMetadata.Actions()) != 0 {
-			t.Error("something was read that nobody wants to know")
+			t.Error("objects were read without a handler")
 		}
 	})
 }

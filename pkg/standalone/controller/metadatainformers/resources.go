@@ -17,33 +17,32 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Resource is a resource whose objects are followed.
+// Resource is a resource whose objects are watched.
 type Resource struct {
-	// GroupVersionResource has the version in which the objects are read.
+	// GroupVersionResource has the version in which objects are read.
 	schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
 }
 
-// served is a resource and how else it is served.
+// served is a resource with its versions.
 type served struct {
 	Resource
 	versions []string
-	// definition is the UID of the definition that a custom resource has.
+	// definition is the UID of a custom resource's definition.
 	definition types.UID
 }
 
-// followable are the verbs without which objects can be neither followed nor
-// collected.
+// followable are the verbs that watching and collecting objects needs.
 var followable = []string{"list", "watch", "delete"}
 
-// isIgnored reports whether a resource is left out: events are many, gone after an
-// hour, and own and weigh nothing.
+// isIgnored reports whether a resource is left out. Events are many and short-lived, and
+// have no owners and quotas.
 func isIgnored(resource schema.GroupResource) bool {
 	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")
 }
 
-// fromDiscovery returns what discovery lists and no definition defines, each in the
+// fromDiscovery returns the resources in discovery without a definition, each in the
 // version that is listed first.
 func fromDiscovery(lists []*metav1.APIResourceList, defined map[schema.GroupResource]bool) (map[schema.GroupResource]served, error) {
 	found := map[schema.GroupResource]served{}
@@ -73,10 +72,9 @@ func hasVerbs(verbs metav1.Verbs) bool {
 	return !slices.ContainsFunc(followable, func(verb string) bool { return !slices.Contains(verbs, verb) })
 }
 
-// fromDefinition returns the resource that a definition adds to the server, and
-// false if it adds none.
+// fromDefinition returns the resource of a definition, and false if it is not served.
 func fromDefinition(crd *apiextensionsv1.CustomResourceDefinition) (served, bool) {
-	// The same rule as that by which the apiextensions server serves it.
+	// apiextensions-apiserver serves definitions by the same rule.
 	accepted := apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) ||
 		apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted)
 	if !accepted {
@@ -94,7 +92,7 @@ func fromDefinition(crd *apiextensionsv1.CustomResourceDefinition) (served, bool
 			read = version.Name
 		}
 	}
-	// Names that are accepted stay, whatever the specification says by now.
+	// Accepted names stay, even if the spec has changed.
 	item.Resource = Resource{
 		GroupVersionResource: schema.GroupVersionResource{Group: crd.Spec.Group, Version: read, Resource: crd.Spec.Names.Plural},
 		Kind:                 crd.Status.AcceptedNames.Kind,
@@ -103,7 +101,7 @@ func fromDefinition(crd *apiextensionsv1.CustomResourceDefinition) (served, bool
 	return item, read != ""
 }
 
-// definedBy are the resources that definitions name, served or not.
+// definedBy returns the resources of definitions, served or not.
 func definedBy(definitions []*apiextensionsv1.CustomResourceDefinition) map[schema.GroupResource]bool {
 	defined := map[schema.GroupResource]bool{}
 	for _, crd := range definitions {
@@ -112,21 +110,18 @@ func definedBy(definitions []*apiextensionsv1.CustomResourceDefinition) map[sche
 	return defined
 }
 
-// Object is what is kept of an object. It is never changed: who has one may keep
-// it.
+// Object holds the stored fields of an object. It is immutable.
 type Object struct {
 	Namespace, Name string
 	UID             types.UID
-	// Owners are the owner references as they are in the object.
+	// Owners are the owner references in the object.
 	Owners []metav1.OwnerReference
-	// Deleting says that its deletion was requested.
+	// Deleting means that a deletion was requested.
 	Deleting bool
-	// Foreground and Orphan say that it has the finalizer foregroundDeletion or
-	// orphan.
+	// Foreground and Orphan mean that it has the finalizer foregroundDeletion or orphan.
 	Foreground, Orphan bool
 }
 
-// equal reports whether two objects have the same to tell.
 func (o *Object) equal(other *Object) bool {
 	return o.UID == other.UID && o.Deleting == other.Deleting && o.Foreground == other.Foreground && o.Orphan == other.Orphan &&
 		slices.EqualFunc(o.Owners, other.Owners, equalOwners)
@@ -137,7 +132,7 @@ func equalOwners(a, b metav1.OwnerReference) bool {
 		ptr.Equal(a.Controller, b.Controller) && ptr.Equal(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
 }
 
-// NewObject keeps what is needed of metadata, and nothing that holds on to the rest.
+// NewObject copies the stored fields, without references to the rest.
 func NewObject(from *metav1.PartialObjectMetadata) *Object {
 	object := &Object{
 		Namespace:  intern(from.Namespace),
@@ -151,7 +146,7 @@ func NewObject(from *metav1.PartialObjectMetadata) *Object {
 		object.Owners = make([]metav1.OwnerReference, len(from.OwnerReferences))
 	}
 	for i, owner := range from.OwnerReferences {
-		// Siblings share all that is said of their owner.
+		// Siblings share the strings of their owner.
 		object.Owners[i] = metav1.OwnerReference{
 			APIVersion:         intern(owner.APIVersion),
 			Kind:               intern(owner.Kind),
@@ -164,12 +159,12 @@ func NewObject(from *metav1.PartialObjectMetadata) *Object {
 	return object
 }
 
-// intern returns the one copy of a string that all who have it share.
+// intern returns a shared copy of a string.
 func intern(s string) string { return unique.Make(s).Value() }
 
 var yes, no = true, false
 
-// shared returns a pointer to the same value that is not an allocation of its own.
+// shared returns a shared pointer to the value.
 func shared(value *bool) *bool {
 	switch {
 	case value == nil:

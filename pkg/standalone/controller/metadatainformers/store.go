@@ -13,12 +13,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// store keeps the objects of one resource, as its reflector sees them. Only the
-// reflector writes to it, so its order is the order in which handlers are told.
+// store holds the objects of one resource. Only its reflector writes to it, so handlers
+// are called in the reflector's order.
 type store struct {
 	resource Resource
 	handlers []Handler
-	// synced is called after every Replace, when handlers know all.
+	// synced is called after every Replace.
 	synced func()
 
 	mu      sync.RWMutex
@@ -38,10 +38,10 @@ func newStore(resource Resource, handlers []Handler, synced func()) *store {
 	}
 }
 
-// Transformer has the reflector drop what is not kept before it collects a list.
+// Transformer makes the reflector strip objects before it collects a list.
 func (s *store) Transformer() cache.TransformFunc { return strip }
 
-// strip removes the bulk of the metadata.
+// strip removes most of the metadata.
 func strip(obj any) (any, error) {
 	if object, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		object.TypeMeta = metav1.TypeMeta{}
@@ -108,8 +108,8 @@ func (s *store) object(obj any) (*Object, error) {
 	return NewObject(partial), nil
 }
 
-// put keeps an object and tells what is new. An object whose place another took is
-// gone.
+// put stores an object and notifies handlers. A different UID under the same name is a
+// deletion and a creation.
 func (s *store) put(after *Object) {
 	key := after.key()
 	before := s.objects[key]
@@ -151,15 +151,14 @@ func (s *store) remove(key types.NamespacedName) {
 	}
 }
 
-// tellSynced tells handlers that they know all.
+// tellSynced notifies handlers.
 func (s *store) tellSynced() {
 	for _, handler := range s.handlers {
 		handler.Synced(s.resource)
 	}
 }
 
-// drop tells handlers that nothing is known of the resource any more. Nobody
-// writes to the store by then.
+// drop makes handlers drop the resource. The reflector has ended by then.
 func (s *store) drop() {
 	for _, handler := range s.handlers {
 		handler.Dropped(s.resource, s.values())
@@ -170,7 +169,7 @@ func (s *store) drop() {
 	clear(s.counts)
 }
 
-// all is for who writes.
+// all iterates without lock, for the writer.
 func (s *store) all() iter.Seq2[types.NamespacedName, *Object] {
 	return func(yield func(types.NamespacedName, *Object) bool) {
 		for key, object := range s.objects {
@@ -181,7 +180,7 @@ func (s *store) all() iter.Seq2[types.NamespacedName, *Object] {
 	}
 }
 
-// values is for who writes.
+// values iterates without lock, for the writer.
 func (s *store) values() iter.Seq[*Object] {
 	return func(yield func(*Object) bool) {
 		for _, object := range s.objects {
@@ -198,7 +197,7 @@ func (s *store) get(namespace, name string) *Object {
 	return s.objects[types.NamespacedName{Namespace: namespace, Name: name}]
 }
 
-// find returns the object with a name and UID in whatever namespace it is.
+// find returns the object with a name and UID in any namespace.
 func (s *store) find(name string, uid types.UID) *Object {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

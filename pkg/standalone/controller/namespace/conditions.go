@@ -17,13 +17,12 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// maxMessage bounds a condition's message: the namespace of a hundred failing
-// resources must still be readable, and storable.
+// maxMessage bounds a message, so that the namespace can be stored also with a hundred
+// failing resources.
 const maxMessage = 4096
 
-// setConditions states what is left and what went wrong in the conditions that
-// kube-controller-manager keeps under the same types and reasons, and reports
-// whether that changed anything.
+// setConditions sets the conditions with the types and reasons of
+// kube-controller-manager, and reports whether any changed.
 func setConditions(status *corev1.NamespaceStatus, left leftover, failed failures, now time.Time) bool {
 	changed := false
 	for _, condition := range []corev1.NamespaceCondition{
@@ -40,7 +39,6 @@ func setConditions(status *corev1.NamespaceStatus, left leftover, failed failure
 	return changed
 }
 
-// setCondition puts one condition into the status and reports whether it is news.
 func setCondition(status *corev1.NamespaceStatus, condition corev1.NamespaceCondition) bool {
 	i := slices.IndexFunc(status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == condition.Type })
 	if i < 0 {
@@ -114,7 +112,7 @@ func finalizersCondition(finalizers map[string]int) corev1.NamespaceCondition {
 		"Some content in the namespace has finalizers remaining: "+strings.Join(parts, ", "))
 }
 
-// condition makes a condition. In all of them "true" is what keeps a namespace.
+// condition creates a condition. "True" is always what keeps the namespace.
 func condition(kind corev1.NamespaceConditionType, holds bool, reason, message string) corev1.NamespaceCondition {
 	status := corev1.ConditionFalse
 	if holds {
@@ -123,8 +121,8 @@ func condition(kind corev1.NamespaceConditionType, holds bool, reason, message s
 	return corev1.NamespaceCondition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
-// joined lists errors in an order that does not change from pass to pass, so
-// that the same failures never make a new status.
+// joined lists errors in a stable order, so that the same failures do not change the
+// status.
 func joined(failed []error) string {
 	messages := make([]string, 0, len(failed))
 	for _, err := range failed {

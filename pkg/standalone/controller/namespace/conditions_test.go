@@ -63,7 +63,7 @@ func TestSetConditions(t *testing.T) {
 			for _, c := range status.Conditions {
 				want, isTrue := tc.want[c.Type]
 				if got := c.Reason + ": " + c.Message; isTrue && got != want {
-					t.Errorf("condition %s says\n%s, want\n%s", c.Type, got, want)
+					t.Errorf("condition %s is\n%s, want\n%s", c.Type, got, want)
 				}
 				if (c.Status == corev1.ConditionTrue) != isTrue {
 					t.Errorf("condition %s is %s", c.Type, c.Status)
@@ -111,7 +111,7 @@ func TestSetConditionsKeepsUnknownConditions(t *testing.T) {
 	status := corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{{Type: "example.com/Mine", Status: corev1.ConditionTrue}}}
 	setConditions(&status, leftover{}, failures{}, epoch)
 	if status.Conditions[0].Type != "example.com/Mine" {
-		t.Errorf("somebody else's condition was lost: %v", status.Conditions)
+		t.Errorf("another controller's condition was lost: %v", status.Conditions)
 	}
 }
 

@@ -25,22 +25,21 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// leftover is what is still in a namespace after everything was deleted.
+// leftover is what a namespace still contains after the deletion.
 type leftover struct {
-	// objects counts what is left of each resource.
+	// objects counts the remaining objects of each resource.
 	objects map[schema.GroupResource]int
 	// finalizers counts the objects that wait for each finalizer.
 	finalizers map[string]int
-	// grace is how long the last object to go says that it still needs.
+	// grace is the longest remaining grace period.
 	grace time.Duration
 }
 
-// isEmpty reports whether nothing is left.
 func (l leftover) isEmpty() bool {
 	return len(l.objects) == 0
 }
 
-// add takes up what is left of one resource.
+// add adds what is left of one resource.
 func (l *leftover) add(resource schema.GroupResource, found inventory) {
 	if found.total == 0 {
 		return
@@ -55,16 +54,16 @@ func (l *leftover) add(resource schema.GroupResource, found inventory) {
 	l.grace = max(l.grace, found.grace)
 }
 
-// inventory is what one list of a resource showed.
+// inventory is the result of listing a resource.
 type inventory struct {
 	total      int
 	finalizers map[string]int
 	grace      time.Duration
-	// toDelete are the objects whose deletion nobody requested yet.
+	// toDelete are the objects that are not being deleted yet.
 	toDelete []objectRef
 }
 
-// objectRef is as much of an object as deleting exactly that one takes.
+// objectRef identifies the object to delete.
 type objectRef struct {
 	name string
 	uid  types.UID
@@ -76,8 +75,7 @@ type contentDeleter struct {
 	now           func() time.Time
 }
 
-// deleteAll deletes what the namespace holds of the resources. One resource that
-// fails does not keep the others from being deleted.
+// deleteAll deletes the objects of all resources, also if some fail.
 func (d *contentDeleter) deleteAll(ctx context.Context, namespace string, resources []resource) (leftover, []error) {
 	var left leftover
 	var failed []error
@@ -91,20 +89,19 @@ func (d *contentDeleter) deleteAll(ctx context.Context, namespace string, resour
 	return left, failed
 }
 
-// deleteResource deletes all objects of one resource in the namespace and
-// returns what is left of them. It lists first: most resources have nothing in
-// most namespaces, and then a single request per resource does.
+// deleteResource deletes all objects of one resource in the namespace and returns what is
+// left. It lists first: most resources are empty in most namespaces, and then need only
+// this request.
 //
-// Unlike kube-controller-manager it takes no answer from the server for "not
-// supported": where discovery promises a verb, a 404 or 405 is an error like any
-// other, and if the resource is really gone then discovery says so next time.
+// Unlike kube-controller-manager it treats a 404 or 405 as an error where discovery has
+// the verb. If the resource is gone, discovery will not list it next time.
 func (d *contentDeleter) deleteResource(ctx context.Context, namespace string, item resource) (inventory, error) {
 	objects := d.annexMetadata.Resource(item.gvr).Namespace(namespace)
 	if !item.list {
 		if item.deleteCollection {
 			return inventory{}, deleteCollection(ctx, objects)
 		}
-		// What can neither be listed nor deleted as a whole has no names to delete.
+		// Without the verbs list and deletecollection there are no names to delete.
 		return inventory{}, nil
 	}
 
@@ -124,7 +121,7 @@ func (d *contentDeleter) deleteResource(ctx context.Context, namespace string, i
 	return d.list(ctx, objects)
 }
 
-// list takes stock of the objects of one resource, page by page.
+// list pages through the objects of one resource.
 func (d *contentDeleter) list(ctx context.Context, objects metadata.ResourceInterface) (inventory, error) {
 	found := inventory{finalizers: map[string]int{}}
 	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -142,7 +139,7 @@ func (d *contentDeleter) list(ctx context.Context, objects metadata.ResourceInte
 		if object.DeletionTimestamp.IsZero() {
 			found.toDelete = append(found.toDelete, objectRef{name: object.Name, uid: object.UID})
 		} else {
-			// The timestamp of a graceful deletion is when the grace ends.
+			// The timestamp of a graceful deletion is the end of the grace period.
 			found.grace = max(found.grace, object.DeletionTimestamp.Sub(d.now()))
 		}
 		return nil
@@ -173,19 +170,19 @@ func deleteEach(ctx context.Context, objects metadata.ResourceInterface, refs []
 	return nil
 }
 
-// deleteOptions asks for background propagation: with a resource's own default,
-// orphaning could add a finalizer to what is to go.
+// deleteOptions sets background propagation: orphaning, as a resource's default, could
+// add a finalizer.
 func deleteOptions() metav1.DeleteOptions {
 	return metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 }
 
-// errNothingDiscovered is what discovery without any resource is taken for.
+// errNothingDiscovered is returned for discovery without any resource.
 var errNothingDiscovered = errors.New("discovery lists no namespaced resources")
 
 // definition shortens the type's name in signatures.
 type definition = apiextensionsv1.CustomResourceDefinition
 
-// resource is one kind of content, with what can be done to empty it.
+// resource is a resource in the namespace, with its verbs.
 type resource struct {
 	gvr              schema.GroupVersionResource
 	list             bool
@@ -193,9 +190,8 @@ type resource struct {
 	deleteCollection bool
 }
 
-// resourcesToDelete returns, in a stable order, the resources whose objects have
-// to be deleted with their namespace: those that discovery lists and, besides,
-// every custom resource that it should list and does not.
+// resourcesToDelete returns, in a stable order, the resources in discovery, and custom
+// resources that are missing there.
 func resourcesToDelete(lists []*metav1.APIResourceList, definitions []*definition) ([]resource, []error) {
 	var failed []error
 	found := map[schema.GroupResource]resource{}
@@ -230,8 +226,7 @@ func resourcesToDelete(lists []*metav1.APIResourceList, definitions []*definitio
 	return resources, failed
 }
 
-// fromDiscovery returns what an entry of discovery says, and false if the entry
-// holds nothing that could be deleted.
+// fromDiscovery returns false for entries without objects to delete.
 func fromDiscovery(groupVersion schema.GroupVersion, entry *metav1.APIResource) (resource, bool) {
 	if !entry.Namespaced || strings.Contains(entry.Name, "/") {
 		return resource{}, false
@@ -245,11 +240,10 @@ func fromDiscovery(groupVersion schema.GroupVersion, entry *metav1.APIResource) 
 	return item, item.delete || item.deleteCollection
 }
 
-// fromDefinition returns the resource that a definition adds to the server, and
-// false if that has no objects in namespaces, or none that can be reached
-// because it was never established or no version of it is served.
+// fromDefinition returns the resource of a definition, and false if that is not
+// namespaced or not served.
 func fromDefinition(crd *definition) (resource, bool) {
-	// The same rule as that by which the apiextensions server serves it.
+	// apiextensions-apiserver serves definitions by the same rule.
 	served := apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) ||
 		apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted)
 	if !served || crd.Spec.Scope != apiextensionsv1.NamespaceScoped {
@@ -264,7 +258,7 @@ func fromDefinition(crd *definition) (resource, bool) {
 	if version == "" {
 		return resource{}, false
 	}
-	// The apiextensions server serves every verb for every custom resource.
+	// apiextensions-apiserver serves every verb.
 	return resource{
 		gvr:              schema.GroupVersionResource{Group: crd.Spec.Group, Version: version, Resource: crd.Spec.Names.Plural},
 		list:             true,

@@ -1,16 +1,13 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespace finishes the deletion of namespaces: it empties a namespace
-// that is being deleted, custom resources included, and lets go of it once
-// nothing is left.
+// Package namespace finishes the deletion of namespaces: it deletes their contents,
+// custom resources included, and then removes the finalizer.
 //
-// A namespace must never go while it may still hold something, because its
-// contents would stay behind and turn up in the next namespace of that name.
-// So whenever the controller cannot know everything that a namespace may hold
-// (discovery fails or is partial, a resource answers with an error), it deletes
-// what it does know, says what is wrong in the namespace's conditions, and tries
-// again; it never takes silence for emptiness.
+// A namespace must not go while it may still have contents, which would appear in the
+// next namespace of that name. So if its contents are not completely known (discovery
+// fails or is partial, a resource returns an error), the controller deletes what it
+// knows, reports the failure in the namespace's conditions, and retries.
 package namespace
 
 import (
@@ -35,18 +32,18 @@ const (
 	// ControllerName names the controller in logs and metrics.
 	ControllerName = "namespace"
 
-	// DefaultSettlePeriod is how long after its deletion was requested a
-	// namespace is let go at the earliest. Writes that were admitted before the
-	// request reach etcd in that time, on replicas that learn of the deletion
-	// through a watch too. It is as long as kube-controller-manager's.
+	// DefaultSettlePeriod is the minimum time from the request of the deletion to the
+	// removal of the finalizer. Writes that were admitted before the request reach etcd
+	// in that time, also from replicas whose watch lags. kube-controller-manager has the
+	// same period.
 	DefaultSettlePeriod = 5 * time.Second
 
 	// maxBackoff bounds the wait after errors, such as partial discovery.
 	maxBackoff = 8 * time.Second
 )
 
-// DiscoverFunc lists the namespaced resources that the server has, in their
-// preferred versions. It may return an error together with a partial list.
+// DiscoverFunc lists the namespaced resources in their preferred versions. It may return
+// a partial list with an error.
 type DiscoverFunc func(ctx context.Context) ([]*metav1.APIResourceList, error)
 
 // Config holds what the controller depends on.
@@ -56,9 +53,8 @@ type Config struct {
 	Discover        DiscoverFunc
 
 	Namespaces coreinformers.NamespaceInformer
-	// CustomResourceDefinitions says which custom resources there are: just
-	// after a start, or after a definition was made, discovery may not list
-	// them yet, and would not say so.
+	// CustomResourceDefinitions supplements discovery, which may lack custom resources
+	// after a start or the creation of a definition, without an error.
 	CustomResourceDefinitions apiextensionsinformers.CustomResourceDefinitionInformer
 
 	// SettlePeriod replaces DefaultSettlePeriod when positive.
@@ -71,7 +67,7 @@ type Controller struct {
 	synced []cache.DoneChecker
 }
 
-// New returns a controller that follows the informers of config and does nothing
+// New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	settle := DefaultSettlePeriod
@@ -121,16 +117,15 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	c.queue.Run(ctx, workers, c.synced...)
 }
 
-// enqueue queues a namespace if there is something to do for it.
+// enqueue queues a namespace that is being deleted.
 func (c *Controller) enqueue(before *corev1.Namespace, obj any) {
 	if after, ok := obj.(*corev1.Namespace); ok && canGoOn(before, after) {
 		c.queue.Add(after.Name)
 	}
 }
 
-// canGoOn reports whether the change from before, which is nil for a namespace
-// just seen, to after begins a deletion or may let one go on. Updates of nothing
-// but the status are the controller's own: they would have it do all twice.
+// canGoOn reports whether a change begins a deletion or may let it continue. before is
+// nil for a new namespace. Changes of only the status are the controller's own.
 func canGoOn(before, after *corev1.Namespace) bool {
 	if after.DeletionTimestamp.IsZero() {
 		return false

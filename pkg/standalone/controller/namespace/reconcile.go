@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// minRecheck and maxRecheck bound how often a namespace is looked at whose
-	// contents wait for their finalizers.
+	// minRecheck and maxRecheck bound the interval of rechecks while contents wait for
+	// finalizers.
 	minRecheck = time.Second
 	maxRecheck = 8 * time.Second
 )
 
-// reconciler holds what one pass over a namespace needs.
+// reconciler holds the dependencies of one reconcile.
 type reconciler struct {
 	getNamespace    func(ctx context.Context, name string) (*corev1.Namespace, error)
 	updateStatus    func(ctx context.Context, namespace *corev1.Namespace) (*corev1.Namespace, error)
@@ -36,9 +36,8 @@ type reconciler struct {
 	settle          time.Duration
 }
 
-// reconcile takes one namespace as far towards its end as it will go today.
-// Every pass starts from the namespace as it is stored now, so a conflict needs
-// no handling of its own: the next pass is the retry.
+// reconcile reads the namespace from the API, so a conflict needs no handling: the next
+// reconcile is the retry.
 func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	namespace, err := r.getNamespace(ctx, name)
 	if apierrors.IsNotFound(err) {
@@ -50,8 +49,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	if namespace.DeletionTimestamp.IsZero() || !slices.Contains(namespace.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return framework.Result{}, nil
 	}
-	// Taken before anything is listed: only what was found absent after the
-	// settle period counts.
+	// Computed before the lists: objects must be absent after the settle period.
 	age := r.now().Sub(namespace.DeletionTimestamp.Time)
 
 	left, failed := r.empty(ctx, namespace.Name)
@@ -74,8 +72,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	return framework.Result{}, r.release(ctx, namespace)
 }
 
-// failures are the reasons for which a namespace cannot be called empty, each in
-// the list that its condition is made of.
+// failures are the reasons for which the contents are not completely known, by condition.
 type failures struct {
 	discovery []error
 	parsing   []error
@@ -87,8 +84,7 @@ func (f failures) err() error {
 	return utilerrors.NewAggregate(slices.Concat(f.discovery, f.parsing, f.content))
 }
 
-// empty deletes everything in the namespace that can be found, and returns what
-// is left and what went wrong.
+// empty deletes all known contents, and returns what is left.
 func (r *reconciler) empty(ctx context.Context, namespace string) (leftover, failures) {
 	var failed failures
 	lists, err := r.discover(ctx)
@@ -102,8 +98,7 @@ func (r *reconciler) empty(ctx context.Context, namespace string) (leftover, fai
 	resources, parseErrors := resourcesToDelete(lists, definitions)
 	failed.parsing = parseErrors
 	if len(lists) == 0 && len(failed.discovery) == 0 {
-		// No server is without namespaced resources: such an answer comes from
-		// one that is not ready.
+		// Every server has namespaced resources, unless it is not ready.
 		failed.discovery = append(failed.discovery, errNothingDiscovered)
 	}
 	left, errs := r.deleteContents(ctx, namespace, resources)
@@ -111,8 +106,7 @@ func (r *reconciler) empty(ctx context.Context, namespace string) (leftover, fai
 	return left, failed
 }
 
-// writeStatus says in the namespace what is left and what went wrong, if that is
-// news, and returns the namespace as it is stored then.
+// writeStatus writes the conditions if they changed, and returns the stored namespace.
 func (r *reconciler) writeStatus(ctx context.Context, namespace *corev1.Namespace, left leftover, failed failures) (*corev1.Namespace, error) {
 	updated := namespace.DeepCopy()
 	changed := setConditions(&updated.Status, left, failed, r.now())
@@ -126,8 +120,7 @@ func (r *reconciler) writeStatus(ctx context.Context, namespace *corev1.Namespac
 	return r.updateStatus(ctx, updated)
 }
 
-// release removes annex's finalizer, and by that the namespace, unless somebody
-// else's holds it.
+// release removes annex's finalizer.
 func (r *reconciler) release(ctx context.Context, namespace *corev1.Namespace) error {
 	finalized := namespace.DeepCopy()
 	finalized.Spec.Finalizers = slices.DeleteFunc(finalized.Spec.Finalizers, func(name corev1.FinalizerName) bool {
@@ -140,9 +133,8 @@ func (r *reconciler) release(ctx context.Context, namespace *corev1.Namespace) e
 	return nil
 }
 
-// recheckAfter says when to look again at contents that were deleted and are
-// still there. Most finalizers are quick, so a young deletion is looked at often
-// and an old one rarely; a long grace period is not worth frequent looks either.
+// recheckAfter returns when to check again for contents that are being deleted: often at
+// first, since most finalizers are quick, and rarely later or during a long grace period.
 func recheckAfter(age, grace time.Duration) time.Duration {
 	longest := max(maxRecheck, grace/2+time.Second)
 	return min(max(age, minRecheck), longest)

@@ -28,7 +28,7 @@ var (
 	}}
 )
 
-// apiResources is what discovery says of a group version whose resources can all
+// apiResources is the discovery of a group version whose resources can all
 // be deleted, one by one and as collections.
 func apiResources(groupVersion string, names ...string) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{GroupVersion: groupVersion}

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package policystatus type-checks the expressions of validating admission policies
-// against the schemas of what they match, and writes what it finds into their
-// status. A policy works whatever it finds: schemas may change after it was made.
+// against the schemas of the matched resources, and writes warnings into their status.
+// The warnings do not disable a policy: schemas may change.
 package policystatus
 
 import (
@@ -32,29 +32,28 @@ const ControllerName = "validatingadmissionpolicy-status"
 // Config holds what the controller depends on.
 type Config struct {
 	AnnexPolicies admissionregistrationclient.ValidatingAdmissionPolicyInterface
-	// Policies is an informer of validating admission policies.
-	Policies cache.SharedIndexInformer
-	// Check finds what is wrong with the types in the expressions of a policy.
+	Policies      cache.SharedIndexInformer
+	// Check returns the type errors in the expressions of a policy.
 	Check func(*admissionregistrationv1.ValidatingAdmissionPolicy) []admissionregistrationv1.ExpressionWarning
 }
 
-// NewCheck returns a Check by the schemas that annex publishes.
+// NewCheck returns a Check with the schemas that annex publishes.
 func NewCheck(annexDiscovery discovery.DiscoveryInterface) func(*admissionregistrationv1.ValidatingAdmissionPolicy) []admissionregistrationv1.ExpressionWarning {
 	checker := &validating.TypeChecker{
 		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: annexDiscovery},
-		// The checker refreshes it when it does not know a resource.
+		// The checker resets it for an unknown resource.
 		RestMapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(annexDiscovery)),
 	}
 	return checker.Check
 }
 
-// Controller keeps the status of policies.
+// Controller writes the status of policies.
 type Controller struct {
 	queue  *framework.Queue[string]
 	synced cache.DoneChecker
 }
 
-// New returns a controller that follows the informer of config and does nothing
+// New returns a controller that adds a handler to the informer of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{}
@@ -72,12 +71,12 @@ func New(config Config) (*Controller, error) {
 	return c, nil
 }
 
-// Run keeps the status of policies until ctx is done.
+// Run writes the status of policies until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	c.queue.Run(ctx, workers, c.synced)
 }
 
-// enqueue queues a policy that was not looked at since its spec changed.
+// enqueue queues a policy whose spec was not checked yet.
 func (c *Controller) enqueue(obj any) {
 	if policy, ok := obj.(*admissionregistrationv1.ValidatingAdmissionPolicy); ok && !isChecked(policy) {
 		c.queue.Add(policy.Name)
@@ -101,13 +100,12 @@ func reconcile(ctx context.Context, config Config, name string) error {
 	for _, found := range config.Check(policy) {
 		checking.WithExpressionWarnings(admissionregistrationapply.ExpressionWarning().WithFieldRef(found.FieldRef).WithWarning(found.Warning))
 	}
-	// The UID keeps what was found of a policy from another of its name, and from
-	// making one that is deleted.
+	// The UID prevents writes to a recreated policy, and the creation of a deleted one.
 	status := admissionregistrationapply.ValidatingAdmissionPolicy(name).WithUID(policy.UID).WithStatus(
 		admissionregistrationapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(checking))
 	_, err = config.AnnexPolicies.ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: ControllerName, Force: true})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		// It is gone, or made anew, and then queued again.
+		// A recreated policy is queued again.
 		return nil
 	}
 	if err != nil {

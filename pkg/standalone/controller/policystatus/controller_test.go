@@ -82,7 +82,7 @@ func TestReconcile(t *testing.T) {
 		failed  bool
 	}{
 		"gone":                  {nil, nil, false, false},
-		"looked at":             {newPolicy(2, 2), nil, false, false},
+		"checked":               {newPolicy(2, 2), nil, false, false},
 		"changed since":         {newPolicy(2, 1), nil, true, false},
 		"deleted meanwhile":     {newPolicy(2, 1), apierrors.NewNotFound(group, "p"), true, false},
 		"made anew meanwhile":   {newPolicy(2, 1), apierrors.NewConflict(group, "p", errors.New("another UID")), true, false},

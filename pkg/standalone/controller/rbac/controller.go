@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rbac makes the roles and bindings that every annex has, without undoing
-// what administrators add, and keeps the rules of aggregated cluster roles.
+// Package rbac creates the default roles and bindings without reverting additions of
+// administrators, and maintains the rules of aggregated cluster roles.
 package rbac
 
 import (
@@ -27,7 +27,7 @@ const (
 	// ControllerName names the controller in logs and metrics.
 	ControllerName = "clusterrole-aggregation"
 
-	// everything is the one key there is: any role may be part of any other.
+	// everything is the only key: any role may be part of any other.
 	everything = "everything"
 )
 
@@ -37,13 +37,13 @@ type Config struct {
 	ClusterRoles      cache.SharedIndexInformer
 }
 
-// Controller keeps the rules of aggregated roles.
+// Controller maintains the rules of aggregated roles.
 type Controller struct {
 	queue  *framework.Queue[string]
 	synced cache.DoneChecker
 }
 
-// New returns a controller that follows the informer of config and does nothing
+// New returns a controller that adds a handler to the informer of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	lister := rbaclisters.NewClusterRoleLister(config.ClusterRoles.GetIndexer())
@@ -73,13 +73,13 @@ func New(config Config) (*Controller, error) {
 	return c, nil
 }
 
-// Run keeps the rules until ctx is done.
+// Run maintains the rules until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	c.queue.Run(ctx, workers, c.synced)
 }
 
-// matters reports whether what a role gathers, or gives to others, may differ.
-// That nothing changed is what informers say now and then, in case an event was lost.
+// matters reports whether a change may affect aggregated rules. Resyncs do, in case an
+// event was lost.
 func matters(before, after *rbacv1.ClusterRole) bool {
 	return before.ResourceVersion == after.ResourceVersion ||
 		!equality.Semantic.DeepEqual(before.Rules, after.Rules) ||
@@ -87,12 +87,10 @@ func matters(before, after *rbacv1.ClusterRole) bool {
 		!equality.Semantic.DeepEqual(before.AggregationRule, after.AggregationRule)
 }
 
-// fieldManager is who owns the rules of aggregated roles, by the name that it has
-// in Kubernetes.
+// fieldManager owns the rules of aggregated roles, as in Kubernetes.
 const fieldManager = "clusterrole-aggregation-controller"
 
-// aggregate writes the rules of every aggregated role that has not those that it
-// should. It does what it can, and returns what went wrong with the others.
+// aggregate writes the outdated rules of aggregated roles. It continues after errors.
 func aggregate(ctx context.Context, roles []*rbacv1.ClusterRole, annexClusterRoles rbacv1client.ClusterRoleInterface) error {
 	changed, err := settle(roles)
 	errs := []error{err}
@@ -104,15 +102,14 @@ func aggregate(ctx context.Context, roles []*rbacv1.ClusterRole, annexClusterRol
 	return errors.Join(errs...)
 }
 
-// settle returns, with their new rules, the aggregated roles that have not those
-// that they should, all things considered: a role may gather from one that gathers
-// itself. It changes none of roles.
+// settle returns updated copies of the outdated aggregated roles. A role may aggregate
+// aggregated roles.
 func settle(roles []*rbacv1.ClusterRole) ([]*rbacv1.ClusterRole, error) {
 	roles = slices.SortedFunc(slices.Values(roles), func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	changed := map[int]bool{}
 	failed := map[string]error{}
-	// A change goes at least one role further in each round, and rules are only
-	// passed on: that many rounds are enough, and circles end.
+	// Each round propagates changes by at least one role, so this many rounds suffice,
+	// also for cycles.
 	for range roles {
 		again := false
 		for i, role := range roles {
@@ -147,7 +144,7 @@ func settle(roles []*rbacv1.ClusterRole) ([]*rbacv1.ClusterRole, error) {
 	return updated, errors.Join(errs...)
 }
 
-// gather returns the rules of all roles that a role selects, each once.
+// gather returns the rules of all roles that a role selects, without duplicates.
 func gather(role *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	var rules []rbacv1.PolicyRule
 	for i := range role.AggregationRule.ClusterRoleSelectors {

@@ -18,13 +18,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Ensure makes the default roles and bindings, and adds to those that exist what
-// they lack of rules, subjects, labels and annotations: unless an administrator has
-// annotated one with autoupdate "false". It takes nothing away. Aggregated roles
-// have their rules when it returns.
+// Ensure creates the default roles and bindings, and adds missing rules, subjects, labels
+// and annotations to existing ones, unless they have the annotation autoupdate "false".
+// It removes nothing. It also writes the rules of aggregated roles.
 //
-// All is compared with one look at what there is. Where somebody else changes an
-// object meanwhile it fails, and can be tried again.
+// It compares with one list. A concurrent change makes it fail; it can be retried.
 func Ensure(ctx context.Context, annexRBAC rbacv1client.RbacV1Interface) error {
 	roles, err := annexRBAC.ClusterRoles().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -54,8 +52,7 @@ func Ensure(ctx context.Context, annexRBAC rbacv1client.RbacV1Interface) error {
 	return aggregate(ctx, pointers(roles.Items), annexRBAC.ClusterRoles())
 }
 
-// atOnce does things side by side: each write waits for a disk, which one wait does
-// for all of them.
+// atOnce runs concurrently: etcd writes requests that arrive together to disk at once.
 func atOnce(work []func() error) error {
 	errs := make([]error, len(work))
 	var running sync.WaitGroup
@@ -101,8 +98,8 @@ func log(ctx context.Context, kind, name string, operation reconciliation.Reconc
 	}
 }
 
-// roleModifier reads cluster roles from a list and writes them. Upstream's has no
-// context, and asks for each.
+// roleModifier reads cluster roles from a list. Upstream's modifier has no context, and
+// reads each role.
 type roleModifier struct {
 	ctx    context.Context
 	client rbacv1client.ClusterRoleInterface

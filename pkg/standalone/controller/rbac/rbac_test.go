@@ -113,7 +113,7 @@ func TestEnsureMakesDefaults(t *testing.T) {
 		t.Errorf("public information is for %v", subjects)
 	}
 	if _, err := annexKube.RbacV1().ClusterRoleBindings().Get(t.Context(), "system:auth-delegator", metav1.GetOptions{}); err == nil {
-		t.Error("somebody may ask about others without an administrator having said so")
+		t.Error("access reviews of others are permitted by default")
 	}
 
 	annexKube.ClearActions()
@@ -210,9 +210,9 @@ func TestSettle(t *testing.T) {
 		gathers("circle-2", map[string]string{"circle": "true"}, selector("circle")),
 		gathers("broken", nil, metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: "Like"}}}),
 	}
-	// What somebody wrote into an aggregated role does not stay.
+	// Rules that a user writes into an aggregated role are reverted.
 	roles[0].Rules = []rbacv1.PolicyRule{at("get")("/mine")}
-	lonely := gathers("lonely", nil, selector("nobody"))
+	lonely := gathers("lonely", nil, selector("none"))
 	lonely.Rules = []rbacv1.PolicyRule{a}
 	roles = append(roles, lonely)
 

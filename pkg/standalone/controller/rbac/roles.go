@@ -17,7 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
 
-// Users know these from Kubernetes, but for annex's own.
+// The names are those of Kubernetes, except annex's own.
 const (
 	clusterAdmin     = "cluster-admin"
 	discovery        = "system:discovery"
@@ -30,7 +30,7 @@ const (
 	hostingEdit      = "annex:hosting-edit"
 )
 
-// aggregateTo is followed by the name of the role that gathers what has the label.
+// aggregateTo is followed by the name of the aggregated role.
 const aggregateTo = rbacv1.GroupName + "/aggregate-to-"
 
 var (
@@ -39,15 +39,14 @@ var (
 	readWrite = slices.Concat(read, write)
 )
 
-// healthPaths say how annex is, versionPaths which one it is.
+// healthPaths and versionPaths are open to anonymous users and all users.
 var (
 	healthPaths  = []string{"/livez", "/readyz", "/healthz"}
 	versionPaths = []string{"/version", "/version/"}
 )
 
-// defaultClusterRoles are made at every start. What a role may has to do with what
-// annex serves: compared with Kubernetes there are no workloads, and what may be
-// done with custom resources their authors say by aggregation.
+// defaultClusterRoles are ensured at every start. Compared with Kubernetes there are no
+// workloads; authors of custom resources grant permissions by aggregation.
 func defaultClusterRoles() []*rbacv1.ClusterRole {
 	roles := slices.Concat(systemClusterRoles(), userClusterRoles(), hostingClusterRoles())
 	for _, role := range roles {
@@ -56,15 +55,14 @@ func defaultClusterRoles() []*rbacv1.ClusterRole {
 	return roles
 }
 
-// systemClusterRoles are for what everybody who logs in, and what looks after
-// annex, needs.
+// systemClusterRoles are for all users, and for monitoring and delegation.
 func systemClusterRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		clusterRole(clusterAdmin, on(rbacv1.APIGroupAll, rbacv1.VerbAll)(rbacv1.ResourceAll), at(rbacv1.VerbAll)(rbacv1.NonResourceAll)),
 		clusterRole(discovery, at("get")(slices.Concat(healthPaths, versionPaths,
 			[]string{"/openapi", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*"})...)),
 		clusterRole(publicInfoViewer, at("get")(slices.Concat(healthPaths, versionPaths)...)),
-		// The single checks may tell more than the sum of them.
+		// The single checks may show more details.
 		clusterRole(monitoring, at("get")(slices.Concat(healthPaths,
 			[]string{"/livez/*", "/readyz/*", "/healthz/*", "/metrics", "/metrics/slis", "/statusz", "/flagz"})...)),
 		clusterRole(issuerDiscovery, at("get")(
@@ -72,15 +70,15 @@ func systemClusterRoles() []*rbacv1.ClusterRole {
 		clusterRole(basicUser,
 			on(authorizationv1.GroupName, "create")("selfsubjectaccessreviews", "selfsubjectrulesreviews"),
 			on(authenticationv1.GroupName, "create")("selfsubjectreviews")),
-		// For a server that asks annex who its callers are and what they may.
+		// For servers that delegate authentication and authorization to annex.
 		clusterRole(authDelegator,
 			on(authenticationv1.GroupName, "create")("tokenreviews"),
 			on(authorizationv1.GroupName, "create")("subjectaccessreviews")),
 	}
 }
 
-// userClusterRoles are for people, to be bound in a namespace. Each gathers what
-// has its label, the less powerful role too.
+// userClusterRoles are for bindings in a namespace. Each aggregates roles with its label,
+// including the less powerful role.
 func userClusterRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		aggregated("admin"),
@@ -90,7 +88,8 @@ func userClusterRoles() []*rbacv1.ClusterRole {
 			on(authorizationv1.GroupName, "create")("localsubjectaccessreviews"),
 			on(rbacv1.GroupName, readWrite...)("roles", "rolebindings")), "admin"),
 		labelled(clusterRole("system:aggregate-to-edit",
-			// Who can be a service account can read what it can: this is as in Kubernetes.
+			// Permission to use a service account implies its permissions, as in
+			// Kubernetes.
 			on(corev1.GroupName, read...)("secrets"),
 			on(corev1.GroupName, "impersonate")("serviceaccounts"),
 			on(corev1.GroupName, write...)("configmaps", "secrets", "serviceaccounts"),
@@ -99,15 +98,15 @@ func userClusterRoles() []*rbacv1.ClusterRole {
 			on(eventsv1.GroupName, write...)("events"),
 			on(coordinationv1.GroupName, readWrite...)("leases")), "edit"),
 		labelled(clusterRole("system:aggregate-to-view",
-			// A namespace can be read from within: that tells where one may be.
+			// A namespace can be read from within.
 			on(corev1.GroupName, read...)("configmaps", "serviceaccounts", "namespaces", "namespaces/status", "resourcequotas", "resourcequotas/status"),
 			on(corev1.GroupName, read...)("events"),
 			on(eventsv1.GroupName, read...)("events")), "view"),
 	}
 }
 
-// hostingClusterRoles are for annex's own group, whose kinds are in no namespace:
-// they have to be bound by a ClusterRoleBinding.
+// hostingClusterRoles are for annex's own group, which is cluster-scoped: they need a
+// ClusterRoleBinding.
 func hostingClusterRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		clusterRole(hostingView,
@@ -118,7 +117,7 @@ func hostingClusterRoles() []*rbacv1.ClusterRole {
 	}
 }
 
-// defaultClusterRoleBindings are made at every start.
+// defaultClusterRoleBindings are ensured at every start.
 func defaultClusterRoleBindings() []*rbacv1.ClusterRoleBinding {
 	const (
 		authenticated   = "system:authenticated"
@@ -134,8 +133,7 @@ func defaultClusterRoleBindings() []*rbacv1.ClusterRoleBinding {
 	}
 }
 
-// defaultMeta says of a role or binding that annex makes it, and that it may be
-// brought up to date.
+// defaultMeta marks a role or binding as created by annex, and permits updates.
 func defaultMeta(name string, labels map[string]string) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
 		Name:        name,
@@ -152,7 +150,7 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
 }
 
-// aggregated is a role that gathers the rules of those with its label.
+// aggregated is a role with the rules of those with its label.
 func aggregated(name string) *rbacv1.ClusterRole {
 	role := clusterRole(name)
 	role.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{
@@ -161,20 +159,20 @@ func aggregated(name string) *rbacv1.ClusterRole {
 	return role
 }
 
-// labelled is a role with the label of the one that gathers it.
+// labelled is a role with the label of the one that aggregates it.
 func labelled(role *rbacv1.ClusterRole, by string) *rbacv1.ClusterRole {
 	role.Labels = map[string]string{aggregateTo + by: "true"}
 	return role
 }
 
-// on returns what makes rules about resources of a group.
+// on creates rules about resources of a group.
 func on(group string, verbs ...string) func(resources ...string) rbacv1.PolicyRule {
 	return func(resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: resources}
 	}
 }
 
-// at returns what makes rules about paths.
+// at creates rules about paths.
 func at(verb string) func(urls ...string) rbacv1.PolicyRule {
 	return func(urls ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{Verbs: []string{verb}, NonResourceURLs: urls}

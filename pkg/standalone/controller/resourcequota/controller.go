@@ -1,18 +1,15 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourcequota keeps status.used of ResourceQuotas true.
+// Package resourcequota keeps status.used of ResourceQuotas correct.
 //
-// Admission charges a quota before an object is written, by raising status.used. So
-// there may be objects that are charged and cannot be seen yet, and what can be
-// counted is too little to be written there as it is: with it, requests that run at
-// the same time could pass the limit together. The controller therefore takes off
-// what it sees deleted, one by one, and goes down to what it counts only once every
-// charge is old enough for its object to be there, or never to come: some creates
-// fail after they were charged. It goes up to what it counts at once.
+// Admission charges a quota before an object is written, by raising status.used. So some
+// charged objects are not observed yet, and the observed count is too low: with it,
+// concurrent requests could exceed the limit. The controller therefore subtracts observed
+// deletions, and lowers status.used to its count only once every charge is old enough:
+// the object exists, or its creation failed. It raises status.used immediately.
 //
-// Objects are counted as they are seen to come and go, from metadata alone; nothing
-// is listed for a quota.
+// The count comes from events of metadata; the controller lists nothing.
 package resourcequota
 
 import (
@@ -35,15 +32,15 @@ const (
 	// ControllerName names the controller in logs and metrics.
 	ControllerName = "resourcequota"
 
-	// interval is the least time between two looks at one quota: a look is a read,
-	// and a write at that moment may make a create wait for its turn.
+	// interval is the minimum time between two reconciles of one quota: a reconcile reads
+	// the quota, and its write may delay a create.
 	interval = 100 * time.Millisecond
 
-	// resync is how often a quota is looked at when nothing happens.
+	// resync is the interval of reconciles without an event.
 	resync = 5 * time.Minute
 )
 
-// Metadata tells of all objects. *metadatainformers.Informers do.
+// Metadata sends events of all objects. *metadatainformers.Informers does.
 type Metadata interface {
 	AddHandler(handler metadatainformers.Handler)
 	State(resource schema.GroupResource) (metadatainformers.State, bool)
@@ -53,19 +50,19 @@ type Metadata interface {
 // Config holds what the controller depends on.
 type Config struct {
 	AnnexQuotas corev1client.ResourceQuotasGetter
-	// Quotas tells of changes; it is indexed by namespace.
+	// Quotas must be indexed by namespace.
 	Quotas   cache.SharedIndexInformer
 	Metadata Metadata
 }
 
-// Controller keeps what quotas show true.
+// Controller maintains status.used of quotas.
 type Controller struct {
 	queue  *framework.Queue[types.NamespacedName]
 	quotas cache.Indexer
 	synced []cache.DoneChecker
 }
 
-// New returns a controller that follows the informers of config and does nothing
+// New returns a controller that adds a handler to the informer of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{quotas: config.Quotas.GetIndexer()}
@@ -105,10 +102,10 @@ func New(config Config) (*Controller, error) {
 	return c, err
 }
 
-// Run counts until ctx is done.
+// Run maintains quotas until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) { c.queue.Run(ctx, workers, c.synced...) }
 
-// enqueue queues a quota that changed or is gone.
+// enqueue queues a quota that changed or was deleted.
 func (c *Controller) enqueue(obj any) {
 	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
@@ -120,12 +117,12 @@ func (c *Controller) enqueue(obj any) {
 
 // inNamespace returns the quotas in a namespace.
 func (c *Controller) inNamespace(namespace string) []any {
-	// It fails only without the index, which every informer of namespaced objects has.
+	// It fails only without the index, which informers of namespaced objects have.
 	quotas, _ := c.quotas.ByIndex(cache.NamespaceIndex, namespace)
 	return quotas
 }
 
-// enqueueThose queues those of the quotas that count a resource.
+// enqueueThose queues the quotas that count a resource.
 func (c *Controller) enqueueThose(quotas []any, resource schema.GroupResource) {
 	for _, obj := range quotas {
 		if quota, ok := obj.(*corev1.ResourceQuota); ok && counts(quota, resource) {
@@ -136,9 +133,8 @@ func (c *Controller) enqueueThose(quotas []any, resource schema.GroupResource) {
 
 const countPrefix = "count/"
 
-// countedResource returns the resource whose objects a limit by that name counts,
-// and false where it is on something else than objects, or on events, which admission
-// does not charge.
+// countedResource returns the resource of a limit on a number of objects. It returns
+// false for other limits, and for events, which admission does not charge.
 func countedResource(name corev1.ResourceName) (schema.GroupResource, bool) {
 	switch name {
 	case corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas, corev1.ResourcePods,
@@ -163,8 +159,8 @@ func counts(quota *corev1.ResourceQuota, resource schema.GroupResource) bool {
 	return false
 }
 
-// isScoped reports whether a quota is on pods and volume claims of some kind only,
-// of which annex has none.
+// isScoped reports whether a quota has scopes, which select only pods and volume claims.
+// Annex has neither.
 func isScoped(quota *corev1.ResourceQuota) bool {
 	return len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil
 }

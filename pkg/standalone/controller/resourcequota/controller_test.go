@@ -105,7 +105,7 @@ func start(t *testing.T, quota *corev1.ResourceQuota, reactors ...clienttesting.
 	return a
 }
 
-// shows waits until nothing goes on and returns what the quota shows.
+// shows waits until the controller is idle and returns the usage in the quota.
 func (a *annex) shows(t *testing.T) string {
 	t.Helper()
 	time.Sleep(2 * interval)

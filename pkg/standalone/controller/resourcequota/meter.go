@@ -13,35 +13,34 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// landingPeriod is how long after an object was charged it is there, or will never
-// be. It is far more than a write takes, and bounds how long a charge is kept whose
-// create failed.
+// landingPeriod is how long after its charge an object exists, or its creation has
+// failed. It is far longer than a write, and bounds how long a failed creation is
+// charged.
 const landingPeriod = 10 * time.Second
 
-// charge is a rise of what is used that was seen at some time.
+// charge is an observed increase of status.used.
 type charge struct {
 	at      time.Time
 	objects int64
 }
 
-// meter says what one limit of a quota has to show as used. It is used by one
-// goroutine at a time.
+// meter computes the usage for one limit of a quota. It is not safe for concurrent use.
 type meter struct {
 	known bool
-	// used is what the quota was seen to show last, and deleted how many objects
-	// were gone that it does not show any more.
+	// used is the last observed usage, and deleted the number of deletions that it
+	// includes.
 	used, deleted int64
-	// charges are those whose objects may not be seen yet, oldest first.
+	// charges are those whose objects may not be observed yet, oldest first.
 	charges []charge
 }
 
-// read returns what should be shown in place of used, where so much is counted. If
-// that is more than the count, it should be read again after the time returned.
-// current says that the count is not behind.
+// read returns the usage to write in place of used, given a tally. If charges are
+// pending, it also returns when to read again. current means that the tally is up to
+// date.
 func (m *meter) read(used int64, counted tally, current bool, now time.Time) (shown int64, again time.Duration) {
 	charged := used - m.used
 	if !m.known {
-		// Whoever charged what cannot be seen may just have done so.
+		// Objects that are not in the tally may just have been charged.
 		*m = meter{known: true, deleted: counted.deleted}
 		charged = used - counted.count
 	}
@@ -65,7 +64,7 @@ func (m *meter) read(used int64, counted tally, current bool, now time.Time) (sh
 	}
 }
 
-// pending is how many objects may have been charged and not be seen yet.
+// pending returns how many charged objects may not be observed yet.
 func (m *meter) pending(now time.Time) int64 {
 	for len(m.charges) > 0 && now.Sub(m.charges[0].at) >= landingPeriod {
 		m.charges = m.charges[1:]
@@ -77,31 +76,31 @@ func (m *meter) pending(now time.Time) int64 {
 	return objects
 }
 
-// shows notes that the quota shows what read returned for a tally.
+// shows records that the quota has the usage that read returned for a tally.
 func (m *meter) shows(used int64, counted tally) {
 	m.known, m.used, m.deleted = true, used, counted.deleted
 }
 
-// place is where objects are counted.
+// place is a namespace and a resource.
 type place struct {
 	resource  schema.GroupResource
 	namespace string
 }
 
-// tally is how many objects there are in a place, and how many were seen to go from
-// there. Both change together, which is why the count is not asked for elsewhere.
+// tally is the number of objects in a place, and of observed deletions there. Both change
+// together, so the informers' count does not suffice.
 type tally struct {
 	count, deleted int64
 }
 
-// ledger has the tally of every place with objects.
+// ledger has the tallies of all places with objects.
 type ledger struct {
-	// counted reports whether there is a quota in a namespace: where there is none,
-	// nothing has to be remembered of what is gone.
+	// counted reports whether a namespace has a quota. Deletions in others are not
+	// recorded.
 	counted func(namespace string) bool
-	// changed is told after a tally changed.
+	// changed is called after a tally changed.
 	changed func(place)
-	// synced is told that a resource's tallies are complete.
+	// synced is called when the tallies of a resource are complete.
 	synced func(schema.GroupResource)
 
 	mu      sync.Mutex
@@ -138,8 +137,8 @@ func (l *ledger) Added(resource metadatainformers.Resource, object *metadatainfo
 	l.change(resource, object, 1, 0)
 }
 
-// Updated implements metadatainformers.Handler. One object in the place of another
-// of its name is two changes of which none was seen.
+// Updated implements metadatainformers.Handler. A recreated object counts as two
+// unobserved changes.
 func (l *ledger) Updated(resource metadatainformers.Resource, before, after *metadatainformers.Object) {
 	if before.UID != after.UID {
 		l.change(resource, after, 1, 1)
@@ -154,7 +153,8 @@ func (l *ledger) Deleted(resource metadatainformers.Resource, object *metadatain
 // Synced implements metadatainformers.Handler.
 func (l *ledger) Synced(resource metadatainformers.Resource) { l.synced(resource.GroupResource()) }
 
-// Dropped implements metadatainformers.Handler: what is not served is not there.
+// Dropped implements metadatainformers.Handler. Resources that are not served have no
+// objects.
 func (l *ledger) Dropped(resource metadatainformers.Resource, objects iter.Seq[*metadatainformers.Object]) {
 	for object := range objects {
 		l.change(resource, object, 0, 1)

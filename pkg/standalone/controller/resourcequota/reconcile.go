@@ -20,11 +20,10 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// staleAgain is how soon a quota is looked at again whose objects are not being
-// seen just now.
+// staleAgain is when to reconcile a quota again whose resources are not current.
 const staleAgain = time.Second
 
-// metered is what is known of a quota's limits.
+// metered is the state of a quota's limits.
 type metered struct {
 	uid    types.UID
 	meters map[corev1.ResourceName]*meter
@@ -42,8 +41,8 @@ type reconciler struct {
 	quotas map[types.NamespacedName]*metered
 }
 
-// reconcile makes one quota show what is used. It reads the quota from the server:
-// what admission charged in the meantime must not be overwritten, and must be known.
+// reconcile writes the usage of one quota. It reads the quota from the API: concurrent
+// charges must be known, and not overwritten.
 func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName) (framework.Result, error) {
 	if wait := r.throttle.Delay(key.String()); wait > 0 {
 		return framework.Result{RequeueAfter: wait}, nil
@@ -66,7 +65,7 @@ func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName) (f
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			return framework.Result{RequeueAfter: interval}, nil
 		case err != nil:
-			// Nobody knows whether that was written.
+			// Whether it was written is unknown.
 			r.forget(key)
 			return framework.Result{}, fmt.Errorf("write the usage of ResourceQuota %s: %w", key, err)
 		}
@@ -77,15 +76,15 @@ func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName) (f
 	return framework.Result{RequeueAfter: again}, nil
 }
 
-// reading is what a meter showed.
+// reading is the result of a meter.
 type reading struct {
 	meter   *meter
 	used    int64
 	counted tally
 }
 
-// status returns the status that the quota should have, what it was read from, and
-// when to read it again.
+// status returns the wanted status of the quota, the readings it is based on, and when to
+// reconcile again.
 func (r *reconciler) status(quota *corev1.ResourceQuota, of *metered) (corev1.ResourceQuotaStatus, []reading, time.Duration) {
 	status := corev1.ResourceQuotaStatus{Hard: quota.Spec.DeepCopy().Hard, Used: corev1.ResourceList{}}
 	var readings []reading
@@ -102,7 +101,7 @@ func (r *reconciler) status(quota *corev1.ResourceQuota, of *metered) (corev1.Re
 		shown, known := quota.Status.Used[name]
 		state, served := r.state(counted)
 		if served && !state.Synced {
-			// Admission refuses what would be charged on a usage that is not known.
+			// Admission rejects charges on an unknown usage.
 			if known {
 				status.Used[name] = shown
 			}

@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rootca keeps a ConfigMap "kube-root-ca.crt" in every namespace, with what
-// clients verify annex with. Clients and test suites written for Kubernetes wait for it.
+// Package rootca maintains a ConfigMap "kube-root-ca.crt" in every namespace, with the CA
+// certificates of annex. Clients and test suites for Kubernetes wait for it.
 package rootca
 
 import (
@@ -36,8 +36,7 @@ const (
 
 const descriptionAnnotation = "kubernetes.io/description"
 
-// Source has the certificates, in PEM, that annex is verified with, and tells when they
-// change.
+// Source has the PEM certificates that annex is verified with, and notifies of changes.
 type Source interface {
 	CABundle() []byte
 	AddListener(listener func())
@@ -45,13 +44,12 @@ type Source interface {
 
 // Config holds what the controller depends on.
 type Config struct {
-	Annex kubernetes.Interface
-	// Namespaces is an informer of them.
+	Annex      kubernetes.Interface
 	Namespaces cache.SharedIndexInformer
 	CA         Source
 }
 
-// Controller keeps ConfigMaps.
+// Controller maintains ConfigMaps.
 type Controller struct {
 	annexConfigMaps corev1client.ConfigMapsGetter
 	namespaces      corev1listers.NamespaceLister
@@ -59,12 +57,12 @@ type Controller struct {
 	caBundle        func() []byte
 	queue           *framework.Queue[string]
 	synced          []cache.DoneChecker
-	// informer knows the ConfigMaps of this name only: others may be many.
+	// informer watches only ConfigMaps of this name.
 	informer cache.SharedIndexInformer
 }
 
-// New returns a controller that follows the informer of config and does nothing before
-// Run.
+// New returns a controller that adds a handler to the informer of config. It does nothing
+// before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{
 		annexConfigMaps: config.Annex.CoreV1(),
@@ -82,7 +80,7 @@ func New(config Config) (*Controller, error) {
 	c.synced, err = framework.AddEventHandlers(
 		framework.Source{Name: "namespaces", Informer: config.Namespaces, Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: c.enqueue,
-			// It may have been created again.
+			// The namespace may have been recreated.
 			UpdateFunc: func(_, after any) { c.enqueue(after) },
 		}},
 		framework.Source{Name: "config maps", Informer: c.informer, Handler: cache.ResourceEventHandlerFuncs{
@@ -94,7 +92,7 @@ func New(config Config) (*Controller, error) {
 	return c, err
 }
 
-// Run keeps ConfigMaps until ctx is done.
+// Run maintains ConfigMaps until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	var informing sync.WaitGroup
 	defer informing.Wait()
@@ -102,7 +100,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	c.queue.Run(ctx, workers, c.synced...)
 }
 
-// enqueue queues the namespace that an object is or is in.
+// enqueue queues the namespace of an object, or a namespace.
 func (c *Controller) enqueue(obj any) {
 	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = unknown.Obj
@@ -125,7 +123,6 @@ func (c *Controller) enqueueAll() {
 	}
 }
 
-// reconcile makes the ConfigMap of a namespace as it has to be.
 func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	namespace, err := framework.IgnoreNotFound(c.namespaces.Get(name))
 	if err != nil {
@@ -165,13 +162,13 @@ func (c *Controller) write(ctx context.Context, namespace string, found *corev1.
 	mended.Data, mended.BinaryData = data, nil
 	_, err := client.Update(ctx, mended, metav1.UpdateOptions{})
 	if apierrors.IsInvalid(err) {
-		// It is immutable. Its deletion comes back as news, and it is made again.
+		// It is immutable. Its deletion causes an event, and it is created again.
 		return client.Delete(ctx, configMapName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(found.UID)}})
 	}
 	return err
 }
 
-// isSettled reports whether the caches were behind: what they miss comes as news.
+// isSettled reports whether the caches lagged: the missing changes will cause events.
 func isSettled(err error) bool {
 	return apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) ||
 		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)

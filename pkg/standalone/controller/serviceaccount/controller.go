@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serviceaccount keeps a service account "default" in every namespace. Clients
-// and charts written for Kubernetes count on it.
+// Package serviceaccount creates a service account "default" in every namespace. Clients
+// and charts for Kubernetes expect it.
 package serviceaccount
 
 import (
@@ -31,11 +31,10 @@ const (
 type Config struct {
 	AnnexServiceAccounts corev1client.ServiceAccountsGetter
 
-	// Namespaces and ServiceAccounts are informers of these kinds.
 	Namespaces, ServiceAccounts cache.SharedIndexInformer
 }
 
-// Controller makes service accounts.
+// Controller creates service accounts.
 type Controller struct {
 	annexServiceAccounts corev1client.ServiceAccountsGetter
 	namespaces           corev1listers.NamespaceLister
@@ -44,7 +43,7 @@ type Controller struct {
 	synced               []cache.DoneChecker
 }
 
-// New returns a controller that follows the informers of config and does nothing
+// New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{
@@ -64,7 +63,7 @@ func New(config Config) (*Controller, error) {
 	return c, err
 }
 
-// Run makes service accounts until ctx is done.
+// Run creates service accounts until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	c.queue.Run(ctx, workers, c.synced...)
 }
@@ -84,7 +83,6 @@ func (c *Controller) serviceAccountGone(obj any) {
 	}
 }
 
-// reconcile makes the service account of a namespace, unless it is there.
 func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	namespace, err := c.namespaces.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil {
@@ -104,7 +102,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 	return framework.Result{}, fmt.Errorf("create the service account %s/%s: %w", name, defaultName, err)
 }
 
-// isSettled reports whether there is nothing left to make: the caches were behind.
+// isSettled reports whether the caches lagged: there is no service account to create.
 func isSettled(err error) bool {
 	return apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

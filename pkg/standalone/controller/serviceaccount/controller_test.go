@@ -110,7 +110,7 @@ func TestFailures(t *testing.T) {
 		err   error
 		again bool
 	}{
-		"somebody else was faster":    {apierrors.NewAlreadyExists(corev1.Resource("serviceaccounts"), "default"), false},
+		"created concurrently":        {apierrors.NewAlreadyExists(corev1.Resource("serviceaccounts"), "default"), false},
 		"the namespace is gone":       {apierrors.NewNotFound(corev1.Resource("namespaces"), "a"), false},
 		"the namespace is ending":     {terminating, false},
 		"the server is not available": {apierrors.NewServiceUnavailable("starting"), true},

@@ -28,7 +28,6 @@ const ControllerName = "tokencleaner"
 type Config struct {
 	AnnexSecrets corev1client.SecretsGetter
 
-	// Secrets is an informer of all of them.
 	Secrets cache.SharedIndexInformer
 }
 
@@ -41,7 +40,7 @@ type Controller struct {
 	now          func() time.Time
 }
 
-// New returns a controller that follows the informer of config and does nothing
+// New returns a controller that adds a handler to the informer of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{
@@ -69,7 +68,7 @@ func (c *Controller) seen(obj any) {
 	}
 }
 
-// reconcile deletes a Secret whose token has expired, or comes back when it will have.
+// reconcile deletes a Secret whose token has expired, or requeues it for the expiration.
 func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	secret, err := c.secrets.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -87,14 +86,14 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 	}
 	expires, err := time.Parse(time.RFC3339, expiration)
 	if err != nil {
-		// Such a token does not log in, and somebody may want to mend it.
+		// Such a token cannot log in. An administrator may correct it.
 		klog.FromContext(ctx).V(2).Info("The expiration of a bootstrap token is not a time, leaving it", "secret", klog.KObj(secret), "err", err)
 		return framework.Result{}, nil
 	}
 	if left := expires.Sub(c.now()); left > 0 {
 		return framework.Result{RequeueAfter: left}, nil
 	}
-	// Somebody who prolongs it at this moment keeps it.
+	// The precondition keeps a token that is extended concurrently.
 	err = c.annexSecrets.Delete(ctx, name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 	})

@@ -37,10 +37,11 @@ import (
 const BinaryVariable = "ANNEX_BINARY"
 
 const (
-	// etcdVariable names the one from which upstream's fixtures take the etcd.
+	// etcdVariable names the variable with the etcd for upstream's fixtures.
 	etcdVariable = "KUBE_INTEGRATION_ETCD_URL"
 
-	patience = time.Minute
+	// serverTimeout bounds the start and the stop of a server.
+	serverTimeout = time.Minute
 )
 
 // TestServer is a running server.
@@ -54,19 +55,19 @@ type TestServer struct {
 // TestServerInstanceOptions is empty, as it is upstream.
 type TestServerInstanceOptions struct{}
 
-// Logger is what a server uses of a *testing.T.
+// Logger has the methods of *testing.T that are used.
 type Logger interface {
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 	Logf(format string, args ...any)
 }
 
-// ours are the flags that are passed on to annex. The others make upstream's server work
-// without a cluster, or name an etcd.
-var ours = []string{"watch-cache", "feature-gates", "emulated-version", "disable-admission-plugins", "etcd-prefix"}
+// forwardedFlags are passed to annex. The others make upstream's server work without a
+// cluster, or name an etcd.
+var forwardedFlags = []string{"watch-cache", "feature-gates", "emulated-version", "disable-admission-plugins", "etcd-prefix"}
 
-// dataDirs are those of the prefixes that servers have had in etcd: a test that starts
-// a second server with the prefix of the first one expects its data.
+// dataDirs are the data directories by prefix in etcd: a test that starts a second server
+// with the same prefix expects the data of the first.
 var dataDirs sync.Map
 
 // StartTestServer starts annex with the flags that the tests give to upstream's server.
@@ -80,13 +81,13 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, _ *
 	if err != nil {
 		return TestServer{}, err
 	}
-	// The tests' etcd clients would speak TLS to a socket.
+	// The tests' etcd clients would use TLS with a socket.
 	port, err := faultproxy.New(context.Background(), filepath.Join(dataDir, "etcd", "client.sock"))
 	if err != nil {
 		return TestServer{}, err
 	}
 	etcd.Transport.ServerList = []string{"http://" + port.Address()}
-	// One test takes its etcd from there.
+	// One test reads it.
 	if err := os.Setenv(etcdVariable, etcd.Transport.ServerList[0]); err != nil {
 		return TestServer{}, err
 	}
@@ -94,7 +95,7 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, _ *
 	if err != nil {
 		return TestServer{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()
 	if err := annex.WaitReady(ctx); err != nil {
 		annex.Kill()
@@ -133,18 +134,18 @@ func parse(flags []string) (*options.CustomResourceDefinitionsServerOptions, []s
 	}
 	prefix := &opts.RecommendedOptions.Etcd.StorageConfig.Prefix
 	*prefix = "/" + strings.Trim(*prefix, "/")
-	// The tests read what is stored, and know nothing of compression.
+	// The tests read stored values, and cannot decompress them.
 	forwarded := []string{"--storage-compression=None"}
 	set.Visit(func(flag *pflag.Flag) {
-		if slices.Contains(ours, flag.Name) {
+		if slices.Contains(forwardedFlags, flag.Name) {
 			forwarded = append(forwarded, "--"+flag.Name+"="+strings.Trim(flag.Value.String(), "[]"))
 		}
 	})
 	return opts, forwarded, nil
 }
 
-// gates are the emulated version and the feature gates that a test has set in its own
-// process, where upstream's server would be.
+// gates returns the emulated version and the feature gates that a test has set in its own
+// process, in which upstream's server would run.
 func gates() []string {
 	var flags []string
 	if emulated := utilfeature.DefaultMutableFeatureGate.EmulationVersion(); !emulated.EqualTo(compatibility.DefaultBuildEffectiveVersion().EmulationVersion()) {
@@ -170,7 +171,7 @@ func dataDirOf(prefix string) (string, error) {
 
 // stop ends annex. If that fails, the test fails with what annex has logged.
 func stop(t Logger, annex *process.Annex) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()
 	if err := annex.Signal(syscall.SIGTERM); err != nil {
 		t.Errorf("stop annex: %v", err)
