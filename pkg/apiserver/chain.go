@@ -25,7 +25,7 @@ type Chain struct {
 // NewChain builds the chain, the innermost server first.
 func (c CompletedConfig) NewChain() (*Chain, error) {
 	// 1. Not found: 404, but 503 as long as paths are still being added, so that a starting
-	//    server does not look like one without the resource.
+	//    server is not taken for one without the resource.
 	notFound := genericapiserver.NewEmptyDelegateWithCustomHandler(
 		notfoundhandler.New(c.generic.Serializer, filters.NoMuxAndDiscoveryIncompleteKey))
 

@@ -53,7 +53,8 @@ func baseContext(handler http.Handler) context.Context {
 	return context.Background()
 }
 
-// clientKey is the context key of the client of a request.
+// clientKey is the context key of the client of a request: net/http passes nothing else from
+// a connection to its handlers.
 type clientKey struct{}
 
 // leave closes the connection for new requests at its maximum age or on request.

@@ -33,6 +33,7 @@ type reviewLimiter struct {
 	known flowcontrol.RateLimiter
 }
 
+// knownKey is the context key of a known token: the rate limiter gets only the context.
 type knownKey struct{}
 
 // Wait implements flowcontrol.RateLimiter. A review whose turn would come too late is

@@ -55,6 +55,7 @@ func (l limit) exceeded(size string) error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the request has %s bytes, the limit is %d%s", size, l.bytes, l.flag))
 }
 
+// bodyKey is the context key of the body: upstream passes only the context to FlowControl.
 type bodyKey struct{}
 
 // WithBody lets FlowControl and WithBodyLimits receive the bodies of requests. It wraps

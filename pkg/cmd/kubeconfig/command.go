@@ -175,7 +175,7 @@ func (o *options) validate() error {
 		return errors.New("--data-dir must not be empty")
 	}
 	if o.user == "" {
-		return errors.New("--user is required: who is to log in?")
+		return errors.New("--user is required")
 	}
 	if err := checkName("--user", o.user); err != nil {
 		return err

@@ -18,7 +18,7 @@ type Throttle struct {
 	last map[string]time.Time
 }
 
-// NewThrottle returns a Throttle without records.
+// NewThrottle returns a Throttle that reads the time from now.
 func NewThrottle(interval time.Duration, now func() time.Time) *Throttle {
 	return &Throttle{interval: interval, now: now, last: map[string]time.Time{}}
 }

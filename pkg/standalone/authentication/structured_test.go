@@ -263,7 +263,7 @@ func TestReload(t *testing.T) {
 	s.waitLogin(t, ofFirst, "oidc:alice []")
 	waitReloads(t, 2, 3)
 	if s.anonymousAt("/livez") || !s.anonymousAt("/version") {
-		t.Error("who may be anonymous is as before")
+		t.Error("the paths for anonymous requests have not changed")
 	}
 }
 

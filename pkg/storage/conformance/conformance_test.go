@@ -18,7 +18,7 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
-// shifted is by how much the revisions of a resource are shifted that was restored.
+// shifted is the revision offset of a restored resource.
 const shifted = 1_000_000_000_000
 
 // variant is a way in which annex builds storage.
@@ -31,7 +31,7 @@ func TestRawStorage(t *testing.T) { runSuite(t, variant{}) }
 
 func TestCachedStorage(t *testing.T) { runSuite(t, variant{cached: true}) }
 
-// What a resource was shifted by when it was restored, nobody notices.
+// Clients must not notice the offset of a restored resource.
 func TestShiftedRawStorage(t *testing.T) { runSuite(t, variant{offset: shifted}) }
 
 func TestShiftedCachedStorage(t *testing.T) { runSuite(t, variant{cached: true, offset: shifted}) }
@@ -43,7 +43,7 @@ func runSuite(t *testing.T, v variant) {
 			if reason := e.excuse(v); reason != "" {
 				t.Skip(reason)
 			}
-			// Those that run alone are over before the parallel ones go on.
+			// Tests that run alone finish before the parallel ones continue.
 			if e.gateOff != "" {
 				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, e.gateOff, false)
 			} else if !e.alone {

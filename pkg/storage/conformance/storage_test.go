@@ -44,10 +44,9 @@ const (
 	paddingBytes = 2000
 )
 
-// build builds the storage as annex builds it for a resource that is placed on
-// a Store: the router finds that through the resource's HostedResource, and what it
-// puts between is there, an offset of revisions among it. Values are compressed with
-// a dictionary that was trained for them, and encrypted.
+// build builds the storage as annex does for a placed resource: the router finds the Store
+// through the HostedResource and builds the whole stack, with an offset of revisions. Values are
+// compressed with a trained dictionary, and encrypted.
 func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions, s shape) {
 	t.Helper()
 	prefix := etcdOptions.StorageConfig.Prefix
@@ -78,7 +77,7 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 	})
 	t.Cleanup(release)
 	subject.stored = compressed{Transformer: stored, encryption: encryption, dictionary: dictionary.id}
-	// The dictionary is read now, before the suite has the transformer fail.
+	// The dictionary is read before the suite makes the transformer fail.
 	if _, err := stored.TransformToStorage(t.Context(), dictionary.sample, value.DefaultContext("any")); err != nil {
 		t.Fatal(err)
 	}
@@ -151,15 +150,15 @@ func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager,
 	return router
 }
 
-// recordedStore is a Store as annex opens it, with its gate, fence and compaction.
-// The suite sees which lists get to it.
+// recordedStore is a Store as annex opens it, with its breaker, fence and compaction. The suite
+// sees the lists that reach it.
 type recordedStore struct {
 	*stores.Store
 	client *kubernetes.Client
 }
 
-// Usage implements routing.Store. Where it is not known, a watch cache answers all reads
-// as soon as it is filled, as the suite expects.
+// Usage implements routing.Store. With unknown usage no watch cache is warming, so it serves all
+// reads as soon as it is ready, as the suite expects.
 func (*recordedStore) Usage() *usage.Tracker { return nil }
 
 // Client implements routing.Store.
@@ -195,8 +194,8 @@ func openStore(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdO
 	return &recordedStore{Store: store, client: &recorded}
 }
 
-// recordingKV tells the suite's recorder of the lists that get to etcd. The recorder
-// itself would have to be above what the router puts between.
+// recordingKV counts the lists that reach etcd. The suite's recorder itself would have to be
+// above the layers.
 type recordingKV struct {
 	clientv3.KV
 	recorder *storagetesting.KubernetesRecorder

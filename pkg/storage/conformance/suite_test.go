@@ -23,7 +23,7 @@ type entry struct {
 	gateOff featuregate.Feature
 	alone   bool
 	run     func(ctx context.Context, t *testing.T, s *subject)
-	// notRaw and notCached say why it is not run without or with the watch cache.
+	// notRaw and notCached are why it is not run without or with the watch cache.
 	notRaw, notCached string
 }
 
@@ -155,7 +155,7 @@ var suite = map[string]entry{
 		storagetesting.RunTestGuaranteedUpdate(ctx, t, s, s.checkStored)
 	}},
 	"RunTestGuaranteedUpdateWithTTL": expiring(storagetesting.RunTestGuaranteedUpdateWithTTL),
-	// It has a space get between the transformer and the object, which JSON allows.
+	// The suite adds a space between the transformer's prefix and the object, which JSON allows.
 	"RunTestGuaranteedUpdateChecksStoredData":          {shape: shape{small: true}, run: transformed(storagetesting.RunTestGuaranteedUpdateChecksStoredData).run},
 	"RunTestGuaranteedUpdateWithConflict":              plain(storagetesting.RunTestGuaranteedUpdateWithConflict),
 	"RunTestGuaranteedUpdateWithSuggestionAndConflict": plain(storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict),

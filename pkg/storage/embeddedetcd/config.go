@@ -29,9 +29,8 @@ const (
 	// unusedPeerURL satisfies etcd's bookkeeping of members. Nothing listens.
 	unusedPeerURL = "http://127.0.0.1:0"
 
-	// progressInterval is what Kubernetes sets on its etcd: without it the
-	// watch cache of a resource that nobody writes keeps a resource version
-	// that is compacted away, and its clients have to list again.
+	// progressInterval is what Kubernetes sets on its etcd: without it the watch cache of an
+	// idle resource keeps a resource version that is compacted, and its clients must list again.
 	progressInterval = 5 * time.Second
 
 	// A new leader waits for an election timeout, so that members far away can
@@ -42,7 +41,7 @@ const (
 	privateMode fs.FileMode = 0o700
 )
 
-// Config says where and how the etcd runs.
+// Config configures the etcd.
 type Config struct {
 	// Dir holds etcd's data. It is created when it does not exist.
 	Dir string
@@ -74,7 +73,7 @@ func (cfg *Config) validate() error {
 	return nil
 }
 
-// prepare makes the folders and sees that nobody else may enter them.
+// prepare creates the directories and checks that other users cannot enter them.
 func (cfg *Config) prepare() error {
 	for _, dir := range []string{cfg.Dir, filepath.Dir(cfg.SocketPath)} {
 		if err := os.MkdirAll(dir, privateMode); err != nil {

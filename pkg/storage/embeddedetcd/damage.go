@@ -22,16 +22,15 @@ const dbLockTimeout = time.Second
 
 func dbPath(dir string) string { return filepath.Join(dir, "member", "snap", "db") }
 
-// checkDatabase opens the database for reading before etcd does. etcd opens it
-// in goroutines of its own, where the panics that bbolt has for a damaged file
-// could only end the process with a stack trace.
+// checkDatabase reads the database before etcd does. etcd reads it in goroutines of its own,
+// where bbolt's panics about a damaged file would end the process with a stack trace.
 func checkDatabase(dir string) error {
 	path := dbPath(dir)
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// A first start that was killed left a file with nothing in it. etcd fills it.
+	// A first start that was killed left an empty file, which etcd fills.
 	if err == nil && info.Size() == 0 {
 		return nil
 	}
@@ -64,8 +63,7 @@ func readDatabase(path string) (err error) {
 	return db.View(func(tx *bolt.Tx) error { return walk(tx, path) })
 }
 
-// walk touches every page that is in use. etcd does the same on each start, so
-// the pages are in memory by then and its own start is the faster for it.
+// walk reads every used page. etcd does the same at each start, and then finds them in memory.
 func walk(tx *bolt.Tx, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

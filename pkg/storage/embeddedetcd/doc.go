@@ -3,15 +3,13 @@
 
 // Package embeddedetcd runs a single-member etcd inside the process.
 //
-// It is reachable through one unix socket in a folder that only its owner may
-// enter, and in no other way: etcd has no login of its own here, so a TCP port,
-// even on loopback, would let every local user read every Secret. There is no
-// peer listener either. (A unix peer URL is no alternative: embed would open
-// it in the abstract namespace, where file permissions do not reach.)
+// It is reachable only through one unix socket in a directory that only its owner may enter:
+// etcd has no authentication here, so a TCP port, even on loopback, would let every local user
+// read every Secret. There is no peer listener either. (A unix peer URL is no alternative: embed
+// would open it in the abstract namespace, where file permissions do not apply.)
 //
-// etcd registers its metrics in prometheus.DefaultRegisterer when its packages
-// are loaded, which is not the registry behind a Kubernetes server's /metrics:
-// who serves metrics has to gather from both.
+// etcd registers its metrics in prometheus.DefaultRegisterer when its packages are loaded, which
+// is not the registry of a Kubernetes server's /metrics: handlers must gather from both.
 //
-// The package imports nothing else of annex.
+// The package imports no other package of annex.
 package embeddedetcd

@@ -14,24 +14,23 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// etcd counts as news what is ordinary for an embedded one, so each of its
-// levels appears at a higher verbosity than its name suggests.
+// etcd logs ordinary events at levels that are too high for an embedded one, so each of its
+// levels needs a higher verbosity than its name suggests.
 const (
 	warnVerbosity  = 2
 	infoVerbosity  = 4
 	debugVerbosity = 8
 )
 
-// noise is what etcd logs as an error although it repairs it by itself at once.
+// noise has the messages that etcd logs as errors although it retries at once.
 var noise = map[string]bool{
 	// The first write of a fresh member has not been applied yet; tried again.
 	"failed to update storage version": true,
 }
 
-// newZapLogger writes etcd's log through klog. What etcd would end the process
-// for goes to fail instead, after which only the goroutine that logged it ends:
-// it can no longer acknowledge anything, and the process can say in one line
-// what happened and shut down in order.
+// newZapLogger writes etcd's log through klog. Where etcd would end the process, it calls fail,
+// and then only the goroutine that logged ends: it can no longer acknowledge anything, and the
+// process can report the error in one line and shut down in order.
 func newZapLogger(log klog.Logger, closing *atomic.Bool, fail func(error)) *zap.Logger {
 	hook := failHook{fail: fail}
 	return zap.New(&klogCore{log: log, closing: closing}, zap.WithFatalHook(hook), zap.WithPanicHook(hook))
@@ -100,7 +99,7 @@ func (c *klogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *za
 
 // Write implements zapcore.Core.
 func (c *klogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
-	// What ends the server is reported by whoever reads it from Err or Start.
+	// Fatal errors are reported by Err or Start.
 	if entry.Level >= zapcore.DPanicLevel {
 		return nil
 	}

@@ -51,9 +51,9 @@ type Server struct {
 	done        chan struct{}
 }
 
-// Start runs an etcd and returns when it answers, or with an error that names
-// the path that is at fault. ctx bounds the start and gives the logger; the
-// server runs on until Close, since storage has to outlive what uses it.
+// Start runs an etcd and returns when it answers, or with an error that names the path at fault.
+// ctx bounds the start and has the logger; the server runs until Close, because storage outlives
+// its users.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("embedded etcd: %w", err)
@@ -93,7 +93,7 @@ func (s *Server) start(ctx context.Context) error {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{s.Endpoint()},
 		Logger:    s.zap,
-		// The server alone says what is too large, and nothing limits its answers.
+		// Only the server limits the size of requests, and nothing that of responses.
 		MaxCallSendMsgSize: math.MaxInt32,
 		MaxCallRecvMsgSize: math.MaxInt32,
 	})
@@ -110,8 +110,7 @@ type started struct {
 	err  error
 }
 
-// startEtcd runs etcd's start in a goroutine, which is what ends when etcd
-// finds something fatal.
+// startEtcd starts etcd in a goroutine, which ends when etcd finds something fatal.
 func (s *Server) startEtcd(ctx context.Context) error {
 	ec, err := s.cfg.embedConfig(s.zap, s.addGRPCServer)
 	if err != nil {
@@ -119,7 +118,7 @@ func (s *Server) startEtcd(ctx context.Context) error {
 	}
 	result := make(chan started, 1)
 	go func() {
-		// etcd trusts its write-ahead log further than a damaged one deserves.
+		// etcd panics on some damaged write-ahead logs.
 		defer func() {
 			if r := recover(); r != nil {
 				result <- started{err: fmt.Errorf("its data is damaged, restore it from a backup: %v", r)}
@@ -185,7 +184,7 @@ func (s *Server) fail(err error) {
 	})
 }
 
-// forwardErrors hands the first error on until the server is closed.
+// forwardErrors reports the first error until the server is closed.
 func (s *Server) forwardErrors() {
 	var err error
 	select {
@@ -207,16 +206,16 @@ func (s *Server) forwardErrors() {
 // Endpoint is where a client in this process, or of this user, reaches etcd.
 func (s *Server) Endpoint() string { return s.cfg.endpoint() }
 
-// Client is shared; Close closes it. It goes through the socket as the API
-// server's own clients do, so that what holds for it holds for them.
+// Client returns the shared client, which Close closes. Like the API server's own clients it
+// uses the socket.
 func (s *Server) Client() *clientv3.Client { return s.client }
 
-// Err delivers an error when etcd can run no longer, such as a disk that is
-// full. Nothing is acknowledged from then on; the process has to end.
+// Err reports an error that ends etcd, such as a full disk. Nothing is acknowledged from then
+// on; the process has to end.
 func (s *Server) Err() <-chan error { return s.errc }
 
-// Close stops etcd after a short time for requests that are under way. Whatever
-// uses the storage should have stopped before. It may be called twice.
+// Close stops etcd after closeGrace for requests in flight. All users of the storage should have
+// stopped before. It may be called twice.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() {
 		s.closing.Store(true)

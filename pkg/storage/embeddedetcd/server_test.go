@@ -126,7 +126,7 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-func TestDamagedDataIsNamed(t *testing.T) {
+func TestDamagedData(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		damage func(t *testing.T, dir string)
@@ -166,7 +166,7 @@ func TestDamagedDataIsNamed(t *testing.T) {
 	}
 }
 
-func TestDatabaseInUseIsNamed(t *testing.T) {
+func TestDatabaseInUse(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	mustStart(t, cfg)
@@ -218,14 +218,14 @@ func TestCloseDoesNotWaitForWatches(t *testing.T) {
 	mustClose(t, s) // and a second time does nothing
 }
 
-func TestFatalEndsNoProcess(t *testing.T) {
+func TestFatalDoesNotExit(t *testing.T) {
 	t.Parallel()
 	s := mustStart(t, testConfig(t))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		s.zap.Fatal("failed to save entries", errorField(errors.New("no space left on device")))
-		t.Error("the goroutine went on after a fatal entry")
+		t.Error("the goroutine continued after a fatal entry")
 	}()
 	<-ended
 	err := <-s.Err()

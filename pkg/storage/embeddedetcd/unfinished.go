@@ -19,13 +19,12 @@ import (
 func memberDir(dir string) string { return filepath.Join(dir, "member") }
 func walDir(dir string) string    { return filepath.Join(memberDir(dir), "wal") }
 
-// removeUnfinished removes what a first start left that was killed after it made
-// the write-ahead log but before it made itself a member in it. etcd would take it
-// for the log of a cluster without members, and wait for ever for a leader.
+// removeUnfinished removes the data of a first start that was killed after it created the
+// write-ahead log and before it added its member to it. etcd would take it for the log of a
+// cluster without members, and wait for a leader for ever.
 //
-// There is nothing to lose: a write is acknowledged only when it is committed, and
-// the first thing that is ever committed is that membership. The database, which
-// is filled from the log, must say the same.
+// No data is lost: a write is acknowledged only when it is committed, and the membership is
+// always committed first. The database, which is filled from the log, must also be empty.
 func (s *Server) removeUnfinished() error {
 	unfinished, err := isUnfinished(s.cfg.Dir, s.zap)
 	if err != nil || !unfinished {
@@ -49,7 +48,7 @@ func isUnfinished(dir string, log *zap.Logger) (bool, error) {
 	}
 	opened, err := wal.OpenForRead(log, walDir(dir), &walpb.Snapshot{})
 	if err != nil {
-		return false, nil // etcd says what is wrong with it
+		return false, nil // etcd itself reports the error
 	}
 	defer opened.Close()
 	_, state, _, err := opened.ReadAll()

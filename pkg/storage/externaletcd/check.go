@@ -1,12 +1,11 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package externaletcd finds out at start whether an etcd that somebody else runs
-// can be used, and makes clients of it.
+// Package externaletcd checks at the start whether an external etcd can be used, and creates
+// clients of it.
 //
-// The API server itself would go on trying for ever and report only that it is
-// not ready. This tells in one line which endpoint is down, refuses the TLS
-// credentials, or is too old.
+// The API server itself would retry for ever and report only that it is not ready. Check reports
+// in one line which endpoint is down, refuses the TLS credentials, or is too old.
 package externaletcd
 
 import (
@@ -38,13 +37,13 @@ const Timeout = 5 * time.Second
 
 var minimumVersion = version.MustParseSemantic(MinimumVersion)
 
-// errTooOld marks what no other endpoint can make good: the API server uses
-// features of etcd only if all endpoints have them.
+// errTooOld is an error that no other endpoint makes up for: the API server uses features of
+// etcd only if all endpoints have them.
 var errTooOld = errors.New("too old")
 
-// Check asks every endpoint for its status, all at once. It returns nil if at
-// least one can be used and none is too old; what is wrong with the others is
-// logged. The error names the flag and the endpoint.
+// Check asks every endpoint for its status, concurrently. It returns nil if at least one can be
+// used and none is too old, and logs the problems of the others. The error names the flag and
+// the endpoint.
 func Check(ctx context.Context, config storagebackend.TransportConfig) error {
 	if len(config.ServerList) == 0 {
 		return errors.New("--etcd-servers: no endpoint given")
@@ -87,13 +86,13 @@ func judge(ctx context.Context, errs []error) error {
 	}
 	for _, err := range errs {
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "An etcd endpoint cannot be used, going on with the others")
+			klog.FromContext(ctx).Error(err, "An etcd endpoint cannot be used, continuing with the others")
 		}
 	}
 	return nil
 }
 
-// loadTLS is nil when no endpoint needs it.
+// loadTLS returns nil when no endpoint needs TLS.
 func loadTLS(config storagebackend.TransportConfig) (*tls.Config, error) {
 	info := transport.TLSInfo{
 		CertFile:      config.CertFile,
@@ -103,7 +102,7 @@ func loadTLS(config storagebackend.TransportConfig) (*tls.Config, error) {
 	if info.CertFile == "" && info.KeyFile == "" && info.TrustedCAFile == "" {
 		return nil, nil
 	}
-	// A file without a certificate would just trust nobody, at the first use.
+	// With a file without a certificate, each connection would fail.
 	if info.TrustedCAFile != "" {
 		raw, err := os.ReadFile(info.TrustedCAFile)
 		if err != nil {

@@ -59,7 +59,7 @@ func TestCheckAcceptsThisEtcd(t *testing.T) {
 	}
 }
 
-func TestCheckNamesWhatIsWrong(t *testing.T) {
+func TestCheckErrors(t *testing.T) {
 	t.Parallel()
 	certs := newCerts(t)
 	secure := startEtcd(t, certs)
@@ -110,7 +110,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestCheckGivesUpOnSilence(t *testing.T) {
+func TestCheckTimesOut(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -33,8 +33,8 @@ const (
 	keepAliveTimeout = 10 * time.Second
 )
 
-// reconnect is how often an etcd that is away is tried. gRPC's own pauses grow to two
-// minutes, for which an etcd that is back would still not be used.
+// reconnect is how often a connection to an unreachable etcd is tried. gRPC's own backoff grows
+// to two minutes, during which an etcd that is back would not be used.
 var reconnect = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 	MinConnectTimeout: 10 * time.Second,
@@ -54,11 +54,11 @@ func NewClient(config storagebackend.TransportConfig) (*clientv3.Client, error) 
 	return client, nil
 }
 
-// TLS is what the flags say endpoints are reached with; nil if they say nothing.
+// TLS returns the TLS configuration from the flags; nil if there is none.
 func TLS(config storagebackend.TransportConfig) (*tls.Config, error) { return loadTLS(config) }
 
-// Dial returns a client, which connects by itself. It is silent: whatever fails, its
-// caller is told. What it does is measured and traced as upstream's own clients are.
+// Dial returns a client, which connects in the background. It does not log, because all errors
+// are returned. It has the metrics and traces of upstream's own clients.
 func Dial(endpoints []string, tlsConfig *tls.Config, tracer oteltrace.TracerProvider) (*clientv3.Client, error) {
 	switch {
 	case tlsConfig != nil:
@@ -72,8 +72,7 @@ func Dial(endpoints []string, tlsConfig *tls.Config, tracer oteltrace.TracerProv
 		TLS:                  tlsConfig,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		// etcd alone says what is too large for it, and nothing of ours limits what
-		// it may answer.
+		// Only etcd limits the size of requests, and nothing that of responses.
 		MaxCallSendMsgSize: math.MaxInt32,
 		MaxCallRecvMsgSize: math.MaxInt32,
 		DialOptions: []grpc.DialOption{
@@ -102,7 +101,7 @@ var clientMetrics = sync.OnceValue(func() *grpcprom.ClientMetrics {
 	return made
 })
 
-// traces has requests to etcd appear in the traces of what they are made for.
+// traces returns the options that trace requests to etcd.
 func traces(tracer oteltrace.TracerProvider) []otelgrpc.Option {
 	options := []otelgrpc.Option{
 		otelgrpc.WithMessageEvents(otelgrpc.ReceivedEvents, otelgrpc.SentEvents),

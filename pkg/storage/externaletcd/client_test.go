@@ -12,9 +12,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// An etcd that was away for long is tried as often as one that just went. With
-// gRPC's own pauses so many attempts would take several minutes.
-func TestAnEtcdThatIsAwayIsTriedOften(t *testing.T) {
+// After a long outage the connection is tried as often as after a short one.
+func TestReconnectInterval(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Probe finds out why an endpoint does not answer: it returns nil if an etcd, or what
-// looks like one, does. ctx bounds it.
+// Probe returns why an endpoint does not answer, nil if an etcd, or a server that resembles one,
+// does. ctx bounds it.
 func Probe(ctx context.Context, endpoint string, tlsConfig *tls.Config) error {
 	begin := time.Now()
 	if err := probe(ctx, endpoint, tlsConfig); err != nil {
@@ -24,10 +24,9 @@ func Probe(ctx context.Context, endpoint string, tlsConfig *tls.Config) error {
 	return nil
 }
 
-// probe opens one connection as gRPC would, up to the server's first frame.
-// gRPC itself keeps the cause of a failure to its log and goes on trying; and a
-// TLS server rejects a client certificate only after the client's handshake is
-// over, so dialling alone would not find out.
+// probe opens one connection as gRPC would, up to the server's first frame. gRPC itself logs the
+// cause of a failure and retries; and a TLS server rejects a client certificate only after the
+// client's handshake, so dialling alone would not detect that.
 func probe(ctx context.Context, endpoint string, tlsConfig *tls.Config) error {
 	network, address, secure, err := parseEndpoint(endpoint)
 	if err != nil {
@@ -88,8 +87,8 @@ func clientTLS(base *tls.Config, address string) *tls.Config {
 	return config
 }
 
-// What begins an HTTP/2 connection (RFC 9113, 3.4): the client's preface with an
-// empty SETTINGS frame, which the server answers with a SETTINGS frame of its own.
+// The preface of an HTTP/2 connection (RFC 9113, 3.4) with an empty SETTINGS frame, which the
+// server answers with a SETTINGS frame of its own.
 const (
 	clientHello       = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	frameHeaderLength = 9
@@ -97,10 +96,10 @@ const (
 	frameTypeSettings = 0x04
 )
 
-// greet begins an HTTP/2 connection and waits for the server to do so too.
+// greet sends the preface and waits for that of the server.
 func greet(conn net.Conn, secure bool) error {
 	_, writeErr := io.WriteString(conn, clientHello)
-	// What the server said before it closed explains more than the failed write.
+	// What the server sent before it closed explains more than the failed write.
 	var header [frameHeaderLength]byte
 	_, err := io.ReadFull(conn, header[:])
 	var remote *net.OpError
@@ -129,7 +128,7 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &netErr) && netErr.Timeout())
 }
 
-// explain replaces what says that time ran out by how long was waited.
+// explain replaces errors of time-outs by the time waited.
 func explain(err error, timeout time.Duration) error {
 	if isTimeout(err) {
 		return fmt.Errorf("no answer within %s", timeout)

@@ -126,9 +126,9 @@ func TestOnlyTransactions(t *testing.T) {
 	}
 }
 
-// TestReplicasThatLag: no replica is told, and nothing that one of them acknowledges is
-// missed by a count after the freeze.
-func TestReplicasThatLag(t *testing.T) {
+// TestStaleReplicas: no replica is notified, and no write that one of them acknowledges is
+// missed.
+func TestStaleReplicas(t *testing.T) {
 	t.Parallel()
 	endpoint := start(t)
 	leader := newReplica(t, endpoint)

@@ -64,13 +64,13 @@ func (s *store) client(t testing.TB) *kubernetes.Client {
 type replica struct {
 	*kubernetes.Client
 	usage *usage.Tracker
-	line  *line
+	line  *faultyKV
 }
 
 func (s *store) replica(t testing.TB) *replica {
 	t.Helper()
 	client := s.client(t)
-	line := &line{KV: client.KV, watcher: client.Watcher}
+	line := &faultyKV{KV: client.KV, watcher: client.Watcher}
 	tracker := usage.NewTracker(line, prefix, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -107,12 +107,12 @@ func (r *replica) delete(ctx context.Context, name string, at int64) error {
 
 var (
 	errConflict = errors.New("it is at another revision")
-	errCut      = errors.New("the line was cut")
+	errCut      = errors.New("the connection was cut")
 )
 
-// line is a connection that loses requests, loses answers, makes writes later than
-// anybody waits, and tells late of what was written, when it is bad.
-type line struct {
+// faultyKV is a connection that, while it is bad, loses requests and answers, executes writes
+// after the time-out, and delays watch events.
+type faultyKV struct {
 	clientv3.KV
 	watcher clientv3.Watcher
 	bad     atomic.Bool
@@ -120,7 +120,7 @@ type line struct {
 }
 
 // Watch implements usage.Etcd.
-func (l *line) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
+func (l *faultyKV) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
 	in, out := l.watcher.Watch(ctx, key, options...), make(chan clientv3.WatchResponse)
 	go func() {
 		defer close(out)
@@ -139,17 +139,17 @@ func (l *line) Watch(ctx context.Context, key string, options ...clientv3.OpOpti
 }
 
 // RequestProgress implements usage.Etcd.
-func (l *line) RequestProgress(ctx context.Context) error { return l.watcher.RequestProgress(ctx) }
+func (l *faultyKV) RequestProgress(ctx context.Context) error { return l.watcher.RequestProgress(ctx) }
 
 // Txn implements clientv3.KV.
-func (l *line) Txn(ctx context.Context) clientv3.Txn {
+func (l *faultyKV) Txn(ctx context.Context) clientv3.Txn {
 	return &badTxn{Txn: l.KV.Txn(context.WithoutCancel(ctx)), ctx: ctx, line: l}
 }
 
 type badTxn struct {
 	clientv3.Txn
 	ctx  context.Context
-	line *line
+	line *faultyKV
 }
 
 func (t *badTxn) If(compares ...clientv3.Cmp) clientv3.Txn { t.Txn = t.Txn.If(compares...); return t }
@@ -244,7 +244,7 @@ func (h *history) add(t *testing.T, event *clientv3.Event, limits Limits) {
 	}
 }
 
-// over says what was exceeded by a change that led here.
+// over returns what a change to the current usage exceeded.
 func (l Limit) over(now, change usage.Usage) string {
 	return l.exceeded(usage.Usage{Objects: now.Objects - change.Objects, Bytes: now.Bytes - change.Bytes}, change)
 }

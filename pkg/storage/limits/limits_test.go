@@ -236,8 +236,8 @@ func TestOverTheLimit(t *testing.T) {
 	mustPut(t, r, "a/3", 1, 0)
 }
 
-// TestRoomIsFreeAtOnce creates right after a delete that the count may not know of.
-func TestRoomIsFreeAtOnce(t *testing.T) {
+// TestDeletedObjectsFreeRoomAtOnce creates right after a delete that the count may not know of.
+func TestDeletedObjectsFreeRoomAtOnce(t *testing.T) {
 	t.Parallel()
 	s := startStore(t, limitsOf(list("1", ""), nil))
 	first, second := s.replica(t), s.replica(t)
@@ -273,7 +273,7 @@ func TestRoomIsFreeAtOnce(t *testing.T) {
 	second.line.late.Wait()
 }
 
-func TestConflictsAreNotRefusals(t *testing.T) {
+func TestConflictsAreNotForbidden(t *testing.T) {
 	t.Parallel()
 	s := startStore(t, limitsOf(list("1", "10"), nil))
 	r := s.replica(t)
@@ -288,9 +288,9 @@ func TestConflictsAreNotRefusals(t *testing.T) {
 	}
 }
 
-// TestCreateOfWhatGoes deletes an object after a create of it was found to be too
+// TestCreateDuringDelete deletes an object after a create of it was found to be too
 // late. Were it made then, it would be without regard to what others create.
-func TestCreateOfWhatGoes(t *testing.T) {
+func TestCreateDuringDelete(t *testing.T) {
 	t.Parallel()
 	s := startStore(t, limitsOf(list("1", ""), nil))
 	r := s.replica(t)
@@ -322,8 +322,8 @@ func (b *before) Txn(ctx context.Context) clientv3.Txn {
 	return b.KV.Txn(ctx)
 }
 
-// TestNoWayAround tries what the API server does not do.
-func TestNoWayAround(t *testing.T) {
+// TestUnsupportedWritesAreRefused tries what the API server does not do.
+func TestUnsupportedWritesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := startStore(t, limitsOf(list("0", ""), nil))
 	r, ctx := s.replica(t), t.Context()

@@ -14,7 +14,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits.
 const patience = 30 * time.Second
 
 func startEtcd(t testing.TB) *kubernetes.Client {
@@ -31,9 +31,8 @@ func startEtcd(t testing.TB) *kubernetes.Client {
 // offsetOfTwins is small, so that requests often are at the edges of it.
 const offsetOfTwins = 10
 
-// twins are a plain client of an etcd that is compacted at the first revision above
-// the offset, and a view by that offset of an etcd that is new. Nobody can tell
-// them apart.
+// twins returns two indistinguishable clients: a plain one of an etcd that is compacted at the
+// first revision above the offset, and a view of a new etcd by that offset.
 func twins(t testing.TB) (plain, view *kubernetes.Client) {
 	t.Helper()
 	plain = startEtcd(t)

@@ -45,8 +45,8 @@ func TestSaved(t *testing.T) {
 	}
 }
 
-// TestSaveAtOnce keeps the highest, whoever is last.
-func TestSaveAtOnce(t *testing.T) {
+// TestConcurrentSaves keeps the highest, whoever is last.
+func TestConcurrentSaves(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	var savers sync.WaitGroup
@@ -63,7 +63,7 @@ func TestSaveAtOnce(t *testing.T) {
 	}
 }
 
-func TestUnusableOffsets(t *testing.T) {
+func TestInvalidOffsets(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	for _, offset := range []int64{-1, highestOffset + 1} {
@@ -77,7 +77,7 @@ func TestUnusableOffsets(t *testing.T) {
 		}
 		_, err := Load(t.Context(), etcd.KV, "/annex", schema.GroupResource{Resource: "widgets"})
 		if err == nil || !strings.Contains(err.Error(), keys.Revisions("/annex")) {
-			t.Errorf("%q was loaded, or nobody knows from where: %v", value, err)
+			t.Errorf("%q was loaded, or the error does not name the key: %v", value, err)
 		}
 		if err := Save(t.Context(), etcd.KV, "/annex", AllResources, 1); err == nil {
 			t.Errorf("%q was overwritten", value)

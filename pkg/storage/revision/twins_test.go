@@ -19,7 +19,7 @@ import (
 )
 
 // FuzzView makes the same random requests of both twins and wants the same answers.
-// The twins go on from input to input, as one long history.
+// All inputs are one history.
 func FuzzView(f *testing.F) {
 	for seed := range uint64(25) {
 		f.Add(seed)
@@ -175,7 +175,7 @@ func collect(in clientv3.WatchChan, end string) watched {
 	return all
 }
 
-// both wants one answer of the twins, apart from who answers.
+// both compares the answers of the twins, except for their names.
 func (p *player) both(t *testing.T, what string, ask func(*kubernetes.Client) (proto.Message, error)) {
 	t.Helper()
 	want, wantErr := ask(p.plain)

@@ -93,8 +93,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestProgressOfMany has watches that share a stream told of progress, which the
-// client does with one response.
+// TestProgressOfMany sends the same progress notification to watches that share a stream.
 func TestProgressOfMany(t *testing.T) {
 	t.Parallel()
 	_, view := newView(t)
@@ -111,7 +110,7 @@ func TestProgressOfMany(t *testing.T) {
 	}
 	for i, watch := range watches {
 		if r := <-watch; !r.IsProgressNotify() || r.Header.Revision != offset+1 {
-			t.Errorf("watch %d was told %+v, %v", i, r, r.Err())
+			t.Errorf("watch %d received %+v, %v", i, r, r.Err())
 		}
 	}
 }

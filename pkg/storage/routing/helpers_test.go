@@ -50,7 +50,7 @@ func init() {
 	utilruntime.Must(examplev1.AddToScheme(scheme))
 }
 
-// fakeStore is a Store with an etcd of its own, or none, that a test can declare down.
+// fakeStore is a Store with an etcd of its own, or none, that a test can make unavailable.
 type fakeStore struct {
 	name   string
 	client *kubernetes.Client
@@ -68,7 +68,7 @@ func (s *fakeStore) Compactor() etcd3.Compactor { return nil }
 
 func (s *fakeStore) Done() <-chan struct{} { return s.done }
 
-// Usage is not known: nothing here has limits, and watch caches are not young.
+// Usage is unknown: resources have no limits, and no watch cache is warming.
 func (s *fakeStore) Usage() *usage.Tracker { return nil }
 
 func (s *fakeStore) Available() error {
@@ -83,7 +83,7 @@ func (s *fakeStore) set(down error) {
 	s.down = down
 }
 
-// keys are those in the etcd.
+// keys returns the keys in the etcd.
 func (s *fakeStore) keys(t *testing.T) []string {
 	t.Helper()
 	found, err := s.client.KV.Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -103,7 +103,7 @@ func startStore(t *testing.T, name string) *fakeStore {
 	return &fakeStore{name: name, client: client, done: make(chan struct{})}
 }
 
-// fixture is a Router, the HostedResources that it follows, and the Stores.
+// fixture is a Router with its HostedResources and Stores.
 type fixture struct {
 	*Router
 	annex  *annexfake.Clientset
@@ -160,7 +160,7 @@ func (w *fixture) defined(string) (types.UID, bool, error) {
 	return w.definition, w.terminating, nil
 }
 
-// replace has another Store in the place of one.
+// replace replaces a Store by another of its name.
 func (w *fixture) replace(by *fakeStore) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,14 +190,14 @@ func (w *fixture) place(t *testing.T, change func(*hostingv1alpha1.HostedResourc
 	}
 }
 
-// placedOn has widgets on a Store, for a definition.
+// placedOn places widgets on a Store, for a definition.
 func placedOn(store string, definition types.UID) func(*hostingv1alpha1.HostedResource) {
 	return func(hosted *hostingv1alpha1.HostedResource) {
 		hosted.Spec.StoreName, hosted.Status.DefinitionUID = store, definition
 	}
 }
 
-// plainOptions are what upstream's getter returns.
+// plainOptions returns the options of upstream's getter.
 type plainOptions struct{}
 
 func (plainOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
@@ -205,7 +205,7 @@ func (plainOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Obje
 	return generic.RESTOptions{StorageConfig: config.ForResource(resource), ResourcePrefix: resource.Group + "/" + resource.Resource}, nil
 }
 
-// storageOf makes storage as upstream does.
+// storageOf builds storage as upstream does.
 func (w *fixture) storageOf(t *testing.T, getter generic.RESTOptionsGetter, resource schema.GroupResource) storage.Interface {
 	t.Helper()
 	options, err := getter.GetRESTOptions(resource, nil)
@@ -224,7 +224,7 @@ func (w *fixture) storageOf(t *testing.T, getter generic.RESTOptionsGetter, reso
 	return s
 }
 
-// widgetStorage makes the storage of the widgets that are defined.
+// widgetStorage builds the storage of the defined widgets.
 func (w *fixture) widgetStorage(t *testing.T) storage.Interface {
 	t.Helper()
 	return w.storageOf(t, w.Custom(plainOptions{}, w.defined), widgets)
@@ -250,7 +250,7 @@ func list(ctx context.Context, s storage.Interface, resourceVersion string) (int
 	return len(pods.Items), err
 }
 
-// waitCached waits until the watch cache has so many objects.
+// waitCached waits until the watch cache has this many objects.
 func waitCached(t *testing.T, s storage.Interface, want int) {
 	t.Helper()
 	b := s.(*lazyStorage).backend.Load()

@@ -28,7 +28,7 @@ import (
 
 var errDown = errors.New("connection refused")
 
-// refusal is what clients see of a 503: its text, and when to ask again.
+// refusal returns the message and the Retry-After of a 503.
 func refusal(t *testing.T, err error) (message string, retryAfter int32) {
 	t.Helper()
 	if !apierrors.IsServiceUnavailable(err) {
@@ -64,8 +64,7 @@ func TestEveryResourceGoesToItsStore(t *testing.T) {
 	}
 }
 
-// TestRefusedUntilPlaced looks at the states of a HostedResource in which nothing is
-// to be read or written.
+// TestRefusedUntilPlaced has the states of a HostedResource in which requests are refused.
 func TestRefusedUntilPlaced(t *testing.T) {
 	t.Parallel()
 	unschedulable := func(hosted *hostingv1alpha1.HostedResource) {
@@ -80,12 +79,12 @@ func TestRefusedUntilPlaced(t *testing.T) {
 		wantWait  time.Duration
 		wantRetry int32
 	}{
-		"no HostedResource":          {want: "does not exist yet", wantWait: placementTimeout, wantRetry: 1},
-		"not placed":                 {hosted: placedOn("", "first"), want: "has no Store yet", wantWait: placementTimeout, wantRetry: 1},
-		"cannot be placed":           {hosted: unschedulable, want: "has no Store: 0/3 Stores fit: 3 are full"},
-		"placed for nobody yet":      {hosted: placedOn("default", ""), want: "waits for annex to see the definition", wantWait: placementTimeout, wantRetry: 1},
-		"placed for another of them": {hosted: placedOn("default", "zeroth"), want: "waits for annex to see the definition", wantWait: placementTimeout, wantRetry: 1},
-		"definition gone":            {hosted: placedOn("default", ""), undefined: true, want: "is not routed: gone"},
+		"no HostedResource":           {want: "does not exist yet", wantWait: placementTimeout, wantRetry: 1},
+		"not placed":                  {hosted: placedOn("", "first"), want: "has no Store yet", wantWait: placementTimeout, wantRetry: 1},
+		"cannot be placed":            {hosted: unschedulable, want: "has no Store: 0/3 Stores fit: 3 are full"},
+		"placed without a definition": {hosted: placedOn("default", ""), want: "waits for annex to see the definition", wantWait: placementTimeout, wantRetry: 1},
+		"placed for another of them":  {hosted: placedOn("default", "zeroth"), want: "waits for annex to see the definition", wantWait: placementTimeout, wantRetry: 1},
+		"definition gone":             {hosted: placedOn("default", ""), undefined: true, want: "is not routed: gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +117,7 @@ func TestRefusedUntilPlaced(t *testing.T) {
 	}
 }
 
-func TestARequestWaitsForItsStoreToBeChosen(t *testing.T) {
+func TestRequestWaitsForPlacement(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
 	w := newFixture(t, two)
@@ -132,7 +131,7 @@ func TestARequestWaitsForItsStoreToBeChosen(t *testing.T) {
 	}
 }
 
-func TestARequestThatEndsDoesNotWait(t *testing.T) {
+func TestCancelledRequestDoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -146,7 +145,7 @@ func TestARequestThatEndsDoesNotWait(t *testing.T) {
 	})
 }
 
-func TestAStoreThatIsDown(t *testing.T) {
+func TestUnavailableStore(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
 	two.set(errDown)
@@ -161,7 +160,7 @@ func TestAStoreThatIsDown(t *testing.T) {
 			t.Errorf("message %q, retry after %d, want %q and no retry", message, retryAfter, want)
 		}
 	}
-	// Before it was ever reached.
+	// Before the first connection.
 	refused(t, create(t.Context(), s, widgetKey))
 	_, err := list(t.Context(), s, "0")
 	refused(t, err)
@@ -194,10 +193,10 @@ func TestAStoreThatIsDown(t *testing.T) {
 	select {
 	case event := <-watcher.ResultChan():
 		if event.Type != watch.Added {
-			t.Errorf("the watch says %s, want what it had before", event.Type)
+			t.Errorf("the watch has %s, want the event from before", event.Type)
 		}
 	case <-time.After(time.Minute):
-		t.Error("the watch says nothing")
+		t.Error("the watch has no event")
 	}
 	if err := s.ReadinessCheck(); err != nil {
 		t.Errorf("annex would not be ready: %v", err)
@@ -208,9 +207,9 @@ func TestAStoreThatIsDown(t *testing.T) {
 	}
 }
 
-// TestDataThatWereReplaced has a Store begin again with other data: watches of the old
-// ones end, and what is read is of the new ones, also if nobody asks in between.
-func TestDataThatWereReplaced(t *testing.T) {
+// TestReplacedData replaces the data of a Store: watches of the old data end, and reads return
+// the new, also without requests in between.
+func TestReplacedData(t *testing.T) {
 	t.Parallel()
 	before, after := startStore(t, "two"), startStore(t, "two")
 	w := newFixture(t, before)
@@ -250,18 +249,18 @@ func waitEnded(t *testing.T, watcher watch.Interface) {
 				return
 			}
 		case <-deadline:
-			t.Fatal("the watch of the old data goes on")
+			t.Fatal("the watch of the old data continues")
 		}
 	}
 }
 
-// TestAResourceThatIsElsewhere has the HostedResource made again on another Store: what
-// is written goes where it says, and watches of the old place end.
-func TestAResourceThatIsElsewhere(t *testing.T) {
+// TestResourceOnAnotherStore creates the HostedResource again on another Store: writes go there,
+// and watches of the old one end.
+func TestResourceOnAnotherStore(t *testing.T) {
 	t.Parallel()
 	one, two := startStore(t, "one"), startStore(t, "two")
 	w := newFixture(t, one, two)
-	w.place(t, made("a", placedOn("one", "first")))
+	w.place(t, withUID("a", placedOn("one", "first")))
 	s := w.widgetStorage(t)
 	if err := create(t.Context(), s, widgetKey); err != nil {
 		t.Fatal(err)
@@ -273,11 +272,11 @@ func TestAResourceThatIsElsewhere(t *testing.T) {
 	}
 	defer watcher.Stop()
 
-	w.place(t, made("b", placedOn("two", ""))) // not for this definition yet
+	w.place(t, withUID("b", placedOn("two", ""))) // not for this definition yet
 	poll.UntilDone(t, "writes are refused", func() (bool, string) {
 		return create(t.Context(), s, widgetKey+"2") != nil, "a write is accepted"
 	})
-	w.place(t, made("b", placedOn("two", "first")))
+	w.place(t, withUID("b", placedOn("two", "first")))
 	waitEnded(t, watcher)
 	waitCached(t, s, 0)
 	if err := create(t.Context(), s, widgetKey+"3"); err != nil {
@@ -290,35 +289,34 @@ func TestAResourceThatIsElsewhere(t *testing.T) {
 		t.Errorf("Store one has %q", got)
 	}
 	before := s.(*lazyStorage).backend.Load()
-	w.place(t, made("c", placedOn("two", "first")))
+	w.place(t, withUID("c", placedOn("two", "first")))
 	poll.UntilDone(t, "the backend is another", func() (bool, string) {
 		return s.(*lazyStorage).backend.Load() != before, "the backend of the previous HostedResource"
 	})
 	waitCached(t, s, 1)
 }
 
-// made gives a HostedResource a UID.
-func made(uid types.UID, change func(*hostingv1alpha1.HostedResource)) func(*hostingv1alpha1.HostedResource) {
+// withUID sets the UID of a HostedResource.
+func withUID(uid types.UID, change func(*hostingv1alpha1.HostedResource)) func(*hostingv1alpha1.HostedResource) {
 	return func(hosted *hostingv1alpha1.HostedResource) {
 		change(hosted)
 		hosted.UID = uid
 	}
 }
 
-func TestAnUnknownStore(t *testing.T) {
+func TestUnknownStore(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.place(t, placedOn("nowhere", "first"))
-	// The informer may be behind what was placed.
+	// The informer may lag behind the HostedResource.
 	message, _ := refusal(t, create(t.Context(), w.widgetStorage(t), widgetKey))
 	if want := `store "nowhere" is not available: there is no store "nowhere"`; message != want {
 		t.Errorf("message %q, want %q", message, want)
 	}
 }
 
-// TestTheDefinitionOfAResourceThatWasNeverPlacedCanGo lists for who deletes the
-// objects of a definition.
-func TestTheDefinitionOfAResourceThatWasNeverPlacedCanGo(t *testing.T) {
+// TestDefinitionOfUnplacedResourceCanBeDeleted lists like the finalizer of a definition.
+func TestDefinitionOfUnplacedResourceCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	ofClient := request.WithRequestInfo(t.Context(), &request.RequestInfo{})
 	for name, tc := range map[string]struct {
@@ -349,7 +347,7 @@ func TestTheDefinitionOfAResourceThatWasNeverPlacedCanGo(t *testing.T) {
 	}
 }
 
-func TestNothingIsMadeAfterTheEnd(t *testing.T) {
+func TestNoBackendAfterDestroy(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
 	w := newFixture(t, two)

@@ -15,7 +15,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
-// withoutPrevKV is an etcd that does not send what was there before.
+// withoutPrevKV is an etcd that does not send previous values.
 type withoutPrevKV struct{ clientv3.Watcher }
 
 func (f withoutPrevKV) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
@@ -36,9 +36,9 @@ func (f withoutPrevKV) Watch(ctx context.Context, key string, options ...clientv
 	return forgotten
 }
 
-// TestWatchThatIsBeingMade has etcd begin to send events before it has noted that the
-// watch wants to know what was before.
-func TestWatchThatIsBeingMade(t *testing.T) {
+// TestWatchWithoutPreviousValues: etcd sends events before it has recorded that the watch needs
+// previous values.
+func TestWatchWithoutPreviousValues(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t, nil).Client()
 	for _, value := range []string{"1", "2", "3"} {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// layer notes that it was asked.
+// layer counts its lists.
 type layer struct {
 	storage.Interface
 	readyAt time.Time
@@ -37,7 +37,7 @@ func (l *layer) Watch(context.Context, string, storage.ListOptions) (watch.Inter
 	return nil, l.ReadinessCheck()
 }
 
-func TestListsOfAYoungCache(t *testing.T) {
+func TestListsOfWarmingCache(t *testing.T) {
 	t.Parallel()
 	const at = 10 * time.Millisecond
 	for name, tc := range map[string]struct {
@@ -53,7 +53,7 @@ func TestListsOfAYoungCache(t *testing.T) {
 		"filled":                   {listAt: at, wantEtcd: true},
 		"filled with many":         {listAt: at, many: true},
 		"filled, not older than 7": {listAt: at, version: "7"},
-		"grown up":                 {listAt: warmUpTime},
+		"warm":                     {listAt: warmUpTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -72,7 +72,7 @@ func TestListsOfAYoungCache(t *testing.T) {
 	}
 }
 
-func TestWatchesOfAYoungCache(t *testing.T) {
+func TestWatchesOfWarmingCache(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		readyAt, cancelled time.Duration
@@ -83,7 +83,7 @@ func TestWatchesOfAYoungCache(t *testing.T) {
 		"filled":            {},
 		"filled soon":       {readyAt: 20 * time.Millisecond, wantWait: 20 * time.Millisecond},
 		"filled late":       {readyAt: time.Minute, wantWait: warmUpTime, wantRefused: true},
-		"nobody waits":      {readyAt: time.Minute, cancelled: 30 * time.Millisecond, wantWait: 30 * time.Millisecond, wantRefused: true},
+		"cancelled":         {readyAt: time.Minute, cancelled: 30 * time.Millisecond, wantWait: 30 * time.Millisecond, wantRefused: true},
 		"many, filled soon": {readyAt: 20 * time.Millisecond, many: true, wantRefused: true},
 		"many, filled":      {many: true},
 	} {

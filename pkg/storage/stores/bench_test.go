@@ -13,11 +13,11 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
-// BenchmarkFence has each kind of request with the fence and without, side by side.
+// BenchmarkFence compares each kind of request with and without the fence.
 func BenchmarkFence(b *testing.B) {
-	set := openSet(b, nil)
+	pool := openPool(b, nil)
 	etcd := etcdtest.StartTCP(b, nil)
-	store := claim(b, set, object("far", etcd.URL))
+	store := claim(b, pool, object("far", etcd.URL))
 	kv := store.Client().KV
 	value := strings.Repeat("x", 1000)
 	for i := range 500 {

@@ -31,12 +31,12 @@ func fill(t *testing.T, url string) {
 	})
 }
 
-// TestOutOfSpaceIsReported fills an etcd that others may share. annex says that it is full,
-// and leaves its history, its members and its alarm alone when objects are deleted.
+// TestOutOfSpaceIsReported fills an etcd that may be shared: annex reports that it is full, and
+// does not compact, defragment or disarm.
 func TestOutOfSpaceIsReported(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, func(config *embed.Config) { config.QuotaBackendBytes = 4 << 20 })
-	store := claim(t, openSet(t, nil), object("far", etcd.URL))
+	store := claim(t, openPool(t, nil), object("far", etcd.URL))
 	first, err := put(t, store, "small", "1")
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestOutOfSpaceIsReported(t *testing.T) {
 			store.probeSoon()
 			seen := store.Snapshot()
 			if seen == last || !seen.NoSpace {
-				return "nobody noticed that it is full"
+				return "NoSpace is not reported"
 			}
 			last = seen
 			return ""
@@ -59,22 +59,21 @@ func TestOutOfSpaceIsReported(t *testing.T) {
 		looks++
 	}
 	if last.Reclaiming != "" || len(last.Alarms) != 1 {
-		t.Errorf("annex says %q, with the alarms %v", last.Reclaiming, last.Alarms)
+		t.Errorf("Reclaiming is %q, with the alarms %v", last.Reclaiming, last.Alarms)
 	}
 	if _, err := dialDirectly(t, etcd.URL).Get(t.Context(), "/", clientv3.WithRev(first.Revision)); err != nil {
 		t.Errorf("history was removed: %v", err)
 	}
 }
 
-// TestOutOfSpace fills an etcd to its quota and makes room again, as a user can: by
-// deleting objects.
+// TestOutOfSpace fills an etcd to its quota and frees space by deleting objects, as a user can.
 func TestOutOfSpace(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
+	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, func(config *embed.Config) { config.QuotaBackendBytes = 4 << 20 })
 	far := object("far", etcd.URL)
 	far.Spec.Etcd.Defragmentation = hostingv1alpha1.DefragmentationWhenFull
-	store := claim(t, set, far)
+	store := claim(t, pool, far)
 	if _, err := put(t, store, "small", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +89,7 @@ func TestOutOfSpace(t *testing.T) {
 	}
 	poll.Until(t, "annex reclaims space", func() string {
 		if seen := store.Snapshot(); !seen.NoSpace || seen.Reclaiming == "" || seen.Alarms[0] != "NOSPACE" {
-			return "nobody noticed that it is full"
+			return "NoSpace is not reported"
 		}
 		return ""
 	})
@@ -120,7 +119,7 @@ func TestOutOfSpace(t *testing.T) {
 	})
 	poll.Until(t, "the alarm ends", func() string {
 		if seen := store.Snapshot(); seen.NoSpace || len(seen.Alarms) > 0 {
-			return "it is still said to be full"
+			return "it is still reported as full"
 		}
 		return ""
 	})

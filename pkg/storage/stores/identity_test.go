@@ -53,18 +53,16 @@ func writeDirectly(t *testing.T, etcd *etcdtest.TCP, writes int) {
 	}
 }
 
-// still keeps a Store from being looked at, so that requests have to find out by
-// themselves.
-func still(t *testing.T, s *Store) {
+// stopProbes stops the probes of a Store, so that only requests detect changes.
+func stopProbes(t *testing.T, s *Store) {
 	t.Helper()
 	s.stop()
 	s.running.Wait()
 }
 
-// TestOtherDataAtTheSameEndpoint replaces the data of an etcd below a Store that is not
-// looked at: every kind of request has to find out in the request itself, and nothing is
-// written.
-func TestOtherDataAtTheSameEndpoint(t *testing.T) {
+// TestReplacedDataAtSameEndpoint replaces the data of an etcd between probes of the Store: every
+// kind of request detects it by itself, and nothing is written.
+func TestReplacedDataAtSameEndpoint(t *testing.T) {
 	t.Parallel()
 	requests := map[string]func(t *testing.T, s *Store) error{
 		"get": func(t *testing.T, s *Store) error { _, err := get(t, s, "a"); return err },
@@ -105,8 +103,8 @@ func TestOtherDataAtTheSameEndpoint(t *testing.T) {
 		},
 	}
 	for name, tc := range map[string]struct {
-		// replace puts other data at the endpoint of an etcd that is down; earlier is a
-		// copy of its data from before the last writes.
+		// replace replaces the data of a stopped etcd; earlier is a copy from before the last
+		// writes.
 		replace func(t *testing.T, etcd *etcdtest.TCP, earlier string)
 		reason  string
 	}{
@@ -134,9 +132,9 @@ func TestOtherDataAtTheSameEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			set := openSet(t, func(c *Config) { c.checkpointInterval = time.Millisecond })
+			pool := openPool(t, func(c *Config) { c.checkpointInterval = time.Millisecond })
 			etcd := etcdtest.StartTCP(t, nil)
-			store := claim(t, set, object("far", etcd.URL))
+			store := claim(t, pool, object("far", etcd.URL))
 			for _, key := range []string{"a", "b"} {
 				if _, err := put(t, store, key, "1"); err != nil {
 					t.Fatal(err)
@@ -153,7 +151,7 @@ func TestOtherDataAtTheSameEndpoint(t *testing.T) {
 				}
 				return ""
 			})
-			still(t, store)
+			stopProbes(t, store)
 			honest := store.breaker.Load()
 			etcd.Close()
 			tc.replace(t, etcd, earlier)
@@ -183,7 +181,7 @@ func isFor(err error, reason string) bool {
 	return errors.As(err, &refused) && refused.Reason == reason
 }
 
-// dump is all that an etcd has.
+// dump returns all keys of an etcd.
 func dump(t *testing.T, etcd *etcdtest.TCP) string {
 	t.Helper()
 	found, err := dialDirectly(t, etcd.URL).Get(t.Context(), "", clientv3.WithPrefix())
@@ -193,13 +191,13 @@ func dump(t *testing.T, etcd *etcdtest.TCP) string {
 	return fmt.Sprint(found.Kvs)
 }
 
-// TestWatchGoesOnInOtherData has a watch that etcd's client opens again in silence, on
-// data that have written what the watch waits for.
-func TestWatchGoesOnInOtherData(t *testing.T) {
+// TestWatchResumesInReplacedData: etcd's client reopens a watch silently, on data that contain
+// the key that it waits for.
+func TestWatchResumesInReplacedData(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
+	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
-	store := claim(t, set, object("far", etcd.URL))
+	store := claim(t, pool, object("far", etcd.URL))
 	watch := store.Client().Watch(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithRev(store.highest.Load()+1))
 	if _, err := put(t, store, "a", "1"); err != nil {
 		t.Fatal(err)
@@ -207,7 +205,7 @@ func TestWatchGoesOnInOtherData(t *testing.T) {
 	if response := <-watch; len(response.Events) == 0 {
 		t.Fatalf("watch: %+v", response)
 	}
-	still(t, store)
+	stopProbes(t, store)
 	etcd.Close()
 	replaceData(t, etcd, t.TempDir())
 	client := dialDirectly(t, etcd.URL)
@@ -218,7 +216,7 @@ func TestWatchGoesOnInOtherData(t *testing.T) {
 	}
 	for response := range watch {
 		if len(response.Events) > 0 {
-			t.Fatalf("it told of what did not happen: %+v", response.Events)
+			t.Fatalf("an event that did not happen: %+v", response.Events)
 		}
 		if response.Canceled {
 			return
@@ -226,14 +224,14 @@ func TestWatchGoesOnInOtherData(t *testing.T) {
 	}
 }
 
-// TestAdoption has the owner say that an etcd that lost its data is the Store's: revisions
-// go on above those that clients saw, and what was built on the old data ends.
+// TestAdoption: the owner adopts an etcd that lost its data. Revisions continue above those that
+// clients have seen, and watches of the old data end.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
-	set, other := openSet(t, nil), openSet(t, nil)
+	pool, other := openPool(t, nil), openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
 	far := object("far", etcd.URL)
-	before := claim(t, set, far)
+	before := claim(t, pool, far)
 	other.sync(far)
 	late, err := other.Get("far")
 	if err != nil {
@@ -259,10 +257,10 @@ func TestAdoption(t *testing.T) {
 	etcd.Close()
 	replaceData(t, etcd, t.TempDir())
 	awaitReason(t, before, ReasonDataReplaced)
-	note(t, far, before, true)
-	set.sync(far)
+	recordClaim(t, far, before, true)
+	pool.sync(far)
 	<-before.Done()
-	after, err := set.Get("far")
+	after, err := pool.Get("far")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,28 +270,27 @@ func TestAdoption(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first := after.highest.Load() + offset; first <= written.Revision+restored {
-		t.Errorf("revisions go on at %d, clients have seen %d", first, written.Revision+restored)
+		t.Errorf("revisions continue at %d, clients have seen %d", first, written.Revision+restored)
 	}
-	// A replica that has not heard of it writes nothing, and reads nothing.
+	// A replica with a stale API object writes and reads nothing.
 	if _, err := put(t, late, "late", "1"); !isUnavailable(err) {
-		t.Errorf("a write of a replica that has not heard of the adoption: %v", err)
+		t.Errorf("a write of a replica before it observes the adoption: %v", err)
 	}
 	if value, err := get(t, late, "a"); !isUnavailable(err) {
-		t.Errorf("a read of a replica that has not heard of the adoption: %q, %v", value, err)
+		t.Errorf("a read of a replica before it observes the adoption: %q, %v", value, err)
 	}
 	awaitReason(t, late, ReasonDataReplaced)
 	other.sync(far)
 	<-late.Done()
 }
 
-// TestKnownHistory starts annex on what it noted of an etcd: one that is another by then
-// is not used.
+// TestKnownHistory starts annex with the recorded history of an etcd whose data are others now.
 func TestKnownHistory(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
+	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
 	far := object("far", etcd.URL)
-	store := claim(t, set, far)
+	store := claim(t, pool, far)
 	if _, err := put(t, store, "a", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +314,7 @@ func TestKnownHistory(t *testing.T) {
 				Epoch: known.Epoch, Revision: known.Revision, Checkpoint: known.Checkpoint, CheckpointRevision: known.CheckpointRevision,
 			}
 			tc.change(noted.Status.History)
-			later := openSet(t, nil)
+			later := openPool(t, nil)
 			later.sync(noted)
 			there, err := later.Get("far")
 			if err != nil {
@@ -328,7 +325,7 @@ func TestKnownHistory(t *testing.T) {
 	}
 }
 
-// TestEarlierMark has the mark of a release that knew neither epochs nor formats.
+// TestEarlierMark upgrades a mark of a release without epochs and formats.
 func TestEarlierMark(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)
@@ -339,9 +336,9 @@ func TestEarlierMark(t *testing.T) {
 	far := object("far", etcd.URL)
 	far.Status.ClusterID = FormatClusterID(uint64(etcd.Server.Cluster().ID()))
 	var epochs []string
-	for _, set := range []*Pool{openSet(t, nil), openSet(t, nil)} {
-		set.sync(far)
-		store, err := set.Get("far")
+	for _, pool := range []*Pool{openPool(t, nil), openPool(t, nil)} {
+		pool.sync(far)
+		store, err := pool.Get("far")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,9 +370,9 @@ func TestNewerFormat(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			set := openSet(t, nil)
+			pool := openPool(t, nil)
 			far := object("far", etcd.URL)
-			store := claim(t, set, far)
+			store := claim(t, pool, far)
 			write("far")
 			if value, err := get(t, store, "a"); !isUnavailable(err) {
 				t.Errorf("read %q, %v", value, err)
@@ -390,17 +387,17 @@ func TestNewerFormat(t *testing.T) {
 	}
 }
 
-// TestOverlaps has Stores claim prefixes that are taken, as a whole or in part.
+// TestOverlaps lets Stores claim prefixes that overlap with claimed ones.
 func TestOverlaps(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)
 	direct := dialDirectly(t, etcd.URL)
-	set := openSet(t, func(c *Config) {
+	pool := openPool(t, func(c *Config) {
 		c.Default = Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: "/annex"}
 	})
 	near := object("near", etcd.URL)
 	near.Spec.Etcd.KeyPrefix = "/x/y"
-	claim(t, set, near)
+	claim(t, pool, near)
 	for key, value := range map[string]string{
 		"/registry/secrets/kube-system/token": "secret",
 		keys.Store("/torn"):                   `{"store":"tor`,
@@ -413,7 +410,7 @@ func TestOverlaps(t *testing.T) {
 	}
 	for prefix, tc := range map[string]struct {
 		reason string
-		// adoptable says that it may be taken over by who says so.
+		// adoptable is set if the prefix may be adopted.
 		adoptable bool
 	}{
 		"/annex":               {reason: ReasonInUse},
@@ -432,18 +429,18 @@ func TestOverlaps(t *testing.T) {
 		"/registry/unused/yet": {},
 	} {
 		t.Run(prefix, func(t *testing.T) {
-			// "localhost" is another spelling of the same place.
+			// "localhost" is another spelling of the same address.
 			greedy := object("greedy"+strings.ReplaceAll(prefix, "/", "-"), strings.Replace(etcd.URL, "127.0.0.1", "localhost", 1))
 			greedy.Spec.Etcd.KeyPrefix = prefix
-			set.sync(greedy)
-			store, err := set.Get(greedy.Name)
+			pool.sync(greedy)
+			store, err := pool.Get(greedy.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer set.remove(greedy.Name, "")
+			defer pool.remove(greedy.Name, "")
 			poll.Until(t, "the etcd is probed", func() string {
 				if store.Snapshot().Cluster == 0 {
-					return "it was not looked at"
+					return "it was not probed"
 				}
 				return ""
 			})
@@ -475,7 +472,7 @@ func TestOverlaps(t *testing.T) {
 			}
 		})
 	}
-	standard, err := set.Get("default")
+	standard, err := pool.Get("default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -484,22 +481,22 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-// TestStoreAboveAnother has a prefix that has notes of annex, and another Store below.
+// TestStoreAboveAnother claims a prefix with keys of annex and another Store below it.
 func TestStoreAboveAnother(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
+	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
 	direct := dialDirectly(t, etcd.URL)
 	below := object("below", etcd.URL)
 	below.Spec.Etcd.KeyPrefix = "/x/y"
-	claim(t, set, below)
+	claim(t, pool, below)
 	if _, err := direct.Put(t.Context(), keys.Revisions("/x"), "7"); err != nil {
 		t.Fatal(err)
 	}
 	above := object("above", etcd.URL)
 	above.Spec.Etcd.KeyPrefix = "/x"
-	set.sync(above)
-	store, err := set.Get("above")
+	pool.sync(above)
+	store, err := pool.Get("above")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -511,8 +508,8 @@ func TestStoreAboveAnother(t *testing.T) {
 	}
 }
 
-// TestDefaultOnOthersKeys starts annex on the keys of a Kubernetes.
-func TestDefaultOnOthersKeys(t *testing.T) {
+// TestDefaultOnForeignKeys starts annex on the keys of a Kubernetes cluster.
+func TestDefaultOnForeignKeys(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)
 	direct := dialDirectly(t, etcd.URL)
@@ -520,9 +517,9 @@ func TestDefaultOnOthersKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(prefix string) error {
-		set, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: prefix}})
+		pool, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: prefix}})
 		if err == nil {
-			set.Close()
+			pool.Close()
 		}
 		return err
 	}
@@ -534,21 +531,21 @@ func TestDefaultOnOthersKeys(t *testing.T) {
 	}
 }
 
-// TestAdoptAtOnce has replicas adopt the same etcd at the same time: one of them does.
-func TestAdoptAtOnce(t *testing.T) {
+// TestConcurrentAdoption: one of several replicas adopts the etcd.
+func TestConcurrentAdoption(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)
 	far := object("far", etcd.URL)
 	var replicas []*Store
 	for range 4 {
-		set := openSet(t, nil)
-		set.sync(far)
-		store, err := set.Get("far")
+		pool := openPool(t, nil)
+		pool.sync(far)
+		store, err := pool.Get("far")
 		if err != nil {
 			t.Fatal(err)
 		}
 		awaitReason(t, store, ReasonUnclaimed)
-		still(t, store)
+		stopProbes(t, store)
 		replicas = append(replicas, store)
 	}
 	results := make(chan error)
@@ -580,20 +577,21 @@ func TestAdoptAtOnce(t *testing.T) {
 	}
 }
 
-// TestIdleEtcdStaysIdle has replicas that write checkpoints as often as they can.
+// TestIdleEtcdStaysIdle: replicas that write checkpoints as often as possible do not trigger
+// each other.
 func TestIdleEtcdStaysIdle(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)
 	far := object("far", etcd.URL)
-	first := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
+	first := openPool(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
 	claim(t, first, far)
-	second := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
+	second := openPool(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
 	second.sync(far)
 	client := dialDirectly(t, etcd.URL)
 	last, same := int64(0), 0
 	poll.Until(t, "no further write by either annex", func() string {
-		for _, set := range []*Pool{first, second} {
-			store, err := set.Get("far")
+		for _, pool := range []*Pool{first, second} {
+			store, err := pool.Get("far")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -620,13 +618,13 @@ func TestIdleEtcdStaysIdle(t *testing.T) {
 	})
 }
 
-// TestCheckpointOfAnIdleReplica has another replica that starts again and again, and leaves
-// a checkpoint behind each time: the oldest are removed, but not that of a live process.
-func TestCheckpointOfAnIdleReplica(t *testing.T) {
+// TestCheckpointOfIdleReplica: another replica restarts again and again, and leaves a checkpoint
+// each time. The oldest are removed, but not that of a live process.
+func TestCheckpointOfIdleReplica(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)
 	far := object("far", etcd.URL)
-	idle := claim(t, openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond }), far)
+	idle := claim(t, openPool(t, func(c *Config) { c.checkpointInterval = time.Nanosecond }), far)
 	direct := dialDirectly(t, etcd.URL)
 	for start := range 2 * maxCheckpoints {
 		left, err := direct.Put(t.Context(), fmt.Sprintf("%sprocess-%d", keys.Checkpoints("/annex"), start), "")
@@ -644,7 +642,7 @@ func TestCheckpointOfAnIdleReplica(t *testing.T) {
 			return ""
 		})
 	}
-	other := openSet(t, nil)
+	other := openPool(t, nil)
 	other.sync(far)
 	second, err := other.Get("far")
 	if err != nil {
@@ -656,9 +654,9 @@ func TestCheckpointOfAnIdleReplica(t *testing.T) {
 	}
 }
 
-// TestEmbeddedEtcdTakenOver starts annex on a data directory whose etcd a Store took over
-// in an earlier release.
-func TestEmbeddedEtcdTakenOver(t *testing.T) {
+// TestEmbeddedEtcdClaimed starts annex on a data directory whose etcd was claimed by a Store in
+// an earlier release.
+func TestEmbeddedEtcdClaimed(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)
 	direct := dialDirectly(t, etcd.URL)
@@ -666,7 +664,7 @@ func TestEmbeddedEtcdTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, embedded := range []bool{false, true} {
-		set, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: "/annex", Embedded: embedded}})
+		pool, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: "/annex", Embedded: embedded}})
 		if !embedded {
 			if err == nil || !strings.Contains(err.Error(), `"greedy"`) {
 				t.Errorf("start on the etcd of others that another Store has: %v", err)
@@ -676,8 +674,8 @@ func TestEmbeddedEtcdTakenOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(set.Close)
-		store, err := set.Get("default")
+		t.Cleanup(pool.Close)
+		store, err := pool.Get("default")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -687,14 +685,14 @@ func TestEmbeddedEtcdTakenOver(t *testing.T) {
 	}
 }
 
-// TestLooksWhileWriting has an etcd looked at as often as possible while it is written to:
-// what happens while it is asked is no reason to refuse it.
-func TestLooksWhileWriting(t *testing.T) {
+// TestProbesDuringWrites probes an etcd as often as possible during writes: these do not make it
+// unavailable.
+func TestProbesDuringWrites(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
+	pool := openPool(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
 	etcd := etcdtest.StartTCP(t, nil)
-	store := claim(t, set, object("far", etcd.URL))
-	still(t, store)
+	store := claim(t, pool, object("far", etcd.URL))
+	stopProbes(t, store)
 	ctx, cancel := context.WithCancel(t.Context())
 	var writing sync.WaitGroup
 	defer writing.Wait()

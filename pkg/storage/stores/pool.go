@@ -86,10 +86,10 @@ type Pool struct {
 func Open(ctx context.Context, config Config) (*Pool, error) {
 	config.secretInterval = cmp.Or(config.secretInterval, secretInterval)
 	config.checkpointInterval = cmp.Or(config.checkpointInterval, checkpointInterval)
-	s := &Pool{config: config, process: string(uuid.NewUUID()), stores: map[string]*Store{}, listeners: map[*func(string)]struct{}{}}
-	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	p := &Pool{config: config, process: string(uuid.NewUUID()), stores: map[string]*Store{}, listeners: map[*func(string)]struct{}{}}
+	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	t := target{endpoints: config.Default.Endpoints, prefix: config.Default.Prefix}
-	store := s.newStore(hosting.DefaultStoreName, desiredState{target: t})
+	store := p.newStore(hosting.DefaultStoreName, desiredState{target: t})
 	store.embedded = config.Default.Embedded
 	var creds *credentials
 	if config.Default.TLS != nil {
@@ -105,12 +105,12 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 			break
 		}
 		if isPermanent(refused.Reason) {
-			s.stop()
+			p.stop()
 			return nil, fmt.Errorf("--etcd-prefix: %s", refused.Message)
 		}
 	}
-	s.add(store)
-	return s, nil
+	p.add(store)
+	return p, nil
 }
 
 // initialProbes is how often the Store "default" is probed at the start, until it answers: annex
@@ -131,9 +131,9 @@ func expiry(config *tls.Config) time.Time {
 	return time.Time{}
 }
 
-func (s *Pool) newStore(name string, w desiredState) *Store {
+func (p *Pool) newStore(name string, w desiredState) *Store {
 	store := &Store{
-		name: name, prefix: w.target.prefix, pool: s, desired: w,
+		name: name, prefix: w.target.prefix, pool: p, desired: w,
 		metrics: newStoreMetrics(name),
 		wake:    make(chan struct{}, 1),
 		probed:  make(chan struct{}),
@@ -144,28 +144,28 @@ func (s *Pool) newStore(name string, w desiredState) *Store {
 	store.breaker.Store(newBreaker(connecting, nil, 0, nil))
 	store.known.Store(&History{})
 	store.snapshot.Store(&Snapshot{Unavailable: connecting, MembersErr: connecting, readErr: connecting})
-	store.client = newClient(s.ctx, store)
-	store.usage = usage.NewTracker(store.client.Client, store.prefix, s.config.PlainSize)
+	store.client = newClient(p.ctx, store)
+	store.usage = usage.NewTracker(store.client.Client, store.prefix, p.config.PlainSize)
 	return store
 }
 
 // add publishes a Store and starts to probe it.
-func (s *Pool) add(store *Store) {
-	s.mu.Lock()
-	s.stores[store.name] = store
-	s.mu.Unlock()
-	if s.config.Usage != nil {
-		s.config.Usage.Add(store.name, store.usage)
+func (p *Pool) add(store *Store) {
+	p.mu.Lock()
+	p.stores[store.name] = store
+	p.mu.Unlock()
+	if p.config.Usage != nil {
+		p.config.Usage.Add(store.name, store.usage)
 	}
-	store.start(s.ctx)
-	s.notify(store.name)
+	store.start(p.ctx)
+	p.notify(store.name)
 }
 
 // Get returns the Store with a name, or an *UnavailableError.
-func (s *Pool) Get(name string) (*Store, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if store := s.stores[name]; store != nil {
+func (p *Pool) Get(name string) (*Store, error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if store := p.stores[name]; store != nil {
 		return store, nil
 	}
 	return nil, &UnavailableError{Store: name, Reason: ReasonNotFound, Message: "it does not exist"}
@@ -173,34 +173,34 @@ func (s *Pool) Get(name string) (*Store, error) {
 
 // AddListener calls a function with the name of a Store when that is added or removed, or
 // becomes available or unavailable, until remove is called. The function must not block.
-func (s *Pool) AddListener(listener func(store string)) (remove func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listeners[&listener] = struct{}{}
+func (p *Pool) AddListener(listener func(store string)) (remove func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listeners[&listener] = struct{}{}
 	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.listeners, &listener)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.listeners, &listener)
 	}
 }
 
-func (s *Pool) notify(store string) {
-	s.mu.RLock()
-	listeners := maps.Clone(s.listeners)
-	s.mu.RUnlock()
+func (p *Pool) notify(store string) {
+	p.mu.RLock()
+	listeners := maps.Clone(p.listeners)
+	p.mu.RUnlock()
 	for listener := range listeners {
 		(*listener)(store)
 	}
 }
 
 // Run syncs the Pool with the API objects until ctx is done. The Stores stay as they are then.
-func (s *Pool) Run(ctx context.Context, informer cache.SharedIndexInformer) error {
+func (p *Pool) Run(ctx context.Context, informer cache.SharedIndexInformer) error {
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { s.sync(obj.(*hostingv1alpha1.Store)) },
-		UpdateFunc: func(_, obj any) { s.sync(obj.(*hostingv1alpha1.Store)) },
+		AddFunc:    func(obj any) { p.sync(obj.(*hostingv1alpha1.Store)) },
+		UpdateFunc: func(_, obj any) { p.sync(obj.(*hostingv1alpha1.Store)) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
-				s.remove(name, "")
+				p.remove(name, "")
 			}
 		},
 	})
@@ -212,11 +212,11 @@ func (s *Pool) Run(ctx context.Context, informer cache.SharedIndexInformer) erro
 }
 
 // sync updates a Store from its API object.
-func (s *Pool) sync(object *hostingv1alpha1.Store) {
+func (p *Pool) sync(object *hostingv1alpha1.Store) {
 	w := desiredState{uid: object.UID, generation: object.Generation}
 	if object.Name == hosting.DefaultStoreName {
 		// The command line configures it, and its mark does not have this UID.
-		if store, err := s.Get(object.Name); err == nil {
+		if store, err := p.Get(object.Name); err == nil {
 			was := store.desiredState()
 			was.generation = w.generation
 			store.setDesired(was)
@@ -241,69 +241,69 @@ func (s *Pool) sync(object *hostingv1alpha1.Store) {
 			Checkpoint: history.Checkpoint, CheckpointRevision: history.CheckpointRevision,
 		}
 	}
-	if store, err := s.Get(object.Name); err == nil {
+	if store, err := p.Get(object.Name); err == nil {
 		if store.desiredState().uid == w.uid {
 			store.setDesired(w)
 			return
 		}
-		s.remove(object.Name, "it was replaced by another of the same name")
+		p.remove(object.Name, "it was replaced by another of the same name")
 	}
-	s.add(s.newStore(object.Name, w))
+	p.add(p.newStore(object.Name, w))
 }
 
 // remove closes a deleted Store.
-func (s *Pool) remove(name, why string) {
-	s.mu.Lock()
-	store := s.stores[name]
+func (p *Pool) remove(name, why string) {
+	p.mu.Lock()
+	store := p.stores[name]
 	if store == nil || name == hosting.DefaultStoreName {
-		s.mu.Unlock()
+		p.mu.Unlock()
 		return
 	}
-	delete(s.stores, name)
-	s.mu.Unlock()
+	delete(p.stores, name)
+	p.mu.Unlock()
 	if why == "" {
 		why = "it was deleted"
 	}
-	if s.config.Usage != nil {
-		s.config.Usage.Remove(name)
+	if p.config.Usage != nil {
+		p.config.Usage.Remove(name)
 	}
 	close(store.done)
-	s.closingStores.Go(func() { store.close(store.unavailable(ReasonNotFound, why)) })
-	s.notify(name)
+	p.closingStores.Go(func() { store.close(store.unavailable(ReasonNotFound, why)) })
+	p.notify(name)
 }
 
 // replace replaces a Store whose data were replaced. Its revisions are invalid in the new data,
 // and may even be higher: clients that watch the old Store would wait for them.
-func (s *Pool) replace(store *Store) {
-	s.mu.Lock()
-	if s.ctx.Err() != nil || s.stores[store.name] != store {
-		s.mu.Unlock()
+func (p *Pool) replace(store *Store) {
+	p.mu.Lock()
+	if p.ctx.Err() != nil || p.stores[store.name] != store {
+		p.mu.Unlock()
 		return
 	}
-	next := s.newStore(store.name, store.desiredState())
-	s.stores[store.name] = next
-	next.start(s.ctx)
+	next := p.newStore(store.name, store.desiredState())
+	p.stores[store.name] = next
+	next.start(p.ctx)
 	close(store.done)
-	s.closingStores.Go(func() { store.close(store.unavailable(ReasonDataReplaced, dataReplaced)) })
-	s.mu.Unlock()
-	if s.config.Usage != nil {
-		s.config.Usage.Remove(next.name)
-		s.config.Usage.Add(next.name, next.usage)
+	p.closingStores.Go(func() { store.close(store.unavailable(ReasonDataReplaced, dataReplaced)) })
+	p.mu.Unlock()
+	if p.config.Usage != nil {
+		p.config.Usage.Remove(next.name)
+		p.config.Usage.Add(next.name, next.usage)
 	}
-	s.notify(next.name)
+	p.notify(next.name)
 }
 
 // Close stops all Stores and closes the connections that the Pool opened. Everything that uses
 // them must have stopped.
-func (s *Pool) Close() {
-	s.stop()
-	s.mu.RLock()
-	all := maps.Clone(s.stores)
-	s.mu.RUnlock()
+func (p *Pool) Close() {
+	p.stop()
+	p.mu.RLock()
+	all := maps.Clone(p.stores)
+	p.mu.RUnlock()
 	for _, store := range all {
 		store.close(store.unavailable(ReasonConnecting, errStopped.Error()))
 	}
-	s.closingStores.Wait()
+	p.closingStores.Wait()
 }
 
 var errStopped = errors.New("annex stops")
@@ -312,11 +312,11 @@ var errStopped = errors.New("annex stops")
 // with which watch caches serve consistent reads. Upstream has one switch for the whole process,
 // and one etcd that is too old would turn it off: such Stores are refused, so any other stands
 // for all.
-func (s *Pool) enableWatchProgress(seen *Snapshot) {
+func (p *Pool) enableWatchProgress(seen *Snapshot) {
 	for _, answer := range seen.Endpoints {
 		if answer.Err == nil {
-			s.progress.Do(func() {
-				etcdfeature.DefaultFeatureSupportChecker.CheckClient(s.ctx, statusClient{answer.Endpoint, answer.Status}, storage.RequestWatchProgress)
+			p.progress.Do(func() {
+				etcdfeature.DefaultFeatureSupportChecker.CheckClient(p.ctx, statusClient{answer.Endpoint, answer.Status}, storage.RequestWatchProgress)
 			})
 		}
 	}

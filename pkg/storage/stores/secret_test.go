@@ -20,7 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// secrets are the Secrets there are, by name.
+// secrets are the existing Secrets, by name.
 type secrets struct {
 	mu    sync.Mutex
 	all   map[string]*corev1.Secret
@@ -37,7 +37,7 @@ func (s *secrets) read(_ context.Context, _, name string) (*corev1.Secret, error
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
 }
 
-// set has a Secret hold something else, or with nil be gone.
+// set replaces the content of a Secret, or with nil deletes it.
 func (s *secrets) set(name string, data map[string][]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,8 +48,7 @@ func (s *secrets) set(name string, data map[string][]byte) {
 	s.all[name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: time.Now().String()}, Data: data}
 }
 
-// awaitMessage waits until a Store is unavailable for a reason, with a message that
-// holds some words.
+// awaitMessage waits until a Store is unavailable for a reason, with these words in the message.
 func awaitMessage(t *testing.T, s *Store, reason string, words ...string) {
 	t.Helper()
 	awaitReason(t, s, reason)
@@ -64,17 +63,16 @@ func awaitMessage(t *testing.T, s *Store, reason string, words ...string) {
 	})
 }
 
-// TestCredentials has a Store come by its certificates, lose them and get others,
-// without a restart of anything.
+// TestCredentials sets, deletes and replaces the certificates of a Store at run time.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
 	held := &secrets{all: map[string]*corev1.Secret{}}
-	set := openSet(t, func(c *Config) { c.ReadSecret, c.secretInterval = held.read, time.Millisecond })
+	pool := openPool(t, func(c *Config) { c.ReadSecret, c.secretInterval = held.read, time.Millisecond })
 	far := object("far", etcd.Endpoints()...)
 	far.Spec.Etcd.TLS = &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: "annex-system", Name: "etcd"}}
-	set.sync(far)
-	store, err := set.Get("far")
+	pool.sync(far)
+	store, err := pool.Get("far")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +107,7 @@ func TestCredentials(t *testing.T) {
 		})
 	}
 	held.set("etcd", valid)
-	claim(t, set, far)
+	claim(t, pool, far)
 	if _, err := put(t, store, "a", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -117,12 +115,12 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("the certificate expires %s, in an hour it should", expires)
 	}
 
-	// What was read once is used while the Secret cannot be read, and that is said the
-	// whole time.
+	// The known credentials are used while the Secret cannot be read, which is reported all the
+	// time.
 	held.set("etcd", nil)
 	poll.Until(t, "the missing Secret is reported", func() string {
 		if store.Snapshot().SecretErr == nil {
-			return "nobody says that the Secret is gone"
+			return "the missing Secret is not reported"
 		}
 		return ""
 	})
@@ -136,7 +134,7 @@ func TestCredentials(t *testing.T) {
 			return ""
 		})
 		if store.Snapshot().SecretErr == nil {
-			t.Fatal("nobody says any longer that the Secret is gone")
+			t.Fatal("the missing Secret is no longer reported")
 		}
 		if value, err := get(t, store, "a"); value != "1" || err != nil {
 			t.Errorf("read %q, %v while the Secret is gone", value, err)

@@ -27,7 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// dialDirectly is a client past annex.
+// dialDirectly returns a client that bypasses annex.
 func dialDirectly(t testing.TB, endpoint string) *clientv3.Client {
 	t.Helper()
 	client, err := externaletcd.Dial([]string{endpoint}, nil, nil)
@@ -38,8 +38,8 @@ func dialDirectly(t testing.TB, endpoint string) *clientv3.Client {
 	return client
 }
 
-// openSet returns a Set whose Store "default" is an etcd of its own.
-func openSet(t testing.TB, change func(*Config)) *Pool {
+// openPool returns a Pool whose Store "default" is an etcd of its own.
+func openPool(t testing.TB, change func(*Config)) *Pool {
 	t.Helper()
 	etcd := etcdtest.StartTCP(t, nil)
 	config := Config{
@@ -52,15 +52,15 @@ func openSet(t testing.TB, change func(*Config)) *Pool {
 	if change != nil {
 		change(&config)
 	}
-	set, err := Open(t.Context(), config)
+	pool, err := Open(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(set.Close)
-	return set
+	t.Cleanup(pool.Close)
+	return pool
 }
 
-// object is the API object of a Store.
+// object returns the API object of a Store.
 func object(name string, endpoints ...string) *hostingv1alpha1.Store {
 	return &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name), Generation: 1},
@@ -68,23 +68,23 @@ func object(name string, endpoints ...string) *hostingv1alpha1.Store {
 	}
 }
 
-// claim does what the controller does when a Store was reached for the first time.
-func claim(t testing.TB, set *Pool, store *hostingv1alpha1.Store) *Store {
+// claim claims a Store as the controller does.
+func claim(t testing.TB, pool *Pool, store *hostingv1alpha1.Store) *Store {
 	t.Helper()
-	set.sync(store)
-	s, err := set.Get(store.Name)
+	pool.sync(store)
+	s, err := pool.Get(store.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	awaitReason(t, s, ReasonUnclaimed)
-	note(t, store, s, false)
-	set.sync(store)
+	recordClaim(t, store, s, false)
+	pool.sync(store)
 	awaitReason(t, s, "")
 	return s
 }
 
-// note claims the prefix of a Store and notes in its API object what came of it.
-func note(t testing.TB, object *hostingv1alpha1.Store, s *Store, adopt bool) {
+// recordClaim claims the prefix of a Store and records the result in its API object.
+func recordClaim(t testing.TB, object *hostingv1alpha1.Store, s *Store, adopt bool) {
 	t.Helper()
 	poll.Until(t, "a probe finds the etcd unclaimed", func() string {
 		if s.Snapshot().Unavailable == nil { // a request may have met it before
@@ -132,8 +132,8 @@ func get(t *testing.T, s *Store, key string) (string, error) {
 
 func TestDefaultStore(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
-	store, err := set.Get("default")
+	pool := openPool(t, nil)
+	store, err := pool.Get("default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,16 +160,15 @@ func TestDefaultStore(t *testing.T) {
 
 func TestOnlyOneOwner(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
+	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
 	first := object("first", etcd.URL)
-	claim(t, set, first)
+	claim(t, pool, first)
 
-	// Another Store with the same prefix is refused, one with a prefix below too, and
-	// one beside is not.
+	// A Store with the same prefix, or one below it, is refused; one beside it is not.
 	second := object("second", etcd.URL)
-	set.sync(second)
-	store, err := set.Get("second")
+	pool.sync(second)
+	store, err := pool.Get("second")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +178,8 @@ func TestOnlyOneOwner(t *testing.T) {
 	}
 	below := object("below", etcd.URL)
 	below.Spec.Etcd.KeyPrefix = "/annex/below"
-	set.sync(below)
-	if store, err = set.Get("below"); err != nil {
+	pool.sync(below)
+	if store, err = pool.Get("below"); err != nil {
 		t.Fatal(err)
 	}
 	awaitReason(t, store, ReasonUnclaimed)
@@ -189,37 +188,37 @@ func TestOnlyOneOwner(t *testing.T) {
 	}
 	beside := object("beside", etcd.URL)
 	beside.Spec.Etcd.KeyPrefix = "/other"
-	claim(t, set, beside)
+	claim(t, pool, beside)
 
-	// What is deleted releases the prefix.
-	released, err := set.Get("first")
+	// A deleted Store releases the prefix.
+	released, err := pool.Get("first")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := released.Release(t.Context(), first.UID); err != nil {
 		t.Fatal(err)
 	}
-	set.remove("first", "")
-	claim(t, set, second)
+	pool.remove("first", "")
+	claim(t, pool, second)
 	if _, err := put(t, released, "b", "1"); !isUnavailable(err) {
 		t.Errorf("a write to a Store that was deleted: %v", err)
 	}
-	if _, err := set.Get("first"); !isUnavailable(err) {
+	if _, err := pool.Get("first"); !isUnavailable(err) {
 		t.Errorf("a Store that was deleted is found: %v", err)
 	}
 
-	// The default Store does not take what is another's.
+	// The default Store does not take the prefix of another.
 	_, err = Open(t.Context(), Config{Default: Default{Client: dialDirectly(t, etcd.URL), Endpoints: []string{etcd.URL}, Prefix: "/annex"}})
 	if err == nil || !strings.Contains(err.Error(), "--etcd-prefix") {
 		t.Errorf("start on the prefix of another Store: %v", err)
 	}
 }
 
-func TestDownAndBack(t *testing.T) {
+func TestOutage(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
+	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
-	store := claim(t, set, object("far", etcd.URL))
+	store := claim(t, pool, object("far", etcd.URL))
 	if _, err := put(t, store, "a", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -236,9 +235,9 @@ func TestDownAndBack(t *testing.T) {
 		t.Errorf("read from an etcd that is down: %v", err)
 	}
 	if message := store.Available().Error(); !strings.Contains(message, "connection refused") {
-		t.Errorf("it does not say why: %s", message)
+		t.Errorf("it contains no reason: %s", message)
 	}
-	other, err := set.Get("default")
+	other, err := pool.Get("default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,10 +265,10 @@ func TestDownAndBack(t *testing.T) {
 
 func TestAnotherCluster(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
+	pool := openPool(t, nil)
 	right, wrong := etcdtest.StartTCP(t, nil), etcdtest.StartTCP(t, nil)
 	far := object("far", right.URL)
-	store := claim(t, set, far)
+	store := claim(t, pool, far)
 	if _, err := put(t, store, "a", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +277,7 @@ func TestAnotherCluster(t *testing.T) {
 		moved := far.DeepCopy()
 		moved.Generation++
 		moved.Spec.Etcd.Endpoints = endpoints
-		set.sync(moved)
+		pool.sync(moved)
 		awaitReason(t, store, ReasonWrongCluster)
 		if _, err := put(t, store, "b", "1"); !isUnavailable(err) {
 			t.Errorf("%s: a write to another cluster: %v", name, err)
@@ -286,7 +285,7 @@ func TestAnotherCluster(t *testing.T) {
 		if value, err := get(t, store, "a"); !isUnavailable(err) {
 			t.Errorf("%s: a read from another cluster: %q, %v", name, value, err)
 		}
-		set.sync(far)
+		pool.sync(far)
 		awaitReason(t, store, "")
 	}
 	if found, err := dialDirectly(t, wrong.URL).Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
@@ -297,16 +296,15 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestReplacedBehindItsBack has another etcd take the place of the right one between
-// two looks: no request may get through, because each is checked by itself.
-func TestReplacedBehindItsBack(t *testing.T) {
+// TestClusterReplacedBetweenProbes: no request is admitted, because each is checked by itself.
+func TestClusterReplacedBetweenProbes(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
+	pool := openPool(t, nil)
 	right, wrong := etcdtest.StartTCP(t, nil), etcdtest.StartTCP(t, nil)
-	store := claim(t, set, object("far", right.URL))
+	store := claim(t, pool, object("far", right.URL))
 	honest := store.breaker.Load()
 
-	// A gate that believes in another cluster than the connection leads to.
+	// A breaker with another cluster than the connection's.
 	deceived := func(cluster uint64, fence *fence) {
 		conn := newConnection(target{endpoints: []string{wrong.URL}, prefix: "/annex"}, nil, dialDirectly(t, wrong.URL), true)
 		store.breaker.Store(newBreaker(nil, conn, cluster, fence))
@@ -334,7 +332,7 @@ func TestReplacedBehindItsBack(t *testing.T) {
 	if response := <-watch; response.Err() == nil {
 		t.Errorf("a watch: %+v", response)
 	}
-	// A cluster with the right ID whose data were replaced has no mark.
+	// A cluster with the right ID and replaced data has no mark.
 	deceived(uint64(wrong.Server.Cluster().ID()), honest.fence)
 	if _, err := put(t, store, "b", "1"); err == nil || !strings.Contains(err.Error(), "mark") {
 		t.Errorf("a write to a cluster whose data are gone: %v", err)
@@ -346,9 +344,9 @@ func TestReplacedBehindItsBack(t *testing.T) {
 
 func TestDataReplaced(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
+	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
-	store := claim(t, set, object("far", etcd.URL))
+	store := claim(t, pool, object("far", etcd.URL))
 	if _, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
@@ -358,14 +356,13 @@ func TestDataReplaced(t *testing.T) {
 	awaitReason(t, store, ReasonDataReplaced)
 }
 
-// TestOtherDataAreAnotherStore has the owner of a Store say that its data are those that
-// are there now: nobody gets at them through what he had before.
-func TestOtherDataAreAnotherStore(t *testing.T) {
+// TestAdoptedDataReplaceTheStore: after an adoption, requests through the old Store fail.
+func TestAdoptedDataReplaceTheStore(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
+	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
 	far := object("far", etcd.URL)
-	before := claim(t, set, far)
+	before := claim(t, pool, far)
 	watch := before.Client().Watch(t.Context(), "/annex/a", clientv3.WithRev(1000))
 	if _, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
@@ -373,13 +370,13 @@ func TestOtherDataAreAnotherStore(t *testing.T) {
 	awaitReason(t, before, ReasonDataReplaced)
 	select {
 	case <-before.Done():
-		t.Fatal("it is another Store before its owner says so")
+		t.Fatal("the Store is replaced before the adoption")
 	default:
 	}
-	note(t, far, before, true)
-	set.sync(far)
+	recordClaim(t, far, before, true)
+	pool.sync(far)
 	<-before.Done()
-	after, err := set.Get("far")
+	after, err := pool.Get("far")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,15 +390,15 @@ func TestOtherDataAreAnotherStore(t *testing.T) {
 	}
 	for response := range watch {
 		if response.Err() == nil && !response.Created {
-			t.Errorf("the watch of a future that is past goes on: %+v", response)
+			t.Errorf("the watch of a revision of the old data continues: %+v", response)
 		}
 	}
 }
 
 func TestUnknownStore(t *testing.T) {
 	t.Parallel()
-	set := openSet(t, nil)
-	if _, err := set.Get("nowhere"); err == nil || err.Error() != `store "nowhere" is not available: it does not exist` {
+	pool := openPool(t, nil)
+	if _, err := pool.Get("nowhere"); err == nil || err.Error() != `store "nowhere" is not available: it does not exist` {
 		t.Errorf("got %v", err)
 	}
 }

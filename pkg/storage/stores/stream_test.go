@@ -23,9 +23,9 @@ func streaming() int {
 	return strings.Count(string(stacks), "/client/v3.(*kv).GetStream.func1(") + strings.Count(string(stacks), "stores.(*kv).GetStream.func1(")
 }
 
-// TestStreamThatIsAbandoned ends the contexts of lists that nobody reads to the end.
-func TestStreamThatIsAbandoned(t *testing.T) {
-	store, err := openSet(t, nil).Get(hostingv1alpha1.DefaultStoreName)
+// TestAbandonedStream ends the contexts of lists before their parts are received.
+func TestAbandonedStream(t *testing.T) {
+	store, err := openPool(t, nil).Get(hostingv1alpha1.DefaultStoreName)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,12 +77,12 @@ func parseSecret(secret *corev1.Secret) (*credentials, error) {
 }
 
 // dial opens a connection, which does not wait for the etcd.
-func (s *Pool) dial(t target, creds *credentials) (*connection, error) {
+func (p *Pool) dial(t target, creds *credentials) (*connection, error) {
 	var config *tls.Config
 	if creds != nil {
 		config = creds.config
 	}
-	client, err := externaletcd.Dial(t.endpoints, config, s.config.Tracer)
+	client, err := externaletcd.Dial(t.endpoints, config, p.config.Tracer)
 	if err != nil {
 		return nil, err
 	}
@@ -90,11 +90,11 @@ func (s *Pool) dial(t target, creds *credentials) (*connection, error) {
 }
 
 // readCredentials returns the current credentials of a Secret.
-func (s *Pool) readCredentials(ctx context.Context, ref *secretRef) (*credentials, error) {
+func (p *Pool) readCredentials(ctx context.Context, ref *secretRef) (*credentials, error) {
 	if ref == nil {
 		return nil, nil
 	}
-	secret, err := s.config.ReadSecret(ctx, ref.namespace, ref.name)
+	secret, err := p.config.ReadSecret(ctx, ref.namespace, ref.name)
 	if err != nil {
 		return nil, fmt.Errorf("read Secret %s: %w", ref, err)
 	}

@@ -5,6 +5,7 @@ package annextest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -139,25 +140,20 @@ func (i *Installation) WaitPublished(ctx context.Context, group, version string)
 	name := version + "." + group
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	last := "not checked yet"
+	var last error
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		found, err := mainAggregator.ApiregistrationV1().APIServices().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			last = err.Error()
-			return false, nil
+		if err == nil && !(i.namesService(found) && apiregistrationhelper.IsAPIServiceConditionTrue(found, apiregistrationv1.Available)) {
+			err = errors.New(describe(found))
 		}
-		last = describe(found)
-		if !i.namesService(found) || !apiregistrationhelper.IsAPIServiceConditionTrue(found, apiregistrationv1.Available) {
-			return false, nil
+		if err == nil {
+			err = i.checkProxied(ctx, mainHTTP, group, version)
 		}
-		if err := i.checkProxied(ctx, mainHTTP, group, version); err != nil {
-			last += "; " + err.Error()
-			return false, nil
-		}
-		return true, nil
+		last = err
+		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait until the main cluster proxies to annex for APIService %s (%s): %w", name, last, err)
+		return fmt.Errorf("wait until the main cluster proxies to annex for APIService %s: %w", name, errors.Join(err, last))
 	}
 	return nil
 }

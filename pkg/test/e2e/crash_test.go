@@ -112,8 +112,8 @@ func (s *server) writeUntilKilled(t *testing.T, round int, resources ...schema.G
 	}
 	select {
 	case <-enough:
-	case <-time.After(patience):
-		t.Errorf("only %d writes in %s", count.Load(), patience)
+	case <-time.After(poll.Timeout):
+		t.Errorf("only %d writes in %s", count.Load(), poll.Timeout)
 	}
 	s.Kill()
 	writers.Wait()
@@ -205,7 +205,7 @@ func TestTerminateDrains(t *testing.T) {
 			t.Parallel()
 			dataDir := t.TempDir()
 			s := startServerIn(t, dataDir)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 			defer cancel()
 			watch, err := s.annexClient.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
 			expect.NoError(t, err)
@@ -312,7 +312,7 @@ func TestRunAnywhere(t *testing.T) {
 	annex, err := process.StartCommand(command)
 	expect.NoError(t, err)
 	t.Cleanup(func() { stop(t, annex) })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	expect.NoError(t, annex.WaitReady(ctx))
 	if want := filepath.Join(dir, ".annex", "admin.kubeconfig"); annex.Kubeconfig != want {

@@ -26,11 +26,9 @@ import (
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
-
-// patience bounds waits on a busy machine. On an idle one they take a second or two.
-const patience = 60 * time.Second
 
 // programs are the paths of the programs under test, set by TestMain.
 var programs struct{ annex, kubectl string }
@@ -94,7 +92,7 @@ func newServer(ctx context.Context, dataDir string, flags ...string) (*server, e
 		return nil, err
 	}
 	s := &server{Annex: annex, dataDir: dataDir}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, poll.Timeout)
 	defer cancel()
 	if err := annex.WaitReady(ctx); err != nil {
 		return s, err
@@ -128,7 +126,7 @@ func stop(t testing.TB, annex *process.Annex) {
 	if err := annex.Signal(syscall.SIGTERM); err != nil {
 		t.Errorf("stop annex: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), poll.Timeout)
 	defer cancel()
 	code, err := annex.Wait(ctx)
 	if err != nil {
@@ -171,7 +169,7 @@ func stopShared() {
 		_ = shared.server.Signal(syscall.SIGTERM)
 		select {
 		case <-shared.server.Exited():
-		case <-time.After(patience):
+		case <-time.After(poll.Timeout):
 			shared.server.Kill()
 		}
 		if code, _ := shared.server.Wait(context.Background()); code != 0 {
@@ -205,7 +203,7 @@ func (k kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
 // try runs kubectl, which may fail.
 func (k kubectl) try(t *testing.T, stdin string, args ...string) output {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*poll.Timeout)
 	defer cancel()
 	command := k.command(ctx, args...)
 	var stdout, stderr bytes.Buffer

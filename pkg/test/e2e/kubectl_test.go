@@ -112,7 +112,7 @@ func testExplain(t *testing.T, s *server) {
 
 func testGetWatch(t *testing.T, s *server) {
 	namespace := s.namespace(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	command := s.kubectl.command(ctx, "get", "widgets", "-n", namespace, "-w", "--output-watch-events", "-o", "custom-columns=E:.type,N:.object.metadata.name,R:.object.spec.replicas", "--no-headers")
 	stdout, err := command.StdoutPipe()

@@ -62,7 +62,7 @@ func TestOperator(t *testing.T) {
 	deleted := s.kubectl.run(t, "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath={.metadata.finalizers} {.metadata.deletionTimestamp}")
 	contains(t, deleted, `["operator.example.com/copies"] 2`)
 	startOperator(t, kubeconfig)
-	s.kubectl.run(t, "wait", "--for=delete", "broadcast/greeting", "-n", "broadcasting", "--timeout="+patience.String())
+	s.kubectl.run(t, "wait", "--for=delete", "broadcast/greeting", "-n", "broadcasting", "--timeout="+poll.Timeout.String())
 	s.wantNoCopy(t, "right")
 }
 
@@ -106,7 +106,7 @@ func startOperator(t *testing.T, kubeconfig string) *process.Annex {
 func stopOperator(t *testing.T, operator *process.Annex) {
 	t.Helper()
 	expect.NoError(t, operator.Signal(syscall.SIGTERM))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if code, err := operator.Wait(ctx); err != nil || code != 0 {
 		t.Fatalf("the operator exited with code %d, %v:\n%s", code, err, operator.Stderr())

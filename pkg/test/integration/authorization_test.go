@@ -148,9 +148,9 @@ func (a *annex) testReviewsOfOthers(t *testing.T, bob kubernetes.Interface, name
 	_, err = bob.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	wantError(t, err, `in the namespace "default"`)
 	_, err = a.kube.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-	wantError(t, err, "spec.resourceAttributes.namespace", "must be the same as metadata.namespace")
+	wantError(t, err, "spec.resourceAttributes.namespace", "must match metadata.namespace")
 	_, err = a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
-	wantError(t, err, "spec.user", "spec.resourceAttributes", "Required value")
+	wantError(t, err, "spec.user", "spec.resourceAttributes", "at least one of user or group must be specified")
 }
 
 // startRightsWebhook serves SubjectAccessReviews that allow one user, and returns a

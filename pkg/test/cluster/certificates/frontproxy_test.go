@@ -45,7 +45,7 @@ func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) 
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(published(t).Spec.CABundle)
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{
+	client := &http.Client{Timeout: poll.Timeout, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: serverName,
 			// Also a certificate that annex does not accept.

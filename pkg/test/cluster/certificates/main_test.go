@@ -26,12 +26,10 @@ import (
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
-	// patience bounds waits on a busy machine.
-	patience = time.Minute
-
 	serverName  = annextest.ServiceName + "." + annextest.Namespace + ".svc"
 	apiService  = "v1alpha1.hosting.annex.dev"
 	defaultPath = "/apis/hosting.annex.dev/v1alpha1/stores/default"
@@ -167,7 +165,7 @@ func handshake(ctx context.Context, address string, bundle []byte) (issuer strin
 	if !roots.AppendCertsFromPEM(bundle) {
 		return "", errors.New("the APIService has no CA bundle")
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, poll.Timeout)
 	defer cancel()
 	dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: serverName}}
 	connection, err := dialer.DialContext(ctx, "tcp", address)

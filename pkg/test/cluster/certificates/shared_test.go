@@ -129,7 +129,7 @@ func TestConcurrentRotation(t *testing.T) {
 			last = state
 			phases = append(phases, phase(state))
 			rotated = len(phases) >= 5
-		case <-time.After(patience):
+		case <-time.After(poll.Timeout):
 			t.Fatalf("the rotation stopped after %q", phases)
 		}
 	}

@@ -31,8 +31,6 @@ import (
 )
 
 const (
-	// patience bounds waits on a busy machine.
-	patience     = time.Minute
 	pollInterval = 50 * time.Millisecond
 	namespace    = "ha"
 )
@@ -145,7 +143,7 @@ func (f *fleet) restart(t testing.TB, r *replica) time.Duration {
 	t.Helper()
 	began := time.Now()
 	expect.NoError(t, r.Process.Signal(syscall.SIGTERM))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	code, err := r.Process.Wait(ctx)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +28,6 @@ import (
 )
 
 const (
-	patience = time.Minute
 	// parentVariable makes the test binary start a cluster and wait to be killed.
 	parentVariable = "MAINCLUSTER_TEST_PARENT"
 )

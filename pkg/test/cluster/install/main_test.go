@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -29,8 +28,6 @@ import (
 )
 
 const (
-	// patience bounds waits on a busy machine.
-	patience  = time.Minute
 	namespace = "annex-system"
 )
 
@@ -143,7 +140,7 @@ func shell(t *testing.T, cluster *maincluster.Cluster, command string) (string, 
 	for name, target := range map[string]string{"kubectl": kubectl, "annex": self} {
 		expect.NoError(t, os.Symlink(target, filepath.Join(programs, name)))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	run := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", command)
 	run.Dir = root

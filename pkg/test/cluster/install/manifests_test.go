@@ -143,7 +143,7 @@ func output(t *testing.T, kubeconfig, command string) string {
 	root, err := process.ModuleRoot(t.Context())
 	expect.NoError(t, err)
 	words := strings.Fields(command)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	run := exec.CommandContext(ctx, program(t, words[0]), words[1:]...)
 	run.Dir = root

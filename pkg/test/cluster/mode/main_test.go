@@ -8,7 +8,6 @@ package mode
 import (
 	"os"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -16,9 +15,6 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
-
-// patience bounds waits on a busy machine.
-const patience = time.Minute
 
 // noControllers: authentication and authorization need no controller manager.
 var noControllers = maincluster.Options{Controllers: []string{maincluster.NoControllers}}

@@ -87,7 +87,7 @@ func TestMainClusterIsDownAtStart(t *testing.T) {
 	stopped := launch(t, installation)
 	waitForLog(t, stopped, "connection refused")
 	expect.NoError(t, stopped.Signal(os.Interrupt))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if code, err := stopped.Wait(ctx); err != nil || code != 0 {
 		t.Errorf("stopped while it waited: code %d, %v", code, err)
@@ -114,7 +114,7 @@ func TestMissingRoleBinding(t *testing.T) {
 	waitForLog(t, annex, "rbac.yaml")
 	binding.ResourceVersion, binding.UID = "", ""
 	expect.Create(t, bindings, binding)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if err := annex.WaitReady(ctx); err != nil {
 		t.Error(err)

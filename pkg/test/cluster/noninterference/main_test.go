@@ -14,17 +14,12 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
-
-// patience bounds waits on a busy machine: kube-controller-manager discovers new resources
-// every 30 seconds.
-const patience = 2 * time.Minute
 
 // mainCluster is shared by all tests.
 var mainCluster *maincluster.Cluster

@@ -45,7 +45,7 @@ func readDocuments(ctx context.Context, config *restclient.Config) (documents, e
 	}
 	var found documents
 	var last error
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, poll.Timeout)
 	defer cancel()
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		found, last = tryReadDocuments(ctx, client, config.Host)

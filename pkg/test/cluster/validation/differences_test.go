@@ -26,7 +26,7 @@ var differences = []difference{
 	},
 	{
 		cases:  `.*/owner without kind`,
-		reason: "Kubernetes 1.37 names the owner reference and says that the kind is required",
+		reason: "Kubernetes 1.37 names the owner reference and requires the kind",
 	},
 	{
 		cases:  `.*WebhookConfiguration/.*clientConfig\.service\.(name|namespace) (removed|empty)`,
@@ -34,11 +34,11 @@ var differences = []difference{
 	},
 	{
 		cases:  `ValidatingAdmissionPolicy's_status/update/status\.conditions\[0\]( empty| twice|\.(status|type) (removed|empty))`,
-		reason: "Kubernetes 1.37 says what a condition requires, and where a type is used twice",
+		reason: "Kubernetes 1.37 names the missing fields of conditions and the index of duplicates",
 	},
 	{
 		cases:  `TokenRequest/create/bound to a (pod|node)`,
-		reason: "annex has no Pods and Nodes, and says so",
+		reason: "annex has no Pods and Nodes",
 	},
 	{
 		cases:  `TokenReview/create/status`,

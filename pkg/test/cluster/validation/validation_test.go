@@ -231,7 +231,7 @@ var texts = []struct {
 	{regexp.MustCompile(`UID in [a-z ]*: [-0-9a-f]{36}`), "UID"},
 	// The causes have the rest, and in messages their order may be random.
 	{regexp.MustCompile(`(?s)( is invalid: ).*`), "$1"},
-	// A generated name has a random end.
+	// Generated names end in random characters.
 	{regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`), "-xxxxx"},
 	{regexp.MustCompile(`^\w*(\.authorization\.k8s\.io "" is invalid)`), "$1"},
 }
