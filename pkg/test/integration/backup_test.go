@@ -340,7 +340,7 @@ func TestBackupRequests(t *testing.T) {
 		"Secrets":             {"POST", "stores/default/restore?resource=default.secrets", "", 400, "PLURAL.GROUP"},
 		"bad check":           {"POST", "stores/default/restore?check=no", "", 400, "check"},
 		"a served resource":   {"POST", "stores/default/restore?resource=" + widgets.name, "", 409, "is served"},
-		"annex's own":         {"POST", "stores/default/restore?resource=stores.hosting.annex.dev", "", 400, "annex's own"},
+		"annex's own":         {"POST", "stores/default/restore?resource=stores.hosting.annex.dev", "", 400, "belongs to annex itself"},
 		"no backup":           {"POST", "stores/default/restore?resource=a.example.com", "apiVersion: v1", 400, "not a backup"},
 		"nothing":             {"POST", "stores/default/restore?resource=a.example.com", "", 400, "empty"},
 		"to an unknown Store": {"POST", "stores/nowhere/restore?resource=a.example.com", "", 404, "not found"},

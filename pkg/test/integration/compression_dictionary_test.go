@@ -269,7 +269,7 @@ func TestLostDictionary(t *testing.T) {
 	content := widgets.dictionaries(t)[key]
 	const lost, neighbour = "w-0", "w-10"
 	for name, change := range map[string]func(*clientv3.Client) error{
-		"missing": func(annexEtcd *clientv3.Client) error {
+		"not in the Store": func(annexEtcd *clientv3.Client) error {
 			_, err := annexEtcd.Delete(t.Context(), key)
 			return err
 		},
