@@ -120,8 +120,8 @@ func (s *REST) ShortNames() []string { return s.shortNames }
 // Categories implements rest.CategoriesProvider.
 func (s *REST) Categories() []string { return s.categories }
 
-// SubresourceREST returns an endpoint that updates the same objects under another
-// strategy: `status`, for one.
+// Subresource returns an endpoint that updates the same objects with another strategy,
+// such as `status`.
 func (s *REST) Subresource(strategy rest.RESTUpdateStrategy) *SubresourceREST {
 	store := *s.Store
 	store.UpdateStrategy = withoutCreate{strategy}

@@ -123,15 +123,15 @@ func TestAuthenticateTokenRefuses(t *testing.T) {
 		"audience: a number":  {sign(map[string]any{"aud": 1}), "claims"},
 		"no subject":          {sign(map[string]any{"sub": nil}), "subject"},
 		"another subject":     {sign(map[string]any{"sub": "system:serviceaccount:team:admin"}), "subject"},
-		"no private claims":   {sign(map[string]any{"kubernetes.io": nil}), "which service account"},
+		"no private claims":   {sign(map[string]any{"kubernetes.io": nil}), "does not name its service account"},
 		"private claims []":   {sign(map[string]any{"kubernetes.io": []string{}}), "claims"},
-		"no namespace":        {sign(kubernetes(map[string]any{"namespace": nil})), "which service account"},
-		"no UID":              {sign(kubernetes(map[string]any{"serviceaccount": map[string]any{"name": "robot"}})), "which service account"},
-		"no name":             {sign(kubernetes(map[string]any{"serviceaccount": map[string]any{"uid": "robot-uid"}})), "which service account"},
+		"no namespace":        {sign(kubernetes(map[string]any{"namespace": nil})), "does not name its service account"},
+		"no UID":              {sign(kubernetes(map[string]any{"serviceaccount": map[string]any{"name": "robot"}})), "does not name its service account"},
+		"no name":             {sign(kubernetes(map[string]any{"serviceaccount": map[string]any{"uid": "robot-uid"}})), "does not name its service account"},
 		"bound to a pod":      {sign(kubernetes(map[string]any{"pod": map[string]any{"name": "p", "uid": "u"}})), "Pod"},
 		"bound to a node":     {sign(kubernetes(map[string]any{"node": map[string]any{"name": "n", "uid": "u"}})), "Node"},
-		"Secret without UID":  {sign(kubernetes(map[string]any{"secret": map[string]any{"name": "vault"}})), "which Secret"},
-		"Secret without name": {sign(kubernetes(map[string]any{"secret": map[string]any{"uid": "vault-uid"}})), "which Secret"},
+		"Secret without UID":  {sign(kubernetes(map[string]any{"secret": map[string]any{"name": "vault"}})), "does not name the Secret"},
+		"Secret without name": {sign(kubernetes(map[string]any{"secret": map[string]any{"uid": "vault-uid"}})), "does not name the Secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -143,7 +143,7 @@ func (i *Installation) WaitPublished(ctx context.Context, group, version string)
 	var last error
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		found, err := mainAggregator.ApiregistrationV1().APIServices().Get(ctx, name, metav1.GetOptions{})
-		if err == nil && !(i.namesService(found) && apiregistrationhelper.IsAPIServiceConditionTrue(found, apiregistrationv1.Available)) {
+		if err == nil && (!i.namesService(found) || !apiregistrationhelper.IsAPIServiceConditionTrue(found, apiregistrationv1.Available)) {
 			err = errors.New(describe(found))
 		}
 		if err == nil {

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -38,7 +39,7 @@ func (a *annex) httpClientAs(t *testing.T, login func(*restclient.Config)) *http
 		login(config)
 	}
 	annexHTTP, err := restclient.HTTPClientFor(config)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return annexHTTP
 }
 
@@ -116,7 +117,7 @@ func TestForbiddenMessage(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.httpClientAs(t, bearerToken(outsiderToken)))
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	_, err = annexKube.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
 	wantError(t, err, `secrets is forbidden: User "bob" cannot list resource "secrets" in API group "" in the namespace "default"`)
 	err = annexKube.CoreV1().Namespaces().Delete(t.Context(), "default", metav1.DeleteOptions{})
@@ -175,7 +176,7 @@ func TestClientCAFile(t *testing.T) {
 func TestInvalidTokenFile(t *testing.T) {
 	t.Parallel()
 	junk := filepath.Join(t.TempDir(), "tokens.csv")
-	expectNoError(t, os.WriteFile(junk, []byte("only-a-token\n"), 0o600))
+	expect.NoError(t, os.WriteFile(junk, []byte("only-a-token\n"), 0o600))
 	for _, file := range []string{junk, "/nowhere/tokens.csv"} {
 		_, err := testserver.TryStartIn(t, t.TempDir(), "--token-auth-file="+file)
 		wantError(t, err, "--token-auth-file", file)
@@ -248,15 +249,15 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	certificate, err := x509.ParseCertificate(der)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return &authority{certificate: certificate, key: key}
 }
 
@@ -267,9 +268,9 @@ func (a *authority) renewed(t *testing.T, by *authority) *authority {
 	template := *a.certificate
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
 	der, err := x509.CreateCertificate(rand.Reader, &template, by.certificate, a.key.Public(), by.key)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	certificate, err := x509.ParseCertificate(der)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return &authority{certificate: certificate, key: a.key}
 }
 
@@ -277,15 +278,15 @@ func (a *authority) renewed(t *testing.T, by *authority) *authority {
 func (a *authority) issue(t *testing.T, name string, groups ...string) (certPEM, keyPEM []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	certDER, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
 
@@ -306,6 +307,6 @@ func (a *authority) file(t *testing.T) string {
 func writeFile(t *testing.T, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	expectNoError(t, os.WriteFile(path, content, 0o600))
+	expect.NoError(t, os.WriteFile(path, content, 0o600))
 	return path
 }

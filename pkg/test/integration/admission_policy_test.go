@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -36,7 +37,7 @@ func matchResources(namespace, group string, resources ...string) *admissionregi
 func policySpec(t *testing.T, manifest string, match *admissionregistrationv1.MatchResources) admissionregistrationv1.ValidatingAdmissionPolicySpec {
 	t.Helper()
 	spec := admissionregistrationv1.ValidatingAdmissionPolicySpec{}
-	expectNoError(t, yaml.UnmarshalStrict([]byte(manifest), &spec))
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(manifest), &spec))
 	spec.MatchConstraints = match
 	return spec
 }
@@ -46,7 +47,7 @@ func (a *annex) createPolicy(t *testing.T, name string, spec admissionregistrati
 	t.Helper()
 	annexPolicies := a.kube.AdmissionregistrationV1()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	mustCreate(t, annexPolicies.ValidatingAdmissionPolicies(), policy)
+	expect.Create(t, annexPolicies.ValidatingAdmissionPolicies(), policy)
 	t.Cleanup(func() { deleteQuietly(t, annexPolicies.ValidatingAdmissionPolicies().Delete, name) })
 	if len(actions) == 0 {
 		actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
@@ -55,7 +56,7 @@ func (a *annex) createPolicy(t *testing.T, name string, spec admissionregistrati
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ParamRef: params, ValidationActions: actions},
 	}
-	mustCreate(t, annexPolicies.ValidatingAdmissionPolicyBindings(), binding)
+	expect.Create(t, annexPolicies.ValidatingAdmissionPolicyBindings(), binding)
 	t.Cleanup(func() { deleteQuietly(t, annexPolicies.ValidatingAdmissionPolicyBindings().Delete, name) })
 }
 
@@ -272,7 +273,7 @@ func TestAdmissionPolicyTypeChecking(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: a.newNamespace(t)},
 		Spec:       policySpec(t, "validations: [{expression: 'object.data.size() > 0'}, {expression: 'object.dat.size() > 0'}]", matchResources("nowhere", "", "configmaps")),
 	}
-	policy = mustCreate(t, policies, policy)
+	policy = expect.Create(t, policies, policy)
 	t.Cleanup(func() { deleteQuietly(t, policies.Delete, policy.Name) })
 	checked := func(generation int64, warnings int) *admissionregistrationv1.ValidatingAdmissionPolicy {
 		t.Helper()
@@ -295,7 +296,7 @@ func TestAdmissionPolicyTypeChecking(t *testing.T) {
 		t.Errorf("warned of %+v", warning)
 	}
 	policy.Spec.Validations[1].Expression = "object.data.size() > 1"
-	mustUpdate(t, policies, policy)
+	expect.Update(t, policies, policy)
 	checked(2, 0)
 }
 
@@ -329,11 +330,11 @@ func TestMutatingAdmissionPolicy(t *testing.T) {
 				MatchConstraints: matchResources(test.namespace, test.group, test.resource), Mutations: []admissionregistrationv1.Mutation{test.mutation},
 				ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 			}}
-			mustCreate(t, annexPolicies.MutatingAdmissionPolicies(), policy)
+			expect.Create(t, annexPolicies.MutatingAdmissionPolicies(), policy)
 			t.Cleanup(func() { deleteQuietly(t, annexPolicies.MutatingAdmissionPolicies().Delete, own) })
 			binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: own}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
 				PolicyName: own, ParamRef: &admissionregistrationv1.ParamRef{Name: "values", Namespace: own, ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)}}}
-			mustCreate(t, annexPolicies.MutatingAdmissionPolicyBindings(), binding)
+			expect.Create(t, annexPolicies.MutatingAdmissionPolicyBindings(), binding)
 			t.Cleanup(func() { deleteQuietly(t, annexPolicies.MutatingAdmissionPolicyBindings().Delete, own) })
 			path := "/api/v1/namespaces/" + test.namespace + "/configmaps?dryRun=All"
 			body := `{"metadata":{"name":"changed"}}`

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -74,7 +75,7 @@ func (a *annex) removeStartUpObjects(t *testing.T) {
 	annexEtcd := a.etcd(t)
 	for _, key := range []string{"/annex/namespaces/annex-system", "/annex/clusterroles/view"} {
 		deleted, err := annexEtcd.Delete(t.Context(), key)
-		expectNoError(t, err)
+		expect.NoError(t, err)
 		if deleted.Deleted != 1 {
 			t.Fatalf("etcd has no key %s", key)
 		}

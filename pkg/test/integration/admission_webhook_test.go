@@ -28,6 +28,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -154,7 +155,7 @@ func (a *annex) installMutatingWebhooks(t *testing.T, name string, hooks ...hook
 	t.Helper()
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: hooks}
 	configurations := a.kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	mustCreate(t, configurations, configuration)
+	expect.Create(t, configurations, configuration)
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
 
@@ -170,7 +171,7 @@ func (a *annex) installValidatingWebhooks(t *testing.T, name string, hooks ...ho
 		})
 	}
 	configurations := a.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	mustCreate(t, configurations, configuration)
+	expect.Create(t, configurations, configuration)
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
 

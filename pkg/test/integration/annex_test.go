@@ -29,6 +29,7 @@ import (
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -49,18 +50,18 @@ func newAnnex(t *testing.T, server *testserver.Server) *annex {
 	// One connection for all of a test's clients, and none of another test's: a
 	// test that ends a connection must not disturb others.
 	httpClient, err := restclient.HTTPClientFor(server.AnnexConfig)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	a := &annex{Server: server, http: httpClient}
 	a.kube, err = kubernetes.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	a.dynamic, err = dynamic.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	a.extensions, err = apiextensionsclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	a.aggregator, err = aggregatorclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	a.hosting, err = hostingclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return a
 }
 
@@ -77,7 +78,7 @@ func (a *annex) newNamespace(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("test-%d", lastNamespace.Add(1))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	mustCreate(t, a.kube.CoreV1().Namespaces(), namespace)
+	expect.Create(t, a.kube.CoreV1().Namespaces(), namespace)
 	return name
 }
 
@@ -93,7 +94,7 @@ func (r response) String() string { return fmt.Sprintf("%d %s", r.code, r.body) 
 // into decodes the body.
 func (r response) into(t *testing.T, target any) {
 	t.Helper()
-	expectNoError(t, json.Unmarshal(r.body, target), "decode %s", r)
+	expect.NoError(t, json.Unmarshal(r.body, target), "decode %s", r)
 }
 
 // request sends one request as the administrator. Headers come in pairs.
@@ -111,7 +112,7 @@ func (a *annex) get(t *testing.T, path string, headers ...string) response {
 func send(t *testing.T, annexHTTP *http.Client, method, url, body string, headers ...string) response {
 	t.Helper()
 	r, err := trySend(t.Context(), annexHTTP, method, url, body, headers...)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return r
 }
 
@@ -163,7 +164,7 @@ func newEtcdClient(t *testing.T, config clientv3.Config) *clientv3.Client {
 	t.Helper()
 	config.Logger = zap.NewNop()
 	annexEtcd, err := clientv3.New(config)
-	expectNoError(t, err, "create a client of etcd")
+	expect.NoError(t, err, "create a client of etcd")
 	t.Cleanup(func() { annexEtcd.Close() })
 	return annexEtcd
 }
@@ -171,18 +172,18 @@ func newEtcdClient(t *testing.T, config clientv3.Config) *clientv3.Client {
 func etcdPut(t *testing.T, annexEtcd *clientv3.Client, key, value string) {
 	t.Helper()
 	_, err := annexEtcd.Put(t.Context(), key, value)
-	expectNoError(t, err, "write %s to etcd", key)
+	expect.NoError(t, err, "write %s to etcd", key)
 }
 
 // etcdValue reads what etcd holds under a key.
 func etcdValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
 	t.Helper()
 	found, err := annexEtcd.Get(t.Context(), key)
-	expectNoError(t, err, "read %s from etcd", key)
+	expect.NoError(t, err, "read %s from etcd", key)
 	if len(found.Kvs) != 1 {
 		t.Fatalf("etcd has no key %s", key)
 	}
 	value, err := compression.Decode(found.Kvs[0].Value, nil)
-	expectNoError(t, err, "decode %s", key)
+	expect.NoError(t, err, "decode %s", key)
 	return value
 }

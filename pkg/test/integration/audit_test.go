@@ -29,6 +29,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
@@ -93,13 +94,13 @@ func eventAbout(t *testing.T, events []auditv1.Event, what string, stage auditv1
 func (a *annex) createConfigMap(t *testing.T, namespace, name, text string) *corev1.ConfigMap {
 	t.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": text}}
-	return mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), config)
+	return expect.Create(t, a.kube.CoreV1().ConfigMaps(namespace), config)
 }
 
 func (a *annex) createSecret(t *testing.T, namespace, name, text string) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"k": text}}
-	return mustCreate(t, a.kube.CoreV1().Secrets(namespace), secret)
+	return expect.Create(t, a.kube.CoreV1().Secrets(namespace), secret)
 }
 
 // TestAuditLevels logs each resource at the level of the policy: compiled-in kinds of
@@ -183,7 +184,7 @@ rules:
 func fileMode(t *testing.T, path string) os.FileMode {
 	t.Helper()
 	info, err := os.Stat(path)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return info.Mode().Perm()
 }
 
@@ -264,7 +265,7 @@ func (a *annex) exhaustPriorityLevel(t *testing.T, user, resource string) types.
 		},
 	}
 	flows := a.kube.FlowcontrolV1()
-	mustCreate(t, flows.PriorityLevelConfigurations(), closed)
+	expect.Create(t, flows.PriorityLevelConfigurations(), closed)
 	schema := &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "closed"},
 		Spec: flowcontrolv1.FlowSchemaSpec{
@@ -278,7 +279,7 @@ func (a *annex) exhaustPriorityLevel(t *testing.T, user, resource string) types.
 			}},
 		},
 	}
-	mustCreate(t, flows.FlowSchemas(), schema)
+	expect.Create(t, flows.FlowSchemas(), schema)
 	login := a.httpClientAs(t, bearerToken(outsiderToken))
 	var refused atomic.Pointer[types.UID]
 	var sent atomic.Int64
@@ -307,9 +308,9 @@ func TestAuditRotation(t *testing.T) {
 	t.Parallel()
 	flags, log := auditFlags(t, auditEverything)
 	old := strings.TrimSuffix(log, ".log") + "-2020-01-01T00-00-00.000.log"
-	expectNoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
+	expect.NoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
 	for _, file := range []string{old, filepath.Join(filepath.Dir(log), "other.log")} {
-		expectNoError(t, os.WriteFile(file, []byte("old\n"), 0o600))
+		expect.NoError(t, os.WriteFile(file, []byte("old\n"), 0o600))
 	}
 	a := startAnnex(t, append(flags, "--audit-log-maxsize=1", "--audit-log-maxbackup=2", "--audit-log-maxage=1")...)
 	text := strings.Repeat("x", 300<<10)
@@ -318,7 +319,7 @@ func TestAuditRotation(t *testing.T) {
 	}
 	files := func() []string {
 		found, err := filepath.Glob(strings.TrimSuffix(log, ".log") + "*.log")
-		expectNoError(t, err)
+		expect.NoError(t, err)
 		return found
 	}
 	poll.Until(t, "one log and two old ones", func() string {
@@ -329,7 +330,7 @@ func TestAuditRotation(t *testing.T) {
 	})
 	for _, file := range files() {
 		info, err := os.Stat(file)
-		expectNoError(t, err)
+		expect.NoError(t, err)
 		if info.Mode().Perm() != 0o600 || info.Size() > 1<<20 {
 			t.Errorf("%s has mode %s and %d bytes", file, info.Mode(), info.Size())
 		}
@@ -533,7 +534,7 @@ current-context: collector
 func (a *authority) serve(t *testing.T, handler http.Handler) (url string) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(a.issue(t, "server"))
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert}
 	server.StartTLS()
@@ -547,7 +548,7 @@ func (a *authority) serve(t *testing.T, handler http.Handler) (url string) {
 // terminate sends SIGTERM and waits until the process has ended with code 0.
 func terminate(t *testing.T, p *process.Annex) {
 	t.Helper()
-	expectNoError(t, p.Signal(syscall.SIGTERM))
+	expect.NoError(t, p.Signal(syscall.SIGTERM))
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if code, err := p.Wait(ctx); err != nil || code != 0 {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/oidcissuer"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -97,7 +98,7 @@ func startAuthWebhook(t *testing.T, handler http.HandlerFunc) (kubeconfig string
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
 	config.CurrentContext = "webhook"
 	kubeconfig = filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	expectNoError(t, clientcmd.WriteToFile(*config, kubeconfig))
+	expect.NoError(t, clientcmd.WriteToFile(*config, kubeconfig))
 	return kubeconfig
 }
 
@@ -239,9 +240,9 @@ func TestAuthenticationReload(t *testing.T) {
 	}
 	wait(first, "jwt:alice")
 	wait(second, "401")
-	expectNoError(t, os.WriteFile(path, []byte("jwt: broken"), 0o600))
+	expect.NoError(t, os.WriteFile(path, []byte("jwt: broken"), 0o600))
 	wait(first, "jwt:alice")
-	expectNoError(t, os.WriteFile(path, []byte(issuersConfig(second)), 0o600))
+	expect.NoError(t, os.WriteFile(path, []byte(issuersConfig(second)), 0o600))
 	wait(second, "jwt:alice")
 	wait(first, "401")
 }
@@ -300,7 +301,7 @@ func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 		for _, one := range authorities {
 			bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.certificate.Raw})...)
 		}
-		expectNoError(t, os.WriteFile(usersFile, bundle, 0o600))
+		expect.NoError(t, os.WriteFile(usersFile, bundle, 0o600))
 	}
 	trusted(users, both)
 	wait("the CA of users is reloaded", mallory, "mallory")
@@ -328,8 +329,8 @@ func TestSelfSubjectReviewOfImpersonatedUser(t *testing.T) {
 	config := restclient.CopyConfig(a.AnnexConfig)
 	config.Impersonate = restclient.ImpersonationConfig{UserName: "bob", UID: "7", Groups: []string{"system:masters"}, Extra: map[string][]string{"example.com/tenant": {"blue"}}}
 	annexKube, err := kubernetes.NewForConfig(config)
-	expectNoError(t, err)
-	answer := mustCreate(t, annexKube.AuthenticationV1().SelfSubjectReviews(), &authenticationv1.SelfSubjectReview{})
+	expect.NoError(t, err)
+	answer := expect.Create(t, annexKube.AuthenticationV1().SelfSubjectReviews(), &authenticationv1.SelfSubjectReview{})
 	got := answer.Status.UserInfo
 	if got.Username != "bob" || got.UID != "7" || !slices.Contains(got.Groups, "system:masters") || !slices.Equal(got.Extra["example.com/tenant"], []string{"blue"}) {
 		t.Errorf("it is %+v", got)

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -32,7 +33,7 @@ func writeTokens(t *testing.T) string {
 func (a *annex) kubeAs(t *testing.T, bearer string) kubernetes.Interface {
 	t.Helper()
 	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.httpClientAs(t, bearerToken(bearer)))
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return annexKube
 }
 
@@ -81,13 +82,13 @@ func TestAuthorizationSyncedWhenReady(t *testing.T) {
 func (a *annex) bind(t *testing.T, group, namespace string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace}, Rules: rules}
-	role = mustCreate(t, a.kube.RbacV1().Roles(namespace), role)
+	role = expect.Create(t, a.kube.RbacV1().Roles(namespace), role)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
 	}
-	mustCreate(t, a.kube.RbacV1().RoleBindings(namespace), binding)
+	expect.Create(t, a.kube.RbacV1().RoleBindings(namespace), binding)
 }
 
 func TestSubjectAccessReviews(t *testing.T) {
@@ -117,7 +118,7 @@ func TestSubjectAccessReviews(t *testing.T) {
 
 	rules, err := bob.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	want := authorizationv1.ResourceRule{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}
 	found := false
 	for _, rule := range rules.Status.ResourceRules {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -23,7 +24,7 @@ import (
 func (r *resource) dictionaries(t *testing.T) map[string][]byte {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/_annex/dictionaries/"+r.group+"/widgets/", clientv3.WithPrefix())
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	all := map[string][]byte{}
 	for _, kv := range found.Kvs {
 		all[string(kv.Key)] = kv.Value
@@ -78,12 +79,12 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 func copyBackup(t *testing.T, from, to string, keep func(backup.Record) bool) {
 	t.Helper()
 	in, err := os.Open(from)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	defer in.Close()
 	reader, err := backup.NewReader(in)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	out, err := os.Create(to)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	defer out.Close()
 	writer, err := backup.NewWriter(out, reader.Header())
 	for err == nil {
@@ -95,5 +96,5 @@ func copyBackup(t *testing.T, from, to string, keep func(backup.Record) bool) {
 	if errors.Is(err, io.EOF) {
 		_, err = writer.Close()
 	}
-	expectNoError(t, err)
+	expect.NoError(t, err)
 }

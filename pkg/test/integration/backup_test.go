@@ -32,6 +32,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -48,7 +49,7 @@ func run(args ...string) (printed string, err error) {
 func mustRun(t *testing.T, args ...string) string {
 	t.Helper()
 	printed, err := run(args...)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return printed
 }
 
@@ -66,7 +67,7 @@ func without(objects []unstructured.Unstructured) map[string]map[string]any {
 func (r *resource) list(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	list, err := r.annex.dynamic.Resource(r.gvr("v1")).List(t.Context(), metav1.ListOptions{})
-	expectNoError(t, err, "list %s", r.name)
+	expect.NoError(t, err, "list %s", r.name)
 	return list.Items
 }
 
@@ -135,7 +136,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 			t.Errorf("%s has resource version %d, at home there was %d", object.GetName(), got, highest(t, before))
 		}
 	}
-	restored := mustGet(t, elsewhere.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
+	restored := expect.Get(t, elsewhere.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
 	if got := slices.Sorted(slices.Values(restored.Status.StoredVersions)); !slices.Equal(got, []string{"v1", "v2"}) {
 		t.Errorf("stored versions %q, objects are stored in both", got)
 	}
@@ -143,7 +144,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 		return hosted.Labels[hostingv1alpha1.AutomanagedLabel] == "true" && hosted.Spec.StoreName == "default"
 	})
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
-	mustCreate(t, elsewhere.kube.CoreV1().Namespaces(), namespace)
+	expect.Create(t, elsewhere.kube.CoreV1().Namespaces(), namespace)
 	there.create(t, "v1", "written-later", "spec: {}")
 
 	// The first server does not have the key.
@@ -240,7 +241,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.fill(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"a": "b"}}
-	secret = mustCreate(t, a.kube.CoreV1().Secrets(widgets.namespace), secret)
+	secret = expect.Create(t, a.kube.CoreV1().Secrets(widgets.namespace), secret)
 	before := widgets.list(t)
 	file := filepath.Join(t.TempDir(), "default.backup")
 	mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--store=default", file)
@@ -260,7 +261,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 	if printed := mustRun(t, "restore", file, "--data-dir="+dir); !strings.HasPrefix(printed, "Store default restored to "+dir+": ") {
 		t.Errorf("printed %q", printed)
 	}
-	expectNoError(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(a.DataDir, "pki"))))
+	expect.NoError(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(a.DataDir, "pki"))))
 	if err := filepath.WalkDir(filepath.Join(dir, "pki"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -289,7 +290,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 	if got, seen := highest(t, after), resourceVersion(t, lost.GetResourceVersion()); got <= seen {
 		t.Errorf("resource versions went back from %d to %d", seen, got)
 	}
-	found := mustGet(t, back.kube.CoreV1().Secrets(widgets.namespace), "s")
+	found := expect.Get(t, back.kube.CoreV1().Secrets(widgets.namespace), "s")
 	if resourceVersion(t, found.ResourceVersion) <= resourceVersion(t, lost.GetResourceVersion()) || found.UID != secret.UID {
 		t.Errorf("the Secret is %+v, it was %+v", found.ObjectMeta, secret.ObjectMeta)
 	}
@@ -307,7 +308,7 @@ func TestUnfinishedRestoreIsNotServed(t *testing.T) {
 	dir := t.TempDir()
 	a := testserver.StartIn(t, dir)
 	a.Stop(t)
-	expectNoError(t, os.Mkdir(filepath.Join(dir, "etcd.restoring"), 0o700))
+	expect.NoError(t, os.Mkdir(filepath.Join(dir, "etcd.restoring"), 0o700))
 	_, err := testserver.TryStartIn(t, dir)
 	wantError(t, err, "--data-dir", "a restore is unfinished")
 }
@@ -352,7 +353,7 @@ func TestBackupRequests(t *testing.T) {
 	outsider := restclient.AnonymousClientConfig(a.AnnexConfig)
 	outsider.BearerToken = outsiderToken
 	client, err := restclient.HTTPClientFor(outsider)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if got := send(t, client, "POST", a.URL+base+"stores/default/backup", ""); got.code != 403 || !strings.Contains(string(got.body), `cannot create resource \"stores/backup\"`) {
 		t.Errorf("an outsider: %s", got)
 	}
@@ -449,12 +450,12 @@ func TestBackupRights(t *testing.T) {
 		kubeconfig := filepath.Join(dir, name+".kubeconfig")
 		mustWrite(t, kubeconfig, []byte(mustRun(t, "kubeconfig", "--data-dir="+a.DataDir, "--user="+name)))
 		rights := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
-		mustCreate(t, a.kube.RbacV1().ClusterRoles(), rights)
+		expect.Create(t, a.kube.RbacV1().ClusterRoles(), rights)
 		binding := &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
 		}
-		mustCreate(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
+		expect.Create(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
 		return "--kubeconfig=" + kubeconfig
 	}
 	rule := func(group, verbs string, resources ...string) rbacv1.PolicyRule {

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -87,7 +88,7 @@ func TestConfigMaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	merged, err := apply("alice", false, map[string]string{"c": "3"})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if diff := cmp.Diff(map[string]string{"b": "2", "c": "3"}, merged.Data); diff != "" {
 		t.Errorf("data (-want +got):\n%s", diff)
 	}
@@ -125,12 +126,12 @@ func TestSecrets(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	secrets := a.kube.CoreV1().Secrets(a.newNamespace(t))
-	created := mustCreate(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, StringData: map[string]string{"key": "value"}})
+	created := expect.Create(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, StringData: map[string]string{"key": "value"}})
 	if created.Type != corev1.SecretTypeOpaque || string(created.Data["key"]) != "value" || created.StringData != nil {
 		t.Errorf("created %+v", created)
 	}
 	basic := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "basic"}, Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{"username": []byte("x")}}
-	mustCreate(t, secrets, basic)
+	expect.Create(t, secrets, basic)
 	_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}, Type: corev1.SecretTypeTLS}, metav1.CreateOptions{})
 	wantError(t, err, `data[tls.crt]: Required value`)
 	list, err := secrets.List(t.Context(), metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBasicAuth)})
@@ -150,7 +151,7 @@ func TestProtobuf(t *testing.T) {
 	config := restclient.CopyConfig(a.AnnexConfig)
 	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
 	annexKube, err := kubernetes.NewForConfig(config)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	configs := annexKube.CoreV1().ConfigMaps(namespace)
 	factory := informers.NewSharedInformerFactoryWithOptions(annexKube, 0, informers.WithNamespace(namespace))
 	informer := factory.Core().V1().ConfigMaps()
@@ -160,7 +161,7 @@ func TestProtobuf(t *testing.T) {
 		t.Fatal("the informer did not sync")
 	}
 	data := map[string]string{"key": "value"}
-	mustCreate(t, configs, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: data})
+	expect.Create(t, configs, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: data})
 	poll.Until(t, "the informer has it", func() string {
 		got, err := informer.Lister().ConfigMaps(namespace).Get("a")
 		if err != nil {
@@ -192,7 +193,7 @@ func TestEventsInBothGroups(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	config := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "subject"}})
+	config := expect.Create(t, a.kube.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "subject"}})
 
 	// Recorders of both API groups, as controllers use them.
 	old := record.NewBroadcaster(record.WithContext(t.Context()))
@@ -242,7 +243,7 @@ func TestEventsExpire(t *testing.T) {
 		ObjectMeta:     metav1.ObjectMeta{Name: "short", Namespace: "default"},
 		InvolvedObject: corev1.ObjectReference{Kind: "ConfigMap", Namespace: "default", Name: "x"}, Reason: "Tested", Type: corev1.EventTypeNormal,
 	}
-	mustCreate(t, a.kube.CoreV1().Events("default"), event)
+	expect.Create(t, a.kube.CoreV1().Events("default"), event)
 	granted := time.Now()
 	poll.Until(t, "the event is gone", func() string {
 		_, err := a.kube.CoreV1().Events("default").Get(t.Context(), "short", metav1.GetOptions{})
@@ -266,7 +267,7 @@ func TestLeaderElection(t *testing.T) {
 			LeaseDuration: 10 * time.Second, RenewDeadline: 8 * time.Second, RetryPeriod: 100 * time.Millisecond, ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leading <- identity }, OnStoppedLeading: func() {}},
 		})
-		expectNoError(t, err)
+		expect.NoError(t, err)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

@@ -16,6 +16,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -67,7 +68,7 @@ func TestExistingCRDsInCompiledInGroups(t *testing.T) {
 		t.Errorf("Stores are served as if they were custom resources: %s", got)
 	}
 	for _, crd := range impostors {
-		mustDelete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd.Name)
+		expect.Delete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd.Name)
 	}
 	for _, crd := range impostors {
 		poll.Until(t, crd.Name+" is gone", func() string {
@@ -98,7 +99,7 @@ func TestExistingCRDsInCompiledInGroups(t *testing.T) {
 func (a *annex) groupNames(t *testing.T) sets.Set[string] {
 	t.Helper()
 	served, err := a.kube.Discovery().ServerGroups()
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	names := sets.New[string]()
 	for _, group := range served.Groups {
 		names.Insert(group.Name)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -211,7 +212,7 @@ func TestCompressionWithEncryption(t *testing.T) {
 		}
 	}
 	plain, err := widgets.get(t, "v1", "w-3").MarshalJSON()
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if got := len(values["w-3"]); got*3 > len(plain) {
 		t.Errorf("an object of %d bytes takes %d", len(plain), got)
 	}
@@ -277,7 +278,7 @@ func TestLostDictionary(t *testing.T) {
 			return err
 		},
 	} {
-		expectNoError(t, change(widgets.annex.etcd(t)))
+		expect.NoError(t, change(widgets.annex.etcd(t)))
 		widgets.annex = widgets.annex.restart(t)
 		_, err := widgets.in("v1").Get(t.Context(), lost, metav1.GetOptions{})
 		wantError(t, err, "dictionary "+id, key, name)

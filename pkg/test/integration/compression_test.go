@@ -15,6 +15,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -41,7 +42,7 @@ func (r *resource) setCompression(t *testing.T, wanted hostingv1alpha1.Compressi
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"compression":%q}}`, wanted)
 	_, err := r.annex.hosting.HostingV1alpha1().HostedResources().Patch(t.Context(), r.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	poll.Until(t, fmt.Sprintf("compression %q is in force", wanted), func() string {
 		name := fmt.Sprintf("probe-%d", lastProbe.Add(1))
 		r.create(t, "v1", name, widgetContent(1))

@@ -19,6 +19,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -95,7 +96,7 @@ func TestDisabledAPIGroup(t *testing.T) {
 	}
 	// Namespaces can still be deleted.
 	namespace := a.newNamespace(t)
-	mustDelete(t, a.kube.CoreV1().Namespaces(), namespace)
+	expect.Delete(t, a.kube.CoreV1().Namespaces(), namespace)
 	poll.Until(t, "the namespace is gone", func() string {
 		got := a.get(t, "/api/v1/namespaces/"+namespace)
 		if got.code == http.StatusNotFound {

@@ -20,6 +20,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -49,7 +50,7 @@ func (r *resource) waitForHostedResource(t *testing.T, what string, check func(*
 func (r *resource) stored(t *testing.T) (objects, bytes, stored int64) {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/"+r.group+"/widgets/", clientv3.WithPrefix())
-	expectNoError(t, err, "list %s in etcd", r.name)
+	expect.NoError(t, err, "list %s in etcd", r.name)
 	for _, kv := range found.Kvs {
 		plain, _ := compression.PlainSize(kv.Value)
 		bytes += plain
@@ -148,7 +149,7 @@ func TestHostedResourceCreatedBeforeCRD(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name},
 		Spec:       hostingv1alpha1.HostedResourceSpec{Priority: 7},
 	}
-	mine = mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), mine)
+	mine = expect.Create(t, a.hosting.HostingV1alpha1().HostedResources(), mine)
 	widgets := &resource{annex: a, name: crd.Name, group: crd.Spec.Group}
 	widgets.waitForHostedResource(t, "is pending", isPending)
 
@@ -178,7 +179,7 @@ func TestHostedResourceOfConflictingCRD(t *testing.T) {
 	rival.Name = "gadgets." + crd.Spec.Group
 	rival.Spec.Names.Plural = "gadgets"
 	rival.Spec.Names.ListKind = "GadgetList" // and the same kind
-	mustCreate(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), rival)
+	expect.Create(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), rival)
 	gadgets := &resource{annex: a, name: rival.Name, group: crd.Spec.Group}
 	gadgets.waitForHostedResource(t, "has the reason KindConflict", func(hosted *hostingv1alpha1.HostedResource) bool {
 		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
@@ -230,7 +231,7 @@ func TestHostedResourceUnderLoad(t *testing.T) {
 	}
 	writes := 0
 	for response := range statuses {
-		expectNoError(t, response.Err())
+		expect.NoError(t, response.Err())
 		writes += len(response.Events)
 		if last := response.Events[len(response.Events)-1]; fmt.Sprint(last.Kv.ModRevision) == hosted.ResourceVersion {
 			break
@@ -305,7 +306,7 @@ func TestUnreachableStore(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "no-answer-"},
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
-	other = mustCreate(t, a.hosting.HostingV1alpha1().Stores(), other)
+	other = expect.Create(t, a.hosting.HostingV1alpha1().Stores(), other)
 	poll.Until(t, "the Store has the reason Unreachable", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), other.Name, metav1.GetOptions{})
 		if err != nil {

@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const portsSchema = `
@@ -47,7 +49,7 @@ func (r *resource) apply(t *testing.T, manager, content string, force bool, subr
 func (r *resource) mustApply(t *testing.T, manager, content string, force bool, subresources ...string) *unstructured.Unstructured {
 	t.Helper()
 	applied, err := r.apply(t, manager, content, force, subresources...)
-	expectNoError(t, err, "%s applies %s", manager, content)
+	expect.NoError(t, err, "%s applies %s", manager, content)
 	return applied
 }
 
@@ -104,7 +106,7 @@ func TestApply(t *testing.T) {
 	// An update takes over what it changes.
 	last.Object["spec"].(map[string]any)["color"] = "green"
 	updated, err := widgets.in("v1").Update(t.Context(), last, metav1.UpdateOptions{FieldManager: "carol"})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if got := owners(updated)["carol"]; got != "{f:spec:{f:color:}}" {
 		t.Errorf("carol's update owns %q", got)
 	}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -139,7 +140,7 @@ func TestConversionWebhook(t *testing.T) {
 		"v2": {"first": map[string]any{"host": "one", "port": "1"}, "second": map[string]any{"host": "two", "port": "2"}},
 	} {
 		list, err := widgets.in(version).List(t.Context(), metav1.ListOptions{})
-		expectNoError(t, err)
+		expect.NoError(t, err)
 		got := map[string]any{}
 		for _, item := range list.Items {
 			got[item.GetName()] = item.Object["spec"]

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -141,7 +142,7 @@ func TestStorageVersionChanges(t *testing.T) {
 	if version := storedAs("old"); version != "v2" {
 		t.Errorf("after an update the old object is stored as %s", version)
 	}
-	stored := mustGet(t, definitions, widgets.name)
+	stored := expect.Get(t, definitions, widgets.name)
 	if !cmp.Equal(stored.Status.StoredVersions, []string{"v1", "v2"}) {
 		t.Errorf("status.storedVersions is %v", stored.Status.StoredVersions)
 	}
@@ -186,9 +187,9 @@ func TestCRDNameConflict(t *testing.T) {
 	second.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Kind: "Gadget", ShortNames: []string{"wd"}}
 	second.Name = "gadgets." + first.Spec.Group
 	definitions := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
-	mustCreate(t, definitions, second)
+	expect.Create(t, definitions, second)
 	condition := func() *apiextensionsv1.CustomResourceDefinitionCondition {
-		crd := mustGet(t, definitions, second.Name)
+		crd := expect.Get(t, definitions, second.Name)
 		return apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted)
 	}
 	poll.Until(t, "the second CRD's names are refused", func() string {

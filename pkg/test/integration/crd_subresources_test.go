@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const replicasSchema = `
@@ -179,7 +181,7 @@ func TestSelectableFields(t *testing.T) {
 	}
 
 	err = widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.color=red"})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if got := widgets.names(t, "v1", metav1.ListOptions{}); !cmp.Equal(got, []string{"colorless"}) {
 		t.Errorf("after the red ones were deleted there are %v", got)
 	}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -69,7 +70,7 @@ func newVersion(t *testing.T, name, schema string) apiextensionsv1.CustomResourc
 func parseSchema(t *testing.T, schema string) *apiextensionsv1.JSONSchemaProps {
 	t.Helper()
 	props := &apiextensionsv1.JSONSchemaProps{}
-	expectNoError(t, yaml.UnmarshalStrict([]byte(schema), props), "parse a schema")
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(schema), props), "parse a schema")
 	return props
 }
 
@@ -93,7 +94,7 @@ func (a *annex) installCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefi
 // createCRD creates a CRD and waits until it is served.
 func (a *annex) createCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
-	mustCreate(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd)
+	expect.Create(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd)
 	poll.Until(t, "CRD "+crd.Name+" is established", func() string {
 		created, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
 		if err != nil {
@@ -147,9 +148,9 @@ func (r *resource) object(t *testing.T, version, name, content string) *unstruct
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	asJSON, err := yaml.YAMLToJSON([]byte(content))
-	expectNoError(t, err, "parse an object")
+	expect.NoError(t, err, "parse an object")
 	// Decodes numbers as the API does.
-	expectNoError(t, utiljson.Unmarshal(asJSON, &object.Object), "parse an object")
+	expect.NoError(t, utiljson.Unmarshal(asJSON, &object.Object), "parse an object")
 	object.SetAPIVersion(r.group + "/" + version)
 	object.SetKind("Widget")
 	object.SetName(name)
@@ -161,7 +162,7 @@ func (r *resource) object(t *testing.T, version, name, content string) *unstruct
 func (r *resource) create(t *testing.T, version, name, content string) *unstructured.Unstructured {
 	t.Helper()
 	created, err := r.in(version).Create(t.Context(), r.object(t, version, name, content), metav1.CreateOptions{})
-	expectNoError(t, err, "create %s through %s", name, version)
+	expect.NoError(t, err, "create %s through %s", name, version)
 	return created
 }
 
@@ -169,7 +170,7 @@ func (r *resource) create(t *testing.T, version, name, content string) *unstruct
 func (r *resource) get(t *testing.T, version, name string) *unstructured.Unstructured {
 	t.Helper()
 	object, err := r.in(version).Get(t.Context(), name, metav1.GetOptions{})
-	expectNoError(t, err, "read %s through %s", name, version)
+	expect.NoError(t, err, "read %s through %s", name, version)
 	return object
 }
 
@@ -177,7 +178,7 @@ func (r *resource) get(t *testing.T, version, name string) *unstructured.Unstruc
 func (r *resource) names(t *testing.T, version string, options metav1.ListOptions) []string {
 	t.Helper()
 	list, err := r.in(version).List(t.Context(), options)
-	expectNoError(t, err, "list through %s", version)
+	expect.NoError(t, err, "list through %s", version)
 	names := []string{}
 	for _, item := range list.Items {
 		names = append(names, item.GetName())
@@ -220,21 +221,21 @@ func (r *resource) patch(t *testing.T, version, name, patch string, subresources
 func (r *resource) mustPatch(t *testing.T, version, name, patch string, subresources ...string) *unstructured.Unstructured {
 	t.Helper()
 	patched, err := r.patch(t, version, name, patch, subresources...)
-	expectNoError(t, err, "patch %s through %s", name, version)
+	expect.NoError(t, err, "patch %s through %s", name, version)
 	return patched
 }
 
 // delete deletes a Widget.
 func (r *resource) delete(t *testing.T, name string) {
 	t.Helper()
-	expectNoError(t, r.in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}), "delete %s", name)
+	expect.NoError(t, r.in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}), "delete %s", name)
 }
 
 // watch watches the Widgets until the test ends.
 func (r *resource) watch(t *testing.T, version string, options metav1.ListOptions) watch.Interface {
 	t.Helper()
 	events, err := r.in(version).Watch(t.Context(), options)
-	expectNoError(t, err, "watch through %s", version)
+	expect.NoError(t, err, "watch through %s", version)
 	return events
 }
 
@@ -257,7 +258,7 @@ func (r *resource) startInformer(t *testing.T) *countingInformer {
 	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(r.annex.dynamic, 0, r.namespace, nil)
 	i := &countingInformer{SharedIndexInformer: informers.ForResource(r.gvr("v1")).Informer()}
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { i.deleted.Add(1) }})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	informers.Start(t.Context().Done())
 	t.Cleanup(informers.Shutdown)
 	if !cache.WaitForCacheSync(t.Context().Done(), i.HasSynced) {
@@ -283,5 +284,5 @@ func (i *countingInformer) waitForNames(t *testing.T, want ...string) {
 // deleteCRD deletes the CRD and does not wait.
 func (r *resource) deleteCRD(t *testing.T) {
 	t.Helper()
-	mustDelete(t, r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions(), r.name)
+	expect.Delete(t, r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions(), r.name)
 }

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // describe returns the type and the name of an event.
@@ -73,7 +75,7 @@ func TestWatchList(t *testing.T) {
 		AllowWatchBookmarks:  true,
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	defer events.Stop()
 	first := []string{describe(nextEvent(t, events)), describe(nextEvent(t, events))}
 	slices.Sort(first)
@@ -118,7 +120,7 @@ func TestPaging(t *testing.T) {
 	resourceVersion := ""
 	for page := 0; ; page++ {
 		list, err := widgets.in("v1").List(t.Context(), options)
-		expectNoError(t, err)
+		expect.NoError(t, err)
 		for _, item := range list.Items {
 			got = append(got, item.GetName())
 		}
@@ -157,11 +159,11 @@ func TestPagingAfterCompaction(t *testing.T) {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
 	}
 	first, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{Limit: 2})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	last := widgets.create(t, "v1", "widget-9", "spec: {}")
 	annexEtcd := widgets.annex.etcd(t)
 	current, err := annexEtcd.Get(t.Context(), "/")
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if _, err := annexEtcd.Compact(t.Context(), current.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +176,7 @@ func TestPagingAfterCompaction(t *testing.T) {
 		t.Fatalf("got %v, want that the resource version is gone, with a token to continue", err)
 	}
 	rest, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{Continue: status.Status().Continue})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if n := len(rest.Items); n != 3 || rest.Items[n-1].GetUID() != last.GetUID() {
 		t.Errorf("the rest of the list has %d items: %v", n, rest.Items)
 	}

@@ -17,6 +17,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -233,7 +234,7 @@ func TestAPIServicesAreAvailable(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	list, err := a.aggregator.ApiregistrationV1().APIServices().List(t.Context(), metav1.ListOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	have := map[string]*apiregistrationv1.APIService{}
 	for i := range list.Items {
 		have[list.Items[i].Name] = &list.Items[i]
@@ -288,7 +289,7 @@ func TestCompiledInAPIServiceIsRecreated(t *testing.T) {
 	t.Parallel()
 	apiServices := startAnnex(t).aggregator.ApiregistrationV1().APIServices()
 	const name = "v1.coordination.k8s.io"
-	mustDelete(t, apiServices, name)
+	expect.Delete(t, apiServices, name)
 	poll.Until(t, name+" is available again", func() string {
 		apiService, err := apiServices.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -319,7 +320,7 @@ func TestRemoteAPIServiceIsRefused(t *testing.T) {
 	wantError(t, err, "spec.service: Forbidden: annex does not proxy requests to other servers; only local APIServices (without spec.service) are allowed")
 
 	// A local one cannot become remote.
-	local := mustGet(t, apiServices, "v1.events.k8s.io")
+	local := expect.Get(t, apiServices, "v1.events.k8s.io")
 	local.Spec.Service = remote.Spec.Service
 	local.Spec.InsecureSkipTLSVerify = true
 	_, err = apiServices.Update(t.Context(), local, metav1.UpdateOptions{})

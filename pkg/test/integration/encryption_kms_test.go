@@ -26,6 +26,7 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 	"k8s.io/kms/pkg/service"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -44,7 +45,7 @@ func newKMS(t *testing.T) *kms {
 	t.Helper()
 	// Paths of sockets must be short.
 	dir, err := os.MkdirTemp("", "kms-")
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	k := &kms{socket: filepath.Join(dir, "kms.sock")}
 	k.use("key-1")
@@ -57,7 +58,7 @@ func (k *kms) use(keyID string) { k.keyID.Store(&keyID) }
 func (k *kms) run(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("unix", k.socket)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	server := grpc.NewServer()
 	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService(k.socket, time.Second, k))
 	go server.Serve(listener)

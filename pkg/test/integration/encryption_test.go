@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -210,7 +211,7 @@ resources:
 	s.mustRead(t, "written")
 	s.annex.createConfigMap(t, s.namespace, "c", secretText)
 	found, err := s.annex.etcd(t).Get(t.Context(), "/annex/", clientv3.WithPrefix())
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	kinds := map[string]int{}
 	for _, kv := range found.Kvs {
 		key, want := string(kv.Key), "k8s:enc:aescbc:v1:others:"
@@ -293,8 +294,8 @@ func TestEncryptionRotation(t *testing.T) {
 func mustWrite(t *testing.T, path string, content []byte) {
 	t.Helper()
 	// As editors and mounted ConfigMaps do.
-	expectNoError(t, os.WriteFile(path+".new", content, 0o600))
-	expectNoError(t, os.Rename(path+".new", path))
+	expect.NoError(t, os.WriteFile(path+".new", content, 0o600))
+	expect.NoError(t, os.Rename(path+".new", path))
 }
 
 // TestEncryptionMissingKey starts annex without the key of stored objects: reads return an
@@ -420,7 +421,7 @@ func TestEncryptionReload(t *testing.T) {
 	if log := p.Stderr(); strings.Contains(log, "c2hvcnQ=") {
 		t.Errorf("stderr contains the secret: %s", log)
 	}
-	expectNoError(t, os.Remove(file))
+	expect.NoError(t, os.Remove(file))
 	reloads("failure", 2)
 	written("k8s:enc:secretbox:v1:old:")
 	mustWrite(t, file, encryptionConfig("secrets", provider("secretbox", "new", "old")))

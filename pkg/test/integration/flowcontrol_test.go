@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -35,7 +36,7 @@ func startFlowControlled(t *testing.T, flags ...string) *annex {
 	for _, user := range []string{"flooder", "neighbour", "stranger"} {
 		fmt.Fprintf(&lines, "%s,%s,%s\n", user, user, user)
 	}
-	expectNoError(t, os.WriteFile(tokens, []byte(lines.String()), 0o600))
+	expect.NoError(t, os.WriteFile(tokens, []byte(lines.String()), 0o600))
 	return startAnnex(t, append([]string{"--token-auth-file=" + tokens, "--authorization-mode=AlwaysAllow"}, flags...)...)
 }
 
@@ -62,7 +63,7 @@ func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontro
 			},
 		},
 	}, metav1.CreateOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	var subjects []flowcontrolv1.Subject
 	for _, user := range users {
 		subjects = append(subjects, flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}})
@@ -79,7 +80,7 @@ func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontro
 			}},
 		},
 	}, metav1.CreateOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return schema
 }
 
@@ -97,7 +98,7 @@ func (a *annex) levelState(t *testing.T, name string) levelState {
 		var numbers []int
 		for _, i := range []int{4, 5, 7} {
 			number, err := strconv.Atoi(strings.TrimSpace(cells[i]))
-			expectNoError(t, err, "the dump has the line %q", line)
+			expect.NoError(t, err, "the dump has the line %q", line)
 			numbers = append(numbers, number)
 		}
 		return levelState{numbers[0], numbers[1], numbers[2]}
@@ -274,7 +275,7 @@ func TestFlowControlObjects(t *testing.T) {
 	a := startFlowControlled(t)
 	schemas := a.kube.FlowcontrolV1().FlowSchemas()
 	list, err := schemas.List(t.Context(), metav1.ListOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if want := len(bootstrap.MandatoryFlowSchemas) + len(bootstrap.SuggestedFlowSchemas); len(list.Items) != want {
 		t.Errorf("%d FlowSchemas are there at the start, want %d", len(list.Items), want)
 	}
@@ -285,8 +286,8 @@ func TestFlowControlObjects(t *testing.T) {
 		t.Errorf("change a mandatory FlowSchema: %v, want invalid", err)
 	}
 	for _, name := range []string{"catch-all", "global-default"} {
-		before := mustGet(t, schemas, name)
-		mustDelete(t, schemas, name)
+		before := expect.Get(t, schemas, name)
+		expect.Delete(t, schemas, name)
 		poll.UntilDone(t, name+" is recreated", func() (bool, string) {
 			after, err := schemas.Get(t.Context(), name, metav1.GetOptions{})
 			return err == nil && after.UID != before.UID, fmt.Sprint(err)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -35,7 +36,7 @@ type testObject struct {
 func (a *annex) objects(t *testing.T, of *testObject) metadata.ResourceInterface {
 	t.Helper()
 	annexMetadata, err := metadata.NewForConfigAndClient(metadata.ConfigFor(a.AnnexConfig), a.http)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	plural := strings.ToLower(of.kind.Kind) + "s"
 	return annexMetadata.Resource(of.kind.GroupVersion().WithResource(plural)).Namespace(of.meta.Namespace)
 }
@@ -78,7 +79,7 @@ func (a *annex) configMap(t *testing.T, namespace, name string, changes ...chang
 	for _, change := range changes {
 		change(&object.ObjectMeta)
 	}
-	made := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), object)
+	made := expect.Create(t, a.kube.CoreV1().ConfigMaps(namespace), object)
 	o := &testObject{kind: configMapKind, meta: made.ObjectMeta}
 	o.objects = a.objects(t, o)
 	return o
@@ -95,7 +96,7 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *testObject
 	object.SetOwnerReferences(meta.OwnerReferences)
 	object.SetFinalizers(meta.Finalizers)
 	made, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
-	expectNoError(t, err, "create Widget %s", name)
+	expect.NoError(t, err, "create Widget %s", name)
 	meta.UID = made.GetUID()
 	o := &testObject{kind: r.kind(), meta: meta}
 	o.objects = r.annex.objects(t, o)
@@ -104,7 +105,7 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *testObject
 
 func (o *testObject) delete(t *testing.T, propagation metav1.DeletionPropagation) {
 	t.Helper()
-	expectNoError(t, o.objects.Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}), "delete %s", o)
+	expect.NoError(t, o.objects.Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}), "delete %s", o)
 }
 
 func (o *testObject) String() string { return o.kind.Kind + " " + o.meta.Name }
@@ -347,7 +348,7 @@ func TestGarbageCollectionAfterCRDDeletion(t *testing.T) {
 	for i := range 20 {
 		dependents = append(dependents, a.configMap(t, widgets.namespace, fmt.Sprintf("dependent-%d", i), ownedBy(widgets.own(t, fmt.Sprintf("owner-%d", i)))))
 	}
-	mustDelete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
+	expect.Delete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
 	for _, dependent := range dependents {
 		dependent.waitForDeletion(t)
 	}
@@ -456,7 +457,7 @@ func TestGarbageCollectionInTerminatingNamespace(t *testing.T) {
 	dependent := a.configMap(t, widgets.namespace, "dependent", ownedBy(owner), withFinalizer)
 	owner.delete(t, metav1.DeletePropagationForeground)
 	foreground := metav1.DeletePropagationForeground
-	expectNoError(t, a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{PropagationPolicy: &foreground}))
+	expect.NoError(t, a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{PropagationPolicy: &foreground}))
 	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, testFinalizer)
 	dependent.removeFinalizer(t)
 	a.waitForNamespaceDeleted(t, widgets.namespace)

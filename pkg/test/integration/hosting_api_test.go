@@ -25,6 +25,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	applyhosting "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -35,7 +36,7 @@ func (a *annex) newStore(t *testing.T, name string) *hostingv1alpha1.Store {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
-	return mustCreate(t, a.hosting.HostingV1alpha1().Stores(), store)
+	return expect.Create(t, a.hosting.HostingV1alpha1().Stores(), store)
 }
 
 func TestStoreClientset(t *testing.T) {
@@ -57,7 +58,7 @@ func TestStoreClientset(t *testing.T) {
 		updated, err = stores.Update(t.Context(), current, metav1.UpdateOptions{})
 		return err
 	})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if !updated.Spec.Unschedulable || updated.Generation != 2 || updated.Status.Objects == 1000 {
 		t.Errorf("updated %+v", updated)
 	}
@@ -72,7 +73,7 @@ func TestStoreClientset(t *testing.T) {
 		withStatus, err = stores.UpdateStatus(t.Context(), current, metav1.UpdateOptions{})
 		return err
 	})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if !withStatus.Spec.Unschedulable || withStatus.Generation != 2 || withStatus.Status.Version != "9.9.9" {
 		t.Errorf("with another status: %+v", withStatus)
 	}
@@ -90,7 +91,7 @@ func TestStoreClientset(t *testing.T) {
 	if err != nil || len(picked.Items) != 1 || picked.Items[0].Name != created.Name {
 		t.Errorf("list by label: %v, %v", picked, err)
 	}
-	mustDelete(t, stores, created.Name)
+	expect.Delete(t, stores, created.Name)
 	// It is deleted once annex knows that nothing is placed on it.
 	poll.Until(t, "the deleted Store is gone", func() string {
 		if _, err := stores.Get(t.Context(), created.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -112,7 +113,7 @@ func TestStoreApply(t *testing.T) {
 	taint := applyhosting.Store("applied").WithSpec(applyhosting.StoreSpec().
 		WithTaints(applyhosting.Taint().WithKey("remote").WithEffect(hostingv1alpha1.TaintEffectPreferNoSchedule)))
 	both, err := stores.Apply(t.Context(), taint, metav1.ApplyOptions{FieldManager: "bob"})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if len(both.Spec.Taints) != 2 {
 		t.Errorf("taints of two managers: %+v", both.Spec.Taints)
 	}
@@ -177,7 +178,7 @@ func TestHostingInformers(t *testing.T) {
 		UpdateFunc: func(_, object any) { note("update", object) },
 		DeleteFunc: func(object any) { note("delete", object) },
 	})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	factory.StartWithContext(t.Context())
 	for kind, synced := range factory.WaitForCacheSync(t.Context().Done()) {
 		if !synced {
@@ -192,7 +193,7 @@ func TestHostingInformers(t *testing.T) {
 	if _, err := stores.Patch(t.Context(), "informed", types.MergePatchType, []byte(`{"spec": {"unschedulable": true}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	mustDelete(t, stores, "informed")
+	expect.Delete(t, stores, "informed")
 	poll.Until(t, "the informer receives the deletion", func() string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -214,13 +215,13 @@ func TestHostedResourceClientset(t *testing.T) {
 	hosted := sharedAnnex(t).hosting.HostingV1alpha1().HostedResources()
 	const name = "plans.future.example.com"
 	events, err := hosted.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	defer events.Stop()
 	created, err := hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName, Priority: 7},
 	}, metav1.CreateOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if created.Spec.SchedulerName != hostingv1alpha1.DefaultSchedulerName {
 		t.Errorf("created %+v", created.Spec)
 	}
@@ -305,8 +306,8 @@ func TestDynamicClientReadsStores(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	unstructured, err := a.dynamic.Resource(hostingv1alpha1.SchemeGroupVersion.WithResource("stores")).Get(t.Context(), "default", metav1.GetOptions{})
-	expectNoError(t, err)
-	typed := mustGet(t, a.hosting.HostingV1alpha1().Stores(), "default")
+	expect.NoError(t, err)
+	typed := expect.Get(t, a.hosting.HostingV1alpha1().Stores(), "default")
 	if diff := cmp.Diff(string(typed.UID), string(unstructured.GetUID())); diff != "" || unstructured.GetKind() != "Store" {
 		t.Errorf("the dynamic client reads %v", unstructured)
 	}

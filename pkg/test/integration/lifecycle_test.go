@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -39,7 +40,7 @@ func (a *annex) restart(t *testing.T, flags ...string) *annex {
 func readFile(t *testing.T, path ...string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(path...))
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return content
 }
 
@@ -48,9 +49,9 @@ func TestRestartKeepsEverything(t *testing.T) {
 	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
 	before := widgets.annex
 	widget := widgets.create(t, "v1", "a", "spec: {color: blue}")
-	secret := mustCreate(t, before.kube.CoreV1().Secrets(widgets.namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}})
+	secret := expect.Create(t, before.kube.CoreV1().Secrets(widgets.namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}})
 	// annex registers its own APIServices again.
-	mustDelete(t, before.aggregator.ApiregistrationV1().APIServices(), "v1.coordination.k8s.io")
+	expect.Delete(t, before.aggregator.ApiregistrationV1().APIServices(), "v1.coordination.k8s.io")
 	pki := map[string][]byte{}
 	files, err := os.ReadDir(filepath.Join(before.DataDir, "pki"))
 	if err != nil || len(files) == 0 {
@@ -60,14 +61,14 @@ func TestRestartKeepsEverything(t *testing.T) {
 		pki[file.Name()] = readFile(t, before.DataDir, "pki", file.Name())
 	}
 	oldConfig, err := clientcmd.LoadFromFile(before.Kubeconfig)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 
 	after := before.restart(t)
 	widgets.annex = after
 	if diff := cmp.Diff(widget, widgets.get(t, "v1", "a")); diff != "" {
 		t.Errorf("the custom resource (-before +after):\n%s", diff)
 	}
-	again := mustGet(t, after.kube.CoreV1().Secrets(widgets.namespace), "s")
+	again := expect.Get(t, after.kube.CoreV1().Secrets(widgets.namespace), "s")
 	if diff := cmp.Diff(secret, again); diff != "" {
 		t.Errorf("the secret (-before +after):\n%s", diff)
 	}
@@ -77,7 +78,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 		}
 	}
 	newConfig, err := clientcmd.LoadFromFile(after.Kubeconfig)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	for _, cluster := range newConfig.Clusters {
 		if after.URL == before.URL || cluster.Server != after.URL {
 			t.Errorf("the kubeconfig has %s, the server listens at %s, before at %s", cluster.Server, after.URL, before.URL)
@@ -242,7 +243,7 @@ func TestWatchFromOldRevisionAfterRestart(t *testing.T) {
 		t.Errorf("the first event is %s", describe(event))
 	}
 	list, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	if before, after := resourceVersion(t, seen.GetResourceVersion()), resourceVersion(t, list.GetResourceVersion()); after <= before {
 		t.Errorf("the resource version was %d and is %d after a restart", before, after)
 	}
@@ -251,7 +252,7 @@ func TestWatchFromOldRevisionAfterRestart(t *testing.T) {
 func resourceVersion(t *testing.T, version string) int {
 	t.Helper()
 	number, err := strconv.Atoi(version)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return number
 }
 
@@ -282,9 +283,9 @@ func TestInvalidConfigurationIsRefused(t *testing.T) {
 	damaged := startAnnex(t)
 	damaged.Stop(t)
 	authorityFile := filepath.Join(damaged.DataDir, "pki", "ca.crt")
-	expectNoError(t, os.WriteFile(authorityFile, []byte("junk"), 0o600))
+	expect.NoError(t, os.WriteFile(authorityFile, []byte("junk"), 0o600))
 	foreign := t.TempDir()
-	expectNoError(t, os.WriteFile(filepath.Join(foreign, "letter.txt"), []byte("dear"), 0o600))
+	expect.NoError(t, os.WriteFile(filepath.Join(foreign, "letter.txt"), []byte("dear"), 0o600))
 	_, port, _ := strings.Cut(strings.TrimPrefix(running.URL, "https://"), ":")
 	closed := closedPort(t)
 	junk := writeFile(t, "junk", []byte("}"))
@@ -366,7 +367,7 @@ func TestShutdownDuringStart(t *testing.T) {
 				}
 				return ""
 			})
-			expectNoError(t, p.Signal(syscall.SIGTERM))
+			expect.NoError(t, p.Signal(syscall.SIGTERM))
 			ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 			defer cancel()
 			if code, err := p.Wait(ctx); err != nil || code != 0 {

@@ -20,6 +20,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -72,7 +73,7 @@ func TestHostedResourceLimits(t *testing.T) {
 
 	r.setLimits(t, `{"limits": {"objects": "2"}, "namespaceLimits": {"storage": "100Ki"}}`)
 	poll.Until(t, "there is room for two", func() string { return errorText(r.tryCreateOf(t, "one", 1)) })
-	expectNoError(t, r.tryCreateOf(t, "two", 1))
+	expect.NoError(t, r.tryCreateOf(t, "two", 1))
 	wantExceeded(t, r.tryCreateOf(t, "three", 1),
 		fmt.Sprintf("exceeded the limits of hostedresource %s, requested: objects=1, used: objects=2, limited: objects=2", r.name))
 
@@ -82,7 +83,7 @@ func TestHostedResourceLimits(t *testing.T) {
 	// A deletion makes room at once, and updates that do not grow always succeed.
 	r.delete(t, "two")
 	wantExceeded(t, r.tryCreateOf(t, "large", 400<<10), "in namespace "+r.namespace+", requested: storage=")
-	expectNoError(t, r.tryCreateOf(t, "two", 1<<10))
+	expect.NoError(t, r.tryCreateOf(t, "two", 1<<10))
 	if _, err := r.in("v1").Patch(t.Context(), "two", types.MergePatchType, []byte(`{"spec": {"text": ""}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("an update that shrinks: %v", err)
 	}
@@ -220,8 +221,8 @@ func (r replicas) testObjectLimit(t *testing.T, objects int) {
 func (r replicas) testRoomAfterDelete(t *testing.T) {
 	t.Helper()
 	for i, name := range r.of[0].names(t, "v1", metav1.ListOptions{})[:10] {
-		expectNoError(t, r.of[i%2].in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}))
-		expectNoError(t, r.of[1-i%2].tryCreateOf(t, name, 10), "after a delete")
+		expect.NoError(t, r.of[i%2].in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}))
+		expect.NoError(t, r.of[1-i%2].tryCreateOf(t, name, 10), "after a delete")
 	}
 }
 
@@ -255,7 +256,7 @@ func (r replicas) stored(t *testing.T) int64 {
 	t.Helper()
 	found, err := newEtcdClient(t, clientv3.Config{Endpoints: []string{r.etcd}}).
 		Get(t.Context(), "/annex/"+r.of[0].group+"/widgets/", clientv3.WithPrefix())
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	var bytes int64
 	for _, kv := range found.Kvs {
 		bytes += int64(len(kv.Value))

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -127,11 +128,11 @@ func (s *sharedServer) annex(t *testing.T) *annex {
 func startProcess(t *testing.T, dataDir string, flags ...string) *process.Annex {
 	t.Helper()
 	executable, err := os.Executable()
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	command := exec.Command(executable, append([]string{"serve", "--data-dir=" + dataDir, "--secure-port=0"}, flags...)...)
 	command.Env = append(os.Environ(), serveVariable+"=1")
 	p, err := process.StartCommand(command)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(p.Kill)
 	return p
 }
@@ -148,8 +149,8 @@ func clientsOf(t *testing.T, p *process.Annex, dataDir string) *annex {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
-	expectNoError(t, p.WaitReady(ctx))
+	expect.NoError(t, p.WaitReady(ctx))
 	config, err := p.Config()
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return newAnnex(t, &testserver.Server{URL: p.URL, DataDir: dataDir, Kubeconfig: p.Kubeconfig, AnnexConfig: config})
 }

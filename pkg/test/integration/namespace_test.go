@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -31,7 +32,7 @@ func (a *annex) createContents(t *testing.T, namespace string) {
 	meta := metav1.ObjectMeta{Name: "content", Namespace: namespace}
 	made := func(what string, err error) {
 		t.Helper()
-		expectNoError(t, err, "create a %s", what)
+		expect.NoError(t, err, "create a %s", what)
 	}
 	core := a.kube.CoreV1()
 	_, err := core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
@@ -59,7 +60,7 @@ func (a *annex) createContents(t *testing.T, namespace string) {
 func (a *annex) keysIn(t *testing.T, namespace string) []string {
 	t.Helper()
 	found, err := a.etcd(t).Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	expectNoError(t, err, "list the keys in etcd")
+	expect.NoError(t, err, "list the keys in etcd")
 	var keys []string
 	for _, kv := range found.Kvs {
 		if strings.Contains(string(kv.Key), "/"+namespace+"/") {
@@ -71,7 +72,7 @@ func (a *annex) keysIn(t *testing.T, namespace string) []string {
 
 func (a *annex) deleteNamespace(t *testing.T, name string) {
 	t.Helper()
-	mustDelete(t, a.kube.CoreV1().Namespaces(), name)
+	expect.Delete(t, a.kube.CoreV1().Namespaces(), name)
 }
 
 func (a *annex) waitForNamespaceDeleted(t *testing.T, name string) {
@@ -142,7 +143,7 @@ func TestNamespaceDeletion(t *testing.T) {
 
 	// Whoever makes the namespace again gets an empty one.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
-	mustCreate(t, a.kube.CoreV1().Namespaces(), namespace)
+	expect.Create(t, a.kube.CoreV1().Namespaces(), namespace)
 	if names := widgets.names(t, "v1", metav1.ListOptions{}); len(names) > 0 {
 		t.Errorf("the new namespace of the same name holds %q", names)
 	}
@@ -192,7 +193,7 @@ func TestNamespaceDeletionWaitsForSpecFinalizers(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "held-"},
 		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{testFinalizer}},
 	}, metav1.CreateOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	a.deleteNamespace(t, namespace.Name)
 	poll.Until(t, "annex removes its finalizer of the namespace", func() string {
 		if namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{}); err != nil {

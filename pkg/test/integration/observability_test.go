@@ -22,6 +22,7 @@ import (
 	flagzv1beta1 "k8s.io/apiserver/pkg/server/flagz/api/v1beta1"
 	statuszv1beta1 "k8s.io/apiserver/pkg/server/statusz/api/v1beta1"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -68,7 +69,7 @@ func startSpanCollector(t *testing.T) (c *spanCollector, endpoint string) {
 	t.Helper()
 	c = &spanCollector{services: map[string]bool{}}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	server := grpc.NewServer()
 	coltracepb.RegisterTraceServiceServer(server, c)
 	go server.Serve(listener)

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -34,7 +35,7 @@ func resourceList(of ...string) corev1.ResourceList {
 func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 	t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: resourceList(of...)}}
-	mustCreate(t, a.kube.CoreV1().ResourceQuotas(namespace), quota)
+	expect.Create(t, a.kube.CoreV1().ResourceQuotas(namespace), quota)
 	poll.UntilDone(t, "the quota "+name+" is counted", func() (bool, string) {
 		got := a.quota(t, namespace, name)
 		return len(got.Status.Hard) == len(of) && len(got.Status.Used) == len(of), fmt.Sprintf("%+v", got.Status)
@@ -43,7 +44,7 @@ func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 
 func (a *annex) quota(t *testing.T, namespace, name string) *corev1.ResourceQuota {
 	t.Helper()
-	return mustGet(t, a.kube.CoreV1().ResourceQuotas(namespace), name)
+	return expect.Get(t, a.kube.CoreV1().ResourceQuotas(namespace), name)
 }
 
 // usage returns status.used of a quota.
@@ -84,13 +85,13 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	ns := a.newNamespace(t)
 	a.waitForRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts
 	for i := range 2 {
-		expectNoError(t, a.tryCreateConfigMapNamed(t, ns, fmt.Sprintf("before-%d", i)))
+		expect.NoError(t, a.tryCreateConfigMapNamed(t, ns, fmt.Sprintf("before-%d", i)))
 	}
 	a.newQuota(t, ns, "small", "configmaps=4", "count/configmaps=9", "secrets=0", "resourcequotas=2", "count/leases.coordination.k8s.io=1")
 	want := map[string]int64{"configmaps": 3, "count/configmaps": 3, "secrets": 0, "resourcequotas": 1, "count/leases.coordination.k8s.io": 0}
 	a.waitForUsage(t, ns, "small", want)
 
-	expectNoError(t, a.tryCreateConfigMapNamed(t, ns, "third"))
+	expect.NoError(t, a.tryCreateConfigMapNamed(t, ns, "third"))
 	// Admission charges before the object is created, so no wait is needed.
 	want["configmaps"], want["count/configmaps"] = 4, 4
 	if diff := cmp.Diff(want, a.usage(t, ns, "small")); diff != "" {
@@ -100,7 +101,7 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	_, err := a.kube.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{})
 	wantExceeded(t, err, "exceeded quota: small, requested: secrets=1, used: secrets=0, limited: secrets=0")
 
-	expectNoError(t, a.kube.CoreV1().ConfigMaps(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=third,metadata.name!=" + rootCAName}))
+	expect.NoError(t, a.kube.CoreV1().ConfigMaps(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=third,metadata.name!=" + rootCAName}))
 	want["configmaps"], want["count/configmaps"] = 2, 2
 	a.waitForUsage(t, ns, "small", want)
 
@@ -162,9 +163,9 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	a.newQuota(t, ns, "six", fmt.Sprintf("count/configmaps=%d", hard+1))
 	configMaps := a.kube.CoreV1().ConfigMaps(ns)
 	before, err := configMaps.List(t.Context(), metav1.ListOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	events, err := configMaps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: before.ResourceVersion})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	defer events.Stop()
 
 	var refused atomic.Int64
@@ -181,7 +182,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 						}
 						return err == nil, fmt.Sprint(err)
 					})
-					mustDelete(t, configMaps, name)
+					expect.Delete(t, configMaps, name)
 				}
 			})
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -35,9 +36,9 @@ func (a *annex) newUser(t *testing.T, name string) *impersonatedUser {
 	config := restclient.CopyConfig(a.AnnexConfig)
 	config.Impersonate = restclient.ImpersonationConfig{UserName: name, Groups: []string{"system:authenticated"}}
 	annexKube, err := kubernetes.NewForConfig(config)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	annexDynamic, err := dynamic.NewForConfig(config)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return &impersonatedUser{name: name, kube: annexKube, dynamic: annexDynamic}
 }
 
@@ -57,7 +58,7 @@ func coreRule(verb, resource string) rbacv1.PolicyRule {
 func (a *annex) grant(t *testing.T, user *impersonatedUser, role, namespace string) {
 	t.Helper()
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(user.name)}
-	mustCreate(t, a.kube.RbacV1().RoleBindings(namespace), binding)
+	expect.Create(t, a.kube.RbacV1().RoleBindings(namespace), binding)
 	poll.Until(t, fmt.Sprintf("%s has the role %s in %s", user.name, role, namespace), func() string {
 		_, err := user.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
 		return errorText(err)
@@ -75,7 +76,7 @@ func errorText(err error) string {
 func (a *annex) newClusterRole(t *testing.T, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}, Rules: rules}
-	return mustCreate(t, a.kube.RbacV1().ClusterRoles(), role)
+	return expect.Create(t, a.kube.RbacV1().ClusterRoles(), role)
 }
 
 // The default roles give rights in their namespace only.
@@ -152,7 +153,7 @@ func TestRBACEscalation(t *testing.T) {
 	roles, bindings := alice.kube.RbacV1().Roles(namespace), alice.kube.RbacV1().RoleBindings(namespace)
 	const held = "not currently held:\n"
 
-	own := mustCreate(t, roles, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Rules: []rbacv1.PolicyRule{coreRule("get", "secrets")}})
+	own := expect.Create(t, roles, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Rules: []rbacv1.PolicyRule{coreRule("get", "secrets")}})
 	more := coreRule("update", "resourcequotas")
 	const quotas = `{APIGroups:[""], Resources:["resourcequotas"], Verbs:["update"]}`
 	_, err := roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Rules: []rbacv1.PolicyRule{more}}, metav1.CreateOptions{})
@@ -248,7 +249,7 @@ func TestRBACAggregation(t *testing.T) {
 	maker := a.newUser(t, "maker-"+widgets.namespace)
 	makesRoles := a.newClusterRole(t, nil, rbacv1.PolicyRule{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}})
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(makesRoles.Name), Subjects: userSubject(maker.name)}
-	mustCreate(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
+	expect.Create(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
 	poll.Until(t, "a role that aggregates all is refused", func() string {
 		_, err := maker.kube.RbacV1().ClusterRoles().Create(t.Context(), aggregating, metav1.CreateOptions{})
 		const want = "must have cluster-admin privileges to use the aggregationRule"
@@ -258,7 +259,7 @@ func TestRBACAggregation(t *testing.T) {
 		return ""
 	})
 
-	mustDelete(t, a.kube.RbacV1().ClusterRoles(), role.Name)
+	expect.Delete(t, a.kube.RbacV1().ClusterRoles(), role.Name)
 	poll.Until(t, "widgets may not be viewed any more", func() string {
 		if err := list(); !apierrors.IsForbidden(err) {
 			return fmt.Sprintf("%v, want forbidden", err)
@@ -274,7 +275,7 @@ func TestRBACRestart(t *testing.T) {
 	roles, bindings := a.kube.RbacV1().ClusterRoles(), a.kube.RbacV1().ClusterRoleBindings()
 	must := func(err error) {
 		t.Helper()
-		expectNoError(t, err)
+		expect.NoError(t, err)
 	}
 	change := func(name, patch string) {
 		t.Helper()

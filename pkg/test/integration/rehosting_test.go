@@ -16,6 +16,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestHostedResourceRecreatedOnAnotherStore deletes a HostedResource and recreates it on
@@ -32,8 +33,8 @@ func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name, Finalizers: []string{"example.com/hold"}},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "one"},
 	}
-	mustCreate(t, hosted, first)
-	mustDelete(t, hosted, crd.Name)
+	expect.Create(t, hosted, first)
+	expect.Delete(t, hosted, crd.Name)
 	widgets := a.installCRD(t, crd)
 	written, stopWriting := widgets.keepWriting(t)
 	widgets.waitForHostedResource(t, "is not used", func(hosted *hostingv1alpha1.HostedResource) bool {

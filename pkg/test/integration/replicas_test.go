@@ -23,6 +23,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -65,12 +66,12 @@ func (r *replica) writes(t *testing.T) []time.Time {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it wrote nothing yet
 	}
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	defer file.Close()
 	var times []time.Time
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		var event auditv1.Event
-		expectNoError(t, json.Unmarshal(lines.Bytes(), &event), "read the audit log")
+		expect.NoError(t, json.Unmarshal(lines.Bytes(), &event), "read the audit log")
 		times = append(times, event.RequestReceivedTimestamp.Time)
 	}
 	slices.SortFunc(times, time.Time.Compare)
@@ -162,7 +163,7 @@ func TestEstablishedOnEveryReplica(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
 	slow, err := faultproxy.New(t.Context(), strings.TrimPrefix(etcd.Endpoint(), "unix://"))
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(slow.Close)
 
 	first, second := startReplica(t, etcd.Endpoint()), startReplica(t, "http://"+slow.Address())

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -68,7 +69,7 @@ func TestRootCAConfigMap(t *testing.T) {
 		}
 		a.waitForRootCA(t, namespace, "is restored after "+forged, want)
 	}
-	mustDelete(t, configMaps, rootCAName)
+	expect.Delete(t, configMaps, rootCAName)
 	a.waitForRootCA(t, namespace, "is made again", want)
 }
 
@@ -81,9 +82,9 @@ func TestRootCAOfProvidedCertificate(t *testing.T) {
 	flags := []string{"--tls-cert-file=" + writeFile(t, "tls.crt", cert), "--tls-private-key-file=" + writeFile(t, "tls.key", key)}
 	a := newAnnex(t, testserver.Start(t, append(flags, "--publish-ca-file="+bundle)...))
 	raw, err := os.ReadFile(bundle)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	a.expectTrusted(t, a.waitForRootCA(t, metav1.NamespaceDefault, "is of the file", raw))
 	both := slices.Concat(raw, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: second.certificate.Raw}))
-	expectNoError(t, os.WriteFile(bundle, both, 0o600))
+	expect.NoError(t, os.WriteFile(bundle, both, 0o600))
 	a.waitForRootCA(t, metav1.NamespaceDefault, "follows the file", both)
 }

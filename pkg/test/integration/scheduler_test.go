@@ -22,6 +22,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -102,7 +103,7 @@ func TestBinding(t *testing.T) {
 	wantError(t, bind("default", "another"), "it has the UID")
 	_, err := client.Patch(t.Context(), r.name, types.MergePatchType, []byte(`{"spec": {"storeName": "default"}}`), metav1.PatchOptions{})
 	wantError(t, err, "the subresource binding sets it")
-	expectNoError(t, bind("default", "", metav1.DryRunAll))
+	expect.NoError(t, bind("default", "", metav1.DryRunAll))
 	hosted, err := client.Get(t.Context(), r.name, metav1.GetOptions{})
 	if err != nil || hosted.Spec.StoreName != "" {
 		t.Fatalf("after a dry run: Store %q, %v", hosted.Spec.StoreName, err)
@@ -155,14 +156,14 @@ func (a *annex) startScheduler(t *testing.T, name string) *scheduler {
 	s.command = exec.CommandContext(t.Context(), os.Args[0], "scheduler", "--kubeconfig="+a.Kubeconfig, "--scheduler-name="+name)
 	s.command.Env = append(os.Environ(), serveVariable+"=1")
 	s.command.Stdout, s.command.Stderr = &s.out, &s.out
-	expectNoError(t, s.command.Start())
+	expect.NoError(t, s.command.Start())
 	return s
 }
 
 // stop sends SIGTERM, and checks the exit code.
 func (s *scheduler) stop(t *testing.T) {
 	t.Helper()
-	expectNoError(t, s.command.Process.Signal(syscall.SIGTERM))
+	expect.NoError(t, s.command.Process.Signal(syscall.SIGTERM))
 	if err := s.command.Wait(); err != nil {
 		t.Errorf("annex scheduler ended with %v:\n%s", err, &s.out)
 	}

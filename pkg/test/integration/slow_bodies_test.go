@@ -19,6 +19,7 @@ import (
 
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -49,7 +50,7 @@ func (a *annex) slowPosts(t *testing.T, count int, kind slowPost) (codes func(co
 	t.Helper()
 	login := restclient.AnonymousClientConfig(a.AnnexConfig)
 	tlsConfig, err := restclient.TLSConfigFor(login)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: kind.http2}
 	if !kind.http2 {
 		transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
@@ -140,7 +141,7 @@ func TestSlowBodies(t *testing.T) {
 				object := widgets.object(t, "v1", "large-"+strings.ToLower(rand.Text()), "spec: {}")
 				object.Object["spec"] = map[string]any{"data": strings.Repeat("x", 2_000_000)}
 				large, err := object.MarshalJSON()
-				expectNoError(t, err)
+				expect.NoError(t, err)
 				began := time.Now()
 				// Starved writers fail every time, because slow requests are repeated.
 				var r response

@@ -21,6 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -41,16 +42,16 @@ func newAttacker(t *testing.T, a *annex) *attacker {
 	const name = "mallory"
 	m := &attacker{annex: a, http: a.httpClientAs(t, bearerToken(name+"-token")), namespace: a.newNamespace(t), secretValue: "secret-value"}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "protected", Namespace: "kube-system"}, StringData: map[string]string{"where": m.secretValue}}
-	mustCreate(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
+	expect.Create(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
 	backups := a.newClusterRole(t, nil, rbacv1.PolicyRule{
 		Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
 	})
 	for _, role := range []string{"annex:hosting-edit", "annex:hosting-view", backups.Name} {
 		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(name)}
-		mustCreate(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
+		expect.Create(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
 	}
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef("edit"), Subjects: userSubject(name)}
-	mustCreate(t, a.kube.RbacV1().RoleBindings(m.namespace), binding)
+	expect.Create(t, a.kube.RbacV1().RoleBindings(m.namespace), binding)
 	poll.Until(t, "the rights are in force", func() string {
 		for request, want := range map[string]int{
 			"GET " + hostingPath + "stores": 200, "POST " + hostingPath + "hostedresources/no.example.com/backup": 404, "GET /api/v1/namespaces/" + m.namespace + "/secrets": 200,
@@ -116,7 +117,7 @@ func TestStoresDoNotEscalateRights(t *testing.T) {
 
 	// Allowed requests succeed.
 	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: m.namespace}, Data: far.Authority.SecretData(t, time.Now().Add(time.Hour))}
-	mustCreate(t, a.kube.CoreV1().Secrets(own.Namespace), own)
+	expect.Create(t, a.kube.CoreV1().Secrets(own.Namespace), own)
 	if got := m.send(t, "POST", hostingPath+"stores", storeBody("own", allowed, withSecret(own.Namespace, own.Name)+`, "keyPrefix": "/own"`)); got.code != 201 {
 		t.Errorf("a Store at an allowed endpoint, with a Secret of the attacker: %s", got)
 	}
@@ -133,7 +134,7 @@ func TestStoresDoNotEscalateRights(t *testing.T) {
 func (m *attacker) testAddresses(t *testing.T) {
 	var config net.ListenConfig
 	open, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	defer open.Close()
 	messages := map[string]bool{}
 	for _, address := range []string{open.Addr().String(), "127.0.0.1:1", "169.254.169.254:80", "localhost:2379", strings.TrimPrefix(m.URL, "https://")} {
@@ -178,13 +179,13 @@ func (m *attacker) testCredentials(t *testing.T, allowed string) {
 	m.expectRefused(t, 403, "PATCH", thief+"?fieldManager=mallory&force=true", applied, "Content-Type", "application/apply-patch+yaml")
 	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/new?fieldManager=mallory", strings.ReplaceAll(applied, "thief", "new"), "Content-Type", "application/apply-patch+yaml")
 	var reread any
-	expectNoError(t, json.Unmarshal([]byte(reference), &reread))
+	expect.NoError(t, json.Unmarshal([]byte(reference), &reread))
 	poll.Until(t, "a replacement is refused", func() string { // annex writes the status meanwhile
 		var store map[string]any
 		m.send(t, "GET", thief, "").into(t, &store)
 		store["spec"].(map[string]any)["etcd"].(map[string]any)["tls"] = reread
 		body, err := json.Marshal(store)
-		expectNoError(t, err)
+		expect.NoError(t, err)
 		got := m.send(t, "PUT", thief, string(body))
 		if got.code < 300 {
 			t.Errorf("PUT %s: %s", thief, got)

@@ -18,6 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -45,7 +46,7 @@ func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 		r.annex = a
 		r.waitForUnavailable(t, "refused", "pinned")
 		found, err := impostor.Client(t).Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-		expectNoError(t, err)
+		expect.NoError(t, err)
 		if found.Count != 0 {
 			t.Errorf("%s: %d keys were written to another cluster", reason, found.Count)
 		}
@@ -71,9 +72,9 @@ func TestStoreCertificateRotation(t *testing.T) {
 	replaceSecret := func(notAfter time.Time) {
 		t.Helper()
 		secrets := a.kube.CoreV1().Secrets(hosting.NamespaceAnnexSystem)
-		secret := mustGet(t, secrets, "etcd-certified")
+		secret := expect.Get(t, secrets, "etcd-certified")
 		secret.Data = etcd.Authority.SecretData(t, notAfter)
-		mustUpdate(t, secrets, secret)
+		expect.Update(t, secrets, secret)
 	}
 	replaceSecret(time.Now().Add(time.Hour))
 	a.waitForStore(t, "certified", metav1.ConditionTrue, "")

@@ -18,6 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -28,10 +29,10 @@ func replaceData(t *testing.T, etcd *etcdcluster.Cluster, from string) (before s
 	member := etcd.Members[0]
 	member.Kill(t)
 	before = filepath.Join(t.TempDir(), "before")
-	expectNoError(t, os.CopyFS(before, os.DirFS(member.Dir())))
-	expectNoError(t, os.RemoveAll(member.Dir()))
+	expect.NoError(t, os.CopyFS(before, os.DirFS(member.Dir())))
+	expect.NoError(t, os.RemoveAll(member.Dir()))
 	if from != "" {
-		expectNoError(t, os.CopyFS(member.Dir(), os.DirFS(from)))
+		expect.NoError(t, os.CopyFS(member.Dir(), os.DirFS(from)))
 	}
 	member.Start(t)
 	return before
@@ -42,7 +43,7 @@ func copyData(t *testing.T, etcd *etcdcluster.Cluster) (dir string) {
 	t.Helper()
 	etcd.Members[0].Stop(t)
 	dir = filepath.Join(t.TempDir(), "copy")
-	expectNoError(t, os.CopyFS(dir, os.DirFS(etcd.Members[0].Dir())))
+	expect.NoError(t, os.CopyFS(dir, os.DirFS(etcd.Members[0].Dir())))
 	etcd.Members[0].Start(t)
 	return dir
 }
@@ -226,7 +227,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 			if apierrors.IsInvalid(err) {
 				return
 			}
-			expectNoError(t, err)
+			expect.NoError(t, err)
 			reason := "InUse"
 			if name == "above" || name == "foreign" {
 				reason = "NotEmpty"

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -31,7 +32,7 @@ func TestEtcdMembersKilledUnderLoad(t *testing.T) {
 	a.addStore(t, "three", etcd)
 	r := a.installOn(t, "three")
 	list, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	seen := watchAll(t, r, list.GetResourceVersion())
 	l := &load{resource: r, acknowledged: map[string]string{}}
 	stop := l.start(t, 4)

@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -40,7 +41,7 @@ func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluste
 		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: hosting.NamespaceAnnexSystem},
 		Data:       cluster.Authority.SecretData(t, notAfter),
 	}
-	mustCreate(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
+	expect.Create(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}},
 		Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
@@ -48,14 +49,14 @@ func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluste
 			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
 		}},
 	}
-	mustCreate(t, a.hosting.HostingV1alpha1().Stores(), store)
+	expect.Create(t, a.hosting.HostingV1alpha1().Stores(), store)
 }
 
 // patchStore changes a Store.
 func (a *annex) patchStore(t *testing.T, name, patch string) {
 	t.Helper()
 	_, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	expectNoError(t, err)
+	expect.NoError(t, err)
 }
 
 // waitForStore waits for the condition Ready of a Store, with words in its reason or message.
@@ -80,7 +81,7 @@ func (a *annex) waitForStore(t *testing.T, name string, status metav1.ConditionS
 func (a *annex) createHostedResource(t *testing.T, name string, spec hostingv1alpha1.HostedResourceSpec) {
 	t.Helper()
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), hosted)
+	expect.Create(t, a.hosting.HostingV1alpha1().HostedResources(), hosted)
 }
 
 // installOn installs Widgets on a Store.
@@ -105,14 +106,14 @@ func (r *resource) waitForList(t *testing.T) {
 // hosted reads the HostedResource.
 func (r *resource) hosted(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	return mustGet(t, r.annex.hosting.HostingV1alpha1().HostedResources(), r.name)
+	return expect.Get(t, r.annex.hosting.HostingV1alpha1().HostedResources(), r.name)
 }
 
 // keysOf counts the objects of the resource that an etcd has.
 func (r *resource) keysOf(t *testing.T, etcd *clientv3.Client) int64 {
 	t.Helper()
 	found, err := etcd.Get(t.Context(), "/annex/"+r.group+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return found.Count
 }
 

@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -44,14 +45,14 @@ func (a *annex) newServiceAccount(t *testing.T) (namespace string) {
 func (a *annex) createServiceAccount(t *testing.T, namespace string) {
 	t.Helper()
 	robot := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}
-	mustCreate(t, a.kube.CoreV1().ServiceAccounts(namespace), robot)
+	expect.Create(t, a.kube.CoreV1().ServiceAccounts(namespace), robot)
 }
 
 // createToken requests a token of the service account.
 func (a *annex) createToken(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpec) *authenticationv1.TokenRequest {
 	t.Helper()
 	answer, err := a.tryCreateToken(t, namespace, spec)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return answer
 }
 
@@ -81,7 +82,7 @@ func (a *annex) waitForUnauthorized(t *testing.T, bearer, why string) {
 func (a *annex) review(t *testing.T, bearer string, audiences ...string) authenticationv1.TokenReviewStatus {
 	t.Helper()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: bearer, Audiences: audiences}}
-	answer := mustCreate(t, a.kube.AuthenticationV1().TokenReviews(), review)
+	answer := expect.Create(t, a.kube.AuthenticationV1().TokenReviews(), review)
 	return answer.Status
 }
 
@@ -139,7 +140,7 @@ func TestTokensRevokedWithServiceAccount(t *testing.T) {
 	if !a.authenticates(t, bearer) {
 		t.Fatal("it is refused before the deletion")
 	}
-	mustDelete(t, a.kube.CoreV1().ServiceAccounts(namespace), "robot")
+	expect.Delete(t, a.kube.CoreV1().ServiceAccounts(namespace), "robot")
 	a.waitForUnauthorized(t, bearer, "its service account was deleted")
 	a.createServiceAccount(t, namespace)
 	if fresh := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token; !a.authenticates(t, fresh) {
@@ -157,14 +158,14 @@ func TestTokensRevokedWithSecret(t *testing.T) {
 	secrets := a.kube.CoreV1().Secrets(namespace)
 	makeSecret := func() *corev1.Secret {
 		t.Helper()
-		return mustCreate(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lock"}})
+		return expect.Create(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lock"}})
 	}
 	bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "lock", UID: makeSecret().UID}
 	bearer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: bound}).Status.Token
 	if !a.authenticates(t, bearer) {
 		t.Fatal("it is refused before the deletion")
 	}
-	mustDelete(t, secrets, "lock")
+	expect.Delete(t, secrets, "lock")
 	a.waitForUnauthorized(t, bearer, "its Secret was deleted")
 	makeSecret()
 	if a.authenticates(t, bearer) {
@@ -181,7 +182,7 @@ func TestInvalidTokens(t *testing.T) {
 	a := sharedAnnex(t)
 	namespace := a.newServiceAccount(t)
 	own, err := keyutil.PrivateKeyFromFile(filepath.Join(a.DataDir, "pki", "service-account.key"))
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	payload := payloadOf(t, a.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token)
 	sign := func(key *ecdsa.PrivateKey, field string, value any) string {
 		changed := map[string]any{}
@@ -210,7 +211,7 @@ func TestInvalidTokens(t *testing.T) {
 func newECDSAKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return key
 }
 
@@ -218,7 +219,7 @@ func newECDSAKey(t *testing.T) *ecdsa.PrivateKey {
 func keyFile(t *testing.T, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	der, err := x509.MarshalECPrivateKey(key)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	return writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: keyutil.ECPrivateKeyBlockType, Bytes: der}))
 }
 
@@ -226,20 +227,20 @@ func keyFile(t *testing.T, key *ecdsa.PrivateKey) string {
 func payloadOf(t *testing.T, token string) map[string]any {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	payload := map[string]any{}
-	expectNoError(t, json.Unmarshal(raw, &payload))
+	expect.NoError(t, json.Unmarshal(raw, &payload))
 	return payload
 }
 
 func signES256(t *testing.T, key *ecdsa.PrivateKey, payload map[string]any) string {
 	t.Helper()
 	raw, err := json.Marshal(payload)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	content := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256"}`)) + "." + base64.RawURLEncoding.EncodeToString(raw)
 	hash := sha256.Sum256([]byte(content))
 	r, s, err := ecdsa.Sign(rand.Reader, key, hash[:])
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	signature := make([]byte, 64)
 	r.FillBytes(signature[:32])
 	s.FillBytes(signature[32:])
@@ -295,7 +296,7 @@ func TestTokensOnReplicas(t *testing.T) {
 	if !one.authenticates(t, bearer) || !other.authenticates(t, bearer) {
 		t.Fatal("a token is not accepted by both replicas")
 	}
-	mustDelete(t, other.kube.CoreV1().ServiceAccounts(namespace), "robot")
+	expect.Delete(t, other.kube.CoreV1().ServiceAccounts(namespace), "robot")
 	one.waitForUnauthorized(t, bearer, "the other replica deleted its service account")
 	other.waitForUnauthorized(t, bearer, "its service account was deleted")
 	for _, a := range []*annex{one, other} {
@@ -382,7 +383,7 @@ func TestBootstrapTokens(t *testing.T) {
 		// The last, so that the others are known when this one is.
 		bootstrapSecret(good, password, in(time.Hour), "system:bootstrappers:workers"),
 	} {
-		mustCreate(t, secrets, secret)
+		expect.Create(t, secrets, secret)
 	}
 	var got authenticationv1.TokenReviewStatus
 	poll.Until(t, "a bootstrap token is accepted", func() string {
@@ -408,7 +409,7 @@ func TestBootstrapTokens(t *testing.T) {
 		}
 		return ""
 	})
-	mustDelete(t, secrets, "bootstrap-token-"+good)
+	expect.Delete(t, secrets, "bootstrap-token-"+good)
 	a.waitForUnauthorized(t, good+"."+password, "its Secret was deleted")
 }
 
@@ -424,7 +425,7 @@ func TestDefaultServiceAccount(t *testing.T) {
 			}
 			return ""
 		})
-		mustDelete(t, a.kube.CoreV1().ServiceAccounts(namespace), "default")
+		expect.Delete(t, a.kube.CoreV1().ServiceAccounts(namespace), "default")
 		poll.Until(t, "another after it was deleted", func() string {
 			again, err := a.kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
 			if err != nil {

@@ -23,6 +23,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -193,7 +194,7 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	informer.waitForNames(t, "a")
 
 	key, err := os.ReadFile(ahead)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	mustWrite(t, behind, key)
 	read.waitForNames(t, "a", "b")
 	informer.waitForNames(t, "a", "b")
@@ -214,7 +215,7 @@ func TestCorruptObjectBlocksDeletion(t *testing.T) {
 	widgets.damage(t, annexEtcd, "b")
 	widgets.waitForUnreadable(t, "b")
 
-	mustDelete(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
+	expect.Delete(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
 	poll.Until(t, "a condition of the namespace names the object", func() string {
 		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), widgets.namespace, metav1.GetOptions{})
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -47,11 +48,11 @@ func reflectors(t *testing.T, server *testserver.Server, resource schema.GroupVe
 		return counter
 	})
 	annexHTTP, err := restclient.HTTPClientFor(config)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	annexDynamic, err := dynamic.NewForConfigAndClient(config, annexHTTP)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	annexMetadata, err := metadata.NewForConfigAndClient(config, annexHTTP)
-	expectNoError(t, err)
+	expect.NoError(t, err)
 	made := map[string]cache.SharedIndexInformer{}
 	for _, namespace := range namespaces {
 		name := fmt.Sprintf("%s in %q", resource.Resource, namespace)

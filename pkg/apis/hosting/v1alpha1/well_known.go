@@ -37,7 +37,7 @@ const (
 	// serves, each with the generation of its definition.
 	ResourcesAnnotation = "annex.dev/resources"
 
-	// DefinitionFromAnnotation, with the value DefinitionFromMain, marks the
+	// DefinitionFromAnnotation marks, with the value DefinitionFromMain, the
 	// CustomResourceDefinitions in annex that are synced from the main cluster, and the
 	// HostedResources created for them.
 	DefinitionFromAnnotation = "annex.dev/definition-from"
@@ -54,7 +54,7 @@ const (
 	// happens to the objects in annex when it is deleted.
 	DeletionPolicyAnnotation = "annex.dev/deletion-policy"
 
-	// DeletionPolicyDelete, the default, deletes them, as in any cluster.
+	// DeletionPolicyDelete deletes them, as in any cluster. It is the default.
 	DeletionPolicyDelete = "Delete"
 
 	// DeletionPolicyKeep keeps them, and the definition in annex.
@@ -64,11 +64,11 @@ const (
 	// CustomResourceDefinitions of the main cluster that it syncs.
 	FinalizerPrefix = "annex.dev/"
 
-	// AutomanagedLabel, with the value "true", marks the HostedResources that annex creates
+	// AutomanagedLabel marks, with the value "true", the HostedResources that annex creates
 	// and deletes itself.
 	AutomanagedLabel = "annex.dev/automanaged"
 
-	// AggregateLabel, with the value "true" on a ClusterRole of the main cluster, adds the
+	// AggregateLabel adds, with the value "true" on a ClusterRole of the main cluster, the
 	// rules of that role to those of annex.
 	AggregateLabel = "annex.dev/aggregate-to-annex"
 )
