@@ -325,7 +325,7 @@ func lateObjectIsHidden(f *fixture) {
 	f.waitPublished("v1")
 	f.createObject("widgets", "v1", "one")
 	f.putInMainEtcd("widgets", "v1", "late")
-	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`, "deleting this HostedResource")
+	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`, "delete this HostedResource")
 	f.waitPublished("v1")
 	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 	f.expectInMainEtcd(1)
