@@ -41,10 +41,11 @@ func NewCommand(out io.Writer) *cobra.Command {
 			if err := completed.Validate(); err != nil {
 				return err
 			}
-			if err := applyLogs(completed); err != nil {
+			ctx := genericapiserver.SetupSignalContext()
+			if err := applyLogs(ctx, completed); err != nil {
 				return err
 			}
-			return Run(genericapiserver.SetupSignalContext(), completed, func(ready Ready) { printReady(out, ready) })
+			return Run(ctx, completed, func(ready Ready) { printReady(out, ready) })
 		},
 	}
 	sets := o.Flags()

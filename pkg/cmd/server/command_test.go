@@ -5,6 +5,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"testing"
 )
 
@@ -32,14 +33,28 @@ func TestAnnounce(t *testing.T) {
 
 func TestErrorsOnly(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	quiet := errorsOnly{&out}
-	for _, line := range []string{"I1121 04:00:31 told\n", "W1121 04:00:31 warned\n", "E1121 04:00:31 failed\n", "E1121 04:00:31 err=\"Get: context canceled\"\n", "E1121 04:00:31 err=\"http2: stream closed\"\n", "", "panic: x\n"} {
-		if n, err := quiet.Write([]byte(line)); n != len(line) || err != nil {
-			t.Errorf("Write(%q) = %d, %v", line, n, err)
+	const timedOut = "E1121 04:00:31 err=\"unable to write a response: http: Handler timeout\"\n"
+	stopping, stop := context.WithCancel(t.Context())
+	stop()
+	for name, test := range map[string]struct {
+		ctx  context.Context
+		want string
+	}{
+		"serving":       {t.Context(), "E1121 04:00:31 failed\n" + timedOut + "panic: x\n"},
+		"shutting down": {stopping, "E1121 04:00:31 failed\npanic: x\n"},
+	} {
+		var out bytes.Buffer
+		quiet := errorsOnly{&out, test.ctx}
+		for _, line := range []string{
+			"I1121 04:00:31 informed\n", "W1121 04:00:31 warned\n", "E1121 04:00:31 failed\n", "E1121 04:00:31 err=\"Get: context canceled\"\n",
+			"E1121 04:00:31 err=\"http2: stream closed\"\n", timedOut, "", "panic: x\n",
+		} {
+			if n, err := quiet.Write([]byte(line)); n != len(line) || err != nil {
+				t.Errorf("%s: Write(%q) = %d, %v", name, line, n, err)
+			}
 		}
-	}
-	if want := "E1121 04:00:31 failed\npanic: x\n"; out.String() != want {
-		t.Errorf("passed on %q, want %q", out.String(), want)
+		if out.String() != test.want {
+			t.Errorf("%s: passed on %q, want %q", name, out.String(), test.want)
+		}
 	}
 }

@@ -20,11 +20,12 @@ import (
 )
 
 // applyLogs applies upstream's logging flags, once in a process. Without a verbosity
-// only errors are logged: upstream's libraries are verbose at level 0.
-func applyLogs(o options.CompletedOptions) error {
+// only errors are logged: upstream's libraries are verbose at level 0. ctx is done when
+// annex shuts down.
+func applyLogs(ctx context.Context, o options.CompletedOptions) error {
 	streams := &logsapi.LoggingOptions{ErrorStream: os.Stderr, InfoStream: os.Stderr}
 	if o.Logs.Verbosity == 0 && o.Logs.Format == logsapi.DefaultLogFormat {
-		streams.ErrorStream = errorsOnly{os.Stderr}
+		streams.ErrorStream = errorsOnly{os.Stderr, ctx}
 	}
 	if err := logsapi.ValidateAndApplyWithOptions(o.Logs, streams, utilfeature.DefaultFeatureGate); err != nil {
 		return fmt.Errorf("apply the logging flags: %w", err)
@@ -36,26 +37,34 @@ func applyLogs(o options.CompletedOptions) error {
 // error about them is the only line.
 func quietUntilApplied(errOut io.Writer) {
 	klog.LogToStderr(false)
-	klog.SetOutput(errorsOnly{errOut})
+	klog.SetOutput(errorsOnly{errOut, context.Background()})
 }
 
 // errorsOnly passes on error entries of klog's text format, whose first byte is the
-// severity, except those in departures.
-type errorsOnly struct{ out io.Writer }
+// severity, except departures and, after ctx is done, interruptions.
+type errorsOnly struct {
+	out io.Writer
+	ctx context.Context
+}
 
 // departures are not failures: a shutdown or a closed connection causes them.
 // Upstream's informers log a watch that a shutdown interrupted, and its watches an
 // event for a client that disconnected.
 var departures = [][]byte{[]byte(context.Canceled.Error()), []byte("http2: stream closed")}
 
+// interruptions are failures except during a shutdown, which ends requests of annex's
+// own controllers. Upstream logs such a request like one that timed out.
+var interruptions = [][]byte{[]byte("http: Handler timeout"), []byte("ost-timeout activity"), []byte("Timeout or abort while handling")}
+
 // Write drops p unless it is an error, and always reports success.
 func (w errorsOnly) Write(p []byte) (int, error) {
-	if len(p) > 0 && (p[0] == 'I' || p[0] == 'W' || p[0] == 'E' && isDeparture(p)) {
+	if len(p) > 0 && (p[0] == 'I' || p[0] == 'W' || p[0] == 'E' && w.isExpected(p)) {
 		return len(p), nil
 	}
 	return w.out.Write(p)
 }
 
-func isDeparture(entry []byte) bool {
-	return slices.ContainsFunc(departures, func(text []byte) bool { return bytes.Contains(entry, text) })
+func (w errorsOnly) isExpected(entry []byte) bool {
+	contains := func(text []byte) bool { return bytes.Contains(entry, text) }
+	return slices.ContainsFunc(departures, contains) || w.ctx.Err() != nil && slices.ContainsFunc(interruptions, contains)
 }
