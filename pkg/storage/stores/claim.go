@@ -48,6 +48,9 @@ func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claim, er
 	if is := seen.Mark; !adopt && is != nil && is.Store == s.name && is.UID == uid {
 		return Claim{seen.Cluster, History{Epoch: is.Epoch}}, nil // claimed, but not yet recorded in the status
 	}
+	if last := s.adoption.Load(); adopt && last != nil && seen.Mark != nil && seen.Mark.Epoch == last.History.Epoch {
+		return *last, nil // likewise: a second epoch would make the recorded one wrong
+	}
 	c := claimRequest{mark: newMark(s.name, uid), cluster: seen.Cluster}
 	if adopt {
 		if is := seen.Mark; is != nil && is.Store == hosting.DefaultStoreName {
@@ -59,7 +62,11 @@ func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claim, er
 			c.floor = highest + adoptionGap
 		}
 	}
-	return conn.claim(ctx, c)
+	claimed, err := conn.claim(ctx, c)
+	if err == nil && adopt {
+		s.adoption.Store(&claimed)
+	}
+	return claimed, err
 }
 
 // Release removes the Store's mark, so that others may use the prefix.

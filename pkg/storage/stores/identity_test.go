@@ -257,7 +257,22 @@ func TestAdoption(t *testing.T) {
 	etcd.Close()
 	replaceData(t, etcd, t.TempDir())
 	awaitReason(t, before, ReasonDataReplaced)
+	first, err := before.Claim(t.Context(), far.UID, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, "the mark of the adoption is probed", func() string {
+		before.probeSoon()
+		if mark := before.Snapshot().Mark; mark == nil || mark.Epoch != first.History.Epoch {
+			return fmt.Sprintf("the mark is %+v, not of %s", mark, first.History.Epoch)
+		}
+		return ""
+	})
+	// A controller whose cache is behind the status claims again.
 	recordClaim(t, far, before, true)
+	if recorded := far.Status.History.Epoch; recorded != first.History.Epoch {
+		t.Errorf("one adoption began the epochs %s and %s", first.History.Epoch, recorded)
+	}
 	pool.sync(far)
 	<-before.Done()
 	after, err := pool.Get("far")

@@ -40,6 +40,9 @@ type Store struct {
 	probed     chan struct{}
 	probedOnce sync.Once
 
+	// adoption is the last adoption. A Store whose status records one is replaced in the Pool.
+	adoption atomic.Pointer[Claim]
+
 	// desired is the configuration from the API object.
 	mu      sync.Mutex
 	desired desiredState
