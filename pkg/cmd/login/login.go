@@ -28,7 +28,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet, server string) {
 
 // AnnexOrMain describes the server of commands that also reach annex through its main
 // cluster.
-const AnnexOrMain = "annex, or of the cluster it stands behind"
+const AnnexOrMain = "annex, or of its main cluster"
 
 // Given reports whether a flag selects the server.
 func (o *Options) Given() bool { return o.kubeconfig != "" || o.context != "" }

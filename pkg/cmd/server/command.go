@@ -29,7 +29,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 		Short: "Serve custom resources",
 		Long: "Serve an API server for custom resources, on its own: no Kubernetes and no etcd are needed.\n" +
 			"Everything it keeps is in --data-dir. When it is ready it prints how to use it.\n\n" +
-			"With --main-kubeconfig or --main-in-cluster it stands behind a Kubernetes cluster, which then\n" +
+			"With --main-kubeconfig or --main-in-cluster it runs behind a Kubernetes cluster, which then\n" +
 			"sends the requests for annex's resources here.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

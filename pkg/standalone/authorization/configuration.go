@@ -130,7 +130,7 @@ func validateAuthorizer(fldPath *field.Path, configured apiserver.AuthorizerConf
 	}
 	if webhook := configured.Webhook; webhook != nil && webhook.ConnectionInfo.Type == apiserver.AuthorizationWebhookConnectionInfoTypeInCluster {
 		errs = append(errs, field.Invalid(fldPath.Child("webhook", "connectionInfo", "type"), webhook.ConnectionInfo.Type,
-			"annex alone is its own cluster and would ask itself: use "+apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile))
+			"a standalone annex would send reviews to itself: use "+apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile))
 	}
 	return errs
 }

@@ -65,7 +65,7 @@ func TestFileThatIsWrong(t *testing.T) {
 		"timeout too long":   {change("3s", "31s"), ":7: authorizers[0].webhook.timeout: Invalid value"},
 		"unknown policy":     {change("failurePolicy: Deny", "failurePolicy: Ignore"), ":12: authorizers[0].webhook.failurePolicy: Unsupported value"},
 		"unknown version":    {change("subjectAccessReviewVersion: v1", "subjectAccessReviewVersion: v2"), ":10: authorizers[0].webhook.subjectAccessReviewVersion: Unsupported value"},
-		"itself":             {change("type: KubeConfigFile", "type: InClusterConfig"), ":13: authorizers[0].webhook.connectionInfo.type: Invalid value: \"InClusterConfig\": annex alone is its own cluster"},
+		"itself":             {change("type: KubeConfigFile", "type: InClusterConfig"), ":13: authorizers[0].webhook.connectionInfo.type: Invalid value: \"InClusterConfig\": a standalone annex would send reviews to itself"},
 		"relative path":      {change("kubeConfigFile: /", "kubeConfigFile: "), ":13: authorizers[0].webhook.connectionInfo.kubeConfigFile: Invalid value"},
 		"wrong CEL":          {change(`"true"`, `"request.nonsense"`), ":14: authorizers[0].webhook.matchConditions[0].expression: Invalid value"},
 		"CEL that is no yes": {change(`"true"`, `"request.user"`), ":14: authorizers[0].webhook.matchConditions[0].expression: Invalid value"},

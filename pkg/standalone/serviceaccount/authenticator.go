@@ -49,11 +49,11 @@ type AuthenticatorConfig struct {
 
 // tokenAuthenticator authenticates the tokens of service accounts.
 type tokenAuthenticator struct {
-	issuers   sets.Set[string]
-	keys      *Keys
-	audiences authenticator.Audiences
-	bearers   boundObjectValidator
-	clock     clock.PassiveClock
+	issuers      sets.Set[string]
+	keys         *Keys
+	audiences    authenticator.Audiences
+	boundObjects boundObjectValidator
+	clock        clock.PassiveClock
 
 	// verified caches the claims of tokens with a verified signature, by their hash:
 	// verifying takes most of the time, and its result never changes. All else is
@@ -74,12 +74,12 @@ type verified struct {
 // caches what may be cached, and must not be wrapped by a cache.
 func NewAuthenticator(config AuthenticatorConfig) authenticator.Token {
 	a := &tokenAuthenticator{
-		issuers:   sets.New(config.Issuers...),
-		keys:      config.Keys,
-		audiences: config.Audiences,
-		bearers:   boundObjectValidator{serviceAccounts: config.ServiceAccounts, secrets: config.Secrets, live: config.Live},
-		clock:     config.Clock,
-		verified:  lru.New(verifiedTokens),
+		issuers:      sets.New(config.Issuers...),
+		keys:         config.Keys,
+		audiences:    config.Audiences,
+		boundObjects: boundObjectValidator{serviceAccounts: config.ServiceAccounts, secrets: config.Secrets, live: config.Live},
+		clock:        config.Clock,
+		verified:     lru.New(verifiedTokens),
 	}
 	if a.clock == nil {
 		a.clock = clock.RealClock{}
@@ -113,7 +113,7 @@ func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string
 	if revoked := content.revoked.Load(); revoked != nil {
 		return nil, false, *revoked
 	}
-	if err := a.bearers.validate(ctx, content.Kubernetes); err != nil {
+	if err := a.boundObjects.validate(ctx, content.Kubernetes); err != nil {
 		if isFinal(err) {
 			content.revoked.Store(&err)
 		}

@@ -54,7 +54,7 @@ import (
 )
 
 // ControllerName names the controller in logs and metrics.
-const ControllerName = "definition"
+const ControllerName = "crdsync"
 
 // Config holds what the controller depends on.
 type Config struct {
