@@ -256,6 +256,12 @@ func TestStoreOutage(t *testing.T) {
 	r, other := a.installOn(t, "fragile"), a.installOn(t, "default")
 	created := r.create(t, "v1", "before", "spec: {}")
 	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
+	poll.Until(t, "the watch cache has the object", func() string {
+		if got := a.get(t, r.path("v1")+"?resourceVersion=0"); !strings.Contains(string(got.body), `"before"`) {
+			return got.String()
+		}
+		return ""
+	})
 
 	etcd.Members[0].Kill(t)
 	r.waitForUnavailable(t, "refused", "fragile")
