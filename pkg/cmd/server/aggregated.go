@@ -96,7 +96,7 @@ func (m *aggregated) kubernetes(*apiserver.Config) (*kubernetesCluster, error) {
 	return &kubernetesCluster{kube: m.Kube, dynamic: m.Dynamic, informers: m.Informers}, nil
 }
 
-func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, config *apiserver.Config, kinds *kubernetesCluster, identity *identity) error {
+func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, config *apiserver.Config, _ *kubernetesCluster, identity *identity) error {
 	generic, extra := config.Generic, &config.Extra
 	extra.Groups = apiserver.OwnGroups()
 	extra.ServiceResolver = m.ServiceResolver()
@@ -132,13 +132,7 @@ func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, co
 	}
 	extra.WrapAPIs = discovery.Filter(apis)
 	extra.WrapAll = publishedBy(o.Main.PublishService)
-	if err := o.Audit.ApplyTo(generic); err != nil {
-		return err
-	}
-	if err := o.Admission.RequireKinds(ctx, m.Cluster); err != nil {
-		return err
-	}
-	return o.Admission.Apply(generic, kinds.informers, kinds.kube, kinds.dynamic, extra)
+	return o.Admission.RequireKinds(ctx, m.Cluster)
 }
 
 // publishedBy sets the header that names annex's Service in each response, and returns

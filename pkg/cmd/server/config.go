@@ -33,8 +33,9 @@ import (
 const informerResync = 10 * time.Minute
 
 // newConfig applies the options to the chain's configuration, except for the etcd,
-// which need not run yet. The order matters: later steps use what earlier ones applied.
-func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, identity *identity) (*apiserver.Config, error) {
+// which need not run yet, and returns the cluster that serves the Kubernetes kinds. The
+// order matters: later steps use what earlier ones applied.
+func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, identity *identity) (*apiserver.Config, *kubernetesCluster, error) {
 	generic := genericapiserver.NewConfig(scheme.Codecs)
 	// The chain serves its own /metrics, which include the embedded etcd's.
 	generic.EnableMetrics = false
@@ -42,34 +43,34 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 	generic.AggregatedDiscoveryGroupManager = discoveryaggregated.NewResourceManager("apis")
 
 	if err := o.Generic.ApplyTo(generic); err != nil {
-		return nil, fmt.Errorf("apply the generic flags: %w", err)
+		return nil, nil, fmt.Errorf("apply the generic flags: %w", err)
 	}
 	// drain.go moves clients to other replicas without losing requests instead.
 	generic.ShutdownDelayDuration, generic.GoawayChance = 0, 0
 	if err := o.Serving.ApplyToConfig(generic); err != nil {
-		return nil, fmt.Errorf("apply the serving flags: %w", err)
+		return nil, nil, fmt.Errorf("apply the serving flags: %w", err)
 	}
 	generic.LoopbackClientConfig.ContentType = runtime.ContentTypeProtobuf
 	generic.LoopbackClientConfig.DisableCompression = true
 	generic.LoopbackClientConfig.Wrap(canceledDuringShutdown(ctx))
 	// Clients that are created from here on take part in traces.
 	if err := o.Traces.ApplyTo(ctx, generic); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	config := &apiserver.Config{Generic: generic}
 	kinds, err := mode.kubernetes(config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := o.Features.ApplyTo(generic, kinds.kube, kinds.informers); err != nil {
-		return nil, fmt.Errorf("apply the feature flags: %w", err)
+		return nil, nil, fmt.Errorf("apply the feature flags: %w", err)
 	}
 	if err := o.Etcd.ApplyEncryption(generic); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	annexHosting, err := newHostingClient(generic.LoopbackClientConfig)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	bodies := newBodyLimits(generic, o.Etcd)
 	generic.Flagz = o.Flagz()
@@ -90,7 +91,13 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 			Unreadable:         corruption.NewRegistry(),
 		},
 	}
-	return config, mode.applyTo(ctx, o, config, kinds, identity)
+	if err := mode.applyTo(ctx, o, config, kinds, identity); err != nil {
+		return nil, nil, err
+	}
+	if err := o.Audit.ApplyTo(generic); err != nil {
+		return nil, nil, err
+	}
+	return config, kinds, o.Admission.Apply(generic, kinds.informers, kinds.kube, kinds.dynamic, &config.Extra)
 }
 
 // newHostingClient creates a client of annex's own kinds, which have no protobuf

@@ -27,8 +27,8 @@ type mode interface {
 	adminServerName(options.CompletedOptions) string
 	// kubernetes returns the cluster that serves the Kubernetes kinds.
 	kubernetes(*apiserver.Config) (*kubernetesCluster, error)
-	// applyTo configures authentication, authorization and admission, and what the
-	// chain serves.
+	// applyTo configures authentication and authorization, what the chain serves, and
+	// what differs in admission.
 	applyTo(context.Context, options.CompletedOptions, *apiserver.Config, *kubernetesCluster, *identity) error
 	// controllers configures the controllers of the mode.
 	controllers(options.CompletedOptions, *apiserver.Config) controller.Mode

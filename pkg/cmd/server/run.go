@@ -69,13 +69,9 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err != nil {
 		return ignoreShutdown(ctx, err)
 	}
-	config, err := newConfig(ctx, o, mode, identity)
+	config, kinds, err := newConfig(ctx, o, mode, identity)
 	if err != nil {
 		return ignoreShutdown(ctx, err)
-	}
-	kinds, err := mode.kubernetes(config)
-	if err != nil {
-		return err
 	}
 	// Storage outlives everything that writes to it.
 	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir, config.Generic.TracerProvider, secretReader(kinds.kube))

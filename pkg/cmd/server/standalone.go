@@ -104,10 +104,7 @@ func (m *standalone) applyTo(_ context.Context, o options.CompletedOptions, conf
 		return err
 	}
 	extra.Runnables = append(extra.Runnables, issuers.Run, authorizer.Run)
-	if err := o.Audit.ApplyTo(generic); err != nil {
-		return err
-	}
-	return o.Admission.Apply(generic, kinds.informers, kinds.kube, kinds.dynamic, extra)
+	return nil
 }
 
 // loopbackWebhookCredentials are annex's own for a webhook at kubernetes.default.svc,
