@@ -4,7 +4,6 @@
 package policystatus
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -17,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -46,25 +46,14 @@ func TestController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	factory.StartWithContext(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.Run(ctx, 1)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		factory.Shutdown()
-	})
+	controllertest.Run(t, factory, c, 1)
 	policies := annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	if _, err := policies.Create(ctx, newPolicy(3, 2), metav1.CreateOptions{}); err != nil {
+	if _, err := policies.Create(t.Context(), newPolicy(3, 2), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	want := admissionregistrationv1.ValidatingAdmissionPolicyStatus{ObservedGeneration: 3, TypeChecking: &admissionregistrationv1.TypeChecking{ExpressionWarnings: wrong(nil)}}
 	poll.Until(t, "the status of the policy", func() string {
-		stored, err := policies.Get(ctx, "p", metav1.GetOptions{})
+		stored, err := policies.Get(t.Context(), "p", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}

@@ -4,7 +4,6 @@
 package resourcequota
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,6 +26,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
@@ -91,15 +91,7 @@ func start(t *testing.T, quota *corev1.ResourceQuota, reactors ...clienttesting.
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	factory.StartWithContext(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { controller.Run(ctx, 2) })
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-		factory.Shutdown()
-	})
+	controllertest.Run(t, factory, controller, 2)
 	a.metadata.set(secrets, true, true)
 	close(a.metadata.settled)
 	return a

@@ -4,7 +4,6 @@
 package rootca
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +17,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 )
 
 // source is a bundle that a test changes.
@@ -45,26 +46,12 @@ func run(t *testing.T, annexKube *fake.Clientset, ca *source) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	factory.StartWithContext(ctx)
-	go func() {
-		defer close(done)
-		c.Run(ctx, 2)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		factory.Shutdown()
-	})
+	controllertest.Run(t, factory, c, 2)
 	settle()
 }
 
-// settle lets time pass until nothing happens any more.
-func settle() {
-	time.Sleep(10 * time.Second)
-	synctest.Wait()
-}
+// settle lets the controller come to rest.
+func settle() { controllertest.Advance(10 * time.Second) }
 
 func TestEveryNamespaceHasTheAuthority(t *testing.T) {
 	t.Parallel()

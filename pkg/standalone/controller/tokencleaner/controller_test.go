@@ -4,7 +4,6 @@
 package tokencleaner
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -18,6 +17,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 )
 
 const bootstrapToken corev1.SecretType = "bootstrap.kubernetes.io/token"
@@ -38,25 +39,8 @@ func run(t *testing.T, annexKube *fake.Clientset) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	factory.StartWithContext(ctx)
-	go func() {
-		defer close(done)
-		c.Run(ctx, 1)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		factory.Shutdown()
-	})
-	pass(time.Second)
-}
-
-// pass lets time pass and what it brings about happen.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
+	controllertest.Run(t, factory, c, 1)
+	controllertest.Advance(time.Second)
 }
 
 func names(t *testing.T, annexKube *fake.Clientset) []string {
@@ -95,11 +79,11 @@ func TestDeletesWhatExpired(t *testing.T) {
 		if _, err := annexKube.CoreV1().Secrets("kube-system").Update(t.Context(), longer, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Hour)
+		controllertest.Advance(time.Hour)
 		if diff := cmp.Diff([]string{"forever", "misspelt", "other-namespace", "other-type", "prolonged"}, names(t, annexKube)); diff != "" {
 			t.Errorf("after an hour (-want +got):\n%s", diff)
 		}
-		pass(time.Hour)
+		controllertest.Advance(time.Hour)
 		if diff := cmp.Diff([]string{"forever", "misspelt", "other-namespace", "other-type"}, names(t, annexKube)); diff != "" {
 			t.Errorf("after two hours (-want +got):\n%s", diff)
 		}
@@ -123,7 +107,7 @@ func TestDeletesWhatItSaw(t *testing.T) {
 			return true, nil, apierrors.NewConflict(corev1.Resource("secrets"), "expired", nil)
 		})
 		run(t, annexKube)
-		pass(time.Minute)
+		controllertest.Advance(time.Minute)
 		if attempts != 2 {
 			t.Errorf("%d attempts, want one more after the server was not available and none after a conflict", attempts)
 		}
