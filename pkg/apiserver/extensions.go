@@ -7,14 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	definitionlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
-	"k8s.io/apimachinery/pkg/types"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/webhook"
+
+	"github.com/annex-dev/annex/pkg/apiserver/encodedreads"
+	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
 func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*apiextensionsapiserver.CustomResourceDefinitions, error) {
@@ -34,18 +38,18 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	// The lister belongs to the server that is created below, and only its requests use
 	// it.
 	var definitions definitionlisters.CustomResourceDefinitionLister
-	definition := func(name string) (types.UID, bool, error) {
-		served, err := definitions.Get(name)
-		if err != nil {
-			return "", false, err
-		}
-		return served.UID, !served.DeletionTimestamp.IsZero(), nil
-	}
+	definition := func(name string) (*apiextensionsv1.CustomResourceDefinition, error) { return definitions.Get(name) }
 	custom := apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, generic.ResourceTransformers, generic.StorageObjectCountTracker)
+	var encodedReads *encodedreads.Registry
+	var add routing.AddEncodedFunc
+	if encoded.Enabled() {
+		encodedReads = encodedreads.NewRegistry(time.Duration(generic.MinRequestTimeout) * time.Second)
+		add = encodedReads.Add
+	}
 	config := apiextensionsapiserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
 		ExtraConfig: apiextensionsapiserver.ExtraConfig{
-			CRDRESTOptionsGetter: c.router.Custom(custom, definition),
+			CRDRESTOptionsGetter: c.router.Custom(custom, definition, add),
 			MasterCount:          c.extra.servers(),
 			ServiceResolver:      c.extra.ServiceResolver,
 			AuthResolverWrapper:  c.extra.WebhookCredentials,
@@ -56,6 +60,10 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 		return nil, err
 	}
 	definitions = server.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister()
+	if encodedReads != nil {
+		handler := server.GenericAPIServer.Handler
+		handler.Director = encodedreads.Handler(handler.Director, encodedReads, definitions)
+	}
 	return server, nil
 }
 

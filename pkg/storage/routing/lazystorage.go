@@ -212,7 +212,7 @@ func (s *lazyStorage) destroy() {
 }
 
 // do calls the backend for requests that need etcd, unless the Store is unavailable.
-func (s *lazyStorage) do(ctx context.Context, call func(storage.Interface) error) error {
+func (s *lazyStorage) do(ctx context.Context, call func(*backend) error) error {
 	b, err := s.getBackend(ctx)
 	if err != nil {
 		return err
@@ -220,11 +220,11 @@ func (s *lazyStorage) do(ctx context.Context, call func(storage.Interface) error
 	if down := b.store.Available(); down != nil {
 		return storeUnavailable(b.store.Name(), down)
 	}
-	return call(b.Interface)
+	return call(b)
 }
 
 // read calls the backend for requests that the watch cache can serve without etcd.
-func (s *lazyStorage) read(ctx context.Context, call func(storage.Interface) error) error {
+func (s *lazyStorage) read(ctx context.Context, call func(*backend) error) error {
 	b, err := s.getBackend(ctx)
 	if err != nil {
 		return err
@@ -232,7 +232,7 @@ func (s *lazyStorage) read(ctx context.Context, call func(storage.Interface) err
 	if down := b.store.Available(); down != nil && !b.canServeReads() {
 		return storeUnavailable(b.store.Name(), down)
 	}
-	return call(b.Interface)
+	return call(b)
 }
 
 // Versioner implements storage.Interface.
@@ -240,7 +240,7 @@ func (s *lazyStorage) Versioner() storage.Versioner { return versioner }
 
 // Create implements storage.Interface.
 func (s *lazyStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	return s.do(ctx, func(b storage.Interface) error { return b.Create(ctx, key, obj, out, ttl) })
+	return s.do(ctx, func(b *backend) error { return b.Create(ctx, key, obj, out, ttl) })
 }
 
 // Delete implements storage.Interface.
@@ -248,7 +248,7 @@ func (s *lazyStorage) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions,
 ) error {
-	return s.do(ctx, func(b storage.Interface) error {
+	return s.do(ctx, func(b *backend) error {
 		return b.Delete(ctx, key, out, preconditions, validate, cached, options)
 	})
 }
@@ -258,14 +258,17 @@ func (s *lazyStorage) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
-	return s.do(ctx, func(b storage.Interface) error {
+	return s.do(ctx, func(b *backend) error {
 		return b.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	})
 }
 
 // Get implements storage.Interface.
 func (s *lazyStorage) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
-	call := func(b storage.Interface) error { return b.Get(ctx, key, options, out) }
+	return s.get(ctx, options, func(b *backend) error { return b.Get(ctx, key, options, out) })
+}
+
+func (s *lazyStorage) get(ctx context.Context, options storage.GetOptions, call func(*backend) error) error {
 	if options.ResourceVersion == "" {
 		return s.do(ctx, call)
 	}
@@ -274,10 +277,13 @@ func (s *lazyStorage) Get(ctx context.Context, key string, options storage.GetOp
 
 // GetList implements storage.Interface.
 func (s *lazyStorage) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
+	return s.getList(ctx, options, func(b *backend) error { return b.GetList(ctx, key, options, list) })
+}
+
+func (s *lazyStorage) getList(ctx context.Context, options storage.ListOptions, call func(*backend) error) error {
 	if s.isEmpty(ctx) {
 		return nil
 	}
-	call := func(b storage.Interface) error { return b.GetList(ctx, key, options, list) }
 	if options.ResourceVersion == "" {
 		return s.do(ctx, call)
 	}
@@ -304,7 +310,7 @@ func (s *lazyStorage) isEmpty(ctx context.Context) bool {
 // Watch implements storage.Interface.
 func (s *lazyStorage) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
 	var watcher watch.Interface
-	err := s.read(ctx, func(b storage.Interface) error {
+	err := s.read(ctx, func(b *backend) error {
 		var err error
 		watcher, err = b.Watch(ctx, key, options)
 		return err
@@ -338,13 +344,13 @@ func (s *lazyStorage) ReadinessCheck() error {
 
 // RequestWatchProgress implements storage.Interface.
 func (s *lazyStorage) RequestWatchProgress(ctx context.Context) error {
-	return s.do(ctx, func(b storage.Interface) error { return b.RequestWatchProgress(ctx) })
+	return s.do(ctx, func(b *backend) error { return b.RequestWatchProgress(ctx) })
 }
 
 // GetCurrentResourceVersion implements storage.Interface.
 func (s *lazyStorage) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	var version uint64
-	err := s.do(ctx, func(b storage.Interface) error {
+	err := s.do(ctx, func(b *backend) error {
 		var err error
 		version, err = b.GetCurrentResourceVersion(ctx)
 		return err

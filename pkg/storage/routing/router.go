@@ -8,9 +8,9 @@ import (
 	"sync"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
@@ -21,6 +21,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -83,21 +84,25 @@ func (r *Router) Pinned(upstream generic.RESTOptionsGetter) generic.RESTOptionsG
 	return getter{router: r, upstream: upstream, route: func(schema.GroupResource) route { return pinned{} }}
 }
 
-// DefinitionFunc returns the UID of the CustomResourceDefinition that is served, and
-// whether it is being deleted.
-type DefinitionFunc func(name string) (uid types.UID, terminating bool, err error)
+// DefinitionFunc returns a CustomResourceDefinition that is served.
+type DefinitionFunc func(name string) (*apiextensionsv1.CustomResourceDefinition, error)
 
-// Custom routes the objects of CustomResourceDefinitions.
-func (r *Router) Custom(upstream generic.RESTOptionsGetter, definition DefinitionFunc) generic.RESTOptionsGetter {
-	return getter{router: r, upstream: upstream, custom: true, route: func(resource schema.GroupResource) route {
+// AddEncodedFunc adds storage of encoded objects to those that are served. remove is called
+// before the storage is closed.
+type AddEncodedFunc func(encoded.Endpoint) (remove func())
+
+// Custom routes the objects of CustomResourceDefinitions. With add their watch caches have
+// encoded objects; it may be nil.
+func (r *Router) Custom(upstream generic.RESTOptionsGetter, definition DefinitionFunc, add AddEncodedFunc) generic.RESTOptionsGetter {
+	return getter{router: r, upstream: upstream, custom: true, add: add, route: func(resource schema.GroupResource) route {
 		// The storage serves only the definition that it was made for.
-		uid, _, err := definition(resource.String())
+		served, err := definition(resource.String())
 		if err != nil {
 			return undefined{resource: resource, err: err}
 		}
-		return &hostedRoute{routes: r.routes, resource: resource, definition: uid, terminating: func() bool {
-			current, terminating, err := definition(resource.String())
-			return err == nil && current == uid && terminating
+		return &hostedRoute{routes: r.routes, resource: resource, definition: served, terminating: func() bool {
+			current, err := definition(resource.String())
+			return err == nil && current.UID == served.UID && !current.DeletionTimestamp.IsZero()
 		}}
 	}}
 }
@@ -108,6 +113,7 @@ type getter struct {
 	upstream generic.RESTOptionsGetter
 	route    func(schema.GroupResource) route
 	custom   bool
+	add      AddEncodedFunc
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -120,7 +126,7 @@ func (g getter) GetRESTOptions(resource schema.GroupResource, example runtime.Ob
 	if g.router.isShadowed(options.ResourcePrefix, g.custom) {
 		to = shadowed{resource}
 	}
-	options.Decorator = g.router.decorator(to)
+	options.Decorator = g.router.decorator(to, g.add)
 	return options, nil
 }
 
@@ -137,7 +143,7 @@ func (r *Router) isShadowed(prefix string, custom bool) bool {
 
 // decorator builds storage that follows a route. Only pinned storage reads etcd at once:
 // upstream calls the decorator with a lock that all custom resources share.
-func (r *Router) decorator(to route) generic.StorageDecorator {
+func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorator {
 	return func(
 		config *storagebackend.ConfigForResource,
 		resourcePrefix string,
@@ -148,7 +154,7 @@ func (r *Router) decorator(to route) generic.StorageDecorator {
 		triggers storage.IndexerFuncs,
 		indexers *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
-		s := newLazyStorage(to, r.config.Store, storageConfig{
+		storageConfig := storageConfig{
 			Layers:            r.config.Layers,
 			ConfigForResource: config,
 			resourcePrefix:    resourcePrefix,
@@ -161,7 +167,15 @@ func (r *Router) decorator(to route) generic.StorageDecorator {
 			cached:            r.config.Cached(config.GroupResource),
 			compress:          func() bool { return r.isCompressed(config.GroupResource) },
 			limits:            to.limits,
-		})
+		}
+		hosted, custom := to.(*hostedRoute)
+		isEncoded := custom && add != nil && storageConfig.cached
+		if isEncoded {
+			storageConfig.encoded = &encoded.Resource{
+				Kind: newFunc().GetObjectKind().GroupVersionKind(), ListKind: newListFunc().GetObjectKind().GroupVersionKind(), Attrs: attrs,
+			}
+		}
+		s := newLazyStorage(to, r.config.Store, storageConfig)
 		if _, always := to.(pinned); always {
 			// Readiness waits for its cache.
 			if err := s.prepare(); err != nil {
@@ -170,7 +184,16 @@ func (r *Router) decorator(to route) generic.StorageDecorator {
 		} else {
 			s.prepareInBackground()
 		}
-		return s, s.destroy, nil
+		if !isEncoded {
+			return s, s.destroy, nil
+		}
+		remove := add(encoded.Endpoint{
+			Definition: hosted.definition, Resource: storageConfig.encoded, Storage: encodedStorage{s}, Prefix: resourcePrefix,
+		})
+		return s, func() {
+			remove()
+			s.destroy()
+		}, nil
 	}
 }
 

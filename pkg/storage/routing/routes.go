@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -104,7 +105,7 @@ func (r *routes) changed() <-chan struct{} {
 type hostedRoute struct {
 	*routes
 	resource   schema.GroupResource
-	definition types.UID
+	definition *apiextensionsv1.CustomResourceDefinition
 	// terminating reports whether the definition is being deleted.
 	terminating func() bool
 }
@@ -122,9 +123,9 @@ func (p *hostedRoute) find() (location, error) {
 		return location{}, fmt.Errorf("read hosted resource %s: %w", p.resource, err)
 	case hosted.Spec.StoreName == "":
 		return location{}, unscheduled(p.resource, hosted)
-	case hosted.Status.DefinitionUID != p.definition && !hosted.DeletionTimestamp.IsZero():
+	case hosted.Status.DefinitionUID != p.definition.UID && !hosted.DeletionTimestamp.IsZero():
 		return location{}, notPlaced(p.resource, "is being deleted: once it is gone, one is made for the definition", false)
-	case hosted.Status.DefinitionUID != p.definition:
+	case hosted.Status.DefinitionUID != p.definition.UID:
 		return location{}, notPlaced(p.resource, "waits for annex to see the definition of the resource", false)
 	}
 	return location{store: hosted.Spec.StoreName, hosted: hosted.UID}, nil

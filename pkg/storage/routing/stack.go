@@ -25,6 +25,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/freeze"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
@@ -93,6 +94,8 @@ type storageConfig struct {
 	triggers       storage.IndexerFuncs
 	indexers       *cache.Indexers
 	cached         bool
+	// encoded is set if the watch cache has encoded objects.
+	encoded *encoded.Resource
 	// compress reports whether values are to be compressed, and limits returns the limits
 	// of the HostedResource.
 	compress func() bool
@@ -104,6 +107,8 @@ var versioner storage.Versioner = storage.APIObjectVersioner{}
 // backend is the storage of a resource in a Store: all layers but the first.
 type backend struct {
 	storage.Interface
+	// encoded reads encoded objects, if storageConfig.encoded is set.
+	encoded  storage.Interface
 	store    Store
 	location location
 	cached   bool
@@ -160,21 +165,17 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 	transformer := b.buildTransformer(c)            // 12, 11
 	transformer = limiter.Transformer(transformer)  // 10
 	transformer = detector.Transformer(transformer) // 9
-	codec := detector.Codec()                       // 8
-	decoder := detector.Decoder(etcd3.NewDefaultDecoder(codec, versioner))
-	raw, err := etcd3.New(client, compactor, codec, c.newFunc, c.newListFunc, store.Prefix(),
-		c.resourcePrefix, c.GroupResource, transformer, c.LeaseManagerConfig, decoder, versioner)
-	if err != nil {
-		return nil, fmt.Errorf("create the storage of %s in Store %s: %w", c.GroupResource, store.Name(), err)
+	config := *c.ConfigForResource
+	config.Codec = detector.Codec() // 8
+	c.ConfigForResource = &config
+	etcd := func(c storageConfig) (storage.Interface, error) {
+		return b.buildEtcd(c, client, compactor, transformer, detector)
 	}
-	b.onDestroy(raw.Close)
-	b.Interface = raw
-	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
-		b.Interface = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, c.GroupResource)
+	if b.Interface, err = etcd(c); err != nil { // 8, 7
+		return nil, err
 	}
-	b.Interface = detector.Storage(b.Interface) // 7
 	if c.cached {
-		if err := b.addCache(c, detector); err != nil { // 6, 5, 4
+		if err := b.addCaches(c, etcd, client.KV, detector); err != nil { // 6, 5, 4
 			return nil, err
 		}
 	}
@@ -225,9 +226,53 @@ func (b *backend) buildTransformer(c storageConfig) value.Transformer {
 	return identity.NewEncryptCheckTransformer()
 }
 
-// addCache adds the watch cache.
-func (b *backend) addCache(c storageConfig, detector *corruption.Detector) error {
-	etcd := b.Interface
+// buildEtcd builds the layers 8 and 7.
+func (b *backend) buildEtcd(
+	c storageConfig, client *kubernetes.Client, compactor etcd3.Compactor, transformer value.Transformer, detector *corruption.Detector,
+) (storage.Interface, error) {
+	decoder := detector.Decoder(etcd3.NewDefaultDecoder(c.Codec, versioner))
+	raw, err := etcd3.New(client, compactor, c.Codec, c.newFunc, c.newListFunc, b.store.Prefix(),
+		c.resourcePrefix, c.GroupResource, transformer, c.LeaseManagerConfig, decoder, versioner)
+	if err != nil {
+		return nil, fmt.Errorf("create the storage of %s in Store %s: %w", c.GroupResource, b.store.Name(), err)
+	}
+	b.onDestroy(raw.Close)
+	var etcd storage.Interface = raw
+	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
+		etcd = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, c.GroupResource)
+	}
+	return detector.Storage(etcd), nil
+}
+
+// addCaches adds the watch cache. That of a custom resource has encoded objects, and is read
+// from etcd by storage of its own.
+func (b *backend) addCaches(
+	c storageConfig, etcd func(storageConfig) (storage.Interface, error), kv clientv3.KV, detector *corruption.Detector,
+) (err error) {
+	if c.encoded == nil {
+		b.Interface, err = b.addCache(c, b.Interface, detector)
+		return err
+	}
+	from := c
+	from.newFunc, from.newListFunc, from.attrs = c.encoded.NewObject, c.encoded.NewList, encoded.Attrs
+	config := *c.ConfigForResource
+	config.Codec = c.encoded.Codec(c.Codec)
+	from.ConfigForResource = &config
+	uncached, err := etcd(from)
+	if err != nil {
+		return err
+	}
+	cached, err := b.addCache(from, uncached, detector)
+	if err != nil {
+		return err
+	}
+	b.encoded = encoded.ConsistentGet(cached, kv, b.store.Prefix())
+	b.Interface = encoded.Storage(b.Interface, b.encoded)
+	return nil
+}
+
+// addCache adds a watch cache over storage.
+func (b *backend) addCache(c storageConfig, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
 	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage:             etcd,
 		Versioner:           versioner,
@@ -243,11 +288,10 @@ func (b *backend) addCache(c storageConfig, detector *corruption.Detector) error
 		Codec:               c.Codec,
 	})
 	if err != nil {
-		return fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
+		return nil, fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(watchCache, etcd)                                               // 6
 	warming := newWarmingCache(delegator, etcd, func() bool { return isSmall(b.store, c.GroupResource) }) // 5
-	b.Interface = detector.Cached(warming)                                                                // 4
 	var filling sync.WaitGroup
 	filling.Go(func() {
 		if watchCache.Wait(context.Background()) == nil { // or stopped
@@ -259,5 +303,5 @@ func (b *backend) addCache(c storageConfig, detector *corruption.Detector) error
 		watchCache.Stop()
 		filling.Wait()
 	})
-	return nil
+	return detector.Cached(warming), nil // 4
 }

@@ -1,0 +1,70 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package encodedreads
+
+import (
+	"net/http"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	definitionlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/filters"
+)
+
+// Handler serves what it can from a Registry. It passes on everything else to next, which is
+// upstream's handler of custom resources: it also creates the storage at the first request for
+// a resource.
+func Handler(next http.Handler, registry *Registry, definitions definitionlisters.CustomResourceDefinitionLister) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		info, ok := request.RequestInfoFrom(req.Context())
+		if !ok || !info.IsResourceRequest || info.Subresource != "" || !isRead(info.Verb) {
+			next.ServeHTTP(w, req)
+			return
+		}
+		definition, err := definitions.Get(info.Resource + "." + info.APIGroup)
+		if err != nil || !isServed(definition, info) {
+			next.ServeHTTP(w, req)
+			return
+		}
+		e := registry.find(definition, info.APIVersion)
+		if e == nil {
+			next.ServeHTTP(w, req)
+			return
+		}
+		handler := e.endpoint().handlerFor(req, info.Verb)
+		if handler == nil {
+			next.ServeHTTP(w, req)
+			return
+		}
+		handler = metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, "",
+			metrics.CleanScope(info), metrics.APIServerComponent, false, "", handler.ServeHTTP)
+		filters.WithWaitGroup(handler, isWatch, &e.requests).ServeHTTP(w, req)
+	})
+}
+
+func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
+
+func isWatch(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }
+
+// isServed reports whether upstream's handler would serve a request from storage. Deprecated
+// versions are left to it because it adds their warnings.
+func isServed(definition *apiextensionsv1.CustomResourceDefinition, info *request.RequestInfo) bool {
+	namespaced := definition.Spec.Scope == apiextensionsv1.NamespaceScoped
+	if !namespaced && info.Namespace != "" || namespaced && info.Namespace == "" && info.Verb == "get" {
+		return false
+	}
+	if !apihelpers.IsCRDConditionTrue(definition, apiextensionsv1.NamesAccepted) &&
+		!apihelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established) {
+		return false
+	}
+	for i := range definition.Spec.Versions {
+		if v := &definition.Spec.Versions[i]; v.Name == info.APIVersion {
+			return v.Served && !v.Deprecated
+		}
+	}
+	return false
+}

@@ -1,0 +1,142 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package encoded
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// GetNamespace implements metav1.Object.
+func (o *Object) GetNamespace() string {
+	if o.record != nil && o.decoded == nil {
+		return o.fields["metadata.namespace"]
+	}
+	return o.objectMeta().GetNamespace()
+}
+
+// GetName implements metav1.Object.
+func (o *Object) GetName() string {
+	if o.record != nil && o.decoded == nil {
+		return o.fields["metadata.name"]
+	}
+	return o.objectMeta().GetName()
+}
+
+// GetLabels implements metav1.Object.
+func (o *Object) GetLabels() map[string]string {
+	if o.record != nil && o.decoded == nil {
+		return o.labels
+	}
+	return o.objectMeta().GetLabels()
+}
+
+// GetGenerateName implements metav1.Object.
+func (o *Object) GetGenerateName() string { return o.objectMeta().GetGenerateName() }
+
+// GetUID implements metav1.Object.
+func (o *Object) GetUID() types.UID { return o.objectMeta().GetUID() }
+
+// GetGeneration implements metav1.Object.
+func (o *Object) GetGeneration() int64 { return o.objectMeta().GetGeneration() }
+
+// GetSelfLink implements metav1.Object.
+func (o *Object) GetSelfLink() string { return o.objectMeta().GetSelfLink() }
+
+// GetCreationTimestamp implements metav1.Object.
+func (o *Object) GetCreationTimestamp() metav1.Time { return o.objectMeta().GetCreationTimestamp() }
+
+// GetDeletionTimestamp implements metav1.Object.
+func (o *Object) GetDeletionTimestamp() *metav1.Time { return o.objectMeta().GetDeletionTimestamp() }
+
+// GetDeletionGracePeriodSeconds implements metav1.Object.
+func (o *Object) GetDeletionGracePeriodSeconds() *int64 {
+	return o.objectMeta().GetDeletionGracePeriodSeconds()
+}
+
+// GetAnnotations implements metav1.Object.
+func (o *Object) GetAnnotations() map[string]string { return o.objectMeta().GetAnnotations() }
+
+// GetFinalizers implements metav1.Object.
+func (o *Object) GetFinalizers() []string { return o.objectMeta().GetFinalizers() }
+
+// GetOwnerReferences implements metav1.Object.
+func (o *Object) GetOwnerReferences() []metav1.OwnerReference {
+	return o.objectMeta().GetOwnerReferences()
+}
+
+// GetManagedFields implements metav1.Object.
+func (o *Object) GetManagedFields() []metav1.ManagedFieldsEntry {
+	return o.objectMeta().GetManagedFields()
+}
+
+// SetNamespace implements metav1.Object.
+func (o *Object) SetNamespace(value string) {
+	o.edit(func(object metav1.Object) { object.SetNamespace(value) })
+}
+
+// SetName implements metav1.Object.
+func (o *Object) SetName(value string) {
+	o.edit(func(object metav1.Object) { object.SetName(value) })
+}
+
+// SetLabels implements metav1.Object.
+func (o *Object) SetLabels(value map[string]string) {
+	o.edit(func(object metav1.Object) { object.SetLabels(value) })
+}
+
+// SetGenerateName implements metav1.Object.
+func (o *Object) SetGenerateName(value string) {
+	o.edit(func(object metav1.Object) { object.SetGenerateName(value) })
+}
+
+// SetUID implements metav1.Object.
+func (o *Object) SetUID(value types.UID) {
+	o.edit(func(object metav1.Object) { object.SetUID(value) })
+}
+
+// SetGeneration implements metav1.Object.
+func (o *Object) SetGeneration(value int64) {
+	o.edit(func(object metav1.Object) { object.SetGeneration(value) })
+}
+
+// SetSelfLink implements metav1.Object.
+func (o *Object) SetSelfLink(value string) {
+	o.edit(func(object metav1.Object) { object.SetSelfLink(value) })
+}
+
+// SetCreationTimestamp implements metav1.Object.
+func (o *Object) SetCreationTimestamp(value metav1.Time) {
+	o.edit(func(object metav1.Object) { object.SetCreationTimestamp(value) })
+}
+
+// SetDeletionTimestamp implements metav1.Object.
+func (o *Object) SetDeletionTimestamp(value *metav1.Time) {
+	o.edit(func(object metav1.Object) { object.SetDeletionTimestamp(value) })
+}
+
+// SetDeletionGracePeriodSeconds implements metav1.Object.
+func (o *Object) SetDeletionGracePeriodSeconds(value *int64) {
+	o.edit(func(object metav1.Object) { object.SetDeletionGracePeriodSeconds(value) })
+}
+
+// SetAnnotations implements metav1.Object.
+func (o *Object) SetAnnotations(value map[string]string) {
+	o.edit(func(object metav1.Object) { object.SetAnnotations(value) })
+}
+
+// SetFinalizers implements metav1.Object.
+func (o *Object) SetFinalizers(value []string) {
+	o.edit(func(object metav1.Object) { object.SetFinalizers(value) })
+}
+
+// SetOwnerReferences implements metav1.Object.
+func (o *Object) SetOwnerReferences(value []metav1.OwnerReference) {
+	o.edit(func(object metav1.Object) { object.SetOwnerReferences(value) })
+}
+
+// SetManagedFields implements metav1.Object.
+func (o *Object) SetManagedFields(value []metav1.ManagedFieldsEntry) {
+	o.edit(func(object metav1.Object) { object.SetManagedFields(value) })
+}

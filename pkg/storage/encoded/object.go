@@ -1,0 +1,215 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package encoded
+
+import (
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// Resource describes a version of a custom resource.
+type Resource struct {
+	// Kind and ListKind are the kinds of an object and of a list.
+	Kind, ListKind schema.GroupVersionKind
+	// Attrs returns the labels and fields of a decoded object.
+	Attrs storage.AttrFunc
+}
+
+// NewObject returns an empty Object.
+func (r *Resource) NewObject() runtime.Object {
+	return &Object{&record{resource: r, decoded: r.newDecoded()}}
+}
+
+// NewList returns an empty List.
+func (r *Resource) NewList() runtime.Object {
+	list := &List{}
+	list.SetGroupVersionKind(r.ListKind)
+	return list
+}
+
+func (r *Resource) newDecoded() *unstructured.Unstructured {
+	decoded := &unstructured.Unstructured{}
+	decoded.SetGroupVersionKind(r.Kind)
+	return decoded
+}
+
+// Object is an encoded custom resource. Copies share an immutable record; setters replace it.
+type Object struct{ *record }
+
+// record has either a decoded object, which waits for its resource version, or JSON.
+type record struct {
+	resource *Resource
+	decoded  *unstructured.Unstructured
+
+	// json ends with a newline.
+	json string
+	// metadata and version are the values of metadata and metadata.resourceVersion in json.
+	metadata, version span
+	labels            labels.Set
+	fields            fields.Set
+}
+
+var (
+	_ runtime.Object = &Object{}
+	_ metav1.Object  = &Object{}
+)
+
+// encode returns the record of a decoded object.
+func encode(resource *Resource, decoded *unstructured.Unstructured) (*record, error) {
+	encoded, err := decoded.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("encode %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
+	}
+	r := &record{resource: resource, json: string(encoded)}
+	if r.labels, r.fields, err = resource.Attrs(decoded); err != nil {
+		return nil, fmt.Errorf("read the labels and fields of %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
+	}
+	var found bool
+	if r.metadata, found = member(r.json, 0, "metadata"); !found {
+		return nil, fmt.Errorf("encode %s: the object has no metadata", resource.Kind.Kind)
+	}
+	r.version, _ = member(r.json, int(r.metadata.start), "resourceVersion")
+	return r, nil
+}
+
+// JSON returns the encoded object, which ends with a newline.
+func (o *Object) JSON() (string, error) {
+	if o.record == nil {
+		return "", fmt.Errorf("encode an object: it is empty")
+	}
+	if o.decoded == nil {
+		return o.json, nil
+	}
+	encoded, err := o.decoded.MarshalJSON()
+	return string(encoded), err
+}
+
+// Decode returns the decoded object. The caller may change it.
+func (o *Object) Decode() (*unstructured.Unstructured, error) {
+	decoded := &unstructured.Unstructured{}
+	switch {
+	case o.record == nil:
+	case o.decoded != nil:
+		return o.decoded.DeepCopy(), nil
+	default:
+		if err := decoded.UnmarshalJSON([]byte(o.json)); err != nil {
+			return nil, fmt.Errorf("decode %s from the watch cache: %w", o.resource.Kind.Kind, err)
+		}
+	}
+	return decoded, nil
+}
+
+// Attrs returns the labels and fields of an Object. It is a storage.AttrFunc.
+func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	o, ok := obj.(*Object)
+	if !ok || o.record == nil {
+		return nil, nil, fmt.Errorf("read the labels and fields of a %T: it is not an encoded object", obj)
+	}
+	if o.decoded != nil {
+		return o.resource.Attrs(o.decoded)
+	}
+	return o.labels, o.fields, nil
+}
+
+// metadataOf returns the metadata, decoded.
+func (o *Object) objectMeta() metav1.Object {
+	meta := &metav1.ObjectMeta{}
+	switch {
+	case o.record == nil:
+	case o.decoded != nil:
+		return o.decoded
+	default:
+		// The JSON was written by encode, so it can be decoded.
+		_ = json.Unmarshal([]byte(o.json[o.metadata.start:o.metadata.end]), meta)
+	}
+	return meta
+}
+
+// edit changes the object.
+func (o *Object) edit(change func(metav1.Object)) {
+	decoded, err := o.Decode()
+	if err != nil || o.record == nil {
+		return
+	}
+	change(decoded)
+	o.record = &record{resource: o.resource, decoded: decoded}
+}
+
+// SetResourceVersion implements metav1.Object. It is called for each object that comes from
+// etcd, and encodes it.
+func (o *Object) SetResourceVersion(version string) {
+	switch {
+	case o.record == nil:
+	case o.decoded != nil:
+		decoded := o.decoded
+		decoded.SetResourceVersion(version)
+		if r, err := encode(o.resource, decoded); err == nil {
+			o.record = r
+		} // else JSON returns the error
+	case o.version == span{}:
+		o.edit(func(object metav1.Object) { object.SetResourceVersion(version) })
+	default:
+		o.record = o.withVersion(version)
+	}
+}
+
+// withVersion returns a record with another resource version.
+func (r *record) withVersion(version string) *record {
+	changed := *r
+	changed.json = r.json[:r.version.start] + `"` + version + `"` + r.json[r.version.end:]
+	changed.version.end = r.version.start + uint32(len(version)) + 2
+	changed.metadata.end += changed.version.end - r.version.end
+	return &changed
+}
+
+// GetResourceVersion implements metav1.Object.
+func (o *Object) GetResourceVersion() string {
+	if o.record == nil || o.decoded != nil || o.version == (span{}) {
+		return o.objectMeta().GetResourceVersion()
+	}
+	return o.json[o.version.start+1 : o.version.end-1]
+}
+
+// DeepCopyObject implements runtime.Object.
+func (o *Object) DeepCopyObject() runtime.Object {
+	if o.record != nil && o.decoded != nil {
+		return &Object{&record{resource: o.resource, decoded: o.decoded.DeepCopy()}}
+	}
+	return &Object{o.record}
+}
+
+// GetObjectKind implements runtime.Object. The kind cannot be changed.
+func (o *Object) GetObjectKind() schema.ObjectKind {
+	kind := &metav1.TypeMeta{}
+	if o.record != nil {
+		kind.SetGroupVersionKind(o.resource.Kind)
+	}
+	return kind
+}
+
+// List is a list of Objects.
+type List struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []Object `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *List) DeepCopyObject() runtime.Object {
+	copied := &List{TypeMeta: l.TypeMeta}
+	l.ListMeta.DeepCopyInto(&copied.ListMeta)
+	for i := range l.Items {
+		copied.Items = append(copied.Items, *l.Items[i].DeepCopyObject().(*Object))
+	}
+	return copied
+}

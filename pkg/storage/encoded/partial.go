@@ -1,0 +1,83 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package encoded
+
+import (
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// MetadataOf returns an object or list from which upstream makes PartialObjectMetadata without
+// decoding more than the metadata. It returns other objects as they are.
+func MetadataOf(obj runtime.Object) runtime.Object {
+	switch typed := obj.(type) {
+	case *Object:
+		return &metadata{typed}
+	case *List:
+		list := &metadataList{TypeMeta: typed.TypeMeta, ListMeta: typed.ListMeta, Items: make([]metadata, len(typed.Items))}
+		for i := range typed.Items {
+			list.Items[i] = metadata{&typed.Items[i]}
+		}
+		return list
+	}
+	return obj
+}
+
+// WatchMetadata does the same for the objects of a watch, once for all watches of an event.
+func WatchMetadata(events watch.Interface) watch.Interface {
+	return mapEvents(events, func(obj runtime.Object) runtime.Object {
+		if shared, ok := obj.(runtime.CacheableObject); ok {
+			return sharedMetadata{obj, shared}
+		}
+		return MetadataOf(obj)
+	})
+}
+
+// metadata is an object of which only the metadata is used.
+type metadata struct{ object *Object }
+
+var _ metav1.ObjectMetaAccessor = &metadata{}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (m *metadata) GetObjectMeta() metav1.Object { return m.object.objectMeta() }
+
+// GetObjectKind implements runtime.Object.
+func (m *metadata) GetObjectKind() schema.ObjectKind { return m.object.GetObjectKind() }
+
+// DeepCopyObject implements runtime.Object.
+func (m *metadata) DeepCopyObject() runtime.Object {
+	return &metadata{m.object.DeepCopyObject().(*Object)}
+}
+
+type metadataList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []metadata `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *metadataList) DeepCopyObject() runtime.Object {
+	copied := &metadataList{TypeMeta: l.TypeMeta, Items: append([]metadata(nil), l.Items...)}
+	l.ListMeta.DeepCopyInto(&copied.ListMeta)
+	return copied
+}
+
+// sharedMetadata is an event's object that all watches share.
+type sharedMetadata struct {
+	runtime.Object
+	shared runtime.CacheableObject
+}
+
+// CacheEncode implements runtime.CacheableObject.
+func (s sharedMetadata) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	return s.shared.CacheEncode(id, func(obj runtime.Object, w io.Writer) error { return encode(MetadataOf(obj), w) }, w)
+}
+
+// GetObject implements runtime.CacheableObject.
+func (s sharedMetadata) GetObject() runtime.Object { return s.shared.GetObject() }

@@ -1,0 +1,36 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// encodedStorage is lazyStorage that reads encoded objects.
+type encodedStorage struct{ *lazyStorage }
+
+var _ storage.Interface = encodedStorage{}
+
+// Get implements storage.Interface.
+func (s encodedStorage) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
+	return s.get(ctx, options, func(b *backend) error { return b.encoded.Get(ctx, key, options, out) })
+}
+
+// GetList implements storage.Interface.
+func (s encodedStorage) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
+	return s.getList(ctx, options, func(b *backend) error { return b.encoded.GetList(ctx, key, options, list) })
+}
+
+// Watch implements storage.Interface.
+func (s encodedStorage) Watch(ctx context.Context, key string, options storage.ListOptions) (watcher watch.Interface, err error) {
+	err = s.read(ctx, func(b *backend) error {
+		watcher, err = b.encoded.Watch(ctx, key, options)
+		return err
+	})
+	return watcher, err
+}

@@ -1,0 +1,142 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/dynamic"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// pair is two replicas over one etcd, of which one reads custom resources as upstream does.
+type pair struct {
+	annex, upstream *server
+}
+
+type server struct {
+	*testserver.Server
+	http    *http.Client
+	dynamic dynamic.Interface
+}
+
+// startPair starts two replicas. The feature gate is that of the process; each server reads it
+// when it starts.
+func startPair(t *testing.T, flags ...string) *pair {
+	t.Helper()
+	etcd := etcdtest.StartTCP(t, nil)
+	start := func(gate string) *server {
+		s := testserver.Start(t, append(flags, "--etcd-servers="+etcd.URL, "--feature-gates=EncodedReads="+gate)...)
+		client, err := restclient.HTTPClientFor(s.AnnexConfig)
+		expect.NoError(t, err)
+		objects, err := dynamic.NewForConfig(s.AnnexConfig)
+		expect.NoError(t, err)
+		return &server{Server: s, http: client, dynamic: objects}
+	}
+	return &pair{upstream: start("false"), annex: start("true")}
+}
+
+// request is a read.
+type request struct {
+	path, accept, userAgent, encoding string
+}
+
+func (r request) String() string {
+	return fmt.Sprintf("GET %s (Accept %q, User-Agent %q, Accept-Encoding %q)", r.path, r.accept, r.userAgent, r.encoding)
+}
+
+// answer is what is compared.
+type answer struct {
+	code                          int
+	contentType, encoding, vary   string
+	warnings, retryAfter, noSniff string
+	body                          string
+}
+
+func (s *server) read(t *testing.T, r request) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+r.path, nil)
+	expect.NoError(t, err)
+	req.Header.Set("Accept", r.accept)
+	req.Header.Set("User-Agent", r.userAgent)
+	if r.encoding != "" {
+		req.Header.Set("Accept-Encoding", r.encoding)
+	}
+	response, err := s.http.Do(req)
+	expect.NoError(t, err, r)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	expect.NoError(t, err, r)
+	h := response.Header
+	return answer{
+		code: response.StatusCode, contentType: h.Get("Content-Type"), encoding: h.Get("Content-Encoding"), vary: h.Get("Vary"),
+		warnings: strings.Join(h.Values("Warning"), ";"), retryAfter: h.Get("Retry-After"), noSniff: h.Get("X-Content-Type-Options"),
+		body: string(body),
+	}
+}
+
+var (
+	listVersion  = regexp.MustCompile(`("metadata":\s*\{[^{}]*?"resourceVersion":\s*")\d+("\s*\}\s*\}\s*)$`)
+	listFirst    = regexp.MustCompile(`^(\{"kind":"[A-Za-z]*List","apiVersion":"[^"]*","metadata":\{"resourceVersion":")\d+(")`)
+	tooLarge     = regexp.MustCompile(`(Too large resource version: \d+, current: )\d+`)
+	tooOld       = regexp.MustCompile(`(too old resource version: \d+ \()\d+`)
+	bookmark     = regexp.MustCompile(`\{"type":"BOOKMARK".*\n`)
+	allSent      = regexp.MustCompile(`("k8s.io/initial-events-end":"true"\},"resourceVersion":")\d+`)
+	continueSeen = regexp.MustCompile(`"continue":\s*"([^"]+)"`)
+	tokenVersion = regexp.MustCompile(`"rv":\d+`)
+)
+
+// compare sends a request to both servers. The resource version of a consistent list may
+// differ, because annex writes objects of its own all the time.
+func (p *pair) compare(t *testing.T, r request) answer {
+	t.Helper()
+	want, got := p.upstream.read(t, r), p.annex.read(t, r)
+	if want.body, got.body = normalized(want.body), normalized(got.body); got != want {
+		t.Errorf("%s\nannex:    %s\nupstream: %s", r, cut(got, want), cut(want, got))
+	}
+	return got
+}
+
+func normalized(body string) string {
+	body = listVersion.ReplaceAllString(body, "${1}RV$2")
+	body = listFirst.ReplaceAllString(body, "${1}RV$2")
+	body = tooLarge.ReplaceAllString(body, "${1}RV")
+	body = tooOld.ReplaceAllString(body, "${1}RV")
+	body = bookmark.ReplaceAllStringFunc(body, func(event string) string {
+		if !allSent.MatchString(event) {
+			return "" // depends on time
+		}
+		return allSent.ReplaceAllString(event, "${1}RV")
+	})
+	return continueSeen.ReplaceAllStringFunc(body, func(found string) string {
+		token := continueSeen.FindStringSubmatch(found)[1]
+		decoded, err := base64.RawURLEncoding.DecodeString(token)
+		if err != nil {
+			return found
+		}
+		return `"continue":"` + tokenVersion.ReplaceAllString(string(decoded), "RV") + `"`
+	})
+}
+
+// cut returns an answer around its first difference from another.
+func cut(a, from answer) string {
+	at := 0
+	for at < len(a.body) && at < len(from.body) && a.body[at] == from.body[at] {
+		at++
+	}
+	begin, end := max(0, at-200), min(len(a.body), at+300)
+	header := a
+	header.body = ""
+	return fmt.Sprintf("%+v, %d bytes, from %d: %s", header, len(a.body), begin, a.body[begin:end])
+}

@@ -1,0 +1,226 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+const group = "differential.example.com"
+
+// definition returns a CRD of two versions, of which v1 prunes and has a default.
+func definition(plural, kind string, scope apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourceDefinition {
+	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
+	pruned := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+		"spec": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"color": {Type: "string", Default: &apiextensionsv1.JSON{Raw: []byte(`"<red> & blue"`)}},
+			"size":  {Type: "integer"},
+			"ratio": {Type: "number"},
+			"text":  {Type: "string"},
+			"free":  anything,
+		}},
+		"status": anything,
+	}}
+	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: strings.ToLower(kind), Kind: kind, ListKind: kind + "List"}
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group, Names: names, Scope: scope,
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+				{
+					Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &pruned},
+					SelectableFields: []apiextensionsv1.SelectableField{{JSONPath: ".spec.color"}},
+					Subresources:     &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+				},
+				{
+					Name: "v1beta1", Served: true, Deprecated: true,
+					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &anything},
+				},
+				{Name: "v2", Served: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &anything}},
+			},
+		},
+	}
+}
+
+func newObject(kind, namespace string, i int) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1", "kind": kind,
+		"metadata": map[string]any{
+			"name":        fmt.Sprintf("object-%03d", i),
+			"labels":      map[string]any{"part": fmt.Sprint(i % 4), "resourceVersion": "label"},
+			"annotations": map[string]any{"resourceVersion": "7", "metadata": `{"resourceVersion":"8"} <html> ü`},
+		},
+		"spec": map[string]any{"size": int64(i), "ratio": 1.5e21, "unknown": "pruned", "free": map[string]any{"null": nil, "list": []any{int64(1), "two"}}},
+	}}
+	if namespace != "" {
+		object.SetNamespace(namespace)
+	}
+	if i%3 == 0 {
+		expectSet(object, "green", "spec", "color")
+	}
+	if i%5 == 0 {
+		object.SetFinalizers([]string{"example.com/keep"})
+		expectSet(object, strings.Repeat("long ", 2000), "spec", "text")
+	}
+	return object
+}
+
+func expectSet(object *unstructured.Unstructured, value string, path ...string) {
+	if err := unstructured.SetNestedField(object.Object, value, path...); err != nil {
+		panic(err)
+	}
+}
+
+// TestReads sends reads of all kinds to both servers.
+func TestReads(t *testing.T) {
+	p := startPair(t)
+	versions := fill(t, p)
+	t.Run("gets and lists", func(t *testing.T) {
+		for _, r := range reads(versions) {
+			p.compare(t, r)
+		}
+	})
+	t.Run("watches", func(t *testing.T) { compareWatches(t, p, versions) })
+}
+
+// fill creates objects of a namespaced and a cluster-scoped resource, changes and deletes some,
+// and returns the resource versions before, between and after.
+func fill(t *testing.T, p *pair) []string {
+	t.Helper()
+	create(t, p.annex, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": "other"}})
+	for plural, kind := range map[string]string{"widgets": "Widget", "planets": "Planet"} {
+		scope := apiextensionsv1.NamespaceScoped
+		if plural == "planets" {
+			scope = apiextensionsv1.ClusterScoped
+		}
+		create(t, p.annex, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(plural, kind, scope))
+		for _, s := range []*server{p.annex, p.upstream} {
+			poll.UntilNoError(t, plural+" are served", func() error {
+				_, err := s.dynamic.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}).List(t.Context(), metav1.ListOptions{})
+				return err
+			})
+		}
+	}
+	widgets := p.annex.dynamic.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"})
+	var versions []string
+	mark := func() {
+		list, err := widgets.List(t.Context(), metav1.ListOptions{})
+		expect.NoError(t, err)
+		versions = append(versions, list.GetResourceVersion())
+	}
+	mark()
+	for i := range 40 {
+		namespace := []string{"default", "other"}[i%2]
+		create(t, p.annex, "/apis/"+group+"/v1/namespaces/"+namespace+"/widgets", newObject("Widget", namespace, i))
+		create(t, p.annex, "/apis/"+group+"/v1/planets", newObject("Planet", "", i))
+	}
+	mark()
+	for i := range 20 {
+		namespace := []string{"default", "other"}[i%2]
+		patch := fmt.Sprintf(`{"spec":{"size":%d,"color":null},"metadata":{"labels":{"part":%q}}}`, 100+i, fmt.Sprint(i%3))
+		_, err := widgets.Namespace(namespace).Patch(t.Context(), fmt.Sprintf("object-%03d", i), "application/merge-patch+json", []byte(patch), metav1.PatchOptions{})
+		expect.NoError(t, err)
+		_, err = widgets.Namespace(namespace).Patch(t.Context(), fmt.Sprintf("object-%03d", i), "application/merge-patch+json",
+			[]byte(`{"status":{"ready":true}}`), metav1.PatchOptions{}, "status")
+		expect.NoError(t, err)
+		if i%4 == 0 {
+			expect.NoError(t, widgets.Namespace(namespace).Delete(t.Context(), fmt.Sprintf("object-%03d", i), metav1.DeleteOptions{}))
+		}
+	}
+	mark()
+	return versions
+}
+
+// reads returns the requests that are compared.
+func reads(versions []string) []request {
+	plain := request{accept: "application/json", userAgent: "test"}
+	formats := []request{
+		plain,
+		{accept: "", userAgent: "test"},
+		{accept: "*/*", userAgent: "curl/8"},
+		{accept: "application/yaml", userAgent: "test"},
+		{accept: "application/vnd.kubernetes.protobuf", userAgent: "test"},
+		{accept: "application/vnd.kubernetes.protobuf, application/json", userAgent: "test"},
+		{accept: "application/cbor, application/json", userAgent: "test"},
+		{accept: "application/json", userAgent: "test", encoding: "gzip"},
+		{accept: "text/html", userAgent: "test"},
+	}
+	for _, format := range []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"} {
+		for _, kind := range []string{"PartialObjectMetadata", "PartialObjectMetadataList", "Nothing"} {
+			for _, v := range []string{"v1", "v1beta1", "v7"} {
+				formats = append(formats, request{accept: fmt.Sprintf("%s;as=%s;v=%s;g=meta.k8s.io", format, kind, v), userAgent: "test"})
+			}
+		}
+	}
+	table := request{accept: "application/json;as=Table;v=v1;g=meta.k8s.io", userAgent: "test"}
+
+	v1, v2 := "/apis/"+group+"/v1", "/apis/"+group+"/v2"
+	var all []request
+	add := func(formats []request, paths ...string) {
+		for _, path := range paths {
+			for _, r := range formats {
+				r.path = path
+				all = append(all, r)
+			}
+		}
+	}
+	one := v1 + "/namespaces/default/widgets"
+	add(formats, one, one+"/object-002", one+"/missing", v1+"/widgets", v2+"/widgets", v1+"/planets/object-005", v1+"/planets")
+	add([]request{table}, one+"/missing")
+	latest := versions[2]
+	add([]request{plain},
+		"/apis/"+group+"/v1beta1/widgets", "/apis/"+group+"/v3/widgets", v1+"/planets/missing", v1+"/widgets/object-001", v1+"/namespaces/none/widgets",
+		v1+"/namespaces/default/planets", one+"/object-002?pretty=true", v1+"/widgets?pretty=1", one+"/object-002?resourceVersion=0",
+		one+"/object-002?resourceVersion="+latest, one+"/object-002?resourceVersion=x", one+"/object-002?export=true", one+"/object-002/status",
+		one+"/object-000", one+"/object-004", one+"/object-002?resourceVersion=99999999",
+	)
+	for _, path := range []string{v1 + "/widgets", one, v2 + "/widgets", v1 + "/planets", one + "/object-002"} {
+		for _, query := range []string{
+			"resourceVersion=0", "resourceVersion=" + latest, "resourceVersion=" + versions[1] + "&resourceVersionMatch=Exact",
+			"resourceVersion=" + latest + "&resourceVersionMatch=Exact", "resourceVersion=" + versions[0] + "&resourceVersionMatch=NotOlderThan",
+			"resourceVersion=1&resourceVersionMatch=Exact", "resourceVersion=99999999", "resourceVersion=-1", "resourceVersionMatch=Exact", "resourceVersion=0&resourceVersionMatch=Exact",
+			"limit=7", "limit=7&resourceVersion=0", "limit=500", "limit=5&resourceVersion=" + versions[1] + "&resourceVersionMatch=Exact", "limit=-1", "limit=x", "continue=x",
+			"labelSelector=part%3D1", "labelSelector=part+in+(1,2)", "labelSelector=part%3D1&limit=3", "labelSelector=!part", "labelSelector=%3D%3D",
+			"labelSelector=part%3D1&resourceVersion=0", "fieldSelector=metadata.name%3Dobject-002", "fieldSelector=metadata.namespace%3Ddefault",
+			"fieldSelector=metadata.namespace%3Dother&resourceVersion=0", "fieldSelector=spec.color%3Dgreen", "fieldSelector=spec.color!%3Dgreen&labelSelector=part%3D1",
+			"fieldSelector=spec.color%3D", "fieldSelector=spec.size%3D1", "fieldSelector=metadata.name!%3Dobject-002", "timeoutSeconds=1", "timeoutSeconds=x",
+			"sendInitialEvents=true", "allowWatchBookmarks=true", "unknown=1",
+		} {
+			add([]request{plain}, path+"?"+query)
+		}
+	}
+	return all
+}
+
+// create sends the object as it is: clients take one with a field items for a list.
+func create(t *testing.T, s *server, path string, object any) {
+	t.Helper()
+	body, err := json.Marshal(object)
+	expect.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+path, bytes.NewReader(body))
+	expect.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	response, err := s.http.Do(req)
+	expect.NoError(t, err)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusCreated {
+		answer, _ := io.ReadAll(response.Body)
+		t.Fatalf("POST %s: %s %s", path, response.Status, answer)
+	}
+}
