@@ -12,6 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,8 +34,8 @@ import (
 // endpoint has the handlers of a version by verb.
 type endpoint struct {
 	scope *handlers.RequestScope
-	// objects return whole objects, metadata PartialObjectMetadata.
-	objects, metadata map[string]http.HandlerFunc
+	// objects return whole objects, metadata PartialObjectMetadata, and tables tables.
+	objects, metadata, tables map[string]http.HandlerFunc
 }
 
 // newEndpoint returns an endpoint. It serves nothing if its definition is not valid.
@@ -57,19 +58,21 @@ func newEndpoint(from encoded.Endpoint, minRequestTimeout time.Duration) *endpoi
 		Kind:             from.Resource.Kind,
 		HubGroupVersion:  resource.GroupVersion(),
 		MetaGroupVersion: metav1.SchemeGroupVersion,
-		// Requests for tables are recognized and passed on.
-		TableConvertor: rest.NewDefaultTableConvertor(resource.GroupResource()),
 	}
 	for _, info := range serializer.SupportedMediaTypes() {
 		if info.MediaType != runtime.ContentTypeProtobuf {
 			scope.StandardSerializers = append(scope.StandardSerializers, info)
 		}
 	}
+	columns := columnsOf(from.Definition, from.Resource.Kind.Version)
+	// With an error it shows the name only, as upstream does.
+	scope.TableConvertor, _ = tableconvertor.New(columns)
 	store := newStore(from, resource.GroupResource(), clusterScoped)
 	return &endpoint{
 		scope:    scope,
 		objects:  newHandlers(store, scope, minRequestTimeout),
 		metadata: newHandlers(metadataStore{store}, scope, minRequestTimeout),
+		tables:   newHandlers(newTableStore(store, columns), scope, minRequestTimeout),
 	}
 }
 
@@ -92,8 +95,8 @@ func newHandlers(from reader, scope *handlers.RequestScope, minRequestTimeout ti
 // returns an error that names the type of the object.
 var metadataKinds = map[string]string{"get": "PartialObjectMetadata", "list": "PartialObjectMetadataList", "watch": "PartialObjectMetadata"}
 
-// handlerFor returns the handler of a request, or nil if upstream's must serve it: tables need
-// decoded objects.
+// handlerFor returns the handler of a request, or nil if upstream's must serve it: tables with
+// whole objects, and watches of tables, need decoded objects.
 func (e *endpoint) handlerFor(req *http.Request, verb string) http.HandlerFunc {
 	if e.scope == nil {
 		return nil
@@ -106,6 +109,8 @@ func (e *endpoint) handlerFor(req *http.Request, verb string) http.HandlerFunc {
 		return e.objects[verb]
 	case accepted.Convert.Kind == metadataKinds[verb]:
 		return e.metadata[verb]
+	case accepted.Convert.Kind == "Table" && verb != "watch" && req.URL.Query().Get("includeObject") != string(metav1.IncludeObject):
+		return e.tables[verb]
 	}
 	return nil
 }

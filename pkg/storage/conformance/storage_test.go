@@ -13,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -83,7 +84,7 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 	}
 	router := newRouter(t, store, manager, subject.cached)
 	factory := &genericoptions.SimpleStorageFactory{StorageConfig: etcdOptions.StorageConfig}
-	rest, err := router.Custom(etcdOptions.CreateRESTOptionsGetter(factory, nil), defined).GetRESTOptions(pods, newPod())
+	rest, err := router.Custom(etcdOptions.CreateRESTOptionsGetter(factory, nil), defined, nil).GetRESTOptions(pods, newPod())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,9 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 // definitionUID is that of the definition that the suite's resource would have.
 const definitionUID types.UID = "definition"
 
-func defined(string) (types.UID, bool, error) { return definitionUID, false, nil }
+func defined(string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{UID: definitionUID}}, nil
+}
 
 func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager, cached bool) *routing.Router {
 	t.Helper()

@@ -4,7 +4,6 @@
 package encoded
 
 import (
-	"encoding/json"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/storage"
 )
 
@@ -120,16 +120,18 @@ func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return o.labels, o.fields, nil
 }
 
-// metadataOf returns the metadata, decoded.
+// objectMeta returns the metadata, decoded.
 func (o *Object) objectMeta() metav1.Object {
-	meta := &metav1.ObjectMeta{}
 	switch {
 	case o.record == nil:
+		return &metav1.ObjectMeta{}
 	case o.decoded != nil:
 		return o.decoded
-	default:
-		// The JSON was written by encode, so it can be decoded.
-		_ = json.Unmarshal([]byte(o.json[o.metadata.start:o.metadata.end]), meta)
+	}
+	meta, err := decodeMeta(o.json[o.metadata.start:o.metadata.end])
+	if err != nil {
+		// The codec of custom resources lets only valid metadata pass.
+		utilruntime.HandleError(fmt.Errorf("decode the metadata of %s %s/%s: %w", o.resource.Kind.Kind, o.GetNamespace(), o.GetName(), err))
 	}
 	return meta
 }

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
@@ -151,13 +153,17 @@ func newFixture(t *testing.T, stores ...*fakeStore) *fixture {
 	return w
 }
 
-func (w *fixture) defined(string) (types.UID, bool, error) {
+func (w *fixture) defined(string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.definition == "" {
-		return "", false, errors.New("gone")
+		return nil, errors.New("gone")
 	}
-	return w.definition, w.terminating, nil
+	definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{UID: w.definition}}
+	if w.terminating {
+		definition.DeletionTimestamp = ptr.To(metav1.Now())
+	}
+	return definition, nil
 }
 
 // replace replaces a Store by another of its name.
@@ -227,7 +233,7 @@ func (w *fixture) storageOf(t *testing.T, getter generic.RESTOptionsGetter, reso
 // widgetStorage builds the storage of the defined widgets.
 func (w *fixture) widgetStorage(t *testing.T) storage.Interface {
 	t.Helper()
-	return w.storageOf(t, w.Custom(plainOptions{}, w.defined), widgets)
+	return w.storageOf(t, w.Custom(plainOptions{}, w.defined, nil), widgets)
 }
 
 func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {

@@ -33,7 +33,7 @@ type server struct {
 
 // startPair starts two replicas. The feature gate is that of the process; each server reads it
 // when it starts.
-func startPair(t *testing.T, flags ...string) *pair {
+func startPair(t testing.TB, flags ...string) *pair {
 	t.Helper()
 	etcd := etcdtest.StartTCP(t, nil)
 	start := func(gate string) *server {
@@ -87,10 +87,14 @@ func (s *server) read(t *testing.T, r request) answer {
 }
 
 var (
-	listVersion  = regexp.MustCompile(`("metadata":\s*\{[^{}]*?"resourceVersion":\s*")\d+("\s*\}\s*\}\s*)$`)
-	listFirst    = regexp.MustCompile(`^(\{"kind":"[A-Za-z]*List","apiVersion":"[^"]*","metadata":\{"resourceVersion":")\d+(")`)
-	tooLarge     = regexp.MustCompile(`(Too large resource version: \d+, current: )\d+`)
-	tooOld       = regexp.MustCompile(`(too old resource version: \d+ \()\d+`)
+	listVersion = regexp.MustCompile(`("metadata":\s*\{[^{}]*?"resourceVersion":\s*")\d+("\s*\}\s*\}\s*)$`)
+	listFirst   = regexp.MustCompile(`^(\{"kind":"[A-Za-z]*List","apiVersion":"[^"]*","metadata":\{"resourceVersion":")\d+(")`)
+	tooLarge    = regexp.MustCompile(`(Too large resource version: \d+, current: )\d+`)
+	tooOld      = regexp.MustCompile(`(too old resource version: \d+ \()\d+`)
+	yamlVersion = regexp.MustCompile(`(\nmetadata:\n(?:  [^\n]*\n)*?  resourceVersion: ")\d+("\n)$`)
+	age         = regexp.MustCompile(`(["\s])\d+[smh]\d*s?("?[,\n\]])`)
+	// binaryMark ends the initial events of a watch in protobuf.
+	binaryMark   = regexp.MustCompile(`(?s)(BOOKMARK).*$`)
 	bookmark     = regexp.MustCompile(`\{"type":"BOOKMARK".*\n`)
 	allSent      = regexp.MustCompile(`("k8s.io/initial-events-end":"true"\},"resourceVersion":")\d+`)
 	continueSeen = regexp.MustCompile(`"continue":\s*"([^"]+)"`)
@@ -112,6 +116,8 @@ func normalized(body string) string {
 	body = listVersion.ReplaceAllString(body, "${1}RV$2")
 	body = listFirst.ReplaceAllString(body, "${1}RV$2")
 	body = tooLarge.ReplaceAllString(body, "${1}RV")
+	body = age.ReplaceAllString(body, "${1}AGE$2")
+	body = yamlVersion.ReplaceAllString(body, "${1}RV$2")
 	body = tooOld.ReplaceAllString(body, "${1}RV")
 	body = bookmark.ReplaceAllStringFunc(body, func(event string) string {
 		if !allSent.MatchString(event) {
@@ -119,6 +125,9 @@ func normalized(body string) string {
 		}
 		return allSent.ReplaceAllString(event, "${1}RV")
 	})
+	if strings.HasPrefix(body, "\x00") {
+		body = binaryMark.ReplaceAllString(body, "$1")
+	}
 	return continueSeen.ReplaceAllStringFunc(body, func(found string) string {
 		token := continueSeen.FindStringSubmatch(found)[1]
 		decoded, err := base64.RawURLEncoding.DecodeString(token)

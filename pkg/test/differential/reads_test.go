@@ -37,6 +37,15 @@ func definition(plural, kind string, scope apiextensionsv1.ResourceScope) *apiex
 		}},
 		"status": anything,
 	}}
+	var columns []apiextensionsv1.CustomResourceColumnDefinition
+	if scope == apiextensionsv1.ClusterScoped {
+		for path, kind := range map[string]string{
+			".spec.color": "string", ".spec.size": "integer", ".spec.ratio": "number", ".status.ready": "boolean", ".metadata.creationTimestamp": "date",
+			".metadata.labels.part": "string", ".spec.free.list[0]": "string", ".metadata.annotations": "string", ".spec": "string", ".missing.field": "string",
+		} {
+			columns = append(columns, apiextensionsv1.CustomResourceColumnDefinition{Name: path, Type: kind, JSONPath: path})
+		}
+	}
 	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: strings.ToLower(kind), Kind: kind, ListKind: kind + "List"}
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
@@ -44,7 +53,7 @@ func definition(plural, kind string, scope apiextensionsv1.ResourceScope) *apiex
 			Group: group, Names: names, Scope: scope,
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
 				{
-					Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &pruned},
+					Name: "v1", Served: true, Storage: true, AdditionalPrinterColumns: columns, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &pruned},
 					SelectableFields: []apiextensionsv1.SelectableField{{JSONPath: ".spec.color"}},
 					Subresources:     &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 				},
@@ -62,9 +71,10 @@ func newObject(kind, namespace string, i int) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": group + "/v1", "kind": kind,
 		"metadata": map[string]any{
-			"name":        fmt.Sprintf("object-%03d", i),
-			"labels":      map[string]any{"part": fmt.Sprint(i % 4), "resourceVersion": "label"},
-			"annotations": map[string]any{"resourceVersion": "7", "metadata": `{"resourceVersion":"8"} <html> ü`},
+			"name":            fmt.Sprintf("object-%03d", i),
+			"ownerReferences": []any{map[string]any{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "controller": true}},
+			"labels":          map[string]any{"part": fmt.Sprint(i % 4), "resourceVersion": "label"},
+			"annotations":     map[string]any{"resourceVersion": "7", "metadata": `{"resourceVersion":"8"} <html> ü`},
 		},
 		"spec": map[string]any{"size": int64(i), "ratio": 1.5e21, "unknown": "pruned", "free": map[string]any{"null": nil, "list": []any{int64(1), "two"}}},
 	}}
@@ -168,6 +178,12 @@ func reads(versions []string) []request {
 			}
 		}
 	}
+	for _, accept := range []string{
+		"application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml;as=Table;v=v1beta1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
+		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+	} {
+		formats = append(formats, request{accept: accept, userAgent: "test"})
+	}
 	table := request{accept: "application/json;as=Table;v=v1;g=meta.k8s.io", userAgent: "test"}
 
 	v1, v2 := "/apis/"+group+"/v1", "/apis/"+group+"/v2"
@@ -182,7 +198,8 @@ func reads(versions []string) []request {
 	}
 	one := v1 + "/namespaces/default/widgets"
 	add(formats, one, one+"/object-002", one+"/missing", v1+"/widgets", v2+"/widgets", v1+"/planets/object-005", v1+"/planets")
-	add([]request{table}, one+"/missing")
+	add([]request{table}, one+"/missing", v1+"/planets?limit=3", v1+"/planets?includeObject=None", v1+"/planets?includeObject=Object", v1+"/planets?includeObject=x",
+		v1+"/planets/object-005?includeObject=Metadata")
 	latest := versions[2]
 	add([]request{plain},
 		"/apis/"+group+"/v1beta1/widgets", "/apis/"+group+"/v3/widgets", v1+"/planets/missing", v1+"/widgets/object-001", v1+"/namespaces/none/widgets",
@@ -209,7 +226,7 @@ func reads(versions []string) []request {
 }
 
 // create sends the object as it is: clients take one with a field items for a list.
-func create(t *testing.T, s *server, path string, object any) {
+func create(t testing.TB, s *server, path string, object any) {
 	t.Helper()
 	body, err := json.Marshal(object)
 	expect.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 // compareWatches compares watches of what was written before.
 func compareWatches(t *testing.T, p *pair, versions []string) {
 	var watches errgroup.Group
-	watches.SetLimit(50)
+	watches.SetLimit(100)
 	v1 := "/apis/" + group + "/v1"
 	for _, path := range []string{
 		v1 + "/widgets", v1 + "/namespaces/default/widgets", v1 + "/planets", "/apis/" + group + "/v2/widgets", "/apis/" + group + "/v1beta1/widgets",
@@ -35,7 +35,7 @@ func compareWatches(t *testing.T, p *pair, versions []string) {
 					if (selector != "" || path != v1+"/widgets") && accept != "application/json" {
 						continue
 					}
-					r := request{path: fmt.Sprintf("%s?watch=true&timeoutSeconds=1&%s%s", path, from, selector), accept: accept, userAgent: "test"}
+					r := request{path: fmt.Sprintf("%s?watch=true&timeoutSeconds=3&%s%s", path, from, selector), accept: accept, userAgent: "test"}
 					watches.Go(func() error {
 						p.compare(t, r)
 						return nil
