@@ -135,8 +135,8 @@ func TestImpersonation(t *testing.T) {
 		code      int
 	}{
 		"bob as cluster admin":     {a.httpClientAs(t, bearerToken(outsiderToken)), "alice", "system:masters", http.StatusForbidden},
-		"the administrator as bob": {a.http, "bob", "builders", http.StatusForbidden},
-		"bob in system:masters":    {a.http, "bob", "system:masters", http.StatusOK},
+		"the administrator as bob": {a.HTTP, "bob", "builders", http.StatusForbidden},
+		"bob in system:masters":    {a.HTTP, "bob", "system:masters", http.StatusOK},
 	} {
 		got := send(t, test.annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", "", "Impersonate-User", test.user, "Impersonate-Group", test.groups)
 		if got.code != test.code {

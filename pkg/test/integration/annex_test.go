@@ -20,15 +20,10 @@ import (
 	"go.uber.org/zap"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	restclient "k8s.io/client-go/rest"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -36,33 +31,12 @@ import (
 // annex is a server with clients that act as its administrator.
 type annex struct {
 	*testserver.Server
-
-	kube       kubernetes.Interface
-	dynamic    dynamic.Interface
-	extensions apiextensionsclient.Interface
-	aggregator aggregatorclient.Interface
-	hosting    hostingclient.Interface
-	http       *http.Client
+	*clients.Clients
 }
 
 func newAnnex(t *testing.T, server *testserver.Server) *annex {
 	t.Helper()
-	// One connection for all of a test's clients, and none of another test's: a
-	// test that ends a connection must not disturb others.
-	httpClient, err := restclient.HTTPClientFor(server.AnnexConfig)
-	expect.NoError(t, err)
-	a := &annex{Server: server, http: httpClient}
-	a.kube, err = kubernetes.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expect.NoError(t, err)
-	a.dynamic, err = dynamic.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expect.NoError(t, err)
-	a.extensions, err = apiextensionsclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expect.NoError(t, err)
-	a.aggregator, err = aggregatorclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expect.NoError(t, err)
-	a.hosting, err = hostingclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expect.NoError(t, err)
-	return a
+	return &annex{Server: server, Clients: clients.For(t, server.AnnexConfig)}
 }
 
 // startAnnex starts a server for one test.
@@ -78,7 +52,7 @@ func (a *annex) newNamespace(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("test-%d", lastNamespace.Add(1))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	expect.Create(t, a.kube.CoreV1().Namespaces(), namespace)
+	expect.Create(t, a.Kube.CoreV1().Namespaces(), namespace)
 	return name
 }
 
@@ -100,7 +74,7 @@ func (r response) into(t *testing.T, target any) {
 // request sends one request as the administrator. Headers come in pairs.
 func (a *annex) request(t *testing.T, method, path, body string, headers ...string) response {
 	t.Helper()
-	return send(t, a.http, method, a.URL+path, body, headers...)
+	return send(t, a.HTTP, method, a.URL+path, body, headers...)
 }
 
 // get sends a GET as the administrator.

@@ -53,7 +53,7 @@ func TestAuthorizationModes(t *testing.T) {
 			if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != test.code || !strings.Contains(string(got.body), test.reason) {
 				t.Errorf("bob: %s, want %d %s", got, test.code, test.reason)
 			}
-			for name, annexHTTP := range map[string]*http.Client{"the administrator": a.http, "a master": a.httpClientAs(t, bearerToken(masterToken))} {
+			for name, annexHTTP := range map[string]*http.Client{"the administrator": a.HTTP, "a master": a.httpClientAs(t, bearerToken(masterToken))} {
 				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.code != http.StatusOK {
 					t.Errorf("%s: %s", name, got)
 				}
@@ -82,13 +82,13 @@ func TestAuthorizationSyncedWhenReady(t *testing.T) {
 func (a *annex) bind(t *testing.T, group, namespace string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace}, Rules: rules}
-	role = expect.Create(t, a.kube.RbacV1().Roles(namespace), role)
+	role = expect.Create(t, a.Kube.RbacV1().Roles(namespace), role)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
 	}
-	expect.Create(t, a.kube.RbacV1().RoleBindings(namespace), binding)
+	expect.Create(t, a.Kube.RbacV1().RoleBindings(namespace), binding)
 }
 
 func TestSubjectAccessReviews(t *testing.T) {
@@ -103,16 +103,13 @@ func TestSubjectAccessReviews(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a=b"},
 		FieldSelector: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{{Key: "metadata.name", Operator: metav1.FieldSelectorOpIn, Values: []string{"x"}}}},
 	}
-	poll.Until(t, "bob may list configmaps", func() string {
+	poll.UntilDone(t, "bob may list configmaps", func() (bool, string) {
 		review, err := bob.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
 			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: listing}}, metav1.CreateOptions{})
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
-		if !review.Status.Allowed || review.Status.EvaluationError != "" {
-			return fmt.Sprintf("%+v", review.Status)
-		}
-		return ""
+		return review.Status.Allowed && review.Status.EvaluationError == "", fmt.Sprintf("%+v", review.Status)
 	})
 	a.testReviewsOfOthers(t, bob, namespace, listing)
 
@@ -134,7 +131,7 @@ func (a *annex) testReviewsOfOthers(t *testing.T, bob kubernetes.Interface, name
 	t.Helper()
 	for group, want := range map[string]bool{"builders": true, "strangers": false} {
 		spec := authorizationv1.SubjectAccessReviewSpec{User: "carol", Groups: []string{group}, ResourceAttributes: listing}
-		review, err := a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		review, err := a.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		if err != nil || review.Status.Allowed != want || review.Status.Denied {
 			t.Errorf("the administrator about %s: %+v, %v", group, review.Status, err)
 		}
@@ -148,9 +145,9 @@ func (a *annex) testReviewsOfOthers(t *testing.T, bob kubernetes.Interface, name
 	wantError(t, err, `User "bob" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`)
 	_, err = bob.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	wantError(t, err, `in the namespace "default"`)
-	_, err = a.kube.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	_, err = a.Kube.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	wantError(t, err, "spec.resourceAttributes.namespace", "must match metadata.namespace")
-	_, err = a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
+	_, err = a.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
 	wantError(t, err, "spec.user", "spec.resourceAttributes", "at least one of user or group must be specified")
 }
 
@@ -216,11 +213,9 @@ func TestAuthorizationConfiguration(t *testing.T) {
 		t.Errorf("a broken file changed what is in force: %s", got)
 	}
 	mustWrite(t, file, []byte(rightsFile))
-	poll.Until(t, "the webhook is removed", func() string {
-		if got := list("secrets"); got.code != http.StatusForbidden {
-			return got.String()
-		}
-		return ""
+	poll.UntilDone(t, "the webhook is removed", func() (bool, string) {
+		got := list("secrets")
+		return got.code == http.StatusForbidden, got.String()
 	})
 	a.wantReloads(t, "success", 1)
 }

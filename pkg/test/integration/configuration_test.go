@@ -57,7 +57,7 @@ func TestExternalEtcd(t *testing.T) {
 			if entries, err := os.ReadDir(filepath.Join(widgets.annex.DataDir, "etcd")); err == nil && len(entries) > 0 {
 				t.Errorf("there is an embedded etcd too: %v", entries)
 			}
-			store, err := widgets.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
+			store, err := widgets.annex.Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
 			if err != nil || store.Spec.Embedded != nil || store.Spec.Etcd == nil || !slices.Equal(store.Spec.Etcd.Endpoints, []string{endpoint}) || store.Spec.Etcd.KeyPrefix != "/annex" {
 				t.Errorf("the default Store: %+v, %v", store, err)
 			}
@@ -91,18 +91,15 @@ func TestDisabledAPIGroup(t *testing.T) {
 			t.Errorf("discovery has %s", group)
 		}
 	}
-	if _, err := a.kube.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{}); err != nil {
+	if _, err := a.Kube.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("events of the other group: %v", err)
 	}
 	// Namespaces can still be deleted.
 	namespace := a.newNamespace(t)
-	expect.Delete(t, a.kube.CoreV1().Namespaces(), namespace)
-	poll.Until(t, "the namespace is gone", func() string {
+	expect.Delete(t, a.Kube.CoreV1().Namespaces(), namespace)
+	poll.UntilDone(t, "the namespace is gone", func() (bool, string) {
 		got := a.get(t, "/api/v1/namespaces/"+namespace)
-		if got.code == http.StatusNotFound {
-			return ""
-		}
-		return got.String()
+		return got.code == http.StatusNotFound, got.String()
 	})
 	// Enabled again, the group is served.
 	if got := a.restart(t).get(t, "/apis/coordination.k8s.io/v1/leases"); got.code != http.StatusOK {
@@ -113,7 +110,7 @@ func TestDisabledAPIGroup(t *testing.T) {
 func TestDisabledAdmissionPlugin(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--disable-admission-plugins=NamespaceLifecycle")
-	_, err := a.kube.CoreV1().ConfigMaps("nowhere").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+	_, err := a.Kube.CoreV1().ConfigMaps("nowhere").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Errorf("without the plugin that checks namespaces: %v", err)
 	}

@@ -120,7 +120,7 @@ func (a *annex) installConvertedCRD(t *testing.T, webhook *apiextensionsv1.Webho
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: webhook}
 	// annex would retry the closed webhook for ever.
 	t.Cleanup(func() {
-		err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(context.Background(), crd.Name, metav1.DeleteOptions{})
+		err := a.CRDs().Delete(context.Background(), crd.Name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Errorf("delete the CRD %s: %v", crd.Name, err)
 		}
@@ -251,7 +251,7 @@ func TestSlowConversionWebhook(t *testing.T) {
 	go func() {
 		const timeout = time.Second
 		started := time.Now()
-		got, err := trySend(t.Context(), widgets.annex.http, http.MethodGet, widgets.annex.URL+widgets.path("v2")+"/there?timeout="+timeout.String(), "")
+		got, err := trySend(t.Context(), widgets.annex.HTTP, http.MethodGet, widgets.annex.URL+widgets.path("v2")+"/there?timeout="+timeout.String(), "")
 		took := time.Since(started)
 		if err == nil && (got.code != http.StatusGatewayTimeout && got.code != http.StatusInternalServerError) {
 			err = fmt.Errorf("got %s, want an error of the server", got)

@@ -85,12 +85,9 @@ properties: {spec: {type: object, properties: {size: {type: integer}}}}
 	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Schema.OpenAPIV3Schema = parseSchema(t, strictSchema)
 	})
-	poll.Until(t, "the old object has the new default", func() string {
+	poll.UntilDone(t, "the old object has the new default", func() (bool, string) {
 		object := widgets.get(t, "v1", "a")
-		if field(object, "spec", "color") == "blue" {
-			return ""
-		}
-		return cmp.Diff(nil, object.Object["spec"])
+		return field(object, "spec", "color") == "blue", cmp.Diff(nil, object.Object["spec"])
 	})
 }
 
@@ -139,7 +136,7 @@ func TestCRDValidation(t *testing.T) {
 			if test.change != nil {
 				test.change(crd)
 			}
-			_, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{})
+			_, err := a.CRDs().Create(t.Context(), crd, metav1.CreateOptions{})
 			wantError(t, err, test.want)
 		})
 	}
@@ -193,12 +190,9 @@ properties:
       size: {type: integer}
 `)
 	})
-	poll.Until(t, "the tightened schema is enforced", func() string {
+	poll.UntilDone(t, "the tightened schema is enforced", func() (bool, string) {
 		_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "probe", "spec: {color: green}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if apierrors.IsInvalid(err) {
-			return ""
-		}
-		return "a new object that breaks it is accepted"
+		return apierrors.IsInvalid(err), "a new object that breaks it is accepted"
 	})
 	if _, err := widgets.patch(t, "v1", "a", `{"spec": {"size": 2}}`); err != nil {
 		t.Errorf("changing a field beside the invalid ones: %v", err)

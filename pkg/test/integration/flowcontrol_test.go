@@ -49,7 +49,7 @@ const (
 // createSingleSeatLevel creates a priority level with one seat, for some users.
 func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontrolv1.FlowSchema {
 	t.Helper()
-	_, err := a.kube.FlowcontrolV1().PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
+	_, err := a.Kube.FlowcontrolV1().PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "narrow"},
 		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
 			Type: flowcontrolv1.PriorityLevelEnablementLimited,
@@ -69,7 +69,7 @@ func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontro
 		subjects = append(subjects, flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}})
 	}
 	all := []string{"*"}
-	schema, err := a.kube.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+	schema, err := a.Kube.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "narrow"},
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "narrow"},
@@ -273,7 +273,7 @@ func TestFlowControlFlood(t *testing.T) {
 func TestFlowControlObjects(t *testing.T) {
 	t.Parallel()
 	a := startFlowControlled(t)
-	schemas := a.kube.FlowcontrolV1().FlowSchemas()
+	schemas := a.Kube.FlowcontrolV1().FlowSchemas()
 	list, err := schemas.List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
 	if want := len(bootstrap.MandatoryFlowSchemas) + len(bootstrap.SuggestedFlowSchemas); len(list.Items) != want {
@@ -288,9 +288,8 @@ func TestFlowControlObjects(t *testing.T) {
 	for _, name := range []string{"catch-all", "global-default"} {
 		before := expect.Get(t, schemas, name)
 		expect.Delete(t, schemas, name)
-		poll.UntilDone(t, name+" is recreated", func() (bool, string) {
-			after, err := schemas.Get(t.Context(), name, metav1.GetOptions{})
-			return err == nil && after.UID != before.UID, fmt.Sprint(err)
+		expect.Eventually(t, schemas, name, name+" is recreated", func(after *flowcontrolv1.FlowSchema) bool {
+			return after.UID != before.UID
 		})
 	}
 
@@ -303,12 +302,8 @@ func TestFlowControlObjects(t *testing.T) {
 	// The second is restored in the same pass as the first.
 	patch("probes", `{"metadata":{"annotations":{"apf.kubernetes.io/autoupdate-spec":"false"}},"spec":{"matchingPrecedence":77}}`)
 	patch("service-accounts", `{"spec":{"matchingPrecedence":77}}`)
-	poll.UntilDone(t, "annex restores its FlowSchema", func() (bool, string) {
-		schema, err := schemas.Get(t.Context(), "service-accounts", metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
-		return schema.Spec.MatchingPrecedence == 9000, fmt.Sprint(schema.Spec.MatchingPrecedence)
+	expect.Eventually(t, schemas, "service-accounts", "annex restores its FlowSchema", func(schema *flowcontrolv1.FlowSchema) bool {
+		return schema.Spec.MatchingPrecedence == 9000
 	})
 	if probes, err := schemas.Get(t.Context(), "probes", metav1.GetOptions{}); err != nil || probes.Spec.MatchingPrecedence != 77 {
 		t.Errorf("a FlowSchema without auto-update was restored: %v, %v", probes, err)

@@ -49,9 +49,9 @@ func TestRestartKeepsEverything(t *testing.T) {
 	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
 	before := widgets.annex
 	widget := widgets.create(t, "v1", "a", "spec: {color: blue}")
-	secret := expect.Create(t, before.kube.CoreV1().Secrets(widgets.namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}})
+	secret := expect.Create(t, before.Kube.CoreV1().Secrets(widgets.namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}})
 	// annex registers its own APIServices again.
-	expect.Delete(t, before.aggregator.ApiregistrationV1().APIServices(), "v1.coordination.k8s.io")
+	expect.Delete(t, before.APIServices, "v1.coordination.k8s.io")
 	pki := map[string][]byte{}
 	files, err := os.ReadDir(filepath.Join(before.DataDir, "pki"))
 	if err != nil || len(files) == 0 {
@@ -68,7 +68,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	if diff := cmp.Diff(widget, widgets.get(t, "v1", "a")); diff != "" {
 		t.Errorf("the custom resource (-before +after):\n%s", diff)
 	}
-	again := expect.Get(t, after.kube.CoreV1().Secrets(widgets.namespace), "s")
+	again := expect.Get(t, after.Kube.CoreV1().Secrets(widgets.namespace), "s")
 	if diff := cmp.Diff(secret, again); diff != "" {
 		t.Errorf("the secret (-before +after):\n%s", diff)
 	}
@@ -88,7 +88,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	if diff := cmp.Diff(oldConfig, newConfig); diff != "" {
 		t.Errorf("the kubeconfig without the port (-before +after):\n%s", diff)
 	}
-	if _, err := after.aggregator.ApiregistrationV1().APIServices().Get(t.Context(), "v1.coordination.k8s.io", metav1.GetOptions{}); err != nil {
+	if _, err := after.APIServices.Get(t.Context(), "v1.coordination.k8s.io", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -198,7 +198,7 @@ func TestShutdownEndsWatches(t *testing.T) {
 	if open["widgets"], err = widgets.in("v1").Watch(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if open["namespaces"], err = widgets.annex.kube.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{}); err != nil {
+	if open["namespaces"], err = widgets.annex.Kube.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	nextEvent(t, open["widgets"])
@@ -361,11 +361,9 @@ func TestShutdownDuringStart(t *testing.T) {
 			t.Parallel()
 			dataDir := filepath.Join(t.TempDir(), "data")
 			p := startProcess(t, dataDir)
-			poll.Until(t, moment+" is there", func() string {
-				if _, err := os.Stat(filepath.Join(dataDir, moment)); err != nil {
-					return err.Error()
-				}
-				return ""
+			poll.UntilNoError(t, moment+" is there", func() error {
+				_, err := os.Stat(filepath.Join(dataDir, moment))
+				return err
 			})
 			expect.NoError(t, p.Signal(syscall.SIGTERM))
 			ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)

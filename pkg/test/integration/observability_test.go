@@ -180,7 +180,7 @@ func TestStatusAndFlags(t *testing.T) {
 			"no login":          {a.httpClientAs(t, nil), http.StatusUnauthorized},
 			"no rights":         {a.httpClientAs(t, bearerToken(outsiderToken)), http.StatusForbidden},
 			"a monitor":         {a.httpClientAs(t, bearerToken("monitor-token")), http.StatusOK},
-			"the administrator": {a.http, http.StatusOK},
+			"the administrator": {a.HTTP, http.StatusOK},
 		} {
 			if got := send(t, test.login, http.MethodGet, a.URL+path, ""); got.code != test.code {
 				t.Errorf("%s for %s: %s, want %d", path, name, got, test.code)

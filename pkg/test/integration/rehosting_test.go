@@ -27,7 +27,7 @@ func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	one, two := etcdcluster.Start(t, etcdcluster.Config{Members: 1}), etcdcluster.Start(t, etcdcluster.Config{Members: 1})
 	a.addStore(t, "one", one)
 	a.addStore(t, "two", two)
-	hosted := a.hosting.HostingV1alpha1().HostedResources()
+	hosted := a.HostedResources()
 	crd := newCRD(t, anySchema)
 	first := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name, Finalizers: []string{"example.com/hold"}},

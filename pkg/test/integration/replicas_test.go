@@ -81,7 +81,7 @@ func (r *replica) writes(t *testing.T) []time.Time {
 // leader returns the holder of the Lease of the controllers.
 func (r *replica) leader(t *testing.T) string {
 	t.Helper()
-	lease, err := r.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
+	lease, err := r.Kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil {
 		return ""
 	}
@@ -91,11 +91,9 @@ func (r *replica) leader(t *testing.T) string {
 // waitForLeader waits until there is a leader different from other.
 func (r *replica) waitForLeader(t *testing.T, other string) (holder string) {
 	t.Helper()
-	poll.Until(t, "a leader", func() string {
-		if holder = r.leader(t); holder == "" || holder == other {
-			return fmt.Sprintf("it is %q", holder)
-		}
-		return ""
+	poll.UntilDone(t, "a leader", func() (bool, string) {
+		holder = r.leader(t)
+		return holder != "" && holder != other, fmt.Sprintf("it is %q", holder)
 	})
 	return holder
 }
@@ -181,7 +179,7 @@ func TestNoLeaderElectionWithEmbeddedEtcd(t *testing.T) {
 	a := sharedAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.waitForHostedResource(t, "is hosted", isHosted)
-	lease, err := a.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
+	lease, err := a.Kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("error %v, lease %v", err, lease)
 	}

@@ -118,7 +118,7 @@ func TestSlowBodies(t *testing.T) {
 	a := startAnnex(t, "--token-auth-file="+tokens)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	a.grant(t, a.newUser(t, "neighbour"), "cluster-admin", widgets.namespace)
-	writers := map[string]*http.Client{"a user": a.httpClientAs(t, bearerToken("neighbour")), "the administrator": a.http}
+	writers := map[string]*http.Client{"a user": a.httpClientAs(t, bearerToken("neighbour")), "the administrator": a.HTTP}
 	for _, test := range []struct {
 		name  string
 		count int

@@ -42,16 +42,16 @@ func newAttacker(t *testing.T, a *annex) *attacker {
 	const name = "mallory"
 	m := &attacker{annex: a, http: a.httpClientAs(t, bearerToken(name+"-token")), namespace: a.newNamespace(t), secretValue: "secret-value"}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "protected", Namespace: "kube-system"}, StringData: map[string]string{"where": m.secretValue}}
-	expect.Create(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
+	expect.Create(t, a.Kube.CoreV1().Secrets(secret.Namespace), secret)
 	backups := a.newClusterRole(t, nil, rbacv1.PolicyRule{
 		Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
 	})
 	for _, role := range []string{"annex:hosting-edit", "annex:hosting-view", backups.Name} {
 		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(name)}
-		expect.Create(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
+		expect.Create(t, a.Kube.RbacV1().ClusterRoleBindings(), binding)
 	}
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef("edit"), Subjects: userSubject(name)}
-	expect.Create(t, a.kube.RbacV1().RoleBindings(m.namespace), binding)
+	expect.Create(t, a.Kube.RbacV1().RoleBindings(m.namespace), binding)
 	poll.Until(t, "the rights are in force", func() string {
 		for request, want := range map[string]int{
 			"GET " + hostingPath + "stores": 200, "POST " + hostingPath + "hostedresources/no.example.com/backup": 404, "GET /api/v1/namespaces/" + m.namespace + "/secrets": 200,
@@ -117,7 +117,7 @@ func TestStoresDoNotEscalateRights(t *testing.T) {
 
 	// Allowed requests succeed.
 	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: m.namespace}, Data: far.Authority.SecretData(t, time.Now().Add(time.Hour))}
-	expect.Create(t, a.kube.CoreV1().Secrets(own.Namespace), own)
+	expect.Create(t, a.Kube.CoreV1().Secrets(own.Namespace), own)
 	if got := m.send(t, "POST", hostingPath+"stores", storeBody("own", allowed, withSecret(own.Namespace, own.Name)+`, "keyPrefix": "/own"`)); got.code != 201 {
 		t.Errorf("a Store at an allowed endpoint, with a Secret of the attacker: %s", got)
 	}
@@ -180,7 +180,7 @@ func (m *attacker) testCredentials(t *testing.T, allowed string) {
 	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/new?fieldManager=mallory", strings.ReplaceAll(applied, "thief", "new"), "Content-Type", "application/apply-patch+yaml")
 	var reread any
 	expect.NoError(t, json.Unmarshal([]byte(reference), &reread))
-	poll.Until(t, "a replacement is refused", func() string { // annex writes the status meanwhile
+	poll.UntilDone(t, "a replacement is refused", func() (bool, string) { // annex writes the status meanwhile
 		var store map[string]any
 		m.send(t, "GET", thief, "").into(t, &store)
 		store["spec"].(map[string]any)["etcd"].(map[string]any)["tls"] = reread
@@ -190,10 +190,7 @@ func (m *attacker) testCredentials(t *testing.T, allowed string) {
 		if got.code < 300 {
 			t.Errorf("PUT %s: %s", thief, got)
 		}
-		if got.code != 403 {
-			return got.String()
-		}
-		return ""
+		return got.code == 403, got.String()
 	})
 	// The Secret of a Store must not be sent to other endpoints.
 	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/far", `{"spec": {"etcd": {"endpoints": ["`+allowed+`", "`+strings.Replace(allowed, "https", "http", 1)+`"]}}}`,
@@ -233,7 +230,7 @@ func (m *attacker) testDefaultStore(t *testing.T) {
 	if got := m.send(t, "DELETE", store, ""); got.code < 400 {
 		t.Errorf("the Store default is deleted: %s", got)
 	}
-	if _, err := m.hosting.HostingV1alpha1().Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	if _, err := m.Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,20 +55,17 @@ func (r *resource) waitForUnreadable(t *testing.T, names ...string) {
 // waitForNames waits until these Widgets are listed.
 func (r *resource) waitForNames(t *testing.T, want ...string) {
 	t.Helper()
-	poll.Until(t, "the list of "+r.name, func() string {
+	poll.UntilDone(t, "the list of "+r.name, func() (bool, string) {
 		list, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
 		var names []string
 		for _, item := range list.Items {
 			names = append(names, item.GetName())
 		}
 		slices.Sort(names)
-		if !slices.Equal(names, want) {
-			return strings.Join(names, ",") + " are listed, want " + strings.Join(want, ",")
-		}
-		return ""
+		return slices.Equal(names, want), strings.Join(names, ",") + " are listed, want " + strings.Join(want, ",")
 	})
 }
 
@@ -80,16 +78,9 @@ func (r *resource) unsafeDelete(t *testing.T, name string) response {
 // waitForObjectsReadable waits for status and message of the condition.
 func (r *resource) waitForObjectsReadable(t *testing.T, a *annex, want string) {
 	t.Helper()
-	poll.Until(t, "the condition ObjectsReadable", func() string {
-		hosted, err := a.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
+	expect.Eventually(t, a.HostedResources(), r.name, "the condition ObjectsReadable", func(hosted *hostingv1alpha1.HostedResource) bool {
 		intact := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceObjectsReadable)
-		if intact == nil || !strings.HasPrefix(string(intact.Status)+" "+intact.Message, want) {
-			return fmt.Sprintf("it is %+v", intact)
-		}
-		return ""
+		return intact != nil && strings.HasPrefix(string(intact.Status)+" "+intact.Message, want)
 	})
 }
 
@@ -124,13 +115,10 @@ func TestCorruptObject(t *testing.T) {
 	// The verb delete does not allow deleting unreadable objects.
 	a.bind(t, widgets.namespace+":deleters", widgets.namespace,
 		rbacv1.PolicyRule{Verbs: []string{"get", "delete"}, APIGroups: []string{widgets.group}, Resources: []string{"widgets"}})
-	poll.Until(t, "deleters may not delete it", func() string {
+	poll.UntilDone(t, "deleters may not delete it", func() (bool, string) {
 		got := a.request(t, http.MethodDelete, widgets.path("v1")+"/b?"+corruption.UnsafeDelete+"=true", "",
 			"Impersonate-User", "deleter", "Impersonate-Group", widgets.namespace+":deleters")
-		if got.code != http.StatusForbidden || !strings.Contains(string(got.body), "unsafe-delete-ignore-read-errors") {
-			return got.String()
-		}
-		return ""
+		return got.code == http.StatusForbidden && strings.Contains(string(got.body), "unsafe-delete-ignore-read-errors"), got.String()
 	})
 	if unsafe := widgets.unsafeDelete(t, "a"); unsafe.code < 400 {
 		t.Errorf("delete a readable object with the option: got %s", unsafe)
@@ -169,9 +157,9 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 
 	written := first.installCRD(t, crd)
 	read := written.on(second)
-	poll.Until(t, "the other replica serves the definition", func() string {
+	poll.UntilNoError(t, "the other replica serves the definition", func() error {
 		_, err := read.in("v1").List(t.Context(), metav1.ListOptions{})
-		return errorText(err)
+		return err
 	})
 	read.create(t, "v1", "a", "spec: {}")
 	informer := read.startInformer(t)
@@ -215,18 +203,9 @@ func TestCorruptObjectBlocksDeletion(t *testing.T) {
 	widgets.damage(t, annexEtcd, "b")
 	widgets.waitForUnreadable(t, "b")
 
-	expect.Delete(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
-	poll.Until(t, "a condition of the namespace names the object", func() string {
-		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), widgets.namespace, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for _, condition := range namespace.Status.Conditions {
-			if strings.Contains(condition.Message, widgets.namespace+"/b") {
-				return ""
-			}
-		}
-		return namespace.Status.String()
+	expect.Delete(t, a.Kube.CoreV1().Namespaces(), widgets.namespace)
+	expect.Eventually(t, a.Kube.CoreV1().Namespaces(), widgets.namespace, "a condition of the namespace names the object", func(namespace *corev1.Namespace) bool {
+		return strings.Contains(namespace.Status.String(), widgets.namespace+"/b")
 	})
 	widgets.deleteCRD(t)
 	widgets.waitForCRDCondition(t, apiextensionsv1.Terminating, apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", "")

@@ -162,12 +162,8 @@ func TestSecretIsRestored(t *testing.T) {
 	before := sharedSecret(t)
 	load := startLoad(t, annex.Installation)
 	deleteCA(t)
-	poll.UntilDone(t, "the Secret is restored", func() (bool, string) {
-		found, err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Get(t.Context(), servingca.SecretName(annextest.ServiceName), metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
-		return bytes.Equal(found.Data[servingca.CertKey], before.Data[servingca.CertKey]), "another CA"
+	expect.Eventually(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName), "the Secret is restored", func(found *corev1.Secret) bool {
+		return bytes.Equal(found.Data[servingca.CertKey], before.Data[servingca.CertKey])
 	})
 	poll.UntilDone(t, "enough requests", load.enough)
 	load.end(t, 1)

@@ -70,13 +70,9 @@ func forged(f *fixture) {
 // unless the main cluster serves its three objects.
 func (f *fixture) expectUnpublished(name, reason string) {
 	f.Helper()
-	poll.UntilDone(f, name+" is not published: "+reason, func() (bool, string) {
-		resource, err := f.hostedResources.Get(f.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
+	expect.Eventually(f, f.hostedResources, name, name+" is not published: "+reason, func(resource *hostingv1alpha1.HostedResource) bool {
 		published := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
-		return published != nil && published.Status == metav1.ConditionFalse && published.Reason == reason, fmt.Sprintf("%+v", published)
+		return published != nil && published.Status == metav1.ConditionFalse && published.Reason == reason
 	})
 	f.expectServedByMain("v1")
 	list, err := f.objects(f.mainObjects, "widgets", "v1").List(f.Context(), metav1.ListOptions{})

@@ -191,16 +191,9 @@ func (f *fixture) expectServedByMain(version string) {
 // status, a reason, and words in its message.
 func (f *fixture) waitForCondition(name string, status metav1.ConditionStatus, reason string, words ...string) {
 	f.Helper()
-	poll.UntilDone(f, fmt.Sprintf("%s is DefinitionSynced=%s %s %q", name, status, reason, words), func() (bool, string) {
-		resource, err := f.hostedResources.Get(f.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
+	expect.Eventually(f, f.hostedResources, name, fmt.Sprintf("%s is DefinitionSynced=%s %s %q", name, status, reason, words), func(resource *hostingv1alpha1.HostedResource) bool {
 		condition := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
-		if condition == nil {
-			return false, "no condition"
-		}
-		return condition.Status == status && condition.Reason == reason && containsAll(condition.Message, words), fmt.Sprintf("%+v", condition)
+		return condition != nil && condition.Status == status && condition.Reason == reason && containsAll(condition.Message, words)
 	})
 }
 

@@ -125,11 +125,9 @@ func leaders(t testing.TB) (found []*replica) {
 func TestLeaderIsKilled(t *testing.T) {
 	replicas.scale(t, 3)
 	var before []*replica
-	poll.Until(t, "one leader", func() string {
-		if before = leaders(t); len(before) != 1 {
-			return fmt.Sprintf("%d leaders", len(before))
-		}
-		return ""
+	poll.UntilDone(t, "one leader", func() (bool, string) {
+		before = leaders(t)
+		return len(before) == 1, fmt.Sprintf("%d leaders", len(before))
 	})
 	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
 	expect.NoError(t, err)
@@ -144,11 +142,9 @@ func TestLeaderIsKilled(t *testing.T) {
 	killed := time.Now()
 	replicas.kill(before[0])
 	replicas.forget(before[0])
-	poll.Until(t, "another leader", func() string {
-		if now := holder(); now == held || now == "" {
-			return now
-		}
-		return ""
+	poll.UntilDone(t, "another leader", func() (bool, string) {
+		now := holder()
+		return now != held && now != "", now
 	})
 	took := time.Since(killed)
 	t.Logf("another replica took over leadership %s after the kill, with a lease of 4 s", took.Round(time.Millisecond))
@@ -156,11 +152,9 @@ func TestLeaderIsKilled(t *testing.T) {
 		t.Error("want less than 15 s")
 	}
 	// The metric follows the lease.
-	poll.Until(t, "one leader again", func() string {
-		if now := leaders(t); len(now) != 1 {
-			return fmt.Sprintf("%d leaders", len(now))
-		}
-		return ""
+	poll.UntilDone(t, "one leader again", func() (bool, string) {
+		now := leaders(t)
+		return len(now) == 1, fmt.Sprintf("%d leaders", len(now))
 	})
 }
 

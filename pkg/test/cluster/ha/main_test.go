@@ -186,11 +186,9 @@ func (f *fleet) stop() {
 // ready waits until the balancer sends connections to all replicas.
 func (f *fleet) ready(t testing.TB) {
 	t.Helper()
-	poll.Until(t, "all replicas are ready", func() string {
-		if got := f.Balancer.Ready(); len(got) != len(f.running) {
-			return fmt.Sprintf("%d of %d are ready", len(got), len(f.running))
-		}
-		return ""
+	poll.UntilDone(t, "all replicas are ready", func() (bool, string) {
+		got := f.Balancer.Ready()
+		return len(got) == len(f.running), fmt.Sprintf("%d of %d are ready", len(got), len(f.running))
 	})
 }
 
@@ -223,12 +221,9 @@ func serveThings(t testing.TB) {
 	for _, r := range replicas.running {
 		annexClient, err := kubernetes.NewForConfig(r.AnnexConfig)
 		expect.NoError(t, err)
-		poll.Until(t, "the new resource can be listed", func() string {
+		poll.UntilNoError(t, "the new resource can be listed", func() error {
 			err := annexClient.RESTClient().Get().AbsPath("/apis/ha.example.com/v1/things").Do(t.Context()).Error()
-			if err != nil {
-				return err.Error()
-			}
-			return ""
+			return err
 		})
 	}
 	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)

@@ -143,7 +143,7 @@ func (w *watcher) check(t *testing.T, l *load) {
 	for _, count := range l.deleted {
 		deletions += count
 	}
-	poll.Until(t, "the watch catches up", func() string {
+	poll.UntilDone(t, "the watch catches up", func() (bool, string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		deleted := 0
@@ -152,10 +152,7 @@ func (w *watcher) check(t *testing.T, l *load) {
 				deleted++
 			}
 		}
-		if w.last < newest || deleted < deletions {
-			return fmt.Sprintf("at %d of %d, with %d of %d deletions", w.last, newest, deleted, deletions)
-		}
-		return ""
+		return w.last >= newest && deleted >= deletions, fmt.Sprintf("at %d of %d, with %d of %d deletions", w.last, newest, deleted, deletions)
 	})
 	w.end()
 	w.mu.Lock()

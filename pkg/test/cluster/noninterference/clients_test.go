@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // clients use the main cluster or annex's own endpoint.
@@ -149,15 +148,8 @@ func (c *clients) define(t *testing.T, definition *apiextensionsv1.CustomResourc
 	t.Helper()
 	definitions := c.extensions.ApiextensionsV1().CustomResourceDefinitions()
 	expect.Create(t, definitions, definition)
-	poll.Until(t, definition.Name+" is established", func() string {
-		found, err := definitions.Get(t.Context(), definition.Name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if !apiextensionshelpers.IsCRDConditionTrue(found, apiextensionsv1.Established) {
-			return fmt.Sprintf("%+v", found.Status.Conditions)
-		}
-		return ""
+	expect.Eventually(t, definitions, definition.Name, definition.Name+" is established", func(found *apiextensionsv1.CustomResourceDefinition) bool {
+		return apiextensionshelpers.IsCRDConditionTrue(found, apiextensionsv1.Established)
 	})
 }
 

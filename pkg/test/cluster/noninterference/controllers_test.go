@@ -7,6 +7,7 @@ package noninterference
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,17 +38,10 @@ func TestNamespaceDeletion(t *testing.T) {
 	}
 	namespaces := mainClients.kube.CoreV1().Namespaces()
 	expect.Delete(t, namespaces, w.namespace)
-	poll.Until(t, "the namespace reports remaining finalizers", func() string {
-		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for _, condition := range namespace.Status.Conditions {
-			if condition.Type == corev1.NamespaceFinalizersRemaining && condition.Status == corev1.ConditionTrue {
-				return ""
-			}
-		}
-		return fmt.Sprint(namespace.Status)
+	expect.Eventually(t, namespaces, w.namespace, "the namespace reports remaining finalizers", func(namespace *corev1.Namespace) bool {
+		return slices.ContainsFunc(namespace.Status.Conditions, func(condition corev1.NamespaceCondition) bool {
+			return condition.Type == corev1.NamespaceFinalizersRemaining && condition.Status == corev1.ConditionTrue
+		})
 	})
 	_, err := w.by(mainClients).Create(t.Context(), w.object("late"), metav1.CreateOptions{})
 	if problem := missingFrom(err, w.namespace, "being terminated"); problem != "" || !apierrors.IsForbidden(err) {
@@ -62,13 +56,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	if _, err := w.by(mainClients).Update(t.Context(), &left.Items[0], metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	poll.Until(t, "the namespace is deleted", func() string {
-		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return ""
-		}
-		return fmt.Sprint(namespace.Status, err)
-	})
+	expect.Gone(t, namespaces, w.namespace)
 	nowhere := widgets{group: w.group, namespace: "nowhere"}
 	if _, err := nowhere.by(mainClients).Create(t.Context(), nowhere.object("any"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("create in a missing namespace: %v", err)

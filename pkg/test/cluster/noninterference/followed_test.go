@@ -60,12 +60,9 @@ func newMainWidgets(t *testing.T, s *sharedAnnex) widgets {
 	expect.NoError(t, s.installation.AllowGroup(t.Context(), w.group))
 	mainClients := main(t)
 	mainClients.define(t, newCRD(t, w.group, "widgets", "Widget"))
-	poll.Until(t, "the main cluster documents "+w.group, func() string {
+	poll.UntilDone(t, "the main cluster documents "+w.group, func() (bool, string) {
 		now := mainClients.documents(t)
-		if now.index["apis/"+w.group+"/v1"] == "" || now.paths["/apis/"+w.group+"/v1/widgets"] == nil {
-			return "not yet"
-		}
-		return ""
+		return now.index["apis/"+w.group+"/v1"] != "" && now.paths["/apis/"+w.group+"/v1/widgets"] != nil, "not yet"
 	})
 	return w
 }
@@ -74,16 +71,14 @@ func newMainWidgets(t *testing.T, s *sharedAnnex) widgets {
 func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
 	t.Helper()
 	definitions := main(t).extensions.ApiextensionsV1().CustomResourceDefinitions()
-	poll.Until(t, "the CRD is labelled", func() string {
+	poll.UntilNoError(t, "the CRD is labelled", func() error {
 		definition, err := definitions.Get(t.Context(), "widgets."+w.group, metav1.GetOptions{})
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		definition.Labels = map[string]string{hostingv1alpha1.HostedLabel: "true"}
-		if _, err := definitions.Update(t.Context(), definition, metav1.UpdateOptions{}); err != nil {
-			return err.Error()
-		}
-		return ""
+		_, err = definitions.Update(t.Context(), definition, metav1.UpdateOptions{})
+		return err
 	})
 	own := s.own(t)
 	poll.Until(t, "annex has taken over the CRD", func() string {

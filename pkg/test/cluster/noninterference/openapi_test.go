@@ -204,12 +204,9 @@ func TestOpenAPIOfUnpublishedGroup(t *testing.T) {
 	s.own(t).define(t, newCRD(t, group, "widg", "Short"))
 	mainClients := main(t)
 	path := "apis/" + group + "/v1"
-	poll.Until(t, "the main cluster documents its CRD", func() string {
+	poll.UntilDone(t, "the main cluster documents its CRD", func() (bool, string) {
 		now := mainClients.documents(t)
-		if now.index[path] == "" || now.paths["/"+path+"/widgets"] == nil {
-			return "not yet"
-		}
-		return ""
+		return now.index[path] != "" && now.paths["/"+path+"/widgets"] != nil, "not yet"
 	})
 	checkUnchanged(t, s.before, mainClients.documents(t))
 	mainClients.readRepeatedly(t, "/openapi/v3/"+path)

@@ -64,12 +64,9 @@ func TestStoreDown(t *testing.T) {
 				t.Error(problem)
 			}
 			undo()
-			poll.Until(t, "annex serves objects again", func() string {
+			poll.UntilNoError(t, "annex serves objects again", func() error {
 				_, err := w.by(mainClients).Get(shortly(t), "before", metav1.GetOptions{})
-				if err != nil {
-					return err.Error()
-				}
-				return ""
+				return err
 			})
 		})
 	}
@@ -172,12 +169,9 @@ func TestAnnexDown(t *testing.T) {
 			expect.NoError(t, s.launch(), "start annex again")
 		}
 	}()
-	poll.Until(t, "requests for annex's resources fail", func() string {
+	poll.UntilDone(t, "requests for annex's resources fail", func() (bool, string) {
 		_, err := w.by(mainClients).Get(shortly(t), "kept", metav1.GetOptions{})
-		if !apierrors.IsServiceUnavailable(err) {
-			return fmt.Sprint(err)
-		}
-		return ""
+		return apierrors.IsServiceUnavailable(err), fmt.Sprint(err)
 	})
 	owner := expect.Create(t, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}})
 	dependent := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "dependent", OwnerReferences: []metav1.OwnerReference{
@@ -185,13 +179,7 @@ func TestAnnexDown(t *testing.T) {
 	}}}
 	expect.Create(t, configMaps, dependent)
 	expect.Delete(t, configMaps, "owner")
-	poll.Until(t, "garbage of the main cluster is collected", func() string {
-		_, err := configMaps.Get(t.Context(), "dependent", metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			return fmt.Sprint("the dependent: ", err)
-		}
-		return ""
-	})
+	expect.Gone(t, configMaps, "dependent")
 	during := mainClients.documents(t)
 	checkUnchanged(t, s.before, during)
 	if len(during.paths) < len(withAnnex.paths) {
@@ -205,22 +193,16 @@ func TestAnnexDown(t *testing.T) {
 
 	expect.NoError(t, s.launch(), "start annex again")
 	back = true
-	poll.Until(t, "annex is back behind the main cluster", func() string {
+	poll.UntilNoError(t, "annex is back behind the main cluster", func() error {
 		again, err := w.by(main(t)).Get(shortly(t), "kept", metav1.GetOptions{})
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		if again.GetUID() != kept.GetUID() {
 			t.Errorf("its UID changed to %s from %s", again.GetUID(), kept.GetUID())
 		}
-		return ""
+		return nil
 	})
-	poll.Until(t, "the namespace that was deleted meanwhile is removed", func() string {
-		left, err := mainClients.kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			return fmt.Sprint(left.Status, err)
-		}
-		return ""
-	})
+	expect.Gone(t, mainClients.kube.CoreV1().Namespaces(), namespace)
 	poll.Until(t, "discovery of the group is current", func() string { return isDiscovered(t, mainClients, w.group, 1) })
 }

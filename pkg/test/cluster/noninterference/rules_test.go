@@ -126,15 +126,13 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
 		return missingFrom(err, "validate."+w.group, "no blue widgets (webhook)")
 	})
-	poll.Until(t, "the mutating webhook is called", func() string {
+	poll.UntilDone(t, "the mutating webhook is called", func() (bool, string) {
 		created, err := w.tryCreate(t.Context(), mainClients, "")
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
-		if color, _, _ := unstructured.NestedString(created.Object, "spec", "color"); color != "green" {
-			return "the color is " + color
-		}
-		return ""
+		color, _, _ := unstructured.NestedString(created.Object, "spec", "color")
+		return color == "green", "the color is " + color
 	})
 	if _, err := w.tryCreate(t.Context(), mainClients, "red"); err != nil {
 		t.Errorf("an object that the webhook allows: %v", err)
@@ -178,15 +176,12 @@ func TestPoliciesOfTheMainCluster(t *testing.T) {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
 		return missingFrom(err, "ValidatingAdmissionPolicy", "no blue widgets (policy)")
 	})
-	poll.Until(t, "the mutating policy applies", func() string {
+	poll.UntilDone(t, "the mutating policy applies", func() (bool, string) {
 		created, err := w.tryCreate(t.Context(), mainClients, "red")
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
-		if created.GetLabels()["painted"] != "yes" {
-			return "no label"
-		}
-		return ""
+		return created.GetLabels()["painted"] == "yes", "no label"
 	})
 }
 
@@ -220,15 +215,12 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 	}
 	expect.Create(t, rbac.RoleBindings(w.namespace), binding)
-	poll.Until(t, "the granted permission applies", func() string {
+	poll.UntilNoError(t, "the granted permission applies", func() error {
 		if _, err := w.by(through).List(t.Context(), metav1.ListOptions{}); err != nil {
-			return err.Error()
+			return err
 		}
 		_, err := w.tryCreate(t.Context(), through, "red")
-		if err != nil {
-			return err.Error()
-		}
-		return ""
+		return err
 	})
 	if err := w.by(through).Delete(t.Context(), "any", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a permission that was not granted: %v", err)
@@ -263,11 +255,9 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
 	direct.ServerName = s.annex.AnnexConfig.ServerName
 	by := newClients(t, direct)
-	poll.Until(t, "annex applies the main cluster's FlowSchema", func() string {
+	poll.UntilDone(t, "annex applies the main cluster's FlowSchema", func() (bool, string) {
 		got := by.get(t, w.path())
-		if uid := got.header.Get(flowSchemaHeader); uid != string(made.UID) {
-			return "flow schema " + uid + " and not " + string(made.UID) + ": " + got.String()
-		}
-		return ""
+		uid := got.header.Get(flowSchemaHeader)
+		return uid == string(made.UID), "flow schema " + uid + " and not " + string(made.UID) + ": " + got.String()
 	})
 }

@@ -164,11 +164,8 @@ func TestReflectorsThroughTheMainCluster(t *testing.T) {
 	}
 	for name, informer := range informers {
 		go informer.RunWithContext(t.Context())
-		poll.Until(t, "the informer "+name+" has synced", func() string {
-			if !informer.HasSynced() {
-				return "not yet"
-			}
-			return ""
+		poll.UntilDone(t, "the informer "+name+" has synced", func() (bool, string) {
+			return informer.HasSynced(), "not yet"
 		})
 		if got := len(informer.GetStore().ListKeys()); got != 3 {
 			t.Errorf("the informer %s has %d objects, want 3", name, got)

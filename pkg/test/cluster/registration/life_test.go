@@ -7,6 +7,7 @@ package registration
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func testTwoAnnexes(t *testing.T, first *annextest.Annex) {
 		waitPublished(t, second.AnnexConfig, "widgets."+defined, metav1.ConditionFalse, "ForeignAPIService", "annex-system/annex")
 	}
 	if _, err := apiServices(t).Get(t.Context(), "v1."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the second annex published its group: %s", errorText(err))
+		t.Errorf("the second annex published its group: %v", err)
 	}
 	for name, want := range before {
 		if got := getAPIService(t, name).Spec.Service.String(); got != want {
@@ -89,20 +90,14 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	}
 
 	expect.NoError(t, annex.Shutdown())
-	poll.Until(t, "the main cluster returns 503", func() string {
+	poll.UntilDone(t, "the main cluster returns 503", func() (bool, string) {
 		_, err := through.List(t.Context(), metav1.ListOptions{})
-		if !apierrors.IsServiceUnavailable(err) {
-			return "it returns " + errorText(err)
-		}
-		return ""
+		return apierrors.IsServiceUnavailable(err), fmt.Sprint(err)
 	})
 	othersWork(t, other, "just-stopped")
 	for _, name := range names {
-		poll.Until(t, "the main cluster reports the APIServices as unavailable", func() string {
-			if apiregistrationhelper.IsAPIServiceConditionTrue(getAPIService(t, name), apiregistrationv1.Available) {
-				return name + " is available"
-			}
-			return ""
+		poll.UntilDone(t, "the main cluster reports the APIServices as unavailable", func() (bool, string) {
+			return !apiregistrationhelper.IsAPIServiceConditionTrue(getAPIService(t, name), apiregistrationv1.Available), name + " is available"
 		})
 	}
 	othersWork(t, other, "seen-stopped")
@@ -116,9 +111,9 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	expect.NoError(t, err)
 	t.Cleanup(func() { again.Stop(t) })
 	started := time.Now()
-	poll.Until(t, "annex is back", func() string {
+	poll.UntilNoError(t, "annex is back", func() error {
 		_, err := through.Get(t.Context(), "kept", metav1.GetOptions{})
-		return errorText(err)
+		return err
 	})
 	waitPublished(t, again.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
 	t.Logf("the main cluster reached annex again after %s", time.Since(started).Round(100*time.Millisecond))

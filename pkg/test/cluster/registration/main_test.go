@@ -28,10 +28,10 @@ import (
 	aggregatorv1client "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const hostingName = "v1alpha1.hosting.annex.dev"
@@ -119,24 +119,17 @@ func waitPublished(t testing.TB, annexConfig *restclient.Config, name string, st
 	t.Helper()
 	made, err := annexclient.NewForConfig(annexConfig)
 	hosted := must(t, made, err).HostingV1alpha1().HostedResources()
-	poll.Until(t, fmt.Sprintf("%s is Published=%s %s", name, status, reason), func() string {
-		found, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
+	expect.Eventually(t, hosted, name, fmt.Sprintf("%s is Published=%s %s", name, status, reason), func(found *hostingv1alpha1.HostedResource) bool {
 		published := meta.FindStatusCondition(found.Status.Conditions, "Published")
 		if published == nil {
-			return "no condition"
+			return false
 		}
 		for _, mention := range mentions {
 			if !strings.Contains(published.Message, mention) {
-				return fmt.Sprintf("%+v, without %q", *published, mention)
+				return false
 			}
 		}
-		if published.Status != status || published.Reason != reason {
-			return fmt.Sprintf("%+v", *published)
-		}
-		return ""
+		return published.Status == status && published.Reason == reason
 	})
 }
 
