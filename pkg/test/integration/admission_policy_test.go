@@ -211,9 +211,9 @@ validations:
 	}
 	poll.UntilDone(t, "carol, without rights, is refused", func() (bool, string) {
 		answer := try("carol")
-		return answer.code == http.StatusForbidden && strings.Contains(answer.String(), "carol may not see secrets"), answer.String()
+		return answer.Code == http.StatusForbidden && strings.Contains(answer.String(), "carol may not see secrets"), answer.String()
 	})
-	if answer := try("dave"); answer.code != http.StatusCreated {
+	if answer := try("dave"); answer.Code != http.StatusCreated {
 		t.Errorf("dave, with rights: %s", answer)
 	}
 }
@@ -224,7 +224,7 @@ func (a *annex) grantCore(t *testing.T, namespace, user string, resources ...str
 	role := fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[""],"resources":["%s"],"verbs":["*"]}]}`, user, strings.Join(resources, `","`))
 	binding := fmt.Sprintf(`{"metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":%q},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, user, user, user)
 	for path, body := range map[string]string{"roles": role, "rolebindings": binding} {
-		if answer := a.request(t, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/"+path, body); answer.code != http.StatusCreated {
+		if answer := a.request(t, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/"+path, body); answer.Code != http.StatusCreated {
 			t.Fatalf("granting rights: %s", answer)
 		}
 	}
@@ -245,8 +245,8 @@ auditAnnotations:
 `, matchResources(namespace, "", "configmaps")), nil, admissionregistrationv1.Warn, admissionregistrationv1.Audit)
 	poll.UntilDone(t, "an odd name is warned about", func() (bool, string) {
 		answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"odd"}}`)
-		warnings := answer.header.Values("Warning")
-		done := answer.code == http.StatusCreated && len(warnings) == 1 && strings.Contains(warnings[0], "that is odd")
+		warnings := answer.Header.Values("Warning")
+		done := answer.Code == http.StatusCreated && len(warnings) == 1 && strings.Contains(warnings[0], "that is odd")
 		return done, fmt.Sprintf("%s, warnings %q", answer, warnings)
 	})
 	poll.UntilDone(t, "the audit log has the annotations", func() (bool, string) {
@@ -327,7 +327,7 @@ func TestMutatingAdmissionPolicy(t *testing.T) {
 			}
 			poll.UntilDone(t, "an object is changed", func() (bool, string) {
 				answer := a.request(t, http.MethodPost, path, body)
-				done := answer.code == http.StatusCreated && strings.Contains(answer.String(), `"set":"yes"`) && (test.group == "" || strings.Contains(answer.String(), `"size":3`))
+				done := answer.Code == http.StatusCreated && strings.Contains(answer.String(), `"set":"yes"`) && (test.group == "" || strings.Contains(answer.String(), `"size":3`))
 				return done, answer.String()
 			})
 		})

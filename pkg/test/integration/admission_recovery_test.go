@@ -51,7 +51,7 @@ func TestAdmissionMatchingEverythingCanBeRemoved(t *testing.T) {
 	a.Stop(t)
 	b := newAnnex(t, testserver.StartIn(t, a.DataDir))
 	for _, path := range []string{"/api/v1/namespaces/annex-system", "/apis/rbac.authorization.k8s.io/v1/clusterroles/view"} {
-		if answer := b.get(t, path); answer.code != http.StatusOK {
+		if answer := b.get(t, path); answer.Code != http.StatusOK {
 			t.Errorf("%s is not there after a restart: %s", path, answer)
 		}
 	}
@@ -140,18 +140,18 @@ func TestUnreadableAdmissionConfiguration(t *testing.T) {
 					t.Errorf("after a restart creating a configmap returns: %v", err)
 				}
 			}
-			if got := a.get(t, "/readyz"); got.code == http.StatusOK {
+			if got := a.get(t, "/readyz"); got.Code == http.StatusOK {
 				t.Error("it is ready")
 			}
-			if got := a.request(t, http.MethodDelete, path+"/closed", ""); got.code < 400 {
+			if got := a.request(t, http.MethodDelete, path+"/closed", ""); got.Code < 400 {
 				t.Errorf("deleted without the unsafe option: %s", got)
 			}
-			if got := a.request(t, http.MethodDelete, path+"/closed?"+corruption.UnsafeDelete+"=true", ""); got.code != http.StatusOK {
+			if got := a.request(t, http.MethodDelete, path+"/closed?"+corruption.UnsafeDelete+"=true", ""); got.Code != http.StatusOK {
 				t.Fatalf("delete it: %s", got)
 			}
 			poll.UntilDone(t, "annex is ready, and writes are allowed", func() (bool, string) {
 				ready, err := a.get(t, "/readyz"), create()
-				return ready.code == http.StatusOK && err == nil, fmt.Sprint(ready, err)
+				return ready.Code == http.StatusOK && err == nil, fmt.Sprint(ready, err)
 			})
 		})
 	}
@@ -162,6 +162,6 @@ func (a *annex) waitForUnreadable(t *testing.T, path string) {
 	t.Helper()
 	poll.UntilDone(t, path+" cannot be listed", func() (bool, string) {
 		got := a.get(t, path)
-		return got.code == http.StatusInternalServerError && strings.Contains(string(got.body), "closed cannot be read"), got.String()
+		return got.Code == http.StatusInternalServerError && strings.Contains(string(got.Body), "closed cannot be read"), got.String()
 	})
 }

@@ -305,7 +305,7 @@ func TestAdmissionWebhookDecisions(t *testing.T) {
 		t.Errorf("%v does not have the code that the webhook gave", err)
 	}
 	answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps", `{"metadata":{"name":"good"}}`)
-	if warnings := answer.header.Values("Warning"); answer.code != http.StatusCreated || !slices.Contains(warnings, `299 - "seen by a webhook"`) {
+	if warnings := answer.Header.Values("Warning"); answer.Code != http.StatusCreated || !slices.Contains(warnings, `299 - "seen by a webhook"`) {
 		t.Errorf("a good one: %s, warnings %q", answer, warnings)
 	}
 	err = a.Kube.CoreV1().ConfigMaps(namespace).Delete(t.Context(), "good", metav1.DeleteOptions{})

@@ -58,17 +58,17 @@ func (a *annex) newNamespace(t *testing.T) string {
 
 // response is a response with its whole body.
 type response struct {
-	code   int
-	header http.Header
-	body   []byte
+	Code   int
+	Header http.Header
+	Body   []byte
 }
 
-func (r response) String() string { return fmt.Sprintf("%d %s", r.code, r.body) }
+func (r response) String() string { return fmt.Sprintf("%d %s", r.Code, r.Body) }
 
-// into decodes the body.
-func (r response) into(t *testing.T, target any) {
+// Into decodes the body.
+func (r response) Into(t *testing.T, target any) {
 	t.Helper()
-	expect.NoError(t, json.Unmarshal(r.body, target), "decode %s", r)
+	expect.NoError(t, json.Unmarshal(r.Body, target), "decode %s", r)
 }
 
 // request sends one request as the administrator. Headers come in pairs.
@@ -107,7 +107,7 @@ func trySend(ctx context.Context, annexHTTP *http.Client, method, url, body stri
 	}
 	defer answer.Body.Close()
 	content, err := io.ReadAll(answer.Body)
-	return response{code: answer.StatusCode, header: answer.Header, body: bytes.TrimSpace(content)}, err
+	return response{Code: answer.StatusCode, Header: answer.Header, Body: bytes.TrimSpace(content)}, err
 }
 
 // wantError fails unless there is an error that contains all of the words.

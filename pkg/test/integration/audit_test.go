@@ -128,7 +128,7 @@ rules:
 	a.createConfigMap(t, widgets.namespace, "c", text)
 	a.newStore(t, "audited")
 	widgets.create(t, "v1", "w", "spec: {text: "+text+"}")
-	auditID := a.get(t, "/version", "Audit-ID", "my-own-id").header.Get("Audit-ID")
+	auditID := a.get(t, "/version", "Audit-ID", "my-own-id").Header.Get("Audit-ID")
 	a.get(t, "/apis")
 	a.Stop(t) // the log is complete
 
@@ -223,7 +223,7 @@ func TestAuditOfRefusedRequests(t *testing.T) {
 		if request.login != nil {
 			client = request.login(client)
 		}
-		if got := send(t, client, request.method, a.URL+request.path, request.body, "Audit-ID", string(id)); got.code != int(request.code) {
+		if got := send(t, client, request.method, a.URL+request.path, request.body, "Audit-ID", string(id)); got.Code != int(request.code) {
 			t.Errorf("%s: %s, want %d", id, got, request.code)
 		}
 	}
@@ -289,7 +289,7 @@ func (a *annex) exhaustPriorityLevel(t *testing.T, user, resource string) types.
 			requests.Go(func() {
 				id := types.UID(fmt.Sprint("crowded-", sent.Add(1)))
 				got, err := trySend(t.Context(), login, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "", "Audit-ID", string(id))
-				if err == nil && got.code == http.StatusTooManyRequests {
+				if err == nil && got.Code == http.StatusTooManyRequests {
 					refused.Store(&id)
 				}
 			})

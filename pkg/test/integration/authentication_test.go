@@ -107,11 +107,11 @@ func (a *annex) whoami(t *testing.T, login func(*restclient.Config), headers ...
 	t.Helper()
 	got := send(t, a.httpClientAs(t, login), http.MethodPost, a.URL+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`, headers...)
-	if got.code != http.StatusCreated {
-		return fmt.Sprint(got.code)
+	if got.Code != http.StatusCreated {
+		return fmt.Sprint(got.Code)
 	}
 	var review authenticationv1.SelfSubjectReview
-	got.into(t, &review)
+	got.Into(t, &review)
 	return review.Status.UserInfo.Username + " " + strings.Join(review.Status.UserInfo.Groups, ",")
 }
 
@@ -180,11 +180,11 @@ func testOpenPaths(t *testing.T, a *annex) {
 		"/api":     {http.StatusUnauthorized},
 		"/metrics": {http.StatusUnauthorized},
 	} {
-		if got := send(t, anonymous, http.MethodGet, a.URL+path, ""); !slices.Contains(want, got.code) {
+		if got := send(t, anonymous, http.MethodGet, a.URL+path, ""); !slices.Contains(want, got.Code) {
 			t.Errorf("%s: %s, want %d", path, got, want)
 		}
 	}
-	if got := send(t, a.httpClientAs(t, bearerToken("6f1ed002")), http.MethodGet, a.URL+"/readyz", ""); got.code != http.StatusUnauthorized {
+	if got := send(t, a.httpClientAs(t, bearerToken("6f1ed002")), http.MethodGet, a.URL+"/readyz", ""); got.Code != http.StatusUnauthorized {
 		t.Errorf("an unknown token on an open path: %s", got)
 	}
 }
@@ -216,7 +216,7 @@ func testTokenReviews(t *testing.T, e *authenticators) {
 	wantError(t, err, "token is required")
 	got := send(t, e.httpClientAs(t, bearerToken(outsiderToken)), http.MethodPost, e.URL+"/apis/authentication.k8s.io/v1/tokenreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+masterToken+`"}}`)
-	if got.code != http.StatusForbidden {
+	if got.Code != http.StatusForbidden {
 		t.Errorf("a user without rights may create TokenReviews: %s", got)
 	}
 }

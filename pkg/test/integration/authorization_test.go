@@ -50,15 +50,15 @@ func TestAuthorizationModes(t *testing.T) {
 			t.Parallel()
 			a := startAnnex(t, "--token-auth-file="+writeTokens(t), "--authorization-mode="+mode)
 			const path = "/api/v1/namespaces/default/secrets"
-			if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != test.code || !strings.Contains(string(got.body), test.reason) {
+			if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.Code != test.code || !strings.Contains(string(got.Body), test.reason) {
 				t.Errorf("bob: %s, want %d %s", got, test.code, test.reason)
 			}
 			for name, annexHTTP := range map[string]*http.Client{"the administrator": a.HTTP, "a master": a.httpClientAs(t, bearerToken(masterToken))} {
-				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.code != http.StatusOK {
+				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.Code != http.StatusOK {
 					t.Errorf("%s: %s", name, got)
 				}
 			}
-			if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
+			if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.Code != http.StatusUnauthorized {
 				t.Errorf("without a login: %s", got)
 			}
 		})
@@ -73,7 +73,7 @@ func TestAuthorizationSyncedWhenReady(t *testing.T) {
 	first.bind(t, "builders", "default", rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"secrets"}})
 	first.Stop(t)
 	again := newAnnex(t, testserver.StartIn(t, dataDir, "--token-auth-file="+tokens))
-	if got := send(t, again.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", ""); got.code != http.StatusOK {
+	if got := send(t, again.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", ""); got.Code != http.StatusOK {
 		t.Errorf("right after annex was ready: %s", got)
 	}
 }
@@ -195,10 +195,10 @@ func TestAuthorizationConfiguration(t *testing.T) {
 	list := func(resource string) response {
 		return send(t, bob, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "")
 	}
-	if got := list("secrets"); got.code != http.StatusOK {
+	if got := list("secrets"); got.Code != http.StatusOK {
 		t.Errorf("secrets, which the webhook allows: %s", got)
 	}
-	if got := list("configmaps"); got.code != http.StatusForbidden {
+	if got := list("configmaps"); got.Code != http.StatusForbidden {
 		t.Errorf("configmaps, which the webhook does not match: %s", got)
 	}
 	rules, err := a.kubeAs(t, outsiderToken).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
@@ -209,13 +209,13 @@ func TestAuthorizationConfiguration(t *testing.T) {
 
 	mustWrite(t, file, []byte(strings.Replace(rightsFile, "RBAC", "Rbac", 1)))
 	a.wantReloads(t, "failure", 1)
-	if got := list("secrets"); got.code != http.StatusOK {
+	if got := list("secrets"); got.Code != http.StatusOK {
 		t.Errorf("a broken file changed what is in force: %s", got)
 	}
 	mustWrite(t, file, []byte(rightsFile))
 	poll.UntilDone(t, "the webhook is removed", func() (bool, string) {
 		got := list("secrets")
-		return got.code == http.StatusForbidden, got.String()
+		return got.Code == http.StatusForbidden, got.String()
 	})
 	a.wantReloads(t, "success", 1)
 }
@@ -225,7 +225,7 @@ func (a *annex) wantReloads(t *testing.T, status string, count int) {
 	t.Helper()
 	poll.Until(t, fmt.Sprintf("%d reloads end in %s", count, status), func() string {
 		var counted []string
-		for line := range strings.Lines(string(a.get(t, "/metrics").body)) {
+		for line := range strings.Lines(string(a.get(t, "/metrics").Body)) {
 			if strings.HasPrefix(line, "apiserver_authorization_config_controller_automatic_reloads_total{") {
 				counted = append(counted, strings.TrimSpace(line))
 				if strings.Contains(line, `status="`+status+`"`) && strings.HasSuffix(strings.TrimSpace(line), fmt.Sprintf(" %d", count)) {

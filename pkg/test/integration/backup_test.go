@@ -344,7 +344,7 @@ func TestBackupRequests(t *testing.T) {
 		"to an unknown Store": {"POST", "stores/nowhere/restore?resource=a.example.com", "", 404, "not found"},
 	} {
 		got := a.request(t, tc.method, base+tc.path, tc.body)
-		if got.code != tc.code || !strings.Contains(string(got.body), tc.want) {
+		if got.Code != tc.code || !strings.Contains(string(got.Body), tc.want) {
 			t.Errorf("%s: %s, want %d with %q", name, got, tc.code, tc.want)
 		}
 	}
@@ -352,7 +352,7 @@ func TestBackupRequests(t *testing.T) {
 	outsider.BearerToken = outsiderToken
 	client, err := restclient.HTTPClientFor(outsider)
 	expect.NoError(t, err)
-	if got := send(t, client, "POST", a.URL+base+"stores/default/backup", ""); got.code != 403 || !strings.Contains(string(got.body), `cannot create resource \"stores/backup\"`) {
+	if got := send(t, client, "POST", a.URL+base+"stores/default/backup", ""); got.Code != 403 || !strings.Contains(string(got.Body), `cannot create resource \"stores/backup\"`) {
 		t.Errorf("an outsider: %s", got)
 	}
 }
@@ -382,7 +382,7 @@ func TestRestoreResumes(t *testing.T) {
 	widgets.waitForHostedResourceDeleted(t)
 
 	path := "/apis/hosting.annex.dev/v1alpha1/stores/default/restore?resource=" + widgets.name
-	if got := a.request(t, "POST", path, string(readFile(t, half))); got.code != 200 || string(got.body) != `{"objects":10,"found":0,"present":10}` {
+	if got := a.request(t, "POST", path, string(readFile(t, half))); got.Code != 200 || string(got.Body) != `{"objects":10,"found":0,"present":10}` {
 		t.Fatalf("the first half: %s", got)
 	}
 	_, err := run("restore", "--kubeconfig="+a.Kubeconfig, less)

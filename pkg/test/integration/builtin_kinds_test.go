@@ -174,8 +174,8 @@ func TestProtobuf(t *testing.T) {
 	}
 	for path, prefix := range map[string]string{"configmaps": "k8s\x00", "configmaps/a": "k8s\x00"} {
 		got := a.get(t, "/api/v1/namespaces/"+namespace+"/"+path, "Accept", runtime.ContentTypeProtobuf)
-		if got.code != http.StatusOK || !strings.HasPrefix(string(got.body), prefix) {
-			t.Errorf("%s: %d %q", path, got.code, got.body)
+		if got.Code != http.StatusOK || !strings.HasPrefix(string(got.Body), prefix) {
+			t.Errorf("%s: %d %q", path, got.Code, got.Body)
 		}
 	}
 	if stored := etcdValue(t, a.etcd(t), "/annex/configmaps/"+namespace+"/a"); !strings.HasPrefix(string(stored), "k8s\x00") {
@@ -183,7 +183,7 @@ func TestProtobuf(t *testing.T) {
 	}
 	// Custom resources have no protobuf encoding.
 	widgets := a.installCRD(t, newCRD(t, anySchema))
-	if got := a.get(t, widgets.path("v1"), "Accept", runtime.ContentTypeProtobuf); got.code != http.StatusNotAcceptable {
+	if got := a.get(t, widgets.path("v1"), "Accept", runtime.ContentTypeProtobuf); got.Code != http.StatusNotAcceptable {
 		t.Errorf("a custom resource as protobuf: %s, want 406", got)
 	}
 }
@@ -312,7 +312,7 @@ func TestTablesOfKinds(t *testing.T) {
 	}
 	for path, columns := range want {
 		var table metav1.Table
-		a.get(t, path, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").into(t, &table)
+		a.get(t, path, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Into(t, &table)
 		var got []string
 		for _, column := range table.ColumnDefinitions {
 			if column.Priority == 0 {
@@ -353,16 +353,16 @@ func TestMalformedRequests(t *testing.T) {
 			t.Parallel()
 			got := a.request(t, http.MethodPost, test.path, test.body, "Content-Type", test.contentType)
 			var status metav1.Status
-			got.into(t, &status)
-			if got.code != test.code || status.Kind != "Status" || !strings.Contains(status.Message, test.want) {
+			got.Into(t, &status)
+			if got.Code != test.code || status.Kind != "Status" || !strings.Contains(status.Message, test.want) {
 				t.Errorf("got %s, want %d with %q", got, test.code, test.want)
 			}
 		})
 	}
-	if got := a.request(t, http.MethodPatch, path+"/none", "{}", "Content-Type", string(types.MergePatchType)); got.code != http.StatusNotFound {
+	if got := a.request(t, http.MethodPatch, path+"/none", "{}", "Content-Type", string(types.MergePatchType)); got.Code != http.StatusNotFound {
 		t.Errorf("patch of nothing: %s", got)
 	}
-	if got := a.request(t, http.MethodPut, "/api/v1/namespaces", "{}"); got.code != http.StatusMethodNotAllowed {
+	if got := a.request(t, http.MethodPut, "/api/v1/namespaces", "{}"); got.Code != http.StatusMethodNotAllowed {
 		t.Errorf("a method that is not served: %s", got)
 	}
 }

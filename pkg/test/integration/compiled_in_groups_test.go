@@ -63,7 +63,7 @@ func TestExistingCRDsInCompiledInGroups(t *testing.T) {
 	for _, crd := range impostors {
 		a.createCRD(t, crd)
 	}
-	if got := a.get(t, "/apis/hosting.annex.dev/v1/stores"); got.code == 200 {
+	if got := a.get(t, "/apis/hosting.annex.dev/v1/stores"); got.Code == 200 {
 		t.Errorf("Stores are served as if they were custom resources: %s", got)
 	}
 	for _, crd := range impostors {

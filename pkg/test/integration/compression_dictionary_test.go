@@ -281,7 +281,7 @@ func TestLostDictionary(t *testing.T) {
 		}
 		widgets.get(t, "v1", neighbour)
 		list := widgets.annex.get(t, widgets.path("v1"))
-		if list.code != http.StatusInternalServerError || !strings.Contains(string(list.body), widgets.namespace+"/"+lost) {
+		if list.Code != http.StatusInternalServerError || !strings.Contains(string(list.Body), widgets.namespace+"/"+lost) {
 			t.Errorf("%s: the list does not fail because of %s: %s", name, lost, list)
 		}
 	}

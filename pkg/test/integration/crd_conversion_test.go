@@ -220,7 +220,7 @@ func TestConversionWebhookFailures(t *testing.T) {
 				"list":   widgets.annex.get(t, widgets.path("v2")),
 				"create": widgets.annex.request(t, http.MethodPost, widgets.path("v2"), `{"apiVersion": "`+widgets.group+`/v2", "kind": "Widget", "metadata": {"name": "there"}}`),
 			} {
-				if got.code != http.StatusInternalServerError || !strings.Contains(string(got.body), "conversion webhook for") || !strings.Contains(string(got.body), test.want) {
+				if got.Code != http.StatusInternalServerError || !strings.Contains(string(got.Body), "conversion webhook for") || !strings.Contains(string(got.Body), test.want) {
 					t.Errorf("%s through v2: got %s, want 500 with %q", what, got, test.want)
 				}
 			}
@@ -253,7 +253,7 @@ func TestSlowConversionWebhook(t *testing.T) {
 		started := time.Now()
 		got, err := trySend(t.Context(), widgets.annex.HTTP, http.MethodGet, widgets.annex.URL+widgets.path("v2")+"/there?timeout="+timeout.String(), "")
 		took := time.Since(started)
-		if err == nil && (got.code != http.StatusGatewayTimeout && got.code != http.StatusInternalServerError) {
+		if err == nil && (got.Code != http.StatusGatewayTimeout && got.Code != http.StatusInternalServerError) {
 			err = fmt.Errorf("got %s, want an error of the server", got)
 		}
 		if err == nil && took < timeout {

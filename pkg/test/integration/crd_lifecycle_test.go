@@ -33,7 +33,7 @@ func (r *resource) waitForCRDDeleted(t *testing.T) {
 			return false, err.Error()
 		}
 		got := r.annex.get(t, r.path("v1"))
-		return got.code == http.StatusNotFound, "its objects: " + got.String()
+		return got.Code == http.StatusNotFound, "its objects: " + got.String()
 	})
 }
 
@@ -154,7 +154,7 @@ func TestStorageVersionChanges(t *testing.T) {
 	widgets.updateCRD(t, dropFirst)
 	poll.UntilDone(t, "v1 is not served", func() (bool, string) {
 		got := widgets.annex.get(t, widgets.path("v1"))
-		return got.code == http.StatusNotFound, got.String()
+		return got.Code == http.StatusNotFound, got.String()
 	})
 	if got := field(widgets.get(t, "v2", "old"), "spec", "color"); got != "blue" {
 		t.Errorf("without v1 the old object has the color %v", got)

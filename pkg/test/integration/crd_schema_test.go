@@ -231,12 +231,12 @@ func TestFieldValidation(t *testing.T) {
 		"Warn":    {"&fieldValidation=Warn", wantWarnings},
 		"default": {"", wantWarnings},
 		"Ignore": {"&fieldValidation=Ignore", func(t *testing.T, got response, warnings string, _ []string) {
-			if got.code/100 != 2 || warnings != "" {
+			if got.Code/100 != 2 || warnings != "" {
 				t.Errorf("got %s with warnings %q", got, warnings)
 			}
 		}},
 		"unknown mode": {"&fieldValidation=Perhaps", func(t *testing.T, got response, _ string, _ []string) {
-			if got.code != http.StatusUnprocessableEntity || !strings.Contains(string(got.body), `fieldValidation: Unsupported value: \"Perhaps\"`) {
+			if got.Code != http.StatusUnprocessableEntity || !strings.Contains(string(got.Body), `fieldValidation: Unsupported value: \"Perhaps\"`) {
 				t.Errorf("got %s", got)
 			}
 		}},
@@ -251,7 +251,7 @@ func TestFieldValidation(t *testing.T) {
 					headers[1] = string(types.MergePatchType)
 				}
 				got := widgets.annex.request(t, request.method, path, request.body, headers...)
-				expect.check(t, got, strings.Join(got.header.Values("Warning"), "\n"), request.warnings)
+				expect.check(t, got, strings.Join(got.Header.Values("Warning"), "\n"), request.warnings)
 			})
 		}
 	}
@@ -259,11 +259,11 @@ func TestFieldValidation(t *testing.T) {
 
 func wantRefusal(t *testing.T, got response, _ string, want []string) {
 	t.Helper()
-	if got.code != http.StatusBadRequest && got.code != http.StatusUnprocessableEntity {
+	if got.Code != http.StatusBadRequest && got.Code != http.StatusUnprocessableEntity {
 		t.Errorf("got %s, want a refusal", got)
 	}
 	for _, problem := range want {
-		if !strings.Contains(string(got.body), problem) {
+		if !strings.Contains(string(got.Body), problem) {
 			t.Errorf("refusal %s lacks the %s", got, problem)
 		}
 	}
@@ -271,7 +271,7 @@ func wantRefusal(t *testing.T, got response, _ string, want []string) {
 
 func wantWarnings(t *testing.T, got response, warnings string, want []string) {
 	t.Helper()
-	if got.code/100 != 2 {
+	if got.Code/100 != 2 {
 		t.Errorf("got %s", got)
 	}
 	for _, problem := range want {

@@ -40,7 +40,7 @@ func (a *annex) discoverList(t *testing.T, path string) apidiscoveryv2.APIGroupD
 	t.Helper()
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	got := a.get(t, path, "Accept", aggregatedDiscovery)
-	if got.into(t, &list); list.Kind != "APIGroupDiscoveryList" {
+	if got.Into(t, &list); list.Kind != "APIGroupDiscoveryList" {
 		t.Fatalf("aggregated discovery of %s: %s", path, got)
 	}
 	return list
@@ -124,7 +124,7 @@ func TestUnaggregatedDiscovery(t *testing.T) {
 		return ""
 	})
 	var list metav1.APIResourceList
-	a.get(t, "/apis/hosting.annex.dev/v1alpha1").into(t, &list)
+	a.get(t, "/apis/hosting.annex.dev/v1alpha1").Into(t, &list)
 	for _, found := range list.APIResources {
 		switch found.Name {
 		case "stores":
@@ -137,11 +137,11 @@ func TestUnaggregatedDiscovery(t *testing.T) {
 			}
 		}
 	}
-	if got := a.get(t, "/apis/nothing.example.com/v1"); got.code != http.StatusNotFound {
+	if got := a.get(t, "/apis/nothing.example.com/v1"); got.Code != http.StatusNotFound {
 		t.Errorf("an unknown group: %s", got)
 	}
 	var paths metav1.RootPaths
-	a.get(t, "/").into(t, &paths)
+	a.get(t, "/").Into(t, &paths)
 	for _, want := range []string{"/api", "/apis/" + widgets.group + "/v1", "/metrics", "/openapi/v3"} {
 		if !slices.Contains(paths.Paths, want) {
 			t.Errorf("/ does not list %s", want)
@@ -164,7 +164,7 @@ func TestOpenAPI(t *testing.T) {
 			}
 			Paths map[string]any
 		}
-		a.get(t, "/openapi/v2").into(t, &document)
+		a.get(t, "/openapi/v2").Into(t, &document)
 		if document.Info.Title != "annex" {
 			return false, "the title is " + document.Info.Title
 		}
@@ -194,7 +194,7 @@ func TestOpenAPI(t *testing.T) {
 				URL string `json:"serverRelativeURL"`
 			}
 		}
-		a.get(t, "/openapi/v3").into(t, &root)
+		a.get(t, "/openapi/v3").Into(t, &root)
 		for path, schema := range map[string]string{
 			"api/v1": "io.k8s.api.core.v1.Secret", "apis/events.k8s.io/v1": "io.k8s.api.events.v1.Event",
 			"apis/apiextensions.k8s.io/v1":    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
@@ -209,7 +209,7 @@ func TestOpenAPI(t *testing.T) {
 			var document struct {
 				Components struct{ Schemas map[string]any }
 			}
-			a.get(t, root.Paths[path].URL).into(t, &document)
+			a.get(t, root.Paths[path].URL).Into(t, &document)
 			if schema != "" && document.Components.Schemas[schema] == nil {
 				return fmt.Sprintf("%s has no schema of %s", path, schema)
 			}

@@ -151,13 +151,13 @@ func TestEncryptionKMSUnavailable(t *testing.T) {
 	a := servingAt(t, dataDir)
 	poll.UntilDone(t, "only the plugin fails readiness", func() (bool, string) {
 		ready, plugins, live := a.get(t, "/readyz"), a.get(t, "/readyz/kms-providers"), a.get(t, "/livez")
-		done := ready.code == http.StatusInternalServerError && plugins.code == http.StatusInternalServerError && live.code == http.StatusOK &&
-			bytes.Count(ready.body, []byte("[-]")) == 1
+		done := ready.Code == http.StatusInternalServerError && plugins.Code == http.StatusInternalServerError && live.Code == http.StatusOK &&
+			bytes.Count(ready.Body, []byte("[-]")) == 1
 		return done, fmt.Sprint(ready, plugins, live)
 	})
 	poll.UntilDone(t, "the default namespace is there", func() (bool, string) {
 		got := a.get(t, "/api/v1/namespaces/default")
-		return got.code == http.StatusOK, got.String()
+		return got.Code == http.StatusOK, got.String()
 	})
 	_, err := a.Kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
 	wantError(t, err, "transformer")

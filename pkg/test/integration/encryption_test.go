@@ -178,7 +178,7 @@ func TestEncryptionProviders(t *testing.T) {
 			s.waitForExactUsage(t) // the status counts encrypted bytes
 			s.annex = s.annex.restart(t, flag)
 			s.mustRead(t, "after a restart")
-			if got := s.annex.get(t, "/readyz/kms-providers"); got.code != http.StatusOK {
+			if got := s.annex.get(t, "/readyz/kms-providers"); got.Code != http.StatusOK {
 				t.Errorf("health of the encryption: %s", got)
 			}
 		})
@@ -320,18 +320,18 @@ func TestEncryptionMissingKey(t *testing.T) {
 		} {
 			poll.UntilDone(t, name+": "+path+" cannot be read", func() (bool, string) {
 				got := s.annex.get(t, path)
-				return got.code == http.StatusInternalServerError && bytes.Contains(got.body, []byte("cannot be read")), got.String()
+				return got.Code == http.StatusInternalServerError && bytes.Contains(got.Body, []byte("cannot be read")), got.String()
 			})
 			if strings.HasSuffix(path, "/s") || strings.HasSuffix(path, "/w") {
-				if got := s.annex.request(t, http.MethodDelete, path, ""); got.code < 400 {
+				if got := s.annex.request(t, http.MethodDelete, path, ""); got.Code < 400 {
 					t.Errorf("%s: deleting %s: %s", name, path, got)
 				}
 			}
 		}
-		if got := s.annex.get(t, "/readyz"); got.code != http.StatusInternalServerError {
+		if got := s.annex.get(t, "/readyz"); got.Code != http.StatusInternalServerError {
 			t.Errorf("%s: it is ready: %s", name, got)
 		}
-		if got := s.annex.get(t, "/api/v1/namespaces/"+s.namespace); got.code != http.StatusOK {
+		if got := s.annex.get(t, "/api/v1/namespaces/"+s.namespace); got.Code != http.StatusOK {
 			t.Errorf("%s: what is not encrypted: %s", name, got)
 		}
 		after := s.values(t)
@@ -363,7 +363,7 @@ func servingAt(t *testing.T, dataDir string) *annex {
 			return false, err.Error()
 		}
 		got, err := trySend(t.Context(), annexHTTP, http.MethodGet, config.Host+"/version", "")
-		return err == nil && got.code == http.StatusOK, fmt.Sprint(got, err)
+		return err == nil && got.Code == http.StatusOK, fmt.Sprint(got, err)
 	})
 	config.QPS = -1
 	return newAnnex(t, &testserver.Server{URL: config.Host, DataDir: dataDir, Kubeconfig: kubeconfig, AnnexConfig: config})
@@ -380,7 +380,7 @@ func TestEncryptionReload(t *testing.T) {
 	reloads := func(status string, count int) {
 		t.Helper()
 		poll.UntilDone(t, fmt.Sprint(count, " reloads: ", status), func() (bool, string) {
-			metrics := string(a.get(t, "/metrics", "Accept", "text/plain").body)
+			metrics := string(a.get(t, "/metrics", "Accept", "text/plain").Body)
 			found := regexp.MustCompile(`(?m)^apiserver_encryption_config_controller_automatic_reloads_total\{.*status="` + status + `".*\} (\d+)$`).FindStringSubmatch(metrics)
 			return found != nil && found[1] == fmt.Sprint(count), fmt.Sprint(found)
 		})

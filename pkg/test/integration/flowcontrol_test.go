@@ -90,7 +90,7 @@ type levelState struct{ waiting, executing, rejected int }
 func (a *annex) levelState(t *testing.T, name string) levelState {
 	t.Helper()
 	dump := a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels")
-	for line := range strings.Lines(string(dump.body)) {
+	for line := range strings.Lines(string(dump.Body)) {
 		cells := strings.Split(line, ",")
 		if strings.TrimSpace(cells[0]) != name || len(cells) < 8 {
 			continue
@@ -215,8 +215,8 @@ func TestFlowControlFlood(t *testing.T) {
 	neighbour, stranger := a.httpClientAs(t, bearerToken("neighbour")), a.httpClientAs(t, bearerToken("stranger"))
 	poll.UntilDone(t, "the FlowSchema is in force", func() (bool, string) {
 		r := send(t, neighbour, http.MethodGet, a.URL+path, "")
-		uid := r.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
-		return uid == string(schema.UID) && r.code == http.StatusOK, fmt.Sprintf("%d by the schema %s", r.code, uid)
+		uid := r.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
+		return uid == string(schema.UID) && r.Code == http.StatusOK, fmt.Sprintf("%d by the schema %s", r.Code, uid)
 	})
 
 	const refused = 10
@@ -225,17 +225,17 @@ func TestFlowControlFlood(t *testing.T) {
 	seated := f.nextSeated(t)
 	for range refused {
 		answer := receive(t, f.answers, "a request beyond the queues is refused")
-		if answer.code != http.StatusTooManyRequests || answer.header.Get("Retry-After") == "" {
-			t.Errorf("a request beyond the queues: %s, Retry-After %q; want 429 and when to try again", answer, answer.header.Get("Retry-After"))
+		if answer.Code != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" {
+			t.Errorf("a request beyond the queues: %s, Retry-After %q; want 429 and when to try again", answer, answer.Header.Get("Retry-After"))
 		}
 	}
 	a.waitForLevel(t, "narrow", levelState{waiting: waiting, executing: 1, rejected: refused})
 
 	for range 20 {
-		if r := send(t, stranger, http.MethodGet, a.URL+path, ""); r.code != http.StatusOK {
+		if r := send(t, stranger, http.MethodGet, a.URL+path, ""); r.Code != http.StatusOK {
 			t.Errorf("a client of another level: %s", r)
 		}
-		if r := a.get(t, path); r.code != http.StatusOK {
+		if r := a.get(t, path); r.Code != http.StatusOK {
 			t.Errorf("the administrator: %s", r)
 		}
 	}
@@ -252,7 +252,7 @@ func TestFlowControlFlood(t *testing.T) {
 	// Requests that waited before are served first. Later ones are not, however many there
 	// are; one of them may get a seat before this response arrives.
 	var r response
-	for turns := 0; r.code == 0; turns++ {
+	for turns := 0; r.Code == 0; turns++ {
 		if turns > waiting+1 {
 			t.Fatalf("%d requests of the flood were served before the other client", turns)
 		}
@@ -265,7 +265,7 @@ func TestFlowControlFlood(t *testing.T) {
 			t.Fatal("no request gets the seat")
 		}
 	}
-	if r.code != http.StatusOK {
+	if r.Code != http.StatusOK {
 		t.Errorf("a client of the same level: %s", r)
 	}
 }
@@ -314,10 +314,10 @@ func TestFlowControlDisabled(t *testing.T) {
 	t.Parallel()
 	a := startFlowControlled(t, "--enable-priority-and-fairness=false")
 	r := a.get(t, "/api/v1/namespaces")
-	if uid := r.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID); r.code != http.StatusOK || uid != "" {
-		t.Errorf("%d by the schema %q, want no schema", r.code, uid)
+	if uid := r.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID); r.Code != http.StatusOK || uid != "" {
+		t.Errorf("%d by the schema %q, want no schema", r.Code, uid)
 	}
-	if r := a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels"); r.code != http.StatusNotFound {
+	if r := a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels"); r.Code != http.StatusNotFound {
 		t.Errorf("the dump with flow control disabled: %s", r)
 	}
 }

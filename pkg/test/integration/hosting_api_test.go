@@ -239,7 +239,7 @@ func TestHostingTables(t *testing.T) {
 	}
 	for name, test := range tests {
 		var table metav1.Table
-		a.get(t, "/apis/hosting.annex.dev/v1alpha1/"+name, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").into(t, &table)
+		a.get(t, "/apis/hosting.annex.dev/v1alpha1/"+name, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Into(t, &table)
 		var columns []string
 		for _, column := range table.ColumnDefinitions {
 			columns = append(columns, column.Name)
@@ -268,19 +268,19 @@ func TestHostingKindsHaveNoProtobuf(t *testing.T) {
 		stores   = "/apis/hosting.annex.dev/v1alpha1/stores"
 	)
 	for _, path := range []string{stores, stores + "/default", stores + "?watch=true&timeoutSeconds=1"} {
-		if got := a.get(t, path, "Accept", protobuf); got.code != http.StatusNotAcceptable {
+		if got := a.get(t, path, "Accept", protobuf); got.Code != http.StatusNotAcceptable {
 			t.Errorf("%s as protobuf only: %s, want 406", path, got)
 		}
 		got := a.get(t, path, "Accept", protobuf+", application/json")
-		if got.code != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "application/json") {
-			t.Errorf("%s as protobuf or JSON: %s %s", path, got.header.Get("Content-Type"), got)
+		if got.Code != http.StatusOK || !strings.HasPrefix(got.Header.Get("Content-Type"), "application/json") {
+			t.Errorf("%s as protobuf or JSON: %s %s", path, got.Header.Get("Content-Type"), got)
 		}
 	}
-	if got := a.request(t, http.MethodPost, stores, "k8s\x00junk", "Content-Type", protobuf); got.code != http.StatusUnsupportedMediaType && got.code != http.StatusBadRequest {
+	if got := a.request(t, http.MethodPost, stores, "k8s\x00junk", "Content-Type", protobuf); got.Code != http.StatusUnsupportedMediaType && got.Code != http.StatusBadRequest {
 		t.Errorf("create with protobuf: %s", got)
 	}
 	yaml := a.get(t, stores+"/default", "Accept", "application/yaml")
-	if yaml.code != http.StatusOK || !strings.Contains(string(yaml.body), "kind: Store\n") {
+	if yaml.Code != http.StatusOK || !strings.Contains(string(yaml.Body), "kind: Store\n") {
 		t.Errorf("as YAML: %s", yaml)
 	}
 }

@@ -101,7 +101,7 @@ func TestKubeconfigHasCurrentPort(t *testing.T) {
 	if want := "https://127.0.0.1:" + port; moved.URL != want || moved.AnnexConfig.Host != want {
 		t.Errorf("it serves at %s and its kubeconfig has %s, want %s", moved.URL, moved.AnnexConfig.Host, want)
 	}
-	if got := moved.get(t, "/version"); got.code != http.StatusOK {
+	if got := moved.get(t, "/version"); got.Code != http.StatusOK {
 		t.Errorf("with that kubeconfig: %s", got)
 	}
 }
@@ -124,11 +124,11 @@ func (a *answers) poll(ctx context.Context, annexHTTP *http.Client, url string, 
 		if err != nil {
 			continue // the server does not listen yet
 		}
-		if n := len(a.codes); n == 0 || a.codes[n-1] != got.code {
-			a.codes = append(a.codes, got.code)
+		if n := len(a.codes); n == 0 || a.codes[n-1] != got.Code {
+			a.codes = append(a.codes, got.Code)
 		}
 		for _, code := range until {
-			if got.code == code {
+			if got.Code == code {
 				return
 			}
 		}
@@ -183,7 +183,7 @@ func TestNoNotFoundBeforeReady(t *testing.T) {
 	}
 	// A ready server serves everything.
 	for path, want := range map[string]int{widgets.path("v1"): http.StatusOK, "/readyz": http.StatusOK, "/apis/nothing.example.com/v1": http.StatusNotFound} {
-		if got := started.get(t, path); got.code != want {
+		if got := started.get(t, path); got.Code != want {
 			t.Errorf("once ready %s: %s", path, got)
 		}
 	}
@@ -324,7 +324,7 @@ func TestInvalidConfigurationIsRefused(t *testing.T) {
 		})
 	}
 	t.Run("the running server and the other folder are unchanged", func(t *testing.T) {
-		if got := running.get(t, "/readyz"); got.code != http.StatusOK {
+		if got := running.get(t, "/readyz"); got.Code != http.StatusOK {
 			t.Errorf("the running server: %s", got)
 		}
 		if got := readFile(t, foreign, "letter.txt"); string(got) != "dear" {

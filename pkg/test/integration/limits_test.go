@@ -95,14 +95,14 @@ func TestHostedResourceLimits(t *testing.T) {
 	poll.UntilNoError(t, "there are no limits any more", func() error { return r.tryCreateOf(t, "large", 400<<10) })
 
 	refusals := fmt.Sprintf("annex_hostedresource_limit_refusals_total{hostedresource=%q}", r.name)
-	if metrics := r.annex.get(t, "/metrics"); !strings.Contains(string(metrics.body), refusals+" ") {
+	if metrics := r.annex.get(t, "/metrics"); !strings.Contains(string(metrics.Body), refusals+" ") {
 		t.Errorf("there is no metric %s", refusals)
 	}
 	r.deleteCRD(t)
 	r.waitForCRDDeleted(t)
 	poll.UntilDone(t, "the metric is removed with the resource", func() (bool, string) {
 		metrics := r.annex.get(t, "/metrics")
-		return !strings.Contains(string(metrics.body), refusals), refusals + " is there"
+		return !strings.Contains(string(metrics.Body), refusals), refusals + " is there"
 	})
 }
 

@@ -148,7 +148,7 @@ func TestReadyAfterWarmUp(t *testing.T) {
 	second := startReplica(t, endpoint)
 	for _, widgets := range resources {
 		for _, query := range []string{"", "?resourceVersion=0", "?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
-			if got := second.get(t, widgets.path("v1")+query); got.code != http.StatusOK {
+			if got := second.get(t, widgets.path("v1")+query); got.Code != http.StatusOK {
 				t.Errorf("%s%s: %s", widgets.name, query, got)
 			}
 		}
@@ -167,7 +167,7 @@ func TestEstablishedOnEveryReplica(t *testing.T) {
 	first, second := startReplica(t, etcd.Endpoint()), startReplica(t, "http://"+slow.Address())
 	slow.SetDelay(500 * time.Millisecond)
 	widgets := first.installCRD(t, newCRD(t, anySchema))
-	if got := second.get(t, widgets.path("v1")); got.code != http.StatusOK {
+	if got := second.get(t, widgets.path("v1")); got.Code != http.StatusOK {
 		t.Errorf("the other replica, half a second behind, answers %s", got)
 	}
 	slow.SetDelay(0) // for a fast stop

@@ -39,7 +39,7 @@ func (a *annex) waitForRootCA(t *testing.T, namespace, what string, want []byte)
 func (a *annex) expectTrusted(t *testing.T, pool *x509.CertPool) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
-	if got := send(t, client, http.MethodGet, a.URL+"/readyz", ""); got.code != http.StatusOK {
+	if got := send(t, client, http.MethodGet, a.URL+"/readyz", ""); got.Code != http.StatusOK {
 		t.Errorf("readyz: %s", got)
 	}
 }

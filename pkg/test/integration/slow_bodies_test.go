@@ -153,8 +153,8 @@ func TestSlowBodies(t *testing.T) {
 						break
 					}
 				}
-				t.Logf("%s: %d after %s", name, r.code, time.Since(began).Round(time.Millisecond))
-				if r.code != http.StatusCreated && r.code != http.StatusConflict {
+				t.Logf("%s: %d after %s", name, r.Code, time.Since(began).Round(time.Millisecond))
+				if r.Code != http.StatusCreated && r.Code != http.StatusConflict {
 					t.Errorf("%s wrote 2 MB and got %.200s, %v, want 201 within %s", name, r, err, prompt)
 				}
 			}

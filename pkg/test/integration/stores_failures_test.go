@@ -38,7 +38,7 @@ func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 		back := etcd.Impersonate(impostor)
 		r.waitForUnavailable(t, "refused", "pinned")
 		a.waitForStore(t, "pinned", metav1.ConditionFalse, reason)
-		if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable {
+		if got := a.get(t, r.path("v1")); got.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s: a list from another cluster: %s", reason, got)
 		}
 		// After a restart only the status has the cluster ID.

@@ -246,7 +246,7 @@ func TestStoreOutage(t *testing.T) {
 	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
 	poll.UntilDone(t, "the watch cache has the object", func() (bool, string) {
 		got := a.get(t, r.path("v1")+"?resourceVersion=0")
-		return strings.Contains(string(got.body), `"before"`), got.String()
+		return strings.Contains(string(got.Body), `"before"`), got.String()
 	})
 
 	etcd.Members[0].Kill(t)
@@ -256,10 +256,10 @@ func TestStoreOutage(t *testing.T) {
 	if err := r.tryCreate(t, "refused"); !apierrors.IsServiceUnavailable(err) || time.Since(begin) > 10*time.Second {
 		t.Errorf("after %s: %v", time.Since(begin), err)
 	}
-	if got := a.get(t, r.path("v1")+"?resourceVersion=0"); got.code != http.StatusOK || !strings.Contains(string(got.body), `"before"`) {
+	if got := a.get(t, r.path("v1")+"?resourceVersion=0"); got.Code != http.StatusOK || !strings.Contains(string(got.Body), `"before"`) {
 		t.Errorf("a read from the watch cache: %s", got)
 	}
-	if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable || !strings.Contains(string(got.body), "fragile") {
+	if got := a.get(t, r.path("v1")); got.Code != http.StatusServiceUnavailable || !strings.Contains(string(got.Body), "fragile") {
 		t.Errorf("a read from etcd: %s", got)
 	}
 	expectOthersServed(t, a, r, other)
@@ -282,11 +282,11 @@ func expectOthersServed(t *testing.T, a *annex, down, other *resource) {
 	other.create(t, "v1", "meanwhile", "spec: {}")
 	a.newNamespace(t)
 	for _, path := range []string{"/readyz", "/livez", "/api", "/apis", "/apis/" + down.group + "/v1", "/openapi/v3"} {
-		if got := a.get(t, path); got.code != http.StatusOK {
+		if got := a.get(t, path); got.Code != http.StatusOK {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
-	if got := a.get(t, "/apis"); !strings.Contains(string(got.body), down.group) {
+	if got := a.get(t, "/apis"); !strings.Contains(string(got.Body), down.group) {
 		t.Error("discovery lacks the group")
 	}
 }

@@ -64,7 +64,7 @@ func (a *annex) tryCreateToken(t *testing.T, namespace string, spec authenticati
 // authenticates reports whether a token is accepted, regardless of authorization.
 func (a *annex) authenticates(t *testing.T, bearer string) bool {
 	t.Helper()
-	return send(t, a.httpClientAs(t, bearerToken(bearer)), http.MethodGet, a.URL+"/api", "").code != http.StatusUnauthorized
+	return send(t, a.httpClientAs(t, bearerToken(bearer)), http.MethodGet, a.URL+"/api", "").Code != http.StatusUnauthorized
 }
 
 // waitForUnauthorized waits until a token is refused.
@@ -269,7 +269,7 @@ func TestSigningKeyRotation(t *testing.T) {
 		t.Errorf("%d keys are published, want the signing key and the old one", got)
 	}
 	var configuration map[string]any
-	a.get(t, "/.well-known/openid-configuration").into(t, &configuration)
+	a.get(t, "/.well-known/openid-configuration").Into(t, &configuration)
 	if configuration["issuer"] != "https://tokens.example" || configuration["jwks_uri"] != "https://tokens.example/keys" {
 		t.Errorf("configuration %v", configuration)
 	}
@@ -307,10 +307,10 @@ func publishedKeys(t *testing.T, a *annex) int {
 	t.Helper()
 	var published struct{ Keys []map[string]any }
 	got := a.get(t, "/openid/v1/jwks")
-	if contentType := got.header.Get("Content-Type"); contentType != "application/jwk-set+json" {
+	if contentType := got.Header.Get("Content-Type"); contentType != "application/jwk-set+json" {
 		t.Errorf("keys of type %q", contentType)
 	}
-	got.into(t, &published)
+	got.Into(t, &published)
 	for _, key := range published.Keys {
 		if _, private := key["d"]; private {
 			t.Error("a private key is published")
@@ -324,14 +324,14 @@ func TestTokenKeysNeedLogin(t *testing.T) {
 	a := sharedAnnex(t)
 	robot := a.createToken(t, a.newServiceAccount(t), authenticationv1.TokenRequestSpec{}).Status.Token
 	for _, path := range []string{"/openid/v1/jwks", "/.well-known/openid-configuration"} {
-		if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
+		if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.Code != http.StatusUnauthorized {
 			t.Errorf("%s without a login: %s", path, got)
 		}
-		if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != http.StatusForbidden {
+		if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.Code != http.StatusForbidden {
 			t.Errorf("%s for a user without rights: %s", path, got)
 		}
-		if got := send(t, a.httpClientAs(t, bearerToken(robot)), http.MethodGet, a.URL+path, ""); got.code != http.StatusOK || !strings.Contains(got.header.Get("Cache-Control"), "public, max-age=") {
-			t.Errorf("%s: %s, %s", path, got, got.header.Get("Cache-Control"))
+		if got := send(t, a.httpClientAs(t, bearerToken(robot)), http.MethodGet, a.URL+path, ""); got.Code != http.StatusOK || !strings.Contains(got.Header.Get("Cache-Control"), "public, max-age=") {
+			t.Errorf("%s: %s, %s", path, got, got.Header.Get("Cache-Control"))
 		}
 	}
 }

@@ -118,9 +118,9 @@ func TestCorruptObject(t *testing.T) {
 	poll.UntilDone(t, "deleters may not delete it", func() (bool, string) {
 		got := a.request(t, http.MethodDelete, widgets.path("v1")+"/b?"+corruption.UnsafeDelete+"=true", "",
 			"Impersonate-User", "deleter", "Impersonate-Group", widgets.namespace+":deleters")
-		return got.code == http.StatusForbidden && strings.Contains(string(got.body), "unsafe-delete-ignore-read-errors"), got.String()
+		return got.Code == http.StatusForbidden && strings.Contains(string(got.Body), "unsafe-delete-ignore-read-errors"), got.String()
 	})
-	if unsafe := widgets.unsafeDelete(t, "a"); unsafe.code < 400 {
+	if unsafe := widgets.unsafeDelete(t, "a"); unsafe.Code < 400 {
 		t.Errorf("delete a readable object with the option: got %s", unsafe)
 	}
 	informer.waitForNames(t, "a", "b", "c")
@@ -128,7 +128,7 @@ func TestCorruptObject(t *testing.T) {
 		t.Errorf("the informer received %d deletions before there was one", deleted)
 	}
 
-	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
+	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.Code != http.StatusOK {
 		t.Fatalf("delete it: %s", unsafe)
 	}
 	widgets.waitForNames(t, "a", "c", "d")
@@ -175,7 +175,7 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	}
 	metric := fmt.Sprintf("annex_unreadable_objects{resource=%q} ", read.name)
 	poll.UntilDone(t, "the metric counts both objects", func() (bool, string) {
-		_, after, found := strings.Cut(string(read.annex.get(t, "/metrics").body), metric)
+		_, after, found := strings.Cut(string(read.annex.get(t, "/metrics").Body), metric)
 		count, _, _ := strings.Cut(after, "\n")
 		return found && count == "2", metric + count
 	})
@@ -212,7 +212,7 @@ func TestCorruptObjectBlocksDeletion(t *testing.T) {
 	if value := etcdValue(t, annexEtcd, widgets.key("b")); string(value) != "\x00damaged" {
 		t.Errorf("etcd has %q", value)
 	}
-	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
+	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.Code != http.StatusOK {
 		t.Fatalf("delete it: %s", unsafe)
 	}
 	widgets.waitForCRDDeleted(t)

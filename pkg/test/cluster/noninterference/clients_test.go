@@ -67,12 +67,12 @@ func (s *sharedAnnex) own(t *testing.T) *clients {
 
 // answer is a complete HTTP response.
 type answer struct {
-	code   int
-	header http.Header
-	body   []byte
+	Code   int
+	Header http.Header
+	Body   []byte
 }
 
-func (a answer) String() string { return fmt.Sprintf("%d %.500s", a.code, a.body) }
+func (a answer) String() string { return fmt.Sprintf("%d %.500s", a.Code, a.Body) }
 
 // get reads a path. Headers come in pairs.
 func (c *clients) get(t *testing.T, path string, headers ...string) answer {

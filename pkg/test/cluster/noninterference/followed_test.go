@@ -37,8 +37,8 @@ func TestSyncedCRD(t *testing.T) {
 		t.Errorf("the main cluster stores %v: %v", keys, err)
 	}
 	poll.Until(t, "the main cluster serves annex's discovery of it", func() string { return isDiscovered(t, mainClients, w.group, 1) })
-	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.body, after.body) {
-		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
+	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.Body, after.Body) {
+		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.Body, after.Body)
 	}
 	now := mainClients.documents(t)
 	if diff := cmp.Diff(pathsBefore, pathsOf(now, w.group)); diff != "" {
@@ -84,7 +84,7 @@ func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
 	poll.Until(t, "annex has taken over the CRD", func() string {
 		got := own.get(t, "/apis/hosting.annex.dev/v1alpha1/hostedresources/widgets."+w.group)
 		var resource hostingv1alpha1.HostedResource
-		if err := json.Unmarshal(got.body, &resource); err != nil {
+		if err := json.Unmarshal(got.Body, &resource); err != nil {
 			return got.String()
 		}
 		for _, condition := range []string{hostingv1alpha1.HostedResourceDefinitionSynced, hostingv1alpha1.HostedResourcePublished} {

@@ -73,10 +73,10 @@ func tryReadDocuments(ctx context.Context, client *http.Client, host string) (do
 		if err != nil {
 			return documents{}, err
 		}
-		if got.code != http.StatusOK {
+		if got.Code != http.StatusOK {
 			return documents{}, fmt.Errorf("%s: %s", path, got)
 		}
-		if err := json.Unmarshal(got.body, into); err != nil {
+		if err := json.Unmarshal(got.Body, into); err != nil {
 			return documents{}, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -145,12 +145,12 @@ func texts(raw map[string]json.RawMessage) map[string]string {
 func (c *clients) readRepeatedly(t *testing.T, path string) answer {
 	t.Helper()
 	first := c.get(t, path)
-	if first.code != http.StatusOK {
+	if first.Code != http.StatusOK {
 		t.Fatalf("%s: %s", path, first)
 	}
 	for i := range repeats {
 		again := c.get(t, path)
-		if again.code != http.StatusOK || sha256.Sum256(again.body) != sha256.Sum256(first.body) {
+		if again.Code != http.StatusOK || sha256.Sum256(again.Body) != sha256.Sum256(first.Body) {
 			t.Fatalf("%s: read %d differs from the first:\n%s\nand\n%s", path, i, first, again)
 		}
 	}
@@ -181,7 +181,7 @@ func TestOpenAPI(t *testing.T) {
 		mainClients.readRepeatedly(t, path)
 	}
 	// An outdated link is served, not redirected.
-	if old := mainClients.get(t, "/openapi/v3/apis/hosting.annex.dev/v1alpha1?hash=OLD"); old.code != http.StatusOK {
+	if old := mainClients.get(t, "/openapi/v3/apis/hosting.annex.dev/v1alpha1?hash=OLD"); old.Code != http.StatusOK {
 		t.Errorf("a link with the hash of an older document: %s", old)
 	}
 	own := s.own(t).documents(t)

@@ -97,7 +97,7 @@ func (s *sharedAnnex) answersPromptly(t *testing.T, w widgets) {
 			started := time.Now()
 			got := asked.by.get(t, asked.path, "Accept", aggregatedDiscovery+",application/json")
 			took = append(took, time.Since(started))
-			if got.code != http.StatusOK {
+			if got.Code != http.StatusOK {
 				t.Errorf("%s of %s: %s", asked.path, asked.by.config.Host, got)
 			}
 		}
@@ -135,7 +135,7 @@ func isDiscovered(t *testing.T, c *clients, group string, kinds int) string {
 	t.Helper()
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	got := c.get(t, "/apis", "Accept", aggregatedDiscovery)
-	if err := json.Unmarshal(got.body, &list); err != nil {
+	if err := json.Unmarshal(got.Body, &list); err != nil {
 		return got.String()
 	}
 	for _, found := range list.Items {

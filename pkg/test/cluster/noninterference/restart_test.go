@@ -35,7 +35,7 @@ func TestMainClusterRestarts(t *testing.T) {
 	poll.UntilDone(t, "annex's own endpoint serves without the main cluster", func() (bool, string) {
 		// The first list of a kind finds a watch cache that is not warm.
 		got := own.get(t, "/apis/"+published.group+"/v1/widgets")
-		return got.code == http.StatusOK, got.String()
+		return got.Code == http.StatusOK, got.String()
 	})
 	expect.NoError(t, mainCluster.StartAPIServer(t.Context()))
 	poll.UntilDone(t, "the main cluster has collected annex's documents", func() (bool, string) {
@@ -48,8 +48,8 @@ func TestMainClusterRestarts(t *testing.T) {
 		return now.paths["/apis/"+published.group+"/v1/widgets"] != nil && now.paths["/apis/"+followed.group+"/v1/widgets"] != nil, "v2 is incomplete"
 	})
 	checkUnchanged(t, s.before, mainClients.documents(t))
-	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.body, after.body) {
-		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
+	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.Body, after.Body) {
+		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.Body, after.Body)
 	}
 	mainClients.readRepeatedly(t, "/openapi/v3/apis/apiextensions.k8s.io/v1")
 	poll.UntilNoError(t, "annex's objects can be read", func() error {

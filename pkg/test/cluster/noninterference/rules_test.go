@@ -257,7 +257,7 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 	by := newClients(t, direct)
 	poll.UntilDone(t, "annex applies the main cluster's FlowSchema", func() (bool, string) {
 		got := by.get(t, w.path())
-		uid := got.header.Get(flowSchemaHeader)
+		uid := got.Header.Get(flowSchemaHeader)
 		return uid == string(made.UID), "flow schema " + uid + " and not " + string(made.UID) + ": " + got.String()
 	})
 }
