@@ -4,11 +4,7 @@
 package integration
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -57,19 +53,7 @@ func (a *annex) newNamespace(t *testing.T) string {
 }
 
 // response is a response with its whole body.
-type response struct {
-	Code   int
-	Header http.Header
-	Body   []byte
-}
-
-func (r response) String() string { return fmt.Sprintf("%d %s", r.Code, r.Body) }
-
-// Into decodes the body.
-func (r response) Into(t *testing.T, target any) {
-	t.Helper()
-	expect.NoError(t, json.Unmarshal(r.Body, target), "decode %s", r)
-}
+type response = clients.Response
 
 // request sends one request as the administrator. Headers come in pairs.
 func (a *annex) request(t *testing.T, method, path, body string, headers ...string) response {
@@ -85,29 +69,9 @@ func (a *annex) get(t *testing.T, path string, headers ...string) response {
 
 func send(t *testing.T, annexHTTP *http.Client, method, url, body string, headers ...string) response {
 	t.Helper()
-	r, err := trySend(t.Context(), annexHTTP, method, url, body, headers...)
+	r, err := clients.Send(t.Context(), annexHTTP, method, url, body, headers...)
 	expect.NoError(t, err)
 	return r
-}
-
-func trySend(ctx context.Context, annexHTTP *http.Client, method, url, body string, headers ...string) (response, error) {
-	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return response{}, err
-	}
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	answer, err := annexHTTP.Do(request)
-	if err != nil {
-		return response{}, err
-	}
-	defer answer.Body.Close()
-	content, err := io.ReadAll(answer.Body)
-	return response{Code: answer.StatusCode, Header: answer.Header, Body: bytes.TrimSpace(content)}, err
 }
 
 // wantError fails unless there is an error that contains all of the words.

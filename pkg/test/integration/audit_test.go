@@ -29,6 +29,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
@@ -288,7 +289,7 @@ func (a *annex) exhaustPriorityLevel(t *testing.T, user, resource string) types.
 		for range 16 {
 			requests.Go(func() {
 				id := types.UID(fmt.Sprint("crowded-", sent.Add(1)))
-				got, err := trySend(t.Context(), login, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "", "Audit-ID", string(id))
+				got, err := clients.Send(t.Context(), login, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "", "Audit-ID", string(id))
 				if err == nil && got.Code == http.StatusTooManyRequests {
 					refused.Store(&id)
 				}

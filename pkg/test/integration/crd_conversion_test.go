@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -251,7 +252,7 @@ func TestSlowConversionWebhook(t *testing.T) {
 	go func() {
 		const timeout = time.Second
 		started := time.Now()
-		got, err := trySend(t.Context(), widgets.annex.HTTP, http.MethodGet, widgets.annex.URL+widgets.path("v2")+"/there?timeout="+timeout.String(), "")
+		got, err := clients.Send(t.Context(), widgets.annex.HTTP, http.MethodGet, widgets.annex.URL+widgets.path("v2")+"/there?timeout="+timeout.String(), "")
 		took := time.Since(started)
 		if err == nil && (got.Code != http.StatusGatewayTimeout && got.Code != http.StatusInternalServerError) {
 			err = fmt.Errorf("got %s, want an error of the server", got)

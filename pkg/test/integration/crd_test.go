@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -44,27 +45,15 @@ properties:
 // test uses, with one version v1. The schema is YAML.
 func newCRD(t *testing.T, schema string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	group := fmt.Sprintf("g%d.example.com", lastGroup.Add(1))
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "widgets." + group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group:    group,
-			Scope:    apiextensionsv1.NamespaceScoped,
-			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{newVersion(t, "v1", schema)},
-		},
-	}
+	crd := crds.New(fmt.Sprintf("g%d.example.com", lastGroup.Add(1)), "widgets")
+	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{newVersion(t, "v1", schema)}
+	return crd
 }
 
 // newVersion returns a version that is served; v1 is stored.
 func newVersion(t *testing.T, name, schema string) apiextensionsv1.CustomResourceDefinitionVersion {
 	t.Helper()
-	return apiextensionsv1.CustomResourceDefinitionVersion{
-		Name:    name,
-		Served:  true,
-		Storage: name == "v1",
-		Schema:  &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: parseSchema(t, schema)},
-	}
+	return crds.NewVersion(name, name == "v1", parseSchema(t, schema))
 }
 
 func parseSchema(t *testing.T, schema string) *apiextensionsv1.JSONSchemaProps {

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -362,7 +363,7 @@ func servingAt(t *testing.T, dataDir string) *annex {
 		if err != nil {
 			return false, err.Error()
 		}
-		got, err := trySend(t.Context(), annexHTTP, http.MethodGet, config.Host+"/version", "")
+		got, err := clients.Send(t.Context(), annexHTTP, http.MethodGet, config.Host+"/version", "")
 		return err == nil && got.Code == http.StatusOK, fmt.Sprint(got, err)
 	})
 	config.QPS = -1

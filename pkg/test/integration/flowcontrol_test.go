@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -175,7 +176,7 @@ func (f *flood) send(t *testing.T, requests int) {
 		f.sent++
 		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"flood-%d"}}`, i)
 		f.running.Go(func() {
-			answer, err := trySend(f.ctx, f.client, http.MethodPost, f.annex.URL+"/api/v1/namespaces/default/configmaps", body)
+			answer, err := clients.Send(f.ctx, f.client, http.MethodPost, f.annex.URL+"/api/v1/namespaces/default/configmaps", body)
 			if err != nil {
 				if f.ctx.Err() == nil {
 					t.Errorf("request %d of the flood: %v", i, err)
@@ -242,7 +243,7 @@ func TestFlowControlFlood(t *testing.T) {
 
 	served := make(chan response, 1)
 	go func() {
-		r, err := trySend(t.Context(), neighbour, http.MethodGet, a.URL+path, "")
+		r, err := clients.Send(t.Context(), neighbour, http.MethodGet, a.URL+path, "")
 		if err != nil {
 			t.Errorf("a client of the same level: %v", err)
 		}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -116,7 +117,7 @@ type answers struct {
 // poll requests a path until the response has one of the codes.
 func (a *answers) poll(ctx context.Context, annexHTTP *http.Client, url string, until ...int) {
 	for {
-		got, err := trySend(ctx, annexHTTP, http.MethodGet, url+a.path, "")
+		got, err := clients.Send(ctx, annexHTTP, http.MethodGet, url+a.path, "")
 		if ctx.Err() != nil {
 			a.err = fmt.Errorf("still %v, %w", a.codes, context.Cause(ctx))
 			return

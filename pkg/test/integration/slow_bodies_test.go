@@ -19,6 +19,7 @@ import (
 
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -147,7 +148,7 @@ func TestSlowBodies(t *testing.T) {
 				var r response
 				for range 3 {
 					ctx, cancel := context.WithTimeout(t.Context(), prompt)
-					r, err = trySend(ctx, login, http.MethodPost, a.URL+widgets.path("v1"), string(large))
+					r, err = clients.Send(ctx, login, http.MethodPost, a.URL+widgets.path("v1"), string(large))
 					cancel()
 					if err == nil {
 						break

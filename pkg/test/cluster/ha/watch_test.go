@@ -51,12 +51,12 @@ func startWatch(t *testing.T) *watcher {
 	t.Helper()
 	mainHTTP, err := restclient.HTTPClientFor(mainCluster.Config)
 	expect.NoError(t, err)
-	status, answer, err := send(t.Context(), mainHTTP, http.MethodGet, "", "", "")
-	if err != nil || status != http.StatusOK {
-		t.Fatalf("list: %d %s, error %v", status, answer, err)
+	answer, err := send(t.Context(), mainHTTP, http.MethodGet, "", "", "")
+	if err != nil || answer.Code != http.StatusOK {
+		t.Fatalf("list: %s, error %v", answer, err)
 	}
 	list := &unstructured.UnstructuredList{}
-	expect.NoError(t, json.Unmarshal(answer, list))
+	answer.Into(t, list)
 	from, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
 	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

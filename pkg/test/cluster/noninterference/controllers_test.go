@@ -36,7 +36,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	if _, err := w.by(mainClients).Create(t.Context(), held, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	namespaces := mainClients.kube.CoreV1().Namespaces()
+	namespaces := mainClients.Kube.CoreV1().Namespaces()
 	expect.Delete(t, namespaces, w.namespace)
 	expect.Eventually(t, namespaces, w.namespace, "the namespace reports remaining finalizers", func(namespace *corev1.Namespace) bool {
 		return slices.ContainsFunc(namespace.Status.Conditions, func(condition corev1.NamespaceCondition) bool {
@@ -70,7 +70,7 @@ func TestGarbageCollection(t *testing.T) {
 	s := running(t)
 	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
-	configMaps := mainClients.kube.CoreV1().ConfigMaps(w.namespace)
+	configMaps := mainClients.Kube.CoreV1().ConfigMaps(w.namespace)
 	ofConfigMap := expect.Create(t, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}})
 	owner := w.create(t, "owner")
 	ownedBy := func(apiVersion, kind string, object metav1.Object, name string) *unstructured.Unstructured {
@@ -125,7 +125,7 @@ func TestResourceQuota(t *testing.T) {
 	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
 	counted := corev1.ResourceName("count/widgets." + w.group)
-	quotas := mainClients.kube.CoreV1().ResourceQuotas(w.namespace)
+	quotas := mainClients.Kube.CoreV1().ResourceQuotas(w.namespace)
 	expect.Create(t, quotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{counted: resource.MustParse("2")}},

@@ -70,7 +70,7 @@ func newMainWidgets(t *testing.T, s *sharedAnnex) widgets {
 // takeOver labels the CRD and waits until annex serves its objects.
 func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
 	t.Helper()
-	definitions := main(t).extensions.ApiextensionsV1().CustomResourceDefinitions()
+	definitions := main(t).CRDs()
 	poll.UntilNoError(t, "the CRD is labelled", func() error {
 		definition, err := definitions.Get(t.Context(), "widgets."+w.group, metav1.GetOptions{})
 		if err != nil {

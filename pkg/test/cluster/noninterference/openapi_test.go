@@ -21,6 +21,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -69,7 +70,7 @@ func tryReadDocuments(ctx context.Context, client *http.Client, host string) (do
 		Paths map[string]struct{ ServerRelativeURL string }
 	}
 	for path, into := range map[string]any{"/openapi/v2": &v2, "/openapi/v3": &v3} {
-		got, err := get(ctx, client, host+path)
+		got, err := clients.Send(ctx, client, http.MethodGet, host+path, "")
 		if err != nil {
 			return documents{}, err
 		}
@@ -87,9 +88,9 @@ func tryReadDocuments(ctx context.Context, client *http.Client, host string) (do
 	return found, nil
 }
 
-func (c *clients) documents(t *testing.T) documents {
+func (c *endpoint) documents(t *testing.T) documents {
 	t.Helper()
-	found, err := tryReadDocuments(t.Context(), c.http, c.config.Host)
+	found, err := tryReadDocuments(t.Context(), c.HTTP, c.Config.Host)
 	expect.NoError(t, err)
 	return found
 }
@@ -142,7 +143,7 @@ func texts(raw map[string]json.RawMessage) map[string]string {
 }
 
 // readRepeatedly fails unless a path returns the same bytes each time.
-func (c *clients) readRepeatedly(t *testing.T, path string) answer {
+func (c *endpoint) readRepeatedly(t *testing.T, path string) clients.Response {
 	t.Helper()
 	first := c.get(t, path)
 	if first.Code != http.StatusOK {

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -84,7 +83,7 @@ func shortly(t *testing.T) context.Context {
 func (s *sharedAnnex) answersPromptly(t *testing.T, w widgets) {
 	t.Helper()
 	for _, asked := range []struct {
-		by   *clients
+		by   *endpoint
 		path string
 	}{
 		{s.own(t), "/apis"}, {s.own(t), "/apis/" + w.group + "/v1"}, {s.own(t), "/apis/hosting.annex.dev/v1alpha1"}, {s.own(t), "/openapi/v3"}, {s.own(t), "/openapi/v2"},
@@ -98,13 +97,13 @@ func (s *sharedAnnex) answersPromptly(t *testing.T, w widgets) {
 			got := asked.by.get(t, asked.path, "Accept", aggregatedDiscovery+",application/json")
 			took = append(took, time.Since(started))
 			if got.Code != http.StatusOK {
-				t.Errorf("%s of %s: %s", asked.path, asked.by.config.Host, got)
+				t.Errorf("%s of %s: %s", asked.path, asked.by.Config.Host, got)
 			}
 		}
 		slices.Sort(took)
-		t.Logf("%s of %s: %s (median of %d)", asked.path, asked.by.config.Host, took[len(took)/2], len(took))
+		t.Logf("%s of %s: %s (median of %d)", asked.path, asked.by.Config.Host, took[len(took)/2], len(took))
 		if median := took[len(took)/2]; median > promptly {
-			t.Errorf("%s of %s took %s, want less than %s", asked.path, asked.by.config.Host, median, promptly)
+			t.Errorf("%s of %s took %s, want less than %s", asked.path, asked.by.Config.Host, median, promptly)
 		}
 	}
 }
@@ -112,9 +111,7 @@ func (s *sharedAnnex) answersPromptly(t *testing.T, w widgets) {
 // staysAvailable makes the main cluster probe annex, and fails if it becomes unavailable.
 func (s *sharedAnnex) staysAvailable(t *testing.T, w widgets) {
 	t.Helper()
-	mainAggregator, err := aggregatorclient.NewForConfig(mainCluster.Config)
-	expect.NoError(t, err)
-	apiServices := mainAggregator.ApiregistrationV1().APIServices()
+	apiServices := main(t).APIServices
 	// Any change triggers a probe at once instead of within 30 seconds.
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":%q}}}`, time.Now())
 	touched, err := apiServices.Patch(t.Context(), "v1."+w.group, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -131,7 +128,7 @@ func (s *sharedAnnex) staysAvailable(t *testing.T, w widgets) {
 }
 
 // isDiscovered returns what is wrong with a group in the main cluster's discovery.
-func isDiscovered(t *testing.T, c *clients, group string, kinds int) string {
+func isDiscovered(t *testing.T, c *endpoint, group string, kinds int) string {
 	t.Helper()
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	got := c.get(t, "/apis", "Accept", aggregatedDiscovery)
@@ -159,7 +156,7 @@ func TestAnnexDown(t *testing.T) {
 	kept := w.create(t, "kept")
 	mainClients := main(t)
 	namespace := newNamespace(t)
-	configMaps := mainClients.kube.CoreV1().ConfigMaps(namespace)
+	configMaps := mainClients.Kube.CoreV1().ConfigMaps(namespace)
 	withAnnex := mainClients.documents(t)
 
 	expect.NoError(t, s.annex.Shutdown())
@@ -189,7 +186,7 @@ func TestAnnexDown(t *testing.T) {
 		t.Errorf("kubectl get namespaces: %v\n%s", err, printed)
 	}
 	// Kubernetes finishes no namespace deletion while discovery of any group fails.
-	expect.Delete(t, mainClients.kube.CoreV1().Namespaces(), namespace)
+	expect.Delete(t, mainClients.Kube.CoreV1().Namespaces(), namespace)
 
 	expect.NoError(t, s.launch(), "start annex again")
 	back = true
@@ -203,6 +200,6 @@ func TestAnnexDown(t *testing.T) {
 		}
 		return nil
 	})
-	expect.Gone(t, mainClients.kube.CoreV1().Namespaces(), namespace)
+	expect.Gone(t, mainClients.Kube.CoreV1().Namespaces(), namespace)
 	poll.Until(t, "discovery of the group is current", func() string { return isDiscovered(t, mainClients, w.group, 1) })
 }

@@ -18,11 +18,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -57,19 +57,15 @@ func testTwoAnnexes(t *testing.T, first *annextest.Annex) {
 // allowSecondAnnex gives annex's service account its permissions in another namespace.
 func allowSecondAnnex(t *testing.T, namespace string) {
 	t.Helper()
-	made, err := kubernetes.NewForConfig(mainCluster.Config)
-	mainKube := must(t, made, err)
-	_, err = mainKube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	mainKube := clients.For(t, mainCluster.Config).Kube
+	expect.Create(t, mainKube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	role := expect.Get(t, mainKube.RbacV1().Roles(annextest.Namespace), "annex")
-	_, err = mainKube.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "annex"}, Rules: role.Rules}, metav1.CreateOptions{})
-	expect.NoError(t, err)
-	_, err = mainKube.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+	expect.Create(t, mainKube.RbacV1().Roles(namespace), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "annex"}, Rules: role.Rules})
+	expect.Create(t, mainKube.RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "annex"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: annextest.Namespace, Name: annextest.ServiceAccount}},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 }
 
 // testStopped: a stopped annex leaves its APIServices unchanged. The main cluster returns 503 for
@@ -130,8 +126,7 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 // groups except annex's.
 func othersWork(t *testing.T, group, name string) {
 	t.Helper()
-	made, err := kubernetes.NewForConfig(mainCluster.Config)
-	mainKube := must(t, made, err)
+	mainKube := clients.For(t, mainCluster.Config).Kube
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := mainKube.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
 		t.Errorf("create a ConfigMap: %v", err)
