@@ -555,13 +555,13 @@ var rules = []rule{
 	{
 		packages: "pkg/test/etcdcluster",
 		duty:     "An external etcd cluster whose members can be killed, cut off and slowed down; independent of annex.",
-		ours:     []string{"pkg/test/faultproxy"},
+		ours:     []string{"pkg/test/expect", "pkg/test/faultproxy", "pkg/test/poll"},
 		others:   []string{"go.etcd.io/etcd/...", "go.uber.org/zap"},
 	},
 	{
 		packages: "pkg/test/annextest",
 		duty:     "annex behind such a cluster, with the permissions of its manifests.",
-		ours:     []string{"pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
+		ours:     []string{"pkg/test/clients", "pkg/test/expect", "pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
 		others:   clients,
 	},
 

@@ -113,9 +113,7 @@ func TestSubjectAccessReviews(t *testing.T) {
 	})
 	a.testReviewsOfOthers(t, bob, namespace, listing)
 
-	rules, err := bob.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
-		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	rules := expect.Create(t, bob.AuthorizationV1().SelfSubjectRulesReviews(), &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}})
 	want := authorizationv1.ResourceRule{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}
 	found := false
 	for _, rule := range rules.Status.ResourceRules {

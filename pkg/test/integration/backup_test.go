@@ -260,7 +260,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 		t.Errorf("printed %q", printed)
 	}
 	expect.NoError(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(a.DataDir, "pki"))))
-	if err := filepath.WalkDir(filepath.Join(dir, "pki"), func(path string, entry fs.DirEntry, err error) error {
+	expect.NoError(t, filepath.WalkDir(filepath.Join(dir, "pki"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -268,9 +268,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 			return os.Chmod(path, 0o700)
 		}
 		return os.Chmod(path, 0o600)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	back := newAnnex(t, testserver.StartIn(t, dir))
 	again := widgets.on(back)
 	var after []unstructured.Unstructured

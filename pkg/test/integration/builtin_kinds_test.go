@@ -103,9 +103,8 @@ func TestConfigMaps(t *testing.T) {
 	}
 	patched.Immutable = new(bool)
 	*patched.Immutable = true
-	if patched, err = configs.Update(t.Context(), patched, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	patched, err = configs.Update(t.Context(), patched, metav1.UpdateOptions{})
+	expect.NoError(t, err)
 	patched.Data["c"] = "4"
 	_, err = configs.Update(t.Context(), patched, metav1.UpdateOptions{})
 	wantError(t, err, "field is immutable when `immutable` is set")

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
@@ -41,8 +39,7 @@ var lastProbe atomic.Int64
 func (r *resource) setCompression(t *testing.T, wanted hostingv1alpha1.Compression) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"compression":%q}}`, wanted)
-	_, err := r.annex.HostedResources().Patch(t.Context(), r.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	expect.NoError(t, err)
+	expect.Patch(t, r.annex.HostedResources(), r.name, string(patch))
 	poll.UntilDone(t, fmt.Sprintf("compression %q is in force", wanted), func() (bool, string) {
 		name := fmt.Sprintf("probe-%d", lastProbe.Add(1))
 		r.create(t, "v1", name, widgetContent(1))

@@ -70,7 +70,7 @@ func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontro
 		subjects = append(subjects, flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}})
 	}
 	all := []string{"*"}
-	schema, err := a.Kube.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+	schema := expect.Create(t, a.Kube.FlowcontrolV1().FlowSchemas(), &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "narrow"},
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "narrow"},
@@ -80,8 +80,7 @@ func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontro
 				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: all, APIGroups: all, Resources: all, Namespaces: all, ClusterScope: true}},
 			}},
 		},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	return schema
 }
 
@@ -296,9 +295,7 @@ func TestFlowControlObjects(t *testing.T) {
 
 	patch := func(name, content string) {
 		t.Helper()
-		if _, err := schemas.Patch(t.Context(), name, types.MergePatchType, []byte(content), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Patch(t, schemas, name, content)
 	}
 	// The second is restored in the same pass as the first.
 	patch("probes", `{"metadata":{"annotations":{"apf.kubernetes.io/autoupdate-spec":"false"}},"spec":{"matchingPrecedence":77}}`)

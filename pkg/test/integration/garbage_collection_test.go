@@ -361,9 +361,7 @@ func TestGarbageCollectionOfCycles(t *testing.T) {
 		for i, object := range objects {
 			reference := objects[(i+1)%n].reference(true)
 			patch := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":%q,"uid":%q,"blockOwnerDeletion":true}]}}`, reference.Name, reference.UID)
-			if _, err := object.objects().Patch(t.Context(), object.meta.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			expect.Patch(t, object.objects(), object.meta.Name, patch)
 		}
 		return objects
 	}

@@ -183,9 +183,7 @@ func TestHostingInformers(t *testing.T) {
 	}
 	stores := a.Stores()
 	a.newStore(t, "informed")
-	if _, err := stores.Patch(t.Context(), "informed", types.MergePatchType, []byte(`{"spec": {"unschedulable": true}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Patch(t, stores, "informed", `{"spec": {"unschedulable": true}}`)
 	expect.Delete(t, stores, "informed")
 	poll.UntilDone(t, "the informer receives the deletion", func() (bool, string) {
 		mu.Lock()
@@ -207,11 +205,10 @@ func TestHostedResourceClientset(t *testing.T) {
 	events, err := hosted.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	expect.NoError(t, err)
 	defer events.Stop()
-	created, err := hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{
+	created := expect.Create(t, hosted, &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName, Priority: 7},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	if created.Spec.SchedulerName != hostingv1alpha1.DefaultSchedulerName {
 		t.Errorf("created %+v", created.Spec)
 	}

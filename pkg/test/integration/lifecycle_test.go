@@ -196,12 +196,10 @@ func TestShutdownEndsWatches(t *testing.T) {
 	widgets.create(t, "v1", "a", "spec: {}")
 	open := map[string]watch.Interface{}
 	var err error
-	if open["widgets"], err = widgets.in("v1").Watch(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if open["namespaces"], err = widgets.annex.Kube.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	open["widgets"], err = widgets.in("v1").Watch(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
+	open["namespaces"], err = widgets.annex.Kube.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
 	nextEvent(t, open["widgets"])
 	nextEvent(t, open["namespaces"])
 

@@ -17,7 +17,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -94,9 +93,7 @@ func (a *annex) waitForNamespaceCondition(t *testing.T, name string, condition c
 // removeFinalizers removes the finalizers of a Widget.
 func (r *resource) removeFinalizers(t *testing.T, name string) {
 	t.Helper()
-	if _, err := r.in("v1").Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatalf("remove the finalizers of %s: %v", name, err)
-	}
+	expect.Patch(t, r.in("v1"), name, `{"metadata":{"finalizers":null}}`)
 }
 
 // createWithFinalizer creates a Widget with a finalizer.
@@ -182,9 +179,8 @@ func TestNamespaceDeletionWaitsForSpecFinalizers(t *testing.T) {
 	expect.NoError(t, err)
 	a.deleteNamespace(t, namespace.Name)
 	poll.UntilDone(t, "annex removes its finalizer of the namespace", func() (bool, string) {
-		if namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{}); err != nil {
-			t.Fatalf("the namespace is deleted despite its finalizer: %v", err)
-		}
+		namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{})
+		expect.NoError(t, err, "the namespace is deleted despite its finalizer")
 		return len(namespace.Spec.Finalizers) == 1 && namespace.Spec.Finalizers[0] == testFinalizer, fmt.Sprintf("finalizers %q", namespace.Spec.Finalizers)
 	})
 	namespace.Spec.Finalizers = nil

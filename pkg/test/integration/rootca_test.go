@@ -14,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -56,9 +55,7 @@ func TestRootCAConfigMap(t *testing.T) {
 
 	configMaps := a.Kube.CoreV1().ConfigMaps(namespace)
 	for _, forged := range []string{`{"data": {"ca.crt": "forged"}}`, `{"data": {"ca.crt": null}}`, `{"data": {"more": "x"}}`, `{"data": {"ca.crt": "forged"}, "immutable": true}`} {
-		if _, err := configMaps.Patch(t.Context(), rootCAName, types.MergePatchType, []byte(forged), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Patch(t, configMaps, rootCAName, forged)
 		a.waitForRootCA(t, namespace, "is restored after "+forged, want)
 	}
 	expect.Delete(t, configMaps, rootCAName)

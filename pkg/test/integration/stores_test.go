@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
@@ -55,8 +54,7 @@ func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluste
 // patchStore changes a Store.
 func (a *annex) patchStore(t *testing.T, name, patch string) {
 	t.Helper()
-	_, err := a.Stores().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	expect.NoError(t, err)
+	expect.Patch(t, a.Stores(), name, patch)
 }
 
 // waitForStore waits for the condition Ready of a Store, with words in its reason or message.

@@ -19,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
@@ -165,9 +164,7 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	informer := read.startInformer(t)
 	written.create(t, "v1", "b", "spec: {}")
 	label := []byte(`{"metadata":{"labels":{"x":"y"}}}`)
-	if _, err := written.in("v1").Patch(t.Context(), "a", types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Patch(t, written.in("v1"), "a", string(label))
 	written.waitForNames(t, "a", "b")
 	read.waitForUnreadable(t, "a", "b")
 	if err := read.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil {

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -284,9 +283,7 @@ func definedInAnnex(f *fixture) {
 		f.Error("annex's CRD was overwritten")
 	}
 
-	_, err := f.annexCRDs.Patch(f.Context(), name, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"annex.dev/definition-from":"main"}}}`), metav1.PatchOptions{})
-	expect.NoError(f, err)
+	expect.Patch(f, f.annexCRDs, name, `{"metadata":{"annotations":{"annex.dev/definition-from":"main"}}}`)
 	f.waitForSync(name)
 	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 }

@@ -16,7 +16,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
@@ -166,8 +165,7 @@ func (f *fixture) setFinalizers(plural, name string, finalizers ...string) {
 	f.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
 	expect.NoError(f, err)
-	_, err = f.objects(f.mainObjects, plural, "v1").Patch(f.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-	expect.NoError(f, err)
+	expect.Patch(f, f.objects(f.mainObjects, plural, "v1"), name, string(patch))
 }
 
 func deletedAndKept(f *fixture) {

@@ -49,8 +49,7 @@ func forged(f *fixture) {
 	f.expectUnpublished(name, "GroupInMain")
 
 	// The status in their write is dropped.
-	_, err = resources.Patch(f.Context(), name, types.MergePatchType, []byte(takeover), metav1.PatchOptions{})
-	expect.NoError(f, err)
+	expect.Patch(f, resources, name, takeover)
 	_, err = resources.Patch(f.Context(), name, types.MergePatchType, []byte(takeover), metav1.PatchOptions{}, "status")
 	if !apierrors.IsForbidden(err) {
 		f.Errorf("write status: %v", err)
@@ -95,12 +94,11 @@ func (f *fixture) newEditor(name string) *restclient.Config {
 		},
 	}, metav1.CreateOptions{})
 	expect.NoError(f, err)
-	_, err = rbac.ClusterRoleBindings().Create(f.Context(), &rbacv1.ClusterRoleBinding{
+	expect.Create(f, rbac.ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: name}},
-	}, metav1.CreateOptions{})
-	expect.NoError(f, err)
+	})
 	main, err := mainCluster.ConfigFor(name)
 	expect.NoError(f, err)
 	user := restclient.CopyConfig(f.annex.AnnexConfig)

@@ -145,8 +145,7 @@ func (f *fixture) applyInMain(crd *apiextensionsv1.CustomResourceDefinition) {
 // patchInMain merges JSON into a CRD of the main cluster.
 func (f *fixture) patchInMain(name, patch string, subresources ...string) {
 	f.Helper()
-	_, err := f.mainCRDs.Patch(f.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
-	expect.NoError(f, err)
+	expect.Patch(f, f.mainCRDs, name, patch, subresources...)
 }
 
 func (f *fixture) label(name string) {

@@ -71,8 +71,7 @@ func TestLogins(t *testing.T) {
 	t.Parallel()
 	whoAmI := func(t *testing.T, config *restclient.Config) authenticationv1.UserInfo {
 		t.Helper()
-		review, err := mainClient(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-		expect.NoError(t, err)
+		review := expect.Create(t, mainClient(t, config).AuthenticationV1().SelfSubjectReviews(), &authenticationv1.SelfSubjectReview{})
 		return review.Status.UserInfo
 	}
 	t.Run("user", func(t *testing.T) {

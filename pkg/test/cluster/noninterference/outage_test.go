@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
@@ -114,8 +113,7 @@ func (s *sharedAnnex) staysAvailable(t *testing.T, w widgets) {
 	apiServices := main(t).APIServices
 	// Any change triggers a probe at once instead of within 30 seconds.
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":%q}}}`, time.Now())
-	touched, err := apiServices.Patch(t.Context(), "v1."+w.group, types.MergePatchType, patch, metav1.PatchOptions{})
-	expect.NoError(t, err)
+	touched := expect.Patch(t, apiServices, "v1."+w.group, string(patch))
 	// A probe times out after 5 seconds, and the status is written right afterwards.
 	interval := time.NewTicker(200 * time.Millisecond)
 	defer interval.Stop()
