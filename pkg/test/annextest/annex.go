@@ -57,9 +57,7 @@ func start(t testing.TB, cluster *maincluster.Cluster, launch func(*Installation
 	expect.NoError(t, err, "annex did not start")
 	t.Cleanup(func() {
 		annex.Stop(t)
-		if err := i.Uninstall(context.Background()); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, i.Uninstall(context.Background()))
 	})
 	expect.NoError(t, i.WaitHosting(t.Context()))
 	return annex
@@ -71,9 +69,7 @@ func InstallForTest(t testing.TB, cluster *maincluster.Cluster) *Installation {
 	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
 	expect.NoError(t, err)
 	t.Cleanup(func() {
-		if err := balancer.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, balancer.Close())
 	})
 	i, err := Install(t.Context(), cluster, balancer)
 	expect.NoError(t, err)
@@ -164,9 +160,7 @@ func (a *Annex) Shutdown() error {
 // Stop is Shutdown for a test, which fails on an error.
 func (a *Annex) Stop(t testing.TB) {
 	t.Helper()
-	if err := a.Shutdown(); err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, a.Shutdown())
 	if t.Failed() && a.Process != nil {
 		t.Logf("stderr of annex:\n%s", a.Process.Stderr())
 	}

@@ -269,9 +269,7 @@ func TestFilesArePrivate(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, err)
 	if info, err := os.Stat(s.dataDir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the data directory: %v, %v", info, err)
 	}

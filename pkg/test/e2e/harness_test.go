@@ -123,9 +123,7 @@ func stop(t testing.TB, annex *process.Annex) {
 		return
 	default:
 	}
-	if err := annex.Signal(syscall.SIGTERM); err != nil {
-		t.Errorf("stop annex: %v", err)
-	}
+	expect.Succeeds(t, annex.Signal(syscall.SIGTERM), "stop annex")
 	ctx, cancel := context.WithTimeout(context.Background(), poll.Timeout)
 	defer cancel()
 	code, err := annex.Wait(ctx)

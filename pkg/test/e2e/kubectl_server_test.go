@@ -71,9 +71,7 @@ func testWait(t *testing.T, s *server) {
 	waiter := s.kubectl.command(t.Context(), "wait", "widget/a", "-n", namespace, "--for=jsonpath={.status.phase}=Painted", "--timeout=60s")
 	expect.NoError(t, waiter.Start())
 	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Painted"}}`)
-	if err := waiter.Wait(); err != nil {
-		t.Errorf("wait for the phase: %v", err)
-	}
+	expect.Succeeds(t, waiter.Wait(), "wait for the phase")
 	s.kubectl.refuse(t, "", []string{"wait", "widget/a", "-n", namespace, "--for=delete", "--timeout=100ms"}, "timed out")
 	s.kubectl.run(t, "delete", "widget", "a", "-n", namespace, "--wait=false")
 	s.kubectl.run(t, "wait", "widget/a", "-n", namespace, "--for=delete", "--timeout=60s")

@@ -90,9 +90,7 @@ func TestAccessToPaths(t *testing.T) {
 			t.Parallel()
 			annexHTTP := a.httpClientAs(t, test.login)
 			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
-				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.Code != test.health {
-					t.Errorf("%s: %s, want %d", path, got, test.health)
-				}
+				send(t, annexHTTP, http.MethodGet, a.URL+path, "").Expect(t, test.health, "%s", path)
 			}
 			for _, path := range paths {
 				if path == "/metrics" && test.code == http.StatusOK {
@@ -139,15 +137,11 @@ func TestImpersonation(t *testing.T) {
 		"bob in system:masters":    {a.HTTP, "bob", "system:masters", http.StatusOK},
 	} {
 		got := send(t, test.annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", "", "Impersonate-User", test.user, "Impersonate-Group", test.groups)
-		if got.Code != test.code {
-			t.Errorf("%s: %s, want %d", name, got, test.code)
-		}
+		got.Expect(t, test.code, "%s", name)
 	}
 	// Headers of a front proxy are ignored: annex has none.
 	got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+"/api/v1/namespaces", "", "X-Remote-User", "admin", "X-Remote-Group", "system:masters")
-	if got.Code != http.StatusUnauthorized {
-		t.Errorf("headers of a front proxy: %s", got)
-	}
+	got.Expect(t, http.StatusUnauthorized, "headers of a front proxy")
 }
 
 // Certificates of --client-ca-file authenticate too, with the CommonName as the user and
@@ -156,9 +150,7 @@ func TestClientCAFile(t *testing.T) {
 	t.Parallel()
 	authority := newAuthority(t)
 	a := startAnnex(t, "--client-ca-file="+authority.file(t))
-	if got := a.get(t, "/api/v1/namespaces"); got.Code != http.StatusOK {
-		t.Errorf("the administrator's own certificate: %s", got)
-	}
+	a.get(t, "/api/v1/namespaces").Expect(t, http.StatusOK, "the administrator's own certificate")
 	for name, test := range map[string]struct {
 		groups []string
 		code   int
@@ -167,9 +159,7 @@ func TestClientCAFile(t *testing.T) {
 		"outsider": {[]string{"developers"}, http.StatusForbidden},
 	} {
 		annexHTTP := a.httpClientAs(t, clientCertificate(authority.issue(t, "carol", test.groups...)))
-		if got := send(t, annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", ""); got.Code != test.code {
-			t.Errorf("%s: %s, want %d", name, got, test.code)
-		}
+		send(t, annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", "").Expect(t, test.code, "%s", name)
 	}
 }
 

@@ -342,17 +342,13 @@ func TestBackupRequests(t *testing.T) {
 		"to an unknown Store": {"POST", "stores/nowhere/restore?resource=a.example.com", "", 404, "not found"},
 	} {
 		got := a.request(t, tc.method, base+tc.path, tc.body)
-		if got.Code != tc.code || !strings.Contains(string(got.Body), tc.want) {
-			t.Errorf("%s: %s, want %d with %q", name, got, tc.code, tc.want)
-		}
+		got.ExpectText(t, tc.code, tc.want, "%s", name)
 	}
 	outsider := restclient.AnonymousClientConfig(a.AnnexConfig)
 	outsider.BearerToken = outsiderToken
 	client, err := restclient.HTTPClientFor(outsider)
 	expect.NoError(t, err)
-	if got := send(t, client, "POST", a.URL+base+"stores/default/backup", ""); got.Code != 403 || !strings.Contains(string(got.Body), `cannot create resource \"stores/backup\"`) {
-		t.Errorf("an outsider: %s", got)
-	}
+	send(t, client, "POST", a.URL+base+"stores/default/backup", "").ExpectText(t, 403, `cannot create resource \"stores/backup\"`, "an outsider")
 }
 
 // TestRestoreResumes interrupts a restore, changes objects, and repeats the restore.

@@ -281,9 +281,7 @@ func TestLostDictionary(t *testing.T) {
 		}
 		widgets.get(t, "v1", neighbour)
 		list := widgets.annex.get(t, widgets.path("v1"))
-		if list.Code != http.StatusInternalServerError || !strings.Contains(string(list.Body), widgets.namespace+"/"+lost) {
-			t.Errorf("%s: the list does not fail because of %s: %s", name, lost, list)
-		}
+		list.ExpectText(t, http.StatusInternalServerError, widgets.namespace+"/"+lost, "%s: the list does not fail because of %s", name, lost)
 	}
 	etcdPut(t, widgets.annex.etcd(t), key, string(content))
 	poll.Until(t, "all objects are listed with the dictionary", func() string {

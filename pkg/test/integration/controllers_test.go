@@ -292,9 +292,7 @@ func TestUnreachableStore(t *testing.T) {
 		ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
 		return ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == "Unreachable"
 	})
-	if got := a.get(t, "/readyz"); got.Code != http.StatusOK {
-		t.Errorf("annex is not ready: %s", got)
-	}
+	a.get(t, "/readyz").Expect(t, http.StatusOK, "annex is not ready")
 }
 
 // A restart does not write statuses that are correct.

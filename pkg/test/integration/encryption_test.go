@@ -179,9 +179,7 @@ func TestEncryptionProviders(t *testing.T) {
 			s.waitForExactUsage(t) // the status counts encrypted bytes
 			s.annex = s.annex.restart(t, flag)
 			s.mustRead(t, "after a restart")
-			if got := s.annex.get(t, "/readyz/kms-providers"); got.Code != http.StatusOK {
-				t.Errorf("health of the encryption: %s", got)
-			}
+			s.annex.get(t, "/readyz/kms-providers").Expect(t, http.StatusOK, "health of the encryption")
 		})
 	}
 }
@@ -329,12 +327,8 @@ func TestEncryptionMissingKey(t *testing.T) {
 				}
 			}
 		}
-		if got := s.annex.get(t, "/readyz"); got.Code != http.StatusInternalServerError {
-			t.Errorf("%s: it is ready: %s", name, got)
-		}
-		if got := s.annex.get(t, "/api/v1/namespaces/"+s.namespace); got.Code != http.StatusOK {
-			t.Errorf("%s: what is not encrypted: %s", name, got)
-		}
+		s.annex.get(t, "/readyz").Expect(t, http.StatusInternalServerError, "%s: it is ready", name)
+		s.annex.get(t, "/api/v1/namespaces/"+s.namespace).Expect(t, http.StatusOK, "%s: what is not encrypted", name)
 		after := s.values(t)
 		for key, value := range before {
 			// annex may have written the status of the Store before it stopped.

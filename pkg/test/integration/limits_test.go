@@ -130,9 +130,7 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 
 	allowed := func(what string, err error) {
 		t.Helper()
-		if err != nil {
-			t.Errorf("refused %s: %v", what, err)
-		}
+		expect.Succeeds(t, err, "refused %s", what)
 	}
 	_, err = r.apply(t, "user", applied, false)
 	allowed("to apply an unchanged object", err)

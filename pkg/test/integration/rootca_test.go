@@ -38,9 +38,7 @@ func (a *annex) waitForRootCA(t *testing.T, namespace, what string, want []byte)
 func (a *annex) expectTrusted(t *testing.T, pool *x509.CertPool) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
-	if got := send(t, client, http.MethodGet, a.URL+"/readyz", ""); got.Code != http.StatusOK {
-		t.Errorf("readyz: %s", got)
-	}
+	send(t, client, http.MethodGet, a.URL+"/readyz", "").Expect(t, http.StatusOK, "readyz")
 }
 
 func TestRootCAConfigMap(t *testing.T) {

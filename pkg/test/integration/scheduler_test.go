@@ -116,9 +116,7 @@ func TestBinding(t *testing.T) {
 		others.Go(func() { results[i] = bind("default", hosted.UID) })
 	}
 	others.Wait()
-	if err := errors.Join(results...); err != nil {
-		t.Errorf("the same binding several times: %v", err)
-	}
+	expect.Succeeds(t, errors.Join(results...), "the same binding several times")
 	r.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
 	elsewhere := a.newStore(t, "elsewhere-"+rand.String(8)).Name
 	if err := bind(elsewhere, ""); !apierrors.IsConflict(err) {

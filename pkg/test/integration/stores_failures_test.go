@@ -38,9 +38,7 @@ func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 		back := etcd.Impersonate(impostor)
 		r.waitForUnavailable(t, "refused", "pinned")
 		a.waitForStore(t, "pinned", metav1.ConditionFalse, reason)
-		if got := a.get(t, r.path("v1")); got.Code != http.StatusServiceUnavailable {
-			t.Errorf("%s: a list from another cluster: %s", reason, got)
-		}
+		a.get(t, r.path("v1")).Expect(t, http.StatusServiceUnavailable, "%s: a list from another cluster", reason)
 		// After a restart only the status has the cluster ID.
 		a = a.restart(t)
 		r.annex = a
@@ -109,9 +107,7 @@ func TestStoreOutOfSpace(t *testing.T) {
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[first second]" {
 		t.Errorf("a full Store returns %v", got)
 	}
-	if err := r.in("v1").Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete from a full Store: %v", err)
-	}
+	expect.Succeeds(t, r.in("v1").Delete(t.Context(), "first", metav1.DeleteOptions{}), "delete from a full Store")
 	expectOthersServed(t, a, r, other)
 
 	// Other clients delete keys, and annex reclaims the space.

@@ -254,12 +254,8 @@ func TestStoreOutage(t *testing.T) {
 	if err := r.tryCreate(t, "refused"); !apierrors.IsServiceUnavailable(err) || time.Since(begin) > 10*time.Second {
 		t.Errorf("after %s: %v", time.Since(begin), err)
 	}
-	if got := a.get(t, r.path("v1")+"?resourceVersion=0"); got.Code != http.StatusOK || !strings.Contains(string(got.Body), `"before"`) {
-		t.Errorf("a read from the watch cache: %s", got)
-	}
-	if got := a.get(t, r.path("v1")); got.Code != http.StatusServiceUnavailable || !strings.Contains(string(got.Body), "fragile") {
-		t.Errorf("a read from etcd: %s", got)
-	}
+	a.get(t, r.path("v1")+"?resourceVersion=0").ExpectText(t, http.StatusOK, `"before"`, "a read from the watch cache")
+	a.get(t, r.path("v1")).ExpectText(t, http.StatusServiceUnavailable, "fragile", "a read from etcd")
 	expectOthersServed(t, a, r, other)
 
 	etcd.Members[0].Start(t)
@@ -280,9 +276,7 @@ func expectOthersServed(t *testing.T, a *annex, down, other *resource) {
 	other.create(t, "v1", "meanwhile", "spec: {}")
 	a.newNamespace(t)
 	for _, path := range []string{"/readyz", "/livez", "/api", "/apis", "/apis/" + down.group + "/v1", "/openapi/v3"} {
-		if got := a.get(t, path); got.Code != http.StatusOK {
-			t.Errorf("%s: %s", path, got)
-		}
+		a.get(t, path).Expect(t, http.StatusOK, "%s", path)
 	}
 	if got := a.get(t, "/apis"); !strings.Contains(string(got.Body), down.group) {
 		t.Error("discovery lacks the group")

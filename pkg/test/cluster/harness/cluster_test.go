@@ -135,9 +135,7 @@ func TestRestart(t *testing.T) {
 	cluster, err := maincluster.Start(t.Context(), maincluster.Options{Controllers: []string{maincluster.NoControllers}})
 	expect.NoError(t, err)
 	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, cluster.Stop())
 		if _, err := os.Stat(cluster.Dir); !os.IsNotExist(err) {
 			t.Errorf("%s is left behind: %v", cluster.Dir, err)
 		}

@@ -96,9 +96,7 @@ func TestMainClusterIsDownAtStart(t *testing.T) {
 	started := launch(t, installation)
 	waitForLog(t, started, "connection refused")
 	expect.NoError(t, cluster.StartAPIServer(t.Context()))
-	if err := started.WaitReady(ctx); err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, started.WaitReady(ctx))
 }
 
 // TestMissingRoleBinding: annex logs which manifest is missing, and starts once it is applied.
@@ -116,9 +114,7 @@ func TestMissingRoleBinding(t *testing.T) {
 	expect.Create(t, bindings, binding)
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
-	if err := annex.WaitReady(ctx); err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, annex.WaitReady(ctx))
 }
 
 // launch starts annex as a process and does not wait for it.

@@ -95,9 +95,7 @@ func (s *sharedAnnex) answersPromptly(t *testing.T, w widgets) {
 			started := time.Now()
 			got := asked.by.get(t, asked.path, "Accept", aggregatedDiscovery+",application/json")
 			took = append(took, time.Since(started))
-			if got.Code != http.StatusOK {
-				t.Errorf("%s of %s: %s", asked.path, asked.by.Config.Host, got)
-			}
+			got.Expect(t, http.StatusOK, "%s of %s", asked.path, asked.by.Config.Host)
 		}
 		slices.Sort(took)
 		t.Logf("%s of %s: %s (median of %d)", asked.path, asked.by.Config.Host, took[len(took)/2], len(took))
