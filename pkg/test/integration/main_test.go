@@ -9,6 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,4 +155,19 @@ func clientsOf(t *testing.T, p *process.Annex, dataDir string) *annex {
 	config, err := p.Config()
 	expect.NoError(t, err)
 	return newAnnex(t, &testserver.Server{URL: p.URL, DataDir: dataDir, Kubeconfig: p.Kubeconfig, AnnexConfig: config})
+}
+
+// closedPort returns an address without a listener. Its port is below those that the system
+// chooses for other listeners and for connections of tests in parallel.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)))
+		if err == nil {
+			listener.Close()
+			return listener.Addr().String()
+		}
+	}
+	t.Fatal("there is no free port")
+	return ""
 }
