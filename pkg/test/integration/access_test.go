@@ -6,7 +6,6 @@ package integration
 import (
 	"bytes"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -238,17 +237,11 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	expect.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+	template := &authority{key: newECDSAKey(t), certificate: &x509.Certificate{
+		Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	expect.NoError(t, err)
-	certificate, err := x509.ParseCertificate(der)
-	expect.NoError(t, err)
-	return &authority{certificate: certificate, key: key}
+	}}
+	return template.renewed(t, template)
 }
 
 // renewed returns the authority with another certificate for its key, signed by itself
@@ -257,27 +250,33 @@ func (a *authority) renewed(t *testing.T, by *authority) *authority {
 	t.Helper()
 	template := *a.certificate
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	der, err := x509.CreateCertificate(rand.Reader, &template, by.certificate, a.key.Public(), by.key)
+	return &authority{certificate: by.sign(t, &template, a.key), key: a.key}
+}
+
+func (a *authority) sign(t *testing.T, template *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	expect.NoError(t, err)
 	certificate, err := x509.ParseCertificate(der)
 	expect.NoError(t, err)
-	return &authority{certificate: certificate, key: a.key}
+	return certificate
 }
 
 // issue signs a certificate for a user, which also serves 127.0.0.1.
 func (a *authority) issue(t *testing.T, name string, groups ...string) (certPEM, keyPEM []byte) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	expect.NoError(t, err)
-	template := &x509.Certificate{
+	key := newECDSAKey(t)
+	certificate := a.sign(t, &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	certDER, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
-	expect.NoError(t, err)
+	}, key)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	expect.NoError(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	return certificatePEM(certificate), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+}
+
+func certificatePEM(certificate *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})
 }
 
 // pool returns a pool with the authority.
@@ -290,7 +289,7 @@ func (a *authority) pool() *x509.CertPool {
 // file writes the certificate of the authority.
 func (a *authority) file(t *testing.T) string {
 	t.Helper()
-	return writeFile(t, "ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw}))
+	return writeFile(t, "ca.crt", certificatePEM(a.certificate))
 }
 
 // writeFile writes a file into a folder of its own.

@@ -289,7 +289,7 @@ func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 		t.Helper()
 		var bundle []byte
 		for _, one := range authorities {
-			bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.certificate.Raw})...)
+			bundle = append(bundle, certificatePEM(one.certificate)...)
 		}
 		expect.NoError(t, os.WriteFile(usersFile, bundle, 0o600))
 	}

@@ -6,7 +6,6 @@ package integration
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"net/http"
 	"os"
 	"slices"
@@ -71,7 +70,7 @@ func TestRootCAOfProvidedCertificate(t *testing.T) {
 	raw, err := os.ReadFile(bundle)
 	expect.NoError(t, err)
 	a.expectTrusted(t, a.waitForRootCA(t, metav1.NamespaceDefault, "is of the file", raw))
-	both := slices.Concat(raw, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: second.certificate.Raw}))
+	both := slices.Concat(raw, certificatePEM(second.certificate))
 	expect.NoError(t, os.WriteFile(bundle, both, 0o600))
 	a.waitForRootCA(t, metav1.NamespaceDefault, "follows the file", both)
 }
