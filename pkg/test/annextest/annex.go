@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"syscall"
 	"testing"
 
 	restclient "k8s.io/client-go/rest"
@@ -141,20 +140,7 @@ func (a *Annex) Shutdown() error {
 		return nil
 	default:
 	}
-	if err := a.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop annex: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	code, err := a.Process.Wait(ctx)
-	if err != nil {
-		a.Process.Kill()
-		return err
-	}
-	if code != 0 {
-		return fmt.Errorf("annex exited with code %d after SIGTERM: %s", code, a.Process.Stderr())
-	}
-	return nil
+	return a.Process.Stop(timeout)
 }
 
 // Stop is Shutdown for a test, which fails on an error.

@@ -15,9 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/client-go/dynamic"
@@ -123,18 +121,7 @@ func stop(t testing.TB, annex *process.Annex) {
 		return
 	default:
 	}
-	expect.Succeeds(t, annex.Signal(syscall.SIGTERM), "stop annex")
-	ctx, cancel := context.WithTimeout(context.Background(), poll.Timeout)
-	defer cancel()
-	code, err := annex.Wait(ctx)
-	if err != nil {
-		t.Error(err)
-		annex.Kill()
-		return
-	}
-	if code != 0 {
-		t.Errorf("annex exited with code %d after SIGTERM: %s", code, annex.Stderr())
-	}
+	expect.Succeeds(t, annex.Stop(poll.Timeout))
 	if t.Failed() && annex.Stderr() != "" {
 		t.Logf("stderr of annex:\n%s", annex.Stderr())
 	}
@@ -164,14 +151,8 @@ func sharedServer(t *testing.T) *server {
 
 func stopShared() {
 	if shared.server != nil {
-		_ = shared.server.Signal(syscall.SIGTERM)
-		select {
-		case <-shared.server.Exited():
-		case <-time.After(poll.Timeout):
-			shared.server.Kill()
-		}
-		if code, _ := shared.server.Wait(context.Background()); code != 0 {
-			fmt.Fprintf(os.Stderr, "the shared annex exited with code %d: %s\n", code, shared.server.Stderr())
+		if err := shared.server.Stop(poll.Timeout); err != nil {
+			fmt.Fprintln(os.Stderr, "the shared server:", err)
 		}
 	}
 	if shared.dir != "" {

@@ -421,7 +421,7 @@ func TestEncryptionReload(t *testing.T) {
 	if lines := strings.Count(p.Stderr(), "\n"); lines > 4 {
 		t.Errorf("%d lines on stderr: %s", lines, p.Stderr())
 	}
-	terminate(t, p)
+	expect.NoError(t, p.Stop(poll.Timeout))
 }
 
 // TestEncryptionWithoutReload uses the configuration of the start.
@@ -580,5 +580,5 @@ func TestEncryptionKMSUnavailable(t *testing.T) {
 	if stored := etcdValue(t, a.etcd(t), "/annex/secrets/default/s"); !bytes.HasPrefix(stored, []byte("k8s:enc:kms:v2:vault:")) {
 		t.Errorf("etcd holds %.40q", stored)
 	}
-	terminate(t, p)
+	expect.NoError(t, p.Stop(poll.Timeout))
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -358,12 +357,7 @@ func TestShutdownDuringStart(t *testing.T) {
 				_, err := os.Stat(filepath.Join(dataDir, moment))
 				return err
 			})
-			expect.NoError(t, p.Signal(syscall.SIGTERM))
-			ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-			defer cancel()
-			if code, err := p.Wait(ctx); err != nil || code != 0 {
-				t.Errorf("exit code %d, %v, stderr:\n%s", code, err, p.Stderr())
-			}
+			expect.Succeeds(t, p.Stop(poll.Timeout))
 			if p.Stderr() != "" {
 				t.Errorf("stderr is not empty:\n%s", p.Stderr())
 			}

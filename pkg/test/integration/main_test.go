@@ -129,9 +129,15 @@ func (s *sharedServer) annex(t *testing.T) *annex {
 // a process and of its exit.
 func startProcess(t *testing.T, dataDir string, flags ...string) *process.Annex {
 	t.Helper()
+	return startCommand(t, append([]string{"serve", "--data-dir=" + dataDir, "--secure-port=0"}, flags...)...)
+}
+
+// startCommand runs a command of annex as a process.
+func startCommand(t *testing.T, args ...string) *process.Annex {
+	t.Helper()
 	executable, err := os.Executable()
 	expect.NoError(t, err)
-	command := exec.Command(executable, append([]string{"serve", "--data-dir=" + dataDir, "--secure-port=0"}, flags...)...)
+	command := exec.Command(executable, args...)
 	command.Env = append(os.Environ(), serveVariable+"=1")
 	p, err := process.StartCommand(command)
 	expect.NoError(t, err)
