@@ -17,12 +17,9 @@ import (
 	"sync"
 	"testing"
 
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
@@ -56,14 +53,10 @@ func runTests(m *testing.M) (int, error) {
 // server is a running annex with clients.
 type server struct {
 	*process.Annex
+	*clients.Clients
+
 	dataDir string
 	kubectl kubectl
-	config  *restclient.Config
-
-	annexClient        kubernetes.Interface
-	annexDynamicClient dynamic.Interface
-	annexCRDClient     apiextensionsclient.Interface
-	annexHostingClient hostingclient.Interface
 }
 
 // startServer starts an annex for one test, on a new data directory.
@@ -99,18 +92,14 @@ func newServer(ctx context.Context, dataDir string, flags ...string) (*server, e
 }
 
 func (s *server) connect() error {
-	var err error
-	if s.config, err = s.Config(); err != nil {
+	config, err := s.Annex.Config()
+	if err != nil {
 		return err
 	}
-	s.config.WarningHandler = restclient.NoWarnings{} // deprecated versions are used on purpose
+	config.WarningHandler = restclient.NoWarnings{} // deprecated versions are used on purpose
 	s.kubectl = kubectl{kubeconfig: s.Kubeconfig, home: filepath.Join(filepath.Dir(s.dataDir), "home-"+filepath.Base(s.dataDir))}
-	var errs [4]error
-	s.annexClient, errs[0] = kubernetes.NewForConfig(s.config)
-	s.annexDynamicClient, errs[1] = dynamic.NewForConfig(s.config)
-	s.annexCRDClient, errs[2] = apiextensionsclient.NewForConfig(s.config)
-	s.annexHostingClient, errs[3] = hostingclient.NewForConfig(s.config)
-	return errors.Join(errs[:]...)
+	s.Clients, err = clients.New(config)
+	return err
 }
 
 // stop stops a server with SIGTERM, and fails unless it exits with code 0.

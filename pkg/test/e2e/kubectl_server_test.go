@@ -236,7 +236,7 @@ func testBadRequests(t *testing.T, s *server) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := s.annexClient.Discovery().RESTClient().Post().AbsPath(test.path).
+			err := s.Kube.Discovery().RESTClient().Post().AbsPath(test.path).
 				SetHeader("Content-Type", test.contentType).Body([]byte(test.body)).Do(t.Context()).Error()
 			if !test.want(err) {
 				t.Errorf("got %v (%s)", err, apierrors.ReasonForError(err))
@@ -249,26 +249,26 @@ func testTooLarge(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	// Objects are limited to 16 MiB, and requests to a little more.
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"big"},"data":{"a":%q}}`, namespace, strings.Repeat("a", 18<<20))
-	err := s.annexClient.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
+	err := s.Kube.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
 		SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 	if !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("a body of 18 MiB: %v", err)
 	}
 	// ConfigMaps are limited to 1 MiB.
 	body = fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"big"},"data":{"a":%q}}`, namespace, strings.Repeat("a", 5<<18))
-	err = s.annexClient.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
+	err = s.Kube.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
 		SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("a configmap of 1.25 MiB: %v", err)
 	}
-	if _, err := s.annexClient.CoreV1().ConfigMaps(namespace).Get(t.Context(), "big", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := s.Kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), "big", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the configmap exists: %v", err)
 	}
 }
 
 func testAuthorization(t *testing.T, s *server) {
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(s.config.CAData) {
+	if !pool.AppendCertsFromPEM(s.Clients.Config.CAData) {
 		t.Fatal("the kubeconfig holds no CA")
 	}
 	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
@@ -293,7 +293,7 @@ func testAuthorization(t *testing.T, s *server) {
 		t.Errorf("an unknown token gets %d (%v)", code, err)
 	}
 
-	admin, err := rest.HTTPClientFor(s.config)
+	admin, err := rest.HTTPClientFor(s.Clients.Config)
 	expect.NoError(t, err)
 	for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/metrics", "/version", "/debug/pprof/", "/openapi/v2", "/openapi/v3", "/apis"} {
 		if code, err := status(admin, s.URL+path, ""); err != nil || code != http.StatusOK {

@@ -76,7 +76,7 @@ func (s *server) operatorKubeconfig(t *testing.T) string {
 	t.Helper()
 	token := strings.TrimSpace(s.kubectl.run(t, "create", "token", "operator", "-n", "broadcasting", "--duration=1h"))
 	config := clientcmdapi.NewConfig()
-	config.Clusters["annex"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.config.CAData, CertificateAuthority: s.config.CAFile}
+	config.Clusters["annex"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.Clients.Config.CAData, CertificateAuthority: s.Clients.Config.CAFile}
 	config.AuthInfos["operator"] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts["operator"] = &clientcmdapi.Context{Cluster: "annex", AuthInfo: "operator", Namespace: "broadcasting"}
 	config.CurrentContext = "operator"
