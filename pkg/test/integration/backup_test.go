@@ -559,15 +559,9 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 	t.Parallel()
 	home, elsewhere := sharedAnnex(t), readableAnnex(t)
 	widgets := home.installCRD(t, newCRD(t, anySchema))
-	for i := range 80 {
-		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i))
-	}
-	poll.UntilDone(t, "there is a dictionary", func() (bool, string) {
-		return len(widgets.dictionaries(t)) != 0, "none"
-	})
-	for i := range 80 {
-		widgets.mustPatch(t, "v1", fmt.Sprintf("w-%d", i), "{}")
-	}
+	widgets.createTrainingObjects(t)
+	widgets.trainDictionary(t)
+	widgets.touch(t, trainingObjects)
 	if _, own := compression.DictionaryID(widgets.raw(t, "w-7")); !own {
 		t.Fatal("the dictionary is not used")
 	}

@@ -99,28 +99,20 @@ func TestCompressionSetting(t *testing.T) {
 func TestCompressionTrainsDictionary(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
-	for i := range 80 {
-		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i))
+	widgets.createTrainingObjects(t)
+	before := widgets.raw(t, "w-3") // written before there was a dictionary
+	widgets.trainDictionary(t)
+	if got := len(widgets.dictionaries(t)); got != 1 {
+		t.Errorf("there are %d dictionaries", got)
 	}
-	dictionaries := "/annex/_annex/dictionaries/" + widgets.group + "/widgets/"
-	poll.UntilDone(t, "there is a dictionary", func() (bool, string) {
-		found, err := widgets.annex.etcd(t).Get(t.Context(), dictionaries, clientv3.WithPrefix(), clientv3.WithKeysOnly())
-		return err == nil && len(found.Kvs) == 1, fmt.Sprintf("%v, %v", found, err)
-	})
-	before := widgets.raw(t, "w-7")
-	var after []byte
-	poll.UntilDone(t, "the dictionary is used", func() (bool, string) {
-		if _, err := widgets.patch(t, "v1", "w-7", "{}"); err != nil {
-			return false, err.Error()
-		}
-		after = widgets.raw(t, "w-7")
-		_, own := compression.DictionaryID(after)
-		return own, fmt.Sprintf("w-7 is %.40q", after)
-	})
+	after := widgets.raw(t, "w-3")
+	if _, own := compression.DictionaryID(after); !own {
+		t.Errorf("w-3 is %.40q", after)
+	}
 	if len(after)*5 > len(before)*4 {
 		t.Errorf("with a dictionary of its own an object takes %d bytes, without %d", len(after), len(before))
 	}
-	if got := len(widgets.list(t)); got != 80 {
+	if got := len(widgets.list(t)); got != trainingObjects {
 		t.Errorf("there are %d objects", got)
 	}
 	hosted := widgets.waitForExactUsage(t)

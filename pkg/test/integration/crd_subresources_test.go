@@ -176,7 +176,5 @@ func TestSelectableFields(t *testing.T) {
 
 	err = widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.color=red"})
 	expect.NoError(t, err)
-	if got := widgets.names(t, "v1", metav1.ListOptions{}); !cmp.Equal(got, []string{"colorless"}) {
-		t.Errorf("after the red ones were deleted there are %v", got)
-	}
+	widgets.wantNames(t, "after the red ones were deleted", "colorless")
 }

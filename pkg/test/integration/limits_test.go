@@ -119,9 +119,7 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 	r.createWithFinalizer(t, "held")
 	r.setLimits(t, `{"limits": {"objects": "1", "storage": "1"}}`)
 	r.waitForLimit(t)
-	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 3 {
-		t.Errorf("there are %v", got)
-	}
+	r.wantNames(t, "before the limit", "a", "b", "held")
 
 	_, err := r.patch(t, "v1", "b", `{"spec": {"more": "`+strings.Repeat("more and ", 20)+`"}}`)
 	wantExceeded(t, err, "requested: storage=")
@@ -146,9 +144,7 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 		t.Errorf("refused to annotate a terminating object: %v", err)
 	}
 	r.removeFinalizers(t, "held")
-	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 1 {
-		t.Errorf("there are %v", got)
-	}
+	r.wantNames(t, "at the end", "a")
 }
 
 // replicas serve one resource from one etcd.

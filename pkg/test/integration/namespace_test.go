@@ -113,12 +113,8 @@ func TestNamespaceDeletion(t *testing.T) {
 		t.Errorf("etcd still holds %q", keys)
 	}
 
-	// Whoever makes the namespace again gets an empty one.
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
-	expect.Create(t, a.Kube.CoreV1().Namespaces(), namespace)
-	if names := widgets.names(t, "v1", metav1.ListOptions{}); len(names) > 0 {
-		t.Errorf("the new namespace of the same name holds %q", names)
-	}
+	expect.Create(t, a.Kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}})
+	widgets.wantNames(t, "in the new namespace of the same name")
 }
 
 // A custom resource is emptied although its namespace was deleted before

@@ -27,10 +27,7 @@ import (
 
 func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "pinned", etcd)
-	r := a.installOn(t, "pinned")
+	a, etcd, r := startWithStore(t, "pinned")
 	r.create(t, "v1", "kept", "spec: {}")
 
 	impostors := map[string]*etcdcluster.Cluster{
@@ -53,9 +50,7 @@ func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 		}
 		back()
 		r.waitForCreate(t, "after")
-		if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
-			t.Errorf("%s: there are %v", reason, got)
-		}
+		r.wantNames(t, "after "+reason, "after", "kept")
 	}
 }
 
@@ -107,28 +102,22 @@ func TestStoreOutOfSpace(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "small") && apierrors.ReasonForError(err) == "StoreFull", fmt.Sprint(err)
 	})
 	a.waitForStore(t, "small", metav1.ConditionFalse, "NoSpace")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[first second]" {
-		t.Errorf("a full Store returns %v", got)
-	}
+	r.wantNames(t, "in a full Store", "first", "second")
 	expect.Succeeds(t, r.in("v1").Delete(t.Context(), "first", metav1.DeleteOptions{}), "delete from a full Store")
 	expectOthersServed(t, a, r, other)
 
 	// Other clients delete keys, and annex reclaims the space.
-	if _, err := etcd.Client(t).Delete(t.Context(), "/others", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := etcd.Client(t).Delete(t.Context(), "/others", clientv3.WithPrefix())
+	expect.NoError(t, err)
 	r.waitForCreate(t, "after")
 	a.waitForStore(t, "small", metav1.ConditionTrue, "")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after second]" {
-		t.Errorf("there are %v", got)
-	}
+	r.wantNames(t, "at the end", "after", "second")
 }
 
 func TestUnschedulableResources(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "unlabelled", etcd)
+	a.addEtcd(t, "unlabelled")
 
 	crd := newCRD(t, anySchema)
 	a.createHostedResource(t, crd.Name, hostingv1alpha1.HostedResourceSpec{
@@ -170,17 +159,15 @@ func TestResourceOnUnknownStore(t *testing.T) {
 	r := a.installCRD(t, crd)
 	r.waitForUnavailable(t, "refused", "nowhere")
 	// The Store is created later.
-	a.addStore(t, "nowhere", etcdcluster.Start(t, etcdcluster.Config{Members: 1}))
+	a.addEtcd(t, "nowhere")
 	r.waitForCreate(t, "first")
 }
 
 // A frozen member neither responds nor refuses. No request may hang.
 func TestFrozenStore(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "still", etcd)
-	r, other := a.installOn(t, "still"), a.installOn(t, "default")
+	a, etcd, r := startWithStore(t, "still")
+	other := a.installOn(t, "default")
 	r.create(t, "v1", "kept", "spec: {}")
 	etcd.Members[0].Freeze(t)
 	defer etcd.Members[0].Thaw(t)
@@ -201,8 +188,7 @@ func TestFrozenStore(t *testing.T) {
 func TestCRDDeletionWhileStoreIsDown(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "fragile", etcd)
+	etcd := a.addEtcd(t, "fragile")
 	var stuck []*resource
 	for range 6 { // more than the workers
 		r := a.installOn(t, "fragile")

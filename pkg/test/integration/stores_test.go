@@ -34,6 +34,22 @@ func (a *annex) addStore(t *testing.T, name string, cluster *etcdcluster.Cluster
 	a.waitForStore(t, name, metav1.ConditionTrue, "")
 }
 
+// addEtcd starts an etcd with one member, and creates a Store of it.
+func (a *annex) addEtcd(t *testing.T, name string) *etcdcluster.Cluster {
+	t.Helper()
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, name, etcd)
+	return etcd
+}
+
+// startWithStore starts annex, and installs Widgets on a Store with an etcd of its own.
+func startWithStore(t *testing.T, store string) (*annex, *etcdcluster.Cluster, *resource) {
+	t.Helper()
+	a := startAnnex(t)
+	etcd := a.addEtcd(t, store)
+	return a, etcd, a.installOn(t, store)
+}
+
 // makeStore creates a Store of a cluster, with a client certificate that expires at
 // notAfter.
 func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluster, notAfter time.Time) {
@@ -155,9 +171,7 @@ func (r *resource) waitForCreate(t *testing.T, name string) {
 func TestStoresAddedAtRuntime(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	first, second := etcdcluster.Start(t, etcdcluster.Config{Members: 1}), etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "first", first)
-	a.addStore(t, "second", second)
+	first, second := a.addEtcd(t, "first"), a.addEtcd(t, "second")
 
 	onFirst := a.installOn(t, "first")
 	crd := newCRD(t, anySchema)
@@ -238,10 +252,8 @@ func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 
 func TestStoreOutage(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "fragile", etcd)
-	r, other := a.installOn(t, "fragile"), a.installOn(t, "default")
+	a, etcd, r := startWithStore(t, "fragile")
+	other := a.installOn(t, "default")
 	created := r.create(t, "v1", "before", "spec: {}")
 	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
 	poll.UntilDone(t, "the watch cache has the object", func() (bool, string) {
@@ -287,19 +299,14 @@ func expectOthersServed(t *testing.T, a *annex, down, other *resource) {
 
 func TestStoreDownAtStart(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "late", etcd)
-	r := a.installOn(t, "late")
+	a, etcd, r := startWithStore(t, "late")
 	r.create(t, "v1", "kept", "spec: {}")
 	other := a.installOn(t, "default")
 
 	a = a.restart(t)
 	r.annex, other.annex = a, a
 	r.waitForList(t)
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[kept]" {
-		t.Errorf("after a restart there are %v", got)
-	}
+	r.wantNames(t, "after a restart", "kept")
 
 	etcd.Members[0].Kill(t)
 	a = a.restart(t)
@@ -308,9 +315,7 @@ func TestStoreDownAtStart(t *testing.T) {
 	expectOthersServed(t, a, r, other)
 	etcd.Members[0].Start(t)
 	r.waitForCreate(t, "after")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
-		t.Errorf("when the Store is available there are %v", got)
-	}
+	r.wantNames(t, "when the Store is available", "after", "kept")
 }
 
 func TestStoresOfTwoReplicas(t *testing.T) {
@@ -348,9 +353,8 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	one, two := etcdcluster.Start(t, etcdcluster.Config{Members: 1}), etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "one", one)
-	a.addStore(t, "two", two)
+	one := a.addEtcd(t, "one")
+	a.addEtcd(t, "two")
 	hosted := a.HostedResources()
 	crd := newCRD(t, anySchema)
 	first := &hostingv1alpha1.HostedResource{
@@ -368,8 +372,7 @@ func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 
 	// The scheduler may recreate it first.
 	a.patchStore(t, "one", `{"spec": {"unschedulable": true}}`)
-	free := []byte(`{"metadata": {"finalizers": null}}`)
-	expect.Patch(t, hosted, crd.Name, string(free))
+	expect.Patch(t, hosted, crd.Name, `{"metadata": {"finalizers": null}}`)
 	second := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: crd.Name}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "two"}}
 	if _, err := hosted.Create(t.Context(), second, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
