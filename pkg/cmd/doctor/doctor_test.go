@@ -29,6 +29,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // noon is the current time of the tests.
@@ -161,9 +162,7 @@ func TestPrint(t *testing.T) {
 		{"main-cluster", statusFail, "two\nlines", "kubectl cluster-info"},
 	}
 	var text, parsed bytes.Buffer
-	if err := printText(&text, findings); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, printText(&text, findings))
 	want := "ok    clock         fine\n" +
 		"FAIL  main-cluster  two\n" +
 		"                    lines\n" +
@@ -171,16 +170,12 @@ func TestPrint(t *testing.T) {
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
-	if err := printJSON(&parsed, findings); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, printJSON(&parsed, findings))
 	var got struct {
 		Failed   int
 		Findings []finding
 	}
-	if err := json.Unmarshal(parsed.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(parsed.Bytes(), &got))
 	if got.Failed != 1 || !cmp.Equal(got.Findings, findings) {
 		t.Errorf("JSON has %+v", got)
 	}

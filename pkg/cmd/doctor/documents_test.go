@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func hosted(name string, conditions ...metav1.Condition) *hostingv1alpha1.HostedResource {
@@ -149,9 +150,7 @@ func TestOpenAPI(t *testing.T) {
 	unsound := documents(bareV2, map[string]string{"apis/a.example.com/v1": "{}"})
 	delete(unsound, "/openapi/v3/apis/a.example.com/v1")
 	notWritten := filepath.Join(t.TempDir(), "other.json")
-	if err := os.WriteFile(notWritten, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(notWritten, []byte("{}"), 0o600))
 	tests := map[string]struct {
 		answers map[string]answer
 		compare string
@@ -212,9 +211,7 @@ func TestGet(t *testing.T) {
 	}))
 	defer server.Close()
 	got, err := get(t.Context(), server.Client(), server.URL, "text/plain")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got.status != http.StatusTeapot || string(got.body) != "\"text/plain\"\n" || got.answered.Before(got.asked) {
 		t.Errorf("%+v", got)
 	}
@@ -223,17 +220,11 @@ func TestGet(t *testing.T) {
 func TestSnapshotRoundTrip(t *testing.T) {
 	t.Parallel()
 	taken, err := fixture{answers: documents(bareV2, map[string]string{"api/v1": "{}"})}.environment().takeSnapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "snapshot.json")
-	if err := taken.write(file); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, taken.write(file))
 	read, err := readSnapshot(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff(taken, read); diff != "" {
 		t.Errorf("(-written +read):\n%s", diff)
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var systemNamespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: manifestNamespace}}
@@ -126,9 +127,7 @@ func TestLeader(t *testing.T) {
 func authority(t *testing.T, name string, from, until time.Duration) *pki.Authority {
 	t.Helper()
 	made, err := pki.NewAuthority(name, noon.Add(from), noon.Add(until))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
 }
 
@@ -283,13 +282,9 @@ func serveTLS(t *testing.T, by *pki.Authority, lifetime time.Duration) string {
 		Subject: pkix.Name{CommonName: "annex"}, DNSNames: []string{"annex.annex-system.svc"},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, noon, lifetime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients refuse it on purpose
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
@@ -303,9 +298,7 @@ func TestCertificates(t *testing.T) {
 	const day = 24 * time.Hour
 	ours, theirs := authority(t, "ours", -day, 365*day), authority(t, "theirs", -day, 365*day)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: "annex-serving-ca"}}
-	if err := (&servingca.State{Signing: ours}).Write(secret); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, (&servingca.State{Signing: ours}).Write(secret))
 	damaged := secret.DeepCopy()
 	damaged.Type = corev1.SecretTypeOpaque
 	bundle := func(of []byte) func(*apiregistrationv1.APIService) {
@@ -357,9 +350,7 @@ func TestCertificates(t *testing.T) {
 func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer listener.Close()
 	return listener.Addr().String()
 }

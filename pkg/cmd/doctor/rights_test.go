@@ -17,6 +17,7 @@ import (
 
 	"github.com/annex-dev/annex/artifacts/deploy"
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // tooMany are rights that annex must not have; every fixture denies them.
@@ -25,9 +26,7 @@ var tooMany = []string{"get secrets", "update clusterroles.rbac.authorization.k8
 func TestRightsOf(t *testing.T) {
 	t.Parallel()
 	rights, err := rightsOf(deploy.RBAC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var all []string
 	for _, r := range rights {
 		all = append(all, r.String())

@@ -13,6 +13,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func testConfig(t testing.TB) Config {
@@ -20,9 +22,7 @@ func testConfig(t testing.TB) Config {
 	// Test names make t.TempDir too long for a socket, and it fails the test when
 	// a damaged etcd still writes while it is removed.
 	dir, err := os.MkdirTemp("/tmp", "annex-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		for deadline := time.Now().Add(5 * time.Second); os.RemoveAll(dir) != nil && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond)
@@ -38,25 +38,19 @@ func testConfig(t testing.TB) Config {
 func mustStart(t *testing.T, cfg Config) *Server {
 	t.Helper()
 	s, err := Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
 
 func mustClose(t *testing.T, s *Server) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.Close())
 }
 
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 }
 
 func wantError(t *testing.T, s *Server, err error, parts ...string) {

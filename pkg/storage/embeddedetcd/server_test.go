@@ -20,6 +20,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestDataSurvivesRestart(t *testing.T) {
@@ -27,16 +29,12 @@ func TestDataSurvivesRestart(t *testing.T) {
 	cfg := testConfig(t)
 	first := mustStart(t, cfg)
 	put, err := first.Client().Put(t.Context(), "key", "value")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	mustClose(t, first)
 
 	second := mustStart(t, cfg)
 	got, err := second.Client().Get(t.Context(), "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "value" || got.Kvs[0].ModRevision != put.Header.Revision {
 		t.Errorf("got %v, want key=value of revision %d", got.Kvs, put.Header.Revision)
 	}
@@ -62,9 +60,7 @@ func TestOnlyItsSocketIsOpen(t *testing.T) {
 		cfg.SocketPath:               0o600,
 	} {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if path == cfg.SocketPath {
 			continue // the folder is what guards it
 		}
@@ -77,13 +73,9 @@ func TestOnlyItsSocketIsOpen(t *testing.T) {
 func TestStaleSocketIsReplaced(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
-	if err := os.MkdirAll(filepath.Dir(cfg.SocketPath), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.MkdirAll(filepath.Dir(cfg.SocketPath), 0o700))
 	l, err := net.Listen("unix", cfg.SocketPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	s := mustStart(t, cfg)
@@ -152,9 +144,8 @@ func TestDamagedData(t *testing.T) {
 			cfg := testConfig(t)
 			s := mustStart(t, cfg)
 			for i := range 100 {
-				if _, err := s.Client().Put(t.Context(), fmt.Sprint(i), strings.Repeat("v", 1000)); err != nil {
-					t.Fatal(err)
-				}
+				_, err := s.Client().Put(t.Context(), fmt.Sprint(i), strings.Repeat("v", 1000))
+				expect.NoError(t, err)
 			}
 			mustClose(t, s)
 			tt.damage(t, cfg.Dir)
@@ -202,9 +193,7 @@ func TestCloseDoesNotWaitForWatches(t *testing.T) {
 	t.Parallel()
 	s := mustStart(t, testConfig(t))
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: s.zap})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer client.Close()
 	watch := client.Watch(t.Context(), "key", clientv3.WithCreatedNotify())
 	if r := <-watch; !r.Created {
@@ -238,12 +227,9 @@ func TestQuietLog(t *testing.T) {
 	log := funcr.New(func(prefix, args string) { fmt.Fprintln(&out, prefix, args) }, funcr.Options{})
 	cfg := testConfig(t)
 	s, err := Start(klog.NewContext(t.Context(), log), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Client().Put(t.Context(), "key", "value"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	_, err = s.Client().Put(t.Context(), "key", "value")
+	expect.NoError(t, err)
 	mustClose(t, s)
 	if out.Len() > 0 {
 		t.Errorf("a quiet start and stop logged:\n%s", out.String())
@@ -257,13 +243,9 @@ func BenchmarkStart(b *testing.B) {
 				cfg := testConfig(b)
 				cfg.UnsafeNoFsync = noFsync
 				s, err := Start(b.Context(), cfg)
-				if err != nil {
-					b.Fatal(err)
-				}
+				expect.NoError(b, err)
 				b.StopTimer()
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
+				expect.NoError(b, s.Close())
 				b.StartTimer()
 			}
 		})

@@ -18,6 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -32,9 +33,7 @@ type replica struct {
 func newReplica(t *testing.T, endpoint string) *replica {
 	t.Helper()
 	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	r := &replica{T: t, Target: Target{KV: client.KV, Prefix: "/annex", Resource: widgets}}
 	view := clientv3.NewCtxClient(t.Context())
@@ -66,9 +65,7 @@ func TestFreeze(t *testing.T) {
 		t.Errorf("an object that exists: %v, %+v", err, again)
 	}
 	revision, err := r.Freeze(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if found, err := r.Frozen(t.Context()); err != nil || found != revision {
 		t.Errorf("frozen at %d: %v, want %d", found, err, revision)
 	}
@@ -94,9 +91,7 @@ func TestFreeze(t *testing.T) {
 		t.Fatalf("frozen anew at %d: %v, want more than %d", again, err, revision)
 	}
 	for _, step := range []struct{ thaw, frozen int64 }{{revision, again}, {again, 0}, {again, 0}} {
-		if err := r.Thaw(t.Context(), step.thaw); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, r.Thaw(t.Context(), step.thaw))
 		if frozen, err := r.Frozen(t.Context()); err != nil || frozen != step.frozen {
 			t.Errorf("after thawing what was frozen at %d it is frozen at %d: %v, want %d", step.thaw, frozen, err, step.frozen)
 		}
@@ -153,17 +148,13 @@ func TestStaleReplicas(t *testing.T) {
 	}
 	for count := int64(0); count < 50; {
 		var err error
-		if count, err = leader.Objects(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		count, err = leader.Objects(t.Context())
+		expect.NoError(t, err)
 	}
-	if _, err := leader.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := leader.Freeze(t.Context())
+	expect.NoError(t, err)
 	counted, err := leader.Objects(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	writers.Wait()
 	var want int64
 	for _, of := range acknowledged {

@@ -23,6 +23,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const (
@@ -53,9 +54,7 @@ func startStore(t testing.TB, limits Limits) *store {
 func (s *store) client(t testing.TB) *kubernetes.Client {
 	t.Helper()
 	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{s.endpoint}, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -201,9 +200,7 @@ func (s *store) replay(t *testing.T, limits Limits) *history {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	end, err := client.Put(ctx, root+"end-of-history", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	h := &history{sizes: map[string]int64{}, namespaces: map[string]usage.Usage{}}
 	for r := range client.Watch(ctx, root, clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		for _, event := range r.Events {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // patience is how long a test waits.
@@ -21,9 +22,7 @@ func startEtcd(t testing.TB) *kubernetes.Client {
 	t.Helper()
 	etcd := etcdtest.Start(t, nil)
 	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{etcd.Endpoint()}, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -37,16 +36,13 @@ func twins(t testing.TB) (plain, view *kubernetes.Client) {
 	t.Helper()
 	plain = startEtcd(t)
 	for range offsetOfTwins / 2 {
-		if _, err := plain.Put(t.Context(), "before", "x"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := plain.Delete(t.Context(), "before"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := plain.Put(t.Context(), "before", "x")
+		expect.NoError(t, err)
+		_, err = plain.Delete(t.Context(), "before")
+		expect.NoError(t, err)
 	}
-	if _, err := plain.Compact(t.Context(), offsetOfTwins+1, clientv3.WithCompactPhysical()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := plain.Compact(t.Context(), offsetOfTwins+1, clientv3.WithCompactPhysical())
+	expect.NoError(t, err)
 	view = Client(startEtcd(t), offsetOfTwins)
 	t.Cleanup(func() { view.Close() })
 	return plain, view

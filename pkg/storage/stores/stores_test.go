@@ -24,6 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -31,9 +32,7 @@ import (
 func dialDirectly(t testing.TB, endpoint string) *clientv3.Client {
 	t.Helper()
 	client, err := externaletcd.Dial([]string{endpoint}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -53,9 +52,7 @@ func openPool(t testing.TB, change func(*Config)) *Pool {
 		change(&config)
 	}
 	pool, err := Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -73,9 +70,7 @@ func claim(t testing.TB, pool *Pool, store *hostingv1alpha1.Store) *Store {
 	t.Helper()
 	pool.sync(store)
 	s, err := pool.Get(store.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	awaitReason(t, s, ReasonUnclaimed)
 	recordClaim(t, store, s, false)
 	pool.sync(store)
@@ -93,9 +88,7 @@ func recordClaim(t testing.TB, object *hostingv1alpha1.Store, s *Store, adopt bo
 		return ""
 	})
 	claimed, err := s.Claim(t.Context(), object.UID, adopt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	object.Status.ClusterID = FormatClusterID(claimed.Cluster)
 	object.Status.History = &hostingv1alpha1.StoreHistory{Epoch: claimed.History.Epoch, Revision: claimed.History.Revision}
 }
@@ -134,15 +127,10 @@ func TestDefaultStore(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, nil)
 	store, err := pool.Get("default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Available(); err != nil {
-		t.Fatalf("right after the start: %v", err)
-	}
-	if _, err := put(t, store, "a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, store.Available(), "right after the start")
+	_, err = put(t, store, "a", "1")
+	expect.NoError(t, err)
 	if value, err := get(t, store, "a"); value != "1" || err != nil {
 		t.Fatalf("read %q, %v", value, err)
 	}
@@ -169,9 +157,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	second := object("second", etcd.URL)
 	pool.sync(second)
 	store, err := pool.Get("second")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	awaitReason(t, store, ReasonInUse)
 	if _, err := put(t, store, "a", "1"); !isUnavailable(err) || !strings.Contains(err.Error(), `"first"`) {
 		t.Errorf("a write to a prefix that is another's: %v", err)
@@ -179,9 +165,8 @@ func TestOnlyOneOwner(t *testing.T) {
 	below := object("below", etcd.URL)
 	below.Spec.Etcd.KeyPrefix = "/annex/below"
 	pool.sync(below)
-	if store, err = pool.Get("below"); err != nil {
-		t.Fatal(err)
-	}
+	store, err = pool.Get("below")
+	expect.NoError(t, err)
 	awaitReason(t, store, ReasonUnclaimed)
 	if _, err := store.Claim(t.Context(), below.UID, false); err == nil {
 		t.Error("a prefix below another was claimed")
@@ -192,12 +177,8 @@ func TestOnlyOneOwner(t *testing.T) {
 
 	// A deleted Store releases the prefix.
 	released, err := pool.Get("first")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := released.Release(t.Context(), first.UID); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, released.Release(t.Context(), first.UID))
 	pool.remove("first", "")
 	claim(t, pool, second)
 	if _, err := put(t, released, "b", "1"); !isUnavailable(err) {
@@ -219,9 +200,8 @@ func TestOutage(t *testing.T) {
 	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
 	store := claim(t, pool, object("far", etcd.URL))
-	if _, err := put(t, store, "a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := put(t, store, "a", "1")
+	expect.NoError(t, err)
 	watch := store.Client().Watch(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithRev(1))
 	if response := <-watch; response.Err() != nil || len(response.Events) == 0 {
 		t.Fatalf("watch: %+v", response)
@@ -229,7 +209,7 @@ func TestOutage(t *testing.T) {
 
 	etcd.Close()
 	awaitReason(t, store, ReasonUnreachable)
-	_, err := get(t, store, "a")
+	_, err = get(t, store, "a")
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Code != 503 || !strings.Contains(err.Error(), `store "far"`) {
 		t.Errorf("read from an etcd that is down: %v", err)
@@ -238,9 +218,7 @@ func TestOutage(t *testing.T) {
 		t.Errorf("it contains no reason: %s", message)
 	}
 	other, err := pool.Get("default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if _, err := get(t, other, "a"); err != nil {
 		t.Errorf("another store: %v", err)
 	}
@@ -250,9 +228,8 @@ func TestOutage(t *testing.T) {
 	if value, err := get(t, store, "a"); value != "1" || err != nil {
 		t.Errorf("read %q, %v", value, err)
 	}
-	if _, err := put(t, store, "b", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = put(t, store, "b", "1")
+	expect.NoError(t, err)
 	for response := range watch {
 		if response.Err() != nil {
 			t.Fatalf("the watch ended: %v", response.Err())
@@ -269,9 +246,8 @@ func TestAnotherCluster(t *testing.T) {
 	right, wrong := etcdtest.StartTCP(t, nil), etcdtest.StartTCP(t, nil)
 	far := object("far", right.URL)
 	store := claim(t, pool, far)
-	if _, err := put(t, store, "a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := put(t, store, "a", "1")
+	expect.NoError(t, err)
 
 	for name, endpoints := range map[string][]string{"only": {wrong.URL}, "one of two": {right.URL, wrong.URL}} {
 		moved := far.DeepCopy()
@@ -347,9 +323,8 @@ func TestDataReplaced(t *testing.T) {
 	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
 	store := claim(t, pool, object("far", etcd.URL))
-	if _, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix())
+	expect.NoError(t, err)
 	if _, err := put(t, store, "a", "1"); !isUnavailable(err) || !strings.Contains(err.Error(), "replaced or removed") {
 		t.Errorf("a write to a prefix that was emptied: %v", err)
 	}
@@ -364,9 +339,8 @@ func TestAdoptedDataReplaceTheStore(t *testing.T) {
 	far := object("far", etcd.URL)
 	before := claim(t, pool, far)
 	watch := before.Client().Watch(t.Context(), "/annex/a", clientv3.WithRev(1000))
-	if _, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix())
+	expect.NoError(t, err)
 	awaitReason(t, before, ReasonDataReplaced)
 	select {
 	case <-before.Done():
@@ -377,9 +351,7 @@ func TestAdoptedDataReplaceTheStore(t *testing.T) {
 	pool.sync(far)
 	<-before.Done()
 	after, err := pool.Get("far")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	awaitReason(t, after, "")
 	if _, err := put(t, after, "a", "1"); err != nil {
 		t.Error(err)

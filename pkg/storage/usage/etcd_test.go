@@ -17,6 +17,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -43,17 +44,13 @@ func startEtcd(t testing.TB) *testEtcd {
 func (e *testEtcd) start(t testing.TB) {
 	t.Helper()
 	server, err := embeddedetcd.Start(t.Context(), e.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	e.server = server
 }
 
 func (e *testEtcd) restart(t testing.TB) {
 	t.Helper()
-	if err := e.server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, e.server.Close())
 	e.start(t)
 }
 
@@ -62,26 +59,21 @@ func (e *testEtcd) endpoint() string { return "unix://" + e.config.SocketPath }
 func (e *testEtcd) put(t testing.TB, key string, size int) int64 {
 	t.Helper()
 	r, err := e.client.Put(t.Context(), key, strings.Repeat("v", size))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return r.Header.Revision
 }
 
 func (e *testEtcd) delete(t testing.TB, key string) int64 {
 	t.Helper()
 	r, err := e.client.Delete(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return r.Header.Revision
 }
 
 func (e *testEtcd) compact(t testing.TB, revision int64) {
 	t.Helper()
-	if _, err := e.client.Compact(t.Context(), revision); err != nil {
-		t.Fatal(err)
-	}
+	_, err := e.client.Compact(t.Context(), revision)
+	expect.NoError(t, err)
 }
 
 func (e *testEtcd) track(t testing.TB, prefix string) *Tracker {
@@ -101,9 +93,7 @@ func (e *testEtcd) caughtUp(t testing.TB, tracker *Tracker) {
 	t.Helper()
 	r, err := e.client.Get(t.Context(), tracker.root, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortDescend), clientv3.WithLimit(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	last := int64(1)
 	if len(r.Kvs) > 0 {
 		last = r.Kvs[0].ModRevision
@@ -126,9 +116,7 @@ func (e *testEtcd) wantExact(t testing.TB, tracker *Tracker) {
 	t.Helper()
 	e.caughtUp(t, tracker)
 	r, err := e.client.Get(t.Context(), tracker.root, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want, total := map[schema.GroupResource]Usage{}, Usage{}
 	for _, kv := range r.Kvs {
 		parts := strings.Split(strings.TrimPrefix(string(kv.Key), tracker.root), "/")
@@ -172,9 +160,7 @@ func plain(objects, bytes int64) Usage {
 func newClient(t testing.TB, endpoint string) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -196,9 +182,7 @@ func run(t testing.TB, tracker *Tracker) {
 func newProxy(t *testing.T, etcd *testEtcd) *faultproxy.Proxy {
 	t.Helper()
 	l, err := faultproxy.New(t.Context(), etcd.config.SocketPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(l.Close)
 	return l
 }

@@ -155,7 +155,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/stores",
 		duty:     "The connections to the etcd clusters of Stores, their probes, and the breaker that refuses requests.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/etcdtxn", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/etcdkv", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
 		others: append([]string{
 			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
@@ -174,20 +174,20 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{
-		packages: "pkg/storage/etcdtxn",
-		duty:     "Collects the parts of an etcd transaction for layers that need all of it.",
+		packages: "pkg/storage/etcdkv",
+		duty:     "Implements the operations of an etcd client by one function, for the layers over an etcd.",
 		others:   []string{"go.etcd.io/etcd/client/v3"},
 	},
 	{
 		packages: "pkg/storage/freeze",
 		duty:     "Stops all writes of a resource in its Store, at every replica.",
-		ours:     []string{"pkg/storage/etcdtxn", "pkg/storage/keys"},
+		ours:     []string{"pkg/storage/etcdkv", "pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/limits",
 		duty:     "Enforces the limits of a HostedResource, with any number of replicas.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/etcdtxn", "pkg/storage/keys", "pkg/storage/usage", "pkg/storage/writeinfo"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/etcdkv", "pkg/storage/keys", "pkg/storage/usage", "pkg/storage/writeinfo"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -199,7 +199,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/revision",
 		duty:     "A view of an etcd client with revisions that are higher by a constant, and the key that stores it.",
-		ours:     []string{"pkg/storage/keys"},
+		ours:     []string{"pkg/storage/etcdkv", "pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/protobuf/proto", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
 	},
 	{
@@ -554,13 +554,13 @@ var rules = []rule{
 	{
 		packages: "pkg/test/etcdcluster",
 		duty:     "An external etcd cluster whose members can be killed, cut off and slowed down; independent of annex.",
-		ours:     []string{"pkg/test/faultproxy"},
+		ours:     []string{"pkg/test/expect", "pkg/test/faultproxy", "pkg/test/poll"},
 		others:   []string{"go.etcd.io/etcd/...", "go.uber.org/zap"},
 	},
 	{
 		packages: "pkg/test/annextest",
 		duty:     "annex behind such a cluster, with the permissions of its manifests.",
-		ours:     []string{"pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
+		ours:     []string{"pkg/test/clients", "pkg/test/expect", "pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
 		others:   clients,
 	},
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestDrainingDefaults: the defaults depend on the mode and on replicas, and flags override
@@ -28,9 +30,7 @@ func TestDrainingDefaults(t *testing.T) {
 	}
 	for name, test := range tests {
 		o, err := parse(t, test.flags...)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		expect.NoError(t, err, "%s", name)
 		if got := o.Generic.ShutdownDelayDuration; got != test.delay {
 			t.Errorf("%s: shutdown delay %s, want %s", name, got, test.delay)
 		}

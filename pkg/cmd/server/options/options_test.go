@@ -18,6 +18,7 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/version"
 )
 
@@ -44,9 +45,7 @@ func parse(t *testing.T, args ...string) (CompletedOptions, error) {
 
 func TestDefaults(t *testing.T) {
 	o, err := parse(t)
-	if err != nil {
-		t.Fatalf("the defaults are refused: %v", err)
-	}
+	expect.NoError(t, err, "the defaults are refused")
 	if !o.Etcd.Embedded() {
 		t.Error("the default is not the embedded etcd")
 	}
@@ -88,9 +87,7 @@ func TestEtcdIsCompleted(t *testing.T) {
 // features.
 func TestEmulatedVersion(t *testing.T) {
 	o, err := parse(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	effective := o.Generic.ComponentGlobalsRegistry.EffectiveVersionFor(o.Generic.ComponentName)
 	if err := version.AssertEmulated(effective); err != nil {
 		t.Error(err)
@@ -179,16 +176,13 @@ func TestRefusedFlags(t *testing.T) {
 		})
 	}
 	// Reset the global registry for other tests.
-	if _, err := parse(t); err != nil {
-		t.Fatalf("defaults after refused flags: %v", err)
-	}
+	_, err := parse(t)
+	expect.NoError(t, err, "defaults after refused flags")
 }
 
 func TestBehindMain(t *testing.T) {
 	o, err := parse(t, "--main-kubeconfig=/k", "--publish-service=a/b:8443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if !o.Main.Enabled() || !o.Etcd.EnableGarbageCollection {
 		t.Error("what the main cluster makes possible is off: garbage collection")
 	}
@@ -215,9 +209,7 @@ func TestFlagsAreGrouped(t *testing.T) {
 func TestListen(t *testing.T) {
 	o := NewServing()
 	o.BindPort = 0
-	if err := o.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, o.Listen(t.Context()))
 	t.Cleanup(o.Close)
 	if o.BindPort == 0 {
 		t.Error("the port that 0 stands for is not known")

@@ -36,11 +36,10 @@ func (f *fixture) expectAuthorRefused(etcd *etcdcluster.Cluster, secret string) 
 	grant := func(name string, rule rbacv1.PolicyRule) {
 		f.Helper()
 		expect.Create(f, kube.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}})
-		_, err = kube.RbacV1().ClusterRoleBindings().Create(f.Context(), &rbacv1.ClusterRoleBinding{
+		expect.Create(f, kube.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
-		}, metav1.CreateOptions{})
-		expect.NoError(f, err)
+		})
 	}
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "authors"},
