@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 )
@@ -103,7 +102,7 @@ func TestRunWithoutNamespaces(t *testing.T) {
 func TestRunLeavesWhatExistsAlone(t *testing.T) {
 	t.Parallel()
 	annexKube := fake.NewClientset()
-	for _, name := range hosting.SystemNamespaces() {
+	for _, name := range hostingv1alpha1.SystemNamespaces() {
 		if err := annexKube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}}); err != nil {
 			t.Fatal(err)
 		}

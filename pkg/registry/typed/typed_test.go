@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
@@ -40,7 +40,7 @@ func (binaryStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{"v1": fieldpath.NewSet(fieldpath.MakePathOrDie("data"))}
 }
 
-func resource(scheme *runtime.Scheme) typed.Resource {
+func resource() typed.Resource {
 	return typed.Resource{
 		Resource:   corev1.Resource("configmaps"),
 		Singular:   "configmap",
@@ -48,25 +48,15 @@ func resource(scheme *runtime.Scheme) typed.Resource {
 		Categories: []string{"all"},
 		New:        func() runtime.Object { return &corev1.ConfigMap{} },
 		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
-		Strategy:   createOnUpdate{typed.Namespaced(scheme)},
+		Strategy:   createOnUpdate{typed.Namespaced(scheme.Scheme)},
 		Table:      table.New(corev1.Resource("configmaps"), table.Name[*corev1.ConfigMap]()),
 	}
 }
 
-func newScheme(t *testing.T) (*runtime.Scheme, runtime.Codec) {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatalf("AddToScheme: %v", err)
-	}
-	return scheme, serializer.NewCodecFactory(scheme).LegacyCodec(corev1.SchemeGroupVersion)
-}
-
 func TestStore(t *testing.T) {
 	t.Parallel()
-	scheme, codec := newScheme(t)
-	storage := typedtest.NewStorage(t, codec)
-	described := resource(scheme)
+	storage := typedtest.NewStorage(t, corev1.SchemeGroupVersion)
+	described := resource()
 	described.TTL = time.Hour + 500*time.Millisecond
 	store, err := typed.NewREST(described, storage)
 	if err != nil {
@@ -106,13 +96,12 @@ func TestStore(t *testing.T) {
 
 func TestSubresource(t *testing.T) {
 	t.Parallel()
-	scheme, codec := newScheme(t)
-	store, err := typed.NewREST(resource(scheme), typedtest.NewStorage(t, codec))
+	store, err := typed.NewREST(resource(), typedtest.NewStorage(t, corev1.SchemeGroupVersion))
 	if err != nil {
 		t.Fatalf("NewStore: %v", err)
 	}
 	defer store.Destroy()
-	binary := store.Subresource(binaryStrategy{createOnUpdate{typed.Namespaced(scheme)}})
+	binary := store.Subresource(binaryStrategy{createOnUpdate{typed.Namespaced(scheme.Scheme)}})
 	if got := binary.GetResetFields()["v1"]; got == nil || !got.Has(fieldpath.MakePathOrDie("data")) {
 		t.Errorf("reset fields %v, want data", got)
 	}
@@ -147,8 +136,7 @@ func TestSubresource(t *testing.T) {
 
 func TestIncompleteResource(t *testing.T) {
 	t.Parallel()
-	scheme, _ := newScheme(t)
-	described := resource(scheme)
+	described := resource()
 	described.Resource = schema.GroupResource{}
 	if _, err := typed.NewREST(described, nil); err == nil {
 		t.Error("no error for a resource without a name")

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
@@ -53,7 +53,7 @@ func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claim, er
 	}
 	c := claimRequest{mark: newMark(s.name, uid), cluster: seen.Cluster}
 	if adopt {
-		if is := seen.Mark; is != nil && is.Store == hosting.DefaultStoreName {
+		if is := seen.Mark; is != nil && is.Store == hostingv1alpha1.DefaultStoreName {
 			return Claim{}, s.unavailable(ReasonInUse, fmt.Sprintf(
 				"the prefix %s of the etcd cluster %s is that of an annex itself: no Store can adopt it", s.prefix, FormatClusterID(seen.Cluster)))
 		}

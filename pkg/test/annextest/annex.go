@@ -13,6 +13,7 @@ import (
 
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/process"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -53,18 +54,14 @@ func start(t testing.TB, cluster *maincluster.Cluster, launch func(*Installation
 	t.Helper()
 	i := InstallForTest(t, cluster)
 	annex, err := launch(i)
-	if err != nil {
-		t.Fatalf("annex did not start: %v", err)
-	}
+	expect.NoError(t, err, "annex did not start")
 	t.Cleanup(func() {
 		annex.Stop(t)
 		if err := i.Uninstall(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := i.WaitHosting(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, i.WaitHosting(t.Context()))
 	return annex
 }
 
@@ -72,18 +69,14 @@ func start(t testing.TB, cluster *maincluster.Cluster, launch func(*Installation
 func InstallForTest(t testing.TB, cluster *maincluster.Cluster) *Installation {
 	t.Helper()
 	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := balancer.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	i, err := Install(t.Context(), cluster, balancer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return i
 }
 

@@ -90,7 +90,7 @@ func TestAccessToPaths(t *testing.T) {
 			t.Parallel()
 			annexHTTP := a.httpClientAs(t, test.login)
 			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
-				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.code != test.health {
+				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.Code != test.health {
 					t.Errorf("%s: %s, want %d", path, got, test.health)
 				}
 			}
@@ -102,10 +102,10 @@ func TestAccessToPaths(t *testing.T) {
 				if want == http.StatusForbidden && slices.Contains(discoveryPaths, path) {
 					want = http.StatusOK
 				}
-				if ok := got.code == want || want == http.StatusOK && got.code == http.StatusNotFound; !ok {
-					t.Errorf("%s: %d, want %d", path, got.code, want)
+				if ok := got.Code == want || want == http.StatusOK && got.Code == http.StatusNotFound; !ok {
+					t.Errorf("%s: %d, want %d", path, got.Code, want)
 				}
-				if path == "/metrics" && !strings.Contains(string(got.body), test.reason) {
+				if path == "/metrics" && !strings.Contains(string(got.Body), test.reason) {
 					t.Errorf("%s: %s lacks %q", path, got, test.reason)
 				}
 			}
@@ -135,17 +135,17 @@ func TestImpersonation(t *testing.T) {
 		code      int
 	}{
 		"bob as cluster admin":     {a.httpClientAs(t, bearerToken(outsiderToken)), "alice", "system:masters", http.StatusForbidden},
-		"the administrator as bob": {a.http, "bob", "builders", http.StatusForbidden},
-		"bob in system:masters":    {a.http, "bob", "system:masters", http.StatusOK},
+		"the administrator as bob": {a.HTTP, "bob", "builders", http.StatusForbidden},
+		"bob in system:masters":    {a.HTTP, "bob", "system:masters", http.StatusOK},
 	} {
 		got := send(t, test.annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", "", "Impersonate-User", test.user, "Impersonate-Group", test.groups)
-		if got.code != test.code {
+		if got.Code != test.code {
 			t.Errorf("%s: %s, want %d", name, got, test.code)
 		}
 	}
 	// Headers of a front proxy are ignored: annex has none.
 	got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+"/api/v1/namespaces", "", "X-Remote-User", "admin", "X-Remote-Group", "system:masters")
-	if got.code != http.StatusUnauthorized {
+	if got.Code != http.StatusUnauthorized {
 		t.Errorf("headers of a front proxy: %s", got)
 	}
 }
@@ -156,7 +156,7 @@ func TestClientCAFile(t *testing.T) {
 	t.Parallel()
 	authority := newAuthority(t)
 	a := startAnnex(t, "--client-ca-file="+authority.file(t))
-	if got := a.get(t, "/api/v1/namespaces"); got.code != http.StatusOK {
+	if got := a.get(t, "/api/v1/namespaces"); got.Code != http.StatusOK {
 		t.Errorf("the administrator's own certificate: %s", got)
 	}
 	for name, test := range map[string]struct {
@@ -167,7 +167,7 @@ func TestClientCAFile(t *testing.T) {
 		"outsider": {[]string{"developers"}, http.StatusForbidden},
 	} {
 		annexHTTP := a.httpClientAs(t, clientCertificate(authority.issue(t, "carol", test.groups...)))
-		if got := send(t, annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", ""); got.code != test.code {
+		if got := send(t, annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", ""); got.Code != test.code {
 			t.Errorf("%s: %s, want %d", name, got, test.code)
 		}
 	}
@@ -186,7 +186,7 @@ func TestInvalidTokenFile(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	var info version.Info
-	sharedAnnex(t).get(t, "/version").into(t, &info)
+	sharedAnnex(t).get(t, "/version").Into(t, &info)
 	if info.Major != "1" || info.Minor != "37" || !strings.HasPrefix(info.GitVersion, "v1.37.") || !strings.Contains(info.GitVersion, "+annex.") || info.EmulationMinor != "37" {
 		t.Errorf("version is %+v", info)
 	}
@@ -198,11 +198,11 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	a := startAnnexProcess(t)
 	got := a.get(t, "/metrics", "Accept", "text/plain")
-	if got.code != http.StatusOK {
+	if got.Code != http.StatusOK {
 		t.Fatalf("/metrics: %s", got)
 	}
 	described, series := map[string]bool{}, map[string]bool{}
-	for line := range strings.Lines(string(got.body) + "\n") {
+	for line := range strings.Lines(string(got.Body) + "\n") {
 		once := described
 		name, isDescription := strings.CutPrefix(line, "# TYPE ")
 		switch {
@@ -235,8 +235,8 @@ func TestMetrics(t *testing.T) {
 func TestProfiles(t *testing.T) {
 	t.Parallel()
 	got := sharedAnnex(t).get(t, "/debug/pprof/heap")
-	if got.code != http.StatusOK || !bytes.HasPrefix(got.body, []byte{0x1f, 0x8b}) {
-		t.Errorf("a heap profile: %d, %d bytes", got.code, len(got.body))
+	if got.Code != http.StatusOK || !bytes.HasPrefix(got.Body, []byte{0x1f, 0x8b}) {
+		t.Errorf("a heap profile: %d, %d bytes", got.Code, len(got.Body))
 	}
 }
 

@@ -41,11 +41,8 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 	for i := range 80 {
 		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i))
 	}
-	poll.Until(t, "there is a dictionary", func() string {
-		if len(widgets.dictionaries(t)) == 0 {
-			return "none"
-		}
-		return ""
+	poll.UntilDone(t, "there is a dictionary", func() (bool, string) {
+		return len(widgets.dictionaries(t)) != 0, "none"
 	})
 	for i := range 80 {
 		widgets.mustPatch(t, "v1", fmt.Sprintf("w-%d", i), "{}")

@@ -4,7 +4,6 @@
 package integration
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,7 +36,7 @@ func TestCRDsInCompiledInGroupsAreRefused(t *testing.T) {
 	a := sharedAnnex(t)
 	groups := apiserver.CompiledInGroups()
 	for group := range groups {
-		_, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newCRDIn(t, "things", group, "v9"), metav1.CreateOptions{})
+		_, err := a.CRDs().Create(t.Context(), newCRDIn(t, "things", group, "v9"), metav1.CreateOptions{})
 		if !apierrors.IsInvalid(err) {
 			t.Errorf("a CRD in the group %q: %v, want invalid", group, err)
 		}
@@ -64,25 +63,19 @@ func TestExistingCRDsInCompiledInGroups(t *testing.T) {
 	for _, crd := range impostors {
 		a.createCRD(t, crd)
 	}
-	if got := a.get(t, "/apis/hosting.annex.dev/v1/stores"); got.code == 200 {
+	if got := a.get(t, "/apis/hosting.annex.dev/v1/stores"); got.Code == 200 {
 		t.Errorf("Stores are served as if they were custom resources: %s", got)
 	}
 	for _, crd := range impostors {
-		expect.Delete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd.Name)
+		expect.Delete(t, a.CRDs(), crd.Name)
 	}
 	for _, crd := range impostors {
-		poll.Until(t, crd.Name+" is gone", func() string {
-			found, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
-			if !apierrors.IsNotFound(err) {
-				return fmt.Sprintf("%v, %v", found.Status.Conditions, err)
-			}
-			return ""
-		})
+		expect.Gone(t, a.CRDs(), crd.Name)
 	}
 	if got := widgets.hosted(t).Status.DefinitionUID; got == "" {
 		t.Error("the HostedResource of another CRD was replaced")
 	}
-	if _, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{}); err != nil {
+	if _, err := a.Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{}); err != nil {
 		t.Errorf("the Store default: %v", err)
 	}
 	if _, err := widgets.in("v1").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
@@ -98,7 +91,7 @@ func TestExistingCRDsInCompiledInGroups(t *testing.T) {
 // groupNames returns the groups of discovery.
 func (a *annex) groupNames(t *testing.T) sets.Set[string] {
 	t.Helper()
-	served, err := a.kube.Discovery().ServerGroups()
+	served, err := a.Kube.Discovery().ServerGroups()
 	expect.NoError(t, err)
 	names := sets.New[string]()
 	for _, group := range served.Groups {

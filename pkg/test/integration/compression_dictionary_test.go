@@ -60,11 +60,9 @@ func (r *resource) trainDictionary(t *testing.T) (key string) {
 	})
 	// It is in etcd shortly before it is used. The first object was written without it.
 	before := r.get(t, "v1", "w-0").GetResourceVersion()
-	poll.Until(t, "the dictionary is used", func() string {
-		if after, err := r.patch(t, "v1", "w-0", "{}"); err != nil || after.GetResourceVersion() == before {
-			return fmt.Sprintf("w-0 is not written again (%v)", err)
-		}
-		return ""
+	poll.UntilDone(t, "the dictionary is used", func() (bool, string) {
+		after, err := r.patch(t, "v1", "w-0", "{}")
+		return err == nil && after.GetResourceVersion() != before, fmt.Sprintf("w-0 is not written again (%v)", err)
 	})
 	r.touch(t, checkedObjects)
 	return key
@@ -194,11 +192,9 @@ func TestCompressionWithEncryption(t *testing.T) {
 	key := widgets.trainDictionary(t) // encrypted objects are not used for training
 	widgets.annex = widgets.annex.restart(t, flag)
 	widgets.touch(t, checkedObjects)
-	poll.Until(t, "the dictionary is encrypted", func() string {
-		if value := widgets.dictionaries(t)[key]; !bytes.HasPrefix(value, []byte("k8s:enc:")) {
-			return fmt.Sprintf("it is %.40q", value)
-		}
-		return ""
+	poll.UntilDone(t, "the dictionary is encrypted", func() (bool, string) {
+		value := widgets.dictionaries(t)[key]
+		return bytes.HasPrefix(value, []byte("k8s:enc:")), fmt.Sprintf("it is %.40q", value)
 	})
 	values := map[string][]byte{key: widgets.dictionaries(t)[key], "w-3": widgets.raw(t, "w-3")}
 	for what, value := range values {
@@ -234,17 +230,15 @@ func TestCompressionOnReplicas(t *testing.T) {
 	second.create(t, "v1", "too", widgetContent(2))
 	first.createTrainingObjects(t)
 	var after []byte
-	poll.Until(t, "the first replica has a dictionary", func() string {
+	poll.UntilDone(t, "the first replica has a dictionary", func() (bool, string) {
 		if _, err := first.patch(t, "v1", "before", "{}"); err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
 		if after = rawValue(t, annexEtcd, first.key("before")); !bytes.HasPrefix(after, []byte(compressedMagic)) {
-			return fmt.Sprintf("etcd has %.40q", after)
+			return false, fmt.Sprintf("etcd has %.40q", after)
 		}
-		if _, own := compression.DictionaryID(after); !own {
-			return "none"
-		}
-		return ""
+		_, own := compression.DictionaryID(after)
+		return own, "none"
 	})
 	created := first.create(t, "v1", "after", widgetContent(3))
 	if event := nextEvent(t, events); !strings.Contains(describe(event), "after") {
@@ -287,13 +281,13 @@ func TestLostDictionary(t *testing.T) {
 		}
 		widgets.get(t, "v1", neighbour)
 		list := widgets.annex.get(t, widgets.path("v1"))
-		if list.code != http.StatusInternalServerError || !strings.Contains(string(list.body), widgets.namespace+"/"+lost) {
+		if list.Code != http.StatusInternalServerError || !strings.Contains(string(list.Body), widgets.namespace+"/"+lost) {
 			t.Errorf("%s: the list does not fail because of %s: %s", name, lost, list)
 		}
 	}
 	etcdPut(t, widgets.annex.etcd(t), key, string(content))
 	poll.Until(t, "all objects are listed with the dictionary", func() string {
-		list, err := widgets.annex.dynamic.Resource(widgets.gvr("v1")).List(t.Context(), metav1.ListOptions{})
+		list, err := widgets.annex.Dynamic.Resource(widgets.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
 		}

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
@@ -41,15 +39,12 @@ var lastProbe atomic.Int64
 func (r *resource) setCompression(t *testing.T, wanted hostingv1alpha1.Compression) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"compression":%q}}`, wanted)
-	_, err := r.annex.hosting.HostingV1alpha1().HostedResources().Patch(t.Context(), r.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	expect.NoError(t, err)
-	poll.Until(t, fmt.Sprintf("compression %q is in force", wanted), func() string {
+	expect.Patch(t, r.annex.HostedResources(), r.name, string(patch))
+	poll.UntilDone(t, fmt.Sprintf("compression %q is in force", wanted), func() (bool, string) {
 		name := fmt.Sprintf("probe-%d", lastProbe.Add(1))
 		r.create(t, "v1", name, widgetContent(1))
-		if compressed := compression.IsCompressed(r.raw(t, name)); compressed != (wanted != hostingv1alpha1.CompressionNone) {
-			return fmt.Sprintf("compressed: %t", compressed)
-		}
-		return ""
+		compressed := compression.IsCompressed(r.raw(t, name))
+		return compressed == (wanted != hostingv1alpha1.CompressionNone), fmt.Sprintf("compressed: %t", compressed)
 	})
 }
 
@@ -101,24 +96,19 @@ func TestCompressionTrainsDictionary(t *testing.T) {
 		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i))
 	}
 	dictionaries := "/annex/_annex/dictionaries/" + widgets.group + "/widgets/"
-	poll.Until(t, "there is a dictionary", func() string {
+	poll.UntilDone(t, "there is a dictionary", func() (bool, string) {
 		found, err := widgets.annex.etcd(t).Get(t.Context(), dictionaries, clientv3.WithPrefix(), clientv3.WithKeysOnly())
-		if err != nil || len(found.Kvs) != 1 {
-			return fmt.Sprintf("%v, %v", found, err)
-		}
-		return ""
+		return err == nil && len(found.Kvs) == 1, fmt.Sprintf("%v, %v", found, err)
 	})
 	before := widgets.raw(t, "w-7")
 	var after []byte
-	poll.Until(t, "the dictionary is used", func() string {
+	poll.UntilDone(t, "the dictionary is used", func() (bool, string) {
 		if _, err := widgets.patch(t, "v1", "w-7", "{}"); err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
 		after = widgets.raw(t, "w-7")
-		if _, own := compression.DictionaryID(after); !own {
-			return fmt.Sprintf("w-7 is %.40q", after)
-		}
-		return ""
+		_, own := compression.DictionaryID(after)
+		return own, fmt.Sprintf("w-7 is %.40q", after)
 	})
 	if len(after)*5 > len(before)*4 {
 		t.Errorf("with a dictionary of its own an object takes %d bytes, without %d", len(after), len(before))

@@ -144,7 +144,7 @@ func TestPaging(t *testing.T) {
 		t.Errorf("all pages together (-want +got):\n%s", diff)
 	}
 	for query, code := range map[string]int{"?limit=1&continue=junk": http.StatusBadRequest, "?limit=many": http.StatusBadRequest, "?labelSelector=!!": http.StatusBadRequest} {
-		if got := widgets.annex.get(t, widgets.path("v1")+query); got.code != code {
+		if got := widgets.annex.get(t, widgets.path("v1")+query); got.Code != code {
 			t.Errorf("%s: %s, want %d", query, got, code)
 		}
 	}

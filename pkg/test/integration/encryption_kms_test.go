@@ -149,21 +149,17 @@ func TestEncryptionKMSUnavailable(t *testing.T) {
 	file := writeFile(t, "encryption.yaml", encryptionConfig("secrets", plugin.provider("vault")))
 	p := startProcess(t, dataDir, "--encryption-provider-config="+file)
 	a := servingAt(t, dataDir)
-	poll.Until(t, "only the plugin fails readiness", func() string {
+	poll.UntilDone(t, "only the plugin fails readiness", func() (bool, string) {
 		ready, plugins, live := a.get(t, "/readyz"), a.get(t, "/readyz/kms-providers"), a.get(t, "/livez")
-		if ready.code == http.StatusInternalServerError && plugins.code == http.StatusInternalServerError && live.code == http.StatusOK &&
-			bytes.Count(ready.body, []byte("[-]")) == 1 {
-			return ""
-		}
-		return fmt.Sprint(ready, plugins, live)
+		done := ready.Code == http.StatusInternalServerError && plugins.Code == http.StatusInternalServerError && live.Code == http.StatusOK &&
+			bytes.Count(ready.Body, []byte("[-]")) == 1
+		return done, fmt.Sprint(ready, plugins, live)
 	})
-	poll.Until(t, "the default namespace is there", func() string {
-		if got := a.get(t, "/api/v1/namespaces/default"); got.code != http.StatusOK {
-			return got.String()
-		}
-		return ""
+	poll.UntilDone(t, "the default namespace is there", func() (bool, string) {
+		got := a.get(t, "/api/v1/namespaces/default")
+		return got.Code == http.StatusOK, got.String()
 	})
-	_, err := a.kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
+	_, err := a.Kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
 	wantError(t, err, "transformer")
 	a.createConfigMap(t, "default", "c", "text")
 

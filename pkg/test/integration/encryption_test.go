@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -69,12 +70,8 @@ func createEncryptedObjects(t *testing.T, widgets *resource) *encryptedObjects {
 	s.uids["widget"] = s.create(t, "v1", "w", "spec: {text: "+secretText+"}").GetUID()
 	s.uids["store"] = s.annex.newStore(t, secretText).UID
 	// From then on annex does not write it.
-	poll.Until(t, "the Store has a status", func() string {
-		store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), secretText, metav1.GetOptions{})
-		if err == nil && len(store.Status.Conditions) == 0 {
-			return "none yet"
-		}
-		return errorText(err)
+	expect.Eventually(t, s.annex.Stores(), secretText, "the Store has a status", func(store *hostingv1alpha1.Store) bool {
+		return len(store.Status.Conditions) > 0
 	})
 	return s
 }
@@ -82,7 +79,7 @@ func createEncryptedObjects(t *testing.T, widgets *resource) *encryptedObjects {
 // read returns a problem of reading the objects.
 func (s *encryptedObjects) read(t *testing.T) (problem string) {
 	t.Helper()
-	secret, err := s.annex.kube.CoreV1().Secrets(s.namespace).Get(t.Context(), "s", metav1.GetOptions{})
+	secret, err := s.annex.Kube.CoreV1().Secrets(s.namespace).Get(t.Context(), "s", metav1.GetOptions{})
 	if err != nil || string(secret.Data["k"]) != secretText || secret.UID != s.uids["secret"] {
 		return fmt.Sprintf("the secret is %v, %v", secret, err)
 	}
@@ -90,7 +87,7 @@ func (s *encryptedObjects) read(t *testing.T) (problem string) {
 	if err != nil || field(widget, "spec", "text") != secretText || widget.GetUID() != s.uids["widget"] {
 		return fmt.Sprintf("the custom resource is %v, %v", widget, err)
 	}
-	store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), secretText, metav1.GetOptions{})
+	store, err := s.annex.Stores().Get(t.Context(), secretText, metav1.GetOptions{})
 	if err != nil || store.UID != s.uids["store"] {
 		return fmt.Sprintf("the Store is %v, %v", store, err)
 	}
@@ -111,18 +108,18 @@ func (s *encryptedObjects) rewrite(t *testing.T) {
 	for _, resource := range []schema.GroupVersionResource{
 		corev1.SchemeGroupVersion.WithResource("secrets"), s.gvr("v1"), hostingv1alpha1.SchemeGroupVersion.WithResource("stores"),
 	} {
-		poll.Until(t, "writing all "+resource.Resource+" again", func() string {
-			all, err := s.annex.dynamic.Resource(resource).List(t.Context(), metav1.ListOptions{})
+		poll.UntilNoError(t, "writing all "+resource.Resource+" again", func() error {
+			all, err := s.annex.Dynamic.Resource(resource).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
-				return err.Error()
+				return err
 			}
 			for _, object := range all.Items {
-				_, err := s.annex.dynamic.Resource(resource).Namespace(object.GetNamespace()).Update(t.Context(), &object, metav1.UpdateOptions{})
+				_, err := s.annex.Dynamic.Resource(resource).Namespace(object.GetNamespace()).Update(t.Context(), &object, metav1.UpdateOptions{})
 				if err != nil {
-					return err.Error() // annex writes the status of Stores
+					return err // annex writes the status of Stores
 				}
 			}
-			return ""
+			return nil
 		})
 	}
 }
@@ -182,7 +179,7 @@ func TestEncryptionProviders(t *testing.T) {
 			s.waitForExactUsage(t) // the status counts encrypted bytes
 			s.annex = s.annex.restart(t, flag)
 			s.mustRead(t, "after a restart")
-			if got := s.annex.get(t, "/readyz/kms-providers"); got.code != http.StatusOK {
+			if got := s.annex.get(t, "/readyz/kms-providers"); got.Code != http.StatusOK {
 				t.Errorf("health of the encryption: %s", got)
 			}
 		})
@@ -270,17 +267,15 @@ func TestEncryptionRotation(t *testing.T) {
 	}
 	for _, step := range steps {
 		mustWrite(t, file, encryptionConfig(resources, step.providers...))
-		poll.Until(t, step.what, func() string {
+		poll.UntilDone(t, step.what, func() (bool, string) {
 			// A new value shows which file is in force.
 			s.annex.createSecret(t, s.namespace, "probe", secretText)
 			stored := etcdValue(t, s.annex.etcd(t), "/annex/secrets/"+s.namespace+"/probe")
-			if err := s.annex.kube.CoreV1().Secrets(s.namespace).Delete(t.Context(), "probe", metav1.DeleteOptions{}); err != nil {
-				return err.Error()
+			if err := s.annex.Kube.CoreV1().Secrets(s.namespace).Delete(t.Context(), "probe", metav1.DeleteOptions{}); err != nil {
+				return false, err.Error()
 			}
-			if !bytes.HasPrefix(stored, []byte(step.written)) || step.written == "" && bytes.HasPrefix(stored, []byte("k8s:enc:")) {
-				return fmt.Sprintf("etcd holds %.40q", stored)
-			}
-			return ""
+			done := bytes.HasPrefix(stored, []byte(step.written)) && (step.written != "" || !bytes.HasPrefix(stored, []byte("k8s:enc:")))
+			return done, fmt.Sprintf("etcd holds %.40q", stored)
 		})
 		s.mustRead(t, step.what+", before a rewrite")
 		s.rewrite(t)
@@ -324,23 +319,20 @@ func TestEncryptionMissingKey(t *testing.T) {
 		for _, path := range []string{
 			"/api/v1/namespaces/" + s.namespace + "/secrets/s", "/api/v1/secrets", s.path("v1"), s.path("v1") + "/w", "/apis/hosting.annex.dev/v1alpha1/stores/" + secretText,
 		} {
-			poll.Until(t, name+": "+path+" cannot be read", func() string {
+			poll.UntilDone(t, name+": "+path+" cannot be read", func() (bool, string) {
 				got := s.annex.get(t, path)
-				if got.code == http.StatusInternalServerError && bytes.Contains(got.body, []byte("cannot be read")) {
-					return ""
-				}
-				return got.String()
+				return got.Code == http.StatusInternalServerError && bytes.Contains(got.Body, []byte("cannot be read")), got.String()
 			})
 			if strings.HasSuffix(path, "/s") || strings.HasSuffix(path, "/w") {
-				if got := s.annex.request(t, http.MethodDelete, path, ""); got.code < 400 {
+				if got := s.annex.request(t, http.MethodDelete, path, ""); got.Code < 400 {
 					t.Errorf("%s: deleting %s: %s", name, path, got)
 				}
 			}
 		}
-		if got := s.annex.get(t, "/readyz"); got.code != http.StatusInternalServerError {
+		if got := s.annex.get(t, "/readyz"); got.Code != http.StatusInternalServerError {
 			t.Errorf("%s: it is ready: %s", name, got)
 		}
-		if got := s.annex.get(t, "/api/v1/namespaces/"+s.namespace); got.code != http.StatusOK {
+		if got := s.annex.get(t, "/api/v1/namespaces/"+s.namespace); got.Code != http.StatusOK {
 			t.Errorf("%s: what is not encrypted: %s", name, got)
 		}
 		after := s.values(t)
@@ -362,20 +354,17 @@ func servingAt(t *testing.T, dataDir string) *annex {
 	t.Helper()
 	var config *restclient.Config
 	kubeconfig := filepath.Join(dataDir, "admin.kubeconfig")
-	poll.Until(t, "annex listens", func() string {
+	poll.UntilDone(t, "annex listens", func() (bool, string) {
 		var err error
 		if config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
 		annexHTTP, err := restclient.HTTPClientFor(config)
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
-		got, err := trySend(t.Context(), annexHTTP, http.MethodGet, config.Host+"/version", "")
-		if err != nil || got.code != http.StatusOK {
-			return fmt.Sprint(got, err)
-		}
-		return ""
+		got, err := clients.Send(t.Context(), annexHTTP, http.MethodGet, config.Host+"/version", "")
+		return err == nil && got.Code == http.StatusOK, fmt.Sprint(got, err)
 	})
 	config.QPS = -1
 	return newAnnex(t, &testserver.Server{URL: config.Host, DataDir: dataDir, Kubeconfig: kubeconfig, AnnexConfig: config})
@@ -391,13 +380,10 @@ func TestEncryptionReload(t *testing.T) {
 	a := clientsOf(t, p, dataDir)
 	reloads := func(status string, count int) {
 		t.Helper()
-		poll.Until(t, fmt.Sprint(count, " reloads: ", status), func() string {
-			metrics := string(a.get(t, "/metrics", "Accept", "text/plain").body)
+		poll.UntilDone(t, fmt.Sprint(count, " reloads: ", status), func() (bool, string) {
+			metrics := string(a.get(t, "/metrics", "Accept", "text/plain").Body)
 			found := regexp.MustCompile(`(?m)^apiserver_encryption_config_controller_automatic_reloads_total\{.*status="` + status + `".*\} (\d+)$`).FindStringSubmatch(metrics)
-			if found == nil || found[1] != fmt.Sprint(count) {
-				return fmt.Sprint(found)
-			}
-			return ""
+			return found != nil && found[1] == fmt.Sprint(count), fmt.Sprint(found)
 		})
 	}
 	n := 0

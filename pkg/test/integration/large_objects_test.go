@@ -83,7 +83,7 @@ func TestTooLargeBody(t *testing.T) {
 	a := sharedAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	answer := a.request(t, http.MethodPost, widgets.path("v1"), strings.Repeat(" ", 18<<20))
-	if answer.code != http.StatusRequestEntityTooLarge || !strings.Contains(string(answer.body), "the request has 18874368 bytes, the limit is 17825792") {
+	if answer.Code != http.StatusRequestEntityTooLarge || !strings.Contains(string(answer.Body), "the request has 18874368 bytes, the limit is 17825792") {
 		t.Errorf("got %.300s, want a 413 with the size and the limit", answer)
 	}
 }

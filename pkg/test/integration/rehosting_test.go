@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -27,7 +26,7 @@ func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	one, two := etcdcluster.Start(t, etcdcluster.Config{Members: 1}), etcdcluster.Start(t, etcdcluster.Config{Members: 1})
 	a.addStore(t, "one", one)
 	a.addStore(t, "two", two)
-	hosted := a.hosting.HostingV1alpha1().HostedResources()
+	hosted := a.HostedResources()
 	crd := newCRD(t, anySchema)
 	first := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name, Finalizers: []string{"example.com/hold"}},
@@ -45,9 +44,7 @@ func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	// The scheduler may recreate it first.
 	a.patchStore(t, "one", `{"spec": {"unschedulable": true}}`)
 	free := []byte(`{"metadata": {"finalizers": null}}`)
-	if _, err := hosted.Patch(t.Context(), crd.Name, types.MergePatchType, free, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Patch(t, hosted, crd.Name, string(free))
 	second := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: crd.Name}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "two"}}
 	if _, err := hosted.Create(t.Context(), second, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
@@ -64,9 +61,7 @@ func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	}
 
 	// In use it cannot be deleted, whatever its finalizers are.
-	if _, err := hosted.Patch(t.Context(), crd.Name, types.MergePatchType, []byte(`{"metadata": {"finalizers": ["example.com/hold"]}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Patch(t, hosted, crd.Name, `{"metadata": {"finalizers": ["example.com/hold"]}}`)
 	if err := hosted.Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("delete a HostedResource in use: %v", err)
 	}

@@ -54,7 +54,7 @@ func scheduled(status metav1.ConditionStatus, reason string, words ...string) fu
 func (r *resource) waitForEvent(t *testing.T, reporter, reason string, words ...string) {
 	t.Helper()
 	poll.Until(t, fmt.Sprintf("an event %s of %s has %q", reason, r.name, words), func() string {
-		events, err := r.annex.kube.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=" + r.name})
+		events, err := r.annex.Kube.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=" + r.name})
 		if err != nil {
 			return err.Error()
 		}
@@ -92,7 +92,7 @@ func TestBinding(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "unknown"})
-	client := a.hosting.HostingV1alpha1().HostedResources()
+	client := a.HostedResources()
 	bind := func(storeName string, uid types.UID, dryRun ...string) error {
 		_, err := client.Bind(t.Context(), r.name, &hostingv1alpha1.HostedResourceBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: r.name, UID: uid}, StoreName: storeName,
@@ -172,11 +172,9 @@ func (s *scheduler) stop(t *testing.T) {
 // waitForLeadership waits until it is the leader.
 func (s *scheduler) waitForLeadership(t *testing.T, name string) {
 	t.Helper()
-	poll.Until(t, "the scheduler leads", func() string {
-		if out := s.out.String(); !strings.Contains(out, "annex scheduler: placing resources for "+name) {
-			return "it printed " + out
-		}
-		return ""
+	poll.UntilDone(t, "the scheduler leads", func() (bool, string) {
+		out := s.out.String()
+		return strings.Contains(out, "annex scheduler: placing resources for "+name), "it printed " + out
 	})
 }
 
@@ -197,7 +195,7 @@ func TestExternalScheduler(t *testing.T) {
 	first.waitForEvent(t, name, "Scheduled", "Placed on Store default")
 
 	standby := a.startScheduler(t, name)
-	lease, err := a.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), name, metav1.GetOptions{})
+	lease, err := a.Kube.CoordinationV1().Leases("annex-system").Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil || *lease.Spec.HolderIdentity == "" {
 		t.Errorf("the lease: %v, %v", lease, err)
 	}

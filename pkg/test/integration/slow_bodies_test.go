@@ -19,6 +19,7 @@ import (
 
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -118,7 +119,7 @@ func TestSlowBodies(t *testing.T) {
 	a := startAnnex(t, "--token-auth-file="+tokens)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	a.grant(t, a.newUser(t, "neighbour"), "cluster-admin", widgets.namespace)
-	writers := map[string]*http.Client{"a user": a.httpClientAs(t, bearerToken("neighbour")), "the administrator": a.http}
+	writers := map[string]*http.Client{"a user": a.httpClientAs(t, bearerToken("neighbour")), "the administrator": a.HTTP}
 	for _, test := range []struct {
 		name  string
 		count int
@@ -147,14 +148,14 @@ func TestSlowBodies(t *testing.T) {
 				var r response
 				for range 3 {
 					ctx, cancel := context.WithTimeout(t.Context(), prompt)
-					r, err = trySend(ctx, login, http.MethodPost, a.URL+widgets.path("v1"), string(large))
+					r, err = clients.Send(ctx, login, http.MethodPost, a.URL+widgets.path("v1"), string(large))
 					cancel()
 					if err == nil {
 						break
 					}
 				}
-				t.Logf("%s: %d after %s", name, r.code, time.Since(began).Round(time.Millisecond))
-				if r.code != http.StatusCreated && r.code != http.StatusConflict {
+				t.Logf("%s: %d after %s", name, r.Code, time.Since(began).Round(time.Millisecond))
+				if r.Code != http.StatusCreated && r.Code != http.StatusConflict {
 					t.Errorf("%s wrote 2 MB and got %.200s, %v, want 201 within %s", name, r, err, prompt)
 				}
 			}

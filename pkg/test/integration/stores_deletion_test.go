@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
-	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // A CRD is deleted after its objects. While their Store is down the CRD waits, has
@@ -56,15 +56,8 @@ func TestCRDDeletionWhileStoreIsDown(t *testing.T) {
 // waitForCRDCondition waits for a condition of the CRD.
 func (r *resource) waitForCRDCondition(t *testing.T, kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, words string) {
 	t.Helper()
-	poll.Until(t, fmt.Sprintf("%s has %s=%s %s", r.name, kind, status, reason), func() string {
-		crd, err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
+	expect.Eventually(t, r.annex.CRDs(), r.name, fmt.Sprintf("%s has %s=%s %s", r.name, kind, status, reason), func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		condition := apiextensionshelpers.FindCRDCondition(crd, kind)
-		if condition == nil || condition.Status != status || condition.Reason != reason || !strings.Contains(condition.Message, words) {
-			return fmt.Sprintf("%+v", crd.Status.Conditions)
-		}
-		return ""
+		return condition != nil && condition.Status == status && condition.Reason == reason && strings.Contains(condition.Message, words)
 	})
 }

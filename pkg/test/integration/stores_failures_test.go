@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -38,7 +37,7 @@ func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 		back := etcd.Impersonate(impostor)
 		r.waitForUnavailable(t, "refused", "pinned")
 		a.waitForStore(t, "pinned", metav1.ConditionFalse, reason)
-		if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable {
+		if got := a.get(t, r.path("v1")); got.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s: a list from another cluster: %s", reason, got)
 		}
 		// After a restart only the status has the cluster ID.
@@ -71,7 +70,7 @@ func TestStoreCertificateRotation(t *testing.T) {
 
 	replaceSecret := func(notAfter time.Time) {
 		t.Helper()
-		secrets := a.kube.CoreV1().Secrets(hosting.NamespaceAnnexSystem)
+		secrets := a.Kube.CoreV1().Secrets(hostingv1alpha1.NamespaceAnnexSystem)
 		secret := expect.Get(t, secrets, "etcd-certified")
 		secret.Data = etcd.Authority.SecretData(t, notAfter)
 		expect.Update(t, secrets, secret)
@@ -101,12 +100,9 @@ func TestStoreOutOfSpace(t *testing.T) {
 	r.create(t, "v1", "second", "spec: {}")
 
 	etcd.Fill(t, "/others")
-	poll.Until(t, "writes are refused", func() string {
+	poll.UntilDone(t, "writes are refused", func() (bool, string) {
 		err := r.tryCreate(t, "refused")
-		if err == nil || !strings.Contains(err.Error(), "small") || apierrors.ReasonForError(err) != "StoreFull" {
-			return fmt.Sprint(err)
-		}
-		return ""
+		return err != nil && strings.Contains(err.Error(), "small") && apierrors.ReasonForError(err) == "StoreFull", fmt.Sprint(err)
 	})
 	a.waitForStore(t, "small", metav1.ConditionFalse, "NoSpace")
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[first second]" {
@@ -166,7 +162,7 @@ func TestResourceOnUnknownStore(t *testing.T) {
 	hosted := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "nowhere"},
 	}
-	_, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), hosted, metav1.CreateOptions{})
+	_, err := a.HostedResources().Create(t.Context(), hosted, metav1.CreateOptions{})
 	if err != nil {
 		wantError(t, err, "nowhere")
 		return

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -77,15 +76,9 @@ func (a *annex) adopt(t *testing.T, name string) {
 	store := a.waitForStore(t, name, metav1.ConditionFalse, hostingv1alpha1.AdoptClusterAnnotation)
 	a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, store.Status.ClusterID))
 	a.waitForStore(t, name, metav1.ConditionTrue, "")
-	poll.Until(t, "the adoption is complete", func() string {
-		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if _, adopts := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation]; adopts {
-			return fmt.Sprint(store.Annotations)
-		}
-		return ""
+	expect.Eventually(t, a.Stores(), name, "the adoption is complete", func(store *hostingv1alpha1.Store) bool {
+		_, adopts := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation]
+		return !adopts
 	})
 }
 
@@ -153,15 +146,9 @@ func TestStoreIsRolledBack(t *testing.T) {
 	for i := range 5 { // more revisions than the copy has
 		last = r.create(t, "v1", fmt.Sprintf("new%d", i), "spec: {}").GetResourceVersion()
 	}
-	poll.Until(t, "the status has the revision of the last write", func() string {
-		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), "earlier", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if known := store.Status.History; int(known.Revision) < resourceVersion(t, last) {
-			return fmt.Sprintf("%+v, not %s", known, last)
-		}
-		return ""
+	expect.Eventually(t, a.Stores(), "earlier", "the status has the revision of the last write", func(store *hostingv1alpha1.Store) bool {
+		known := store.Status.History
+		return int(known.Revision) >= resourceVersion(t, last)
 	})
 
 	right := replaceData(t, etcd, earlier)
@@ -223,7 +210,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 					Endpoints: []string{strings.Replace(endpoint, "127.0.0.1", "localhost", 1)}, KeyPrefix: prefix,
 				}},
 			}
-			made, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), store, metav1.CreateOptions{})
+			made, err := a.Stores().Create(t.Context(), store, metav1.CreateOptions{})
 			if apierrors.IsInvalid(err) {
 				return
 			}
@@ -233,7 +220,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 				reason = "NotEmpty"
 			}
 			a.waitForStore(t, name, metav1.ConditionFalse, reason)
-			id := a.waitForStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
+			id := a.waitForStore(t, hostingv1alpha1.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
 			a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, id))
 			poll.Until(t, "the adoption is refused", func() string {
 				return a.adoptionProblem(t, made, reason)
@@ -241,7 +228,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 		})
 	}
 	a.newNamespace(t)
-	a.waitForStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "")
+	a.waitForStore(t, hostingv1alpha1.DefaultStoreName, metav1.ConditionTrue, "")
 	a = a.restart(t, "--etcd-servers="+endpoint)
 	a.newNamespace(t)
 }
@@ -249,7 +236,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 // adoptionProblem returns why a Store does not have the reason, and fails if it was adopted.
 func (a *annex) adoptionProblem(t *testing.T, made *hostingv1alpha1.Store, reason string) string {
 	t.Helper()
-	store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), made.Name, metav1.GetOptions{})
+	store, err := a.Stores().Get(t.Context(), made.Name, metav1.GetOptions{})
 	switch {
 	case err != nil:
 		return err.Error()

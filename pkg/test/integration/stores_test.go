@@ -16,10 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -38,10 +36,10 @@ func (a *annex) addStore(t *testing.T, name string, cluster *etcdcluster.Cluster
 func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluster, notAfter time.Time) {
 	t.Helper()
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: hosting.NamespaceAnnexSystem},
+		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: hostingv1alpha1.NamespaceAnnexSystem},
 		Data:       cluster.Authority.SecretData(t, notAfter),
 	}
-	expect.Create(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
+	expect.Create(t, a.Kube.CoreV1().Secrets(secret.Namespace), secret)
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}},
 		Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
@@ -49,39 +47,29 @@ func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluste
 			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
 		}},
 	}
-	expect.Create(t, a.hosting.HostingV1alpha1().Stores(), store)
+	expect.Create(t, a.Stores(), store)
 }
 
 // patchStore changes a Store.
 func (a *annex) patchStore(t *testing.T, name, patch string) {
 	t.Helper()
-	_, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	expect.NoError(t, err)
+	expect.Patch(t, a.Stores(), name, patch)
 }
 
 // waitForStore waits for the condition Ready of a Store, with words in its reason or message.
 func (a *annex) waitForStore(t *testing.T, name string, status metav1.ConditionStatus, words string) *hostingv1alpha1.Store {
 	t.Helper()
-	var store *hostingv1alpha1.Store
-	poll.Until(t, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func() string {
-		var err error
-		if store, err = a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-			return err.Error()
-		}
+	return expect.Eventually(t, a.Stores(), name, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func(store *hostingv1alpha1.Store) bool {
 		ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
-		if ready == nil || ready.Status != status || !strings.Contains(ready.Reason+" "+ready.Message, words) {
-			return fmt.Sprintf("%+v", ready)
-		}
-		return ""
+		return ready != nil && ready.Status == status && strings.Contains(ready.Reason+" "+ready.Message, words)
 	})
-	return store
 }
 
 // createHostedResource creates the HostedResource of a CRD in advance.
 func (a *annex) createHostedResource(t *testing.T, name string, spec hostingv1alpha1.HostedResourceSpec) {
 	t.Helper()
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	expect.Create(t, a.hosting.HostingV1alpha1().HostedResources(), hosted)
+	expect.Create(t, a.HostedResources(), hosted)
 }
 
 // installOn installs Widgets on a Store.
@@ -97,16 +85,16 @@ func (a *annex) installOn(t *testing.T, store string) *resource {
 // waitForList waits until the resource can be listed.
 func (r *resource) waitForList(t *testing.T) {
 	t.Helper()
-	poll.Until(t, r.name+" can be listed", func() string {
+	poll.UntilNoError(t, r.name+" can be listed", func() error {
 		_, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
-		return errorText(err)
+		return err
 	})
 }
 
 // hosted reads the HostedResource.
 func (r *resource) hosted(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	return expect.Get(t, r.annex.hosting.HostingV1alpha1().HostedResources(), r.name)
+	return expect.Get(t, r.annex.HostedResources(), r.name)
 }
 
 // keysOf counts the objects of the resource that an etcd has.
@@ -153,11 +141,11 @@ func (r *resource) waitForUnavailable(t *testing.T, name string, words ...string
 // waitForCreate waits until an object can be created.
 func (r *resource) waitForCreate(t *testing.T, name string) {
 	t.Helper()
-	poll.Until(t, name+" of "+r.name+" is created", func() string {
+	poll.UntilNoError(t, name+" of "+r.name+" is created", func() error {
 		if err := r.tryCreate(t, name); err != nil && !apierrors.IsAlreadyExists(err) {
-			return err.Error()
+			return err
 		}
-		return ""
+		return nil
 	})
 }
 
@@ -203,26 +191,23 @@ func TestStoresAddedAtRuntime(t *testing.T) {
 // waitForNumbers waits until the status of the resource and of its Store count the objects.
 func waitForNumbers(t *testing.T, r *resource, store string, objects int64) {
 	t.Helper()
-	poll.Until(t, "numbers of "+r.name, func() string {
+	poll.UntilDone(t, "numbers of "+r.name, func() (bool, string) {
 		status := r.hosted(t).Status
 		if status.Objects != objects || status.Bytes <= 0 || status.StoredBytes <= 0 {
-			return fmt.Sprintf("hosted resource: %+v", status)
+			return false, fmt.Sprintf("hosted resource: %+v", status)
 		}
-		found, err := r.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), store, metav1.GetOptions{})
+		found, err := r.annex.Stores().Get(t.Context(), store, metav1.GetOptions{})
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
-		if found.Status.Objects != objects || found.Status.Resources != 1 || found.Status.ClusterID == "" {
-			return fmt.Sprintf("store: %+v", found.Status)
-		}
-		return ""
+		return found.Status.Objects == objects && found.Status.Resources == 1 && found.Status.ClusterID != "", fmt.Sprintf("store: %+v", found.Status)
 	})
 }
 
 // expectResourcesBlockDeletion checks that a Store is deleted only after its resources.
 func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 	t.Helper()
-	stores := r.annex.hosting.HostingV1alpha1().Stores()
+	stores := r.annex.Stores()
 	err := stores.Delete(t.Context(), store, metav1.DeleteOptions{})
 	wantError(t, err, store, r.name)
 	if !apierrors.IsConflict(err) && !apierrors.IsForbidden(err) {
@@ -230,11 +215,11 @@ func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 	}
 	r.waitForCreate(t, "after")
 	r.deleteCRD(t)
-	if err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err == nil {
+	if err := r.annex.HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err == nil {
 		t.Log("the HostedResource was deleted")
 	}
 	poll.Until(t, "store "+store+" is deleted", func() string {
-		err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{})
+		err := r.annex.HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err.Error()
 		}
@@ -256,11 +241,9 @@ func TestStoreOutage(t *testing.T) {
 	r, other := a.installOn(t, "fragile"), a.installOn(t, "default")
 	created := r.create(t, "v1", "before", "spec: {}")
 	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
-	poll.Until(t, "the watch cache has the object", func() string {
-		if got := a.get(t, r.path("v1")+"?resourceVersion=0"); !strings.Contains(string(got.body), `"before"`) {
-			return got.String()
-		}
-		return ""
+	poll.UntilDone(t, "the watch cache has the object", func() (bool, string) {
+		got := a.get(t, r.path("v1")+"?resourceVersion=0")
+		return strings.Contains(string(got.Body), `"before"`), got.String()
 	})
 
 	etcd.Members[0].Kill(t)
@@ -270,10 +253,10 @@ func TestStoreOutage(t *testing.T) {
 	if err := r.tryCreate(t, "refused"); !apierrors.IsServiceUnavailable(err) || time.Since(begin) > 10*time.Second {
 		t.Errorf("after %s: %v", time.Since(begin), err)
 	}
-	if got := a.get(t, r.path("v1")+"?resourceVersion=0"); got.code != http.StatusOK || !strings.Contains(string(got.body), `"before"`) {
+	if got := a.get(t, r.path("v1")+"?resourceVersion=0"); got.Code != http.StatusOK || !strings.Contains(string(got.Body), `"before"`) {
 		t.Errorf("a read from the watch cache: %s", got)
 	}
-	if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable || !strings.Contains(string(got.body), "fragile") {
+	if got := a.get(t, r.path("v1")); got.Code != http.StatusServiceUnavailable || !strings.Contains(string(got.Body), "fragile") {
 		t.Errorf("a read from etcd: %s", got)
 	}
 	expectOthersServed(t, a, r, other)
@@ -296,11 +279,11 @@ func expectOthersServed(t *testing.T, a *annex, down, other *resource) {
 	other.create(t, "v1", "meanwhile", "spec: {}")
 	a.newNamespace(t)
 	for _, path := range []string{"/readyz", "/livez", "/api", "/apis", "/apis/" + down.group + "/v1", "/openapi/v3"} {
-		if got := a.get(t, path); got.code != http.StatusOK {
+		if got := a.get(t, path); got.Code != http.StatusOK {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
-	if got := a.get(t, "/apis"); !strings.Contains(string(got.body), down.group) {
+	if got := a.get(t, "/apis"); !strings.Contains(string(got.Body), down.group) {
 		t.Error("discovery lacks the group")
 	}
 }

@@ -69,11 +69,8 @@ func wantSynced(t *testing.T, informers map[string]cache.SharedIndexInformer, wa
 		go informer.RunWithContext(t.Context())
 	}
 	for name, informer := range informers {
-		poll.Until(t, name+" are synced", func() string {
-			if !informer.HasSynced() {
-				return "not synced"
-			}
-			return ""
+		poll.UntilDone(t, name+" are synced", func() (bool, string) {
+			return informer.HasSynced(), "not synced"
 		})
 		if got := len(informer.GetStore().ListKeys()); got != want[name] {
 			t.Errorf("%s: %d objects, want %d", name, got, want[name])

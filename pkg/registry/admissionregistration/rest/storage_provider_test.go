@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -24,10 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/apis/admissionregistration/install"
 	annexadmissionregistrationv1 "github.com/annex-dev/annex/pkg/apis/admissionregistration/v1"
 	admissionregistrationrest "github.com/annex-dev/annex/pkg/registry/admissionregistration/rest"
-	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
 
@@ -58,20 +55,8 @@ func (resources) ServerResourcesForGroupVersionWithContext(_ context.Context, gr
 // newGroup returns the storage of the group.
 func newGroup(t *testing.T, allowed callers) (map[string]rest.Storage, *typedtest.Storage) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(admissionregistrationv1.SchemeGroupVersion))
-	provider := admissionregistrationrest.StorageProvider{
-		Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: allowed, Resources: resources{}}
-	info, err := provider.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("NewRESTStorage: %v", err)
-	}
-	for _, endpoint := range info.VersionedResourcesStorageMap["v1"] {
-		t.Cleanup(endpoint.Destroy)
-	}
-	return info.VersionedResourcesStorageMap["v1"], etcd
+	etcd := typedtest.NewStorage(t, admissionregistrationv1.SchemeGroupVersion)
+	return etcd.NewGroup(t, admissionregistrationrest.StorageProvider{Serialization: typedtest.Serialization, Authorizer: allowed, Resources: resources{}}), etcd
 }
 
 func as(t *testing.T, name string, groups ...string) context.Context {

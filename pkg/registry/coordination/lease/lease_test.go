@@ -10,8 +10,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -19,7 +17,6 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/apis/coordination/install"
 	coordinationrest "github.com/annex-dev/annex/pkg/registry/coordination/rest"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
@@ -27,17 +24,8 @@ import (
 
 // Not parallel: it sets a feature gate.
 func TestLeases(t *testing.T) {
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	provider := coordinationrest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}
-	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(coordinationv1.SchemeGroupVersion))
-	info, err := provider.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("NewRESTStorage: %v", err)
-	}
-	leases := info.VersionedResourcesStorageMap["v1"]["leases"].(*typed.REST)
-	t.Cleanup(leases.Destroy)
+	etcd := typedtest.NewStorage(t, coordinationv1.SchemeGroupVersion)
+	leases := etcd.NewGroup(t, coordinationrest.StorageProvider{Serialization: typedtest.Serialization})["leases"].(*typed.REST)
 	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
 
 	coordinated := func(name string) *coordinationv1.Lease {

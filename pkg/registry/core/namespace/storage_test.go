@@ -14,14 +14,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"github.com/annex-dev/annex/pkg/apis/core/install"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/core/namespace"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
@@ -36,10 +35,8 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	etcd := typedtest.NewStorage(t, serializer.NewCodecFactory(scheme).LegacyCodec(corev1.SchemeGroupVersion))
-	storage, err := namespace.NewStorage(scheme, etcd)
+	etcd := typedtest.NewStorage(t, corev1.SchemeGroupVersion)
+	storage, err := namespace.NewStorage(scheme.Scheme, etcd)
 	if err != nil {
 		t.Fatalf("NewStorage: %v", err)
 	}

@@ -18,15 +18,11 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	coreinstall "github.com/annex-dev/annex/pkg/apis/core/install"
-	eventsinstall "github.com/annex-dev/annex/pkg/apis/events/install"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	corerest "github.com/annex-dev/annex/pkg/registry/core/rest"
 	eventsrest "github.com/annex-dev/annex/pkg/registry/events/rest"
 	"github.com/annex-dev/annex/pkg/registry/typed"
@@ -37,43 +33,18 @@ const ttl = 2 * time.Hour
 
 // groups is the two groups that serve events, over one etcd.
 type groups struct {
-	scheme       *runtime.Scheme
 	core, events map[string]rest.Storage
 	etcd         *typedtest.Storage
 }
 
 func newGroups(t *testing.T) *groups {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	coreinstall.Install(scheme)
-	eventsinstall.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(corev1.SchemeGroupVersion))
-	parameterCodec := runtime.NewParameterCodec(scheme)
-
-	core, err := corerest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs}, EventTTL: ttl}.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("core: %v", err)
+	etcd := typedtest.NewStorage(t, corev1.SchemeGroupVersion)
+	return &groups{
+		core:   etcd.NewGroup(t, corerest.StorageProvider{Serialization: typedtest.Serialization, EventTTL: ttl}),
+		events: etcd.NewGroup(t, eventsrest.StorageProvider{Serialization: typedtest.Serialization, TTL: ttl}),
+		etcd:   etcd,
 	}
-	events, err := eventsrest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs}, TTL: ttl}.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("events.k8s.io: %v", err)
-	}
-	g := &groups{scheme: scheme, core: storageOf(t, core), events: storageOf(t, events), etcd: etcd}
-	for _, storage := range []map[string]rest.Storage{g.core, g.events} {
-		for _, endpoint := range storage {
-			t.Cleanup(endpoint.Destroy)
-		}
-	}
-	return g
-}
-
-func storageOf(t *testing.T, info genericapiserver.APIGroupInfo) map[string]rest.Storage {
-	t.Helper()
-	if len(info.PrioritizedVersions) != 1 || info.PrioritizedVersions[0].Version != "v1" {
-		t.Fatalf("versions %v, want v1", info.PrioritizedVersions)
-	}
-	return info.VersionedResourcesStorageMap["v1"]
 }
 
 // request is the context of a request to a namespace through a group.
@@ -147,7 +118,7 @@ func testEventsAreOne(t *testing.T, g *groups) {
 	if stored == nil {
 		t.Fatal("the event is not stored under /events/ns/one")
 	}
-	_, gvk, err := serializer.NewCodecFactory(g.scheme).UniversalDeserializer().Decode(stored, nil, nil)
+	_, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(stored, nil, nil)
 	if err != nil || *gvk != corev1.SchemeGroupVersion.WithKind("Event") {
 		t.Errorf("stored as %v (error %v), want Event of v1", gvk, err)
 	}
@@ -224,7 +195,7 @@ func testEventSelectors(t *testing.T, g *groups) {
 	for _, test := range tests {
 		for label, value := range test.fields {
 			for value, want := range map[string]bool{value: true, value + "x": false} {
-				hubLabel, hubValue, err := g.scheme.ConvertFieldLabel(test.version.WithKind("Event"), label, value)
+				hubLabel, hubValue, err := scheme.Scheme.ConvertFieldLabel(test.version.WithKind("Event"), label, value)
 				if err != nil {
 					t.Errorf("%s %s: %v", test.version, label, err)
 					continue

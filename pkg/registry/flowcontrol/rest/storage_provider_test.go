@@ -11,13 +11,11 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/flowcontrol/install"
 	"github.com/annex-dev/annex/pkg/registry/flowcontrol/rest"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
@@ -25,19 +23,7 @@ import (
 
 func newStorage(t *testing.T) map[string]registryrest.Storage {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(flowcontrolv1.SchemeGroupVersion))
-	info, err := rest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("NewRESTStorage: %v", err)
-	}
-	storage := info.VersionedResourcesStorageMap["v1"]
-	for _, endpoint := range storage {
-		t.Cleanup(endpoint.Destroy)
-	}
-	return storage
+	return typedtest.NewStorage(t, flowcontrolv1.SchemeGroupVersion).NewGroup(t, rest.StorageProvider{Serialization: typedtest.Serialization})
 }
 
 func requestContext(t *testing.T) context.Context {

@@ -15,34 +15,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/rbac/install"
 	rbacrest "github.com/annex-dev/annex/pkg/registry/rbac/rest"
-	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
 
 // served returns the storage of the group in an etcd of the test.
 func served(t *testing.T) (map[string]rest.StandardStorage, *typedtest.Storage) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(rbacv1.SchemeGroupVersion))
-	info, err := rbacrest.StorageProvider{
-		Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(),
-	}.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("NewRESTStorage: %v", err)
-	}
+	etcd := typedtest.NewStorage(t, rbacv1.SchemeGroupVersion)
 	storage := map[string]rest.StandardStorage{}
-	for name, endpoint := range info.VersionedResourcesStorageMap["v1"] {
-		t.Cleanup(endpoint.Destroy)
+	for name, endpoint := range etcd.NewGroup(t, rbacrest.StorageProvider{Serialization: typedtest.Serialization, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer()}) {
 		storage[name] = endpoint.(rest.StandardStorage)
 	}
 	return storage, etcd

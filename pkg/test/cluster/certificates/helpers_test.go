@@ -15,11 +15,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -31,10 +30,8 @@ func sharedSecret(t *testing.T) *corev1.Secret {
 // deleteCA deletes the CA's Secret, which a running replica restores.
 func deleteCA(t *testing.T) {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(mainCluster.Config)
-	expect.NoError(t, err)
 	// In a cleanup the test's context is canceled.
-	err = client.CoreV1().Secrets(annextest.Namespace).Delete(context.WithoutCancel(t.Context()), servingca.SecretName(annextest.ServiceName), metav1.DeleteOptions{})
+	err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Delete(context.WithoutCancel(t.Context()), servingca.SecretName(annextest.ServiceName), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -42,9 +39,8 @@ func deleteCA(t *testing.T) {
 
 func annotate(t *testing.T, annotation, value string) {
 	t.Helper()
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotation, value)
-	_, err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Patch(t.Context(), servingca.SecretName(annextest.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
-	expect.NoError(t, err)
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, annotation, value)
+	expect.Patch(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName), patch)
 }
 
 func mustParse(t *testing.T, secret *corev1.Secret) *servingca.State {
@@ -58,15 +54,12 @@ func patchAPIService(t *testing.T, spec map[string]any) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": spec})
 	expect.NoError(t, err)
-	_, err = mainAggregator(t).ApiregistrationV1().APIServices().Patch(t.Context(), apiService, types.MergePatchType, patch, metav1.PatchOptions{})
-	expect.NoError(t, err)
+	expect.Patch(t, clients.For(t, mainCluster.Config).APIServices, apiService, string(patch))
 }
 
 func metrics(t *testing.T, annex *annextest.Annex) string {
 	t.Helper()
-	annexClient, err := kubernetes.NewForConfig(annex.AnnexConfig)
-	expect.NoError(t, err)
-	raw, err := annexClient.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	raw, err := clients.For(t, annex.AnnexConfig).Kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	expect.NoError(t, err)
 	return string(raw)
 }

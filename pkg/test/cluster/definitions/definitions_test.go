@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
@@ -91,9 +92,8 @@ func labelled(f *fixture) {
 	if resource.Status.Phase != hostingv1alpha1.HostedResourceHosted {
 		f.Errorf("phase %s, want Hosted", resource.Status.Phase)
 	}
-	poll.UntilDone(f, "the HostedResource is ready", func() (bool, string) {
-		resource, err := f.hostedResources.Get(f.Context(), resource.Name, metav1.GetOptions{})
-		return err == nil && meta.IsStatusConditionTrue(resource.Status.Conditions, hostingv1alpha1.HostedResourceReady), fmt.Sprint(err)
+	expect.Eventually(f, f.hostedResources, resource.Name, "the HostedResource is ready", func(resource *hostingv1alpha1.HostedResource) bool {
+		return meta.IsStatusConditionTrue(resource.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 	})
 }
 
@@ -240,9 +240,8 @@ func deletedInAnnex(f *fixture) {
 	f.waitForSync(name)
 	first := expect.Get(f, f.annexCRDs, name)
 	expect.Delete(f, f.annexCRDs, name)
-	poll.UntilDone(f, "annex creates the CRD again", func() (bool, string) {
-		again, err := f.annexCRDs.Get(f.Context(), name, metav1.GetOptions{})
-		return err == nil && again.UID != first.UID, fmt.Sprint(err)
+	expect.Eventually(f, f.annexCRDs, name, "annex creates the CRD again", func(again *apiextensionsv1.CustomResourceDefinition) bool {
+		return again.UID != first.UID
 	})
 	f.waitPublished("v1")
 	f.waitForSync(name)
@@ -260,9 +259,8 @@ func unlabelledJoins(f *fixture) {
 	newer := hosted(f.newCRD("widgets", "v1"))
 	newer.Spec.Names.ShortNames = []string{"wi"}
 	f.applyInMain(newer)
-	poll.UntilDone(f, "the other CRD is synced", func() (bool, string) {
-		own, err := f.annexCRDs.Get(f.Context(), widgets, metav1.GetOptions{})
-		return err == nil && len(own.Spec.Names.ShortNames) == 1, fmt.Sprint(err)
+	expect.Eventually(f, f.annexCRDs, widgets, "the other CRD is synced", func(own *apiextensionsv1.CustomResourceDefinition) bool {
+		return len(own.Spec.Names.ShortNames) == 1
 	})
 
 	f.label(gadgets)
@@ -285,9 +283,7 @@ func definedInAnnex(f *fixture) {
 		f.Error("annex's CRD was overwritten")
 	}
 
-	_, err := f.annexCRDs.Patch(f.Context(), name, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"annex.dev/definition-from":"main"}}}`), metav1.PatchOptions{})
-	expect.NoError(f, err)
+	expect.Patch(f, f.annexCRDs, name, `{"metadata":{"annotations":{"annex.dev/definition-from":"main"}}}`)
 	f.waitForSync(name)
 	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 }
@@ -301,9 +297,8 @@ func objectAppears(f *fixture) {
 	f.putInMainEtcd("widgets", "v1", "late")
 	f.waitForCondition(widgets, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`)
 	f.waitForCondition(gadgets, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`)
-	poll.UntilDone(f, "the main cluster serves the group again", func() (bool, string) {
-		found, err := f.apiServices.Get(f.Context(), "v1."+f.group, metav1.GetOptions{})
-		return err == nil && found.Spec.Service == nil, fmt.Sprint(err)
+	expect.Eventually(f, f.apiServices, "v1."+f.group, "the main cluster serves the group again", func(found *apiregistrationv1.APIService) bool {
+		return found.Spec.Service == nil
 	})
 	f.expectServedByMain("v1")
 	f.waitForObject(f.mainObjects, "widgets", "v1", "late")

@@ -49,8 +49,7 @@ func forged(f *fixture) {
 	f.expectUnpublished(name, "GroupInMain")
 
 	// The status in their write is dropped.
-	_, err = resources.Patch(f.Context(), name, types.MergePatchType, []byte(takeover), metav1.PatchOptions{})
-	expect.NoError(f, err)
+	expect.Patch(f, resources, name, takeover)
 	_, err = resources.Patch(f.Context(), name, types.MergePatchType, []byte(takeover), metav1.PatchOptions{}, "status")
 	if !apierrors.IsForbidden(err) {
 		f.Errorf("write status: %v", err)
@@ -70,13 +69,9 @@ func forged(f *fixture) {
 // unless the main cluster serves its three objects.
 func (f *fixture) expectUnpublished(name, reason string) {
 	f.Helper()
-	poll.UntilDone(f, name+" is not published: "+reason, func() (bool, string) {
-		resource, err := f.hostedResources.Get(f.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
+	expect.Eventually(f, f.hostedResources, name, name+" is not published: "+reason, func(resource *hostingv1alpha1.HostedResource) bool {
 		published := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
-		return published != nil && published.Status == metav1.ConditionFalse && published.Reason == reason, fmt.Sprintf("%+v", published)
+		return published != nil && published.Status == metav1.ConditionFalse && published.Reason == reason
 	})
 	f.expectServedByMain("v1")
 	list, err := f.objects(f.mainObjects, "widgets", "v1").List(f.Context(), metav1.ListOptions{})
@@ -99,12 +94,11 @@ func (f *fixture) newEditor(name string) *restclient.Config {
 		},
 	}, metav1.CreateOptions{})
 	expect.NoError(f, err)
-	_, err = rbac.ClusterRoleBindings().Create(f.Context(), &rbacv1.ClusterRoleBinding{
+	expect.Create(f, rbac.ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: name}},
-	}, metav1.CreateOptions{})
-	expect.NoError(f, err)
+	})
 	main, err := mainCluster.ConfigFor(name)
 	expect.NoError(f, err)
 	user := restclient.CopyConfig(f.annex.AnnexConfig)

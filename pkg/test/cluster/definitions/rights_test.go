@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
@@ -37,17 +36,16 @@ func (f *fixture) expectAuthorRefused(etcd *etcdcluster.Cluster, secret string) 
 	grant := func(name string, rule rbacv1.PolicyRule) {
 		f.Helper()
 		expect.Create(f, kube.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}})
-		_, err = kube.RbacV1().ClusterRoleBindings().Create(f.Context(), &rbacv1.ClusterRoleBinding{
+		expect.Create(f, kube.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
-		}, metav1.CreateOptions{})
-		expect.NoError(f, err)
+		})
 	}
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "authors"},
 		Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
 			Endpoints: etcd.Endpoints(),
-			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: hosting.NamespaceAnnexSystem, Name: secret}},
+			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: hostingv1alpha1.NamespaceAnnexSystem, Name: secret}},
 		}},
 	}
 	// Decisions of the main cluster are cached for a while.
@@ -61,12 +59,12 @@ func (f *fixture) expectAuthorRefused(etcd *etcdcluster.Cluster, secret string) 
 			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), words), err.Error()
 		})
 	}
-	grant("store-author", rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"stores"}})
+	grant("store-author", rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{hostingv1alpha1.GroupName}, Resources: []string{"stores"}})
 	endpoint, err := url.Parse(etcd.Endpoints()[0])
 	expect.NoError(f, err)
 	refused(endpoint.Host + ` is not in annex's flag --store-endpoints`)
-	grant("store-endpoints", rbacv1.PolicyRule{Verbs: []string{"use"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"stores/endpoints"}})
-	refused(hosting.NamespaceAnnexSystem + "/" + secret)
+	grant("store-endpoints", rbacv1.PolicyRule{Verbs: []string{"use"}, APIGroups: []string{hostingv1alpha1.GroupName}, Resources: []string{"stores/endpoints"}})
+	refused(hostingv1alpha1.NamespaceAnnexSystem + "/" + secret)
 }
 
 // ofACompiledInGroup: annex refuses CRDs of its compiled-in groups.

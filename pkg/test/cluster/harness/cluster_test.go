@@ -22,6 +22,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -46,9 +47,7 @@ func TestMain(m *testing.M) {
 
 func mainClient(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
-	made, err := kubernetes.NewForConfig(config)
-	expect.NoError(t, err)
-	return made
+	return clients.For(t, config).Kube
 }
 
 func TestVersionAndPrivacy(t *testing.T) {
@@ -72,8 +71,7 @@ func TestLogins(t *testing.T) {
 	t.Parallel()
 	whoAmI := func(t *testing.T, config *restclient.Config) authenticationv1.UserInfo {
 		t.Helper()
-		review, err := mainClient(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-		expect.NoError(t, err)
+		review := expect.Create(t, mainClient(t, config).AuthenticationV1().SelfSubjectReviews(), &authenticationv1.SelfSubjectReview{})
 		return review.Status.UserInfo
 	}
 	t.Run("user", func(t *testing.T) {
@@ -122,27 +120,9 @@ func TestControllers(t *testing.T) {
 	}}}
 	expect.Create(t, client.CoreV1().ConfigMaps(namespace), owned)
 	expect.Delete(t, client.CoreV1().ConfigMaps(namespace), owner.Name)
-	poll.UntilNoError(t, "garbage collection", func() error {
-		_, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), owned.Name, metav1.GetOptions{})
-		return gone(err)
-	})
+	expect.Gone(t, client.CoreV1().ConfigMaps(namespace), owned.Name)
 	expect.Delete(t, client.CoreV1().Namespaces(), namespace)
-	poll.UntilNoError(t, "deletion of the namespace", func() error {
-		_, err := client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		return gone(err)
-	})
-}
-
-// gone is nil once an object is not found.
-func gone(err error) error {
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err == nil:
-		return fmt.Errorf("it still exists")
-	default:
-		return err
-	}
+	expect.Gone(t, client.CoreV1().Namespaces(), namespace)
 }
 
 func TestRotateFrontProxyCA(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	aggregatorclientv1 "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -74,14 +74,7 @@ func TestDoctor(t *testing.T) {
 
 func apiServices(t *testing.T) aggregatorclientv1.APIServiceInterface {
 	t.Helper()
-	return aggregator(t, mainCluster.Config).ApiregistrationV1().APIServices()
-}
-
-func patchAPIService(t *testing.T, name, patch string) {
-	t.Helper()
-	if _, err := apiServices(t).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	return clients.For(t, mainCluster.Config).APIServices
 }
 
 func missingRoleBinding(t *testing.T, _ *annextest.Annex) {
@@ -125,7 +118,7 @@ func wrongCABundle(t *testing.T, _ *annextest.Annex) {
 	bindings := kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings()
 	expect.Delete(t, bindings, "annex")
 	waitForFinding(t, mainCluster, "rbac", "FAIL", "get/list/watch namespaces")
-	patchAPIService(t, hosting, `{"spec":{"caBundle":"`+base64Of(mainCluster.CA())+`"}}`)
+	expect.Patch(t, apiServices(t), hosting, `{"spec":{"caBundle":"`+base64Of(mainCluster.CA())+`"}}`)
 	waitForFinding(t, mainCluster, "apiservice", "FAIL", "the wrong authorities", "x509")
 	found := waitForFinding(t, mainCluster, "certificates", "FAIL", "is not the one in Secret annex-system/annex-serving-ca")
 	waitForFinding(t, mainCluster, "certificates", "FAIL", "a certificate", "that the main cluster cannot verify")
@@ -135,13 +128,13 @@ func wrongCABundle(t *testing.T, _ *annextest.Annex) {
 }
 
 func editedAPIService(t *testing.T, _ *annextest.Annex) {
-	patchAPIService(t, hosting, `{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"name":"missing","port":1}}}`)
+	expect.Patch(t, apiServices(t), hosting, `{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"name":"missing","port":1}}}`)
 	waitForOK(t, mainCluster)
 	expect.Delete(t, apiServices(t), hosting)
 }
 
 func unlabelledAPIService(t *testing.T, _ *annextest.Annex) {
-	patchAPIService(t, hosting, `{"metadata":{"labels":{"annex.dev/published-by":null}}}`)
+	expect.Patch(t, apiServices(t), hosting, `{"metadata":{"labels":{"annex.dev/published-by":null}}}`)
 	r := doctor(t, mainCluster, "--publish-service=annex-system/annex:443")
 	found, ok := r.find("apiservice", "FAIL", "was not created by annex")
 	if !ok {

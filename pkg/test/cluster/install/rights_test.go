@@ -191,10 +191,9 @@ func unprivileged(t *testing.T) kubernetes.Interface {
 // rules returns the permissions of a user in a namespace, split by resource and name.
 func rules(t *testing.T, user kubernetes.Interface, in string) []string {
 	t.Helper()
-	review, err := user.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+	review := expect.Create(t, user.AuthorizationV1().SelfSubjectRulesReviews(), &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: in},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	if review.Status.Incomplete {
 		t.Fatalf("the rules are incomplete: %s", review.Status.EvaluationError)
 	}

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -34,7 +33,7 @@ func TestStopped(t *testing.T) {
 	waitForFinding(t, cluster, "leader", "FAIL", "no replica runs the controllers")
 	// The main cluster detects it within half a minute.
 	waitForFinding(t, cluster, "through-main", "FAIL", "cannot be read through the main cluster")
-	expect.NoError(t, aggregator(t, cluster.Config).ApiregistrationV1().APIServices().Delete(t.Context(), hosting, metav1.DeleteOptions{}))
+	expect.Delete(t, clients.For(t, cluster.Config).APIServices, hosting)
 	waitForFinding(t, cluster, "apiservice", "FAIL", "there is no APIService")
 
 	waitForFinding(t, cluster, "deletions", "warn", left, "Start annex")

@@ -41,7 +41,7 @@ func TestNewKindsAreDiscovered(t *testing.T) {
 	for range 10 {
 		group := newGroup()
 		defining.Go(func() {
-			definitions := own.extensions.ApiextensionsV1().CustomResourceDefinitions()
+			definitions := own.CRDs()
 			for i, kind := range []string{"Apple", "Pear"} {
 				if _, err := definitions.Create(t.Context(), newCRD(t, group, fmt.Sprintf("kind%ds", i), kind), metav1.CreateOptions{}); err != nil {
 					t.Error(err)

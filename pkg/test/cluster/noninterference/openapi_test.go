@@ -21,6 +21,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -69,14 +70,14 @@ func tryReadDocuments(ctx context.Context, client *http.Client, host string) (do
 		Paths map[string]struct{ ServerRelativeURL string }
 	}
 	for path, into := range map[string]any{"/openapi/v2": &v2, "/openapi/v3": &v3} {
-		got, err := get(ctx, client, host+path)
+		got, err := clients.Send(ctx, client, http.MethodGet, host+path, "")
 		if err != nil {
 			return documents{}, err
 		}
-		if got.code != http.StatusOK {
+		if got.Code != http.StatusOK {
 			return documents{}, fmt.Errorf("%s: %s", path, got)
 		}
-		if err := json.Unmarshal(got.body, into); err != nil {
+		if err := json.Unmarshal(got.Body, into); err != nil {
 			return documents{}, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -87,9 +88,9 @@ func tryReadDocuments(ctx context.Context, client *http.Client, host string) (do
 	return found, nil
 }
 
-func (c *clients) documents(t *testing.T) documents {
+func (c *endpoint) documents(t *testing.T) documents {
 	t.Helper()
-	found, err := tryReadDocuments(t.Context(), c.http, c.config.Host)
+	found, err := tryReadDocuments(t.Context(), c.HTTP, c.Config.Host)
 	expect.NoError(t, err)
 	return found
 }
@@ -142,15 +143,15 @@ func texts(raw map[string]json.RawMessage) map[string]string {
 }
 
 // readRepeatedly fails unless a path returns the same bytes each time.
-func (c *clients) readRepeatedly(t *testing.T, path string) answer {
+func (c *endpoint) readRepeatedly(t *testing.T, path string) clients.Response {
 	t.Helper()
 	first := c.get(t, path)
-	if first.code != http.StatusOK {
+	if first.Code != http.StatusOK {
 		t.Fatalf("%s: %s", path, first)
 	}
 	for i := range repeats {
 		again := c.get(t, path)
-		if again.code != http.StatusOK || sha256.Sum256(again.body) != sha256.Sum256(first.body) {
+		if again.Code != http.StatusOK || sha256.Sum256(again.Body) != sha256.Sum256(first.Body) {
 			t.Fatalf("%s: read %d differs from the first:\n%s\nand\n%s", path, i, first, again)
 		}
 	}
@@ -181,7 +182,7 @@ func TestOpenAPI(t *testing.T) {
 		mainClients.readRepeatedly(t, path)
 	}
 	// An outdated link is served, not redirected.
-	if old := mainClients.get(t, "/openapi/v3/apis/hosting.annex.dev/v1alpha1?hash=OLD"); old.code != http.StatusOK {
+	if old := mainClients.get(t, "/openapi/v3/apis/hosting.annex.dev/v1alpha1?hash=OLD"); old.Code != http.StatusOK {
 		t.Errorf("a link with the hash of an older document: %s", old)
 	}
 	own := s.own(t).documents(t)
@@ -204,12 +205,9 @@ func TestOpenAPIOfUnpublishedGroup(t *testing.T) {
 	s.own(t).define(t, newCRD(t, group, "widg", "Short"))
 	mainClients := main(t)
 	path := "apis/" + group + "/v1"
-	poll.Until(t, "the main cluster documents its CRD", func() string {
+	poll.UntilDone(t, "the main cluster documents its CRD", func() (bool, string) {
 		now := mainClients.documents(t)
-		if now.index[path] == "" || now.paths["/"+path+"/widgets"] == nil {
-			return "not yet"
-		}
-		return ""
+		return now.index[path] != "" && now.paths["/"+path+"/widgets"] != nil, "not yet"
 	})
 	checkUnchanged(t, s.before, mainClients.documents(t))
 	mainClients.readRepeatedly(t, "/openapi/v3/"+path)

@@ -32,35 +32,28 @@ func TestMainClusterRestarts(t *testing.T) {
 
 	expect.NoError(t, mainCluster.StopAPIServer(t.Context()))
 	own := s.own(t)
-	poll.Until(t, "annex's own endpoint serves without the main cluster", func() string {
+	poll.UntilDone(t, "annex's own endpoint serves without the main cluster", func() (bool, string) {
 		// The first list of a kind finds a watch cache that is not warm.
-		if got := own.get(t, "/apis/"+published.group+"/v1/widgets"); got.code != http.StatusOK {
-			return got.String()
-		}
-		return ""
+		got := own.get(t, "/apis/"+published.group+"/v1/widgets")
+		return got.Code == http.StatusOK, got.String()
 	})
 	expect.NoError(t, mainCluster.StartAPIServer(t.Context()))
-	poll.Until(t, "the main cluster has collected annex's documents", func() string {
+	poll.UntilDone(t, "the main cluster has collected annex's documents", func() (bool, string) {
 		now := mainClients.documents(t)
 		for _, version := range []string{"hosting.annex.dev/v1alpha1", published.group + "/v1", followed.group + "/v1"} {
 			if now.index["apis/"+version] == "" {
-				return version + " is not in v3"
+				return false, version + " is not in v3"
 			}
 		}
-		if now.paths["/apis/"+published.group+"/v1/widgets"] == nil || now.paths["/apis/"+followed.group+"/v1/widgets"] == nil {
-			return "v2 is incomplete"
-		}
-		return ""
+		return now.paths["/apis/"+published.group+"/v1/widgets"] != nil && now.paths["/apis/"+followed.group+"/v1/widgets"] != nil, "v2 is incomplete"
 	})
 	checkUnchanged(t, s.before, mainClients.documents(t))
-	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.body, after.body) {
-		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
+	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.Body, after.Body) {
+		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.Body, after.Body)
 	}
 	mainClients.readRepeatedly(t, "/openapi/v3/apis/apiextensions.k8s.io/v1")
-	poll.Until(t, "annex's objects can be read", func() string {
-		if _, err := followed.by(mainClients).Get(shortly(t), "one", metav1.GetOptions{}); err != nil {
-			return err.Error()
-		}
-		return ""
+	poll.UntilNoError(t, "annex's objects can be read", func() error {
+		_, err := followed.by(mainClients).Get(shortly(t), "one", metav1.GetOptions{})
+		return err
 	})
 }

@@ -33,14 +33,14 @@ const (
 
 // openWatchList opens a WatchList. Until the watch cache is warm it gets 429 with Retry-After,
 // as from kube-apiserver, and retries as all such clients do.
-func openWatchList(t *testing.T, c *clients, path, accept string) *http.Response {
+func openWatchList(t *testing.T, c *endpoint, path, accept string) *http.Response {
 	t.Helper()
 	var opened *http.Response
 	poll.Until(t, "WatchList of "+path+" as "+accept, func() string {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+path+watchList, nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Config.Host+path+watchList, nil)
 		expect.NoError(t, err)
 		request.Header.Set("Accept", accept)
-		response, err := c.http.Do(request)
+		response, err := c.HTTP.Do(request)
 		expect.NoError(t, err)
 		if response.StatusCode == http.StatusOK {
 			opened = response
@@ -57,7 +57,7 @@ func openWatchList(t *testing.T, c *clients, path, accept string) *http.Response
 
 // initialEvents opens a WatchList through the main cluster and returns the number of objects
 // before the bookmark that ends the initial list.
-func initialEvents(t *testing.T, c *clients, path, accept string) int {
+func initialEvents(t *testing.T, c *endpoint, path, accept string) int {
 	t.Helper()
 	response := openWatchList(t, c, path, accept)
 	defer response.Body.Close()
@@ -164,11 +164,8 @@ func TestReflectorsThroughTheMainCluster(t *testing.T) {
 	}
 	for name, informer := range informers {
 		go informer.RunWithContext(t.Context())
-		poll.Until(t, "the informer "+name+" has synced", func() string {
-			if !informer.HasSynced() {
-				return "not yet"
-			}
-			return ""
+		poll.UntilDone(t, "the informer "+name+" has synced", func() (bool, string) {
+			return informer.HasSynced(), "not yet"
 		})
 		if got := len(informer.GetStore().ListKeys()); got != 3 {
 			t.Errorf("the informer %s has %d objects, want 3", name, got)

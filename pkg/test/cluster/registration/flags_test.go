@@ -45,7 +45,7 @@ func TestNotReached(t *testing.T) {
 			expect.Create(t, definitions(t, annex.AnnexConfig), newDefinition(group, "v1"))
 			waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex", tc.mentions)
 			if _, err := apiServices(t).Get(t.Context(), "v1."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				t.Errorf("its group was published: %s", errorText(err))
+				t.Errorf("its group was published: %v", err)
 			}
 		})
 	}
