@@ -42,12 +42,9 @@ func (binaryStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 
 func resource() typed.Resource {
 	return typed.Resource{
-		Resource:   corev1.Resource("configmaps"),
-		Singular:   "configmap",
+		Kind:       corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 		ShortNames: []string{"cm"},
 		Categories: []string{"all"},
-		New:        func() runtime.Object { return &corev1.ConfigMap{} },
-		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
 		Strategy:   createOnUpdate{typed.Namespaced(scheme.Scheme)},
 		Table:      table.New(corev1.Resource("configmaps"), table.Name[*corev1.ConfigMap]()),
 	}
@@ -58,7 +55,7 @@ func TestStore(t *testing.T) {
 	storage := typedtest.NewStorage(t, corev1.SchemeGroupVersion)
 	described := resource()
 	described.TTL = time.Hour + 500*time.Millisecond
-	store, err := typed.NewREST(described, storage)
+	store, err := typed.NewREST(scheme.Scheme, storage, described)
 	if err != nil {
 		t.Fatalf("NewStore: %v", err)
 	}
@@ -96,7 +93,7 @@ func TestStore(t *testing.T) {
 
 func TestSubresource(t *testing.T) {
 	t.Parallel()
-	store, err := typed.NewREST(resource(), typedtest.NewStorage(t, corev1.SchemeGroupVersion))
+	store, err := typed.NewREST(scheme.Scheme, typedtest.NewStorage(t, corev1.SchemeGroupVersion), resource())
 	if err != nil {
 		t.Fatalf("NewStore: %v", err)
 	}
@@ -137,8 +134,8 @@ func TestSubresource(t *testing.T) {
 func TestIncompleteResource(t *testing.T) {
 	t.Parallel()
 	described := resource()
-	described.Resource = schema.GroupResource{}
-	if _, err := typed.NewREST(described, nil); err == nil {
+	described.Kind = schema.GroupVersionKind{}
+	if _, err := typed.NewREST(scheme.Scheme, nil, described); err == nil {
 		t.Error("no error for a resource without a name")
 	}
 }
