@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // createOnUpdate is a strategy that lets a PUT create.
@@ -56,9 +57,7 @@ func TestStore(t *testing.T) {
 	described := resource()
 	described.TTL = time.Hour + 500*time.Millisecond
 	store, err := typed.NewREST(scheme.Scheme, storage, described)
-	if err != nil {
-		t.Fatalf("NewStore: %v", err)
-	}
+	expect.NoError(t, err, "NewStore")
 	defer store.Destroy()
 
 	if got := store.ShortNames(); !slices.Equal(got, []string{"cm"}) {
@@ -83,9 +82,7 @@ func TestStore(t *testing.T) {
 		t.Error("nothing stored under the key of the object")
 	}
 	lease, err := storage.Client.Leases(t.Context())
-	if err != nil {
-		t.Fatalf("Leases: %v", err)
-	}
+	expect.NoError(t, err, "Leases")
 	if len(lease.Leases) != 1 {
 		t.Errorf("%d etcd leases, want 1: the object has a TTL", len(lease.Leases))
 	}
@@ -94,9 +91,7 @@ func TestStore(t *testing.T) {
 func TestSubresource(t *testing.T) {
 	t.Parallel()
 	store, err := typed.NewREST(scheme.Scheme, typedtest.NewStorage(t, corev1.SchemeGroupVersion), resource())
-	if err != nil {
-		t.Fatalf("NewStore: %v", err)
-	}
+	expect.NoError(t, err, "NewStore")
 	defer store.Destroy()
 	binary := store.Subresource(binaryStrategy{createOnUpdate{typed.Namespaced(scheme.Scheme)}})
 	if got := binary.GetResetFields()["v1"]; got == nil || !got.Has(fieldpath.MakePathOrDie("data")) {
@@ -118,13 +113,9 @@ func TestSubresource(t *testing.T) {
 		t.Fatalf("Create: %v", err)
 	}
 	_, _, err = binary.Update(ctx, "a", rest.DefaultUpdatedObjectInfo(update), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatalf("Update: %v", err)
-	}
+	expect.NoError(t, err, "Update")
 	got, err := binary.Get(ctx, "a", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("Get: %v", err)
-	}
+	expect.NoError(t, err, "Get")
 	stored := got.(*corev1.ConfigMap)
 	if stored.Data["k"] != "v" || string(stored.BinaryData["b"]) != "x" {
 		t.Errorf("stored %v and %v, want data unchanged and binaryData updated", stored.Data, stored.BinaryData)
