@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
@@ -236,11 +237,7 @@ func (s *Store) updateFence(ctx context.Context, conn *connection, w desiredStat
 // continue.
 func (s *Store) updateBreaker(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) {
 	is := s.breaker.Load()
-	sameRefusal := (is.unavailable == nil) == (refused == nil)
-	if refused != nil && is.unavailable != nil {
-		sameRefusal = *is.unavailable == *refused
-	}
-	if sameRefusal && is.connection == conn && is.cluster == cluster && is.fence == fence {
+	if ptr.Equal(is.unavailable, refused) && is.connection == conn && is.cluster == cluster && is.fence == fence {
 		return
 	}
 	s.setBreaker(newBreaker(refused, conn, cluster, fence))
@@ -357,8 +354,5 @@ func (s *Store) report(ctx context.Context, w desiredState, seen *Snapshot) {
 
 // isSignificant reports whether listeners are notified of a probe.
 func isSignificant(before, after *Snapshot) bool {
-	if (before.Unavailable == nil) != (after.Unavailable == nil) || before.NoSpace != after.NoSpace || before.Generation != after.Generation {
-		return true
-	}
-	return after.Unavailable != nil && *before.Unavailable != *after.Unavailable
+	return !ptr.Equal(before.Unavailable, after.Unavailable) || before.NoSpace != after.NoSpace || before.Generation != after.Generation
 }
