@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // decode returns the internal object of a manifest.
@@ -23,9 +24,7 @@ func decode(t *testing.T, group, manifest string) runtime.Object {
 	t.Helper()
 	internal := schema.GroupVersion{Group: group, Version: runtime.APIVersionInternal}
 	object, err := runtime.Decode(Codecs.UniversalDecoder(internal), []byte(manifest))
-	if err != nil {
-		t.Fatalf("decode %s: %v", manifest, err)
-	}
+	expect.NoError(t, err, "decode %s", manifest)
 	return object
 }
 
@@ -105,9 +104,7 @@ func TestDefaultsAtDecode(t *testing.T) {
 			}
 			list := decode(t, test.version.Group, `{"apiVersion":"`+test.version.String()+`","kind":"`+test.kind+`List","items":[`+manifest+`]}`)
 			items, err := meta.ExtractList(list)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			items[0].GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 			if diff := cmp.Diff(test.want, items[0]); diff != "" {
 				t.Errorf("in a list (-want +got):\n%s", diff)
@@ -149,13 +146,9 @@ func TestEventsAreStoredThroughCore(t *testing.T) {
 	decoded := decode(t, "events.k8s.io",
 		`{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{"name":"a"},"note":"n","regarding":{"name":"r"},"deprecatedCount":3,"series":{"count":2}}`)
 	stored, err := runtime.Encode(Codecs.LegacyCodec(corev1.SchemeGroupVersion), decoded)
-	if err != nil {
-		t.Fatalf("encode as v1: %v", err)
-	}
+	expect.NoError(t, err, "encode as v1")
 	read, gvk, err := Codecs.UniversalDeserializer().Decode(stored, nil, nil)
-	if err != nil {
-		t.Fatalf("decode what is stored: %v", err)
-	}
+	expect.NoError(t, err, "decode what is stored")
 	if want := corev1.SchemeGroupVersion.WithKind("Event"); *gvk != want {
 		t.Errorf("stored as %s, want %s", gvk, want)
 	}

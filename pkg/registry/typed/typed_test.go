@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // createOnUpdate is a strategy that lets a PUT create.
@@ -42,12 +43,9 @@ func (binaryStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 
 func resource() typed.Resource {
 	return typed.Resource{
-		Resource:   corev1.Resource("configmaps"),
-		Singular:   "configmap",
+		Kind:       corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 		ShortNames: []string{"cm"},
 		Categories: []string{"all"},
-		New:        func() runtime.Object { return &corev1.ConfigMap{} },
-		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
 		Strategy:   createOnUpdate{typed.Namespaced(scheme.Scheme)},
 		Table:      table.New(corev1.Resource("configmaps"), table.Name[*corev1.ConfigMap]()),
 	}
@@ -58,10 +56,8 @@ func TestStore(t *testing.T) {
 	storage := typedtest.NewStorage(t, corev1.SchemeGroupVersion)
 	described := resource()
 	described.TTL = time.Hour + 500*time.Millisecond
-	store, err := typed.NewREST(described, storage)
-	if err != nil {
-		t.Fatalf("NewStore: %v", err)
-	}
+	store, err := typed.NewREST(scheme.Scheme, storage, described)
+	expect.NoError(t, err, "NewStore")
 	defer store.Destroy()
 
 	if got := store.ShortNames(); !slices.Equal(got, []string{"cm"}) {
@@ -86,9 +82,7 @@ func TestStore(t *testing.T) {
 		t.Error("nothing stored under the key of the object")
 	}
 	lease, err := storage.Client.Leases(t.Context())
-	if err != nil {
-		t.Fatalf("Leases: %v", err)
-	}
+	expect.NoError(t, err, "Leases")
 	if len(lease.Leases) != 1 {
 		t.Errorf("%d etcd leases, want 1: the object has a TTL", len(lease.Leases))
 	}
@@ -96,10 +90,8 @@ func TestStore(t *testing.T) {
 
 func TestSubresource(t *testing.T) {
 	t.Parallel()
-	store, err := typed.NewREST(resource(), typedtest.NewStorage(t, corev1.SchemeGroupVersion))
-	if err != nil {
-		t.Fatalf("NewStore: %v", err)
-	}
+	store, err := typed.NewREST(scheme.Scheme, typedtest.NewStorage(t, corev1.SchemeGroupVersion), resource())
+	expect.NoError(t, err, "NewStore")
 	defer store.Destroy()
 	binary := store.Subresource(binaryStrategy{createOnUpdate{typed.Namespaced(scheme.Scheme)}})
 	if got := binary.GetResetFields()["v1"]; got == nil || !got.Has(fieldpath.MakePathOrDie("data")) {
@@ -121,13 +113,9 @@ func TestSubresource(t *testing.T) {
 		t.Fatalf("Create: %v", err)
 	}
 	_, _, err = binary.Update(ctx, "a", rest.DefaultUpdatedObjectInfo(update), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatalf("Update: %v", err)
-	}
+	expect.NoError(t, err, "Update")
 	got, err := binary.Get(ctx, "a", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("Get: %v", err)
-	}
+	expect.NoError(t, err, "Get")
 	stored := got.(*corev1.ConfigMap)
 	if stored.Data["k"] != "v" || string(stored.BinaryData["b"]) != "x" {
 		t.Errorf("stored %v and %v, want data unchanged and binaryData updated", stored.Data, stored.BinaryData)
@@ -137,8 +125,8 @@ func TestSubresource(t *testing.T) {
 func TestIncompleteResource(t *testing.T) {
 	t.Parallel()
 	described := resource()
-	described.Resource = schema.GroupResource{}
-	if _, err := typed.NewREST(described, nil); err == nil {
+	described.Kind = schema.GroupVersionKind{}
+	if _, err := typed.NewREST(scheme.Scheme, nil, described); err == nil {
 		t.Error("no error for a resource without a name")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // Permissions of the caller in a test.
@@ -93,9 +94,7 @@ func TestValidate(t *testing.T) {
 			}
 			plugin.SetUnconditionalAuthorizer(permissions(sets.New(tc.may...)))
 			endpoints, err := ParseEndpoints([]string{"allowed:2379", "unix:///run/allowed.sock"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			endpoints.Initialize(plugin)
 			operation, caller := admission.Create, "ali"
 			if tc.old != nil {

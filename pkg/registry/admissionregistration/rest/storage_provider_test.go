@@ -26,6 +26,7 @@ import (
 	annexadmissionregistrationv1 "github.com/annex-dev/annex/pkg/apis/admissionregistration/v1"
 	admissionregistrationrest "github.com/annex-dev/annex/pkg/registry/admissionregistration/rest"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // rights are those of a caller, as "verb group/version/resource namespace/name".
@@ -176,9 +177,7 @@ func TestServed(t *testing.T) {
 			t.Errorf("%s is not stored under /%s/%s", test.resource, test.resource, name)
 		}
 		table, err := endpoint.(rest.TableConvertor).ConvertToTable(ctx, created, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if diff := cmp.Diff(test.cells, table.Rows[0].Cells[:len(test.cells)]); diff != "" {
 			t.Errorf("%s: cells (-want +got):\n%s", test.resource, diff)
 		}
@@ -202,9 +201,7 @@ func TestStatusAndGeneration(t *testing.T) {
 	policy.Status.ObservedGeneration = 7
 	must := func(object runtime.Object, err error) *admissionregistrationv1.ValidatingAdmissionPolicy {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return object.(*admissionregistrationv1.ValidatingAdmissionPolicy).DeepCopy()
 	}
 	policy = must(create(ctx, main, policy))
@@ -240,9 +237,7 @@ func TestWarningForWebhooksOfServices(t *testing.T) {
 	ctx := warning.WithWarningRecorder(as(t, "admin", user.SystemPrivilegedGroup), warnings)
 	service := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ns", Name: "hook"}}
 	created, err := create(ctx, group["validatingwebhookconfigurations"], webhooks(service))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	const want = "webhooks[0].clientConfig.service: a standalone annex has no Services to reach ns/hook: calls will fail, and the webhook's failurePolicy applies; set webhooks[0].clientConfig.url instead"
 	if diff := cmp.Diff(&recorder{want}, warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -251,9 +246,7 @@ func TestWarningForWebhooksOfServices(t *testing.T) {
 	repaired.Webhooks[0].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:8443/")}
 	*warnings = nil
 	updated, err := put(ctx, group["validatingwebhookconfigurations"], repaired)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if len(*warnings) > 0 || updated.(metav1.Object).GetGeneration() != 2 {
 		t.Errorf("repaired: warnings %v, generation %d; want none, 2", *warnings, updated.(metav1.Object).GetGeneration())
 	}
@@ -306,9 +299,7 @@ func TestParamAccess(t *testing.T) {
 				if err != nil {
 					// An administrator creates it for the caller.
 					stored, err := create(as(t, "admin", user.SystemPrivilegedGroup), policies, kinds.policy)
-					if err != nil {
-						t.Fatal(err)
-					}
+					expect.NoError(t, err)
 					stored.(metav1.Object).SetLabels(map[string]string{"a": "b"})
 					if _, err := put(as(t, name), policies, stored); err != nil {
 						t.Errorf("changing something else of the policy: %v", err)

@@ -27,6 +27,7 @@ import (
 	eventsrest "github.com/annex-dev/annex/pkg/registry/events/rest"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const ttl = 2 * time.Hour
@@ -103,13 +104,9 @@ func newEvent(name string) *corev1.Event {
 func testEventsAreOne(t *testing.T, g *groups) {
 	core, events := g.core["events"].(*typed.REST), g.events["events"].(*typed.REST)
 	created, err := events.Create(request(t, "ns", eventsv1.SchemeGroupVersion), newEvent("one"), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create through events.k8s.io: %v", err)
-	}
+	expect.NoError(t, err, "create through events.k8s.io")
 	read, err := core.Get(request(t, "ns", corev1.SchemeGroupVersion), "one", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("read through core: %v", err)
-	}
+	expect.NoError(t, err, "read through core")
 	if diff := cmp.Diff(created, read); diff != "" {
 		t.Errorf("written through one group, read through the other (-want +got):\n%s", diff)
 	}
@@ -123,9 +120,7 @@ func testEventsAreOne(t *testing.T, g *groups) {
 		t.Errorf("stored as %v (error %v), want Event of v1", gvk, err)
 	}
 	response, err := g.etcd.Client.Get(t.Context(), g.etcd.Key("events", "ns", "one"))
-	if err != nil {
-		t.Fatalf("read from etcd: %v", err)
-	}
+	expect.NoError(t, err, "read from etcd")
 	// The store may reuse a lease that ends a little later.
 	lease, err := g.etcd.Client.TimeToLive(t.Context(), clientv3.LeaseID(response.Kvs[0].Lease))
 	if err != nil || lease.GrantedTTL < int64(ttl/time.Second) || lease.GrantedTTL > int64(2*ttl/time.Second) {
@@ -212,9 +207,7 @@ func testSecretsByType(t *testing.T, g *groups) {
 	for name, secretType := range map[string]corev1.SecretType{"a": "x", "b": "y"} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}, Type: secretType}
 		_, err := g.core["secrets"].(*typed.REST).Create(request(t, "ns", corev1.SchemeGroupVersion), secret, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		if err != nil {
-			t.Fatalf("create secret %s: %v", name, err)
-		}
+		expect.NoError(t, err, "create secret %s", name)
 	}
 	if got := list(t, g.core["secrets"], corev1.SchemeGroupVersion, fields.Set{"type": "y"}); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("secrets of type y: %v, want b", got)
@@ -224,13 +217,9 @@ func testSecretsByType(t *testing.T, g *groups) {
 func list(t *testing.T, endpoint rest.Storage, version schema.GroupVersion, selected fields.Set) []string {
 	t.Helper()
 	objects, err := endpoint.(rest.Lister).List(request(t, "ns", version), &metainternalversion.ListOptions{FieldSelector: selected.AsSelector()})
-	if err != nil {
-		t.Fatalf("list %v: %v", selected, err)
-	}
+	expect.NoError(t, err, "list %v", selected)
 	table, err := endpoint.(rest.TableConvertor).ConvertToTable(t.Context(), objects, nil)
-	if err != nil {
-		t.Fatalf("convert to a table: %v", err)
-	}
+	expect.NoError(t, err, "convert to a table")
 	var names []string
 	for _, row := range table.Rows {
 		names = append(names, row.Object.Object.(metav1.Object).GetName())

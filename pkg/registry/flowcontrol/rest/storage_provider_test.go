@@ -19,6 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/flowcontrol/rest"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func newStorage(t *testing.T) map[string]registryrest.Storage {
@@ -34,9 +35,7 @@ func requestContext(t *testing.T) context.Context {
 func create[T runtime.Object](t *testing.T, endpoint registryrest.Storage, object T) T {
 	t.Helper()
 	created, err := endpoint.(*typed.REST).Create(requestContext(t), object, registryrest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("creating: %v", err)
-	}
+	expect.NoError(t, err, "creating")
 	return created.(T)
 }
 
@@ -44,9 +43,7 @@ func update[T runtime.Object](t *testing.T, endpoint registryrest.Storage, name 
 	t.Helper()
 	updated, _, err := endpoint.(registryrest.Updater).Update(requestContext(t), name, registryrest.DefaultUpdatedObjectInfo(object),
 		registryrest.ValidateAllObjectFunc, registryrest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatalf("updating: %v", err)
-	}
+	expect.NoError(t, err, "updating")
 	return updated.(T)
 }
 
@@ -111,9 +108,7 @@ func TestPriorityLevelEndpoints(t *testing.T) {
 func cells(t *testing.T, endpoint registryrest.Storage, object runtime.Object) [][]any {
 	t.Helper()
 	table, err := endpoint.(registryrest.TableConvertor).ConvertToTable(t.Context(), object, nil)
-	if err != nil {
-		t.Fatalf("ConvertToTable: %v", err)
-	}
+	expect.NoError(t, err, "ConvertToTable")
 	var rows [][]any
 	for _, row := range table.Rows {
 		rows = append(rows, row.Cells)

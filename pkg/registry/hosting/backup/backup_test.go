@@ -20,6 +20,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // objects serves Stores and HostedResources.
@@ -142,9 +143,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	restore := NewRestore(objects{"fast": &hostingv1alpha1.Store{}}, objects{}, backend{})
 	answer := &responder{}
 	handler, err := restore.Connect(t.Context(), "fast", nil, answer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	const value = "\x89annex\r\n\x1a\nh\x00\x13{\"formatVersion\":1}o\x01\xff\xff\xff\x7fa" // one of 256 MiB less a byte
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/?resource=a.example.com", endless{strings.NewReader(value)})
 	handler.ServeHTTP(httptest.NewRecorder(), request)

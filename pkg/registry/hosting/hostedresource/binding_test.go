@@ -20,6 +20,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/hosting/hostedresource"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // stores has the Stores; "leaving" is being deleted.
@@ -82,16 +83,12 @@ func TestBind(t *testing.T) {
 
 	for range 2 { // asking again is fine
 		answer, err := bind(t, endpoint, "free.example.com", &hostingv1alpha1.HostedResourceBinding{StoreName: "fast"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if answer.StoreName != "fast" || answer.Name != "free.example.com" || answer.UID == "" {
 			t.Errorf("answer %+v", answer)
 		}
 		got, err := storage.HostedResource.Get(requestContext(t), "free.example.com", &metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		hosted := got.(*hostingv1alpha1.HostedResource)
 		scheduled := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceScheduled)
 		if hosted.Spec.StoreName != "fast" || hosted.Generation != 2 || scheduled == nil || scheduled.Status != metav1.ConditionTrue || scheduled.ObservedGeneration != 2 {
@@ -116,9 +113,7 @@ func TestBindWithoutConsequences(t *testing.T) {
 		t.Errorf("dry run: %v", err)
 	}
 	got, err := storage.HostedResource.Get(requestContext(t), "free.example.com", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if on := got.(*hostingv1alpha1.HostedResource).Spec.StoreName; on != "" {
 		t.Errorf("it was placed on %q", on)
 	}

@@ -25,23 +25,21 @@ type Storage struct {
 }
 
 // NewStorage returns the endpoints of HostedResources.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
-	store, err := typed.NewREST(typed.Resource{
-		Resource: hostingv1alpha1.Resource("hostedresources"),
-		Singular: "hostedresource",
+func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (*Storage, error) {
+	main := newStrategy(scheme)
+	store, err := typed.NewREST(scheme, getter, typed.Resource{
+		Kind: hostingv1alpha1.SchemeGroupVersion.WithKind("HostedResource"),
 		// Not "hr", which is used for HelmReleases of Flux.
 		ShortNames: []string{"hres"},
 		Categories: []string{"annex"},
-		New:        func() runtime.Object { return &hostingv1alpha1.HostedResource{} },
-		NewList:    func() runtime.Object { return &hostingv1alpha1.HostedResourceList{} },
-		Strategy:   newStrategy(typer),
+		Strategy:   main,
 		Attrs:      attrs,
 		Table:      tableConvertor,
-	}, getter)
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{HostedResource: &REST{store}, Status: store.Subresource(newStrategy(typer).ForStatus())}, nil
+	return &Storage{HostedResource: &REST{store}, Status: store.Subresource(main.ForStatus())}, nil
 }
 
 // REST is the main endpoint of HostedResources.

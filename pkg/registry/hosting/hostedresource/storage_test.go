@@ -21,14 +21,13 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/hosting/hostedresource"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func newStorage(t *testing.T) *hostedresource.Storage {
 	t.Helper()
 	storage, err := hostedresource.NewStorage(scheme.Scheme, typedtest.NewStorage(t, v1alpha1.SchemeGroupVersion))
-	if err != nil {
-		t.Fatalf("NewStorage: %v", err)
-	}
+	expect.NoError(t, err, "NewStorage")
 	t.Cleanup(storage.HostedResource.Destroy)
 	return storage
 }
@@ -46,9 +45,7 @@ func create(t *testing.T, storage *hostedresource.Storage, name, storeName strin
 		Spec:       v1alpha1.HostedResourceSpec{StoreName: storeName, SchedulerName: v1alpha1.DefaultSchedulerName},
 	}
 	created, err := storage.HostedResource.Create(requestContext(t), object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create %q: %v", name, err)
-	}
+	expect.NoError(t, err, "create %q", name)
 	return created.(*v1alpha1.HostedResource)
 }
 
@@ -68,9 +65,7 @@ func TestSelectByStore(t *testing.T) {
 	for selector, want := range tests {
 		options := &internalversion.ListOptions{FieldSelector: fields.ParseSelectorOrDie(selector)}
 		list, err := storage.HostedResource.List(requestContext(t), options)
-		if err != nil {
-			t.Fatalf("list %s: %v", selector, err)
-		}
+		expect.NoError(t, err, "list %s", selector)
 		var got []string
 		for _, item := range list.(*v1alpha1.HostedResourceList).Items {
 			got = append(got, item.Name)
@@ -94,9 +89,7 @@ func TestLife(t *testing.T) {
 		t.Fatalf("placing: %v", err)
 	}
 	updated, err := storage.HostedResource.Get(requestContext(t), created.Name, &metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got := updated.(*v1alpha1.HostedResource).Generation; got != 2 {
 		t.Errorf("generation %d after placing, want 2", got)
 	}
@@ -114,9 +107,7 @@ func TestLife(t *testing.T) {
 	hosted.Status.Phase = v1alpha1.HostedResourceHosted
 	updated, _, err = storage.Status.Update(requestContext(t), hosted.Name, rest.DefaultUpdatedObjectInfo(hosted),
 		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatalf("update status: %v", err)
-	}
+	expect.NoError(t, err, "update status")
 	got := updated.(*v1alpha1.HostedResource)
 	if got.Spec.StoreName != "default" || got.Status.Phase != v1alpha1.HostedResourceHosted || got.Generation != 2 {
 		t.Errorf("after a status update: store %q, phase %q, generation %d; want default, Hosted, 2", got.Spec.StoreName, got.Status.Phase, got.Generation)

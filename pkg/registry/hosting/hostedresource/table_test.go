@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestTable(t *testing.T) {
@@ -67,9 +68,7 @@ func TestTable(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := tableConvertor.ConvertToTable(t.Context(), test.hosted, nil)
-			if err != nil {
-				t.Fatalf("ConvertToTable: %v", err)
-			}
+			expect.NoError(t, err, "ConvertToTable")
 			if diff := cmp.Diff(test.want, got.Rows[0].Cells); diff != "" {
 				t.Errorf("cells (-want +got):\n%s", diff)
 			}
@@ -116,9 +115,7 @@ func TestLimitsColumn(t *testing.T) {
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	got, err := tableConvertor.ConvertToTable(t.Context(), &hostingv1alpha1.HostedResourceList{}, nil)
-	if err != nil {
-		t.Fatalf("ConvertToTable: %v", err)
-	}
+	expect.NoError(t, err, "ConvertToTable")
 	var always, wide []string
 	for _, column := range got.ColumnDefinitions {
 		if column.Priority == 0 {

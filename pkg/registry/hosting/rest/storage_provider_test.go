@@ -15,14 +15,13 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/hosting/rest"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestNewRESTStorage(t *testing.T) {
 	t.Parallel()
 	info, err := rest.StorageProvider{Serialization: typedtest.Serialization}.NewRESTStorage(typedtest.NewStorage(t, v1alpha1.SchemeGroupVersion))
-	if err != nil {
-		t.Fatalf("NewRESTStorage: %v", err)
-	}
+	expect.NoError(t, err, "NewRESTStorage")
 	served := info.VersionedResourcesStorageMap["v1alpha1"]
 	t.Cleanup(func() {
 		for _, storage := range served {

@@ -29,21 +29,19 @@ type Storage struct {
 }
 
 // NewStorage returns the endpoints of Stores.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
-	store, err := typed.NewREST(typed.Resource{
-		Resource:   v1alpha1.Resource("stores"),
-		Singular:   "store",
+func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (*Storage, error) {
+	main := newStrategy(scheme)
+	store, err := typed.NewREST(scheme, getter, typed.Resource{
+		Kind:       v1alpha1.SchemeGroupVersion.WithKind("Store"),
 		ShortNames: []string{"sto"},
 		Categories: []string{"annex"},
-		New:        func() runtime.Object { return &v1alpha1.Store{} },
-		NewList:    func() runtime.Object { return &v1alpha1.StoreList{} },
-		Strategy:   newStrategy(typer),
+		Strategy:   main,
 		Table:      tableConvertor,
-	}, getter)
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{Store: &REST{REST: store}, Status: store.Subresource(newStrategy(typer).ForStatus())}, nil
+	return &Storage{Store: &REST{REST: store}, Status: store.Subresource(main.ForStatus())}, nil
 }
 
 // REST is the main endpoint of Stores.

@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/hosting/store"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // newStorage returns the endpoints of Stores, with Stores of these names.
@@ -29,9 +30,7 @@ func newStorage(t *testing.T, names ...string) (*store.Storage, *typedtest.Stora
 	t.Helper()
 	etcd := typedtest.NewStorage(t, v1alpha1.SchemeGroupVersion)
 	storage, err := store.NewStorage(scheme.Scheme, etcd)
-	if err != nil {
-		t.Fatalf("NewStorage: %v", err)
-	}
+	expect.NoError(t, err, "NewStorage")
 	t.Cleanup(storage.Store.Destroy)
 	for _, name := range names {
 		object := newStore(name)
@@ -85,9 +84,7 @@ func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 	}
 	// The controller, which removes the finalizer, does not run here.
 	deleted, err := storage.Store.Get(ctx, "fast", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if object := deleted.(*v1alpha1.Store); object.DeletionTimestamp == nil || !slices.Contains(object.Finalizers, v1alpha1.StoreFinalizer) {
 		t.Errorf("the Store that was deleted: %+v", object.ObjectMeta)
 	}
@@ -144,9 +141,7 @@ func TestStatusEndpoint(t *testing.T) {
 	storage, etcd := newStorage(t, "fast")
 	ctx := requestContext(t)
 	current, err := storage.Status.Get(ctx, "fast", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("Get: %v", err)
-	}
+	expect.NoError(t, err, "Get")
 	update := current.DeepCopyObject().(*v1alpha1.Store)
 	update.Spec.Unschedulable = true
 	update.Status.Objects = 7
@@ -156,9 +151,7 @@ func TestStatusEndpoint(t *testing.T) {
 	}
 
 	var got v1alpha1.Store
-	if err := json.Unmarshal(etcd.Stored(t, "stores", "fast"), &got); err != nil {
-		t.Fatalf("what etcd holds is not JSON: %v", err)
-	}
+	expect.NoError(t, json.Unmarshal(etcd.Stored(t, "stores", "fast"), &got), "what etcd holds is not JSON")
 	if got.APIVersion != v1alpha1.SchemeGroupVersion.String() || got.Kind != "Store" {
 		t.Errorf("stored as %s %s", got.APIVersion, got.Kind)
 	}

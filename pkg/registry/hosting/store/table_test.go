@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestTable(t *testing.T) {
@@ -63,9 +64,7 @@ func TestTable(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := tableConvertor.ConvertToTable(t.Context(), test.store, nil)
-			if err != nil {
-				t.Fatalf("ConvertToTable: %v", err)
-			}
+			expect.NoError(t, err, "ConvertToTable")
 			if diff := cmp.Diff(test.want, got.Rows[0].Cells); diff != "" {
 				t.Errorf("cells (-want +got):\n%s", diff)
 			}
@@ -76,9 +75,7 @@ func TestTable(t *testing.T) {
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	got, err := tableConvertor.ConvertToTable(t.Context(), &hostingv1alpha1.StoreList{}, nil)
-	if err != nil {
-		t.Fatalf("ConvertToTable: %v", err)
-	}
+	expect.NoError(t, err, "ConvertToTable")
 	var always, wide []string
 	for _, column := range got.ColumnDefinitions {
 		if column.Priority == 0 {
