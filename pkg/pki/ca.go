@@ -92,7 +92,7 @@ func makeCA(certPath, keyPath string, opts Options) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	return made, writeAtomic(certPath, made.pem, certMode)
+	return made, writeFile(certPath, made.pem, certMode)
 }
 
 func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }

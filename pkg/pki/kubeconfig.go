@@ -65,5 +65,5 @@ func writeKubeconfig(opts Options, ca *Authority, admin *Pair) error {
 		}
 		return restrict(path, info.Mode().Perm(), keyMode)
 	}
-	return writeAtomic(path, want, keyMode)
+	return writeFile(path, want, keyMode)
 }

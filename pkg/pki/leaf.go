@@ -71,7 +71,7 @@ func (a *Authority) ensureLeaf(path string, template *x509.Certificate, opts Opt
 	if err != nil {
 		return nil, fmt.Errorf("sign %s: %w", path, err)
 	}
-	return made, writeAtomic(path, slices.Concat(made.CertPEM, made.KeyPEM), keyMode)
+	return made, writeFile(path, slices.Concat(made.CertPEM, made.KeyPEM), keyMode)
 }
 
 // loadLeaf accepts only a certificate of this authority for this purpose, of any age.

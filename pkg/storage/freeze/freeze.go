@@ -13,7 +13,6 @@ package freeze
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -118,11 +117,7 @@ func (t Target) commit(ctx context.Context, op clientv3.Op) (clientv3.OpResponse
 
 // frozen returns the error of a write for clients.
 func frozen(resource schema.GroupResource) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status:  metav1.StatusFailure,
-		Code:    http.StatusServiceUnavailable,
-		Reason:  metav1.StatusReasonServiceUnavailable,
-		Message: fmt.Sprintf("annex takes no writes of %s: it gives the resource back to the main cluster", resource),
-		Details: &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, RetryAfterSeconds: 1},
-	}}
+	err := apierrors.NewServiceUnavailable(fmt.Sprintf("annex takes no writes of %s: it gives the resource back to the main cluster", resource))
+	err.ErrStatus.Details = &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, RetryAfterSeconds: 1}
+	return err
 }

@@ -11,11 +11,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
-	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -32,10 +30,7 @@ type replica struct {
 
 func newReplica(t *testing.T, endpoint string) *replica {
 	t.Helper()
-	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-	expect.NoError(t, err)
-	t.Cleanup(func() { client.Close() })
-	r := &replica{T: t, Target: Target{KV: client.KV, Prefix: "/annex", Resource: widgets}}
+	r := &replica{T: t, Target: Target{KV: etcdtest.Client(t, endpoint).KV, Prefix: "/annex", Resource: widgets}}
 	view := clientv3.NewCtxClient(t.Context())
 	view.KV = r.Guard()
 	r.guarded = &kubernetes.Client{Client: view}
@@ -44,7 +39,7 @@ func newReplica(t *testing.T, endpoint string) *replica {
 
 func start(t *testing.T) (endpoint string) {
 	t.Helper()
-	return etcdtest.Start(t, func(config *embeddedetcd.Config) { config.UnsafeNoFsync = true }).Endpoint()
+	return etcdtest.Start(t, nil).Endpoint()
 }
 
 func (r *replica) key(name string) string { return keys.Objects(r.Prefix, widgets) + name }

@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -44,7 +43,7 @@ func newAttacker(t *testing.T, a *annex) *attacker {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "protected", Namespace: "kube-system"}, StringData: map[string]string{"where": m.secretValue}}
 	expect.Create(t, a.Kube.CoreV1().Secrets(secret.Namespace), secret)
 	backups := a.newClusterRole(t, nil, rbacv1.PolicyRule{
-		Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
+		Verbs: []string{"create"}, APIGroups: []string{hostingv1alpha1.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
 	})
 	for _, role := range []string{"annex:hosting-edit", "annex:hosting-view", backups.Name} {
 		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(name)}
@@ -154,7 +153,7 @@ func (m *attacker) testAddresses(t *testing.T) {
 // testCredentials tries to make annex use a Secret that the attacker cannot read, in
 // every way to write a Store.
 func (m *attacker) testCredentials(t *testing.T, allowed string) {
-	const secrets = hosting.NamespaceAnnexSystem
+	const secrets = hostingv1alpha1.NamespaceAnnexSystem
 	there := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
 	missing := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-not")))
 	if strings.ReplaceAll(there, "etcd-far", "X") != strings.ReplaceAll(missing, "etcd-not", "X") {

@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -67,7 +66,7 @@ func TestStoreCertificateRotation(t *testing.T) {
 
 	replaceSecret := func(notAfter time.Time) {
 		t.Helper()
-		secrets := a.Kube.CoreV1().Secrets(hosting.NamespaceAnnexSystem)
+		secrets := a.Kube.CoreV1().Secrets(hostingv1alpha1.NamespaceAnnexSystem)
 		secret := expect.Get(t, secrets, "etcd-certified")
 		secret.Data = etcd.Authority.SecretData(t, notAfter)
 		expect.Update(t, secrets, secret)

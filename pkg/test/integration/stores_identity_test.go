@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -206,7 +205,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 				reason = "NotEmpty"
 			}
 			a.waitForStore(t, name, metav1.ConditionFalse, reason)
-			id := a.waitForStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
+			id := a.waitForStore(t, hostingv1alpha1.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
 			a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, id))
 			poll.Until(t, "the adoption is refused", func() string {
 				return a.adoptionProblem(t, made, reason)
@@ -214,7 +213,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 		})
 	}
 	a.newNamespace(t)
-	a.waitForStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "")
+	a.waitForStore(t, hostingv1alpha1.DefaultStoreName, metav1.ConditionTrue, "")
 	a = a.restart(t, "--etcd-servers="+endpoint)
 	a.newNamespace(t)
 }

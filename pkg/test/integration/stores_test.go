@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -55,7 +54,7 @@ func startWithStore(t *testing.T, store string) (*annex, *etcdcluster.Cluster, *
 func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluster, notAfter time.Time) {
 	t.Helper()
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: hosting.NamespaceAnnexSystem},
+		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: hostingv1alpha1.NamespaceAnnexSystem},
 		Data:       cluster.Authority.SecretData(t, notAfter),
 	}
 	expect.Create(t, a.Kube.CoreV1().Secrets(secret.Namespace), secret)

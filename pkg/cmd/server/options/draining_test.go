@@ -4,7 +4,6 @@
 package options
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -39,19 +38,6 @@ func TestDrainingDefaults(t *testing.T) {
 		}
 		if got := o.Serving.HTTP2MaxStreamsPerConnection; got != test.streams {
 			t.Errorf("%s: %d streams, want %d", name, got, test.streams)
-		}
-	}
-}
-
-func TestDrainingAndLeaderFlagsAreChecked(t *testing.T) {
-	for flag, words := range map[string]string{
-		"--max-connection-age=-1s":                "--max-connection-age",
-		"--http2-max-streams-per-connection=9000": "--http2-max-streams-per-connection 9000",
-		"--shutdown-send-retry-after":             "--shutdown-delay-duration",
-		"--leader-elect-lease-duration=5s":        "renew deadline",
-	} {
-		if _, err := parse(t, flag); err == nil || !strings.Contains(err.Error(), words) {
-			t.Errorf("%s: got %v, want %q", flag, err, words)
 		}
 	}
 }

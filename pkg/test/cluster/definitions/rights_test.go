@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
@@ -51,7 +50,7 @@ func (f *fixture) expectAuthorRefused(etcd *etcdcluster.Cluster, secret string) 
 		ObjectMeta: metav1.ObjectMeta{Name: "authors"},
 		Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
 			Endpoints: etcd.Endpoints(),
-			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: hosting.NamespaceAnnexSystem, Name: secret}},
+			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: hostingv1alpha1.NamespaceAnnexSystem, Name: secret}},
 		}},
 	}
 	// Decisions of the main cluster are cached for a while.
@@ -65,12 +64,12 @@ func (f *fixture) expectAuthorRefused(etcd *etcdcluster.Cluster, secret string) 
 			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), words), err.Error()
 		})
 	}
-	grant("store-author", rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"stores"}})
+	grant("store-author", rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{hostingv1alpha1.GroupName}, Resources: []string{"stores"}})
 	endpoint, err := url.Parse(etcd.Endpoints()[0])
 	expect.NoError(f, err)
 	refused(endpoint.Host + ` is not in annex's flag --store-endpoints`)
-	grant("store-endpoints", rbacv1.PolicyRule{Verbs: []string{"use"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"stores/endpoints"}})
-	refused(hosting.NamespaceAnnexSystem + "/" + secret)
+	grant("store-endpoints", rbacv1.PolicyRule{Verbs: []string{"use"}, APIGroups: []string{hostingv1alpha1.GroupName}, Resources: []string{"stores/endpoints"}})
+	refused(hostingv1alpha1.NamespaceAnnexSystem + "/" + secret)
 }
 
 // ofACompiledInGroup: annex refuses CRDs of its compiled-in groups.

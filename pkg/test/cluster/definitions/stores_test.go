@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/annextest"
@@ -118,7 +117,7 @@ func TestScheduled(t *testing.T) {
 // that allows annex to read it.
 func (f *fixture) createStore(mainHosting hostingclient.Interface, name string, etcd *etcdcluster.Cluster, change func(*hostingv1alpha1.StoreSpec)) {
 	f.Helper()
-	const namespace = hosting.NamespaceAnnexSystem
+	const namespace = hostingv1alpha1.NamespaceAnnexSystem
 	kube, err := kubernetes.NewForConfig(mainCluster.Config)
 	expect.NoError(f, err)
 	secret := &corev1.Secret{
