@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const head = `apiVersion: apiserver.config.k8s.io/v1
@@ -78,9 +80,7 @@ func TestCheckConfigFile(t *testing.T) {
 				"broken":         "apiVersion: v1\nkind: Config\nusers:\n- name: '*.example.com'\n  user: {tokn: t}\n",
 				"quota.yaml":     "apiVersion: apiserver.config.k8s.io/v1\nkind: ResourceQuotaConfiguration\nlimitedResources:\n- {resource: a, matches: b}\n",
 			} {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600))
 			}
 			err := CheckConfigFile(path)
 			want := strings.NewReplacer("FILE", path, "DIR", dir).Replace(test.want)

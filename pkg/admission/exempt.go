@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // userConfigured are the plugins that users configure with objects.
@@ -33,7 +33,7 @@ var ownResources = sets.New(
 	rbacv1.Resource("clusterroles"), rbacv1.Resource("clusterrolebindings"),
 	rbacv1.Resource("roles"), rbacv1.Resource("rolebindings"),
 	flowcontrolv1.Resource("flowschemas"), flowcontrolv1.Resource("prioritylevelconfigurations"),
-	hosting.Resource("stores"), hosting.Resource("hostedresources"),
+	hostingv1alpha1.Resource("stores"), hostingv1alpha1.Resource("hostedresources"),
 )
 
 // ExemptOwnWrites exempts the objects that annex writes for itself from policies and
@@ -87,5 +87,5 @@ func isLoopback(caller user.Info) bool {
 // isSystemNamespace reports whether annex creates the namespace at startup.
 func isSystemNamespace(attributes admission.Attributes) bool {
 	return attributes.GetResource().GroupResource() == corev1.Resource("namespaces") &&
-		slices.Contains(hosting.SystemNamespaces(), attributes.GetName())
+		slices.Contains(hostingv1alpha1.SystemNamespaces(), attributes.GetName())
 }

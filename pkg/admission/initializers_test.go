@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestQuotaInitializer(t *testing.T) {
 	t.Parallel()
 	plugin, err := resourcequota.NewResourceQuota(nil, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop) })
 	plugin.SetDrainedNotification(stop)

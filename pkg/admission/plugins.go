@@ -19,7 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // Order returns the names of all plugins in the order they run. Mutating plugins always run
@@ -51,7 +51,7 @@ func Order() []string {
 func NewPlugins() *admission.Plugins {
 	plugins := admission.NewPlugins()
 	plugins.Register(lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
-		return lifecycle.NewLifecycle(sets.New(hosting.SystemNamespaces()...))
+		return lifecycle.NewLifecycle(sets.New(hostingv1alpha1.SystemNamespaces()...))
 	})
 	localapiservice.Register(plugins)
 	compiledin.Register(plugins)

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestQuotaPlugin: the shortcut must not change the decisions of upstream's plugin.
@@ -51,9 +53,7 @@ func TestQuotaPlugin(t *testing.T) {
 				config = strings.NewReader(test.config)
 			}
 			plugin, err := NewPlugins().InitPlugin(resourcequota.PluginName, config, chain)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if !test.unsynced {
 				factory.StartWithContext(t.Context())
 				factory.WaitForCacheSync(t.Context().Done())

@@ -14,6 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // served is a main cluster that serves these resources, or none and an error.
@@ -47,9 +49,7 @@ func TestUnserved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := Unserved(t.Context(), test.main)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if diff := cmp.Diff(test.want, sets.List(got)); diff != "" {
 				t.Errorf("plugins to disable (-want +got):\n%s", diff)
 			}

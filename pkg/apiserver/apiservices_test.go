@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiserviceslisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestGroupVersionsFromPaths(t *testing.T) {
@@ -59,9 +61,7 @@ func TestAllAvailableOnce(t *testing.T) {
 	set := func(name string, status apiregistrationv1.ConditionStatus) {
 		apiService := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		apiService.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available, Status: status}}
-		if err := indexer.Add(apiService); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, indexer.Add(apiService))
 	}
 	steps := []struct {
 		name    string

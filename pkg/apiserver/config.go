@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
@@ -156,7 +155,7 @@ func newStorageFactory(generic *genericapiserver.Config, etcd genericoptions.Etc
 		resourcePrefixes(),
 	)
 	// annex's own kinds have no protobuf encoding.
-	factory.SetSerializer(schema.GroupResource{Group: hosting.GroupName, Resource: serverstorage.AllResources}, runtime.ContentTypeJSON, nil)
+	factory.SetSerializer(schema.GroupResource{Group: hostingv1alpha1.GroupName, Resource: serverstorage.AllResources}, runtime.ContentTypeJSON, nil)
 	return factory
 }
 

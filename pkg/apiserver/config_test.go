@@ -6,14 +6,14 @@ package apiserver
 import (
 	"testing"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 func TestResourcePrefixes(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"stores", "hostedresources"} {
 		want := "hosting.annex.dev/" + resource
-		if got := resourcePrefixes()[hosting.Resource(resource)]; got != want {
+		if got := resourcePrefixes()[hostingv1alpha1.Resource(resource)]; got != want {
 			t.Errorf("%s are stored under %q, want %q", resource, got, want)
 		}
 	}

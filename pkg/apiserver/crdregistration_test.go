@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -65,9 +66,7 @@ func TestCRDRegistration(t *testing.T) {
 	informers := crdinformers.NewSharedInformerFactory(annexClient, 0)
 	got := &registered{names: sets.New[string]()}
 	registration, err := newCRDRegistration(informers.Apiextensions().V1().CustomResourceDefinitions(), got)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -112,9 +111,7 @@ func TestCRDRegistrationStops(t *testing.T) {
 	t.Parallel()
 	informers := crdinformers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	registration, err := newCRDRegistration(informers.Apiextensions().V1().CustomResourceDefinitions(), &registered{names: sets.New[string]()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	registration.Run(ctx) // returns although the informer never syncs

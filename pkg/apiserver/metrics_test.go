@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestEtcdMetricsLeavesOutWhatOthersHave(t *testing.T) {
@@ -17,9 +19,7 @@ func TestEtcdMetricsLeavesOutWhatOthersHave(t *testing.T) {
 		registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: name}))
 	}
 	families, err := etcdMetrics(registry).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var got []string
 	for _, family := range families {
 		got = append(got, family.GetName())

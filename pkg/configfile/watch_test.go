@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // attempt is what a Watch recorded.
@@ -24,9 +26,7 @@ type attempt struct {
 func watch(t *testing.T, path string, poll time.Duration) <-chan attempt {
 	t.Helper()
 	loaded, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	recorded := make(chan attempt, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -68,12 +68,8 @@ func next(t *testing.T, recorded <-chan attempt, data string) attempt {
 
 func write(t *testing.T, path, data string) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(data), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path+".new", []byte(data), 0o600))
+	expect.NoError(t, os.Rename(path+".new", path))
 }
 
 func TestWatch(t *testing.T) {
@@ -90,9 +86,7 @@ func TestWatch(t *testing.T) {
 	if got := next(t, recorded, "broken"); got.err == nil {
 		t.Error("a broken change was applied")
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Remove(path))
 	if got := next(t, recorded, ""); !errors.Is(got.err, os.ErrNotExist) {
 		t.Errorf("a file that is gone: %v", got.err)
 	}
@@ -134,19 +128,13 @@ func TestWatchFollowsSymlinks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, version := range []string{"1", "2"} {
-		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o700))
 		write(t, filepath.Join(dir, version, "config.yaml"), "version "+version)
 	}
 	current, path := filepath.Join(dir, "current"), filepath.Join(dir, "config.yaml")
-	if err := errors.Join(os.Symlink("1", current), os.Symlink("current/config.yaml", path)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, errors.Join(os.Symlink("1", current), os.Symlink("current/config.yaml", path)))
 	recorded := watch(t, path, 20*time.Millisecond)
-	if err := errors.Join(os.Symlink("2", current+".new"), os.Rename(current+".new", current)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, errors.Join(os.Symlink("2", current+".new"), os.Rename(current+".new", current)))
 	if got := next(t, recorded, "version 2"); got.err != nil {
 		t.Error(got.err)
 	}
@@ -160,9 +148,7 @@ func TestWatchNotification(t *testing.T) {
 	recorded := watch(t, path, time.Hour)
 	for i := range 10 {
 		data := fmt.Sprintf("change %d", i)
-		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, []byte(data), 0o600))
 		next(t, recorded, data)
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const widgets = "widgets.example.com"
@@ -146,9 +147,7 @@ func (a *annex) start(t *testing.T) (stop func()) {
 func (a *annex) lead(t *testing.T) (stop func()) {
 	t.Helper()
 	controllers, err := New(a.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -184,9 +183,7 @@ func TestRun(t *testing.T) {
 		annex := newAnnex(t)
 		stop := annex.start(t)
 		defer stop()
-		if err := Bootstrap(t.Context(), annex.config); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, Bootstrap(t.Context(), annex.config))
 		hosting := annex.config.AnnexHosting.HostingV1alpha1()
 		for led := range int64(3) {
 			resign := annex.lead(t)

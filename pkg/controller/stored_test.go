@@ -13,6 +13,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // oneAway is the usage of two Stores, of which "away" was never reached.
@@ -50,9 +51,7 @@ func TestStoredWithAStoreAway(t *testing.T) {
 			err := indexer.Add(&hostingv1alpha1.HostedResource{
 				ObjectMeta: metav1.ObjectMeta{Name: widgets}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: test.store},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			objects, known := stored(hostinglisters.NewHostedResourceLister(indexer), oneAway{objects: test.objects})(schema.ParseGroupResource(widgets))
 			if got := (answer{objects, known}); got != test.want {
 				t.Errorf("got %+v, want %+v", got, test.want)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestOpenCreatesAndReopens(t *testing.T) {
@@ -23,9 +25,7 @@ func TestOpenCreatesAndReopens(t *testing.T) {
 		d := mustOpen(t, path)
 		for name, mode := range map[string]fs.FileMode{"": 0o700, lockName: 0o600, markerName: 0o600} {
 			info, err := os.Stat(filepath.Join(path, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if info.Mode().Perm() != mode {
 				t.Errorf("%q has mode %04o, want %04o", name, info.Mode().Perm(), mode)
 			}
@@ -58,9 +58,7 @@ func TestOpenRefuses(t *testing.T) {
 				writeFile(t, filepath.Join(dir, file), body)
 			}
 			if tt.mode != 0 {
-				if err := os.Chmod(dir, tt.mode); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, os.Chmod(dir, tt.mode))
 			}
 			before := snapshot(t, dir)
 			_, err := Open(dir)
@@ -88,9 +86,7 @@ func TestOpenWithoutPermission(t *testing.T) {
 		t.Skip("root may do everything")
 	}
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Chmod(dir, 0o500))
 	_, err := Open(filepath.Join(dir, "data"))
 	wantError(t, err, "permission denied")
 }
@@ -125,14 +121,10 @@ func TestOpenRemovesReadPermissionOfOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	mustClose(t, mustOpen(t, dir))
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Chmod(dir, 0o755))
 	mustClose(t, mustOpen(t, dir))
 	info, err := os.Stat(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got := info.Mode().Perm(); got != 0o700 {
 		t.Errorf("mode is %04o, want 0700", got)
 	}
@@ -143,9 +135,7 @@ func TestLockIsNotASymlink(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(t.TempDir(), "precious")
 	writeFile(t, target, "precious")
-	if err := os.Symlink(target, filepath.Join(dir, lockName)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Symlink(target, filepath.Join(dir, lockName)))
 	if _, err := Open(dir); err == nil {
 		t.Error("want an error for a lock that is a symlink")
 	}
@@ -157,16 +147,12 @@ func TestLockIsNotASymlink(t *testing.T) {
 func TestEtcdSocketOfShortPath(t *testing.T) {
 	t.Parallel()
 	parent, err := os.MkdirTemp("/tmp", "d-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(parent) })
 	d := mustOpen(t, parent)
 	defer mustClose(t, d)
 	got, err := d.EtcdSocket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if want := filepath.Join(d.EtcdDir(), socketName); got != want {
 		t.Errorf("socket is %s, want %s", got, want)
 	}
@@ -179,9 +165,7 @@ func TestEtcdSocketOfLongPath(t *testing.T) {
 	d := mustOpen(t, dir)
 	path := mustListen(t, d)
 	info, err := os.Stat(filepath.Dir(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got := info.Mode().Perm(); got != 0o700 {
 		t.Errorf("the socket's folder has mode %04o, want 0700", got)
 	}
@@ -212,34 +196,26 @@ func TestStaleSocketDirRemovesNothingElse(t *testing.T) {
 func mustOpen(t *testing.T, path string) *Dir {
 	t.Helper()
 	d, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return d
 }
 
 func mustClose(t *testing.T, d *Dir) {
 	t.Helper()
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, d.Close())
 }
 
 // mustListen checks that the kernel accepts the path.
 func mustListen(t *testing.T, d *Dir) string {
 	t.Helper()
 	path, err := d.EtcdSocket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	again, err := d.EtcdSocket()
 	if err != nil || again != path {
 		t.Fatalf("second call gave %q, %v, want %q", again, err, path)
 	}
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	return path
@@ -269,9 +245,7 @@ func wantError(t *testing.T, err error, parts ...string) {
 
 func writeFile(t *testing.T, path, body string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, []byte(body), 0o600))
 }
 
 // snapshot is every path below dir with mode and content.
@@ -295,9 +269,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 		found[path] = info.Mode().String() + " " + string(body)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return found
 }
 
@@ -307,9 +279,7 @@ func TestFind(t *testing.T) {
 	running := mustOpen(t, filepath.Join(t.TempDir(), "data"))
 	defer mustClose(t, running)
 	found, err := Find(running.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if found.PKIDir() != running.PKIDir() || found.AdminKubeconfig() != running.AdminKubeconfig() {
 		t.Errorf("found %s, want %s", found.Path(), running.Path())
 	}

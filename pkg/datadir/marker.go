@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -84,24 +85,32 @@ func checkMarker(path string) error {
 
 const tempSuffix = ".tmp"
 
-// writeMarker is atomic and durable: a directory with data must not lose its marker in a
-// power failure.
-func writeMarker(path string) (err error) {
+func writeMarker(path string) error {
 	raw, err := json.Marshal(marker{Kind: markerKind, FormatVersion: formatVersion})
 	if err != nil {
 		return fmt.Errorf("encode the marker: %w", err)
 	}
-	if err := writeSynced(path+tempSuffix, append(raw, '\n')); err != nil {
+	if err := ReplaceFile(path, append(raw, '\n'), fileMode); err != nil {
 		return fmt.Errorf("write the marker: %w", err)
 	}
-	if err := os.Rename(path+tempSuffix, path); err != nil {
-		return fmt.Errorf("write the marker: %w", err)
+	return nil
+}
+
+// ReplaceFile writes a file atomically and durably: after a power failure it has the previous
+// content or this.
+func ReplaceFile(path string, raw []byte, mode fs.FileMode) error {
+	err := writeSynced(path+tempSuffix, raw, mode)
+	if err == nil {
+		err = os.Rename(path+tempSuffix, path)
+	}
+	if err != nil {
+		return errors.Join(err, removeIfExists(path+tempSuffix))
 	}
 	return SyncDir(filepath.Dir(path))
 }
 
-func writeSynced(path string, raw []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+func writeSynced(path string, raw []byte, mode fs.FileMode) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err
 	}
@@ -109,7 +118,7 @@ func writeSynced(path string, raw []byte) (err error) {
 	if _, err := f.Write(raw); err != nil {
 		return err
 	}
-	return f.Sync()
+	return errors.Join(f.Chmod(mode), f.Sync())
 }
 
 // SyncDir makes changes to the entries of a directory durable.

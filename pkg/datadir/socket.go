@@ -43,7 +43,7 @@ func (d *Dir) EtcdSocket() (string, error) {
 		return "", fmt.Errorf("--data-dir %s: create a directory for the etcd socket: %w", d.path, err)
 	}
 	// Recorded, so that the start after a kill -9 can remove it.
-	if err := writeSynced(filepath.Join(d.path, socketDirName), []byte(tempDir+"\n")); err != nil {
+	if err := writeSynced(filepath.Join(d.path, socketDirName), []byte(tempDir+"\n"), fileMode); err != nil {
 		return "", errors.Join(fmt.Errorf("--data-dir %s: record the directory of the etcd socket: %w", d.path, err), os.Remove(tempDir))
 	}
 	d.socket = socket{path: filepath.Join(tempDir, socketName), tempDir: tempDir}

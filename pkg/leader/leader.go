@@ -226,27 +226,29 @@ type quietLock struct {
 
 // Get reads the Lease.
 func (l *quietLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	attempt, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	record, raw, err := l.Interface.Get(attempt)
-	l.note(ctx, err)
+	var record *resourcelock.LeaderElectionRecord
+	var raw []byte
+	err := l.try(ctx, func(ctx context.Context) (err error) {
+		record, raw, err = l.Interface.Get(ctx)
+		return err
+	})
 	return record, raw, err
 }
 
 // Create makes the Lease.
 func (l *quietLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	attempt, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	err := l.Interface.Create(attempt, record)
-	l.note(ctx, err)
-	return err
+	return l.try(ctx, func(ctx context.Context) error { return l.Interface.Create(ctx, record) })
 }
 
 // Update writes the Lease.
 func (l *quietLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.try(ctx, func(ctx context.Context) error { return l.Interface.Update(ctx, record) })
+}
+
+func (l *quietLock) try(ctx context.Context, request func(context.Context) error) error {
 	attempt, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	err := l.Interface.Update(attempt, record)
+	err := request(attempt)
 	l.note(ctx, err)
 	return err
 }

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // cluster has the Lease, and the replicas that want it.
@@ -114,9 +116,7 @@ func (c *cluster) leader(t *testing.T, other string) (string, time.Duration) {
 func (c *cluster) lease(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
 	lease, err := c.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return lease
 }
 

@@ -9,15 +9,9 @@ import (
 	"time"
 )
 
-// authority is the CA in files.
-type authority struct {
-	path string // of the certificate
-	*Authority
-}
-
 // ensureCA loads the CA, or creates one in an empty directory. A directory that lost its
 // CA gets no new one, which would invalidate all kubeconfigs: there may be a backup.
-func ensureCA(dir string, opts Options) (*authority, error) {
+func ensureCA(dir string, opts Options) (*Authority, error) {
 	certPath, keyPath := filepath.Join(dir, caCertName), filepath.Join(dir, caKeyName)
 	haveCert, err := exists(certPath)
 	if err != nil {
@@ -45,10 +39,10 @@ func LoadAuthority(dir string, now time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
-	return found.Authority, nil
+	return found, nil
 }
 
-func loadCA(certPath, keyPath string, now time.Time) (*authority, error) {
+func loadCA(certPath, keyPath string, now time.Time) (*Authority, error) {
 	raw, err := readPEM(certPath, certMode)
 	if err != nil {
 		return nil, err
@@ -74,12 +68,12 @@ func loadCA(certPath, keyPath string, now time.Time) (*authority, error) {
 	if now.Before(cert.NotBefore) {
 		return nil, fmt.Errorf("%s is not valid before %s: is the clock right?", certPath, date(cert.NotBefore))
 	}
-	return &authority{path: certPath, Authority: &Authority{cert: cert, pem: certPEM, key: key}}, nil
+	return &Authority{cert: cert, pem: certPEM, key: key}, nil
 }
 
 // makeCA writes the key first, and uses the unused key of a start that was killed in
 // between.
-func makeCA(certPath, keyPath string, opts Options) (*authority, error) {
+func makeCA(certPath, keyPath string, opts Options) (*Authority, error) {
 	haveKey, err := exists(keyPath)
 	if err != nil {
 		return nil, err
@@ -98,10 +92,7 @@ func makeCA(certPath, keyPath string, opts Options) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := writeAtomic(certPath, made.pem, certMode); err != nil {
-		return nil, err
-	}
-	return &authority{path: certPath, Authority: made}, nil
+	return made, writeFile(certPath, made.pem, certMode)
 }
 
 func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }

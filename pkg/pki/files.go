@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"math/big"
 	"os"
-	"path/filepath"
 
 	"github.com/annex-dev/annex/pkg/datadir"
 )
@@ -144,7 +143,7 @@ func makeKey(path string) error {
 	if err != nil {
 		return fmt.Errorf("encode the key of %s: %w", path, err)
 	}
-	return writeAtomic(path, raw, keyMode)
+	return writeFile(path, raw, keyMode)
 }
 
 func matches(cert *x509.Certificate, key crypto.Signer) bool {
@@ -164,36 +163,10 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der}), nil
 }
 
-// writeAtomic replaces a file atomically and durably.
-func writeAtomic(path string, raw []byte, mode fs.FileMode) error {
-	if err := replace(path, raw, mode); err != nil {
+// writeFile writes a file atomically.
+func writeFile(path string, raw []byte, mode fs.FileMode) error {
+	if err := datadir.ReplaceFile(path, raw, mode); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
-}
-
-func replace(path string, raw []byte, mode fs.FileMode) (err error) {
-	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-") // 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(temp.Name()))
-		}
-	}()
-	_, err = temp.Write(raw)
-	if err == nil {
-		err = temp.Chmod(mode)
-	}
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err = errors.Join(err, temp.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(temp.Name(), path); err != nil {
-		return err
-	}
-	return datadir.SyncDir(filepath.Dir(path))
 }

@@ -14,16 +14,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // handshake connects the administrator to a server of the serving certificate.
 func handshake(t *testing.T, files *Files, serverName string, now time.Time) error {
 	t.Helper()
-	serving, err := tls.LoadX509KeyPair(files.ServingCert, files.ServingKey)
+	serving, err := tls.LoadX509KeyPair(files.Serving, files.Serving)
 	if err != nil {
 		return err
 	}
-	admin, err := tls.LoadX509KeyPair(files.AdminCert, files.AdminKey)
+	admin, err := tls.LoadX509KeyPair(files.Admin, files.Admin)
 	if err != nil {
 		return err
 	}
@@ -58,43 +60,33 @@ func copyOther(names ...string) func(t *testing.T, dir, otherDir string) {
 func truncate(name string, size int64) func(t *testing.T, dir, otherDir string) {
 	return func(t *testing.T, dir, _ string) {
 		t.Helper()
-		if err := os.Truncate(filepath.Join(dir, name), size); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.Truncate(filepath.Join(dir, name), size))
 	}
 }
 
 func mustEnsure(t *testing.T, dir string, opts Options) *Files {
 	t.Helper()
 	files, err := Ensure(dir, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return files
 }
 
 func mustRead(t *testing.T, path string) string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(raw)
 }
 
 func mustWrite(t *testing.T, path, body string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, []byte(body), 0o600))
 }
 
 func mustRemove(t *testing.T, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.Remove(path))
 	}
 }
 
@@ -134,8 +126,6 @@ func snapshot(t *testing.T, dir string) map[string]string {
 		found[path] = info.Mode().String() + " " + string(body)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return found
 }

@@ -45,11 +45,11 @@ func (k Kubeconfig) Encode() ([]byte, error) {
 }
 
 // writeKubeconfig writes the administrator's kubeconfig if it differs.
-func writeKubeconfig(opts Options, ca *authority, admin *leaf) error {
+func writeKubeconfig(opts Options, ca *Authority, admin *Pair) error {
 	path := opts.KubeconfigFile
 	want, err := Kubeconfig{
 		ServerURL: opts.ServerURL, ServerName: opts.ServerName, Authority: ca.pem,
-		Context: kubeconfigName, User: AdminUser, CertPEM: admin.pem, KeyPEM: admin.key,
+		Context: kubeconfigName, User: AdminUser, CertPEM: admin.CertPEM, KeyPEM: admin.KeyPEM,
 	}.Encode()
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", path, err)
@@ -65,5 +65,5 @@ func writeKubeconfig(opts Options, ca *authority, admin *leaf) error {
 		}
 		return restrict(path, info.Mode().Perm(), keyMode)
 	}
-	return writeAtomic(path, want, keyMode)
+	return writeFile(path, want, keyMode)
 }

@@ -9,19 +9,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 )
-
-// leaf is a certificate of the authority, with its key.
-type leaf struct {
-	path string
-	cert *x509.Certificate
-	pem  []byte // of the certificate
-	key  []byte // PEM too
-}
 
 // ServingTemplate returns a template for a listener at the address: `localhost`, the name
 // and the loopback addresses of the machine, and the given names and addresses.
@@ -53,10 +46,6 @@ func ServingTemplate(bindAddress net.IP, extra ...string) *x509.Certificate {
 	return template
 }
 
-func servingTemplate(opts Options) *x509.Certificate {
-	return ServingTemplate(opts.BindAddress, append(slices.Clone(opts.ExtraNames), opts.ServerName)...)
-}
-
 // ClientTemplate returns a template for a user of annex.
 func ClientTemplate(user string, groups ...string) *x509.Certificate {
 	return &x509.Certificate{
@@ -66,29 +55,27 @@ func ClientTemplate(user string, groups ...string) *x509.Certificate {
 	}
 }
 
-func adminTemplate() *x509.Certificate { return ClientTemplate(AdminUser, AdminGroup) }
-
 // ensureLeaf loads, creates or renews one certificate.
-func (a *authority) ensureLeaf(path string, template *x509.Certificate, opts Options) (*leaf, error) {
+func (a *Authority) ensureLeaf(path string, template *x509.Certificate, opts Options) (*Pair, error) {
 	have, err := exists(path)
 	if err != nil {
 		return nil, err
 	}
-	if !have {
-		return a.makeLeaf(path, template, opts)
+	if have {
+		found, err := a.loadLeaf(path, template)
+		if err != nil || IsFresh(found.Cert, opts.Clock.Now()) && sameNames(found.Cert, template) {
+			return found, err
+		}
 	}
-	found, err := a.loadLeaf(path, template)
+	made, err := a.Issue(template, opts.Clock.Now(), opts.LeafLifetime)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("sign %s: %w", path, err)
 	}
-	if IsFresh(found.cert, opts.Clock.Now()) && sameNames(found.cert, template) {
-		return found, nil
-	}
-	return a.makeLeaf(path, template, opts)
+	return made, writeFile(path, slices.Concat(made.CertPEM, made.KeyPEM), keyMode)
 }
 
 // loadLeaf accepts only a certificate of this authority for this purpose, of any age.
-func (a *authority) loadLeaf(path string, template *x509.Certificate) (*leaf, error) {
+func (a *Authority) loadLeaf(path string, template *x509.Certificate) (*Pair, error) {
 	raw, err := readPEM(path, keyMode)
 	if err != nil {
 		return nil, err
@@ -106,23 +93,12 @@ func (a *authority) loadLeaf(path string, template *x509.Certificate) (*leaf, er
 		return nil, fmt.Errorf("%s: key and certificate do not match: %s", path, remedy)
 	}
 	if err := cert.CheckSignatureFrom(a.cert); err != nil {
-		return nil, fmt.Errorf("%s is not signed by %s: one of them was replaced: %s: %w", path, a.path, remedy, err)
+		return nil, fmt.Errorf("%s is not signed by %s: one of them was replaced: %s: %w", path, filepath.Join(filepath.Dir(path), caCertName), remedy, err)
 	}
 	if cert.Subject.String() != template.Subject.String() || !slices.Equal(cert.ExtKeyUsage, template.ExtKeyUsage) {
 		return nil, fmt.Errorf("%s is a certificate for something else (%s): %s", path, cert.Subject, remedy)
 	}
-	return &leaf{path: path, cert: cert, pem: certPEM, key: keyPEM}, nil
-}
-
-func (a *authority) makeLeaf(path string, template *x509.Certificate, opts Options) (*leaf, error) {
-	made, err := a.Issue(template, opts.Clock.Now(), opts.LeafLifetime)
-	if err != nil {
-		return nil, fmt.Errorf("sign %s: %w", path, err)
-	}
-	if err := writeAtomic(path, slices.Concat(made.CertPEM, made.KeyPEM), keyMode); err != nil {
-		return nil, err
-	}
-	return &leaf{path: path, cert: made.Cert, pem: made.CertPEM, key: made.KeyPEM}, nil
+	return &Pair{Cert: cert, CertPEM: certPEM, KeyPEM: keyPEM}, nil
 }
 
 // IsFresh is false if less than a third of a certificate's life remains, or if it is from

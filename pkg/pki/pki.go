@@ -20,6 +20,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -85,12 +86,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Files are the files of Ensure. A certificate and its key are in one file: both paths of
-// a pair are the same.
+// Files are the files of Ensure.
 type Files struct {
 	CACert                   string
-	ServingCert, ServingKey  string
-	AdminCert, AdminKey      string
+	Serving, Admin           string // a certificate and its key
 	AdminKubeconfig          string // empty if none was requested
 	ServingExpiry, CAExpiry  time.Time
 	AdminExpiry, NextRenewal time.Time
@@ -115,25 +114,20 @@ func ensure(dir string, opts Options) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	serving, err := authority.ensureLeaf(filepath.Join(dir, servingName), servingTemplate(opts), opts)
-	if err != nil {
-		return nil, err
-	}
-	admin, err := authority.ensureLeaf(filepath.Join(dir, adminName), adminTemplate(), opts)
-	if err != nil {
-		return nil, err
-	}
 	files := &Files{
-		CACert:        filepath.Join(dir, caCertName),
-		ServingCert:   serving.path,
-		ServingKey:    serving.path,
-		AdminCert:     admin.path,
-		AdminKey:      admin.path,
-		CAExpiry:      authority.cert.NotAfter,
-		ServingExpiry: serving.cert.NotAfter,
-		AdminExpiry:   admin.cert.NotAfter,
-		NextRenewal:   earlier(renewalTime(serving.cert), renewalTime(admin.cert)),
+		CACert: filepath.Join(dir, caCertName), Serving: filepath.Join(dir, servingName), Admin: filepath.Join(dir, adminName),
 	}
+	names := append(slices.Clone(opts.ExtraNames), opts.ServerName)
+	serving, err := authority.ensureLeaf(files.Serving, ServingTemplate(opts.BindAddress, names...), opts)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := authority.ensureLeaf(files.Admin, ClientTemplate(AdminUser, AdminGroup), opts)
+	if err != nil {
+		return nil, err
+	}
+	files.CAExpiry, files.ServingExpiry, files.AdminExpiry = authority.cert.NotAfter, serving.Cert.NotAfter, admin.Cert.NotAfter
+	files.NextRenewal = earlier(renewalTime(serving.Cert), renewalTime(admin.Cert))
 	if opts.KubeconfigFile != "" && opts.ServerURL != "" {
 		if err := writeKubeconfig(opts, authority, admin); err != nil {
 			return nil, err

@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/clientcmd"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -28,12 +30,10 @@ func TestEnsureCreatesEverythingOnce(t *testing.T) {
 	first := mustEnsure(t, dir, opts)
 	for path, want := range map[string]fs.FileMode{
 		dir: 0o700, first.CACert: 0o644, filepath.Join(dir, caKeyName): 0o600,
-		first.ServingKey: 0o600, first.AdminKey: 0o600, first.AdminKubeconfig: 0o600,
+		first.Serving: 0o600, first.Admin: 0o600, first.AdminKubeconfig: 0o600,
 	} {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if got := info.Mode().Perm(); got != want {
 			t.Errorf("%s has mode %04o, want %04o", path, got, want)
 		}
@@ -55,9 +55,7 @@ func TestCertificatesWorkTogether(t *testing.T) {
 	opts.ExtraNames = []string{"annex.example.com", "192.0.2.8"}
 	files := mustEnsure(t, dir, opts)
 	hostname, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, name := range []string{"localhost", "127.0.0.1", "::1", hostname, "192.0.2.7", "annex.example.com", "192.0.2.8"} {
 		if err := handshake(t, files, name, clock.Now()); err != nil {
 			t.Errorf("as %q: %v", name, err)
@@ -104,7 +102,7 @@ func TestEnsureRenews(t *testing.T) {
 			after := snapshot(t, filepath.Dir(dir))
 			for path, want := range map[string]bool{
 				files.CACert: false, filepath.Join(dir, caKeyName): false,
-				files.ServingCert: tt.serving, files.AdminCert: tt.admin, files.AdminKubeconfig: tt.admin,
+				files.Serving: tt.serving, files.Admin: tt.admin, files.AdminKubeconfig: tt.admin,
 			} {
 				if got := before[path] != after[path]; got != want {
 					t.Errorf("%s changed: %t, want %t", filepath.Base(path), got, want)
@@ -158,15 +156,11 @@ func TestEnsureRefuses(t *testing.T) {
 		"expired CA":         {step: 3651 * day, file: caCertName, want: "expired on 2035-12-31T03:04:05Z: move "},
 		"CA from the future": {step: -day, file: caCertName, want: "is the clock right?"},
 		"directory writable by others": {damage: func(t *testing.T, dir, _ string) {
-			if err := os.Chmod(dir, 0o777); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, os.Chmod(dir, 0o777))
 		}, want: "other users may write to"},
 		"directory for a file": {damage: func(t *testing.T, dir, _ string) {
 			mustRemove(t, filepath.Join(dir, adminName))
-			if err := os.Mkdir(filepath.Join(dir, adminName), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, os.Mkdir(filepath.Join(dir, adminName), 0o700))
 		}, file: adminName, want: "is a directory"},
 	}
 	for name, tt := range tests {
@@ -210,18 +204,14 @@ func TestEnsureRemovesReadPermissionOfOthers(t *testing.T) {
 	t.Parallel()
 	dir, opts, _ := setup(t)
 	files := mustEnsure(t, dir, opts)
-	secrets := []string{dir, filepath.Join(dir, caKeyName), files.ServingKey, files.AdminKey, files.AdminKubeconfig}
+	secrets := []string{dir, filepath.Join(dir, caKeyName), files.Serving, files.Admin, files.AdminKubeconfig}
 	for _, path := range secrets {
-		if err := os.Chmod(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.Chmod(path, 0o755))
 	}
 	mustEnsure(t, dir, opts)
 	for _, path := range secrets {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if perm := info.Mode().Perm(); perm&0o077 != 0 {
 			t.Errorf("%s still has mode %04o", path, perm)
 		}
@@ -254,9 +244,7 @@ func TestKubeconfig(t *testing.T) {
 	opts.ServerURL = "https://127.0.0.1:9443"
 	mustEnsure(t, dir, opts)
 	config, err := clientcmd.BuildConfigFromFlags("", files.AdminKubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if config.Host != opts.ServerURL {
 		t.Errorf("host is %s, want %s", config.Host, opts.ServerURL)
 	}
@@ -264,13 +252,9 @@ func TestKubeconfig(t *testing.T) {
 		t.Error("the CA in the kubeconfig is not ca.crt")
 	}
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	cert, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got, want := cert.Subject.String(), "CN=annex-admin,O=system:masters"; got != want {
 		t.Errorf("subject is %s, want %s", got, want)
 	}
@@ -282,9 +266,7 @@ func TestKubeconfigHasTheServerName(t *testing.T) {
 	opts.ServerName = "annex.test"
 	files := mustEnsure(t, dir, opts)
 	config, err := clientcmd.BuildConfigFromFlags("", files.AdminKubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if config.ServerName != opts.ServerName {
 		t.Errorf("the kubeconfig asks for %q, want %q", config.ServerName, opts.ServerName)
 	}
@@ -310,13 +292,9 @@ func TestLoadAuthority(t *testing.T) {
 	dir, opts, clock := setup(t)
 	files := mustEnsure(t, dir, opts)
 	found, err := LoadAuthority(dir, clock.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	pair, err := found.Issue(ClientTemplate("alice", "a", "b"), clock.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(mustRead(t, files.CACert)))
 	verified := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, CurrentTime: clock.Now()}
@@ -341,9 +319,7 @@ func TestEnsureTokenKey(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pki")
 	path, err := EnsureTokenKey(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	made := snapshot(t, dir)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -355,12 +331,9 @@ func TestEnsureTokenKey(t *testing.T) {
 	if diff := cmp.Diff(made, snapshot(t, dir)); diff != "" {
 		t.Errorf("a second time changed (-want +got):\n%s", diff)
 	}
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := EnsureTokenKey(dir); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Chmod(path, 0o644))
+	_, err = EnsureTokenKey(dir)
+	expect.NoError(t, err)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode of a key that others could read: %v, error %v; want 0600", info, err)
 	}
@@ -369,9 +342,7 @@ func TestEnsureTokenKey(t *testing.T) {
 func TestEnsureTokenKeyKeepsADamagedOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Chmod(dir, 0o700))
 	path := filepath.Join(dir, tokenKeyName)
 	mustWrite(t, path, "rubbish")
 	_, err := EnsureTokenKey(dir)

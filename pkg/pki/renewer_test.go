@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -23,10 +24,8 @@ func TestRenewerRenewsWhatTheServerReads(t *testing.T) {
 	t.Parallel()
 	dir, opts, clock := setup(t)
 	files := mustEnsure(t, dir, opts)
-	content, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving", files.ServingCert, files.ServingKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving", files.Serving, files.Serving)
+	expect.NoError(t, err)
 	old, _ := content.CurrentCertKeyContent()
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -39,18 +38,14 @@ func TestRenewerRenewsWhatTheServerReads(t *testing.T) {
 	clock.Step(300 * day)
 	waitIdle(t, clock)
 	poll.UntilDone(t, "the certificate is renewed", func() (bool, string) {
-		if err := content.RunOnce(ctx); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, content.RunOnce(ctx))
 		renewed, _ := content.CurrentCertKeyContent()
 		return string(renewed) != string(old), "the old certificate"
 	})
 	renewed, _ := content.CurrentCertKeyContent()
 	block := findBlock(renewed, certBlock)
 	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if want := clock.Now().Add(defaultLeafLifetime); !cert.NotAfter.Equal(want) {
 		t.Errorf("renewed certificate expires %s, want %s", cert.NotAfter, want)
 	}
@@ -62,8 +57,8 @@ func TestRenewerContinuesAfterAnError(t *testing.T) {
 	t.Parallel()
 	dir, opts, clock := setup(t)
 	files := mustEnsure(t, dir, opts)
-	good := mustRead(t, files.ServingCert)
-	mustWrite(t, files.ServingCert, "")
+	good := mustRead(t, files.Serving)
+	mustWrite(t, files.Serving, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
 	go func() {
@@ -73,10 +68,10 @@ func TestRenewerContinuesAfterAnError(t *testing.T) {
 	waitIdle(t, clock)
 	clock.Step(300 * day)
 	waitIdle(t, clock)
-	mustWrite(t, files.ServingCert, good)
+	mustWrite(t, files.Serving, good)
 	clock.Step(checkInterval)
 	poll.UntilDone(t, "the certificate is renewed", func() (bool, string) {
-		return mustRead(t, files.ServingCert) != good, "the old certificate"
+		return mustRead(t, files.Serving) != good, "the old certificate"
 	})
 	cancel()
 	<-stopped
@@ -142,9 +137,7 @@ func TestExpiryMetrics(t *testing.T) {
 func gather(t *testing.T, name string) map[string]float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	values := map[string]float64{}
 	for _, family := range families {
 		if family.GetName() != name {
@@ -168,23 +161,21 @@ func TestCheckServingPair(t *testing.T) {
 		at        time.Time
 		want      []string
 	}{
-		"good":          {files.ServingCert, files.ServingKey, epoch, nil},
-		"expired":       {files.ServingCert, files.ServingKey, epoch.Add(366 * day), []string{"--tls-cert-file " + files.ServingCert, "expired on 2027-01-02T03:04:05Z"}},
-		"not yet valid": {files.ServingCert, files.ServingKey, epoch.Add(-day), []string{"--tls-cert-file " + files.ServingCert, "not valid before"}},
-		"other key":     {files.ServingCert, files.AdminKey, epoch, []string{"--tls-private-key-file " + files.AdminKey, "does not match"}},
-		"no cert":       {filepath.Join(dir, "none"), files.ServingKey, epoch, []string{"--tls-cert-file " + dir, "no such file"}},
-		"no key":        {files.ServingCert, filepath.Join(dir, "none"), epoch, []string{"--tls-private-key-file " + dir, "no such file"}},
-		"junk cert":     {junk, files.ServingKey, epoch, []string{"--tls-cert-file " + junk, "contains no PEM certificate"}},
-		"junk key":      {files.ServingCert, junk, epoch, []string{"--tls-private-key-file " + junk, "key cannot be used"}},
+		"good":          {files.Serving, files.Serving, epoch, nil},
+		"expired":       {files.Serving, files.Serving, epoch.Add(366 * day), []string{"--tls-cert-file " + files.Serving, "expired on 2027-01-02T03:04:05Z"}},
+		"not yet valid": {files.Serving, files.Serving, epoch.Add(-day), []string{"--tls-cert-file " + files.Serving, "not valid before"}},
+		"other key":     {files.Serving, files.Admin, epoch, []string{"--tls-private-key-file " + files.Admin, "does not match"}},
+		"no cert":       {filepath.Join(dir, "none"), files.Serving, epoch, []string{"--tls-cert-file " + dir, "no such file"}},
+		"no key":        {files.Serving, filepath.Join(dir, "none"), epoch, []string{"--tls-private-key-file " + dir, "no such file"}},
+		"junk cert":     {junk, files.Serving, epoch, []string{"--tls-cert-file " + junk, "contains no PEM certificate"}},
+		"junk key":      {files.Serving, junk, epoch, []string{"--tls-private-key-file " + junk, "key cannot be used"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := CheckServingPair(tt.cert, tt.key, tt.at)
 			if tt.want == nil {
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				return
 			}
 			wantError(t, err, tt.want...)

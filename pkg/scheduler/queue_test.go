@@ -34,7 +34,7 @@ func (q *queue) drain(t *testing.T) []string {
 	}
 }
 
-func expect(t *testing.T, what string, got []string, want ...string) {
+func expectItems(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
@@ -53,7 +53,7 @@ func TestQueueOrder(t *testing.T) {
 		q.add("raised", 0)
 		q.add("raised", 5)
 		q.remove("removed")
-		expect(t, "order", q.drain(t), "urgent", "raised", "first", "second", "low")
+		expectItems(t, "order", q.drain(t), "urgent", "raised", "first", "second", "low")
 	})
 }
 
@@ -65,9 +65,9 @@ func TestQueueHasNoDuplicates(t *testing.T) {
 		q.add("a", 0)
 		name, changes := q.next(t)
 		q.add(name, 0)
-		expect(t, "while in flight", q.drain(t))
+		expectItems(t, "while in flight", q.drain(t))
 		q.addUnschedulable(name, map[string]string{"s": "full"}, changes)
-		expect(t, "after a change in flight", q.drain(t), "a")
+		expectItems(t, "after a change in flight", q.drain(t), "a")
 	})
 }
 
@@ -88,11 +88,11 @@ func TestQueueKeepsUnschedulableUntilOneFits(t *testing.T) {
 		if diff := cmp.Diff(map[string]string{"a": "full", "b": "full", "c": "full"}, seen); diff != "" {
 			t.Errorf("checked (-want +got):\n%s", diff)
 		}
-		expect(t, "at once", q.drain(t), "b")
+		expectItems(t, "at once", q.drain(t), "b")
 		time.Sleep(firstBackoff)
-		expect(t, "after the backoff", q.drain(t), "c")
+		expectItems(t, "after the backoff", q.drain(t), "c")
 		time.Sleep(time.Hour)
-		expect(t, "without a change", q.drain(t))
+		expectItems(t, "without a change", q.drain(t))
 	})
 }
 
@@ -105,7 +105,7 @@ func TestQueueMissesNoChange(t *testing.T) {
 		name, changes := q.next(t)
 		q.change(func(string, map[string]string) effect { t.Error("checked an item in flight"); return unaffected })
 		q.addUnschedulable(name, map[string]string{}, changes)
-		expect(t, "again", q.drain(t), "a")
+		expectItems(t, "again", q.drain(t), "a")
 	})
 }
 
@@ -117,11 +117,11 @@ func TestQueueActivatesDuringBackoff(t *testing.T) {
 		name, changes := q.next(t)
 		q.addUnschedulable(name, map[string]string{"s": "full"}, changes)
 		q.change(func(string, map[string]string) effect { return reasonsChanged })
-		expect(t, "other reasons", q.drain(t))
+		expectItems(t, "other reasons", q.drain(t))
 		q.change(func(string, map[string]string) effect { return fits })
-		expect(t, "fits", q.drain(t), "a")
+		expectItems(t, "fits", q.drain(t), "a")
 		time.Sleep(maxBackoff)
-		expect(t, "after the backoff", q.drain(t))
+		expectItems(t, "after the backoff", q.drain(t))
 	})
 }
 
@@ -145,7 +145,7 @@ func TestQueueBacksOff(t *testing.T) {
 		// A changed resource does not wait.
 		q.backOff(name)
 		q.add(name, 0)
-		expect(t, "changed", q.drain(t), "a")
+		expectItems(t, "changed", q.drain(t), "a")
 	})
 }
 

@@ -26,6 +26,7 @@ import (
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 	"github.com/annex-dev/annex/pkg/scheduler/plugins"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const seeds = 50
@@ -237,9 +238,7 @@ func TestNoResourceIsLost(t *testing.T) {
 				if exists[hosted.Name] = apierrors.IsNotFound(err) || server.draw(2) == 0; exists[hosted.Name] {
 					_, err = a.resources.Create(t.Context(), hosted, metav1.CreateOptions{})
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				time.Sleep(time.Duration(server.draw(15)) * time.Millisecond)
 			}
 			time.Sleep(time.Hour)

@@ -27,6 +27,7 @@ import (
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 	"github.com/annex-dev/annex/pkg/scheduler/plugins"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // fixture is a fake API server with a scheduler.
@@ -63,9 +64,7 @@ func runWith(t *testing.T, configure func(*Config), objects ...runtime.Object) *
 	}
 	configure(&config)
 	s, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	a.Scheduler = s
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -151,26 +150,19 @@ func store(name, capacity string) *hostingv1alpha1.Store {
 
 func (a *fixture) create(t *testing.T, hosted *hostingv1alpha1.HostedResource) {
 	t.Helper()
-	if _, err := a.resources.Create(t.Context(), hosted, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, a.resources, hosted)
 	synctest.Wait()
 }
 
 func (a *fixture) update(t *testing.T, s *hostingv1alpha1.Store) {
 	t.Helper()
-	if _, err := a.stores.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Update(t, a.stores, s)
 	synctest.Wait()
 }
 
 func (a *fixture) get(t *testing.T, name string) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	hosted, err := a.resources.Get(t.Context(), name+".example.com", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosted := expect.Get(t, a.resources, name+".example.com")
 	return hosted
 }
 
@@ -223,9 +215,7 @@ func TestIgnoresOtherSchedulers(t *testing.T) {
 		}
 		handed := a.get(t, "theirs")
 		handed.Spec.SchedulerName, handed.Generation = hostingv1alpha1.DefaultSchedulerName, 2
-		if _, err := a.resources.Update(t.Context(), handed, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Update(t, a.resources, handed)
 		synctest.Wait()
 		a.on(t, "theirs", "only")
 	})
@@ -272,24 +262,18 @@ func TestRetriesWhenAStoreChanges(t *testing.T) {
 		"capacity":  func(t *testing.T, a *fixture) { a.update(t, store("only", "2Gi")) },
 		"new Store": func(t *testing.T, a *fixture) { a.addStore(t, store("other", "2Gi")) },
 		"deleted resource": func(t *testing.T, a *fixture) {
-			if err := a.resources.Delete(t.Context(), "there.example.com", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			expect.Delete(t, a.resources, "there.example.com")
 		},
 		"smaller requests": func(t *testing.T, a *fixture) {
 			hosted := a.get(t, "waits")
 			requests("1Mi")(hosted)
 			hosted.Generation++
-			if _, err := a.resources.Update(t.Context(), hosted, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			expect.Update(t, a.resources, hosted)
 		},
 		"smaller requests of another resource": func(t *testing.T, a *fixture) {
 			hosted := a.get(t, "there")
 			requests("1Mi")(hosted)
-			if _, err := a.resources.Update(t.Context(), hosted, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			expect.Update(t, a.resources, hosted)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -336,9 +320,7 @@ func TestRetriesWhenMetadataChanges(t *testing.T) {
 				a.unscheduled(t, "waits", "0/1 Stores fit: only: has resources that do not share")
 				hosted := a.get(t, changed)
 				hosted.Labels, hosted.Annotations = map[string]string{shares: "yes"}, map[string]string{shares: "yes"}
-				if _, err := a.resources.Update(t.Context(), hosted, metav1.UpdateOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				expect.Update(t, a.resources, hosted)
 				synctest.Wait()
 				a.on(t, "waits", "only")
 			})
@@ -348,9 +330,7 @@ func TestRetriesWhenMetadataChanges(t *testing.T) {
 
 func (a *fixture) addStore(t *testing.T, s *hostingv1alpha1.Store) {
 	t.Helper()
-	if _, err := a.stores.Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, a.stores, s)
 	synctest.Wait()
 }
 
@@ -366,9 +346,7 @@ func TestConditionFollowsReasons(t *testing.T) {
 		time.Sleep(firstBackoff)
 		synctest.Wait()
 		a.unscheduled(t, "waits", "0/1 Stores fit: only: has the untolerated taint old:NoSchedule")
-		if err := a.stores.Delete(t.Context(), "only", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Delete(t, a.stores, "only")
 		time.Sleep(2 * firstBackoff)
 		synctest.Wait()
 		a.unscheduled(t, "waits", "there are no Stores")
@@ -415,9 +393,7 @@ func TestPreviousStore(t *testing.T) {
 		a.create(t, newHosted("a"))
 		a.on(t, "a", "first")
 		a.addStore(t, store("roomier", "1Ti"))
-		if err := a.resources.Delete(t.Context(), "a.example.com", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Delete(t, a.resources, "a.example.com")
 		synctest.Wait()
 		a.create(t, newHosted("a", func(h *hostingv1alpha1.HostedResource) { h.UID = "second" }))
 		a.on(t, "a", "first")
@@ -431,9 +407,8 @@ func TestIgnoresStatusOfOtherManagers(t *testing.T) {
 		a.client.ClearActions()
 		hosted := a.get(t, "waits")
 		hosted.Status.CachedBytes = 7
-		if _, err := a.resources.UpdateStatus(t.Context(), hosted, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := a.resources.UpdateStatus(t.Context(), hosted, metav1.UpdateOptions{})
+		expect.NoError(t, err)
 		time.Sleep(time.Hour)
 		if got := len(a.client.Actions()); got != 2 {
 			t.Errorf("requests %v, want only those of this test", a.client.Actions())

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // sample is what a server writes; after each frame, whether another may follow.
@@ -38,9 +40,7 @@ func sample(t *testing.T) (stream []byte, places map[int]bool) {
 		}, true},
 		{func() error { return framer.WritePing(true, [8]byte{}) }, true},
 	} {
-		if err := step.write(); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, step.write())
 		places[buffer.Len()] = step.place
 	}
 	return buffer.Bytes(), places
@@ -76,9 +76,7 @@ func TestFramesInPieces(t *testing.T) {
 func TestGoAway(t *testing.T) {
 	t.Parallel()
 	frame, err := http2.NewFramer(nil, bytes.NewReader(goAway)).ReadFrame()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	goAway, ok := frame.(*http2.GoAwayFrame)
 	if !ok || goAway.LastStreamID != 1<<31-1 || goAway.ErrCode != http2.ErrCodeNo {
 		t.Errorf("it is %v", frame)

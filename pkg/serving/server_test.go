@@ -23,6 +23,8 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // service leads new connections to one replica, as a Service does once the others are not
@@ -36,9 +38,7 @@ type service struct {
 func newService(t *testing.T) *service {
 	t.Helper()
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("annex.annex-system.svc", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return &service{cert: certPEM, key: keyPEM}
 }
 
@@ -55,9 +55,7 @@ func (s *service) client(t *testing.T, protocols ...string) *http.Client {
 		},
 	}
 	if len(protocols) == 0 {
-		if err := http2.ConfigureTransport(transport); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, http2.ConfigureTransport(transport))
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
@@ -76,21 +74,15 @@ type replica struct {
 func (s *service) start(t *testing.T, name string, handler http.Handler, options Options) *replica {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	content, err := dynamiccertificates.NewStaticCertKeyContent("test", s.cert, s.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	info := &genericapiserver.SecureServingInfo{Listener: listener, Cert: content, HTTP2MaxStreamsPerConnection: 1000}
 	if options.ShutdownTimeout == 0 {
 		options.ShutdownTimeout = 10 * time.Second
 	}
 	server, err := Replace(info, handler, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r := &replica{Server: server, name: name, address: listener.Addr().String(), stand: info.Listener, ended: make(chan struct{})}
 	if r.stand.Addr() != listener.Addr() {
 		t.Errorf("the address for upstream is %s", r.stand.Addr())
@@ -236,9 +228,7 @@ func TestOpenRequestsContinue(t *testing.T) {
 	}), Options{})
 	client := s.client(t)
 	response, err := client.Get("https://annex.annex-system.svc/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer response.Body.Close()
 
 	s.start(t, "new", echo("new"), Options{})
@@ -299,9 +289,7 @@ func TestRequestsThatDoNotEnd(t *testing.T) {
 		<-r.Context().Done()
 	}), Options{ShutdownTimeout: 100 * time.Millisecond})
 	response, err := s.client(t).Get("https://annex.annex-system.svc/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer response.Body.Close()
 	r.stop()
 	if _, err := io.ReadAll(response.Body); err == nil {
@@ -344,13 +332,10 @@ func TestLateConnection(t *testing.T) {
 			return nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer conn.Close()
-	if _, err := (&http2.Transport{}).NewClientConn(conn); err != nil {
-		t.Fatal(err)
-	}
+	_, err = (&http2.Transport{}).NewClientConn(conn)
+	expect.NoError(t, err)
 	select {
 	case <-r.ended:
 	case <-time.After(30 * time.Second):

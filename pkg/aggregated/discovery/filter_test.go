@@ -28,6 +28,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kube-openapi/pkg/handler3"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // knownMain is a main cluster with fixed APIs.
@@ -105,9 +107,7 @@ func newDocuments(t *testing.T, v2 swagger, v3 ...string) *documents {
 	d := &documents{}
 	d.setV3(t, v3...)
 	content, err := json.Marshal(v2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	d.v2.Store(&content)
 	return d
 }
@@ -119,9 +119,7 @@ func (d *documents) setV3(t *testing.T, paths ...string) {
 		index.Paths[path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: "/openapi/v3/" + path + "?hash=1"}
 	}
 	content, err := json.Marshal(index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	d.v3.Store(&content)
 }
 

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	mainaggregator "k8s.io/kube-openapi/pkg/aggregator"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // part is a piece of a document, with references to definitions and parameters.
@@ -151,16 +153,12 @@ func TestMergeAsTheMainClusterDoes(t *testing.T) {
 	}
 	parse := func(content []byte) *spec.Swagger {
 		parsed := &spec.Swagger{}
-		if err := parsed.UnmarshalJSON(content); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, parsed.UnmarshalJSON(content))
 		return parsed
 	}
 	merge := func(annexDocument []byte) (*spec.Swagger, error) {
 		content, err := json.Marshal(own)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		merged := parse(content)
 		for _, prefix := range []string{"/apis/hosting.annex.dev/v1alpha1/", "/apis/example.com/v1/"} {
 			ofVersion := mainaggregator.FilterSpecByPathsWithoutSideEffects(parse(annexDocument), []string{prefix})
@@ -177,9 +175,7 @@ func TestMergeAsTheMainClusterDoes(t *testing.T) {
 		t.Errorf("merging the whole document: got %v; if upstream can do it by now, the filter may go", err)
 	}
 	merged, err := merge(get(handler, aggregatorUser, openAPIV2Path).Body.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, path := range []string{"/apis/example.com/v1/widgets", "/apis/example.com/v1/widget", "/apis/hosting.annex.dev/v1alpha1/stores"} {
 		if _, ok := merged.Paths.Paths[path]; !ok {
 			t.Errorf("%s is missing", path)

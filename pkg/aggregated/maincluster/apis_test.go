@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	fakeaggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func definitionOf(plural string, established apiextensionsv1.ConditionStatus) *apiextensionsv1.CustomResourceDefinition {
@@ -51,9 +53,7 @@ func TestAPIs(t *testing.T) {
 			apiServiceOf("v3", &apiregistrationv1.ServiceReference{Namespace: "elsewhere", Name: "annex"})),
 	}
 	apis, err := cluster.APIs(DefaultService())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if apis.HasSynced() {
 		t.Error("everything is known before anything was asked")
 	}

@@ -12,23 +12,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestAuthoritiesAreKnownFromTheStart uses a bundle whose informer never runs.
 func TestAuthoritiesAreKnownFromTheStart(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "test"}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	bundle, err := cert.EncodeCertificates(ca)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for name, test := range map[string]struct {
 		content   string
 		known, ok bool
@@ -40,9 +36,7 @@ func TestAuthoritiesAreKnownFromTheStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			follower, err := (&Cluster{Kube: fake.NewClientset()}).authority("test", clientCAKey)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			authorities := &preloadedCA{dynamicCA: follower}
 			err = authorities.load(&corev1.ConfigMap{Data: map[string]string{clientCAKey: test.content}}, clientCAKey)
 			if (err == nil) != test.ok {

@@ -17,6 +17,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestReviewsAreLimited sends more TokenReviews than the limit allows in that time, and
@@ -44,9 +46,7 @@ func TestReviewsAreLimited(t *testing.T) {
 	options := DefaultAuthenticationOptions()
 	options.QPS, options.Burst = 0.001, burst
 	mainReviews, err := cluster.tokenReviewClient(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ask := func(token string) (bool, error) {

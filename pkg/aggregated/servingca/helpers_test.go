@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var (
@@ -26,9 +27,7 @@ var (
 func mustState(t *testing.T, at time.Time) *State {
 	t.Helper()
 	state, err := newState(at, lifetimes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return state
 }
 
@@ -45,18 +44,14 @@ func rotating(t *testing.T) *State {
 func mustSecret(t *testing.T, state *State) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "annex-system", Name: SecretName("annex")}}
-	if err := state.Write(secret); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, state.Write(secret))
 	return secret
 }
 
 func mustParse(t *testing.T, secret *corev1.Secret) *State {
 	t.Helper()
 	state, err := Parse(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return state
 }
 
@@ -77,9 +72,7 @@ func verify(t *testing.T, bundle, cert []byte, name string, at time.Time) error 
 		t.Fatal("the bundle is empty")
 	}
 	chain, err := pki.ParseBundle(cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_, err = chain[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: at})
 	return err
 }

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const serviceName = "annex.annex-system.svc"
@@ -41,9 +41,7 @@ func bringOpen(t *testing.T) (b *brought, p *Provided, first, second *pki.Author
 	b.cert(first, serviceName)
 	b.bundle(first)
 	p, err := b.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return b, p, first, second
 }
 
@@ -103,10 +101,7 @@ func (b *brought) open() (*Provided, error) {
 // carry makes the main cluster's APIService carry what is published.
 func (b *brought) carry(p *Provided) {
 	b.t.Helper()
-	_, err := b.main.aggregator.ApiregistrationV1().APIServices().Update(b.t.Context(), ours("v1.a", p.CABundle()), metav1.UpdateOptions{})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	expect.Update(b.t, b.main.aggregator.ApiregistrationV1().APIServices(), ours("v1.a", p.CABundle()))
 }
 
 // check passes time and compares what is served and published.
@@ -208,9 +203,7 @@ func TestProvidedIsRenewed(t *testing.T) {
 	b.cert(ca, serviceName)
 	b.bundle(ca)
 	p, err := b.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	before, _ := p.ServingCert().CurrentCertKeyContent()
 	served := &counter{}
 	p.ServingCert().AddListener(served)
@@ -292,8 +285,6 @@ func TestProvidedDoesNotLetTheOldOneExpire(t *testing.T) {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(raw)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestAdvance(t *testing.T) {
@@ -69,9 +70,7 @@ func TestAdvance(t *testing.T) {
 			state := tt.state(t)
 			before := mustSecret(t, state)
 			after, due, err := advance(state, tt.carried, epoch.Add(tt.at), lifetimes)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if due != tt.want {
 				t.Errorf("the step is %q, want %q", due, tt.want)
 			}
@@ -100,18 +99,14 @@ func TestRotationKeepsCertificatesInUse(t *testing.T) {
 	for now := epoch; now.Before(epoch.Add(3 * lifetimes.CA)); now = now.Add(20 * time.Minute) {
 		carriedNow := contained(state.Certificates(), published.Certificates())
 		next, due, err := advance(state, carriedNow, now, lifetimes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if due != "" {
 			steps = append(steps, due)
 		}
 		// A replica that has not read this step yet signs with the previous CA.
 		for _, signer := range []*State{state, next} {
 			pair, err := signer.Signing.Issue(pki.ServingTemplate(nil, "annex.annex-system.svc"), now, lifetimes.Certificate)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			inUse[pair.Cert.Issuer.CommonName] = pair
 		}
 		maps.DeleteFunc(inUse, func(_ string, pair *pki.Pair) bool { return now.After(pair.Cert.NotAfter) })

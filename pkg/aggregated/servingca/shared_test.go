@@ -22,6 +22,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // counter counts the certificates that a server was notified of.
@@ -56,10 +57,7 @@ func (m *mainFake) replica() *Shared {
 
 func (m *mainFake) secret(t *testing.T) *corev1.Secret {
 	t.Helper()
-	secret, err := m.kube.CoreV1().Secrets("annex-system").Get(t.Context(), SecretName("annex"), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := expect.Get(t, m.kube.CoreV1().Secrets("annex-system"), SecretName("annex"))
 	return secret
 }
 
@@ -67,17 +65,13 @@ func (m *mainFake) change(t *testing.T, change func(*corev1.Secret)) {
 	t.Helper()
 	secret := m.secret(t)
 	change(secret)
-	if _, err := m.kube.CoreV1().Secrets("annex-system").Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Update(t, m.kube.CoreV1().Secrets("annex-system"), secret)
 }
 
 func mustOpen(t *testing.T, replicas ...*Shared) {
 	t.Helper()
 	for _, replica := range replicas {
-		if err := replica.Open(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, replica.Open(t.Context()))
 	}
 }
 
@@ -128,9 +122,7 @@ func TestSharedRotates(t *testing.T) {
 
 	carry := func(name string) {
 		t.Helper()
-		if _, err := mainAPIServices.Update(t.Context(), ours(name, a.CABundle()), metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Update(t, mainAPIServices, ours(name, a.CABundle()))
 	}
 	phase := func(what string, at time.Duration, wantTold, wantServed, wantBundle int) {
 		t.Helper()
@@ -138,9 +130,7 @@ func TestSharedRotates(t *testing.T) {
 		// b reads what a wrote, and a what b wrote.
 		mustOpen(t, b, a)
 		bundle, err := pki.ParseBundle(a.CABundle())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if told != wantTold || served.n != wantServed || len(bundle) != wantBundle {
 			t.Errorf("%s: the bundle changed %d times, the certificate %d times, want %d and %d; the bundle has %d CAs, want %d",
 				what, told, served.n, wantTold, wantServed, len(bundle), wantBundle)
@@ -173,9 +163,7 @@ func TestDeletedSecretIsPutBack(t *testing.T) {
 	a := main.replica()
 	mustOpen(t, a)
 	before := main.secret(t)
-	if err := main.kube.CoreV1().Secrets("annex-system").Delete(t.Context(), SecretName("annex"), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Delete(t, main.kube.CoreV1().Secrets("annex-system"), SecretName("annex"))
 	cert, _ := a.ServingCert().CurrentCertKeyContent()
 	mustOpen(t, a)
 	if diff := cmp.Diff(before.Data, main.secret(t).Data); diff != "" {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestStateSurvivesTheSecret(t *testing.T) {
@@ -22,9 +23,7 @@ func TestStateSurvivesTheSecret(t *testing.T) {
 	carried := rotating(t)
 	carried.CarriedSince = epoch.Add(202 * time.Hour)
 	promoted, _, err := advance(carried, true, epoch.Add(203*time.Hour), lifetimes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	asked := mustState(t, epoch)
 	asked.Rotate = true
 	for name, state := range map[string]*State{"stable": mustState(t, epoch), "rotating": rotating(t), "carried": carried, "promoted": promoted, "asked for": asked} {
@@ -53,9 +52,7 @@ func TestWriteLeavesAloneWhatItDoesNotKnow(t *testing.T) {
 	secret := mustSecret(t, rotating(t))
 	secret.Data["note"] = []byte("theirs")
 	secret.Annotations = map[string]string{"theirs": "too", CarriedSinceAnnotation: "x", RotateAnnotation: "x"}
-	if err := mustState(t, epoch).Write(secret); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, mustState(t, epoch).Write(secret))
 	if string(secret.Data["note"]) != "theirs" || len(secret.Annotations) != 1 {
 		t.Errorf("kept %v and %v", secret.Data["note"], secret.Annotations)
 	}
@@ -70,9 +67,7 @@ func TestParseRefuses(t *testing.T) {
 	leafy := func(t *testing.T) []byte {
 		t.Helper()
 		pair, err := mustState(t, epoch).Signing.Issue(pki.ServingTemplate(nil), epoch, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return pair.CertPEM
 	}
 	tests := map[string]struct {

@@ -25,6 +25,7 @@ import (
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const mib = 1 << 20
@@ -43,9 +44,7 @@ func hold(t *testing.T, budget *objectsize.Budget, who string, parts int, bytes 
 	ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: who})
 	for range parts {
 		release, err := budget.Acquire(ctx, bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		t.Cleanup(release)
 	}
 }

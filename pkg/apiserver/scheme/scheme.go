@@ -7,20 +7,27 @@
 package scheme
 
 import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
-	admissionregistrationinstall "github.com/annex-dev/annex/pkg/apis/admissionregistration/install"
-	authenticationinstall "github.com/annex-dev/annex/pkg/apis/authentication/install"
-	authorizationinstall "github.com/annex-dev/annex/pkg/apis/authorization/install"
-	coordinationinstall "github.com/annex-dev/annex/pkg/apis/coordination/install"
-	coreinstall "github.com/annex-dev/annex/pkg/apis/core/install"
-	eventsinstall "github.com/annex-dev/annex/pkg/apis/events/install"
-	flowcontrolinstall "github.com/annex-dev/annex/pkg/apis/flowcontrol/install"
-	hostinginstall "github.com/annex-dev/annex/pkg/apis/hosting/install"
-	rbacinstall "github.com/annex-dev/annex/pkg/apis/rbac/install"
+	annexadmissionregistrationv1 "github.com/annex-dev/annex/pkg/apis/admissionregistration/v1"
+	annexauthenticationv1 "github.com/annex-dev/annex/pkg/apis/authentication/v1"
+	annexcorev1 "github.com/annex-dev/annex/pkg/apis/core/v1"
+	annexeventsv1 "github.com/annex-dev/annex/pkg/apis/events/v1"
+	annexflowcontrolv1 "github.com/annex-dev/annex/pkg/apis/flowcontrol/v1"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	annexrbacv1 "github.com/annex-dev/annex/pkg/apis/rbac/v1"
 )
 
 var (
@@ -34,22 +41,74 @@ var (
 	ParameterCodec = runtime.NewParameterCodec(Scheme)
 )
 
-func init() {
-	install(Scheme)
+// group is the one version of an API group. Its Go types are the internal types too, so no
+// conversions are needed.
+type group struct {
+	version     schema.GroupVersion
+	addToScheme func(*runtime.Scheme) error
+	// kinds are those that annex serves. Clients expect that the others are known too.
+	kinds []string
+	// internal replaces version as the source of the internal types.
+	internal schema.GroupVersion
 }
 
-// install adds every group to scheme, and the kinds without a group: the server returns
-// them for any requested group.
-func install(scheme *runtime.Scheme) {
-	coreinstall.Install(scheme)
-	authenticationinstall.Install(scheme)
-	authorizationinstall.Install(scheme)
-	coordinationinstall.Install(scheme)
-	eventsinstall.Install(scheme)
-	rbacinstall.Install(scheme)
-	admissionregistrationinstall.Install(scheme)
-	flowcontrolinstall.Install(scheme)
-	hostinginstall.Install(scheme)
+// groups has the core group before events.k8s.io: errors name the first kind of a type.
+var groups = []group{
+	{version: corev1.SchemeGroupVersion, addToScheme: annexcorev1.AddToScheme, kinds: []string{
+		"Namespace", "ConfigMap", "Secret", "ServiceAccount", "Event", "ResourceQuota",
+	}},
+	{version: authenticationv1.SchemeGroupVersion, addToScheme: annexauthenticationv1.AddToScheme, kinds: []string{
+		"TokenRequest", "TokenReview", "SelfSubjectReview",
+	}},
+	{version: authorizationv1.SchemeGroupVersion, addToScheme: authorizationv1.AddToScheme, kinds: []string{
+		"SubjectAccessReview", "SelfSubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectRulesReview",
+	}},
+	{version: coordinationv1.SchemeGroupVersion, addToScheme: coordinationv1.AddToScheme, kinds: []string{"Lease"}},
+	// Both groups serve and store the same events.
+	{version: eventsv1.SchemeGroupVersion, addToScheme: annexeventsv1.AddToScheme, kinds: []string{"Event"}, internal: corev1.SchemeGroupVersion},
+	{version: rbacv1.SchemeGroupVersion, addToScheme: annexrbacv1.AddToScheme, kinds: []string{
+		"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding",
+	}},
+	{version: admissionregistrationv1.SchemeGroupVersion, addToScheme: annexadmissionregistrationv1.AddToScheme, kinds: []string{
+		"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
+		"ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+	}},
+	{version: flowcontrolv1.SchemeGroupVersion, addToScheme: annexflowcontrolv1.AddToScheme, kinds: []string{
+		"FlowSchema", "PriorityLevelConfiguration",
+	}},
+	{version: hostingv1alpha1.SchemeGroupVersion, addToScheme: hostingv1alpha1.AddToScheme, kinds: []string{
+		"Store", "HostedResource", "HostedResourceBinding",
+	}},
+}
 
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+func init() {
+	for _, group := range groups {
+		utilruntime.Must(group.install(Scheme))
+	}
+	// The server returns kinds without a group, such as Status, for any requested group.
+	metav1.AddToGroupVersion(Scheme, schema.GroupVersion{Version: "v1"})
+}
+
+// install adds the group to scheme, with the internal types of its kinds and their lists.
+func (g group) install(scheme *runtime.Scheme) error {
+	if err := g.addToScheme(scheme); err != nil {
+		return err
+	}
+	from := g.version
+	if !g.internal.Empty() {
+		from = g.internal
+	}
+	internal := schema.GroupVersion{Group: g.version.Group, Version: runtime.APIVersionInternal}
+	for _, kind := range g.kinds {
+		object, err := scheme.New(from.WithKind(kind))
+		if err != nil {
+			return err
+		}
+		scheme.AddKnownTypeWithName(internal.WithKind(kind), object)
+		// Reviews and bindings have no lists.
+		if list, err := scheme.New(from.WithKind(kind + "List")); err == nil {
+			scheme.AddKnownTypeWithName(internal.WithKind(kind+"List"), list)
+		}
+	}
+	return scheme.SetVersionPriority(g.version)
 }

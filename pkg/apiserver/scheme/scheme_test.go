@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // hubKinds returns the internal object kinds, each with its list kind: what a
@@ -66,9 +68,7 @@ func TestEveryHubKindHasAPreferredVersion(t *testing.T) {
 func TestStatusBelongsToNoGroup(t *testing.T) {
 	t.Parallel()
 	gvks, unversioned, err := Scheme.ObjectKinds(&metav1.Status{})
-	if err != nil {
-		t.Fatalf("ObjectKinds: %v", err)
-	}
+	expect.NoError(t, err, "ObjectKinds")
 	want := []schema.GroupVersionKind{{Version: "v1", Kind: "Status"}}
 	if !unversioned || !reflect.DeepEqual(gvks, want) {
 		t.Errorf("Status is %v, unversioned %t; want %v, true", gvks, unversioned, want)

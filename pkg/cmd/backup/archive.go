@@ -129,13 +129,13 @@ func (a *archive) parts(wanted []*saved, send func(resource *saved, part []byte,
 		if p == nil {
 			return nil
 		}
-		part, trailer, err := p.finish()
+		trailer, err := p.Close()
 		if err != nil {
 			return err
 		}
-		resource := p.resource
-		p, sent[resource.name] = nil, true
-		return send(resource, part, trailer.Objects, trailer.Bytes)
+		done := p
+		p, sent[done.resource.name] = nil, true
+		return send(done.resource, done.buffer.Bytes(), trailer.Objects, trailer.Bytes)
 	}
 	_, _, err := a.each(func(record backup.Record) error {
 		resource := byName[resourceOf(record.Key)]
@@ -155,7 +155,7 @@ func (a *archive) parts(wanted []*saved, send func(resource *saved, part []byte,
 			}
 		}
 		p.plain += plain
-		return p.write(record)
+		return p.Write(record)
 	})
 	if err == nil {
 		err = flush()
@@ -172,9 +172,9 @@ func (a *archive) parts(wanted []*saved, send func(resource *saved, part []byte,
 
 // partWriter encodes one part.
 type partWriter struct {
+	*backup.Writer
 	resource *saved
 	buffer   bytes.Buffer
-	writer   *backup.Writer
 	plain    int64
 }
 
@@ -183,20 +183,13 @@ func (a *archive) begin(resource *saved) (*partWriter, error) {
 	header := a.header
 	header.Resource = resource.name
 	var err error
-	if p.writer, err = backup.NewWriter(&p.buffer, header); err != nil {
+	if p.Writer, err = backup.NewWriter(&p.buffer, header); err != nil {
 		return nil, err
 	}
 	for _, dictionary := range resource.dictionaries {
-		if err := p.write(dictionary); err != nil {
+		if err := p.Write(dictionary); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
-}
-
-func (p *partWriter) write(record backup.Record) error { return p.writer.Write(record) }
-
-func (p *partWriter) finish() ([]byte, backup.Trailer, error) {
-	trailer, err := p.writer.Close()
-	return p.buffer.Bytes(), trailer, err
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const definition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",` +
@@ -32,9 +33,7 @@ func writeArchive(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "backup")
 	target, err := newFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	w, err := backup.NewWriter(target, backup.Header{Store: "fast", Prefix: "/annex/", Revision: 3, ResourceVersion: 9})
 	write := func(kind backup.Kind, key string, size int) {
 		if err == nil {
@@ -65,9 +64,7 @@ func writeArchive(t *testing.T) string {
 	if err == nil {
 		err = target.finish()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	target.discard()
 	return path
 }
@@ -75,13 +72,9 @@ func writeArchive(t *testing.T) string {
 func TestParts(t *testing.T) {
 	t.Parallel()
 	a, err := openArchive(writeArchive(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	wanted, err := (&restoreOptions{}).wanted(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var got []string
 	err = a.parts(wanted, func(resource *saved, part []byte, count, _ int64) error {
 		dictionaries, keys := 0, []string{}
@@ -99,9 +92,7 @@ func TestParts(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %d %s", resource.name, dictionaries, strings.Join(keys, ",")))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := []string{
 		"gadgets.example.com 0 g0,g1,g2", "widgets.example.com 1 w0,w1", "widgets.example.com 1 w2,w3", "widgets.example.com 1 w4", "empty.example.com 0 ",
 	}
@@ -125,9 +116,7 @@ func TestParts(t *testing.T) {
 func TestFresh(t *testing.T) {
 	t.Parallel()
 	var was unstructured.Unstructured
-	if err := was.UnmarshalJSON(fmt.Appendf(nil, definition, "widgets.example.com")); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, was.UnmarshalJSON(fmt.Appendf(nil, definition, "widgets.example.com")))
 	want := map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": "widgets.example.com", "labels": map[string]any{"a": "b"}, "annotations": map[string]any{"keep": "this"}},
@@ -143,9 +132,7 @@ func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "backup")
 	abandoned, err := newFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	abandoned.discard()
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("an abandoned file left %v, %v", entries, err)
@@ -153,17 +140,13 @@ func TestFile(t *testing.T) {
 	// Two at the same time: the first to end is kept.
 	var files [2]*file
 	for i := range files {
-		if files[i], err = newFile(path); err != nil {
-			t.Fatal(err)
-		}
+		files[i], err = newFile(path)
+		expect.NoError(t, err)
 		defer files[i].discard()
-		if _, err := fmt.Fprint(files[i], i); err != nil {
-			t.Fatal(err)
-		}
+		_, err = fmt.Fprint(files[i], i)
+		expect.NoError(t, err)
 	}
-	if err := files[0].finish(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, files[0].finish())
 	if err := files[1].finish(); err == nil || !strings.Contains(err.Error(), "exists") {
 		t.Errorf("the second: %v", err)
 	}

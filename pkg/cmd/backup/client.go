@@ -19,6 +19,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -158,24 +159,16 @@ func (c *client) hosted(ctx context.Context, name string) (*hostingv1alpha1.Host
 
 // again retries on transient errors.
 func (c *client) again(ctx context.Context, try func() error) error {
-	pause := c.pause
-	for attempt := 1; ; attempt++ {
-		err := try()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return errInterrupted
-		case attempt == attempts || !passes(err):
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return errInterrupted
-		case <-time.After(pause):
-		}
-		pause *= 2
+	var last error
+	backoff := wait.Backoff{Duration: c.pause, Factor: 2, Steps: attempts}
+	err := wait.ExponentialBackoffWithContext(ctx, backoff, func(context.Context) (done bool, err error) {
+		last = try()
+		return last == nil || !passes(last), nil
+	})
+	if (err != nil || last != nil) && ctx.Err() != nil {
+		return errInterrupted
 	}
+	return last
 }
 
 // passes reports whether an error is transient.

@@ -25,6 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -53,14 +54,10 @@ func run(t *testing.T) *running {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data")
 	dir, err := datadir.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { dir.Close() })
 	socket, err := dir.EtcdSocket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	server := etcdtest.Start(t, func(config *embeddedetcd.Config) { config.Dir, config.SocketPath = dir.EtcdDir(), socket })
 	r := &running{dataDir: path, etcd: server.Client()}
 	r.learn(t)
@@ -78,12 +75,9 @@ func (r *running) learn(t *testing.T) {
 	write := func(i int) []byte {
 		key := keys.Objects("/annex", widgets) + "default/w-" + strconv.Itoa(i)
 		stored, err := transformer.TransformToStorage(t.Context(), []byte(sample(i)), value.DefaultContext(key))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.etcd.Put(t.Context(), key, string(stored)); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
+		_, err = r.etcd.Put(t.Context(), key, string(stored))
+		expect.NoError(t, err)
 		return stored
 	}
 	for i := range 100 {
@@ -120,9 +114,7 @@ func execute(t *testing.T, in []byte, args ...string) (string, error) {
 func file(t *testing.T, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, content, 0o600))
 	return path
 }
 
@@ -153,9 +145,7 @@ func generic(t *testing.T) []byte {
 	})
 	defer release()
 	stored, err := transformer.TransformToStorage(context.Background(), []byte(sample(7)), value.DefaultContext("/k"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return stored
 }
 
@@ -205,12 +195,8 @@ func TestDecodeRefuses(t *testing.T) {
 	id := strconv.FormatUint(uint64(annex.id), 10)
 	idle := filepath.Join(t.TempDir(), "idle")
 	dir, err := datadir.Open(idle)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dir.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, dir.Close())
 	encrypted := []byte("k8s:enc:secretbox:v1:key1:\x01\x02:\x03")
 	for name, test := range map[string]struct {
 		in   []byte
@@ -254,10 +240,9 @@ func TestDecodeRefuses(t *testing.T) {
 func TestEncryptedDictionary(t *testing.T) {
 	t.Parallel()
 	annex := run(t)
-	if _, err := annex.etcd.Put(t.Context(), annex.key, "k8s:enc:aescbc:v1:key1:xxx"); err != nil {
-		t.Fatal(err)
-	}
-	_, err := execute(t, annex.value, "--data-dir", annex.dataDir)
+	_, err := annex.etcd.Put(t.Context(), annex.key, "k8s:enc:aescbc:v1:key1:xxx")
+	expect.NoError(t, err)
+	_, err = execute(t, annex.value, "--data-dir", annex.dataDir)
 	if err == nil || !strings.Contains(err.Error(), annex.key) || !strings.Contains(err.Error(), "is encrypted") {
 		t.Errorf("got %v", err)
 	}

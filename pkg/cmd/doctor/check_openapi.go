@@ -117,9 +117,7 @@ func inGroups(entry string, groups []string) bool {
 
 func reversed(group string) string {
 	labels := strings.Split(group, ".")
-	for i, j := 0, len(labels)-1; i < j; i, j = i+1, j-1 {
-		labels[i], labels[j] = labels[j], labels[i]
-	}
+	slices.Reverse(labels)
 	return strings.Join(labels, ".")
 }
 

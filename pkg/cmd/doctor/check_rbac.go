@@ -12,7 +12,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 )
@@ -249,16 +249,9 @@ const maxReviews = 8
 // denied returns the rights that annex does not have.
 func (e *environment) denied(ctx context.Context, rights []right) ([]right, error) {
 	allowed, errs := make([]bool, len(rights)), make([]error, len(rights))
-	var asking sync.WaitGroup
-	tickets := make(chan struct{}, maxReviews)
-	for i := range rights {
-		tickets <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-tickets }()
-			allowed[i], errs[i] = e.mayAnnex(ctx, rights[i])
-		})
-	}
-	asking.Wait()
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), maxReviews, len(rights), func(i int) {
+		allowed[i], errs[i] = e.mayAnnex(ctx, rights[i])
+	})
 	// The first error is enough: they are mostly the same.
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return nil, errs[i]

@@ -29,6 +29,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // noon is the current time of the tests.
@@ -86,6 +87,24 @@ type want struct {
 	message string
 	mend    string
 }
+
+// checkTest is a check in a fixture.
+type checkTest struct {
+	fixture fixture
+	want    []want
+}
+
+func runCheck(t *testing.T, check func(context.Context, *environment) []finding, tests map[string]checkTest) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compare(t, check(t.Context(), test.fixture.environment()), test.want)
+		})
+	}
+}
+
+func kube(objects ...runtime.Object) fixture { return fixture{kube: objects} }
 
 func compare(t *testing.T, got []finding, wants []want) {
 	t.Helper()
@@ -161,9 +180,7 @@ func TestPrint(t *testing.T) {
 		{"main-cluster", statusFail, "two\nlines", "kubectl cluster-info"},
 	}
 	var text, parsed bytes.Buffer
-	if err := printText(&text, findings); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, printText(&text, findings))
 	want := "ok    clock         fine\n" +
 		"FAIL  main-cluster  two\n" +
 		"                    lines\n" +
@@ -171,16 +188,12 @@ func TestPrint(t *testing.T) {
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
-	if err := printJSON(&parsed, findings); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, printJSON(&parsed, findings))
 	var got struct {
 		Failed   int
 		Findings []finding
 	}
-	if err := json.Unmarshal(parsed.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(parsed.Bytes(), &got))
 	if got.Failed != 1 || !cmp.Equal(got.Findings, findings) {
 		t.Errorf("JSON has %+v", got)
 	}
@@ -211,23 +224,15 @@ func TestCommandRefuses(t *testing.T) {
 func TestMainCluster(t *testing.T) {
 	t.Parallel()
 	version := found(200, map[string]string{"gitVersion": "v1.36.3"})
-	tests := map[string]struct {
-		answers map[string]answer
-		want    want
-	}{
-		"fine":             {map[string]answer{"/version": version, "/readyz": found(200, "ok")}, want{statusOK, "https://main answers, Kubernetes v1.36.3", ""}},
-		"unavailable":      {nil, want{statusFail, "does not answer: connection refused", "kubectl cluster-info"}},
-		"another server":   {map[string]answer{"/version": found(200, []byte("<html>\nhello"))}, want{statusFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}},
-		"not ready":        {map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}, want{statusFail, "not ready: 500: etcd failed", "readyz?verbose"}},
-		"not let in":       {map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}, want{statusFail, "does not let you in", "kubectl auth whoami"}},
-		"stops in between": {map[string]answer{"/version": version}, want{statusFail, "the readiness of", "readyz?verbose"}},
+	tests := map[string]checkTest{
+		"fine":             {fixture{answers: map[string]answer{"/version": version, "/readyz": found(200, "ok")}}, []want{{statusOK, "https://main answers, Kubernetes v1.36.3", ""}}},
+		"unavailable":      {fixture{}, []want{{statusFail, "does not answer: connection refused", "kubectl cluster-info"}}},
+		"another server":   {fixture{answers: map[string]answer{"/version": found(200, []byte("<html>\nhello"))}}, []want{{statusFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}}},
+		"not ready":        {fixture{answers: map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}}, []want{{statusFail, "not ready: 500: etcd failed", "readyz?verbose"}}},
+		"not let in":       {fixture{answers: map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}}, []want{{statusFail, "does not let you in", "kubectl auth whoami"}}},
+		"stops in between": {fixture{answers: map[string]answer{"/version": version}}, []want{{statusFail, "the readiness of", "readyz?verbose"}}},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkMainCluster(t.Context(), fixture{answers: test.answers}.environment()), []want{test.want})
-		})
-	}
+	runCheck(t, checkMainCluster, tests)
 }
 
 func TestClock(t *testing.T) {
@@ -290,10 +295,7 @@ func TestDeletions(t *testing.T) {
 			HolderIdentity: ptr.To("annex-0"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NewMicroTime(noon.Add(-time.Second))),
 		},
 	}}
-	for name, tc := range map[string]struct {
-		fixture fixture
-		want    []want
-	}{
+	runCheck(t, checkDeletions, map[string]checkTest{
 		"none":       {fixture{}, []want{{statusOK, "0 definitions", ""}}},
 		"another's":  {fixture{definitions: []runtime.Object{held("a.example.com", true, "annex.dev/other.annex")}}, []want{{statusOK, "0 definitions", ""}}},
 		"held":       {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusOK, "1 definitions have annex's finalizer", ""}}},
@@ -301,10 +303,5 @@ func TestDeletions(t *testing.T) {
 		"held, down": {fixture{definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusWarn, "if a.example.com is deleted, it waits", `"path":"/metadata/finalizers/0"`}}},
 		"waits, down": {fixture{definitions: []runtime.Object{held("a.example.com", true, "theirs", ours)}}, []want{{statusFail, "a.example.com is being deleted and waits for annex",
 			`kubectl patch crd a.example.com --type=json -p='[{"op":"test","path":"/metadata/finalizers/1","value":"annex.dev/annex-system.annex"},{"op":"remove","path":"/metadata/finalizers/1"}]'`}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkDeletions(t.Context(), tc.fixture.environment()), tc.want)
-		})
-	}
+	})
 }

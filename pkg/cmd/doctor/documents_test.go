@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func hosted(name string, conditions ...metav1.Condition) *hostingv1alpha1.HostedResource {
@@ -28,19 +29,11 @@ func TestThroughMain(t *testing.T) {
 	store := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	down := store.DeepCopy()
 	down.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Unreachable", Message: "m"}}
-	for name, test := range map[string]struct {
-		objects []runtime.Object
-		want    want
-	}{
-		"fine":        {[]runtime.Object{store}, want{statusOK, `store "default" is read through the main cluster in 0s`, ""}},
-		"unavailable": {nil, want{statusFail, "cannot be read through the main cluster", "kubectl get --raw"}},
-		"no etcd":     {[]runtime.Object{down}, want{statusFail, "its store is not ready: Unreachable: m", "kubectl get store default"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkThroughMain(t.Context(), fixture{annexObjects: test.objects}.environment()), []want{test.want})
-		})
-	}
+	runCheck(t, checkThroughMain, map[string]checkTest{
+		"fine":        {fixture{annexObjects: []runtime.Object{store}}, []want{{statusOK, `store "default" is read through the main cluster in 0s`, ""}}},
+		"unavailable": {fixture{}, []want{{statusFail, "cannot be read through the main cluster", "kubectl get --raw"}}},
+		"no etcd":     {fixture{annexObjects: []runtime.Object{down}}, []want{{statusFail, "its store is not ready: Unreachable: m", "kubectl get store default"}}},
+	})
 }
 
 func TestResources(t *testing.T) {
@@ -49,10 +42,7 @@ func TestResources(t *testing.T) {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 	}
 	fine := hosted("a.example.com", status("DefinitionSynced", "True", "Synced", ""), status("Published", "True", "Published", ""), status("Ready", "True", "Ready", ""))
-	tests := map[string]struct {
-		fixture fixture
-		want    []want
-	}{
+	tests := map[string]checkTest{
 		"fine":              {fixture{annexObjects: []runtime.Object{fine}, definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusOK, "1 resources without a problem", ""}}},
 		"none":              {fixture{}, []want{{statusOK, "0 resources", ""}}},
 		"no HostedResource": {fixture{definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusFail, "a.example.com is labelled annex.dev/hosted=true, and has no HostedResource", "logs"}}},
@@ -68,12 +58,7 @@ func TestResources(t *testing.T) {
 			[]want{{statusWarn, "Terminating: 1 left", "kubectl describe hostedresource a.example.com"}}},
 		"not ready": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("Ready", "False", "StoreNotReady", "m"))}}, []want{{statusFail, "Ready is False: StoreNotReady", "kubectl describe"}}},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkResources(t.Context(), test.fixture.environment()), test.want)
-		})
-	}
+	runCheck(t, checkResources, tests)
 }
 
 func aggregatedGroups(versions map[string]apidiscoveryv2.DiscoveryFreshness) apidiscoveryv2.APIGroupDiscoveryList {
@@ -92,18 +77,15 @@ func TestDiscovery(t *testing.T) {
 	const fresh, stale = apidiscoveryv2.DiscoveryFreshnessCurrent, apidiscoveryv2.DiscoveryFreshnessStale
 	legacy := metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: "a.example.com", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "a.example.com/v1"}}}}}
 	ours := []runtime.Object{published("v1.a.example.com")}
-	answers := func(aggregated, legacy, version any) map[string]answer {
-		return map[string]answer{
+	answers := func(aggregated, legacy, version any) fixture {
+		return fixture{apiServices: ours, answers: map[string]answer{
 			"/apis " + aggregatedDiscovery: found(200, aggregated), "/apis application/json": found(200, legacy), "/apis/a.example.com/v1": found(200, version),
-		}
+		}}
 	}
 	missing := answers(aggregatedGroups(nil), metav1.APIGroupList{}, nil)
 	broken := answers(aggregatedGroups(map[string]apidiscoveryv2.DiscoveryFreshness{"a.example.com": fresh}), legacy, nil)
-	broken["/apis/a.example.com/v1"] = found(503, []byte("service unavailable"))
-	tests := map[string]struct {
-		answers map[string]answer
-		want    []want
-	}{
+	broken.answers["/apis/a.example.com/v1"] = found(503, []byte("service unavailable"))
+	tests := map[string]checkTest{
 		"fine": {answers(aggregatedGroups(map[string]apidiscoveryv2.DiscoveryFreshness{"a.example.com": fresh}), legacy, nil),
 			[]want{{statusOK, "1 group versions, 1 of annex, in 10ms", ""}}},
 		"stale": {answers(aggregatedGroups(map[string]apidiscoveryv2.DiscoveryFreshness{"a.example.com": stale}), legacy, nil),
@@ -113,14 +95,9 @@ func TestDiscovery(t *testing.T) {
 		"missing":     {missing, []want{{statusFail, "discovery has no a.example.com/v1", "kubectl api-resources"}, {statusFail, "unaggregated discovery has no", "kubectl api-resources"}}},
 		"broken":      {broken, []want{{statusFail, "503 Service Unavailable: service unavailable", "kubectl get --raw /apis/a.example.com/v1"}}},
 		"old":         {answers(metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList"}}, legacy, nil), []want{{statusFail, "too old for aggregated discovery", "kubectl get --raw /apis"}}},
-		"unavailable": {nil, []want{{statusFail, "connection refused", "kubectl get --raw /apis"}}},
+		"unavailable": {fixture{apiServices: ours}, []want{{statusFail, "connection refused", "kubectl get --raw /apis"}}},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkDiscovery(t.Context(), fixture{answers: test.answers, apiServices: ours}.environment()), test.want)
-		})
-	}
+	runCheck(t, checkDiscovery, tests)
 }
 
 // documents answers as a main cluster with these documents.
@@ -149,9 +126,7 @@ func TestOpenAPI(t *testing.T) {
 	unsound := documents(bareV2, map[string]string{"apis/a.example.com/v1": "{}"})
 	delete(unsound, "/openapi/v3/apis/a.example.com/v1")
 	notWritten := filepath.Join(t.TempDir(), "other.json")
-	if err := os.WriteFile(notWritten, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(notWritten, []byte("{}"), 0o600))
 	tests := map[string]struct {
 		answers map[string]answer
 		compare string
@@ -212,9 +187,7 @@ func TestGet(t *testing.T) {
 	}))
 	defer server.Close()
 	got, err := get(t.Context(), server.Client(), server.URL, "text/plain")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got.status != http.StatusTeapot || string(got.body) != "\"text/plain\"\n" || got.answered.Before(got.asked) {
 		t.Errorf("%+v", got)
 	}
@@ -223,17 +196,11 @@ func TestGet(t *testing.T) {
 func TestSnapshotRoundTrip(t *testing.T) {
 	t.Parallel()
 	taken, err := fixture{answers: documents(bareV2, map[string]string{"api/v1": "{}"})}.environment().takeSnapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "snapshot.json")
-	if err := taken.write(file); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, taken.write(file))
 	read, err := readSnapshot(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff(taken, read); diff != "" {
 		t.Errorf("(-written +read):\n%s", diff)
 	}

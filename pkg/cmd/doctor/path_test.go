@@ -26,6 +26,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var systemNamespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: manifestNamespace}}
@@ -41,26 +42,18 @@ var (
 
 func TestService(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
-		objects []runtime.Object
-		want    want
-	}{
-		"fine":         {[]runtime.Object{clusterIP}, want{statusOK, "annex-system/annex has port 443", ""}},
-		"outside":      {[]runtime.Object{externalName}, want{statusOK, "stands for localhost, port 443", ""}},
-		"no namespace": {nil, want{statusFail, "there is no namespace annex-system", "kubectl apply -k artifacts/deploy/base"}},
-		"no Service":   {[]runtime.Object{systemNamespace}, want{statusFail, "there is no Service annex-system/annex", "kubectl apply -k artifacts/deploy/base"}},
+	tests := map[string]checkTest{
+		"fine":         {kube(clusterIP), []want{{statusOK, "annex-system/annex has port 443", ""}}},
+		"outside":      {kube(externalName), []want{{statusOK, "stands for localhost, port 443", ""}}},
+		"no namespace": {fixture{}, []want{{statusFail, "there is no namespace annex-system", "kubectl apply -k artifacts/deploy/base"}}},
+		"no Service":   {kube(systemNamespace), []want{{statusFail, "there is no Service annex-system/annex", "kubectl apply -k artifacts/deploy/base"}}},
 		"wrong port": {
-			[]runtime.Object{service(corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 8443}, {Port: 80}}})},
-			want{statusFail, "annex publishes port 443 of Service annex-system/annex, which has 8443, 80", "annex serve --publish-service=annex-system/annex:8443"},
+			kube(service(corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 8443}, {Port: 80}}})),
+			[]want{{statusFail, "annex publishes port 443 of Service annex-system/annex, which has 8443, 80", "annex serve --publish-service=annex-system/annex:8443"}},
 		},
-		"no ports": {[]runtime.Object{service(corev1.ServiceSpec{})}, want{statusFail, "which has none", "kubectl apply -k"}},
+		"no ports": {kube(service(corev1.ServiceSpec{})), []want{{statusFail, "which has none", "kubectl apply -k"}}},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkService(t.Context(), fixture{kube: test.objects}.environment()), []want{test.want})
-		})
-	}
+	runCheck(t, checkService, tests)
 }
 
 func TestEndpoints(t *testing.T) {
@@ -78,23 +71,15 @@ func TestEndpoints(t *testing.T) {
 		}
 		return made
 	}
-	tests := map[string]struct {
-		objects []runtime.Object
-		want    want
-	}{
-		"fine, in two families": {[]runtime.Object{clusterIP, slice("v4", true, true), slice("v6", true, true)}, want{statusOK, "2 ready", ""}},
-		"outside":               {[]runtime.Object{externalName}, want{statusOK, "whatever localhost is", ""}},
-		"nothing":               {[]runtime.Object{clusterIP}, want{statusFail, "nothing is behind Service", "get pods"}},
-		"none ready":            {[]runtime.Object{clusterIP, slice("v4", false, false)}, want{statusFail, "none of the 2 replicas", "logs"}},
-		"one ready":             {[]runtime.Object{clusterIP, slice("v4", true, false)}, want{statusWarn, "1 of 2 replicas are ready", "get pods"}},
-		"no Service":            {nil, want{statusFail, "cannot be read", "kubectl auth can-i get services -n annex-system"}},
+	tests := map[string]checkTest{
+		"fine, in two families": {kube(clusterIP, slice("v4", true, true), slice("v6", true, true)), []want{{statusOK, "2 ready", ""}}},
+		"outside":               {kube(externalName), []want{{statusOK, "whatever localhost is", ""}}},
+		"nothing":               {kube(clusterIP), []want{{statusFail, "nothing is behind Service", "get pods"}}},
+		"none ready":            {kube(clusterIP, slice("v4", false, false)), []want{{statusFail, "none of the 2 replicas", "logs"}}},
+		"one ready":             {kube(clusterIP, slice("v4", true, false)), []want{{statusWarn, "1 of 2 replicas are ready", "get pods"}}},
+		"no Service":            {fixture{}, []want{{statusFail, "cannot be read", "kubectl auth can-i get services -n annex-system"}}},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkEndpoints(t.Context(), fixture{kube: test.objects}.environment()), []want{test.want})
-		})
-	}
+	runCheck(t, checkEndpoints, tests)
 }
 
 func TestLeader(t *testing.T) {
@@ -106,65 +91,47 @@ func TestLeader(t *testing.T) {
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at, LeaseDurationSeconds: ptr.To(int32(15))},
 		}
 	}
-	tests := map[string]struct {
-		objects []runtime.Object
-		want    want
-	}{
-		"fine":     {[]runtime.Object{lease("pod-0", 2*time.Second)}, want{statusOK, "pod-0 runs the controllers", ""}},
-		"never":    {nil, want{statusFail, "no annex has started", "kubectl -n annex-system logs"}},
-		"given up": {[]runtime.Object{lease("", time.Second)}, want{statusFail, "has given up the Lease", "logs"}},
-		"lost":     {[]runtime.Object{lease("pod-0", time.Minute)}, want{statusFail, "pod-0 has not renewed its Lease for 1m0s", "logs"}},
+	tests := map[string]checkTest{
+		"fine":     {kube(lease("pod-0", 2*time.Second)), []want{{statusOK, "pod-0 runs the controllers", ""}}},
+		"never":    {fixture{}, []want{{statusFail, "no annex has started", "kubectl -n annex-system logs"}}},
+		"given up": {kube(lease("", time.Second)), []want{{statusFail, "has given up the Lease", "logs"}}},
+		"lost":     {kube(lease("pod-0", time.Minute)), []want{{statusFail, "pod-0 has not renewed its Lease for 1m0s", "logs"}}},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkLeader(t.Context(), fixture{kube: test.objects}.environment()), []want{test.want})
-		})
-	}
+	runCheck(t, checkLeader, tests)
 }
 
 func authority(t *testing.T, name string, from, until time.Duration) *pki.Authority {
 	t.Helper()
 	made, err := pki.NewAuthority(name, noon.Add(from), noon.Add(until))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
 }
 
 func TestFrontProxy(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
-	trust := func(ca, names string) []runtime.Object {
-		return []runtime.Object{&corev1.ConfigMap{
+	trust := func(ca, names string) fixture {
+		return kube(&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},
 			Data:       map[string]string{"requestheader-client-ca-file": ca, "requestheader-allowed-names": names},
-		}}
+		})
 	}
 	recent := string(authority(t, "recent", -day, 365*day).CertPEM())
 	old := string(authority(t, "old", -100*day, day).CertPEM())
 	expired := string(authority(t, "expired", -100*day, -day).CertPEM())
 	future := string(authority(t, "future", day, 100*day).CertPEM())
-	tests := map[string]struct {
-		objects []runtime.Object
-		want    []want
-	}{
+	tests := map[string]checkTest{
 		"fine":        {trust(recent, `["proxy","aggregator"]`), []want{{statusOK, `signed by "recent", for proxy or aggregator`, ""}}},
 		"any name":    {trust(recent, ""), []want{{statusOK, "for any name", ""}}},
 		"rotating":    {trust(old+recent, `["proxy"]`), []want{{statusOK, `"old" or "recent"`, ""}, {statusWarn, `"old" expires at`, "kubectl -n kube-system get configmap"}}},
 		"expired":     {trust(expired, `["proxy"]`), []want{{statusOK, `"expired"`, ""}, {statusFail, `"expired" expired at`, "get configmap"}}},
 		"future":      {trust(future, `["proxy"]`), []want{{statusOK, `"future"`, ""}, {statusFail, "are the clocks right", "get configmap"}}},
-		"no map":      {nil, []want{{statusFail, "cannot be read", "get configmap extension-apiserver-authentication"}}},
+		"no map":      {fixture{}, []want{{statusFail, "cannot be read", "get configmap extension-apiserver-authentication"}}},
 		"no proxying": {trust("", ""), []want{{statusFail, "does not proxy to aggregated servers at all", "--requestheader-client-ca-file"}}},
 		"damaged":     {trust("x", ""), []want{{statusFail, "contains no PEM certificate", "get configmap"}}},
 		"no list":     {trust(recent, "proxy"), []want{{statusFail, "is not a list", "get configmap"}}},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkFrontProxy(t.Context(), fixture{kube: test.objects}.environment()), test.want)
-		})
-	}
+	runCheck(t, checkFrontProxy, tests)
 }
 
 // published is an APIService of annex that is available, changed by edits.
@@ -283,13 +250,9 @@ func serveTLS(t *testing.T, by *pki.Authority, lifetime time.Duration) string {
 		Subject: pkix.Name{CommonName: "annex"}, DNSNames: []string{"annex.annex-system.svc"},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, noon, lifetime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients refuse it on purpose
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
@@ -303,9 +266,7 @@ func TestCertificates(t *testing.T) {
 	const day = 24 * time.Hour
 	ours, theirs := authority(t, "ours", -day, 365*day), authority(t, "theirs", -day, 365*day)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: "annex-serving-ca"}}
-	if err := (&servingca.State{Signing: ours}).Write(secret); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, (&servingca.State{Signing: ours}).Write(secret))
 	damaged := secret.DeepCopy()
 	damaged.Type = corev1.SecretTypeOpaque
 	bundle := func(of []byte) func(*apiregistrationv1.APIService) {
@@ -357,9 +318,7 @@ func TestCertificates(t *testing.T) {
 func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer listener.Close()
 	return listener.Addr().String()
 }

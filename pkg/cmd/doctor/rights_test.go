@@ -17,6 +17,7 @@ import (
 
 	"github.com/annex-dev/annex/artifacts/deploy"
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // tooMany are rights that annex must not have; every fixture denies them.
@@ -25,9 +26,7 @@ var tooMany = []string{"get secrets", "update clusterroles.rbac.authorization.k8
 func TestRightsOf(t *testing.T) {
 	t.Parallel()
 	rights, err := rightsOf(deploy.RBAC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var all []string
 	for _, r := range rights {
 		all = append(all, r.String())
@@ -93,28 +92,21 @@ func TestRBACManifest(t *testing.T) {
 
 func TestRBAC(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
-		denied []string
-		want   []want
-	}{
-		"all":        {tooMany, []want{{statusOK, "annex (annex-system/annex) has the 60 rights", ""}}},
-		"too much":   {tooMany[1:], []want{{statusOK, "has the 60 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
-		"no proxy":   {append(tooMany, "list configmaps extension-apiserver-authentication in kube-system"), []want{{statusFail, "list configmaps extension-apiserver-authentication", "kubectl -n kube-system create rolebinding annex-authentication-reader --role=extension-apiserver-authentication-reader --serviceaccount=annex-system:annex"}}},
-		"no reviews": {append(tooMany, "create tokenreviews.authentication.k8s.io"), []want{{statusFail, "create tokenreviews", "kubectl create clusterrolebinding annex-auth-delegator --clusterrole=system:auth-delegator --serviceaccount=annex-system:annex"}}},
-		"two roles": {append(tooMany, "get namespaces", "watch namespaces", "create leases.coordination.k8s.io in annex-system"), []want{
+	denied := func(rights ...string) fixture { return fixture{denied: append(rights, tooMany...)} }
+	tests := map[string]checkTest{
+		"all":        {denied(), []want{{statusOK, "annex (annex-system/annex) has the 60 rights", ""}}},
+		"too much":   {fixture{denied: tooMany[1:]}, []want{{statusOK, "has the 60 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
+		"no proxy":   {denied("list configmaps extension-apiserver-authentication in kube-system"), []want{{statusFail, "list configmaps extension-apiserver-authentication", "kubectl -n kube-system create rolebinding annex-authentication-reader --role=extension-apiserver-authentication-reader --serviceaccount=annex-system:annex"}}},
+		"no reviews": {denied("create tokenreviews.authentication.k8s.io"), []want{{statusFail, "create tokenreviews", "kubectl create clusterrolebinding annex-auth-delegator --clusterrole=system:auth-delegator --serviceaccount=annex-system:annex"}}},
+		"two roles": {denied("get namespaces", "watch namespaces", "create leases.coordination.k8s.io in annex-system"), []want{
 			{statusFail, "may not get/watch namespaces", "annex doctor --print-rbac | kubectl apply -f -"},
 			{statusFail, "may not create leases.coordination.k8s.io in annex-system", "annex doctor --print-rbac | kubectl apply -f -"},
 		}},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkRBAC(t.Context(), fixture{denied: test.denied}.environment()), test.want)
-		})
-	}
+	runCheck(t, checkRBAC, tests)
 	t.Run("elsewhere", func(t *testing.T) {
 		t.Parallel()
-		e := fixture{denied: append(tooMany, "get namespaces")}.environment()
+		e := denied("get namespaces").environment()
 		e.program, e.serviceAccount = "kubectl annex", "robot"
 		e.service.Namespace = "elsewhere"
 		compare(t, checkRBAC(t.Context(), e), []want{{statusFail, "annex (elsewhere/robot) may not get namespaces",
@@ -149,10 +141,7 @@ func TestGroupsRBAC(t *testing.T) {
 	one := []runtime.Object{definition("a.example.com", hostedLabel), definition("b.example.com", nil)}
 	const grantListCommand = "kubectl create clusterrole annex-hosted-example.com --verb=list,watch --resource='*.example.com' && " +
 		"kubectl label clusterrole annex-hosted-example.com annex.dev/aggregate-to-annex=true"
-	tests := map[string]struct {
-		fixture fixture
-		want    []want
-	}{
+	tests := map[string]checkTest{
 		"none":       {fixture{}, []want{{statusOK, "no definition is labelled annex.dev/hosted=true", ""}}},
 		"let in":     {fixture{definitions: one}, []want{{statusOK, "objects of example.com", ""}}},
 		"not let in": {fixture{definitions: one, denied: []string{"list a.example.com"}}, []want{{statusFail, "annex may not list a.example.com", grantListCommand}}},
@@ -160,12 +149,7 @@ func TestGroupsRBAC(t *testing.T) {
 			definitions: one, denied: []string{"list a.example.com", "watch a.example.com"}, apiServices: []runtime.Object{published("v1.example.com")},
 		}, []want{{statusWarn, "may not list/watch a.example.com", grantListCommand}}},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, checkGroupsRBAC(t.Context(), test.fixture.environment()), test.want)
-		})
-	}
+	runCheck(t, checkGroupsRBAC, tests)
 }
 
 func TestParametersOfPolicies(t *testing.T) {

@@ -16,10 +16,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const serverURL = "https://127.0.0.1:7443"
@@ -29,14 +30,11 @@ func newDataDir(t *testing.T, wanted pki.Options) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data")
 	dir, err := datadir.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { dir.Close() })
 	wanted.KubeconfigFile, wanted.ServerURL = dir.AdminKubeconfig(), serverURL
-	if _, err := pki.Ensure(dir.PKIDir(), wanted); err != nil {
-		t.Fatal(err)
-	}
+	_, err = pki.Ensure(dir.PKIDir(), wanted)
+	expect.NoError(t, err)
 	return path
 }
 
@@ -63,13 +61,9 @@ func TestKubeconfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			if err := execute(&out, append(test.args, "--data-dir="+dir, "--user=alice")...); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, execute(&out, append(test.args, "--data-dir="+dir, "--user=alice")...))
 			config, err := clientcmd.RESTConfigFromKubeConfig(out.Bytes())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if config.Host != test.server || config.ServerName != "annex.example" {
 				t.Errorf("leads to %s, which proves to be %q", config.Host, config.ServerName)
 			}
@@ -88,14 +82,11 @@ func TestKubeconfig(t *testing.T) {
 func verify(t *testing.T, certPEM, keyPEM, authority []byte) *x509.Certificate {
 	t.Helper()
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority)
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	expect.NoError(t, err)
 	return pair.Leaf
 }
 
@@ -105,17 +96,11 @@ func TestKubeconfigRefused(t *testing.T) {
 	expiring := newDataDir(t, pki.Options{CALifetime: time.Hour})
 	never := t.TempDir()
 	foreign := t.TempDir()
-	if err := os.WriteFile(filepath.Join(foreign, "letter.txt"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(filepath.Join(foreign, "letter.txt"), nil, 0o600))
 	lost := newDataDir(t, pki.Options{})
-	if err := os.Remove(filepath.Join(lost, "pki", "ca.key")); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Remove(filepath.Join(lost, "pki", "ca.key")))
 	unled := newDataDir(t, pki.Options{})
-	if err := os.Remove(filepath.Join(unled, "admin.kubeconfig")); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Remove(filepath.Join(unled, "admin.kubeconfig")))
 	in := func(dir string, args ...string) []string { return append(args, "--data-dir="+dir) }
 	for name, test := range map[string]struct {
 		args []string
@@ -173,13 +158,9 @@ func TestKubeconfigIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := newDataDir(t, pki.Options{})
 	file, err := os.OpenFile(filepath.Join(t.TempDir(), "alice.kubeconfig"), os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer file.Close()
-	if err := execute(file, "--data-dir="+dir, "--user=alice"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, execute(file, "--data-dir="+dir, "--user=alice"))
 	info, err := file.Stat()
 	if err != nil || info.Mode().Perm() != 0o600 || info.Size() == 0 {
 		t.Errorf("the file has %v, %v", info.Mode(), err)
@@ -188,16 +169,8 @@ func TestKubeconfigIsPrivate(t *testing.T) {
 
 func TestKubeconfigAfterTheAuthority(t *testing.T) {
 	t.Parallel()
-	late := &options{dataDir: newDataDir(t, pki.Options{}), user: "a", ttl: time.Hour, clock: fixed{time.Now().AddDate(20, 0, 0)}}
+	late := &options{dataDir: newDataDir(t, pki.Options{}), user: "a", ttl: time.Hour, clock: clocktesting.NewFakePassiveClock(time.Now().AddDate(20, 0, 0))}
 	if err := late.run(io.Discard); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("an authority that expired signs: %v", err)
 	}
 }
-
-// fixed is a clock that stands still.
-type fixed struct{ time.Time }
-
-func (f fixed) Now() time.Time                     { return f.Time }
-func (f fixed) Since(then time.Time) time.Duration { return f.Sub(then) }
-
-var _ clock.PassiveClock = fixed{}

@@ -15,7 +15,6 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
@@ -141,8 +140,10 @@ func newBodyLimits(generic *genericapiserver.Config, etcd *options.Etcd) request
 	generic.JSONPatchMaxCopyBytes = etcd.MaxObjectBytes.Value()
 	return requestbody.BodyLimits{
 		MaxBodyBytes: etcd.MaxBodyBytes(),
-		Small:        func(group string) bool { return group != hosting.GroupName && scheme.Scheme.IsGroupRegistered(group) },
-		Budget:       objectsize.NewBudget(etcd.MaxBodyBytes(), generic.RequestTimeout/maxWaitFraction),
-		Timeout:      generic.RequestTimeout,
+		Small: func(group string) bool {
+			return group != hostingv1alpha1.GroupName && scheme.Scheme.IsGroupRegistered(group)
+		},
+		Budget:  objectsize.NewBudget(etcd.MaxBodyBytes(), generic.RequestTimeout/maxWaitFraction),
+		Timeout: generic.RequestTimeout,
 	}
 }

@@ -36,7 +36,7 @@ func ensureIdentity(ctx context.Context, o options.CompletedOptions, dir *datadi
 	if err := i.ensure(); err != nil {
 		return nil, err
 	}
-	o.Serving.UseOwnCertificate(i.files.ServingCert, i.files.ServingKey, i.wanted.ServerName)
+	o.Serving.UseOwnCertificate(i.files.Serving, i.wanted.ServerName)
 	return i, mode.prepareServing(ctx, o, i)
 }
 

@@ -11,6 +11,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestWebhookCredentials checks which credentials annex sends to a webhook at
@@ -24,9 +25,7 @@ func TestWebhookCredentials(t *testing.T) {
 		"main":     main.WebhookCredentials(nil),
 	} {
 		none, err := webhook.NewDefaultAuthenticationInfoResolver("")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		resolver := wrap(none)
 		byService, err := resolver.ClientConfigForService("kubernetes", "default", 443)
 		if err != nil || byService.BearerToken != want {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/controller"
@@ -123,7 +123,7 @@ func (m *standalone) controllers(o options.CompletedOptions, config *apiserver.C
 
 func (m *standalone) election(_ options.CompletedOptions, config controller.Config, store *storage) (leader.Config, bool) {
 	return leader.Config{
-		Leases: config.AnnexKube.CoordinationV1(), Namespace: hosting.NamespaceAnnexSystem, Name: standaloneLease,
+		Leases: config.AnnexKube.CoordinationV1(), Namespace: hostingv1alpha1.NamespaceAnnexSystem, Name: standaloneLease,
 	}, store.Shared()
 }
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"sync"
 	"time"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -72,29 +72,18 @@ func (s *server) addWarmUp() error {
 // warmUp returns when every served version of the definitions can be listed, or
 // ctx is done.
 func warmUp(ctx context.Context, annexREST restclient.Interface, definitions []*apiextensionsv1.CustomResourceDefinition) {
-	var running sync.WaitGroup
-	defer running.Wait()
-	slots := make(chan struct{}, warmUpsAtOnce)
+	var resources []string
 	for _, definition := range definitions {
 		if !apiextensionshelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established) {
 			continue
 		}
-		for i := range definition.Spec.Versions {
-			version := &definition.Spec.Versions[i]
-			if !version.Served {
-				continue
+		for _, version := range definition.Spec.Versions {
+			if version.Served {
+				resources = append(resources, path.Join("/apis", definition.Spec.Group, version.Name, definition.Spec.Names.Plural))
 			}
-			select {
-			case <-ctx.Done():
-				return
-			case slots <- struct{}{}:
-			}
-			running.Go(func() {
-				defer func() { <-slots }()
-				waitListed(ctx, annexREST, path.Join("/apis", definition.Spec.Group, version.Name, definition.Spec.Names.Plural))
-			})
 		}
 	}
+	workqueue.ParallelizeUntil(ctx, warmUpsAtOnce, len(resources), func(i int) { waitListed(ctx, annexREST, resources[i]) })
 }
 
 // waitListed waits until the watch cache of a resource is ready, or cannot become so.

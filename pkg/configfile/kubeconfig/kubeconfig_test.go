@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const usable = `apiVersion: v1
@@ -55,9 +57,7 @@ func TestCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "kubeconfig")
-			if err := os.WriteFile(path, []byte(strings.Replace(usable, test.replace, test.by, 1)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, os.WriteFile(path, []byte(strings.Replace(usable, test.replace, test.by, 1)), 0o600))
 			err := Check(path)
 			if (err == nil) != (test.want == "") {
 				t.Fatalf("got %v, want %q", err, test.want)

@@ -19,7 +19,6 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
@@ -57,7 +56,7 @@ func Run(ctx context.Context, config Config) error {
 
 	objects := append([]Object{config.storeObject()}, config.Others...)
 	if config.AnnexNamespaces != nil {
-		for _, name := range hosting.SystemNamespaces() {
+		for _, name := range hostingv1alpha1.SystemNamespaces() {
 			objects = append(objects, config.namespaceObject(name))
 		}
 	}

@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var embedded = hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}}
@@ -40,9 +40,7 @@ func config(annexKube *fake.Clientset, annexHosting *annexfake.Clientset) Config
 func namespaceNames(t *testing.T, annexKube *fake.Clientset) []string {
 	t.Helper()
 	list, err := annexKube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var names []string
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
@@ -54,16 +52,11 @@ func namespaceNames(t *testing.T, annexKube *fake.Clientset) []string {
 func TestRunMakesEverything(t *testing.T) {
 	t.Parallel()
 	annexKube, annexHosting := fake.NewClientset(), annexfake.NewClientset()
-	if err := Run(t.Context(), config(annexKube, annexHosting)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, Run(t.Context(), config(annexKube, annexHosting)))
 	if diff := cmp.Diff([]string{"annex-system", "default", "kube-public", "kube-system"}, namespaceNames(t, annexKube)); diff != "" {
 		t.Errorf("namespaces (-want +got):\n%s", diff)
 	}
-	store, err := annexHosting.HostingV1alpha1().Stores().Get(t.Context(), "default", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := expect.Get(t, annexHosting.HostingV1alpha1().Stores(), "default")
 	if diff := cmp.Diff(embedded, store.Spec); diff != "" {
 		t.Errorf("spec of the default store (-want +got):\n%s", diff)
 	}
@@ -80,9 +73,7 @@ func TestRunMakesOthers(t *testing.T) {
 			}
 			return nil
 		}}}
-		if err := Run(t.Context(), objects); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, Run(t.Context(), objects))
 		if attempts != 3 {
 			t.Errorf("%d attempts, want as many as it takes: 3", attempts)
 		}
@@ -92,9 +83,7 @@ func TestRunMakesOthers(t *testing.T) {
 func TestRunWithoutNamespaces(t *testing.T) {
 	t.Parallel()
 	annexHosting := annexfake.NewClientset()
-	if err := Run(t.Context(), Config{AnnexStores: annexHosting.HostingV1alpha1().Stores(), DefaultStore: embedded}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, Run(t.Context(), Config{AnnexStores: annexHosting.HostingV1alpha1().Stores(), DefaultStore: embedded}))
 	if _, err := annexHosting.HostingV1alpha1().Stores().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -103,18 +92,14 @@ func TestRunWithoutNamespaces(t *testing.T) {
 func TestRunLeavesWhatExistsAlone(t *testing.T) {
 	t.Parallel()
 	annexKube := fake.NewClientset()
-	for _, name := range hosting.SystemNamespaces() {
-		if err := annexKube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}}); err != nil {
-			t.Fatal(err)
-		}
+	for _, name := range hostingv1alpha1.SystemNamespaces() {
+		expect.NoError(t, annexKube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}}))
 	}
 	annexHosting := annexfake.NewClientset(&hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "default"},
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"https://etcd:2379"}}},
 	})
-	if err := Run(t.Context(), config(annexKube, annexHosting)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, Run(t.Context(), config(annexKube, annexHosting)))
 	for _, action := range slices.Concat(annexKube.Actions(), annexHosting.Actions()) {
 		if action.GetVerb() != "get" {
 			t.Errorf("%s %s although it exists", action.GetVerb(), action.GetResource().Resource)
@@ -128,9 +113,7 @@ func TestRunToleratesAnotherThatIsFaster(t *testing.T) {
 	annexKube.PrependReactor("create", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewAlreadyExists(corev1.Resource("namespaces"), "default")
 	})
-	if err := Run(t.Context(), config(annexKube, annexHosting)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, Run(t.Context(), config(annexKube, annexHosting)))
 }
 
 func TestRunTriesUntilItSucceeds(t *testing.T) {
@@ -148,9 +131,7 @@ func TestRunTriesUntilItSucceeds(t *testing.T) {
 		}
 		annexKube.PrependReactor("*", "*", failing)
 		annexHosting.PrependReactor("create", "*", failing)
-		if err := Run(t.Context(), config(annexKube, annexHosting)); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, Run(t.Context(), config(annexKube, annexHosting)))
 		if late := time.Since(started) - time.Minute; late > 300*time.Millisecond {
 			t.Errorf("done %s after the server was, want at most 300ms", late)
 		}

@@ -18,19 +18,58 @@ type Source struct {
 	Handler  cache.ResourceEventHandler
 }
 
-// AddEventHandlers adds the handler of each source to its informer. The checkers it
-// returns are done once the handlers have received the initial lists.
-func AddEventHandlers(sources ...Source) ([]cache.DoneChecker, error) {
-	synced := make([]cache.DoneChecker, 0, len(sources))
+// Handler handles the events of objects of type T. A deleted object is the last one known.
+type Handler[T any] struct {
+	Added   func(object T)
+	Updated func(before, after T)
+	Deleted func(object T)
+}
+
+// Every returns a handler of all events that only needs the current object.
+func Every[T any](handle func(object T)) Handler[T] {
+	return Handler[T]{Added: handle, Updated: func(_, after T) { handle(after) }, Deleted: handle}
+}
+
+// OnAdd implements cache.ResourceEventHandler.
+func (h Handler[T]) OnAdd(obj any, _ bool) {
+	if object, ok := obj.(T); ok && h.Added != nil {
+		h.Added(object)
+	}
+}
+
+// OnUpdate implements cache.ResourceEventHandler.
+func (h Handler[T]) OnUpdate(old, obj any) {
+	before, ok := old.(T)
+	if after, is := obj.(T); ok && is && h.Updated != nil {
+		h.Updated(before, after)
+	}
+}
+
+// OnDelete implements cache.ResourceEventHandler.
+func (h Handler[T]) OnDelete(obj any) {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	if object, ok := obj.(T); ok && h.Deleted != nil {
+		h.Deleted(object)
+	}
+}
+
+// Watch adds the handler of each source to its informer. Run waits until the handlers have
+// received the initial lists.
+func (q *Queue[K]) Watch(sources ...Source) error {
 	for _, source := range sources {
 		registration, err := source.Informer.AddEventHandler(source.Handler)
 		if err != nil {
-			return nil, fmt.Errorf("watch %s: %w", source.Name, err)
+			return fmt.Errorf("watch %s: %w", source.Name, err)
 		}
-		synced = append(synced, registration.HasSyncedChecker())
+		q.WaitFor(registration.HasSyncedChecker())
 	}
-	return synced, nil
+	return nil
 }
+
+// WaitFor makes Run wait for more caches.
+func (q *Queue[K]) WaitFor(caches ...cache.DoneChecker) { q.synced = append(q.synced, caches...) }
 
 // IgnoreNotFound returns nil and no error for an object that does not exist.
 func IgnoreNotFound[T any](object *T, err error) (*T, error) {

@@ -56,11 +56,13 @@ type QueueConfig[K comparable] struct {
 	MaxBackoff time.Duration
 }
 
-// Queue holds the keys of one controller and reconciles them while it runs.
+// Queue holds the keys of one controller and reconciles them while it runs. A controller
+// without a state of its own is a Queue.
 type Queue[K comparable] struct {
 	name      string
 	reconcile ReconcileFunc[K]
 	queue     workqueue.TypedRateLimitingInterface[K]
+	synced    []cache.DoneChecker
 }
 
 // NewQueue returns a Queue that accepts keys, and reconciles them once it runs.
@@ -90,9 +92,9 @@ func (q *Queue[K]) AddAfter(key K, delay time.Duration) {
 	q.queue.AddAfter(key, delay)
 }
 
-// Run waits for synced, and then reconciles keys until ctx is done. It returns once every
-// worker has returned. A Queue runs once.
-func (q *Queue[K]) Run(ctx context.Context, workers int, synced ...cache.DoneChecker) {
+// Run waits for the caches, and then reconciles keys until ctx is done. It returns once
+// every worker has returned. A Queue runs once.
+func (q *Queue[K]) Run(ctx context.Context, workers int) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.LoggerWithName(klog.FromContext(ctx), q.name)
 	ctx = klog.NewContext(ctx, logger)
@@ -104,7 +106,7 @@ func (q *Queue[K]) Run(ctx context.Context, workers int, synced ...cache.DoneChe
 	defer q.queue.ShutDown()
 
 	// Every start waits, so this is logged at V(2) only.
-	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", synced...) {
+	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", q.synced...) {
 		return
 	}
 	logger.V(2).Info("Starting workers", "workers", workers)

@@ -27,11 +27,12 @@ var _ cache.DoneChecker = signal(nil)
 // start runs q and returns what stops it and waits for it.
 func start[K comparable](t *testing.T, q *Queue[K], workers int, synced ...cache.DoneChecker) (stop func()) {
 	t.Helper()
+	q.WaitFor(synced...)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		q.Run(ctx, workers, synced...)
+		q.Run(ctx, workers)
 	}()
 	return func() {
 		cancel()

@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -75,11 +74,10 @@ type Config struct {
 
 // Controller keeps HostedResources.
 type Controller struct {
-	queue      *framework.Queue[string]
+	*framework.Queue[string]
 	lister     hostinglisters.HostedResourceLister
 	throttle   *framework.Throttle
 	unreadable UnreadableObjects
-	synced     []cache.DoneChecker
 }
 
 // New returns a controller that adds handlers to the informers of config. It does nothing
@@ -114,51 +112,41 @@ func New(config Config) (*Controller, error) {
 		throttle:   c.throttle,
 		now:        time.Now,
 	}
-	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	c.Queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
 	return c, c.addEventHandlers(config)
 }
 
 func (c *Controller) addEventHandlers(config Config) error {
-	named := cache.ResourceEventHandlerFuncs{
-		// Immediately: requests for the resource wait for its Store.
-		AddFunc:    c.enqueue,
-		UpdateFunc: func(_, obj any) { c.enqueueAfter(obj, settlePeriod) },
-		DeleteFunc: c.enqueue,
+	// A HostedResource and its definition have the same name. A new one is queued
+	// immediately: requests for the resource wait for its Store.
+	named := framework.Every(func(object metav1.Object) { c.Add(object.GetName()) })
+	named.Updated = func(_, after metav1.Object) { c.AddAfter(after.GetName(), settlePeriod) }
+	stores := framework.Every(c.enqueueOn)
+	stores.Updated = func(before, after *hostingv1alpha1.Store) {
+		// Other changes of the status are frequent and irrelevant here.
+		if !sameReadiness(before, after) {
+			c.enqueueOn(after)
+		}
 	}
-	stores := cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { c.storeChanged(nil, obj) },
-		UpdateFunc: func(before, after any) {
-			previous, _ := before.(*hostingv1alpha1.Store)
-			c.storeChanged(previous, after)
-		},
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			c.storeChanged(nil, obj)
-		},
-	}
-	var err error
-	c.synced, err = framework.AddEventHandlers(
+	return c.Watch(
 		framework.Source{Name: "hosted resources", Informer: config.HostedResources.Informer(), Handler: named},
 		framework.Source{Name: "custom resource definitions", Informer: config.CustomResourceDefinitions.Informer(), Handler: named},
 		framework.Source{Name: "stores", Informer: config.Stores.Informer(), Handler: stores},
 	)
-	return err
 }
 
 // Run keeps HostedResources until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	// Another replica reports the metrics afterwards.
 	defer limitUsedRatio.Reset()
-	defer c.unreadable.AddHandler(func(resource schema.GroupResource) { c.queue.Add(resource.String()) })()
-	c.queue.Run(ctx, workers, c.synced...)
+	defer c.unreadable.AddHandler(func(resource schema.GroupResource) { c.Add(resource.String()) })()
+	c.Queue.Run(ctx, workers)
 }
 
 // UsageChanged implements usage.Handler.
 func (c *Controller) UsageChanged(resource schema.GroupResource) {
 	name := resource.String()
-	c.queue.AddAfter(name, c.throttle.Delay(name))
+	c.AddAfter(name, c.throttle.Delay(name))
 }
 
 // AllUsageChanged implements usage.Handler.
@@ -166,26 +154,9 @@ func (c *Controller) AllUsageChanged() {
 	c.enqueueWhere(func(*hostingv1alpha1.HostedResource) bool { return true })
 }
 
-// enqueue queues the name that a HostedResource and its CustomResourceDefinition share.
-func (c *Controller) enqueue(obj any) { c.enqueueAfter(obj, 0) }
-
-func (c *Controller) enqueueAfter(obj any, delay time.Duration) {
-	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
-	if err != nil {
-		utilruntime.HandleErrorWithContext(context.Background(), err, "Reading the name of an object failed", "controller", ControllerName)
-		return
-	}
-	c.queue.AddAfter(name, delay)
-}
-
-// storeChanged queues the resources on a Store that is new, deleted or whose readiness
-// changed. Other changes of its status are frequent and irrelevant here.
-func (c *Controller) storeChanged(before *hostingv1alpha1.Store, obj any) {
-	after, ok := obj.(*hostingv1alpha1.Store)
-	if !ok || before != nil && sameReadiness(before, after) {
-		return
-	}
-	c.enqueueWhere(func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName == after.Name })
+// enqueueOn queues the resources on a Store.
+func (c *Controller) enqueueOn(store *hostingv1alpha1.Store) {
+	c.enqueueWhere(func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName == store.Name })
 }
 
 func (c *Controller) enqueueWhere(matches func(*hostingv1alpha1.HostedResource) bool) {
@@ -196,7 +167,7 @@ func (c *Controller) enqueueWhere(matches func(*hostingv1alpha1.HostedResource) 
 	}
 	for _, hosted := range all {
 		if matches(hosted) {
-			c.queue.Add(hosted.Name)
+			c.Add(hosted.Name)
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // controllerFixture is a running controller with fake clients.
@@ -75,9 +76,7 @@ func run(t *testing.T, existing ...runtime.Object) *controllerFixture {
 		Unreadable:                r.registry,
 		Events:                    r.recorder,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r.Controller = c
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -108,9 +107,7 @@ func (r *controllerFixture) createDefinition(t *testing.T) {
 	t.Helper()
 	crd := established()
 	crd.UID = "7"
-	if _, err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, r.definitions.ApiextensionsV1().CustomResourceDefinitions(), crd)
 }
 
 // place does the scheduler's part.
@@ -118,9 +115,7 @@ func (r *controllerFixture) place(t *testing.T) {
 	t.Helper()
 	resource := r.hosted(t)
 	resource.Spec.StoreName = "default"
-	if _, err := r.annex.HostingV1alpha1().HostedResources().Update(t.Context(), resource, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Update(t, r.annex.HostingV1alpha1().HostedResources(), resource)
 	settle()
 }
 
@@ -131,9 +126,7 @@ func (r *controllerFixture) hosted(t *testing.T) *hosted {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return resource
 }
 
@@ -193,9 +186,7 @@ func TestFollowsItsDefinition(t *testing.T) {
 		if made.Status.Phase != hostingv1alpha1.HostedResourceHosted || made.Status.Objects != 3 || made.Status.Bytes != 300 || made.Status.StoredBytes != 60 {
 			t.Errorf("status %+v, want phase Hosted, 3 objects and 300 bytes", made.Status)
 		}
-		if err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Delete(t, r.definitions.ApiextensionsV1().CustomResourceDefinitions(), widgets)
 		settle()
 		if left := r.hosted(t); left != nil {
 			t.Errorf("the hosted resource outlived its definition: %+v", left.Status)
@@ -208,9 +199,7 @@ func TestIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
 		r.define(t)
-		if err := r.annex.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Delete(t, r.annex.HostingV1alpha1().HostedResources(), widgets)
 		settle()
 		if r.hosted(t) == nil {
 			t.Error("a hosted resource that was deleted while its resource is served was not made again")
@@ -223,9 +212,7 @@ func TestAdoptsAndKeepsWhatUsersMake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
 		mine := &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}, Spec: hostingv1alpha1.HostedResourceSpec{Priority: 7}}
-		if _, err := r.annex.HostingV1alpha1().HostedResources().Create(t.Context(), mine, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Create(t, r.annex.HostingV1alpha1().HostedResources(), mine)
 		settle()
 		if got := r.hosted(t).Status.Phase; got != hostingv1alpha1.HostedResourcePending {
 			t.Errorf("phase before there is a definition: %s, want Pending", got)
@@ -236,9 +223,7 @@ func TestAdoptsAndKeepsWhatUsersMake(t *testing.T) {
 		if adopted.Status.Phase != hostingv1alpha1.HostedResourceHosted || adopted.Spec.Priority != 7 {
 			t.Errorf("phase %s and spec %+v, want Hosted with priority 7", adopted.Status.Phase, adopted.Spec)
 		}
-		if err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Delete(t, r.definitions.ApiextensionsV1().CustomResourceDefinitions(), widgets)
 		settle()
 		kept := r.hosted(t)
 		if kept == nil {

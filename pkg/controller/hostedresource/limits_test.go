@@ -17,6 +17,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func limited(whole, namespace hostingv1alpha1.ResourceList) *hostingv1alpha1.HostedResource {
@@ -115,9 +116,7 @@ func TestWithinLimits(t *testing.T) {
 		r.unknown.Store(true)
 		r.objects.Store(3)
 		hostedResources := r.annex.HostingV1alpha1().HostedResources()
-		if _, err := hostedResources.Create(t.Context(), limited(quantities("4", ""), nil), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Create(t, hostedResources, limited(quantities("4", ""), nil))
 		want("unknown usage", "", "")
 		r.unknown.Store(false)
 		r.AllUsageChanged()
@@ -129,9 +128,7 @@ func TestWithinLimits(t *testing.T) {
 
 		hosted := r.hosted(t)
 		hosted.Spec.Limits = nil
-		if _, err := hostedResources.Update(t.Context(), hosted, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Update(t, hostedResources, hosted)
 		want("without limits", "", "")
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // registry lists the unreadable widgets that a test sets.
@@ -131,9 +132,7 @@ func TestObjectsReadableAfterRestart(t *testing.T) {
 			r.registry.set(false, object("b"))
 			r.wantReadable(t, "at first", oneObject, "Warning UnreadableObjects 1 object cannot be read, so lists fail: default/b")
 			r.registry.set(false)
-			if err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			expect.Delete(t, r.definitions.ApiextensionsV1().CustomResourceDefinitions(), widgets)
 			settle()
 			r.wantReadable(t, "without a definition", "")
 		})

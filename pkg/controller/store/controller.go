@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -61,11 +60,9 @@ type Config struct {
 
 // Controller writes the status of Stores.
 type Controller struct {
-	queue           *framework.Queue[string]
-	throttle        *framework.Throttle
-	stores          cache.DoneChecker
-	hostedResources cache.DoneChecker
-	addListener     func(func(string)) func()
+	*framework.Queue[string]
+	throttle    *framework.Throttle
+	addListener func(func(string)) func()
 }
 
 // New returns a controller that adds handlers to the informers of config. It does nothing
@@ -114,11 +111,8 @@ func New(config Config) (*Controller, error) {
 		trouble:  map[string]string{},
 		noted:    map[string]time.Time{},
 	}
-	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
-	if err := c.addEventHandlers(config); err != nil {
-		return nil, err
-	}
-	return c, nil
+	c.Queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	return c, c.addEventHandlers(config)
 }
 
 func countOn(store string, hosted []*hostingv1alpha1.HostedResource) int32 {
@@ -132,64 +126,33 @@ func countOn(store string, hosted []*hostingv1alpha1.HostedResource) int32 {
 }
 
 func (c *Controller) addEventHandlers(config Config) error {
-	stores, err := config.Stores.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.enqueue,
-		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
-		DeleteFunc: c.enqueue,
-	})
-	if err != nil {
-		return fmt.Errorf("watch stores: %w", err)
+	placed := framework.Every(func(hosted *hostingv1alpha1.HostedResource) { c.enqueueLater(hosted.Spec.StoreName) })
+	placed.Updated = func(before, after *hostingv1alpha1.HostedResource) {
+		// Most changes are of the status, which is irrelevant to Stores.
+		if before.Spec.StoreName != after.Spec.StoreName {
+			c.enqueueLater(before.Spec.StoreName)
+			c.enqueueLater(after.Spec.StoreName)
+		}
 	}
-	hosted, err := config.HostedResources.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: c.enqueueStoreOf,
-		UpdateFunc: func(old, obj any) {
-			// Most changes are of the status, which is irrelevant to Stores.
-			if storeOf(old) != storeOf(obj) {
-				c.enqueueStoreOf(old)
-				c.enqueueStoreOf(obj)
-			}
-		},
-		DeleteFunc: c.enqueueStoreOf,
-	})
-	if err != nil {
-		return fmt.Errorf("watch hosted resources: %w", err)
-	}
-	c.stores, c.hostedResources = stores.HasSyncedChecker(), hosted.HasSyncedChecker()
-	return nil
+	return c.Watch(
+		framework.Source{Name: "stores", Informer: config.Stores.Informer(), Handler: framework.Every(func(store *hostingv1alpha1.Store) { c.Add(store.Name) })},
+		framework.Source{Name: "hosted resources", Informer: config.HostedResources.Informer(), Handler: placed},
+	)
 }
 
 // Run writes the status of Stores until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
-	remove := c.addListener(c.queue.Add)
+	remove := c.addListener(c.Add)
 	defer remove()
-	c.queue.Run(ctx, workers, c.stores, c.hostedResources)
+	c.Queue.Run(ctx, workers)
 }
 
 // StoreUsageChanged implements usage.StoreHandler.
-func (c *Controller) StoreUsageChanged(store string) {
-	c.queue.AddAfter(store, c.throttle.Delay(store))
-}
+func (c *Controller) StoreUsageChanged(store string) { c.enqueueLater(store) }
 
-// enqueue queues a Store, also a deleted one.
-func (c *Controller) enqueue(obj any) {
-	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
-		c.queue.Add(name)
+// enqueueLater queues a Store, if any, at the end of its interval.
+func (c *Controller) enqueueLater(name string) {
+	if name != "" {
+		c.AddAfter(name, c.throttle.Delay(name))
 	}
-}
-
-// enqueueStoreOf queues the Store that a HostedResource is placed on.
-func (c *Controller) enqueueStoreOf(obj any) {
-	if name := storeOf(obj); name != "" {
-		c.queue.AddAfter(name, c.throttle.Delay(name))
-	}
-}
-
-func storeOf(obj any) string {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if hosted, ok := obj.(*hostingv1alpha1.HostedResource); ok {
-		return hosted.Spec.StoreName
-	}
-	return ""
 }

@@ -19,6 +19,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // running is a controller at work on a store "default".
@@ -72,9 +73,7 @@ func run(t *testing.T) *running {
 		},
 		Events: &recorder{},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r.Controller = c
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -94,10 +93,7 @@ func run(t *testing.T) *running {
 
 func (r *running) status(t *testing.T, name string) hostingv1alpha1.StoreStatus {
 	t.Helper()
-	store, err := r.annex.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := expect.Get(t, r.annex.HostingV1alpha1().Stores(), name)
 	return store.Status
 }
 
@@ -216,17 +212,13 @@ func TestCountsWhatIsPlaced(t *testing.T) {
 		hosted := r.annex.HostingV1alpha1().HostedResources()
 		for _, name := range []string{"a.example.com", "b.example.com"} {
 			object := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "default"}}
-			if _, err := hosted.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			expect.Create(t, hosted, object)
 		}
 		pass(2 * time.Second)
 		if got := r.status(t, "default").Resources; got != 2 {
 			t.Errorf("%d resources, want 2", got)
 		}
-		if err := hosted.Delete(t.Context(), "a.example.com", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Delete(t, hosted, "a.example.com")
 		pass(2 * time.Second)
 		if got := r.status(t, "default").Resources; got != 1 {
 			t.Errorf("%d resources after one went, want 1", got)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var convertor = table.New(corev1.Resource("namespaces"),
@@ -67,9 +68,7 @@ func TestConvertToTable(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := convertor.ConvertToTable(t.Context(), test.object, nil)
-			if err != nil {
-				t.Fatalf("ConvertToTable: %v", err)
-			}
+			expect.NoError(t, err, "ConvertToTable")
 			if diff := cmp.Diff(test.listMeta, got.ListMeta); diff != "" {
 				t.Errorf("list metadata (-want +got):\n%s", diff)
 			}
@@ -83,9 +82,7 @@ func TestConvertToTable(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	got, err := convertor.ConvertToTable(t.Context(), namespace("a"), &metav1.TableOptions{})
-	if err != nil {
-		t.Fatalf("ConvertToTable: %v", err)
-	}
+	expect.NoError(t, err, "ConvertToTable")
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
 	want := []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: doc["name"]},
@@ -97,9 +94,7 @@ func TestHeaders(t *testing.T) {
 	}
 
 	got, err = convertor.ConvertToTable(t.Context(), namespace("a"), &metav1.TableOptions{NoHeaders: true})
-	if err != nil {
-		t.Fatalf("ConvertToTable without headers: %v", err)
-	}
+	expect.NoError(t, err, "ConvertToTable without headers")
 	if len(got.ColumnDefinitions) != 0 || len(got.Rows) != 1 {
 		t.Errorf("without headers: %d columns, %d rows; want 0, 1", len(got.ColumnDefinitions), len(got.Rows))
 	}

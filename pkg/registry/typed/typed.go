@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -36,6 +38,22 @@ func (s Serialization) GroupInfo(version schema.GroupVersion, resources map[stri
 	return info
 }
 
+// NewGroup creates the storage of a group with one version.
+func (s Serialization) NewGroup(version schema.GroupVersion, getter generic.RESTOptionsGetter, resources ...Resource) (genericapiserver.APIGroupInfo, error) {
+	endpoints := map[string]rest.Storage{}
+	for _, resource := range resources {
+		store, err := NewREST(s.Scheme, getter, resource)
+		if err != nil {
+			return genericapiserver.APIGroupInfo{}, err
+		}
+		endpoints[store.DefaultQualifiedResource.Resource] = store
+		if resource.Status != nil {
+			endpoints[store.DefaultQualifiedResource.Resource+"/status"] = store.Subresource(resource.Status)
+		}
+	}
+	return s.GroupInfo(version, endpoints), nil
+}
+
 // Strategy is the behaviour of a resource on create, update and delete. If it implements
 // rest.ResetFieldsStrategy, server-side apply uses that.
 type Strategy interface {
@@ -45,19 +63,17 @@ type Strategy interface {
 
 // Resource describes one resource.
 type Resource struct {
-	// Resource is the plural name, Singular the singular one.
-	Resource schema.GroupResource
-	Singular string
+	// Kind is that of the internal type, in its version. Its lower-case plural is the name of
+	// the resource.
+	Kind schema.GroupVersionKind
 	// ShortNames and Categories are published in discovery, for kubectl.
 	ShortNames []string
 	Categories []string
 
-	// New and NewList return empty objects of the hub type.
-	New     func() runtime.Object
-	NewList func() runtime.Object
-
 	Strategy Strategy
-	Table    rest.TableConvertor
+	// Status is the strategy of the endpoint /status, nil if there is none.
+	Status rest.RESTUpdateStrategy
+	Table  rest.TableConvertor
 
 	// Attrs returns the labels and selectable fields of an object; by default name and
 	// namespace.
@@ -71,13 +87,14 @@ type Resource struct {
 	ShouldDeleteDuringUpdate func(ctx context.Context, key string, obj, existing runtime.Object) bool
 }
 
-// NewREST returns the REST storage of a resource.
-func NewREST(resource Resource, getter generic.RESTOptionsGetter) (*REST, error) {
+// NewREST returns the main endpoint of a resource.
+func NewREST(scheme *runtime.Scheme, getter generic.RESTOptionsGetter, resource Resource) (*REST, error) {
+	plural, singular := meta.UnsafeGuessKindToResource(resource.Kind)
 	store := &genericregistry.Store{
-		NewFunc:                   resource.New,
-		NewListFunc:               resource.NewList,
-		DefaultQualifiedResource:  resource.Resource,
-		SingularQualifiedResource: schema.GroupResource{Group: resource.Resource.Group, Resource: resource.Singular},
+		NewFunc:                   newFunc(scheme, resource.Kind),
+		NewListFunc:               newFunc(scheme, resource.Kind.GroupVersion().WithKind(resource.Kind.Kind+"List")),
+		DefaultQualifiedResource:  plural.GroupResource(),
+		SingularQualifiedResource: singular.GroupResource(),
 		CreateStrategy:            resource.Strategy,
 		UpdateStrategy:            resource.Strategy,
 		DeleteStrategy:            resource.Strategy,
@@ -94,9 +111,18 @@ func NewREST(resource Resource, getter generic.RESTOptionsGetter) (*REST, error)
 		store.TTLFunc = func(runtime.Object, uint64, bool) (uint64, error) { return seconds, nil }
 	}
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: resource.Attrs}); err != nil {
-		return nil, fmt.Errorf("create the storage of %s: %w", resource.Resource, err)
+		return nil, fmt.Errorf("create the storage of %s: %w", plural.GroupResource(), err)
 	}
 	return &REST{Store: store, shortNames: resource.ShortNames, categories: resource.Categories}, nil
+}
+
+// newFunc returns a function that returns empty objects of a kind.
+func newFunc(scheme *runtime.Scheme, kind schema.GroupVersionKind) func() runtime.Object {
+	return func() runtime.Object {
+		object, err := scheme.New(kind)
+		utilruntime.Must(err)
+		return object
+	}
 }
 
 // REST is the main endpoint of a resource: the generic registry's store with short names

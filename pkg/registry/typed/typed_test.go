@@ -14,14 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // createOnUpdate is a strategy that lets a PUT create.
@@ -40,38 +41,23 @@ func (binaryStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{"v1": fieldpath.NewSet(fieldpath.MakePathOrDie("data"))}
 }
 
-func resource(scheme *runtime.Scheme) typed.Resource {
+func resource() typed.Resource {
 	return typed.Resource{
-		Resource:   corev1.Resource("configmaps"),
-		Singular:   "configmap",
+		Kind:       corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 		ShortNames: []string{"cm"},
 		Categories: []string{"all"},
-		New:        func() runtime.Object { return &corev1.ConfigMap{} },
-		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
-		Strategy:   createOnUpdate{typed.Namespaced(scheme)},
+		Strategy:   createOnUpdate{typed.Namespaced(scheme.Scheme)},
 		Table:      table.New(corev1.Resource("configmaps"), table.Name[*corev1.ConfigMap]()),
 	}
 }
 
-func newScheme(t *testing.T) (*runtime.Scheme, runtime.Codec) {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatalf("AddToScheme: %v", err)
-	}
-	return scheme, serializer.NewCodecFactory(scheme).LegacyCodec(corev1.SchemeGroupVersion)
-}
-
 func TestStore(t *testing.T) {
 	t.Parallel()
-	scheme, codec := newScheme(t)
-	storage := typedtest.NewStorage(t, codec)
-	described := resource(scheme)
+	storage := typedtest.NewStorage(t, corev1.SchemeGroupVersion)
+	described := resource()
 	described.TTL = time.Hour + 500*time.Millisecond
-	store, err := typed.NewREST(described, storage)
-	if err != nil {
-		t.Fatalf("NewStore: %v", err)
-	}
+	store, err := typed.NewREST(scheme.Scheme, storage, described)
+	expect.NoError(t, err, "NewStore")
 	defer store.Destroy()
 
 	if got := store.ShortNames(); !slices.Equal(got, []string{"cm"}) {
@@ -96,9 +82,7 @@ func TestStore(t *testing.T) {
 		t.Error("nothing stored under the key of the object")
 	}
 	lease, err := storage.Client.Leases(t.Context())
-	if err != nil {
-		t.Fatalf("Leases: %v", err)
-	}
+	expect.NoError(t, err, "Leases")
 	if len(lease.Leases) != 1 {
 		t.Errorf("%d etcd leases, want 1: the object has a TTL", len(lease.Leases))
 	}
@@ -106,13 +90,10 @@ func TestStore(t *testing.T) {
 
 func TestSubresource(t *testing.T) {
 	t.Parallel()
-	scheme, codec := newScheme(t)
-	store, err := typed.NewREST(resource(scheme), typedtest.NewStorage(t, codec))
-	if err != nil {
-		t.Fatalf("NewStore: %v", err)
-	}
+	store, err := typed.NewREST(scheme.Scheme, typedtest.NewStorage(t, corev1.SchemeGroupVersion), resource())
+	expect.NoError(t, err, "NewStore")
 	defer store.Destroy()
-	binary := store.Subresource(binaryStrategy{createOnUpdate{typed.Namespaced(scheme)}})
+	binary := store.Subresource(binaryStrategy{createOnUpdate{typed.Namespaced(scheme.Scheme)}})
 	if got := binary.GetResetFields()["v1"]; got == nil || !got.Has(fieldpath.MakePathOrDie("data")) {
 		t.Errorf("reset fields %v, want data", got)
 	}
@@ -132,13 +113,9 @@ func TestSubresource(t *testing.T) {
 		t.Fatalf("Create: %v", err)
 	}
 	_, _, err = binary.Update(ctx, "a", rest.DefaultUpdatedObjectInfo(update), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatalf("Update: %v", err)
-	}
+	expect.NoError(t, err, "Update")
 	got, err := binary.Get(ctx, "a", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("Get: %v", err)
-	}
+	expect.NoError(t, err, "Get")
 	stored := got.(*corev1.ConfigMap)
 	if stored.Data["k"] != "v" || string(stored.BinaryData["b"]) != "x" {
 		t.Errorf("stored %v and %v, want data unchanged and binaryData updated", stored.Data, stored.BinaryData)
@@ -147,10 +124,9 @@ func TestSubresource(t *testing.T) {
 
 func TestIncompleteResource(t *testing.T) {
 	t.Parallel()
-	scheme, _ := newScheme(t)
-	described := resource(scheme)
-	described.Resource = schema.GroupResource{}
-	if _, err := typed.NewREST(described, nil); err == nil {
+	described := resource()
+	described.Kind = schema.GroupVersionKind{}
+	if _, err := typed.NewREST(scheme.Scheme, nil, described); err == nil {
 		t.Error("no error for a resource without a name")
 	}
 }

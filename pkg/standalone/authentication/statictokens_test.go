@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestStaticTokens(t *testing.T) {
@@ -14,9 +16,7 @@ func TestStaticTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	writeConfig(t, path, "secret-1,alice,1,\"a,b\"\nsecret-2,bob,2\n\nsecret-3,carol,,\"\"\n")
 	tokens, err := LoadStaticTokens(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for token, want := range map[string]string{
 		"secret-1": "alice [a b] uid 1", "secret-2": "bob [] uid 2", "secret-3": "carol []", "secret-4": "no user", "": "no user",
 	} {

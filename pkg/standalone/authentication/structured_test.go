@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/oidcissuer"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -48,12 +49,8 @@ func plain(issuers ...*oidcissuer.Issuer) string {
 func writeConfig(t *testing.T, path, content string) {
 	t.Helper()
 	// As editors do, in one step.
-	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path+".new", []byte(content), 0o600))
+	expect.NoError(t, os.Rename(path+".new", path))
 }
 
 // structured runs a configuration, in a file of its own, until the test ends.
@@ -64,9 +61,7 @@ func structured(t *testing.T, config string) *Structured {
 	s, err := NewStructured(StructuredOptions{
 		Path: path, OpenPaths: []string{"/livez"}, OwnIssuers: []string{"https://annex"}, APIServerID: t.Name(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -251,9 +246,7 @@ func TestReload(t *testing.T) {
 	waitReloads(t, 1, 1)
 	writeConfig(t, path, "")
 	waitReloads(t, 1, 2)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Remove(path))
 	waitReloads(t, 1, 3)
 	if got := s.login(ofSecond); got != "oidc:alice []" {
 		t.Errorf("what was in force before three broken files is not any more: %s", got)
@@ -313,9 +306,7 @@ func TestBeforeRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "authentication.yaml")
 	writeConfig(t, path, header)
 	s, err := NewStructured(StructuredOptions{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got := s.login("x"); got != "error: "+errNotRunning.Error() {
 		t.Errorf("a token before Run: %s", got)
 	}
@@ -325,9 +316,7 @@ func TestBeforeRun(t *testing.T) {
 func reloads(t *testing.T) (good, bad float64) {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	server := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(t.Name())))
 	for _, family := range families {
 		if family.GetName() != "apiserver_authentication_config_controller_automatic_reloads_total" {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // knows accepts the tokens that begin with its name, returns an error for those that
@@ -48,9 +49,7 @@ func (k knows) AuthenticateRequest(req *http.Request) (*authenticator.Response, 
 func openAt(t *testing.T, paths ...string) *Structured {
 	t.Helper()
 	s, err := NewStructured(StructuredOptions{OpenPaths: paths})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return s
 }
 
@@ -136,22 +135,16 @@ type authority struct {
 func newAuthority(t *testing.T, name string) authority {
 	t.Helper()
 	ca, err := pki.NewAuthority(name, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	provider, err := dynamiccertificates.NewStaticCAContent(name, ca.CertPEM())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return authority{Authority: ca, CAContentProvider: provider}
 }
 
 func (a authority) issue(t *testing.T, user string, lifetime time.Duration, groups ...string) *x509.Certificate {
 	t.Helper()
 	pair, err := a.Issue(pki.ClientTemplate(user, groups...), time.Now(), lifetime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return pair.Cert
 }
 

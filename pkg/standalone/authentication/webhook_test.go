@@ -20,6 +20,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // reviewer is a webhook that knows the token "sesame".
@@ -39,9 +40,7 @@ func newReviewer(t *testing.T) *reviewer {
 	config.Clusters["webhook"] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: pki.EncodeBundle([]*x509.Certificate{server.Certificate()})}
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
 	config.CurrentContext = "webhook"
-	if err := clientcmd.WriteToFile(*config, r.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, clientcmd.WriteToFile(*config, r.kubeconfig))
 	return r
 }
 
@@ -69,9 +68,7 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (r *reviewer) authenticator(t *testing.T, ttl time.Duration) authenticator.Token {
 	t.Helper()
 	webhook, err := NewWebhook(WebhookOptions{ConfigFile: r.kubeconfig, Version: "v1", CacheTTL: ttl}, authenticator.Audiences{"annex"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return webhook
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/annex-dev/annex/pkg/standalone/authorization"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -98,9 +99,7 @@ func TestFileThatIsWrong(t *testing.T) {
 func reloads(t *testing.T, status string) float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, family := range families {
 		if family.GetName() != "apiserver_authorization_config_controller_automatic_reloads_total" {
 			continue

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annex-dev/annex/pkg/standalone/authorization"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // roles replaces RBAC: it allows one user and returns a reason for the others.
@@ -114,9 +115,7 @@ func (w *webhook) kubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
 	config.CurrentContext = "webhook"
 	path := filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
@@ -130,12 +129,8 @@ func writeFile(t *testing.T, content string) string {
 // replaceFile replaces a file atomically.
 func replaceFile(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path+".new", []byte(content), 0o600))
+	expect.NoError(t, os.Rename(path+".new", path))
 }
 
 // head begins every file.
@@ -165,9 +160,7 @@ func newAuthorizer(t *testing.T, config authorization.Config) *authorization.Aut
 	config.RBAC = roles{allowed: "alice"}
 	config.OpenPaths = []string{"/readyz"}
 	a, err := authorization.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return a
 }
 

@@ -19,15 +19,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestAuthenticateToken(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, robot, vault)
 	token, err := w.issuer.Issue(Grant{ServiceAccount: robot, Audiences: []string{"annex", "other"}, IssuedAt: epoch, Expires: epoch.Add(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := &authenticator.Response{
 		Audiences: authenticator.Audiences{"annex"},
 		User: &user.DefaultInfo{
@@ -153,9 +153,7 @@ func TestAuthenticateTokenRefuses(t *testing.T) {
 func hs256(t *testing.T, w *fixture) func([]byte) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(w.key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return func(content []byte) []byte {
 		mac := hmac.New(sha256.New, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 		mac.Write(content)
@@ -238,13 +236,9 @@ func TestKeyRotation(t *testing.T) {
 	w := newFixture(t, robot)
 	before, after := w.issue(t, nil, "annex"), newECDSA(t, elliptic.P384())
 	next, err := NewIssuer(issuerName, after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	fresh, err := next.Issue(Grant{ServiceAccount: robot, Audiences: []string{"annex"}, IssuedAt: epoch, Expires: epoch.Add(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, step := range []struct {
 		name       string
 		keys       *Keys

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestRevocation changes the objects of a token after the token was cached.
@@ -91,9 +93,7 @@ func (w *fixture) store(t *testing.T, account *corev1.ServiceAccount, secret *co
 		}
 	}
 	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 }
 
@@ -105,9 +105,7 @@ func TestRecreatedBeforeTheCacheUpdates(t *testing.T) {
 	token := w.issue(t, nil, "annex")
 	before := robot.DeepCopy()
 	before.UID = "uid-before"
-	if err := w.cachedAccounts.Update(before); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, w.cachedAccounts.Update(before))
 	if _, ok, err := w.authenticator.AuthenticateToken(t.Context(), token); !ok || err != nil {
 		t.Errorf("recognised %t, error %v", ok, err)
 	}
@@ -131,15 +129,11 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	w.live.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewServiceUnavailable("away")
 	})
-	if err := w.cachedAccounts.Delete(robot); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, w.cachedAccounts.Delete(robot))
 	if _, ok, err := w.authenticator.AuthenticateToken(t.Context(), token); ok || err == nil || !strings.Contains(err.Error(), "cannot be read: away") {
 		t.Errorf("recognised %t, error %v; want it refused", ok, err)
 	}
-	if err := w.cachedAccounts.Add(robot); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, w.cachedAccounts.Add(robot))
 	if _, ok, err := w.authenticator.AuthenticateToken(t.Context(), token); !ok || err != nil {
 		t.Errorf("once it is known again: recognised %t, error %v", ok, err)
 	}

@@ -13,15 +13,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	jose "gopkg.in/go-jose/go-jose.v2"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	signing, before := newECDSA(t, elliptic.P256()), newRSA(t, 2048)
 	discovery, err := NewDiscovery(issuerName, "https://annex.example/openid/v1/jwks", mustKeys(t, public(signing, before)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	mux := http.NewServeMux()
 	discovery.Install(mux)
 
@@ -41,17 +41,11 @@ func TestDiscovery(t *testing.T) {
 	}
 	// A relying party verifies with what is published.
 	issuer, err := NewIssuer(issuerName, before)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	token, err := issuer.Issue(Grant{ServiceAccount: robot, Audiences: []string{"vault"}, IssuedAt: epoch, Expires: epoch})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	parsed, err := jose.ParseSigned(token.Signed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	found := published.Key(parsed.Signatures[0].Header.KeyID)
 	if len(found) != 1 {
 		t.Fatalf("the token's key %s is published %d times", parsed.Signatures[0].Header.KeyID, len(found))

@@ -22,6 +22,8 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const issuerName = "https://annex.example"
@@ -36,9 +38,7 @@ var (
 func newECDSA(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return key
 }
 
@@ -69,18 +69,14 @@ func newFixture(t testing.TB, objects ...runtime.Object) *fixture {
 		if _, isSecret := object.(*corev1.Secret); isSecret {
 			indexer = w.cachedSecrets
 		}
-		if err := indexer.Add(object); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, indexer.Add(object))
 	}
 	var err error
 	if w.issuer, err = NewIssuer(issuerName, w.key); err != nil {
 		t.Fatal(err)
 	}
 	keys, err := NewKeys(w.key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	w.keyID = keys.published[0].KeyID
 	w.authenticator = NewAuthenticator(AuthenticatorConfig{
 		Issuers:         []string{issuerName, "https://before.example"},
@@ -98,9 +94,7 @@ func newFixture(t testing.TB, objects ...runtime.Object) *fixture {
 func (w *fixture) issue(t testing.TB, secret *corev1.Secret, audiences ...string) string {
 	t.Helper()
 	token, err := w.issuer.Issue(Grant{ServiceAccount: robot, Secret: secret, Audiences: audiences, IssuedAt: epoch, Expires: epoch.Add(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return token.Signed
 }
 
@@ -142,9 +136,7 @@ func encode(t testing.TB, part any) string {
 	raw, isRaw := part.(string)
 	if !isRaw {
 		encoded, err := json.Marshal(part)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		raw = string(encoded)
 	}
 	return base64.RawURLEncoding.EncodeToString([]byte(raw))
@@ -156,9 +148,7 @@ func es256(t testing.TB, key *ecdsa.PrivateKey) func([]byte) []byte {
 	return func(content []byte) []byte {
 		hash := sha256.Sum256(content)
 		r, s, err := ecdsa.Sign(rand.Reader, key, hash[:])
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		signature := make([]byte, 64)
 		r.FillBytes(signature[:32])
 		s.FillBytes(signature[32:])

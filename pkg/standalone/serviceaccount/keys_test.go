@@ -19,23 +19,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func mustKeys(t testing.TB, public ...crypto.PublicKey) *Keys {
 	t.Helper()
 	keys, err := NewKeys(public...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return keys
 }
 
 func newRSA(t *testing.T, bits int) *rsa.PrivateKey {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return key
 }
 
@@ -52,15 +50,11 @@ func writePEM(t *testing.T, keys ...any) string {
 		} else {
 			block.Bytes, err = x509.MarshalPKIXPublicKey(key)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		raw = append(raw, pem.EncodeToMemory(block)...)
 	}
 	path := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, raw, 0o600))
 	return path
 }
 
@@ -76,26 +70,18 @@ func TestEveryKindOfKey(t *testing.T) {
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
 			signing, err := LoadSigningKey(writePEM(t, key))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			verifying, err := LoadPublicKeys(writePEM(t, key.Public()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			issuer, err := NewIssuer(issuerName, signing)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			w := newFixture(t, robot)
 			w.authenticator.keys = mustKeys(t, verifying...)
 			if diff := cmp.Diff([]string{algorithm}, w.authenticator.keys.algorithms()); diff != "" {
 				t.Errorf("algorithms (-want +got):\n%s", diff)
 			}
 			token, err := issuer.Issue(Grant{ServiceAccount: robot, Audiences: []string{"annex"}, IssuedAt: epoch, Expires: epoch.Add(time.Hour)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if _, ok, err := w.authenticator.AuthenticateToken(t.Context(), token.Signed); !ok || err != nil {
 				t.Errorf("recognised %t, error %v", ok, err)
 			}
@@ -119,9 +105,7 @@ func TestLoadPublicKeysOfSeveral(t *testing.T) {
 	t.Parallel()
 	first, second := newECDSA(t, elliptic.P256()), newRSA(t, 2048)
 	loaded, err := LoadPublicKeys(writePEM(t, first, second.Public()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff(mustKeys(t, public(first, second)...).algorithms(), mustKeys(t, loaded...).algorithms()); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
@@ -130,17 +114,11 @@ func TestLoadPublicKeysOfSeveral(t *testing.T) {
 func TestBadKeyFiles(t *testing.T) {
 	t.Parallel()
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	empty := filepath.Join(t.TempDir(), "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(empty, nil, 0o600))
 	damaged := filepath.Join(t.TempDir(), "damaged.pem")
-	if err := os.WriteFile(damaged, pem.EncodeToMemory(&pem.Block{Type: keyutil.PrivateKeyBlockType, Bytes: []byte("x")}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(damaged, pem.EncodeToMemory(&pem.Block{Type: keyutil.PrivateKeyBlockType, Bytes: []byte("x")}), 0o600))
 	absent := filepath.Join(t.TempDir(), "absent.pem")
 	private := func(path string) error { _, err := LoadSigningKey(path); return err }
 	public := func(path string) error { _, err := LoadPublicKeys(path); return err }

@@ -13,7 +13,7 @@
 //	trailer     the numbers of records, as JSON, and a SHA-256 of everything before it
 //
 // Files are streams: the dictionaries come before the objects that need them. Readers must
-// not trust any content before the trailer; Verify reads a whole file.
+// not trust any content before the trailer.
 //
 // Keys are relative to the prefix of the Store, which is in the header because encryption
 // binds a value to its whole key.

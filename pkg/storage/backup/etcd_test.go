@@ -19,6 +19,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -54,9 +55,8 @@ func widget(i int) string {
 
 func put(t *testing.T, etcd *clientv3.Client, key, content string, options ...clientv3.OpOption) {
 	t.Helper()
-	if _, err := etcd.Put(t.Context(), key, content, options...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := etcd.Put(t.Context(), key, content, options...)
+	expect.NoError(t, err)
 }
 
 // putWidgets writes n widgets below a prefix.
@@ -65,9 +65,7 @@ func putWidgets(t *testing.T, etcd *clientv3.Client, prefix string, transformer 
 	for i := range n {
 		key := fmt.Sprintf("%sns/w%04d", keys.Objects(prefix, widgets), i)
 		stored, err := transformer.TransformToStorage(t.Context(), []byte(widget(i)), value.DefaultContext(key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		put(t, etcd, key, string(stored))
 	}
 }
@@ -75,9 +73,7 @@ func putWidgets(t *testing.T, etcd *clientv3.Client, prefix string, transformer 
 func contents(t *testing.T, etcd *clientv3.Client, prefix string) map[string]string {
 	t.Helper()
 	found, err := etcd.Get(t.Context(), prefix, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	all := map[string]string{}
 	for _, kv := range found.Kvs {
 		all[string(kv.Key)] = string(kv.Value)
@@ -99,14 +95,10 @@ func parts(t *testing.T, s *Source, resource *schema.GroupResource) [][]byte {
 	at := Position{Resource: resource}
 	for {
 		var out bytes.Buffer
-		if err := s.Part(t.Context(), &out, at); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, s.Part(t.Context(), &out, at))
 		all = append(all, out.Bytes())
 		header, _, trailer, err := readAll(bytes.NewReader(out.Bytes()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if trailer.Continue == "" {
 			return all
 		}
@@ -169,9 +161,7 @@ func TestRestoreToOtherStore(t *testing.T) {
 		found, present int64
 	}{{true, 0, 0}, {false, 0, 150}, {true, 150, 150}, {false, 150, 150}} {
 		result, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), Options{Check: step.check})
-		if err != nil {
-			t.Fatalf("check %t: %v", step.check, err)
-		}
+		expect.NoError(t, err, "check %t", step.check)
 		if diff := cmp.Diff(Result{Objects: 150, Found: step.found, Present: step.present}, result); diff != "" {
 			t.Errorf("check %t (-want +got):\n%s", step.check, diff)
 		}
@@ -192,9 +182,8 @@ func TestRestoreToOtherStore(t *testing.T) {
 	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), Options{}); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "ns/w0007") {
 		t.Errorf("over another object: %v", err)
 	}
-	if _, err := to.Delete(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
+	_, err := to.Delete(t.Context(), changed)
+	expect.NoError(t, err)
 	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), Options{}); err != nil {
 		t.Errorf("after an interruption: %v", err)
 	}
@@ -210,9 +199,7 @@ func joined(t *testing.T, all [][]byte) []byte {
 	var records []Record
 	for i, part := range all {
 		h, r, _, err := readAll(bytes.NewReader(part))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if i == 0 {
 			header = h
 		}
@@ -232,9 +219,7 @@ func TestInvalidParts(t *testing.T) {
 	put(t, from, keys.Dictionary("/a", widgets, "1"), "pieces")
 	good := joined(t, parts(t, source(from, time.Now), &widgets))
 	header, records, _, err := readAll(bytes.NewReader(good))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	last := len(records) - 1
 	with := func(change func(records []Record)) []byte {
 		changed := append([]Record(nil), records...)
@@ -295,9 +280,7 @@ func TestUnreadable(t *testing.T) {
 	}
 	for _, check := range []bool{true, false} {
 		result, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), Options{Check: check, SkipUnreadable: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		want := Result{Objects: 2, Unreadable: []string{"example.com/widgets/ns/w0001"}}
 		if !check {
 			want.Present = 2
@@ -366,9 +349,7 @@ func TestReplaced(t *testing.T) {
 	} {
 		s := source(first, hourly())
 		var out bytes.Buffer
-		if err := s.Part(t.Context(), &out, Position{Resource: &widgets}); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, s.Part(t.Context(), &out, Position{Resource: &widgets}))
 		header, _, trailer, err := readAll(bytes.NewReader(out.Bytes()))
 		if err != nil || trailer.Continue == "" {
 			t.Fatalf("trailer %+v, %v; want a part that is not the last", trailer, err)
@@ -413,9 +394,7 @@ func TestRestoreDictionaries(t *testing.T) {
 	encryption := boundTransformer{secret: "s"}
 	stored := func(key, content string) []byte {
 		encrypted, err := encryption.TransformToStorage(t.Context(), []byte(content), value.DefaultContext(key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return encrypted
 	}
 	dictionary := func(id string, content []byte) Record {
@@ -426,9 +405,8 @@ func TestRestoreDictionaries(t *testing.T) {
 	restorer.Encryption = func(schema.GroupResource) value.Transformer { return encryption }
 	header := Header{Prefix: "/a/"}
 	part := written(t, header, dictionary("1", stored("/a/"+key+"1", "one")), dictionary("2", stored("/a/"+key+"2", "two")))
-	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(part), Options{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(part), Options{})
+	expect.NoError(t, err)
 	want := map[string]string{"/b/" + key + "1": string(stored("/b/"+key+"1", "one")), "/b/" + key + "2": "existing"}
 	if diff := cmp.Diff(want, contents(t, to, "/")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -464,29 +442,21 @@ func TestConsistent(t *testing.T) {
 	putWidgets(t, etcd, "/a", boundTransformer{"old", "pieces"}, 40)
 	s := source(etcd, hourly())
 	var first, second bytes.Buffer
-	if err := s.Part(t.Context(), &first, Position{Resource: &widgets}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.Part(t.Context(), &first, Position{Resource: &widgets}))
 	header, _, trailer, err := readAll(bytes.NewReader(first.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if header.Expected != 40 {
 		t.Errorf("expected %d objects, want 40", header.Expected)
 	}
-	if _, err := etcd.Delete(t.Context(), "/a/", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = etcd.Delete(t.Context(), "/a/", clientv3.WithPrefix())
+	expect.NoError(t, err)
 	next := Position{Resource: &widgets, Revision: header.Revision, After: trailer.Continue, Data: header.Data}
-	if err := s.Part(t.Context(), &second, next); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.Part(t.Context(), &second, next))
 	if _, records, _, err := readAll(&second); err != nil || len(records) == 0 {
 		t.Errorf("second part: %d records, %v", len(records), err)
 	}
-	if _, err := etcd.Compact(t.Context(), header.Revision+1); err != nil {
-		t.Fatal(err)
-	}
+	_, err = etcd.Compact(t.Context(), header.Revision+1)
+	expect.NoError(t, err)
 	second.Reset()
 	if err := s.Part(t.Context(), &second, next); !errors.Is(err, ErrCompacted) || second.Len() > 0 {
 		t.Errorf("after compaction: %v, and %d bytes", err, second.Len())
@@ -507,9 +477,7 @@ func TestCopy(t *testing.T) {
 	put(t, from, keys.Store("/a"), `{"uid":"u"}`)
 	put(t, from, "/other/x", "of another user")
 	lease, err := from.Grant(t.Context(), 3600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	put(t, from, "/a/events/ns/e", "an event", clientv3.WithLease(lease.ID))
 
 	whole := joined(t, parts(t, source(from, time.Now), nil))
@@ -529,9 +497,7 @@ func TestCopy(t *testing.T) {
 		t.Errorf("after an interruption: unfinished %q, %v", unfinished, err)
 	}
 	_, trailer, err := Copy(t.Context(), to, bytes.NewReader(whole), raise, ignore)
-	if err != nil {
-		t.Fatalf("again: %v", err)
-	}
+	expect.NoError(t, err, "again")
 	if trailer.Objects != 301 {
 		t.Errorf("%d objects, want 301", trailer.Objects)
 	}

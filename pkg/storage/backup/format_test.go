@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var (
@@ -36,17 +38,12 @@ func written(t testing.TB, header Header, records ...Record) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w, err := NewWriter(&out, header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, record := range records {
-		if err := w.Write(record); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, w.Write(record))
 	}
-	if _, err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, err = w.Close()
+	expect.NoError(t, err)
 	return out.Bytes()
 }
 
@@ -70,9 +67,7 @@ func readAll(in io.Reader) (header Header, records []Record, trailer Trailer, er
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	header, records, trailer, err := readAll(bytes.NewReader(written(t, sampleHeader, sampleRecords...)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := sampleHeader
 	want.FormatVersion = FormatVersion
 	if diff := cmp.Diff(want, header); diff != "" {
@@ -84,9 +79,21 @@ func TestRoundTrip(t *testing.T) {
 	if want := (Trailer{Manifests: 1, Dictionaries: 1, Objects: 3, Unreadable: 1, Bytes: 200_007}); trailer != want {
 		t.Errorf("trailer %+v, want %+v", trailer, want)
 	}
-	if _, _, err := Verify(bytes.NewReader(written(t, sampleHeader))); err != nil {
+	if err := verify(bytes.NewReader(written(t, sampleHeader))); err != nil {
 		t.Errorf("an empty backup: %v", err)
 	}
+}
+
+// verify reads a whole backup.
+func verify(in io.Reader) error {
+	r, err := NewReader(in)
+	for err == nil {
+		_, err = r.Next()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // TestDamage truncates a backup at every byte and changes every byte.
@@ -94,13 +101,13 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	whole := written(t, sampleHeader, sampleRecords[0], sampleRecords[1], sampleRecords[2])
 	for n := range whole {
-		if _, _, err := Verify(bytes.NewReader(whole[:n])); !errors.Is(err, ErrTruncated) {
+		if err := verify(bytes.NewReader(whole[:n])); !errors.Is(err, ErrTruncated) {
 			t.Errorf("truncated to %d of %d bytes: %v, want ErrTruncated", n, len(whole), err)
 		}
 		for _, bit := range []byte{1, 0x80} {
 			flipped := bytes.Clone(whole)
 			flipped[n] ^= bit
-			_, _, err := Verify(bytes.NewReader(flipped))
+			err := verify(bytes.NewReader(flipped))
 			known := false
 			for _, kind := range []error{ErrDamaged, ErrTruncated, ErrNotBackup, ErrNewer} {
 				known = known || errors.Is(err, kind)
@@ -112,7 +119,7 @@ func TestDamage(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := Verify(bytes.NewReader(append(whole, 0))); !errors.Is(err, ErrDamaged) {
+	if err := verify(bytes.NewReader(append(whole, 0))); !errors.Is(err, ErrDamaged) {
 		t.Errorf("with data after the end: %v", err)
 	}
 }
@@ -145,7 +152,7 @@ func TestRefuses(t *testing.T) {
 		"negative revision": {header(`"revision":-1`), ErrDamaged},
 		"invalid header":    {magic + "h\x00\x01{", ErrDamaged},
 	} {
-		if _, _, err := Verify(strings.NewReader(tc.content)); !errors.Is(err, tc.want) {
+		if err := verify(strings.NewReader(tc.content)); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v, want %v", name, err, tc.want)
 		}
 	}
@@ -162,9 +169,7 @@ func TestWriterRefuses(t *testing.T) {
 		"out of order": {sampleRecords[2], sampleRecords[1]},
 	} {
 		w, err := NewWriter(io.Discard, sampleHeader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, record := range records {
 			err = w.Write(record)
 		}

@@ -89,23 +89,6 @@ func (r *Reader) Next() (Record, error) {
 // Trailer returns the numbers of records read.
 func (r *Reader) Trailer() Trailer { return r.trailer }
 
-// Verify reads a whole backup.
-func Verify(in io.Reader) (Header, Trailer, error) {
-	r, err := NewReader(in)
-	if err != nil {
-		return Header{}, Trailer{}, err
-	}
-	for {
-		if _, err := r.Next(); errors.Is(err, io.EOF) && r.trailer.Continue != "" {
-			return r.header, r.trailer, fmt.Errorf("%w: this is only a part", ErrTruncated)
-		} else if errors.Is(err, io.EOF) {
-			return r.header, r.trailer, nil
-		} else if err != nil {
-			return r.header, r.trailer, err
-		}
-	}
-}
-
 func (r *Reader) readMagic() error {
 	begin := make([]byte, len(magic))
 	n, err := io.ReadFull(r.in, begin)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // collision returns two dictionaries with the same ID, and a value with text of both.
@@ -42,18 +44,12 @@ func TestCollision(t *testing.T) {
 	for range 20 {
 		for _, d := range []*dictionary{c.a, c.b} {
 			stored, err := compress(d, c.plain)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			h, err := parse(stored)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			// A later reader has only this dictionary.
 			decoder, err := newDecoder(d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if got, err := decoder.DecodeAll(stored[len(magic):], nil); err != nil || !bytes.Equal(got, c.plain) {
 				t.Fatalf("compressed with the other dictionary: %v", err)
 			}
@@ -72,9 +68,7 @@ func TestCollisionInAResource(t *testing.T) {
 	c := findCollision()
 	r := newReplica(t, etcd, nil)
 	known := r.resource.dictionaries
-	if err := known.add(t.Context(), c.a, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, known.add(t.Context(), c.a, nil))
 	stored := r.write(t, etcd, "w", c.plain)
 	if got := dictionaryIn(t, stored); got != c.a.id {
 		t.Fatalf("written with dictionary %d", got)

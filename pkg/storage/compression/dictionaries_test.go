@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestTraining(t *testing.T) {
@@ -113,21 +114,15 @@ func TestSecretsAreNotTrained(t *testing.T) {
 			for i := range 2 * firstObjects {
 				key := fmt.Sprintf("%sdefault/w%d", keys.Objects("/annex", test.resource), i)
 				stored, err := before.TransformToStorage(t.Context(), widget(random), value.DefaultContext(key))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := etcd.Put(t.Context(), key, string(stored)); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := now.TransformToStorage(t.Context(), widget(random), value.DefaultContext(key)); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
+				_, err = etcd.Put(t.Context(), key, string(stored))
+				expect.NoError(t, err)
+				_, err = now.TransformToStorage(t.Context(), widget(random), value.DefaultContext(key))
+				expect.NoError(t, err)
 			}
 			manager.Train(t.Context())
 			found, err := etcd.Get(t.Context(), keys.AllDictionaries("/annex"), clientv3.WithPrefix(), clientv3.WithCountOnly())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if found.Count != test.want {
 				t.Errorf("there are %d dictionaries, want %d", found.Count, test.want)
 			}
@@ -148,9 +143,8 @@ func TestFollow(t *testing.T) {
 	if got := dictionaryIn(t, follower.write(t, nil, "w", object)); got != genericID1 {
 		t.Fatalf("written with %d before following", got)
 	}
-	if _, err := etcd.Put(t.Context(), keys.Dictionaries("/annex", widgets)+"README", "no dictionary"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := etcd.Put(t.Context(), keys.Dictionaries("/annex", widgets)+"README", "no dictionary")
+	expect.NoError(t, err)
 	follower.followNow(t)
 	if got := dictionaryIn(t, follower.write(t, nil, "w", object)); got != want {
 		t.Errorf("written with %d, want %d", got, want)
@@ -169,9 +163,8 @@ func TestRestore(t *testing.T) {
 	if dictionaryIn(t, stored) == genericID1 {
 		t.Fatal("there is no dictionary")
 	}
-	if _, err := etcd.Delete(t.Context(), keys.Dictionaries("/annex", widgets), clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := etcd.Delete(t.Context(), keys.Dictionaries("/annex", widgets), clientv3.WithPrefix())
+	expect.NoError(t, err)
 	r.followNow(t)
 	if got := dictionaryIn(t, r.write(t, nil, "w", object)); got != dictionaryIn(t, stored) {
 		t.Errorf("written with %d", got)
@@ -222,9 +215,7 @@ func TestMissingDictionary(t *testing.T) {
 		} else {
 			_, err = etcd.Put(t.Context(), key, replacement)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		_, _, err = newReplica(t, etcd, nil).TransformFromStorage(t.Context(), stored, value.DefaultContext("/annex/w"))
 		return err
 	}
@@ -335,9 +326,7 @@ func TestEncryption(t *testing.T) {
 	}
 	revision := func() int64 {
 		got, err := etcd.Get(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return got.Kvs[0].ModRevision
 	}
 	before := revision()
@@ -365,9 +354,7 @@ func TestMaxDictionaries(t *testing.T) {
 	r.write(t, nil, "w", widget(newRandom()))
 	for i := range maxDictionaries {
 		d := trained(bytes.Repeat([]byte{byte(i)}, 5000))
-		if err := r.resource.dictionaries.add(t.Context(), d, r.resource.dictionaries.known()); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, r.resource.dictionaries.add(t.Context(), d, r.resource.dictionaries.known()))
 	}
 	r.fill(t, etcd, 200)
 	r.trainNow(t)
@@ -387,11 +374,11 @@ func TestShared(t *testing.T) {
 	}
 	releaseFirst()
 	releaseFirst()
-	if len(m.all()) != 1 {
+	if len(m.resources) != 1 {
 		t.Error("removed while in use")
 	}
 	releaseSecond()
-	if len(m.all()) != 0 {
+	if len(m.resources) != 0 {
 		t.Error("not removed")
 	}
 }

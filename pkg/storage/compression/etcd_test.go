@@ -17,6 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/writeinfo"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -55,13 +56,10 @@ func (r *replica) write(t testing.TB, etcd clientv3.KV, name string, plain []byt
 	t.Helper()
 	key := "/annex/example.com/widgets/default/" + name
 	stored, err := r.TransformToStorage(t.Context(), plain, value.DefaultContext(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if etcd != nil {
-		if _, err := etcd.Put(t.Context(), key, string(stored)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = etcd.Put(t.Context(), key, string(stored))
+		expect.NoError(t, err)
 	}
 	return stored
 }
@@ -71,9 +69,7 @@ func (r *replica) read(t testing.TB, name string, stored []byte) (plain []byte, 
 	t.Helper()
 	key := "/annex/example.com/widgets/default/" + name
 	plain, stale, err := r.TransformFromStorage(writeinfo.NewContext(t.Context(), &writeinfo.Info{Update: true}), stored, value.DefaultContext(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return plain, stale
 }
 
@@ -126,25 +122,19 @@ func (r *replica) fill(t testing.TB, etcd clientv3.KV, n int) {
 
 func (r *replica) trainNow(t testing.TB) {
 	t.Helper()
-	if err := r.resource.trainIfDue(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, r.resource.trainIfDue(t.Context()))
 }
 
 func (r *replica) followNow(t testing.TB) {
 	t.Helper()
-	if err := followStore(t.Context(), []*resource{r.resource}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, followStore(t.Context(), []*resource{r.resource}))
 }
 
 // dictionaryIn returns the dictionary ID of a stored value.
 func dictionaryIn(t testing.TB, stored []byte) uint32 {
 	t.Helper()
 	h, err := parse(stored)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return h.dictionary
 }
 

@@ -17,6 +17,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestGenericNeverChanges: stored values need the generic dictionary.
@@ -161,9 +163,7 @@ func TestBomb(t *testing.T) {
 		return append(value, "sums"...)
 	}
 	honest, err := compress(newestGeneric, bytes.Repeat([]byte("a"), 100_000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r := newReplica(t, nil, nil)
 	for name, test := range map[string]struct {
 		value []byte
@@ -201,9 +201,7 @@ func TestTrim(t *testing.T) {
 		"raw blocks":     incompressible(300_000),
 	} {
 		stored, err := compress(newestGeneric, plain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, printed := range [][]byte{stored, append(bytes.Clone(stored), '\n')} {
 			if got, err := Trim(printed); err != nil || !bytes.Equal(got, stored) {
 				t.Errorf("%s: got %d bytes (%v), want %d", name, len(got), err, len(stored))

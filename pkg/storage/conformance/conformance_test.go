@@ -16,6 +16,8 @@ import (
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // shifted is the revision offset of a restored resource.
@@ -84,22 +86,16 @@ func TestSuiteIsComplete(t *testing.T) {
 func upstreamFunctions(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "k8s.io/apiserver/pkg/storage/testing").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	paths, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var names []string
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, declaration := range file.Decls {
 			if f, ok := declaration.(*ast.FuncDecl); ok && runsTest(f) {
 				names = append(names, f.Name.Name)

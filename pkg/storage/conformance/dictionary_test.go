@@ -19,6 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // dictionary is one of pods, as it lies in a Store that was encrypted after it was trained.
@@ -57,30 +58,22 @@ func train(t *testing.T) *dictionary {
 		key := path.Join(resourcePrefix, "training", fmt.Sprint(i))
 		sample = wordyPod(t, i)
 		data, err := transformer.TransformToStorage(t.Context(), sample, value.DefaultContext(key))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := etcd.Put(t.Context(), key, string(data)); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
+		_, err = etcd.Put(t.Context(), key, string(data))
+		expect.NoError(t, err)
 	}
 	manager.Train(t.Context())
 	found, err := etcd.Get(t.Context(), keys.Dictionaries("", pods), clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if len(found.Kvs) != 1 {
 		t.Fatalf("%d dictionaries were trained, want one", len(found.Kvs))
 	}
 	key := string(found.Kvs[0].Key)
 	encrypted, err := stacked{outer: newEncryption(t), inner: newTransformerSwitch()}.TransformToStorage(t.Context(), found.Kvs[0].Value, value.DefaultContext(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	d := &dictionary{name: path.Base(key), value: string(encrypted), sample: sample}
-	if _, err := fmt.Sscan(d.name, &d.id); err != nil {
-		t.Fatalf("the dictionary's name is %q: %v", d.name, err)
-	}
+	_, err = fmt.Sscan(d.name, &d.id)
+	expect.NoError(t, err, "the dictionary's name is %q", d.name)
 	return d
 }
 
@@ -95,8 +88,6 @@ func wordyPod(t *testing.T, i int) []byte {
 		pod.Labels[fmt.Sprintf("suspension.%s/part%d", strings.Repeat("ab", j%5), j)] = fmt.Sprintf("steel-%d", i*j)
 	}
 	data, err := runtime.Encode(codec, pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return data
 }

@@ -35,6 +35,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -52,19 +53,14 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 	t.Helper()
 	prefix := etcdOptions.StorageConfig.Prefix
 	dictionary := trainedDictionary(t)
-	if _, err := subject.etcd.Client().Put(t.Context(), keys.Dictionary(prefix, pods, dictionary.name), dictionary.value); err != nil {
-		t.Fatal(err)
-	}
+	_, err := subject.etcd.Client().Put(t.Context(), keys.Dictionary(prefix, pods, dictionary.name), dictionary.value)
+	expect.NoError(t, err)
 	store := openStore(t, subject, etcdOptions)
 	if subject.offset != 0 {
-		if err := revision.Save(t.Context(), store.Client().KV, prefix, pods, subject.offset); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, revision.Save(t.Context(), store.Client().KV, prefix, pods, subject.offset))
 	}
 	now, err := subject.etcd.Client().Get(t.Context(), "-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	subject.first = now.Header.Revision
 	if !s.small {
 		subject.codec.padding = bytes.Repeat([]byte(" "), paddingBytes)
@@ -79,20 +75,15 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 	t.Cleanup(release)
 	subject.stored = compressed{Transformer: stored, encryption: encryption, dictionary: dictionary.id}
 	// The dictionary is read before the suite makes the transformer fail.
-	if _, err := stored.TransformToStorage(t.Context(), dictionary.sample, value.DefaultContext("any")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = stored.TransformToStorage(t.Context(), dictionary.sample, value.DefaultContext("any"))
+	expect.NoError(t, err)
 	router := newRouter(t, store, manager, subject.cached)
 	factory := &genericoptions.SimpleStorageFactory{StorageConfig: etcdOptions.StorageConfig}
 	rest, err := router.Custom(etcdOptions.CreateRESTOptionsGetter(factory, nil), defined, nil).GetRESTOptions(pods, newPod())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	triggers, indexers := s.indexes()
 	built, destroy, err := rest.Decorator(rest.StorageConfig, resourcePrefix, s.keyFunc(), newPod, newPodList, podAttrs, triggers, indexers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(destroy)
 	subject.Interface = built
 	// The first use makes the backend, whose watch cache then fills.
@@ -138,9 +129,7 @@ func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager,
 			Compression: manager, DefaultCompression: hostingv1alpha1.CompressionZstd,
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	informers.StartWithContext(ctx)
 	t.Cleanup(func() {
@@ -171,23 +160,17 @@ func openStore(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdO
 	t.Helper()
 	config := etcdOptions.StorageConfig
 	client, err := externaletcd.Dial(config.Transport.ServerList, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	set, err := stores.Open(t.Context(), stores.Config{
 		Default:            stores.Default{Client: client, Endpoints: config.Transport.ServerList, Prefix: config.Prefix},
 		CompactionInterval: config.CompactionInterval,
 		PlainSize:          compression.PlainSize,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(set.Close)
 	store, err := set.Get(hostingv1alpha1.DefaultStoreName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	subject.recorder = storagetesting.NewKubernetesRecorder(nothing{})
 	recorded := *store.Client()
 	recorded.Client = clientv3.NewCtxClient(t.Context())
@@ -246,13 +229,9 @@ func (c compressed) TransformFromStorage(ctx context.Context, data []byte, dataC
 func newEncryption(t *testing.T) value.Transformer {
 	t.Helper()
 	block, err := aes.NewCipher([]byte("0123456789abcdef0123456789abcdef"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	gcm, err := encryptaes.NewGCMTransformer(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return value.NewPrefixTransformers(nil, value.PrefixTransformer{Prefix: []byte("k8s:enc:aesgcm:v1:key:"), Transformer: gcm})
 }
 

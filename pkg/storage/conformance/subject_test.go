@@ -35,6 +35,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -152,20 +153,14 @@ func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 func (s *subject) checkStored(ctx context.Context, t *testing.T, key string) {
 	t.Helper()
 	found, err := s.etcd.Client().Get(ctx, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if len(found.Kvs) != 1 {
 		t.Fatalf("etcd holds %d values of %s, want one", len(found.Kvs), key)
 	}
 	data, _, err := s.stored.TransformFromStorage(ctx, found.Kvs[0].Value, value.DefaultContext(key))
-	if err != nil {
-		t.Fatalf("read what etcd holds of %s: %v", key, err)
-	}
+	expect.NoError(t, err, "read what etcd holds of %s", key)
 	obj, err := runtime.Decode(codec, data)
-	if err != nil {
-		t.Fatalf("decode what etcd holds of %s: %v", key, err)
-	}
+	expect.NoError(t, err, "decode what etcd holds of %s", key)
 	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
 		t.Errorf("stored with resource version %q and self link %q", pod.ResourceVersion, pod.SelfLink)
 	}
@@ -175,9 +170,7 @@ func (s *subject) checkStored(ctx context.Context, t *testing.T, key string) {
 func (s *subject) increaseRV(ctx context.Context, t *testing.T) int64 {
 	t.Helper()
 	put, err := s.etcd.Client().Put(ctx, "elsewhere", "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return put.Header.Revision + s.offset
 }
 
@@ -186,18 +179,14 @@ func (s *subject) increaseRV(ctx context.Context, t *testing.T) int64 {
 func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion string) {
 	t.Helper()
 	revision, err := s.Versioner().ParseResourceVersion(resourceVersion)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	inEtcd := int64(revision) - s.offset
 	// The first call may have to learn what the last compaction was.
 	seen, _, _, err := etcd3.Compact(ctx, s.etcd.Client(), 0, inEtcd)
 	if err != nil {
 		_, _, _, err = etcd3.Compact(ctx, s.etcd.Client(), seen, inEtcd)
 	}
-	if err != nil {
-		t.Fatalf("compacting: %v", err)
-	}
+	expect.NoError(t, err, "compacting")
 	before := fmt.Sprint(revision - 1)
 	poll.UntilDone(t, fmt.Sprintf("the storage notices a compaction at %d", revision), func() (bool, string) {
 		compacted := s.CompactRevision()

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,6 +33,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -139,9 +139,7 @@ func newFixture(t *testing.T, withCache bool) *fixture {
 	decoder := d.Decoder(etcd3.NewDefaultDecoder(d.Codec(), versioner))
 	raw, err := etcd3.New(annexEtcd, nil, d.Codec(), newFunc, newListFunc, "/annex", resourcePrefix, widgets,
 		d.Transformer(s.keyed), etcd3.NewDefaultLeaseManagerConfig(), decoder, versioner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(raw.Close)
 	s.Interface = d.Storage(etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, widgets))
 	if !withCache {
@@ -152,9 +150,7 @@ func newFixture(t *testing.T, withCache bool) *fixture {
 		ResourcePrefix: resourcePrefix, NewFunc: newFunc, NewListFunc: newListFunc, GetAttrsFunc: attrs, Codec: s.webhook,
 		KeyFunc: func(obj runtime.Object) (string, error) { return key(obj.(*unstructured.Unstructured).GetName()), nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(watchCache.Stop)
 	delegator := cacher.NewCacheDelegator(watchCache, s.Interface)
 	t.Cleanup(delegator.Stop)
@@ -183,18 +179,15 @@ func widget(name string) *unstructured.Unstructured {
 func (s *fixture) create(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if err := s.Create(t.Context(), key(name), widget(name), nil, 0); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, s.Create(t.Context(), key(name), widget(name), nil, 0))
 	}
 }
 
 // put writes a raw value.
 func (s *fixture) put(t *testing.T, name, value string) {
 	t.Helper()
-	if _, err := s.etcd.Put(t.Context(), "/annex"+key(name), value); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.etcd.Put(t.Context(), "/annex"+key(name), value)
+	expect.NoError(t, err)
 }
 
 func everything() storage.ListOptions {
@@ -308,9 +301,7 @@ func TestDamage(t *testing.T) {
 				if err := s.deleteUnsafely(t.Context(), "a"); err == nil {
 					t.Error("a readable object was deleted unsafely")
 				}
-				if err := s.deleteUnsafely(t.Context(), "b"); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, s.deleteUnsafely(t.Context(), "b"))
 				s.waitReported(t)
 				s.waitListed(t, "a,c")
 				s.create(t, "b")
@@ -350,15 +341,11 @@ func TestWatch(t *testing.T) {
 			return ""
 		})
 		list := &unstructured.UnstructuredList{}
-		if err := s.GetList(t.Context(), resourcePrefix, everything(), list); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, s.GetList(t.Context(), resourcePrefix, everything(), list))
 		options := everything()
 		options.ResourceVersion = list.GetResourceVersion()
 		watched, err := s.Watch(t.Context(), resourcePrefix, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		defer watched.Stop()
 		s.create(t, "c")
 		s.put(t, "b", "b:"+encoded("b"))
@@ -390,9 +377,7 @@ func TestWatch(t *testing.T) {
 // must not be deleted.
 func TestNotDamaged(t *testing.T) {
 	t.Parallel()
-	var unavailable error = &apierrors.StatusError{ErrStatus: metav1.Status{
-		Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "the Store is not available",
-	}}
+	var unavailable error = apierrors.NewServiceUnavailable("the Store is not available")
 	down := status.Error(codes.Unavailable, "the key service is down")
 	tests := map[string]func(s *fixture){
 		"key service down":              func(s *fixture) { s.keyed.err.Store(&down) },

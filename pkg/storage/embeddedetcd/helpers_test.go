@@ -11,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func testConfig(t testing.TB) Config {
@@ -20,9 +19,7 @@ func testConfig(t testing.TB) Config {
 	// Test names make t.TempDir too long for a socket, and it fails the test when
 	// a damaged etcd still writes while it is removed.
 	dir, err := os.MkdirTemp("/tmp", "annex-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		for deadline := time.Now().Add(5 * time.Second); os.RemoveAll(dir) != nil && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond)
@@ -38,25 +35,9 @@ func testConfig(t testing.TB) Config {
 func mustStart(t *testing.T, cfg Config) *Server {
 	t.Helper()
 	s, err := Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
-}
-
-func mustClose(t *testing.T, s *Server) {
-	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func wantError(t *testing.T, s *Server, err error, parts ...string) {
@@ -80,20 +61,18 @@ func wantError(t *testing.T, s *Server, err error, parts ...string) {
 func overwrite(t *testing.T, path string, offset int64, n int) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	must(t, err)
+	expect.NoError(t, err)
 	defer f.Close()
 	_, err = f.WriteAt(bytes.Repeat([]byte{0x5a}, n), offset)
-	must(t, err)
+	expect.NoError(t, err)
 }
 
 func walPath(t *testing.T, dir string) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
-	must(t, err)
+	expect.NoError(t, err)
 	if len(paths) == 0 {
 		t.Fatal("no write-ahead log found")
 	}
 	return paths[0]
 }
-
-func errorField(err error) zapcore.Field { return zap.Error(err) }

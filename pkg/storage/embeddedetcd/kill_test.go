@@ -17,6 +17,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // childDir tells the test binary to be the process that is killed.
@@ -57,24 +59,19 @@ func TestKill(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		s, err := Start(ctx, cfg)
-		if err != nil {
-			t.Fatalf("killed after %s: %v", after*time.Millisecond, err)
-		}
+		expect.NoError(t, err, "killed after %s", after*time.Millisecond)
 		t.Cleanup(func() { s.Close() })
 		found, err := s.Client().Get(t.Context(), "count")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		stored := -1
 		if len(found.Kvs) > 0 {
-			if stored, err = strconv.Atoi(string(found.Kvs[0].Value)); err != nil {
-				t.Fatal(err)
-			}
+			stored, err = strconv.Atoi(string(found.Kvs[0].Value))
+			expect.NoError(t, err)
 		}
 		if stored < acknowledged {
 			t.Errorf("killed after %s: write %d was acknowledged, but etcd has %d", after*time.Millisecond, acknowledged, stored)
 		}
-		mustClose(t, s)
+		expect.NoError(t, s.Close())
 	}
 }
 
@@ -85,19 +82,14 @@ func killAfter(t *testing.T, dir string, after time.Duration) int {
 	child.Env = append(os.Environ(), childDir+"="+dir)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, child.Start())
 	killer := time.AfterFunc(after, func() { _ = child.Process.Kill() })
 	defer killer.Stop()
 	last := -1
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if last, err = strconv.Atoi(lines.Text()); err != nil {
-			t.Fatal(err)
-		}
+		last, err = strconv.Atoi(lines.Text())
+		expect.NoError(t, err)
 	}
 	if err := child.Wait(); child.ProcessState.ExitCode() != -1 {
 		t.Fatalf("the child was not killed but ended: %v", err)
@@ -110,18 +102,18 @@ func TestUnfinishedStart(t *testing.T) {
 	t.Parallel()
 	unfinished := func(t *testing.T, cfg Config) {
 		t.Helper()
-		must(t, os.RemoveAll(walDir(cfg.Dir)))
+		expect.NoError(t, os.RemoveAll(walDir(cfg.Dir)))
 		log, err := wal.Create(zap.NewNop(), walDir(cfg.Dir), nil)
-		must(t, err)
-		must(t, log.Close())
+		expect.NoError(t, err)
+		expect.NoError(t, log.Close())
 	}
 	t.Run("is removed", func(t *testing.T) {
 		t.Parallel()
 		cfg := testConfig(t)
-		must(t, os.MkdirAll(filepath.Dir(dbPath(cfg.Dir)), 0o700))
+		expect.NoError(t, os.MkdirAll(filepath.Dir(dbPath(cfg.Dir)), 0o700))
 		db, err := bolt.Open(dbPath(cfg.Dir), 0o600, nil)
-		must(t, err)
-		must(t, db.Close())
+		expect.NoError(t, err)
+		expect.NoError(t, db.Close())
 		unfinished(t, cfg)
 		mustStart(t, cfg)
 	})
@@ -130,15 +122,15 @@ func TestUnfinishedStart(t *testing.T) {
 		cfg := testConfig(t)
 		s := mustStart(t, cfg)
 		_, err := s.Client().Put(t.Context(), "key", "value")
-		must(t, err)
-		mustClose(t, s)
+		expect.NoError(t, err)
+		expect.NoError(t, s.Close())
 		unfinished(t, cfg)
 		found, err := isUnfinished(cfg.Dir, zap.NewNop())
-		must(t, err)
+		expect.NoError(t, err)
 		if found {
 			t.Error("a database with keys would be removed")
 		}
-		must(t, os.Remove(dbPath(cfg.Dir)))
+		expect.NoError(t, os.Remove(dbPath(cfg.Dir)))
 		if found, err = isUnfinished(cfg.Dir, zap.NewNop()); err != nil || found {
 			t.Errorf("a lost database is taken for an unfinished start: %t, %v", found, err)
 		}

@@ -39,15 +39,14 @@ type Server struct {
 	client  *clientv3.Client
 	closing atomic.Bool
 
-	failed   chan struct{}
-	failOnce sync.Once
-	failure  error // set before failed is closed
-	errc     chan error
+	// failed is done when etcd has found something fatal, its cause.
+	failed context.Context
+	fail   context.CancelCauseFunc
+	errc   chan error
 
 	mu          sync.Mutex
 	grpcServers []*grpc.Server
-	closeOnce   sync.Once
-	closeErr    error
+	closeOnce   func() error
 	done        chan struct{}
 }
 
@@ -66,13 +65,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 }
 
 func newServer(cfg Config, log klog.Logger) *Server {
-	s := &Server{
-		cfg:    cfg,
-		log:    log,
-		failed: make(chan struct{}),
-		errc:   make(chan error, 1),
-		done:   make(chan struct{}),
-	}
+	s := &Server{cfg: cfg, log: log, errc: make(chan error, 1), done: make(chan struct{})}
+	s.failed, s.fail = context.WithCancelCause(context.Background())
+	s.closeOnce = sync.OnceValue(s.close)
 	s.zap = newZapLogger(log, &s.closing, s.fail)
 	return s
 }
@@ -133,8 +128,8 @@ func (s *Server) startEtcd(ctx context.Context) error {
 			return r.err
 		}
 		s.etcd = r.etcd
-	case <-s.failed:
-		return s.failure
+	case <-s.failed.Done():
+		return context.Cause(s.failed)
 	case <-ctx.Done():
 		s.abandon(result)
 		return fmt.Errorf("starting: %w", context.Cause(ctx))
@@ -146,8 +141,8 @@ func (s *Server) startEtcd(ctx context.Context) error {
 		return nil
 	case <-timeout.C:
 		err = fmt.Errorf("it is not ready after %s", readyTimeout)
-	case <-s.failed:
-		err = s.failure
+	case <-s.failed.Done():
+		err = context.Cause(s.failed)
 	case err = <-s.etcd.Err():
 	case <-ctx.Done():
 		err = fmt.Errorf("wait until it is ready: %w", context.Cause(ctx))
@@ -166,7 +161,7 @@ func (s *Server) abandon(result <-chan started) {
 		if r.etcd != nil {
 			r.etcd.Close()
 		}
-	case <-s.failed:
+	case <-s.failed.Done():
 	case <-timeout.C:
 	}
 }
@@ -177,19 +172,12 @@ func (s *Server) addGRPCServer(gs *grpc.Server) {
 	s.grpcServers = append(s.grpcServers, gs)
 }
 
-func (s *Server) fail(err error) {
-	s.failOnce.Do(func() {
-		s.failure = err
-		close(s.failed)
-	})
-}
-
 // forwardErrors reports the first error until the server is closed.
 func (s *Server) forwardErrors() {
 	var err error
 	select {
-	case <-s.failed:
-		err = s.failure
+	case <-s.failed.Done():
+		err = context.Cause(s.failed)
 	case e, ok := <-s.etcd.Err():
 		if !ok {
 			return
@@ -204,7 +192,7 @@ func (s *Server) forwardErrors() {
 }
 
 // Endpoint is where a client in this process, or of this user, reaches etcd.
-func (s *Server) Endpoint() string { return s.cfg.endpoint() }
+func (s *Server) Endpoint() string { return "unix://" + s.cfg.SocketPath }
 
 // Client returns the shared client, which Close closes. Like the API server's own clients it
 // uses the socket.
@@ -216,16 +204,11 @@ func (s *Server) Err() <-chan error { return s.errc }
 
 // Close stops etcd after closeGrace for requests in flight. All users of the storage should have
 // stopped before. It may be called twice.
-func (s *Server) Close() error {
-	s.closeOnce.Do(func() {
-		s.closing.Store(true)
-		s.closeErr = s.close()
-		close(s.done)
-	})
-	return s.closeErr
-}
+func (s *Server) Close() error { return s.closeOnce() }
 
 func (s *Server) close() error {
+	s.closing.Store(true)
+	defer close(s.done)
 	var err error
 	if s.client != nil {
 		if closeErr := s.client.Close(); closeErr != nil && !errors.Is(closeErr, context.Canceled) {

@@ -19,7 +19,10 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestDataSurvivesRestart(t *testing.T) {
@@ -27,23 +30,19 @@ func TestDataSurvivesRestart(t *testing.T) {
 	cfg := testConfig(t)
 	first := mustStart(t, cfg)
 	put, err := first.Client().Put(t.Context(), "key", "value")
-	if err != nil {
-		t.Fatal(err)
-	}
-	mustClose(t, first)
+	expect.NoError(t, err)
+	expect.NoError(t, first.Close())
 
 	second := mustStart(t, cfg)
 	got, err := second.Client().Get(t.Context(), "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "value" || got.Kvs[0].ModRevision != put.Header.Revision {
 		t.Errorf("got %v, want key=value of revision %d", got.Kvs, put.Header.Revision)
 	}
 	if got.Header.Revision < put.Header.Revision {
 		t.Errorf("revision went back from %d to %d", put.Header.Revision, got.Header.Revision)
 	}
-	mustClose(t, second)
+	expect.NoError(t, second.Close())
 }
 
 func TestOnlyItsSocketIsOpen(t *testing.T) {
@@ -62,9 +61,7 @@ func TestOnlyItsSocketIsOpen(t *testing.T) {
 		cfg.SocketPath:               0o600,
 	} {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if path == cfg.SocketPath {
 			continue // the folder is what guards it
 		}
@@ -77,13 +74,9 @@ func TestOnlyItsSocketIsOpen(t *testing.T) {
 func TestStaleSocketIsReplaced(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
-	if err := os.MkdirAll(filepath.Dir(cfg.SocketPath), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.MkdirAll(filepath.Dir(cfg.SocketPath), 0o700))
 	l, err := net.Listen("unix", cfg.SocketPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	s := mustStart(t, cfg)
@@ -102,14 +95,14 @@ func TestStartRefuses(t *testing.T) {
 		"relative socket": {func(_ *testing.T, cfg *Config) { cfg.SocketPath = "client.sock" }, "not absolute"},
 		"negative quota":  {func(_ *testing.T, cfg *Config) { cfg.QuotaBytes = -1 }, "is negative"},
 		"open socket folder": {func(t *testing.T, cfg *Config) {
-			must(t, os.Mkdir(filepath.Dir(cfg.SocketPath), 0o755))
+			expect.NoError(t, os.Mkdir(filepath.Dir(cfg.SocketPath), 0o755))
 		}, "other users may enter"},
 		"file at the socket's place": {func(t *testing.T, cfg *Config) {
-			must(t, os.Mkdir(filepath.Dir(cfg.SocketPath), 0o700))
-			must(t, os.WriteFile(cfg.SocketPath, nil, 0o600))
+			expect.NoError(t, os.Mkdir(filepath.Dir(cfg.SocketPath), 0o700))
+			expect.NoError(t, os.WriteFile(cfg.SocketPath, nil, 0o600))
 		}, "is not a socket"},
 		"file at the directory's place": {func(t *testing.T, cfg *Config) {
-			must(t, os.WriteFile(cfg.Dir, nil, 0o600))
+			expect.NoError(t, os.WriteFile(cfg.Dir, nil, 0o600))
 		}, "not a directory"},
 		"long socket path": {func(_ *testing.T, cfg *Config) {
 			cfg.SocketPath = filepath.Join(filepath.Dir(cfg.SocketPath), strings.Repeat("x", 120))
@@ -133,17 +126,17 @@ func TestDamagedData(t *testing.T) {
 		want   string
 	}{
 		"database is garbage":   {func(t *testing.T, dir string) { overwrite(t, dbPath(dir), 0, 1<<14) }, "damaged"},
-		"database is truncated": {func(t *testing.T, dir string) { must(t, os.Truncate(dbPath(dir), 4096*3)) }, "damaged"},
-		"database is empty page": {func(t *testing.T, dir string) { must(t, os.Truncate(dbPath(dir), 100)) },
+		"database is truncated": {func(t *testing.T, dir string) { expect.NoError(t, os.Truncate(dbPath(dir), 4096*3)) }, "damaged"},
+		"database is empty page": {func(t *testing.T, dir string) { expect.NoError(t, os.Truncate(dbPath(dir), 100)) },
 			"damaged"},
 		// Behind the two meta pages, which alone still look right.
 		"database has garbage pages": {func(t *testing.T, dir string) {
 			info, err := os.Stat(dbPath(dir))
-			must(t, err)
+			expect.NoError(t, err)
 			metas := 2 * int64(os.Getpagesize())
 			overwrite(t, dbPath(dir), metas, int(info.Size()-metas))
 		}, "damaged"},
-		"log is gone":    {func(t *testing.T, dir string) { must(t, os.Truncate(walPath(t, dir), 0)) }, "damaged"},
+		"log is gone":    {func(t *testing.T, dir string) { expect.NoError(t, os.Truncate(walPath(t, dir), 0)) }, "damaged"},
 		"log is garbage": {func(t *testing.T, dir string) { overwrite(t, walPath(t, dir), 0, 1<<12) }, "damaged"},
 	}
 	for name, tt := range tests {
@@ -152,11 +145,10 @@ func TestDamagedData(t *testing.T) {
 			cfg := testConfig(t)
 			s := mustStart(t, cfg)
 			for i := range 100 {
-				if _, err := s.Client().Put(t.Context(), fmt.Sprint(i), strings.Repeat("v", 1000)); err != nil {
-					t.Fatal(err)
-				}
+				_, err := s.Client().Put(t.Context(), fmt.Sprint(i), strings.Repeat("v", 1000))
+				expect.NoError(t, err)
 			}
-			mustClose(t, s)
+			expect.NoError(t, s.Close())
 			tt.damage(t, cfg.Dir)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
@@ -202,20 +194,18 @@ func TestCloseDoesNotWaitForWatches(t *testing.T) {
 	t.Parallel()
 	s := mustStart(t, testConfig(t))
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: s.zap})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer client.Close()
 	watch := client.Watch(t.Context(), "key", clientv3.WithCreatedNotify())
 	if r := <-watch; !r.Created {
 		t.Fatalf("first response is %v", r)
 	}
 	start := time.Now()
-	mustClose(t, s)
+	expect.NoError(t, s.Close())
 	if took := time.Since(start); took > closeGrace+3*time.Second {
 		t.Errorf("Close took %s with a watch open", took)
 	}
-	mustClose(t, s) // and a second time does nothing
+	expect.NoError(t, s.Close()) // and a second time does nothing
 }
 
 func TestFatalDoesNotExit(t *testing.T) {
@@ -224,7 +214,7 @@ func TestFatalDoesNotExit(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.zap.Fatal("failed to save entries", errorField(errors.New("no space left on device")))
+		s.zap.Fatal("failed to save entries", zap.Error(errors.New("no space left on device")))
 		t.Error("the goroutine continued after a fatal entry")
 	}()
 	<-ended
@@ -238,13 +228,10 @@ func TestQuietLog(t *testing.T) {
 	log := funcr.New(func(prefix, args string) { fmt.Fprintln(&out, prefix, args) }, funcr.Options{})
 	cfg := testConfig(t)
 	s, err := Start(klog.NewContext(t.Context(), log), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Client().Put(t.Context(), "key", "value"); err != nil {
-		t.Fatal(err)
-	}
-	mustClose(t, s)
+	expect.NoError(t, err)
+	_, err = s.Client().Put(t.Context(), "key", "value")
+	expect.NoError(t, err)
+	expect.NoError(t, s.Close())
 	if out.Len() > 0 {
 		t.Errorf("a quiet start and stop logged:\n%s", out.String())
 	}
@@ -257,13 +244,9 @@ func BenchmarkStart(b *testing.B) {
 				cfg := testConfig(b)
 				cfg.UnsafeNoFsync = noFsync
 				s, err := Start(b.Context(), cfg)
-				if err != nil {
-					b.Fatal(err)
-				}
+				expect.NoError(b, err)
 				b.StopTimer()
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
+				expect.NoError(b, s.Close())
 				b.StartTimer()
 			}
 		})

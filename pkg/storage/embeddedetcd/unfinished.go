@@ -4,7 +4,6 @@
 package embeddedetcd
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,13 +64,8 @@ func isEmptyDatabase(path string) (empty bool, err error) {
 	if err != nil || info.Size() == 0 {
 		return false, nil
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: dbLockTimeout})
-	if err != nil {
-		return false, fmt.Errorf("read the database %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
 	empty = true
-	err = db.View(func(tx *bolt.Tx) error {
+	err = viewDatabase(path, func(tx *bolt.Tx) error {
 		for _, name := range [][]byte{schema.Members.Name(), schema.Key.Name()} {
 			if bucket := tx.Bucket(name); bucket != nil {
 				if key, _ := bucket.Cursor().First(); key != nil {
@@ -81,5 +75,8 @@ func isEmptyDatabase(path string) (empty bool, err error) {
 		}
 		return nil
 	})
-	return empty, err
+	if err != nil {
+		return false, fmt.Errorf("read the database %s: %w", path, err)
+	}
+	return empty, nil
 }

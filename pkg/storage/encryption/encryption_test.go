@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const config = `apiVersion: apiserver.config.k8s.io/v1
@@ -29,9 +31,7 @@ resources:
 func write(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "encryption.yaml")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -40,9 +40,7 @@ func TestApply(t *testing.T) {
 	for _, reload := range []bool{true, false} {
 		generic := genericapiserver.NewConfig(serializer.NewCodecFactory(runtime.NewScheme()))
 		liveness, readiness := len(generic.LivezChecks), len(generic.ReadyzChecks)
-		if err := Apply(generic, write(t, config), reload); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, Apply(generic, write(t, config), reload))
 		_, follows := generic.PostStartHooks[reloadHook]
 		if follows != reload || generic.ResourceTransformers == nil {
 			t.Errorf("reload %t: hook %t, transformers %v", reload, follows, generic.ResourceTransformers)

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestCheckAcceptsThisEtcd(t *testing.T) {
@@ -48,9 +49,7 @@ func TestCheckAcceptsThisEtcd(t *testing.T) {
 				t.Error(err)
 			}
 			annexEtcd, err := NewClient(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			defer annexEtcd.Close()
 			if _, err := annexEtcd.Get(t.Context(), "key"); err != nil {
 				t.Errorf("read through NewClient: %v", err)
@@ -67,9 +66,7 @@ func TestCheckErrors(t *testing.T) {
 	t.Cleanup(web.Close)
 	down := closedPort(t)
 	junk := filepath.Join(t.TempDir(), "junk")
-	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(junk, []byte("junk"), 0o600))
 	tests := map[string]struct {
 		config storagebackend.TransportConfig
 		want   string
@@ -128,9 +125,7 @@ func servers(list ...string) storagebackend.TransportConfig {
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -148,9 +143,7 @@ type certFiles struct{ ca, cert, key string }
 func newCerts(t *testing.T) *certFiles {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		NotAfter:              time.Now().Add(time.Hour),
@@ -160,19 +153,13 @@ func newCerts(t *testing.T) *certFiles {
 		IsCA:                  true,
 	}
 	certDER, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	dir := t.TempDir()
 	write := func(name, kind string, der []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
 	cert := write("cert", "CERTIFICATE", certDER)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -17,9 +18,7 @@ func TestReconnectInterval(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer listener.Close()
 	var attempts atomic.Int64
 	go func() {
@@ -33,9 +32,7 @@ func TestReconnectInterval(t *testing.T) {
 		}
 	}()
 	client, err := Dial([]string{"http://" + listener.Addr().String()}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer client.Close()
 	client.ActiveConnection().Connect()
 	poll.Until(t, "the etcd is tried twelve times", func() string {

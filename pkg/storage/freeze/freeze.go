@@ -13,7 +13,6 @@ package freeze
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/annex-dev/annex/pkg/storage/etcdtxn"
+	"github.com/annex-dev/annex/pkg/storage/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
@@ -78,72 +77,47 @@ func (t Target) Objects(ctx context.Context) (int64, error) {
 
 // Guard returns the target's etcd with transactions that fail while the resource is frozen. The
 // API server writes objects only in transactions.
-func (t Target) Guard() clientv3.KV { return &guarded{KV: t.KV, target: t} }
+func (t Target) Guard() clientv3.KV { return etcdkv.New(t.KV, t.do) }
 
-type guarded struct {
-	clientv3.KV
-	target Target
-}
-
-// Put implements clientv3.KV.
-func (g *guarded) Put(context.Context, string, string, ...clientv3.OpOption) (*clientv3.PutResponse, error) {
-	return nil, g.outside()
-}
-
-// Delete implements clientv3.KV.
-func (g *guarded) Delete(context.Context, string, ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
-	return nil, g.outside()
-}
-
-// Do implements clientv3.KV.
-func (g *guarded) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	if !op.IsGet() {
-		return clientv3.OpResponse{}, g.outside()
+func (t Target) do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	switch {
+	case op.IsTxn():
+		return t.commit(ctx, op)
+	case op.IsGet():
+		return t.KV.Do(ctx, op)
 	}
-	return g.KV.Do(ctx, op)
+	return clientv3.OpResponse{}, fmt.Errorf("write %s: only transactions can be guarded", t.Resource)
 }
-
-func (g *guarded) outside() error {
-	return fmt.Errorf("write %s: only transactions can be guarded", g.target.Resource)
-}
-
-// Txn implements clientv3.KV.
-func (g *guarded) Txn(ctx context.Context) clientv3.Txn { return etcdtxn.New(ctx, g.commit) }
 
 // commit adds the condition that the resource is not frozen to transactions that write. If a
 // condition does not hold, the additional read shows whether that is the one.
-func (g *guarded) commit(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	transaction := g.KV.Txn(ctx)
-	if slices.ContainsFunc(otherwise, etcdtxn.IsWrite) {
-		return nil, fmt.Errorf("write %s: only what is written if a condition holds can be guarded", g.target.Resource)
+func (t Target) commit(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	compares, then, otherwise := op.Txn()
+	if slices.ContainsFunc(otherwise, etcdkv.IsWrite) {
+		return clientv3.OpResponse{}, fmt.Errorf("write %s: only what is written if a condition holds can be guarded", t.Resource)
 	}
-	if !slices.ContainsFunc(then, etcdtxn.IsWrite) {
-		return transaction.If(compares...).Then(then...).Else(otherwise...).Commit()
+	if !slices.ContainsFunc(then, etcdkv.IsWrite) {
+		return t.KV.Do(ctx, op)
 	}
-	key := g.target.key()
-	response, err := transaction.
-		If(slices.Concat(compares, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)})...).
+	response, err := t.KV.Txn(ctx).
+		If(slices.Concat(compares, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(t.key()), "=", 0)})...).
 		Then(then...).
-		Else(slices.Concat(otherwise, []clientv3.Op{clientv3.OpGet(key, clientv3.WithKeysOnly())})...).
+		Else(slices.Concat(otherwise, []clientv3.Op{clientv3.OpGet(t.key(), clientv3.WithKeysOnly())})...).
 		Commit()
 	if err != nil || response.Succeeded {
-		return response, err
+		return response.OpResponse(), err
 	}
 	last := len(response.Responses) - 1
 	if len(response.Responses[last].GetResponseRange().GetKvs()) > 0 {
-		return nil, frozen(g.target.Resource)
+		return clientv3.OpResponse{}, frozen(t.Resource)
 	}
 	response.Responses = response.Responses[:last]
-	return response, nil
+	return response.OpResponse(), nil
 }
 
 // frozen returns the error of a write for clients.
 func frozen(resource schema.GroupResource) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status:  metav1.StatusFailure,
-		Code:    http.StatusServiceUnavailable,
-		Reason:  metav1.StatusReasonServiceUnavailable,
-		Message: fmt.Sprintf("annex takes no writes of %s: it gives the resource back to the main cluster", resource),
-		Details: &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, RetryAfterSeconds: 1},
-	}}
+	err := apierrors.NewServiceUnavailable(fmt.Sprintf("annex takes no writes of %s: it gives the resource back to the main cluster", resource))
+	err.ErrStatus.Details = &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, RetryAfterSeconds: 1}
+	return err
 }

@@ -11,13 +11,12 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
-	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -31,12 +30,7 @@ type replica struct {
 
 func newReplica(t *testing.T, endpoint string) *replica {
 	t.Helper()
-	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
-	r := &replica{T: t, Target: Target{KV: client.KV, Prefix: "/annex", Resource: widgets}}
+	r := &replica{T: t, Target: Target{KV: etcdtest.Client(t, endpoint).KV, Prefix: "/annex", Resource: widgets}}
 	view := clientv3.NewCtxClient(t.Context())
 	view.KV = r.Guard()
 	r.guarded = &kubernetes.Client{Client: view}
@@ -45,7 +39,7 @@ func newReplica(t *testing.T, endpoint string) *replica {
 
 func start(t *testing.T) (endpoint string) {
 	t.Helper()
-	return etcdtest.Start(t, func(config *embeddedetcd.Config) { config.UnsafeNoFsync = true }).Endpoint()
+	return etcdtest.Start(t, nil).Endpoint()
 }
 
 func (r *replica) key(name string) string { return keys.Objects(r.Prefix, widgets) + name }
@@ -66,9 +60,7 @@ func TestFreeze(t *testing.T) {
 		t.Errorf("an object that exists: %v, %+v", err, again)
 	}
 	revision, err := r.Freeze(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if found, err := r.Frozen(t.Context()); err != nil || found != revision {
 		t.Errorf("frozen at %d: %v, want %d", found, err, revision)
 	}
@@ -94,9 +86,7 @@ func TestFreeze(t *testing.T) {
 		t.Fatalf("frozen anew at %d: %v, want more than %d", again, err, revision)
 	}
 	for _, step := range []struct{ thaw, frozen int64 }{{revision, again}, {again, 0}, {again, 0}} {
-		if err := r.Thaw(t.Context(), step.thaw); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, r.Thaw(t.Context(), step.thaw))
 		if frozen, err := r.Frozen(t.Context()); err != nil || frozen != step.frozen {
 			t.Errorf("after thawing what was frozen at %d it is frozen at %d: %v, want %d", step.thaw, frozen, err, step.frozen)
 		}
@@ -153,17 +143,13 @@ func TestStaleReplicas(t *testing.T) {
 	}
 	for count := int64(0); count < 50; {
 		var err error
-		if count, err = leader.Objects(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		count, err = leader.Objects(t.Context())
+		expect.NoError(t, err)
 	}
-	if _, err := leader.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := leader.Freeze(t.Context())
+	expect.NoError(t, err)
 	counted, err := leader.Objects(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	writers.Wait()
 	var want int64
 	for _, of := range acknowledged {

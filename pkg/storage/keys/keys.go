@@ -49,12 +49,6 @@ func Objects(prefix string, resource schema.GroupResource) string {
 // Own begins annex's own keys.
 func Own(prefix string) string { return Root(prefix) + own + "/" }
 
-// IsOwn reports whether a key is annex's own, not one of an object.
-func IsOwn(prefix, key string) bool {
-	below, found := strings.CutPrefix(key, Root(prefix))
-	return found && strings.HasPrefix(below, own+"/")
-}
-
 // Beside returns the ranges of keys below a prefix before and after annex's own. A range is its
 // first key and the exclusive end.
 func Beside(prefix string) (before, after [2]string) {

@@ -43,23 +43,6 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestIsOwn(t *testing.T) {
-	t.Parallel()
-	for key, want := range map[string]bool{
-		"/annex/_annex/store":             true,
-		"/annex/_annex":                   false,
-		"/annex/example.com/widgets/a":    false,
-		"/annex/example.com/_annex/a":     false,
-		"/annex2/_annex/store":            false,
-		"/annex/_annex/limits/core/pods":  true,
-		"/annex/_annexes/not-one-of-ours": false,
-	} {
-		if got := IsOwn("/annex", key); got != want {
-			t.Errorf("%s: own %v, want %v", key, got, want)
-		}
-	}
-}
-
 func TestBeside(t *testing.T) {
 	t.Parallel()
 	before, after := Beside("/annex")

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -217,12 +216,8 @@ func (e *enforcer) commitFenced(ctx context.Context, w write) (*clientv3.TxnResp
 }
 
 // uncounted returns the error of a write for clients that was not made.
-func uncounted(resource schema.GroupResource, err error) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status:  metav1.StatusFailure,
-		Code:    http.StatusServiceUnavailable,
-		Reason:  metav1.StatusReasonServiceUnavailable,
-		Message: fmt.Sprintf("the limits of hostedresource %s cannot be checked: %v", resource, err),
-		Details: &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, RetryAfterSeconds: 1},
-	}}
+func uncounted(resource schema.GroupResource, cause error) error {
+	err := apierrors.NewServiceUnavailable(fmt.Sprintf("the limits of hostedresource %s cannot be checked: %v", resource, cause))
+	err.ErrStatus.Details = &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, RetryAfterSeconds: 1}
+	return err
 }

@@ -21,6 +21,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func list(objects, storage string) hostingv1alpha1.ResourceList {
@@ -163,9 +164,7 @@ func fill(ctx context.Context, t *testing.T, r *replica, limits Limits) {
 			if apierrors.IsForbidden(err) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 		}
 	}
 }
@@ -196,9 +195,7 @@ func TestRefusal(t *testing.T) {
 func mustPut(t *testing.T, r *replica, name string, size int, at int64) int64 {
 	t.Helper()
 	revision, err := r.put(t.Context(), name, size, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return revision
 }
 
@@ -222,9 +219,7 @@ func TestOverTheLimit(t *testing.T) {
 	if _, err := r.put(t.Context(), "a/1", 21, first); !apierrors.IsForbidden(err) {
 		t.Errorf("an update that grows again: %v", err)
 	}
-	if err := r.delete(t.Context(), "a/2", second); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, r.delete(t.Context(), "a/2", second))
 	first = mustPut(t, r, "a/1", 50, first)
 	if _, err := r.put(t.Context(), "a/1", 51, first); !apierrors.IsForbidden(err) {
 		t.Errorf("an update beyond the limit: %v", err)
@@ -244,9 +239,7 @@ func TestDeletedObjectsFreeRoomAtOnce(t *testing.T) {
 	second.line.bad.Store(true) // late, at least
 	at := mustPut(t, first, "a/0", 1, 0)
 	for i := range 20 {
-		if err := first.delete(t.Context(), fmt.Sprintf("a/%d", i), at); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, first.delete(t.Context(), fmt.Sprintf("a/%d", i), at))
 		var err error
 		for at, err = second.put(t.Context(), fmt.Sprintf("a/%d", i+1), 1, 0); errors.Is(err, errCut); {
 			found, readErr := first.KV.Get(t.Context(), fmt.Sprintf("%sa/%d", root, i+1))
@@ -266,9 +259,7 @@ func TestDeletedObjectsFreeRoomAtOnce(t *testing.T) {
 			}
 			at, err = found.Kvs[0].ModRevision, nil
 		}
-		if err != nil {
-			t.Fatalf("after %d deletes: %v", i+1, err)
-		}
+		expect.NoError(t, err, "after %d deletes", i+1)
 	}
 	second.line.late.Wait()
 }
@@ -314,12 +305,14 @@ type before struct {
 	do     func()
 }
 
-// Txn implements clientv3.KV.
-func (b *before) Txn(ctx context.Context) clientv3.Txn {
-	if b.commit--; b.commit == 0 {
-		b.do()
+// Do implements clientv3.KV.
+func (b *before) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	if op.IsTxn() {
+		if b.commit--; b.commit == 0 {
+			b.do()
+		}
 	}
-	return b.KV.Txn(ctx)
+	return b.KV.Do(ctx, op)
 }
 
 // TestUnsupportedWritesAreRefused tries what the API server does not do.

@@ -72,7 +72,8 @@ func (w write) commit(ctx context.Context, kv clientv3.KV) (*clientv3.TxnRespons
 }
 
 // toWrite recognizes a transaction that writes an object below root; writes is false for others.
-func toWrite(root string, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (w write, writes bool, err error) {
+func toWrite(root string, op clientv3.Op) (w write, writes bool, err error) {
+	compares, then, otherwise := op.Txn()
 	w = write{compares: compares, then: then, otherwise: otherwise}
 	var put *clientv3.Op
 	for i, op := range then {

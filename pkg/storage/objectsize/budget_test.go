@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func as(ctx context.Context, name string) context.Context {
@@ -87,9 +89,7 @@ func TestShares(t *testing.T) {
 			budget := NewBudget(4*mib, 10*time.Millisecond)
 			for range userObjects {
 				reservation, err := budget.Reserve(t.Context(), &user.DefaultInfo{Name: test.slow}, 100*mib)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				defer reservation.Release()
 			}
 			release, err := budget.Acquire(as(t.Context(), test.other), mib)
@@ -100,9 +100,8 @@ func TestShares(t *testing.T) {
 				release()
 			}
 			for range 1000 {
-				if _, err := budget.Acquire(as(t.Context(), test.other), HeavyBytes-1); err != nil {
-					t.Fatalf("small object: %v", err)
-				}
+				_, err = budget.Acquire(as(t.Context(), test.other), HeavyBytes-1)
+				expect.NoError(t, err, "small object")
 			}
 		})
 	}

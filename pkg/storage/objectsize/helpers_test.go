@@ -16,6 +16,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const testPrefix = "/annex"
@@ -34,9 +35,7 @@ func newStorage(t *testing.T, config Config, etcdBytes int64) storage.Interface 
 	versioner := storage.APIObjectVersioner{}
 	store, err := etcd3.New(annexEtcd, nil, codec, newWidget, newWidgets, testPrefix, "/example.com/widgets", widgets,
 		limiter.Transformer(identity.NewEncryptCheckTransformer()), etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(codec, versioner), versioner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(store.Close)
 	return limiter.Storage(store)
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/annex-dev/annex/pkg/storage/writeinfo"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const mib = 1 << 20
@@ -44,9 +45,7 @@ func TestRefusals(t *testing.T) {
 			err := store.Create(t.Context(), widgetKey("w"), widget("w", strings.Repeat("x", test.size)), newWidget(), 0)
 			checkRefusal(t, "create", err, test.want)
 
-			if err := store.Create(t.Context(), widgetKey("grows"), widget("w", "small"), nil, 0); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, store.Create(t.Context(), widgetKey("grows"), widget("w", "small"), nil, 0))
 			err = store.GuaranteedUpdate(t.Context(), widgetKey("grows"), newWidget(), false, nil, func(input runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
 				input.(*unstructured.Unstructured).Object["data"] = strings.Repeat("x", test.size)
 				return input, nil, nil
@@ -80,9 +79,7 @@ func TestTerminating(t *testing.T) {
 	store := writeinfo.Storage(unlimited)
 	object := widget("w", strings.Repeat("x", mib))
 	object.SetFinalizers([]string{"example.com/f"})
-	if err := unlimited.Create(t.Context(), widgetKey("w"), object, nil, 0); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, unlimited.Create(t.Context(), widgetKey("w"), object, nil, 0))
 	update := func(change func(*unstructured.Unstructured)) error {
 		return store.GuaranteedUpdate(t.Context(), widgetKey("w"), newWidget(), false, nil, func(input runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
 			change(input.(*unstructured.Unstructured))
@@ -96,9 +93,7 @@ func TestTerminating(t *testing.T) {
 	}); err != nil {
 		t.Fatalf("deleting: %v", err)
 	}
-	if err := update(func(object *unstructured.Unstructured) { object.SetFinalizers(nil) }); err != nil {
-		t.Fatalf("take off the finalizer: %v", err)
-	}
+	expect.NoError(t, update(func(object *unstructured.Unstructured) { object.SetFinalizers(nil) }), "take off the finalizer")
 }
 
 // TestUpdateAcquiresBudget: only a change of a large object waits for the budget.
@@ -107,17 +102,13 @@ func TestUpdateAcquiresBudget(t *testing.T) {
 	budget := NewBudget(4*mib, 50*time.Millisecond)
 	store := writeinfo.Storage(newStorage(t, Config{MaxBytes: 16 * mib, Budget: budget}, 17*mib))
 	for name, size := range map[string]int{"large": 3 * mib, "small": 10} {
-		if err := store.Create(t.Context(), widgetKey(name), widget(name, strings.Repeat("x", size)), nil, 0); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, store.Create(t.Context(), widgetKey(name), widget(name, strings.Repeat("x", size)), nil, 0))
 	}
 	var release []func()
 	for _, name := range []string{"ann", "bob"} {
 		for range userObjects {
 			releaseOne, err := budget.Acquire(as(t.Context(), name), 4*mib)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			release = append(release, releaseOne)
 		}
 	}

@@ -36,7 +36,7 @@ func KV(annexEtcd clientv3.KV, offset int64) clientv3.KV {
 	if offset == 0 {
 		return annexEtcd
 	}
-	return &kv{etcd: annexEtcd, shift: shift(offset)}
+	return newKV(annexEtcd, shift(offset))
 }
 
 // Compactor returns a view of the revision of the last compaction.

@@ -7,27 +7,24 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestRaise(t *testing.T) {
 	t.Parallel()
-	etcd, ctx := startEtcd(t), t.Context()
+	etcd, ctx := etcdtest.StartClient(t), t.Context()
 	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	for i, step := range []struct {
 		resource schema.GroupResource
 		floor    int64
 	}{{widgets, 1000}, {widgets, 1000}, {widgets, 500}, {widgets, 2000}, {AllResources, 1500}, {AllResources, 5000}, {widgets, 4000}} {
-		if err := Raise(ctx, etcd.KV, "/annex", step.resource, step.floor); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, Raise(ctx, etcd.KV, "/annex", step.resource, step.floor))
 		offset, err := Load(ctx, etcd.KV, "/annex", step.resource)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		written, err := etcd.Put(ctx, "/annex/x", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if next := written.Header.GetRevision() + offset; next <= step.floor {
 			t.Errorf("step %d: the next revision is %d, want more than %d", i, next, step.floor)
 		}
@@ -40,12 +37,8 @@ func TestRaise(t *testing.T) {
 		t.Errorf("another prefix has %d, %v", highest, err)
 	}
 	before, err := Load(ctx, etcd.KV, "/annex", widgets)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Raise(ctx, etcd.KV, "/annex", widgets, 1); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, Raise(ctx, etcd.KV, "/annex", widgets, 1))
 	if after, err := Load(ctx, etcd.KV, "/annex", widgets); err != nil || after != before {
 		t.Errorf("an offset that is enough changed from %d to %d, %v", before, after, err)
 	}

@@ -10,12 +10,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestSaved(t *testing.T) {
 	t.Parallel()
-	etcd, ctx := startEtcd(t), t.Context()
+	etcd, ctx := etcdtest.StartClient(t), t.Context()
 	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	gadgets := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
 	for i, step := range []struct {
@@ -31,9 +33,7 @@ func TestSaved(t *testing.T) {
 		{resource: gadgets, save: 9, widgets: 7, gadgets: 9},
 		{resource: AllResources, save: 1, widgets: 7, gadgets: 9},
 	} {
-		if err := Save(ctx, etcd.KV, "/annex", step.resource, step.save); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, Save(ctx, etcd.KV, "/annex", step.resource, step.save))
 		for resource, want := range map[schema.GroupResource]int64{widgets: step.widgets, gadgets: step.gadgets} {
 			if got, err := Load(ctx, etcd.KV, "annex", resource); err != nil || got != want {
 				t.Errorf("step %d: %s is shifted by %d, %v; want %d", i, resource, got, err, want)
@@ -48,7 +48,7 @@ func TestSaved(t *testing.T) {
 // TestConcurrentSaves keeps the highest, whoever is last.
 func TestConcurrentSaves(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t)
+	etcd := etcdtest.StartClient(t)
 	var savers sync.WaitGroup
 	for offset := range int64(50) {
 		savers.Go(func() {
@@ -65,17 +65,16 @@ func TestConcurrentSaves(t *testing.T) {
 
 func TestInvalidOffsets(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t)
+	etcd := etcdtest.StartClient(t)
 	for _, offset := range []int64{-1, highestOffset + 1} {
 		if err := Save(t.Context(), etcd.KV, "/annex", AllResources, offset); err == nil {
 			t.Errorf("%d was saved", offset)
 		}
 	}
 	for _, value := range []string{"", "-1", "many", "9223372036854775807"} {
-		if _, err := etcd.Put(t.Context(), keys.Revisions("/annex"), value); err != nil {
-			t.Fatal(err)
-		}
-		_, err := Load(t.Context(), etcd.KV, "/annex", schema.GroupResource{Resource: "widgets"})
+		_, err := etcd.Put(t.Context(), keys.Revisions("/annex"), value)
+		expect.NoError(t, err)
+		_, err = Load(t.Context(), etcd.KV, "/annex", schema.GroupResource{Resource: "widgets"})
 		if err == nil || !strings.Contains(err.Error(), keys.Revisions("/annex")) {
 			t.Errorf("%q was loaded, or the error does not name the key: %v", value, err)
 		}

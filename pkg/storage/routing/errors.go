@@ -6,7 +6,6 @@ package routing
 import (
 	"errors"
 	"fmt"
-	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,11 +57,7 @@ func storeUnavailable(store string, reason error) error {
 }
 
 func unavailable(message string, details *metav1.StatusDetails) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status:  metav1.StatusFailure,
-		Code:    http.StatusServiceUnavailable,
-		Reason:  metav1.StatusReasonServiceUnavailable,
-		Message: message,
-		Details: details,
-	}}
+	err := apierrors.NewServiceUnavailable(message)
+	err.ErrStatus.Details = details
+	return err
 }

@@ -37,6 +37,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -89,9 +90,7 @@ func (s *fakeStore) set(down error) {
 func (s *fakeStore) keys(t *testing.T) []string {
 	t.Helper()
 	found, err := s.client.KV.Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var keys []string
 	for _, kv := range found.Kvs {
 		keys = append(keys, string(kv.Key))
@@ -139,9 +138,7 @@ func newFixture(t *testing.T, stores ...*fakeStore) *fixture {
 		Cached: func(resource schema.GroupResource) bool { return resource == widgets },
 		Layers: Layers{MaxObjectBytes: 1 << 20, ObjectBudget: objectsize.NewBudget(1<<24, time.Second)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	w.Router = router
 	ctx, cancel := context.WithCancel(context.Background())
 	informers.StartWithContext(ctx)
@@ -191,9 +188,7 @@ func (w *fixture) place(t *testing.T, change func(*hostingv1alpha1.HostedResourc
 	if err != nil {
 		_, err = client.Create(t.Context(), hosted, metav1.CreateOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 }
 
 // placedOn places widgets on a Store, for a definition.
@@ -215,17 +210,13 @@ func (plainOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Obje
 func (w *fixture) storageOf(t *testing.T, getter generic.RESTOptionsGetter, resource schema.GroupResource) storage.Interface {
 	t.Helper()
 	options, err := getter.GetRESTOptions(resource, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	prefix := "/" + options.ResourcePrefix
 	s, destroy, err := options.Decorator(options.StorageConfig, prefix,
 		func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix+"/", obj) },
 		func() runtime.Object { return &example.Pod{} }, func() runtime.Object { return &example.PodList{} },
 		podAttrs, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(destroy)
 	return s
 }

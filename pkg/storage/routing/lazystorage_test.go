@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -46,13 +47,9 @@ func TestEveryResourceGoesToItsStore(t *testing.T) {
 	w.place(t, placedOn("two", "first"))
 
 	custom := w.widgetStorage(t)
-	if err := create(t.Context(), custom, widgetKey); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, create(t.Context(), custom, widgetKey))
 	pinned := w.storageOf(t, w.Pinned(plainOptions{}), schema.GroupResource{Group: "example.com", Resource: "gears"})
-	if err := create(t.Context(), pinned, "/example.com/gears/ns/a"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, create(t.Context(), pinned, "/example.com/gears/ns/a"))
 	if diff := cmp.Diff([]string{"/of-default/example.com/gears/ns/a"}, one.keys(t)); diff != "" {
 		t.Errorf("keys in the Store default (-want +got):\n%s", diff)
 	}
@@ -166,14 +163,10 @@ func TestUnavailableStore(t *testing.T) {
 	refused(t, err)
 
 	two.set(nil)
-	if err := create(t.Context(), s, widgetKey); err != nil {
-		t.Fatalf("after it came back: %v", err)
-	}
+	expect.NoError(t, create(t.Context(), s, widgetKey), "after it came back")
 	waitCached(t, s, 1)
 	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer watcher.Stop()
 
 	two.set(errDown)
@@ -216,22 +209,16 @@ func TestReplacedData(t *testing.T) {
 	w.place(t, placedOn("two", "first"))
 	s := w.widgetStorage(t)
 	for _, key := range []string{widgetKey, widgetKey + "2"} {
-		if err := create(t.Context(), s, key); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, create(t.Context(), s, key))
 	}
 	waitCached(t, s, 2)
 	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer watcher.Stop()
 	w.replace(after)
 	waitEnded(t, watcher)
 	waitCached(t, s, 0)
-	if err := create(t.Context(), s, widgetKey); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, create(t.Context(), s, widgetKey))
 	waitCached(t, s, 1)
 	if got := before.keys(t); len(got) != 2 {
 		t.Errorf("the old data are %q", got)
@@ -262,14 +249,10 @@ func TestResourceOnAnotherStore(t *testing.T) {
 	w := newFixture(t, one, two)
 	w.place(t, withUID("a", placedOn("one", "first")))
 	s := w.widgetStorage(t)
-	if err := create(t.Context(), s, widgetKey); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, create(t.Context(), s, widgetKey))
 	waitCached(t, s, 1)
 	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer watcher.Stop()
 
 	w.place(t, withUID("b", placedOn("two", ""))) // not for this definition yet
@@ -279,9 +262,7 @@ func TestResourceOnAnotherStore(t *testing.T) {
 	w.place(t, withUID("b", placedOn("two", "first")))
 	waitEnded(t, watcher)
 	waitCached(t, s, 0)
-	if err := create(t.Context(), s, widgetKey+"3"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, create(t.Context(), s, widgetKey+"3"))
 	if got := two.keys(t); len(got) != 1 {
 		t.Errorf("Store two has %q", got)
 	}

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // withoutPrevKV is an etcd that does not send previous values.
@@ -42,13 +43,11 @@ func TestWatchWithoutPreviousValues(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t, nil).Client()
 	for _, value := range []string{"1", "2", "3"} {
-		if _, err := etcd.Put(t.Context(), "/things/a", value); err != nil {
-			t.Fatal(err)
-		}
+		_, err := etcd.Put(t.Context(), "/things/a", value)
+		expect.NoError(t, err)
 	}
-	if _, err := etcd.Delete(t.Context(), "/things/a"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := etcd.Delete(t.Context(), "/things/a")
+	expect.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	events := newStream(withoutPrevKV{etcd}, etcd, "things").Watch(ctx, "/things/", clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithRev(1))

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // layer counts its lists.
@@ -61,9 +63,7 @@ func TestListsOfWarmingCache(t *testing.T) {
 				cached, etcd := &layer{readyAt: time.Now().Add(tc.readyAt)}, &layer{}
 				y := newWarmingCache(cached, etcd, func() bool { return !tc.many })
 				time.Sleep(tc.listAt)
-				if err := y.GetList(t.Context(), "/", storage.ListOptions{ResourceVersion: tc.version}, nil); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, y.GetList(t.Context(), "/", storage.ListOptions{ResourceVersion: tc.version}, nil))
 				if asked := etcd.asked == 1; asked != tc.wantEtcd || etcd.asked+cached.asked != 1 {
 					t.Errorf("etcd was asked %d times and the cache %d times, want one: etcd %t", etcd.asked, cached.asked, tc.wantEtcd)
 				}

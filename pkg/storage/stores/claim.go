@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
@@ -53,7 +53,7 @@ func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claim, er
 	}
 	c := claimRequest{mark: newMark(s.name, uid), cluster: seen.Cluster}
 	if adopt {
-		if is := seen.Mark; is != nil && is.Store == hosting.DefaultStoreName {
+		if is := seen.Mark; is != nil && is.Store == hostingv1alpha1.DefaultStoreName {
 			return Claim{}, s.unavailable(ReasonInUse, fmt.Sprintf(
 				"the prefix %s of the etcd cluster %s is that of an annex itself: no Store can adopt it", s.prefix, FormatClusterID(seen.Cluster)))
 		}
@@ -267,17 +267,26 @@ func (s *Store) claimDefault(ctx context.Context, conn *connection, w desiredSta
 // reclaimEmbedded replaces the mark of another Store in the etcd inside the process at the
 // start. An earlier release allowed Stores to claim it, and no other annex can reach that etcd.
 func (s *Store) reclaimEmbedded(ctx context.Context, conn *connection, seen *Snapshot) {
-	value, err := newMark(s.name, uuid.NewUUID()).encode()
-	if err == nil {
-		key := keys.Store(s.prefix)
-		_, err = conn.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", seen.rawMark)).Then(clientv3.OpPut(key, value)).Commit()
-	}
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "The mark of another Store in annex's own etcd was not replaced", "of", seen.Mark.Store)
+	of := seen.Mark
+	if err := conn.replaceMark(ctx, seen, newMark(s.name, uuid.NewUUID())); err != nil {
+		klog.FromContext(ctx).Error(err, "The mark of another Store in annex's own etcd was not replaced", "of", of.Store)
 		return
 	}
-	klog.FromContext(ctx).Info("Replaced the mark of another Store in annex's own etcd", "of", seen.Mark.Store, "uid", seen.Mark.UID)
-	conn.readMark(ctx, seen)
+	klog.FromContext(ctx).Info("Replaced the mark of another Store in annex's own etcd", "of", of.Store, "uid", of.UID)
+}
+
+// replaceMark replaces the mark that was seen, unless it has changed, and reads the result.
+func (c *connection) replaceMark(ctx context.Context, seen *Snapshot, mark Mark) error {
+	value, err := mark.encode()
+	if err != nil {
+		return err
+	}
+	key := keys.Store(c.target.prefix)
+	_, err = c.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", seen.rawMark)).Then(clientv3.OpPut(key, value)).Commit()
+	if err == nil {
+		c.readMark(ctx, seen)
+	}
+	return err
 }
 
 func (s *Store) markDefault(ctx context.Context, conn *connection, seen *Snapshot) {
@@ -299,16 +308,10 @@ func (s *Store) markDefault(ctx context.Context, conn *connection, seen *Snapsho
 func (s *Store) upgradeMark(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) *UnavailableError {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	value, err := newMark(seen.Mark.Store, seen.Mark.UID).encode()
-	if err == nil {
-		key := keys.Store(s.prefix)
-		_, err = conn.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", seen.rawMark)).Then(clientv3.OpPut(key, value)).Commit()
-	}
-	if err != nil {
+	if err := conn.replaceMark(ctx, seen, newMark(seen.Mark.Store, seen.Mark.UID)); err != nil {
 		klog.FromContext(ctx).V(1).Info("The mark of an earlier release was not upgraded", "err", err)
 		return nil // a full etcd is read with the old mark
 	}
-	conn.readMark(ctx, seen)
 	if seen.readErr != nil {
 		return s.unavailable(ReasonFailed, seen.readErr.Error())
 	}

@@ -5,6 +5,8 @@ package stores
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -12,6 +14,8 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+
+	"github.com/annex-dev/annex/pkg/storage/etcdkv"
 )
 
 // newClient returns the client that stays the same while the Store exists. It has KV, Watcher
@@ -19,60 +23,44 @@ import (
 // process-wide check of features asks none of them: Stores that would fail it are refused.
 func newClient(ctx context.Context, s *Store) *kubernetes.Client {
 	client := &kubernetes.Client{Client: clientv3.NewCtxClient(ctx)}
-	client.KV = &kv{s}
+	client.KV = newKV(s)
 	client.Watcher = &watcher{s}
-	client.Lease = &lease{s}
+	client.Lease = &lease{store: s}
 	client.Kubernetes = client
 	return client
 }
 
 // kv is a KV behind the breaker of a Store.
-type kv struct{ store *Store }
-
-// Get implements clientv3.KV.
-func (k *kv) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	response, err := k.do(ctx, "get", clientv3.OpGet(key, opts...))
-	return response.Get(), err
+type kv struct {
+	clientv3.KV // performs operations with do
+	store       *Store
 }
 
-// Put implements clientv3.KV.
-func (k *kv) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
-	response, err := k.do(ctx, "put", clientv3.OpPut(key, value, opts...))
-	return response.Put(), err
+func newKV(s *Store) *kv {
+	k := &kv{store: s}
+	k.KV = etcdkv.New(nil, k.do)
+	return k
 }
 
-// Delete implements clientv3.KV.
-func (k *kv) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
-	response, err := k.do(ctx, "delete", clientv3.OpDelete(key, opts...))
-	return response.Del(), err
-}
+// errWriteOtherwise refuses a transaction that the fence cannot guard: etcd also executes Else
+// when annex's mark is missing.
+var errWriteOtherwise = errors.New("a transaction on a store may write only if its conditions hold, not otherwise")
 
-// Do implements clientv3.KV.
-func (k *kv) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	switch {
-	case op.IsGet():
-		return k.do(ctx, "get", op)
-	case op.IsPut():
-		return k.do(ctx, "put", op)
-	case op.IsDelete():
-		return k.do(ctx, "delete", op)
+// do performs an operation in a transaction with the fence.
+func (k *kv) do(ctx context.Context, op clientv3.Op) (response clientv3.OpResponse, err error) {
+	compares, then, otherwise := op.Txn()
+	if slices.ContainsFunc(otherwise, etcdkv.IsWrite) {
+		return clientv3.OpResponse{}, errWriteOtherwise
 	}
-	cmps, then, els := op.Txn()
-	response, err := k.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
-	if err != nil {
-		return clientv3.OpResponse{}, err
+	if !op.IsTxn() {
+		then = []clientv3.Op{op}
 	}
-	return response.OpResponse(), nil
-}
-
-// do performs one operation in a transaction with the fence.
-func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clientv3.OpResponse, err error) {
-	ctx, c, err := k.store.admit(ctx, name)
+	ctx, c, err := k.store.admit(ctx, nameOf(op))
 	if err != nil {
 		return clientv3.OpResponse{}, err
 	}
 	defer c.end()
-	defer k.store.metrics.observe(name)(&err)
+	defer k.store.metrics.observe(nameOf(op))(&err)
 	if c.fence == nil {
 		response, err = c.connection.client.Do(ctx, op)
 		if err = c.check(headerOf(response), err); err == nil {
@@ -80,23 +68,43 @@ func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clie
 		}
 		return response, err
 	}
-	ops := c.fence.withCheckpoint([]clientv3.Op{op})
-	fenced := clientv3.OpTxn(c.fence.compares(c.checkpoint), ops, c.fence.reads())
+	all := c.fence.withCheckpoint(then)
+	// If a condition does not hold, the reads show whether it is the fence.
+	fenced := clientv3.OpTxn(slices.Concat(compares, c.fence.compares(c.checkpoint)), all, slices.Concat(otherwise, c.fence.reads()))
 	if response, err = c.perform(ctx, fenced, op.IsGet()); err != nil {
 		return clientv3.OpResponse{}, err
 	}
-	txn := response.Txn()
+	txn, own := response.Txn(), len(then)
 	if !txn.Succeeded {
-		err = c.checkFence(txn.Header, txn.Responses)
-		return clientv3.OpResponse{}, err
+		own = len(otherwise)
+		if err = c.checkFence(txn.Header, txn.Responses[own:]); err != nil {
+			return clientv3.OpResponse{}, err
+		}
 	}
 	if err = c.checkRevision(txn.Header); err != nil {
 		return clientv3.OpResponse{}, err
 	}
-	if len(ops) > 1 {
+	if txn.Succeeded && len(all) > own {
 		c.fence.wroteCheckpoint(txn.Header)
 	}
+	txn.Responses = txn.Responses[:own]
+	if op.IsTxn() {
+		return response, nil
+	}
 	return unwrap(txn), nil
+}
+
+// nameOf returns the name of an operation in metrics.
+func nameOf(op clientv3.Op) string {
+	switch {
+	case op.IsGet():
+		return "get"
+	case op.IsPut():
+		return "put"
+	case op.IsDelete():
+		return "delete"
+	}
+	return "txn"
 }
 
 const (
@@ -133,22 +141,23 @@ func headerOf(response clientv3.OpResponse) *etcdserverpb.ResponseHeader {
 	return nil
 }
 
-// unwrap returns the result of the first operation of a transaction.
+// unwrap returns the result of the only operation of a transaction.
 func unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
-	inner := txn.Responses[0]
-	switch {
-	case inner.GetResponseRange() != nil:
-		read := (*clientv3.GetResponse)(inner.GetResponseRange())
-		read.Header = txn.Header
-		return read.OpResponse()
-	case inner.GetResponsePut() != nil:
-		put := (*clientv3.PutResponse)(inner.GetResponsePut())
-		put.Header = txn.Header
-		return put.OpResponse()
-	case inner.GetResponseDeleteRange() != nil:
-		deleted := (*clientv3.DeleteResponse)(inner.GetResponseDeleteRange())
-		deleted.Header = txn.Header
-		return deleted.OpResponse()
+	for _, inner := range txn.Responses {
+		switch {
+		case inner.GetResponseRange() != nil:
+			read := (*clientv3.GetResponse)(inner.GetResponseRange())
+			read.Header = txn.Header
+			return read.OpResponse()
+		case inner.GetResponsePut() != nil:
+			put := (*clientv3.PutResponse)(inner.GetResponsePut())
+			put.Header = txn.Header
+			return put.OpResponse()
+		case inner.GetResponseDeleteRange() != nil:
+			deleted := (*clientv3.DeleteResponse)(inner.GetResponseDeleteRange())
+			deleted.Header = txn.Header
+			return deleted.OpResponse()
+		}
 	}
 	return clientv3.OpResponse{}
 }

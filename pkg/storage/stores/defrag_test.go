@@ -16,6 +16,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -38,13 +39,10 @@ func TestOutOfSpaceIsReported(t *testing.T) {
 	etcd := etcdtest.StartTCP(t, func(config *embed.Config) { config.QuotaBackendBytes = 4 << 20 })
 	store := claim(t, openPool(t, nil), object("far", etcd.URL))
 	first, err := put(t, store, "small", "1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	fill(t, etcd.URL)
-	if _, err := store.Client().Delete(t.Context(), "/annex/large/", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = store.Client().Delete(t.Context(), "/annex/large/", clientv3.WithPrefix())
+	expect.NoError(t, err)
 	var last *Snapshot
 	for looks := 0; looks < 5; {
 		poll.Until(t, "a probe of the full etcd", func() string {
@@ -74,13 +72,12 @@ func TestOutOfSpace(t *testing.T) {
 	far := object("far", etcd.URL)
 	far.Spec.Etcd.Defragmentation = hostingv1alpha1.DefragmentationWhenFull
 	store := claim(t, pool, far)
-	if _, err := put(t, store, "small", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := put(t, store, "small", "1")
+	expect.NoError(t, err)
 	fill(t, etcd.URL)
 
 	var full *NoSpaceError
-	_, err := put(t, store, "more", "1")
+	_, err = put(t, store, "more", "1")
 	if !errors.As(err, &full) || !strings.Contains(err.Error(), `store "far" is out of space`) {
 		t.Fatalf("a write to a full etcd: %v", err)
 	}
@@ -100,17 +97,14 @@ func TestOutOfSpace(t *testing.T) {
 		t.Errorf("read %q, %v", value, err)
 	}
 	found, err := store.Client().Kubernetes.Get(t.Context(), keys.Root(store.Prefix())+"small", kubernetes.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	gone, err := store.Client().Kubernetes.OptimisticDelete(t.Context(), keys.Root(store.Prefix())+"small", found.KV.ModRevision, kubernetes.DeleteOptions{})
 	if err != nil || !gone.Succeeded {
 		t.Errorf("a delete from a full etcd: %+v, %v", gone, err)
 	}
 
-	if _, err := store.Client().Delete(t.Context(), "/annex/large/", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = store.Client().Delete(t.Context(), "/annex/large/", clientv3.WithPrefix())
+	expect.NoError(t, err)
 	poll.Until(t, "a write after space was reclaimed", func() string {
 		if _, err := put(t, store, "more", "1"); err != nil {
 			return err.Error()

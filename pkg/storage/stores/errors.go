@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // Reasons of the condition Ready of a Store.
@@ -126,7 +126,7 @@ func (e *NoSpaceError) Status() metav1.Status {
 func storeStatus(store string, code int32, reason metav1.StatusReason, message string) metav1.Status {
 	return metav1.Status{
 		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,
-		Details: &metav1.StatusDetails{Group: hosting.GroupName, Kind: "stores", Name: store},
+		Details: &metav1.StatusDetails{Group: hostingv1alpha1.GroupName, Kind: "stores", Name: store},
 	}
 }
 

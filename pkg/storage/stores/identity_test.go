@@ -21,18 +21,15 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // copyData copies the data of a stopped etcd.
 func copyData(t *testing.T, etcd *etcdtest.TCP, dir string) {
 	t.Helper()
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(dir, os.DirFS(etcd.Config.Dir)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.RemoveAll(dir))
+	expect.NoError(t, os.CopyFS(dir, os.DirFS(etcd.Config.Dir)))
 }
 
 // replaceData starts an etcd with the same endpoint and cluster ID and other data.
@@ -47,9 +44,8 @@ func writeDirectly(t *testing.T, etcd *etcdtest.TCP, writes int) {
 	t.Helper()
 	client := dialDirectly(t, etcd.URL)
 	for i := range writes {
-		if _, err := client.Put(t.Context(), "elsewhere", fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := client.Put(t.Context(), "elsewhere", fmt.Sprint(i))
+		expect.NoError(t, err)
 	}
 }
 
@@ -116,9 +112,7 @@ func TestReplacedDataAtSameEndpoint(t *testing.T) {
 		"emptied and claimed again": {func(t *testing.T, etcd *etcdtest.TCP, _ string) {
 			replaceData(t, etcd, t.TempDir())
 			value, err := newMark("far", "uid-of-far").encode()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			put, err := dialDirectly(t, etcd.URL).Put(t.Context(), keys.Store("/annex"), value)
 			if err != nil || put.Header.Revision != 2 {
 				t.Fatalf("%v, %v: the mark is at revision 2 again", put, err)
@@ -136,9 +130,8 @@ func TestReplacedDataAtSameEndpoint(t *testing.T) {
 			etcd := etcdtest.StartTCP(t, nil)
 			store := claim(t, pool, object("far", etcd.URL))
 			for _, key := range []string{"a", "b"} {
-				if _, err := put(t, store, key, "1"); err != nil {
-					t.Fatal(err)
-				}
+				_, err := put(t, store, key, "1")
+				expect.NoError(t, err)
 			}
 			etcd.Close()
 			earlier := t.TempDir()
@@ -185,9 +178,7 @@ func isFor(err error, reason string) bool {
 func dump(t *testing.T, etcd *etcdtest.TCP) string {
 	t.Helper()
 	found, err := dialDirectly(t, etcd.URL).Get(t.Context(), "", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return fmt.Sprint(found.Kvs)
 }
 
@@ -199,9 +190,8 @@ func TestWatchResumesInReplacedData(t *testing.T) {
 	etcd := etcdtest.StartTCP(t, nil)
 	store := claim(t, pool, object("far", etcd.URL))
 	watch := store.Client().Watch(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithRev(store.highest.Load()+1))
-	if _, err := put(t, store, "a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := put(t, store, "a", "1")
+	expect.NoError(t, err)
 	if response := <-watch; len(response.Events) == 0 {
 		t.Fatalf("watch: %+v", response)
 	}
@@ -210,9 +200,8 @@ func TestWatchResumesInReplacedData(t *testing.T) {
 	replaceData(t, etcd, t.TempDir())
 	client := dialDirectly(t, etcd.URL)
 	for i := range 20 {
-		if _, err := client.Put(t.Context(), "/annex/invented", fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = client.Put(t.Context(), "/annex/invented", fmt.Sprint(i))
+		expect.NoError(t, err)
 	}
 	for response := range watch {
 		if len(response.Events) > 0 {
@@ -232,21 +221,13 @@ func TestAdoption(t *testing.T) {
 	etcd := etcdtest.StartTCP(t, nil)
 	far := object("far", etcd.URL)
 	before := claim(t, pool, far)
-	other.sync(far)
-	late, err := other.Get("far")
-	if err != nil {
-		t.Fatal(err)
-	}
+	late := synced(t, other, far)
 	awaitReason(t, late, "")
 	resource := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	const restored = 5_000_000_000
-	if err := revision.Save(t.Context(), before.Client().KV, "/annex", resource, restored); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, revision.Save(t.Context(), before.Client().KV, "/annex", resource, restored))
 	written, err := put(t, before, "a", "1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	poll.Until(t, "the checkpoint includes the restored revisions", func() string {
 		before.probeSoon()
 		if known := before.Snapshot().History; known.Revision < written.Revision+restored {
@@ -258,9 +239,7 @@ func TestAdoption(t *testing.T) {
 	replaceData(t, etcd, t.TempDir())
 	awaitReason(t, before, ReasonDataReplaced)
 	first, err := before.Claim(t.Context(), far.UID, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	poll.Until(t, "the mark of the adoption is probed", func() string {
 		before.probeSoon()
 		if mark := before.Snapshot().Mark; mark == nil || mark.Epoch != first.History.Epoch {
@@ -275,15 +254,10 @@ func TestAdoption(t *testing.T) {
 	}
 	pool.sync(far)
 	<-before.Done()
-	after, err := pool.Get("far")
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := named(t, pool, "far")
 	awaitReason(t, after, "")
 	offset, err := revision.Load(t.Context(), after.Client().KV, "/annex", resource)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if first := after.highest.Load() + offset; first <= written.Revision+restored {
 		t.Errorf("revisions continue at %d, clients have seen %d", first, written.Revision+restored)
 	}
@@ -306,9 +280,8 @@ func TestKnownHistory(t *testing.T) {
 	etcd := etcdtest.StartTCP(t, nil)
 	far := object("far", etcd.URL)
 	store := claim(t, pool, far)
-	if _, err := put(t, store, "a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := put(t, store, "a", "1")
+	expect.NoError(t, err)
 	known := store.Snapshot().History
 	for name, tc := range map[string]struct {
 		change func(h *hostingv1alpha1.StoreHistory)
@@ -330,11 +303,7 @@ func TestKnownHistory(t *testing.T) {
 			}
 			tc.change(noted.Status.History)
 			later := openPool(t, nil)
-			later.sync(noted)
-			there, err := later.Get("far")
-			if err != nil {
-				t.Fatal(err)
-			}
+			there := synced(t, later, noted)
 			awaitReason(t, there, tc.reason)
 		})
 	}
@@ -345,18 +314,13 @@ func TestEarlierMark(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)
 	direct := dialDirectly(t, etcd.URL)
-	if _, err := direct.Put(t.Context(), keys.Store("/annex"), `{"store":"far","uid":"uid-of-far"}`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := direct.Put(t.Context(), keys.Store("/annex"), `{"store":"far","uid":"uid-of-far"}`)
+	expect.NoError(t, err)
 	far := object("far", etcd.URL)
 	far.Status.ClusterID = FormatClusterID(uint64(etcd.Server.Cluster().ID()))
 	var epochs []string
 	for _, pool := range []*Pool{openPool(t, nil), openPool(t, nil)} {
-		pool.sync(far)
-		store, err := pool.Get("far")
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := synced(t, pool, far)
 		awaitReason(t, store, "")
 		_, epoch := store.Data()
 		epochs = append(epochs, epoch)
@@ -378,12 +342,9 @@ func TestNewerFormat(t *testing.T) {
 			direct := dialDirectly(t, etcd.URL)
 			write := func(store string) {
 				value, err := Mark{Store: store, UID: "uid-of-far", Epoch: "e", Format: format}.encode()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := direct.Put(t.Context(), keys.Store("/annex"), value); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
+				_, err = direct.Put(t.Context(), keys.Store("/annex"), value)
+				expect.NoError(t, err)
 			}
 			pool := openPool(t, nil)
 			far := object("far", etcd.URL)
@@ -419,9 +380,8 @@ func TestOverlaps(t *testing.T) {
 		keys.Store("/null"):                   `null`,
 		keys.Own("/left") + "revisions/":      "7",
 	} {
-		if _, err := direct.Put(t.Context(), key, value); err != nil {
-			t.Fatal(err)
-		}
+		_, err := direct.Put(t.Context(), key, value)
+		expect.NoError(t, err)
 	}
 	for prefix, tc := range map[string]struct {
 		reason string
@@ -447,11 +407,7 @@ func TestOverlaps(t *testing.T) {
 			// "localhost" is another spelling of the same address.
 			greedy := object("greedy"+strings.ReplaceAll(prefix, "/", "-"), strings.Replace(etcd.URL, "127.0.0.1", "localhost", 1))
 			greedy.Spec.Etcd.KeyPrefix = prefix
-			pool.sync(greedy)
-			store, err := pool.Get(greedy.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := synced(t, pool, greedy)
 			defer pool.remove(greedy.Name, "")
 			poll.Until(t, "the etcd is probed", func() string {
 				if store.Snapshot().Cluster == 0 {
@@ -460,14 +416,10 @@ func TestOverlaps(t *testing.T) {
 				return ""
 			})
 			before := dump(t, etcd)
-			_, err = store.Claim(t.Context(), greedy.UID, false)
+			_, err := store.Claim(t.Context(), greedy.UID, false)
 			if tc.reason == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := store.Release(t.Context(), greedy.UID); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
+				expect.NoError(t, store.Release(t.Context(), greedy.UID))
 				return
 			}
 			if !isFor(err, tc.reason) {
@@ -487,10 +439,7 @@ func TestOverlaps(t *testing.T) {
 			}
 		})
 	}
-	standard, err := pool.Get("default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	standard := named(t, pool, "default")
 	if _, err := get(t, standard, "a"); err != nil {
 		t.Errorf("annex's own etcd: %v", err)
 	}
@@ -505,16 +454,11 @@ func TestStoreAboveAnother(t *testing.T) {
 	below := object("below", etcd.URL)
 	below.Spec.Etcd.KeyPrefix = "/x/y"
 	claim(t, pool, below)
-	if _, err := direct.Put(t.Context(), keys.Revisions("/x"), "7"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := direct.Put(t.Context(), keys.Revisions("/x"), "7")
+	expect.NoError(t, err)
 	above := object("above", etcd.URL)
 	above.Spec.Etcd.KeyPrefix = "/x"
-	pool.sync(above)
-	store, err := pool.Get("above")
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := synced(t, pool, above)
 	awaitReason(t, store, ReasonUnclaimed)
 	for _, adopt := range []bool{false, true} {
 		if _, err := store.Claim(t.Context(), above.UID, adopt); !isFor(err, ReasonInUse) || !strings.Contains(err.Error(), "/x/y/_annex/store") {
@@ -528,9 +472,8 @@ func TestDefaultOnForeignKeys(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)
 	direct := dialDirectly(t, etcd.URL)
-	if _, err := direct.Put(t.Context(), "/registry/pods/a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := direct.Put(t.Context(), "/registry/pods/a", "1")
+	expect.NoError(t, err)
 	open := func(prefix string) error {
 		pool, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: prefix}})
 		if err == nil {
@@ -554,11 +497,7 @@ func TestConcurrentAdoption(t *testing.T) {
 	var replicas []*Store
 	for range 4 {
 		pool := openPool(t, nil)
-		pool.sync(far)
-		store, err := pool.Get("far")
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := synced(t, pool, far)
 		awaitReason(t, store, ReasonUnclaimed)
 		stopProbes(t, store)
 		replicas = append(replicas, store)
@@ -583,9 +522,7 @@ func TestConcurrentAdoption(t *testing.T) {
 		t.Errorf("%d replicas adopted the etcd, want one", adopted)
 	}
 	found, err := dialDirectly(t, etcd.URL).Get(t.Context(), keys.Store("/annex"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var mark Mark
 	if err := json.Unmarshal(found.Kvs[0].Value, &mark); err != nil || mark.Epoch == "" {
 		t.Errorf("the mark is %s, %v", found.Kvs[0].Value, err)
@@ -606,10 +543,7 @@ func TestIdleEtcdStaysIdle(t *testing.T) {
 	last, same := int64(0), 0
 	poll.Until(t, "no further write by either annex", func() string {
 		for _, pool := range []*Pool{first, second} {
-			store, err := pool.Get("far")
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := named(t, pool, "far")
 			before := store.Snapshot()
 			store.probeSoon()
 			poll.Until(t, "a further probe", func() string {
@@ -620,9 +554,7 @@ func TestIdleEtcdStaysIdle(t *testing.T) {
 			})
 		}
 		now, err := client.Get(t.Context(), "-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if now.Header.Revision != last {
 			last, same = now.Header.Revision, 0
 		}
@@ -643,9 +575,7 @@ func TestCheckpointOfIdleReplica(t *testing.T) {
 	direct := dialDirectly(t, etcd.URL)
 	for start := range 2 * maxCheckpoints {
 		left, err := direct.Put(t.Context(), fmt.Sprintf("%sprocess-%d", keys.Checkpoints("/annex"), start), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if start%(maxCheckpoints/2) > 0 {
 			continue
 		}
@@ -658,11 +588,7 @@ func TestCheckpointOfIdleReplica(t *testing.T) {
 		})
 	}
 	other := openPool(t, nil)
-	other.sync(far)
-	second, err := other.Get("far")
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := synced(t, other, far)
 	awaitReason(t, second, "")
 	if _, err := get(t, idle, "a"); err != nil {
 		t.Errorf("the replica that was idle: %v", err)
@@ -675,9 +601,8 @@ func TestEmbeddedEtcdClaimed(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)
 	direct := dialDirectly(t, etcd.URL)
-	if _, err := direct.Put(t.Context(), keys.Store("/annex"), `{"store":"greedy","uid":"uid-of-greedy"}`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := direct.Put(t.Context(), keys.Store("/annex"), `{"store":"greedy","uid":"uid-of-greedy"}`)
+	expect.NoError(t, err)
 	for _, embedded := range []bool{false, true} {
 		pool, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: "/annex", Embedded: embedded}})
 		if !embedded {
@@ -686,14 +611,9 @@ func TestEmbeddedEtcdClaimed(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		t.Cleanup(pool.Close)
-		store, err := pool.Get("default")
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := named(t, pool, "default")
 		if mark := store.Snapshot().Mark; mark.Store != "default" || store.Available() != nil {
 			t.Errorf("the mark is %+v, and requests pass: %v", mark, store.Available())
 		}
@@ -724,8 +644,6 @@ func TestProbesDuringWrites(t *testing.T) {
 	}
 	for range 200 {
 		store.probe(ctx)
-		if err := store.Available(); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, store.Available())
 	}
 }

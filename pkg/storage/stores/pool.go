@@ -22,7 +22,6 @@ import (
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -89,7 +88,7 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 	p := &Pool{config: config, process: string(uuid.NewUUID()), stores: map[string]*Store{}, listeners: map[*func(string)]struct{}{}}
 	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	t := target{endpoints: config.Default.Endpoints, prefix: config.Default.Prefix}
-	store := p.newStore(hosting.DefaultStoreName, desiredState{target: t})
+	store := p.newStore(hostingv1alpha1.DefaultStoreName, desiredState{target: t})
 	store.embedded = config.Default.Embedded
 	var creds *credentials
 	if config.Default.TLS != nil {
@@ -214,7 +213,7 @@ func (p *Pool) Run(ctx context.Context, informer cache.SharedIndexInformer) erro
 // sync updates a Store from its API object.
 func (p *Pool) sync(object *hostingv1alpha1.Store) {
 	w := desiredState{uid: object.UID, generation: object.Generation}
-	if object.Name == hosting.DefaultStoreName {
+	if object.Name == hostingv1alpha1.DefaultStoreName {
 		// The command line configures it, and its mark does not have this UID.
 		if store, err := p.Get(object.Name); err == nil {
 			was := store.desiredState()
@@ -255,7 +254,7 @@ func (p *Pool) sync(object *hostingv1alpha1.Store) {
 func (p *Pool) remove(name, why string) {
 	p.mu.Lock()
 	store := p.stores[name]
-	if store == nil || name == hosting.DefaultStoreName {
+	if store == nil || name == hostingv1alpha1.DefaultStoreName {
 		p.mu.Unlock()
 		return
 	}

@@ -12,8 +12,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 )
 
@@ -81,7 +82,7 @@ func (s *Store) probe(ctx context.Context) {
 	if s.state.credentials != nil {
 		seen.CertificateExpires = s.state.credentials.expires
 	}
-	if s.name == hosting.DefaultStoreName {
+	if s.name == hostingv1alpha1.DefaultStoreName {
 		w = s.claimDefault(ctx, conn, w, seen)
 	}
 	seen.Unavailable = s.evaluate(ctx, conn, w, seen)
@@ -121,7 +122,7 @@ func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
 // isReplaced reports whether requests are about to read other data than before, because the
 // Store was adopted.
 func (s *Store) isReplaced(w desiredState, seen *Snapshot) bool {
-	if s.name == hosting.DefaultStoreName || seen.Unavailable != nil {
+	if s.name == hostingv1alpha1.DefaultStoreName || seen.Unavailable != nil {
 		return false
 	}
 	found := data{w.pinned, seen.Mark.Epoch}
@@ -236,11 +237,7 @@ func (s *Store) updateFence(ctx context.Context, conn *connection, w desiredStat
 // continue.
 func (s *Store) updateBreaker(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) {
 	is := s.breaker.Load()
-	sameRefusal := (is.unavailable == nil) == (refused == nil)
-	if refused != nil && is.unavailable != nil {
-		sameRefusal = *is.unavailable == *refused
-	}
-	if sameRefusal && is.connection == conn && is.cluster == cluster && is.fence == fence {
+	if ptr.Equal(is.unavailable, refused) && is.connection == conn && is.cluster == cluster && is.fence == fence {
 		return
 	}
 	s.setBreaker(newBreaker(refused, conn, cluster, fence))
@@ -287,7 +284,7 @@ func (s *Store) checkMark(w desiredState, seen *Snapshot) *UnavailableError {
 		return s.unavailable(ReasonWrongCluster, "its endpoints lead to different etcd clusters")
 	case w.pinned != 0 && seen.Cluster != w.pinned:
 		return s.unavailable(ReasonWrongCluster, wrongCluster("its endpoints lead", seen.Cluster, w.pinned))
-	case s.name == hosting.DefaultStoreName && seen.rawMark == "" && s.state.fence == nil && w.known.Epoch == "" && seen.claimErr == nil:
+	case s.name == hostingv1alpha1.DefaultStoreName && seen.rawMark == "" && s.state.fence == nil && w.known.Epoch == "" && seen.claimErr == nil:
 		return nil // a full etcd accepts no mark
 	case seen.markErr != nil:
 		return s.unavailable(ReasonInUse, fmt.Sprintf("the mark of the prefix %s of the etcd cluster %s cannot be read, it may be of another Store: %v",
@@ -357,8 +354,5 @@ func (s *Store) report(ctx context.Context, w desiredState, seen *Snapshot) {
 
 // isSignificant reports whether listeners are notified of a probe.
 func isSignificant(before, after *Snapshot) bool {
-	if (before.Unavailable == nil) != (after.Unavailable == nil) || before.NoSpace != after.NoSpace || before.Generation != after.Generation {
-		return true
-	}
-	return after.Unavailable != nil && *before.Unavailable != *after.Unavailable
+	return !ptr.Equal(before.Unavailable, after.Unavailable) || before.NoSpace != after.NoSpace || before.Generation != after.Generation
 }

@@ -17,6 +17,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -71,11 +72,7 @@ func TestCredentials(t *testing.T) {
 	pool := openPool(t, func(c *Config) { c.ReadSecret, c.secretInterval = held.read, time.Millisecond })
 	far := object("far", etcd.Endpoints()...)
 	far.Spec.Etcd.TLS = &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: "annex-system", Name: "etcd"}}
-	pool.sync(far)
-	store, err := pool.Get("far")
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := synced(t, pool, far)
 	valid := etcd.Authority.SecretData(t, time.Now().Add(time.Hour))
 	with := func(change func(data map[string][]byte)) map[string][]byte {
 		data := map[string][]byte{}
@@ -108,9 +105,8 @@ func TestCredentials(t *testing.T) {
 	}
 	held.set("etcd", valid)
 	claim(t, pool, far)
-	if _, err := put(t, store, "a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := put(t, store, "a", "1")
+	expect.NoError(t, err)
 	if expires := store.Snapshot().CertificateExpires; time.Until(expires) > time.Hour || time.Until(expires) < 0 {
 		t.Errorf("the certificate expires %s, in an hour it should", expires)
 	}

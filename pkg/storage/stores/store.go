@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -168,8 +169,8 @@ func (s *Store) desiredState() desiredState {
 }
 
 func (w desiredState) equal(other desiredState) bool {
-	sameSecret := w.secret == other.secret || w.secret != nil && other.secret != nil && *w.secret == *other.secret
-	return w.uid == other.uid && w.generation == other.generation && w.pinned == other.pinned && w.known.Epoch == other.known.Epoch && w.defragments == other.defragments && sameSecret && w.target.equal(other.target)
+	return w.uid == other.uid && w.generation == other.generation && w.pinned == other.pinned && w.known.Epoch == other.known.Epoch &&
+		w.defragments == other.defragments && ptr.Equal(w.secret, other.secret) && w.target.equal(other.target)
 }
 
 const (

@@ -24,6 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -31,9 +32,7 @@ import (
 func dialDirectly(t testing.TB, endpoint string) *clientv3.Client {
 	t.Helper()
 	client, err := externaletcd.Dial([]string{endpoint}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -53,11 +52,23 @@ func openPool(t testing.TB, change func(*Config)) *Pool {
 		change(&config)
 	}
 	pool, err := Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+func named(t testing.TB, pool *Pool, name string) *Store {
+	t.Helper()
+	store, err := pool.Get(name)
+	expect.NoError(t, err)
+	return store
+}
+
+// synced returns the Store of an API object.
+func synced(t testing.TB, pool *Pool, object *hostingv1alpha1.Store) *Store {
+	t.Helper()
+	pool.sync(object)
+	return named(t, pool, object.Name)
 }
 
 // object returns the API object of a Store.
@@ -71,11 +82,7 @@ func object(name string, endpoints ...string) *hostingv1alpha1.Store {
 // claim claims a Store as the controller does.
 func claim(t testing.TB, pool *Pool, store *hostingv1alpha1.Store) *Store {
 	t.Helper()
-	pool.sync(store)
-	s, err := pool.Get(store.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := synced(t, pool, store)
 	awaitReason(t, s, ReasonUnclaimed)
 	recordClaim(t, store, s, false)
 	pool.sync(store)
@@ -93,9 +100,7 @@ func recordClaim(t testing.TB, object *hostingv1alpha1.Store, s *Store, adopt bo
 		return ""
 	})
 	claimed, err := s.Claim(t.Context(), object.UID, adopt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	object.Status.ClusterID = FormatClusterID(claimed.Cluster)
 	object.Status.History = &hostingv1alpha1.StoreHistory{Epoch: claimed.History.Epoch, Revision: claimed.History.Revision}
 }
@@ -133,16 +138,10 @@ func get(t *testing.T, s *Store, key string) (string, error) {
 func TestDefaultStore(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, nil)
-	store, err := pool.Get("default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Available(); err != nil {
-		t.Fatalf("right after the start: %v", err)
-	}
-	if _, err := put(t, store, "a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	store := named(t, pool, "default")
+	expect.NoError(t, store.Available(), "right after the start")
+	_, err := put(t, store, "a", "1")
+	expect.NoError(t, err)
 	if value, err := get(t, store, "a"); value != "1" || err != nil {
 		t.Fatalf("read %q, %v", value, err)
 	}
@@ -167,21 +166,14 @@ func TestOnlyOneOwner(t *testing.T) {
 
 	// A Store with the same prefix, or one below it, is refused; one beside it is not.
 	second := object("second", etcd.URL)
-	pool.sync(second)
-	store, err := pool.Get("second")
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := synced(t, pool, second)
 	awaitReason(t, store, ReasonInUse)
 	if _, err := put(t, store, "a", "1"); !isUnavailable(err) || !strings.Contains(err.Error(), `"first"`) {
 		t.Errorf("a write to a prefix that is another's: %v", err)
 	}
 	below := object("below", etcd.URL)
 	below.Spec.Etcd.KeyPrefix = "/annex/below"
-	pool.sync(below)
-	if store, err = pool.Get("below"); err != nil {
-		t.Fatal(err)
-	}
+	store = synced(t, pool, below)
 	awaitReason(t, store, ReasonUnclaimed)
 	if _, err := store.Claim(t.Context(), below.UID, false); err == nil {
 		t.Error("a prefix below another was claimed")
@@ -191,13 +183,8 @@ func TestOnlyOneOwner(t *testing.T) {
 	claim(t, pool, beside)
 
 	// A deleted Store releases the prefix.
-	released, err := pool.Get("first")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := released.Release(t.Context(), first.UID); err != nil {
-		t.Fatal(err)
-	}
+	released := named(t, pool, "first")
+	expect.NoError(t, released.Release(t.Context(), first.UID))
 	pool.remove("first", "")
 	claim(t, pool, second)
 	if _, err := put(t, released, "b", "1"); !isUnavailable(err) {
@@ -208,7 +195,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	}
 
 	// The default Store does not take the prefix of another.
-	_, err = Open(t.Context(), Config{Default: Default{Client: dialDirectly(t, etcd.URL), Endpoints: []string{etcd.URL}, Prefix: "/annex"}})
+	_, err := Open(t.Context(), Config{Default: Default{Client: dialDirectly(t, etcd.URL), Endpoints: []string{etcd.URL}, Prefix: "/annex"}})
 	if err == nil || !strings.Contains(err.Error(), "--etcd-prefix") {
 		t.Errorf("start on the prefix of another Store: %v", err)
 	}
@@ -219,9 +206,8 @@ func TestOutage(t *testing.T) {
 	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
 	store := claim(t, pool, object("far", etcd.URL))
-	if _, err := put(t, store, "a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := put(t, store, "a", "1")
+	expect.NoError(t, err)
 	watch := store.Client().Watch(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithRev(1))
 	if response := <-watch; response.Err() != nil || len(response.Events) == 0 {
 		t.Fatalf("watch: %+v", response)
@@ -229,7 +215,7 @@ func TestOutage(t *testing.T) {
 
 	etcd.Close()
 	awaitReason(t, store, ReasonUnreachable)
-	_, err := get(t, store, "a")
+	_, err = get(t, store, "a")
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Code != 503 || !strings.Contains(err.Error(), `store "far"`) {
 		t.Errorf("read from an etcd that is down: %v", err)
@@ -237,10 +223,7 @@ func TestOutage(t *testing.T) {
 	if message := store.Available().Error(); !strings.Contains(message, "connection refused") {
 		t.Errorf("it contains no reason: %s", message)
 	}
-	other, err := pool.Get("default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := named(t, pool, "default")
 	if _, err := get(t, other, "a"); err != nil {
 		t.Errorf("another store: %v", err)
 	}
@@ -250,9 +233,8 @@ func TestOutage(t *testing.T) {
 	if value, err := get(t, store, "a"); value != "1" || err != nil {
 		t.Errorf("read %q, %v", value, err)
 	}
-	if _, err := put(t, store, "b", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = put(t, store, "b", "1")
+	expect.NoError(t, err)
 	for response := range watch {
 		if response.Err() != nil {
 			t.Fatalf("the watch ended: %v", response.Err())
@@ -269,9 +251,8 @@ func TestAnotherCluster(t *testing.T) {
 	right, wrong := etcdtest.StartTCP(t, nil), etcdtest.StartTCP(t, nil)
 	far := object("far", right.URL)
 	store := claim(t, pool, far)
-	if _, err := put(t, store, "a", "1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := put(t, store, "a", "1")
+	expect.NoError(t, err)
 
 	for name, endpoints := range map[string][]string{"only": {wrong.URL}, "one of two": {right.URL, wrong.URL}} {
 		moved := far.DeepCopy()
@@ -347,9 +328,8 @@ func TestDataReplaced(t *testing.T) {
 	pool := openPool(t, nil)
 	etcd := etcdtest.StartTCP(t, nil)
 	store := claim(t, pool, object("far", etcd.URL))
-	if _, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix())
+	expect.NoError(t, err)
 	if _, err := put(t, store, "a", "1"); !isUnavailable(err) || !strings.Contains(err.Error(), "replaced or removed") {
 		t.Errorf("a write to a prefix that was emptied: %v", err)
 	}
@@ -364,9 +344,8 @@ func TestAdoptedDataReplaceTheStore(t *testing.T) {
 	far := object("far", etcd.URL)
 	before := claim(t, pool, far)
 	watch := before.Client().Watch(t.Context(), "/annex/a", clientv3.WithRev(1000))
-	if _, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix())
+	expect.NoError(t, err)
 	awaitReason(t, before, ReasonDataReplaced)
 	select {
 	case <-before.Done():
@@ -376,10 +355,7 @@ func TestAdoptedDataReplaceTheStore(t *testing.T) {
 	recordClaim(t, far, before, true)
 	pool.sync(far)
 	<-before.Done()
-	after, err := pool.Get("far")
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := named(t, pool, "far")
 	awaitReason(t, after, "")
 	if _, err := put(t, after, "a", "1"); err != nil {
 		t.Error(err)

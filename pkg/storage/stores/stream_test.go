@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -26,21 +27,16 @@ func streaming() int {
 // TestAbandonedStream ends the contexts of lists before their parts are received.
 func TestAbandonedStream(t *testing.T) {
 	store, err := openPool(t, nil).Get(hostingv1alpha1.DefaultStoreName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for i := range 40 {
-		if _, err := store.Client().Put(t.Context(), fmt.Sprintf("/annex/objects/%d", i), strings.Repeat("x", 500<<10)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = store.Client().Put(t.Context(), fmt.Sprintf("/annex/objects/%d", i), strings.Repeat("x", 500<<10))
+		expect.NoError(t, err)
 	}
 	const lists = 100
 	for range lists {
 		ctx, cancel := context.WithCancel(t.Context())
 		stream, err := store.Client().GetStream(ctx, "/annex/objects/", clientv3.WithPrefix())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		<-stream
 		cancel()
 	}

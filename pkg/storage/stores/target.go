@@ -91,9 +91,6 @@ func (p *Pool) dial(t target, creds *credentials) (*connection, error) {
 
 // readCredentials returns the current credentials of a Secret.
 func (p *Pool) readCredentials(ctx context.Context, ref *secretRef) (*credentials, error) {
-	if ref == nil {
-		return nil, nil
-	}
 	secret, err := p.config.ReadSecret(ctx, ref.namespace, ref.name)
 	if err != nil {
 		return nil, fmt.Errorf("read Secret %s: %w", ref, err)

@@ -180,8 +180,11 @@ func isOtherData(err error) bool {
 // Close implements clientv3.Watcher. Watches end with their contexts.
 func (*watcher) Close() error { return nil }
 
-// lease is a Lease behind the breaker of a Store.
-type lease struct{ store *Store }
+// lease is a Lease behind the breaker of a Store, with Grant alone, which is all that storage uses.
+type lease struct {
+	clientv3.Lease
+	store *Store
+}
 
 // Grant implements clientv3.Lease.
 func (l *lease) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
@@ -195,59 +198,6 @@ func (l *lease) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantRespo
 		return nil, c.check(nil, err)
 	}
 	return response, c.check(response.ResponseHeader, nil)
-}
-
-// Revoke implements clientv3.Lease.
-func (l *lease) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
-	ctx, c, err := l.store.admit(ctx, "lease")
-	if err != nil {
-		return nil, err
-	}
-	defer c.end()
-	response, err := c.connection.client.Revoke(ctx, id)
-	return response, asStoreError(l.store.name, err)
-}
-
-// TimeToLive implements clientv3.Lease.
-func (l *lease) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
-	ctx, c, err := l.store.admit(ctx, "lease")
-	if err != nil {
-		return nil, err
-	}
-	defer c.end()
-	response, err := c.connection.client.TimeToLive(ctx, id, opts...)
-	return response, asStoreError(l.store.name, err)
-}
-
-// Leases implements clientv3.Lease.
-func (l *lease) Leases(ctx context.Context) (*clientv3.LeaseLeasesResponse, error) {
-	ctx, c, err := l.store.admit(ctx, "lease")
-	if err != nil {
-		return nil, err
-	}
-	defer c.end()
-	response, err := c.connection.client.Leases(ctx)
-	return response, asStoreError(l.store.name, err)
-}
-
-// KeepAlive implements clientv3.Lease.
-func (l *lease) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
-	g := l.store.breaker.Load()
-	if g.unavailable != nil {
-		return nil, g.unavailable
-	}
-	return g.connection.client.KeepAlive(ctx, id)
-}
-
-// KeepAliveOnce implements clientv3.Lease.
-func (l *lease) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
-	ctx, c, err := l.store.admit(ctx, "lease")
-	if err != nil {
-		return nil, err
-	}
-	defer c.end()
-	response, err := c.connection.client.KeepAliveOnce(ctx, id)
-	return response, asStoreError(l.store.name, err)
 }
 
 // Close implements clientv3.Lease. Leases expire.

@@ -12,11 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -36,24 +36,20 @@ func startEtcd(t testing.TB) *testEtcd {
 	}}
 	etcd.start(t)
 	t.Cleanup(func() { etcd.server.Close() })
-	etcd.client = newClient(t, etcd.endpoint())
+	etcd.client = etcdtest.Client(t, etcd.endpoint()).Client
 	return etcd
 }
 
 func (e *testEtcd) start(t testing.TB) {
 	t.Helper()
 	server, err := embeddedetcd.Start(t.Context(), e.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	e.server = server
 }
 
 func (e *testEtcd) restart(t testing.TB) {
 	t.Helper()
-	if err := e.server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, e.server.Close())
 	e.start(t)
 }
 
@@ -62,26 +58,21 @@ func (e *testEtcd) endpoint() string { return "unix://" + e.config.SocketPath }
 func (e *testEtcd) put(t testing.TB, key string, size int) int64 {
 	t.Helper()
 	r, err := e.client.Put(t.Context(), key, strings.Repeat("v", size))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return r.Header.Revision
 }
 
 func (e *testEtcd) delete(t testing.TB, key string) int64 {
 	t.Helper()
 	r, err := e.client.Delete(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return r.Header.Revision
 }
 
 func (e *testEtcd) compact(t testing.TB, revision int64) {
 	t.Helper()
-	if _, err := e.client.Compact(t.Context(), revision); err != nil {
-		t.Fatal(err)
-	}
+	_, err := e.client.Compact(t.Context(), revision)
+	expect.NoError(t, err)
 }
 
 func (e *testEtcd) track(t testing.TB, prefix string) *Tracker {
@@ -91,7 +82,7 @@ func (e *testEtcd) track(t testing.TB, prefix string) *Tracker {
 
 func (e *testEtcd) trackThrough(t testing.TB, endpoint, prefix string) *Tracker {
 	t.Helper()
-	tracker := NewTracker(newClient(t, endpoint), prefix, nil)
+	tracker := NewTracker(etcdtest.Client(t, endpoint).Client, prefix, nil)
 	run(t, tracker)
 	return tracker
 }
@@ -101,9 +92,7 @@ func (e *testEtcd) caughtUp(t testing.TB, tracker *Tracker) {
 	t.Helper()
 	r, err := e.client.Get(t.Context(), tracker.root, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortDescend), clientv3.WithLimit(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	last := int64(1)
 	if len(r.Kvs) > 0 {
 		last = r.Kvs[0].ModRevision
@@ -126,9 +115,7 @@ func (e *testEtcd) wantExact(t testing.TB, tracker *Tracker) {
 	t.Helper()
 	e.caughtUp(t, tracker)
 	r, err := e.client.Get(t.Context(), tracker.root, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want, total := map[schema.GroupResource]Usage{}, Usage{}
 	for _, kv := range r.Kvs {
 		parts := strings.Split(strings.TrimPrefix(string(kv.Key), tracker.root), "/")
@@ -169,16 +156,6 @@ func plain(objects, bytes int64) Usage {
 	return Usage{Objects: objects, Bytes: bytes, PlainBytes: bytes}
 }
 
-func newClient(t testing.TB, endpoint string) *clientv3.Client {
-	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
-	return client
-}
-
 func run(t testing.TB, tracker *Tracker) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -196,9 +173,7 @@ func run(t testing.TB, tracker *Tracker) {
 func newProxy(t *testing.T, etcd *testEtcd) *faultproxy.Proxy {
 	t.Helper()
 	l, err := faultproxy.New(t.Context(), etcd.config.SocketPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(l.Close)
 	return l
 }

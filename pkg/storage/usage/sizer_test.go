@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -36,9 +37,7 @@ func (m *tenfold) plainSize(value []byte) (int64, bool) {
 func (e *testEtcd) putValue(t testing.TB, key, value string) int64 {
 	t.Helper()
 	r, err := e.client.Put(t.Context(), key, value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return r.Header.Revision
 }
 
@@ -153,9 +152,7 @@ func TestInternalKeysAreNotCounted(t *testing.T) {
 	<-tracker.Synced()
 	etcd.put(t, "/annex/_annex/limits/example.com/widgets", 1)
 	last := etcd.put(t, "/annex/_annex/limits/example.com/widgets", 2)
-	if err := tracker.WaitFor(t.Context(), last); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, tracker.WaitFor(t.Context(), last))
 	if got := tracker.all(); len(got) > 0 || tracker.Total() != (Usage{}) {
 		t.Errorf("internal keys are counted: %v", got)
 	}
@@ -169,9 +166,7 @@ func TestWaitFor(t *testing.T) {
 	tracker := etcd.track(t, "annex")
 	for range 100 {
 		last := etcd.put(t, "/annex/configmaps/a/x", 10)
-		if err := tracker.WaitFor(t.Context(), last); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, tracker.WaitFor(t.Context(), last))
 		if got := tracker.Revision(); got < last {
 			t.Fatalf("at revision %d, waited for %d", got, last)
 		}
@@ -180,9 +175,7 @@ func TestWaitFor(t *testing.T) {
 	elsewhere := etcd.put(t, "/elsewhere/x", 1)
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
-	if err := tracker.WaitFor(ctx, elsewhere); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, tracker.WaitFor(ctx, elsewhere))
 	ctx, cancel = context.WithTimeout(t.Context(), 3*progressDelay)
 	defer cancel()
 	if err := tracker.WaitFor(ctx, elsewhere+1000); !errors.Is(err, context.DeadlineExceeded) {

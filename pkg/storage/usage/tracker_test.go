@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -64,9 +65,8 @@ func TestTrackerFollow(t *testing.T) {
 	const key = "/annex/example.com/widgets/default/w"
 	txn := func(ops ...clientv3.Op) func(t *testing.T) {
 		return func(t *testing.T) {
-			if _, err := etcd.client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
-				t.Fatal(err)
-			}
+			_, err := etcd.client.Txn(t.Context()).Then(ops...).Commit()
+			expect.NoError(t, err)
 		}
 	}
 	steps := []struct {
@@ -90,15 +90,11 @@ func TestTrackerFollow(t *testing.T) {
 		{"create again", func(t *testing.T) { etcd.put(t, key, 9) }, plain(1, 9)},
 		{"lease expires", func(t *testing.T) {
 			lease, err := etcd.client.Grant(t.Context(), 60)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := etcd.client.Put(t.Context(), key+"6", "x", clientv3.WithLease(lease.ID)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := etcd.client.Revoke(t.Context(), lease.ID); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
+			_, err = etcd.client.Put(t.Context(), key+"6", "x", clientv3.WithLease(lease.ID))
+			expect.NoError(t, err)
+			_, err = etcd.client.Revoke(t.Context(), lease.ID)
+			expect.NoError(t, err)
 		}, plain(1, 9)},
 	}
 	for _, step := range steps {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // recorder is a storage that records the description of its writes.
@@ -60,9 +62,7 @@ func TestStorage(t *testing.T) {
 					return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: tc.deleted}}, nil, nil
 				}, nil)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if diff := cmp.Diff(&tc.want, inner.got); diff != "" {
 				t.Errorf("described (-want +got):\n%s", diff)
 			}

@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"syscall"
 	"testing"
 
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/process"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -53,18 +53,12 @@ func start(t testing.TB, cluster *maincluster.Cluster, launch func(*Installation
 	t.Helper()
 	i := InstallForTest(t, cluster)
 	annex, err := launch(i)
-	if err != nil {
-		t.Fatalf("annex did not start: %v", err)
-	}
+	expect.NoError(t, err, "annex did not start")
 	t.Cleanup(func() {
 		annex.Stop(t)
-		if err := i.Uninstall(context.Background()); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, i.Uninstall(context.Background()))
 	})
-	if err := i.WaitHosting(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, i.WaitHosting(t.Context()))
 	return annex
 }
 
@@ -72,18 +66,12 @@ func start(t testing.TB, cluster *maincluster.Cluster, launch func(*Installation
 func InstallForTest(t testing.TB, cluster *maincluster.Cluster) *Installation {
 	t.Helper()
 	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
-		if err := balancer.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, balancer.Close())
 	})
 	i, err := Install(t.Context(), cluster, balancer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return i
 }
 
@@ -152,28 +140,13 @@ func (a *Annex) Shutdown() error {
 		return nil
 	default:
 	}
-	if err := a.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop annex: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	code, err := a.Process.Wait(ctx)
-	if err != nil {
-		a.Process.Kill()
-		return err
-	}
-	if code != 0 {
-		return fmt.Errorf("annex exited with code %d after SIGTERM: %s", code, a.Process.Stderr())
-	}
-	return nil
+	return a.Process.Stop(timeout)
 }
 
 // Stop is Shutdown for a test, which fails on an error.
 func (a *Annex) Stop(t testing.TB) {
 	t.Helper()
-	if err := a.Shutdown(); err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, a.Shutdown())
 	if t.Failed() && a.Process != nil {
 		t.Logf("stderr of annex:\n%s", a.Process.Stderr())
 	}

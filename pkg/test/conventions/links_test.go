@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var (
@@ -25,9 +27,7 @@ func TestLinks(t *testing.T) {
 	pages := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
 	for _, folder := range []string{"docs", "docs/design"} {
 		found, err := filepath.Glob(filepath.Join(root, folder, "*.md"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		pages = append(pages, found...)
 	}
 	for _, page := range pages {
@@ -64,8 +64,6 @@ func anchors(page string) []string {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(content)
 }

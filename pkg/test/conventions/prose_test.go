@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // phrase is a wording that is hard to understand, and what to write instead.
@@ -204,9 +206,7 @@ func TestProse(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 }
 
 func TestPhrases(t *testing.T) {

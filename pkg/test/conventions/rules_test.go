@@ -31,17 +31,16 @@ var (
 // rules is the architecture, from packages without dependencies to those that depend on all.
 var rules = []rule{
 	{
-		packages: "pkg/apis/{group}/fuzzer",
-		duty:     "Random objects of a group for round-trip tests.",
-		ours:     []string{"pkg/apis/{group}/..."},
-		others:   append([]string{"sigs.k8s.io/randfill"}, machinery...),
-	},
-	{
 		packages: "pkg/apis/admissionregistration/validation",
 		duty:     "Validation of policies and webhooks, including expressions, which it compiles like the plugins.",
 		others: append([]string{
 			"k8s.io/apiserver/pkg/admission/plugin/...", "k8s.io/apiserver/pkg/cel/...", "k8s.io/apiserver/pkg/util/webhook", "k8s.io/client-go/util/jsonpath",
 		}, apiTypes...),
+	},
+	{
+		packages: "pkg/apis/meta/defaults",
+		duty:     "Registration of defaults, shared by the groups.",
+		others:   machinery,
 	},
 	{
 		packages: "pkg/apis/meta/validation",
@@ -51,13 +50,13 @@ var rules = []rule{
 	{
 		packages: "pkg/apis/{group}/validation",
 		duty:     "Validation that needs only the object, old and new.",
-		ours:     []string{"pkg/apis/{group}", "pkg/apis/meta/validation"},
+		ours:     []string{"pkg/apis/{group}/...", "pkg/apis/meta/validation"},
 		others:   append([]string{"k8s.io/apiserver/pkg/apis/...", "k8s.io/apiserver/pkg/util/shufflesharding", "k8s.io/component-helpers/..."}, apiTypes...),
 	},
 	{
 		packages: "pkg/apis/{group}/...",
 		duty:     "The types of a group, their registration, defaults and conversions; one group never imports another.",
-		ours:     []string{"pkg/apis/{group}/..."},
+		ours:     []string{"pkg/apis/{group}/...", "pkg/apis/meta/defaults"},
 		others:   apiTypes,
 	},
 	{
@@ -156,7 +155,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/stores",
 		duty:     "The connections to the etcd clusters of Stores, their probes, and the breaker that refuses requests.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/etcdtxn", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/etcdkv", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
 		others: append([]string{
 			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
@@ -175,20 +174,20 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{
-		packages: "pkg/storage/etcdtxn",
-		duty:     "Collects the parts of an etcd transaction for layers that need all of it.",
+		packages: "pkg/storage/etcdkv",
+		duty:     "Implements the operations of an etcd client by one function, for the layers over an etcd.",
 		others:   []string{"go.etcd.io/etcd/client/v3"},
 	},
 	{
 		packages: "pkg/storage/freeze",
 		duty:     "Stops all writes of a resource in its Store, at every replica.",
-		ours:     []string{"pkg/storage/etcdtxn", "pkg/storage/keys"},
+		ours:     []string{"pkg/storage/etcdkv", "pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/limits",
 		duty:     "Enforces the limits of a HostedResource, with any number of replicas.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/etcdtxn", "pkg/storage/keys", "pkg/storage/usage", "pkg/storage/writeinfo"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/etcdkv", "pkg/storage/keys", "pkg/storage/usage", "pkg/storage/writeinfo"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -200,7 +199,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/revision",
 		duty:     "A view of an etcd client with revisions that are higher by a constant, and the key that stores it.",
-		ours:     []string{"pkg/storage/keys"},
+		ours:     []string{"pkg/storage/etcdkv", "pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/protobuf/proto", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
 	},
 	{
@@ -245,8 +244,8 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/registry/typed/typedtest",
-		duty:     "A real etcd for the tests of resources.",
-		ours:     []string{"pkg/storage/embeddedetcd"},
+		duty:     "A real etcd and the server's scheme for the tests of resources.",
+		ours:     []string{"pkg/apiserver/scheme", "pkg/registry/typed"},
 		others:   append([]string{"go.etcd.io/...", "k8s.io/apiserver/..."}, machinery...),
 	},
 	{
@@ -281,7 +280,7 @@ var rules = []rule{
 	{
 		packages: "pkg/registry/hosting/backup",
 		duty:     "The endpoints of backups: what may be restored, and API errors.",
-		ours:     []string{"pkg/apis/hosting", "pkg/storage/backup", "pkg/storage/objectsize"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/backup", "pkg/storage/objectsize"},
 		others:   append([]string{"k8s.io/apiserver/pkg/registry/rest"}, machinery...),
 	},
 	{
@@ -311,14 +310,14 @@ var rules = []rule{
 	{
 		packages: "pkg/admission",
 		duty:     "The admission plugins, their order and which are enabled.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/hosting", "pkg/configfile", "pkg/generated/..."},
+		ours:     []string{"pkg/admission/...", "pkg/apis/hosting/v1alpha1", "pkg/configfile", "pkg/generated/..."},
 		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
 	},
 	{
 		packages: "pkg/apiserver/scheme",
 		duty:     "The scheme and codecs of everything that is compiled in.",
-		ours:     []string{"pkg/apis/{group}/install"},
-		others:   machinery,
+		ours:     []string{"pkg/apis/{group}/{version}"},
+		others:   apiTypes,
 	},
 	{
 		packages: "pkg/apiserver/requestbody",
@@ -417,7 +416,7 @@ var rules = []rule{
 	{
 		packages: "pkg/standalone/controller/rbac",
 		duty:     "The default roles and bindings, and the controller of aggregated cluster roles.",
-		ours:     []string{"pkg/apis/hosting", "pkg/controller/framework/..."},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/reconciliation"}, clients...),
 	},
 	{
@@ -555,13 +554,13 @@ var rules = []rule{
 	{
 		packages: "pkg/test/etcdcluster",
 		duty:     "An external etcd cluster whose members can be killed, cut off and slowed down; independent of annex.",
-		ours:     []string{"pkg/test/faultproxy"},
+		ours:     []string{"pkg/test/expect", "pkg/test/faultproxy", "pkg/test/poll"},
 		others:   []string{"go.etcd.io/etcd/...", "go.uber.org/zap"},
 	},
 	{
 		packages: "pkg/test/annextest",
 		duty:     "annex behind such a cluster, with the permissions of its manifests.",
-		ours:     []string{"pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
+		ours:     []string{"pkg/test/clients", "pkg/test/expect", "pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
 		others:   clients,
 	},
 

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // Limits of files and functions. Split what exceeds them. Test functions are not limited, because
@@ -53,18 +55,12 @@ func eachFile(t *testing.T, check func(t *testing.T, file sourceFile)) {
 		for _, name := range p.files() {
 			path := filepath.Join(p.Dir, name)
 			content, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			positions := token.NewFileSet()
 			syntax, err := parser.ParseFile(positions, path, content, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			relative, err := filepath.Rel(root, path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			check(t, sourceFile{name: relative, content: content, syntax: syntax, positions: positions})
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // switchedOff matches disabled verification of certificates in manifests, scripts and pages.
@@ -61,9 +63,7 @@ func TestVerificationIsNeverSwitchedOff(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if checked < 100 {
 		t.Errorf("only %d files were checked", checked)
 	}
@@ -74,9 +74,7 @@ func switchedOffInGo(t *testing.T, name string, content []byte) []string {
 	t.Helper()
 	positions := token.NewFileSet()
 	syntax, err := parser.ParseFile(positions, name, content, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var found []string
 	check := func(field, value ast.Expr) {
 		if selector, ok := field.(*ast.SelectorExpr); ok {

@@ -14,6 +14,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // Authority signs the certificates of a cluster and of its clients.
@@ -41,9 +43,8 @@ func NewAuthority(t testing.TB) *Authority {
 	var der []byte
 	der, a.key = a.sign(t, template, time.Now().Add(24*time.Hour))
 	var err error
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
+	a.cert, err = x509.ParseCertificate(der)
+	expect.NoError(t, err)
 	a.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	return a
 }
@@ -86,9 +87,7 @@ func (a *Authority) pair(t testing.TB, template *x509.Certificate, notAfter time
 	t.Helper()
 	der, key := a.sign(t, template, notAfter)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return KeyPair{
 		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
@@ -99,12 +98,9 @@ func (a *Authority) pair(t testing.TB, template *x509.Certificate, notAfter time
 func (a *Authority) sign(t testing.TB, template *x509.Certificate, notAfter time.Time) ([]byte, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62))
+	expect.NoError(t, err)
 	template.NotBefore, template.NotAfter = time.Now().Add(-24*time.Hour), notAfter
 	template.KeyUsage |= x509.KeyUsageDigitalSignature
 	issuer, signer := a.cert, a.key
@@ -112,8 +108,6 @@ func (a *Authority) sign(t testing.TB, template *x509.Certificate, notAfter time
 		issuer, signer = template, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, issuer, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return der, key
 }

@@ -17,6 +17,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // patience bounds every wait. It is long because machines that run tests are busy.
@@ -56,9 +59,7 @@ func Start(t testing.TB, config Config) *Cluster {
 	}
 	// The path of a socket must be shorter than t.TempDir.
 	dir, err := os.MkdirTemp("/tmp", "annex-etcd-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	c := &Cluster{Authority: config.Authority, config: config, dir: dir}
 	if c.Authority == nil {
@@ -92,9 +93,7 @@ func (c *Cluster) writeCertificates(t testing.TB) {
 	t.Helper()
 	serving := c.Authority.Serving(t)
 	for name, content := range map[string][]byte{"ca.crt": c.Authority.CA, "tls.crt": serving.Cert, "tls.key": serving.Key} {
-		if err := os.WriteFile(filepath.Join(c.dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(filepath.Join(c.dir, name), content, 0o600))
 	}
 }
 
@@ -128,9 +127,7 @@ func (c *Cluster) clientOf(t testing.TB, endpoints []string) *clientv3.Client {
 		config.TLS = c.clientTLS(t)
 	}
 	client, err := clientv3.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -139,9 +136,7 @@ func (c *Cluster) clientTLS(t testing.TB) *tls.Config {
 	t.Helper()
 	pair := c.Authority.Client(t, time.Now().Add(time.Hour))
 	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.Authority.pool(), Certificates: []tls.Certificate{certificate}}
 }
 
@@ -150,7 +145,7 @@ func (c *Cluster) WaitReady(t testing.TB) {
 	t.Helper()
 	client := c.Client(t)
 	defer client.Close()
-	c.retry(t, "the cluster to accept writes", func(ctx context.Context) error {
+	c.retry(t, "the cluster accepts writes", func(ctx context.Context) error {
 		_, err := client.Put(ctx, "etcdcluster/ready", "")
 		if errors.Is(err, rpctypes.ErrNoSpace) {
 			return nil // it responds
@@ -165,7 +160,7 @@ func (c *Cluster) Leader(t testing.TB) *Member {
 	client := c.Client(t)
 	defer client.Close()
 	var leader *Member
-	c.retry(t, "one of the members to lead", func(ctx context.Context) error {
+	c.retry(t, "a member leads", func(ctx context.Context) error {
 		var asked error
 		for _, m := range c.Members {
 			status, err := client.Status(ctx, m.Endpoint())
@@ -193,7 +188,7 @@ func (c *Cluster) Fill(t testing.TB, prefix string) {
 	defer client.Close()
 	value := strings.Repeat("x", 64<<10)
 	i := 0
-	c.retry(t, "the cluster to be out of space", func(ctx context.Context) error {
+	c.retry(t, "the cluster is out of space", func(ctx context.Context) error {
 		// etcd checks the committed size, and commits every 100 ms, so it accepts more
 		// than the quota.
 		for ; ; i++ {
@@ -233,19 +228,11 @@ func (c *Cluster) makeRoom(ctx context.Context, client *clientv3.Client) error {
 // retry calls do until it succeeds.
 func (c *Cluster) retry(t testing.TB, what string, do func(ctx context.Context) error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
+	poll.UntilNoError(t, what, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		err := do(ctx)
-		cancel()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) || t.Context().Err() != nil {
-			t.Fatalf("wait for %s: %v", what, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		defer cancel()
+		return do(ctx)
+	})
 }
 
 // Impersonate redirects the endpoints of c to another cluster of the same size and

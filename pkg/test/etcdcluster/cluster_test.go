@@ -15,6 +15,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func put(t *testing.T, client *clientv3.Client, key, value string) {
@@ -31,9 +33,7 @@ func get(t *testing.T, client *clientv3.Client, key string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	found, err := client.Get(ctx, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if len(found.Kvs) == 0 {
 		return ""
 	}
@@ -49,7 +49,7 @@ func TestKillMembers(t *testing.T) {
 		c.WaitReady(t)
 		put(t, client, "key", fmt.Sprint(i))
 		m.Start(t)
-		c.retry(t, "the member to be back", func(ctx context.Context) error {
+		c.retry(t, "the member is back", func(ctx context.Context) error {
 			_, err := client.Status(ctx, m.Endpoint())
 			return err
 		})
@@ -115,16 +115,12 @@ func TestCertificates(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Config{Members: 1})
 	endpoint, err := url.Parse(c.Endpoints()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	greet := func(pairs ...KeyPair) error {
 		config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.Authority.pool()}
 		for _, pair := range pairs {
 			certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			config.Certificates = append(config.Certificates, certificate)
 		}
 		conn, err := tls.Dial("tcp", endpoint.Host, config)
@@ -179,9 +175,7 @@ func TestImpersonate(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		found, err := client.Get(ctx, "key")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return found.Header.ClusterId
 	}
 	own := id()

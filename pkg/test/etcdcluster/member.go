@@ -17,6 +17,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/faultproxy"
 )
 
@@ -47,9 +48,8 @@ func newMember(t testing.TB, c *Cluster, index int) *Member {
 	t.Helper()
 	m := &Member{Name: fmt.Sprintf("m%d", index), cluster: c, index: index}
 	var err error
-	if m.line, err = faultproxy.New(t.Context(), m.socket()); err != nil {
-		t.Fatal(err)
-	}
+	m.line, err = faultproxy.New(t.Context(), m.socket())
+	expect.NoError(t, err)
 	t.Cleanup(m.line.Close)
 	return m
 }
@@ -80,9 +80,7 @@ func (m *Member) Client(t testing.TB) *clientv3.Client {
 // the others.
 func (m *Member) Start(t testing.TB) {
 	t.Helper()
-	if err := m.start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, m.start())
 }
 
 // Dir is the data directory of the member. Tests may empty, copy and replace it while the
@@ -153,9 +151,7 @@ func (m *Member) Stop(t testing.TB) {
 	if m.process == nil {
 		return
 	}
-	if err := m.process.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatalf("stop the member %s: %v", m.Name, err)
-	}
+	expect.NoError(t, m.process.Process.Signal(syscall.SIGTERM), "stop the member %s", m.Name)
 	select {
 	case <-m.exited:
 	case <-time.After(patience):
@@ -178,9 +174,7 @@ func (m *Member) signal(t testing.TB, signal syscall.Signal) {
 	if m.process == nil {
 		t.Fatalf("the member %s does not run", m.Name)
 	}
-	if err := m.process.Process.Signal(signal); err != nil {
-		t.Fatalf("send %s to the member %s: %v", signal, m.Name, err)
-	}
+	expect.NoError(t, m.process.Process.Signal(signal), "send %s to the member %s", signal, m.Name)
 }
 
 func (m *Member) end() {

@@ -10,20 +10,36 @@ import (
 	"fmt"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // NoError ends the test if there is an error. The explanation is a format with its
 // arguments.
 func NoError(t testing.TB, err error, explanation ...any) {
 	t.Helper()
-	if err == nil {
-		return
+	if err != nil {
+		t.Fatal(Explain(err.Error(), explanation...))
 	}
-	if len(explanation) > 0 {
-		err = fmt.Errorf("%s: %w", fmt.Sprintf(explanation[0].(string), explanation[1:]...), err)
+}
+
+// Succeeds is NoError without ending the test.
+func Succeeds(t testing.TB, err error, explanation ...any) {
+	t.Helper()
+	if err != nil {
+		t.Error(Explain(err.Error(), explanation...))
 	}
-	t.Fatal(err)
+}
+
+// Explain puts an explanation, if there is one, before a problem.
+func Explain(problem string, explanation ...any) string {
+	if len(explanation) == 0 {
+		return problem
+	}
+	return fmt.Sprintf(explanation[0].(string), explanation[1:]...) + ": " + problem
 }
 
 // Create creates an object with a typed client.
@@ -36,10 +52,13 @@ func Create[T any](t testing.TB, client interface {
 	return created
 }
 
-// Get reads an object with a typed client.
-func Get[T any](t testing.TB, client interface {
+// getter is a typed client.
+type getter[T any] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
-}, name string) T {
+}
+
+// Get reads an object with a typed client.
+func Get[T any](t testing.TB, client getter[T], name string) T {
 	t.Helper()
 	object, err := client.Get(t.Context(), name, metav1.GetOptions{})
 	NoError(t, err, "get %s", name)
@@ -62,4 +81,36 @@ func Delete(t testing.TB, client interface {
 }, name string) {
 	t.Helper()
 	NoError(t, client.Delete(t.Context(), name, metav1.DeleteOptions{}), "delete %s", name)
+}
+
+// Patch sends a JSON merge patch with a typed client.
+func Patch[T any](t testing.TB, client interface {
+	Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions, subresources ...string) (T, error)
+}, name, patch string, subresources ...string) T {
+	t.Helper()
+	patched, err := client.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	NoError(t, err, "patch %s", name)
+	return patched
+}
+
+// Eventually waits until a check accepts an object, and returns it.
+func Eventually[T any](t testing.TB, client getter[T], name, what string, check func(T) bool) (object T) {
+	t.Helper()
+	poll.UntilDone(t, what, func() (done bool, saw string) {
+		var err error
+		if object, err = client.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			return false, err.Error()
+		}
+		return check(object), fmt.Sprintf("%+v", object)
+	})
+	return object
+}
+
+// Gone waits until an object is deleted.
+func Gone[T any](t testing.TB, client getter[T], name string) {
+	t.Helper()
+	poll.UntilDone(t, name+" is deleted", func() (done bool, saw string) {
+		object, err := client.Get(t.Context(), name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), fmt.Sprintf("%+v, error %v", object, err)
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +46,7 @@ func policySpec(t *testing.T, manifest string, match *admissionregistrationv1.Ma
 // createPolicy creates a policy and its binding.
 func (a *annex) createPolicy(t *testing.T, name string, spec admissionregistrationv1.ValidatingAdmissionPolicySpec, params *admissionregistrationv1.ParamRef, actions ...admissionregistrationv1.ValidationAction) {
 	t.Helper()
-	annexPolicies := a.kube.AdmissionregistrationV1()
+	annexPolicies := a.Kube.AdmissionregistrationV1()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 	expect.Create(t, annexPolicies.ValidatingAdmissionPolicies(), policy)
 	t.Cleanup(func() { deleteQuietly(t, annexPolicies.ValidatingAdmissionPolicies().Delete, name) })
@@ -117,9 +118,7 @@ validations:
 		if name == "small" {
 			keys = keys[:2]
 		}
-		if err := try(name, keys...)(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Succeeds(t, try(name, keys...)(), "%s", name)
 	}
 }
 
@@ -144,9 +143,7 @@ validations:
 	}
 	waitForRefusal(t, "one that cannot be evaluated", try(strict, "one"), "no such key: missing")
 	waitForRefusal(t, "one that is refused", try(lenient, "refused"), "by name")
-	if err := try(lenient, "one")(); err != nil {
-		t.Errorf("an ignored failure: %v", err)
-	}
+	expect.Succeeds(t, try(lenient, "one")(), "an ignored failure")
 }
 
 func TestAdmissionPolicyParams(t *testing.T) {
@@ -208,15 +205,11 @@ validations:
 	try := func(name string) response {
 		return a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"one"}}`, "Impersonate-User", name)
 	}
-	poll.Until(t, "carol, without rights, is refused", func() string {
-		if answer := try("carol"); answer.code != http.StatusForbidden || !strings.Contains(answer.String(), "carol may not see secrets") {
-			return answer.String()
-		}
-		return ""
+	poll.UntilDone(t, "carol, without rights, is refused", func() (bool, string) {
+		answer := try("carol")
+		return answer.Code == http.StatusForbidden && strings.Contains(answer.String(), "carol may not see secrets"), answer.String()
 	})
-	if answer := try("dave"); answer.code != http.StatusCreated {
-		t.Errorf("dave, with rights: %s", answer)
-	}
+	try("dave").Expect(t, http.StatusCreated, "dave, with rights")
 }
 
 // grantCore gives a user all verbs on resources in a namespace.
@@ -225,7 +218,7 @@ func (a *annex) grantCore(t *testing.T, namespace, user string, resources ...str
 	role := fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[""],"resources":["%s"],"verbs":["*"]}]}`, user, strings.Join(resources, `","`))
 	binding := fmt.Sprintf(`{"metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":%q},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, user, user, user)
 	for path, body := range map[string]string{"roles": role, "rolebindings": binding} {
-		if answer := a.request(t, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/"+path, body); answer.code != http.StatusCreated {
+		if answer := a.request(t, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/"+path, body); answer.Code != http.StatusCreated {
 			t.Fatalf("granting rights: %s", answer)
 		}
 	}
@@ -244,31 +237,24 @@ validations:
 auditAnnotations:
 - {key: owner, valueExpression: "'owned by ' + object.metadata.?labels['owner'].orValue('none')"}
 `, matchResources(namespace, "", "configmaps")), nil, admissionregistrationv1.Warn, admissionregistrationv1.Audit)
-	poll.Until(t, "an odd name is warned about", func() string {
+	poll.UntilDone(t, "an odd name is warned about", func() (bool, string) {
 		answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"odd"}}`)
-		if warnings := answer.header.Values("Warning"); answer.code != http.StatusCreated || len(warnings) != 1 || !strings.Contains(warnings[0], "that is odd") {
-			return fmt.Sprintf("%s, warnings %q", answer, warnings)
-		}
-		return ""
+		warnings := answer.Header.Values("Warning")
+		done := answer.Code == http.StatusCreated && len(warnings) == 1 && strings.Contains(warnings[0], "that is odd")
+		return done, fmt.Sprintf("%s, warnings %q", answer, warnings)
 	})
-	poll.Until(t, "the audit log has the annotations", func() string {
+	poll.UntilDone(t, "the audit log has the annotations", func() (bool, string) {
 		content, err := os.ReadFile(auditLog)
-		if err != nil {
-			return err.Error()
-		}
-		for _, line := range strings.Split(string(content), "\n") {
-			if strings.Contains(line, `"`+namespace+`/owner":"owned by none"`) && strings.Contains(line, `"validation.policy.admission.k8s.io/validation_failure"`) {
-				return ""
-			}
-		}
-		return string(content)
+		return slices.ContainsFunc(strings.Split(string(content), "\n"), func(line string) bool {
+			return strings.Contains(line, `"`+namespace+`/owner":"owned by none"`) && strings.Contains(line, `"validation.policy.admission.k8s.io/validation_failure"`)
+		}), fmt.Sprintf("%s, error %v", content, err)
 	})
 }
 
 func TestAdmissionPolicyTypeChecking(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	policies := a.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	policies := a.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: a.newNamespace(t)},
 		Spec:       policySpec(t, "validations: [{expression: 'object.data.size() > 0'}, {expression: 'object.dat.size() > 0'}]", matchResources("nowhere", "", "configmaps")),
@@ -277,19 +263,10 @@ func TestAdmissionPolicyTypeChecking(t *testing.T) {
 	t.Cleanup(func() { deleteQuietly(t, policies.Delete, policy.Name) })
 	checked := func(generation int64, warnings int) *admissionregistrationv1.ValidatingAdmissionPolicy {
 		t.Helper()
-		var last *admissionregistrationv1.ValidatingAdmissionPolicy
-		poll.Until(t, "the types are checked", func() string {
-			var err error
-			if last, err = policies.Get(t.Context(), policy.Name, metav1.GetOptions{}); err != nil {
-				return err.Error()
-			}
+		return expect.Eventually(t, policies, policy.Name, "the types are checked", func(last *admissionregistrationv1.ValidatingAdmissionPolicy) bool {
 			found := ptr.Deref(last.Status.TypeChecking, admissionregistrationv1.TypeChecking{}).ExpressionWarnings
-			if last.Status.ObservedGeneration != generation || len(found) != warnings {
-				return fmt.Sprintf("%+v", last.Status)
-			}
-			return ""
+			return last.Status.ObservedGeneration == generation && len(found) == warnings
 		})
-		return last
 	}
 	policy = checked(1, 1)
 	if warning := policy.Status.TypeChecking.ExpressionWarnings[0]; warning.FieldRef != "spec.validations[1].expression" || !strings.Contains(warning.Warning, "undefined field 'dat'") {
@@ -304,7 +281,7 @@ func TestMutatingAdmissionPolicy(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, "type: object\nproperties: {spec: {type: object, properties: {size: {type: integer}, tags: {type: array, items: {type: string}, x-kubernetes-list-type: set}}}}\n"))
-	annexPolicies := a.kube.AdmissionregistrationV1()
+	annexPolicies := a.Kube.AdmissionregistrationV1()
 	for name, test := range map[string]struct {
 		group, resource string
 		namespace       string
@@ -342,12 +319,10 @@ func TestMutatingAdmissionPolicy(t *testing.T) {
 				path = "/apis/" + test.group + "/v1/namespaces/" + test.namespace + "/" + test.resource + "?dryRun=All"
 				body = fmt.Sprintf(`{"apiVersion":"%s/v1","kind":%q,"metadata":{"name":"changed"},"spec":{"tags":["a"]}}`, test.group, "Widget")
 			}
-			poll.Until(t, "an object is changed", func() string {
+			poll.UntilDone(t, "an object is changed", func() (bool, string) {
 				answer := a.request(t, http.MethodPost, path, body)
-				if answer.code != http.StatusCreated || !strings.Contains(answer.String(), `"set":"yes"`) || test.group != "" && !strings.Contains(answer.String(), `"size":3`) {
-					return answer.String()
-				}
-				return ""
+				done := answer.Code == http.StatusCreated && strings.Contains(answer.String(), `"set":"yes"`) && (test.group == "" || strings.Contains(answer.String(), `"size":3`))
+				return done, answer.String()
 			})
 		})
 	}

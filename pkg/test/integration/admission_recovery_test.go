@@ -4,6 +4,7 @@
 package integration
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -50,9 +51,7 @@ func TestAdmissionMatchingEverythingCanBeRemoved(t *testing.T) {
 	a.Stop(t)
 	b := newAnnex(t, testserver.StartIn(t, a.DataDir))
 	for _, path := range []string{"/api/v1/namespaces/annex-system", "/apis/rbac.authorization.k8s.io/v1/clusterroles/view"} {
-		if answer := b.get(t, path); answer.code != http.StatusOK {
-			t.Errorf("%s is not there after a restart: %s", path, answer)
-		}
+		b.get(t, path).Expect(t, http.StatusOK, "%s is not there after a restart", path)
 	}
 	waitForRefusal(t, "a configmap after a restart", func() error {
 		_, err := b.tryConfigMap(t, "default", "one", true)
@@ -60,11 +59,9 @@ func TestAdmissionMatchingEverythingCanBeRemoved(t *testing.T) {
 	}, "connection refused")
 
 	b.removePolicyAndWebhooks(t)
-	poll.Until(t, "everything is allowed again", func() string {
-		if _, err := b.tryConfigMap(t, "default", "one", true); err != nil {
-			return err.Error()
-		}
-		return ""
+	poll.UntilNoError(t, "everything is allowed again", func() error {
+		_, err := b.tryConfigMap(t, "default", "one", true)
+		return err
 	})
 }
 
@@ -86,24 +83,18 @@ func (a *annex) removeStartUpObjects(t *testing.T) {
 // webhooks, but not to policies.
 func (a *annex) removePolicyAndWebhooks(t *testing.T) {
 	t.Helper()
-	configurations := a.kube.AdmissionregistrationV1()
-	if err := configurations.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "closed", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete the binding of a policy on everything: %v", err)
-	}
-	poll.Until(t, "a webhook on everything can be changed", func() string {
+	configurations := a.Kube.AdmissionregistrationV1()
+	expect.Succeeds(t, configurations.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "closed", metav1.DeleteOptions{}), "delete the binding of a policy on everything")
+	poll.UntilNoError(t, "a webhook on everything can be changed", func() error {
 		mutating, err := configurations.MutatingWebhookConfigurations().Get(t.Context(), "down", metav1.GetOptions{})
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		mutating.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
-		if _, err := configurations.MutatingWebhookConfigurations().Update(t.Context(), mutating, metav1.UpdateOptions{}); err != nil {
-			return err.Error()
-		}
-		return ""
+		_, err = configurations.MutatingWebhookConfigurations().Update(t.Context(), mutating, metav1.UpdateOptions{})
+		return err
 	})
-	if err := configurations.ValidatingWebhookConfigurations().Delete(t.Context(), "down", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete a webhook on everything: %v", err)
-	}
+	expect.Succeeds(t, configurations.ValidatingWebhookConfigurations().Delete(t.Context(), "down", metav1.DeleteOptions{}), "delete a webhook on everything")
 }
 
 // TestUnreadableAdmissionConfiguration damages a policy, a binding and a webhook configuration:
@@ -143,20 +134,18 @@ func TestUnreadableAdmissionConfiguration(t *testing.T) {
 					t.Errorf("after a restart creating a configmap returns: %v", err)
 				}
 			}
-			if got := a.get(t, "/readyz"); got.code == http.StatusOK {
+			if got := a.get(t, "/readyz"); got.Code == http.StatusOK {
 				t.Error("it is ready")
 			}
-			if got := a.request(t, http.MethodDelete, path+"/closed", ""); got.code < 400 {
+			if got := a.request(t, http.MethodDelete, path+"/closed", ""); got.Code < 400 {
 				t.Errorf("deleted without the unsafe option: %s", got)
 			}
-			if got := a.request(t, http.MethodDelete, path+"/closed?"+corruption.UnsafeDelete+"=true", ""); got.code != http.StatusOK {
+			if got := a.request(t, http.MethodDelete, path+"/closed?"+corruption.UnsafeDelete+"=true", ""); got.Code != http.StatusOK {
 				t.Fatalf("delete it: %s", got)
 			}
-			poll.Until(t, "annex is ready, and writes are allowed", func() string {
-				if got := a.get(t, "/readyz"); got.code != http.StatusOK {
-					return got.String()
-				}
-				return errorText(create())
+			poll.UntilDone(t, "annex is ready, and writes are allowed", func() (bool, string) {
+				ready, err := a.get(t, "/readyz"), create()
+				return ready.Code == http.StatusOK && err == nil, fmt.Sprint(ready, err)
 			})
 		})
 	}
@@ -165,11 +154,8 @@ func TestUnreadableAdmissionConfiguration(t *testing.T) {
 // waitForUnreadable waits until lists fail with an error that names the object "closed".
 func (a *annex) waitForUnreadable(t *testing.T, path string) {
 	t.Helper()
-	poll.Until(t, path+" cannot be listed", func() string {
+	poll.UntilDone(t, path+" cannot be listed", func() (bool, string) {
 		got := a.get(t, path)
-		if got.code != http.StatusInternalServerError || !strings.Contains(string(got.body), "closed cannot be read") {
-			return got.String()
-		}
-		return ""
+		return got.Code == http.StatusInternalServerError && strings.Contains(string(got.Body), "closed cannot be read"), got.String()
 	})
 }

@@ -154,7 +154,7 @@ func shortTimeout(h *hook)   { h.TimeoutSeconds = ptr.To[int32](1) }
 func (a *annex) installMutatingWebhooks(t *testing.T, name string, hooks ...hook) {
 	t.Helper()
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: hooks}
-	configurations := a.kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	configurations := a.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	expect.Create(t, configurations, configuration)
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
@@ -170,7 +170,7 @@ func (a *annex) installValidatingWebhooks(t *testing.T, name string, hooks ...ho
 			TimeoutSeconds: h.TimeoutSeconds, AdmissionReviewVersions: h.AdmissionReviewVersions, MatchConditions: h.MatchConditions,
 		})
 	}
-	configurations := a.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	configurations := a.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	expect.Create(t, configurations, configuration)
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
@@ -194,18 +194,15 @@ func (a *annex) tryConfigMap(t *testing.T, namespace, name string, dryRun bool, 
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	return a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, options)
+	return a.Kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, options)
 }
 
 // waitForWebhooks waits until annex calls a webhook of the tested configuration.
 func (a *annex) waitForWebhooks(t *testing.T, namespace string, sentinel *webhookServer) {
 	t.Helper()
-	poll.Until(t, "the webhooks come into force", func() string {
+	poll.UntilDone(t, "the webhooks come into force", func() (bool, string) {
 		_, err := a.tryConfigMap(t, namespace, "sentinel", true)
-		if len(sentinel.requestsFor("sentinel")) == 0 {
-			return fmt.Sprintf("it is not called; creating: %v", err)
-		}
-		return ""
+		return len(sentinel.requestsFor("sentinel")) != 0, fmt.Sprintf("it is not called; creating: %v", err)
 	})
 }
 
@@ -239,7 +236,7 @@ func failures() map[string]failure {
 		}, want: []string{"failed calling webhook", "connection refused"}},
 		"untrusted certificate": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
 			client := newWebhookServer(t, allow).client()
-			client.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: newAuthority(t).certificate.Raw})
+			client.CABundle = certificatePEM(newAuthority(t).certificate)
 			return client
 		}, want: []string{"failed calling webhook", "x509: certificate signed by unknown authority"}},
 		"a Service": {client: func(*testing.T) admissionregistrationv1.WebhookClientConfig {
@@ -275,12 +272,9 @@ func TestAdmissionWebhookFailures(t *testing.T) {
 				if !apierrors.IsInternalError(err) {
 					t.Errorf("%v is not an internal error", err)
 				}
-				poll.Until(t, "the other webhooks come into force", func() string {
+				poll.UntilDone(t, "the other webhooks come into force", func() (bool, string) {
 					_, err := a.tryConfigMap(t, lenient, "other", true)
-					if len(sentinel.requestsFor("other")) == 0 {
-						return fmt.Sprintf("not called; creating: %v", err)
-					}
-					return ""
+					return len(sentinel.requestsFor("other")) != 0, fmt.Sprintf("not called; creating: %v", err)
 				})
 				if _, err := a.tryConfigMap(t, lenient, "one", false); err != nil {
 					t.Errorf("an ignored failure: %v", err)
@@ -311,10 +305,10 @@ func TestAdmissionWebhookDecisions(t *testing.T) {
 		t.Errorf("%v does not have the code that the webhook gave", err)
 	}
 	answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps", `{"metadata":{"name":"good"}}`)
-	if warnings := answer.header.Values("Warning"); answer.code != http.StatusCreated || !slices.Contains(warnings, `299 - "seen by a webhook"`) {
+	if warnings := answer.Header.Values("Warning"); answer.Code != http.StatusCreated || !slices.Contains(warnings, `299 - "seen by a webhook"`) {
 		t.Errorf("a good one: %s, warnings %q", answer, warnings)
 	}
-	err = a.kube.CoreV1().ConfigMaps(namespace).Delete(t.Context(), "good", metav1.DeleteOptions{})
+	err = a.Kube.CoreV1().ConfigMaps(namespace).Delete(t.Context(), "good", metav1.DeleteOptions{})
 	wantError(t, err, "not like that")
 	asked := seen.requestsFor("good")
 	if len(asked) != 2 {
@@ -352,7 +346,7 @@ func TestAdmissionWebhookDryRun(t *testing.T) {
 	}
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-some"}, Webhooks: []hook{
 		newWebhook(namespace, "some", server.client(), func(h *hook) { h.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassSome) })}}
-	_, err := a.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), configuration, metav1.CreateOptions{})
+	_, err := a.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), configuration, metav1.CreateOptions{})
 	wantError(t, err, `webhooks[0].sideEffects: Unsupported value: "Some"`)
 }
 

@@ -4,11 +4,7 @@
 package integration
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,15 +16,10 @@ import (
 	"go.uber.org/zap"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	restclient "k8s.io/client-go/rest"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -36,33 +27,12 @@ import (
 // annex is a server with clients that act as its administrator.
 type annex struct {
 	*testserver.Server
-
-	kube       kubernetes.Interface
-	dynamic    dynamic.Interface
-	extensions apiextensionsclient.Interface
-	aggregator aggregatorclient.Interface
-	hosting    hostingclient.Interface
-	http       *http.Client
+	*clients.Clients
 }
 
 func newAnnex(t *testing.T, server *testserver.Server) *annex {
 	t.Helper()
-	// One connection for all of a test's clients, and none of another test's: a
-	// test that ends a connection must not disturb others.
-	httpClient, err := restclient.HTTPClientFor(server.AnnexConfig)
-	expect.NoError(t, err)
-	a := &annex{Server: server, http: httpClient}
-	a.kube, err = kubernetes.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expect.NoError(t, err)
-	a.dynamic, err = dynamic.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expect.NoError(t, err)
-	a.extensions, err = apiextensionsclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expect.NoError(t, err)
-	a.aggregator, err = aggregatorclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expect.NoError(t, err)
-	a.hosting, err = hostingclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	expect.NoError(t, err)
-	return a
+	return &annex{Server: server, Clients: clients.For(t, server.AnnexConfig)}
 }
 
 // startAnnex starts a server for one test.
@@ -78,29 +48,17 @@ func (a *annex) newNamespace(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("test-%d", lastNamespace.Add(1))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	expect.Create(t, a.kube.CoreV1().Namespaces(), namespace)
+	expect.Create(t, a.Kube.CoreV1().Namespaces(), namespace)
 	return name
 }
 
 // response is a response with its whole body.
-type response struct {
-	code   int
-	header http.Header
-	body   []byte
-}
-
-func (r response) String() string { return fmt.Sprintf("%d %s", r.code, r.body) }
-
-// into decodes the body.
-func (r response) into(t *testing.T, target any) {
-	t.Helper()
-	expect.NoError(t, json.Unmarshal(r.body, target), "decode %s", r)
-}
+type response = clients.Response
 
 // request sends one request as the administrator. Headers come in pairs.
 func (a *annex) request(t *testing.T, method, path, body string, headers ...string) response {
 	t.Helper()
-	return send(t, a.http, method, a.URL+path, body, headers...)
+	return send(t, a.HTTP, method, a.URL+path, body, headers...)
 }
 
 // get sends a GET as the administrator.
@@ -111,29 +69,9 @@ func (a *annex) get(t *testing.T, path string, headers ...string) response {
 
 func send(t *testing.T, annexHTTP *http.Client, method, url, body string, headers ...string) response {
 	t.Helper()
-	r, err := trySend(t.Context(), annexHTTP, method, url, body, headers...)
+	r, err := clients.Send(t.Context(), annexHTTP, method, url, body, headers...)
 	expect.NoError(t, err)
 	return r
-}
-
-func trySend(ctx context.Context, annexHTTP *http.Client, method, url, body string, headers ...string) (response, error) {
-	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return response{}, err
-	}
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	answer, err := annexHTTP.Do(request)
-	if err != nil {
-		return response{}, err
-	}
-	defer answer.Body.Close()
-	content, err := io.ReadAll(answer.Body)
-	return response{code: answer.StatusCode, header: answer.Header, body: bytes.TrimSpace(content)}, err
 }
 
 // wantError fails unless there is an error that contains all of the words.

@@ -6,7 +6,6 @@ package integration
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,9 +27,9 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/process"
 )
 
 // auditEverything is a policy that logs everything except requests of annex itself.
@@ -94,13 +92,13 @@ func eventAbout(t *testing.T, events []auditv1.Event, what string, stage auditv1
 func (a *annex) createConfigMap(t *testing.T, namespace, name, text string) *corev1.ConfigMap {
 	t.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": text}}
-	return expect.Create(t, a.kube.CoreV1().ConfigMaps(namespace), config)
+	return expect.Create(t, a.Kube.CoreV1().ConfigMaps(namespace), config)
 }
 
 func (a *annex) createSecret(t *testing.T, namespace, name, text string) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"k": text}}
-	return expect.Create(t, a.kube.CoreV1().Secrets(namespace), secret)
+	return expect.Create(t, a.Kube.CoreV1().Secrets(namespace), secret)
 }
 
 // TestAuditLevels logs each resource at the level of the policy: compiled-in kinds of
@@ -128,7 +126,7 @@ rules:
 	a.createConfigMap(t, widgets.namespace, "c", text)
 	a.newStore(t, "audited")
 	widgets.create(t, "v1", "w", "spec: {text: "+text+"}")
-	auditID := a.get(t, "/version", "Audit-ID", "my-own-id").header.Get("Audit-ID")
+	auditID := a.get(t, "/version", "Audit-ID", "my-own-id").Header.Get("Audit-ID")
 	a.get(t, "/apis")
 	a.Stop(t) // the log is complete
 
@@ -219,11 +217,11 @@ func TestAuditOfRefusedRequests(t *testing.T) {
 		"missing": {code: 404, method: "GET", path: "/apis/nothing.example.com/v1/things", user: "annex-admin", reason: "allow"},
 	}
 	for id, request := range refused {
-		client := a.http
+		client := a.HTTP
 		if request.login != nil {
 			client = request.login(client)
 		}
-		if got := send(t, client, request.method, a.URL+request.path, request.body, "Audit-ID", string(id)); got.code != int(request.code) {
+		if got := send(t, client, request.method, a.URL+request.path, request.body, "Audit-ID", string(id)); got.Code != int(request.code) {
 			t.Errorf("%s: %s, want %d", id, got, request.code)
 		}
 	}
@@ -264,7 +262,7 @@ func (a *annex) exhaustPriorityLevel(t *testing.T, user, resource string) types.
 			},
 		},
 	}
-	flows := a.kube.FlowcontrolV1()
+	flows := a.Kube.FlowcontrolV1()
 	expect.Create(t, flows.PriorityLevelConfigurations(), closed)
 	schema := &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "closed"},
@@ -283,22 +281,19 @@ func (a *annex) exhaustPriorityLevel(t *testing.T, user, resource string) types.
 	login := a.httpClientAs(t, bearerToken(outsiderToken))
 	var refused atomic.Pointer[types.UID]
 	var sent atomic.Int64
-	poll.Until(t, user+" gets 429", func() string {
+	poll.UntilDone(t, user+" gets 429", func() (bool, string) {
 		var requests sync.WaitGroup
 		for range 16 {
 			requests.Go(func() {
 				id := types.UID(fmt.Sprint("crowded-", sent.Add(1)))
-				got, err := trySend(t.Context(), login, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "", "Audit-ID", string(id))
-				if err == nil && got.code == http.StatusTooManyRequests {
+				got, err := clients.Send(t.Context(), login, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "", "Audit-ID", string(id))
+				if err == nil && got.Code == http.StatusTooManyRequests {
 					refused.Store(&id)
 				}
 			})
 		}
 		requests.Wait()
-		if refused.Load() == nil {
-			return fmt.Sprint(sent.Load(), " requests were answered")
-		}
-		return ""
+		return refused.Load() != nil, fmt.Sprint(sent.Load(), " requests were answered")
 	})
 	return *refused.Load()
 }
@@ -322,11 +317,9 @@ func TestAuditRotation(t *testing.T) {
 		expect.NoError(t, err)
 		return found
 	}
-	poll.Until(t, "one log and two old ones", func() string {
-		if found := files(); len(found) != 3 || slices.Contains(found, old) {
-			return fmt.Sprint(found)
-		}
-		return ""
+	poll.UntilDone(t, "one log and two old ones", func() (bool, string) {
+		found := files()
+		return len(found) == 3 && !slices.Contains(found, old), fmt.Sprint(found)
 	})
 	for _, file := range files() {
 		info, err := os.Stat(file)
@@ -371,7 +364,7 @@ func TestAuditFlushesOnShutdown(t *testing.T) {
 			for i := 0; ; i++ {
 				name := fmt.Sprintf("c-%d-%d", writer, i)
 				config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-				_, err := a.kube.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
+				_, err := a.Kube.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
 				if err != nil {
 					return
 				}
@@ -380,16 +373,14 @@ func TestAuditFlushesOnShutdown(t *testing.T) {
 			}
 		})
 	}
-	poll.Until(t, "50 writes", func() string {
-		if n := count.Load(); n < 50 {
-			return fmt.Sprint(n, " were answered")
-		}
-		return ""
+	poll.UntilDone(t, "50 writes", func() (bool, string) {
+		n := count.Load()
+		return n >= 50, fmt.Sprint(n, " were answered")
 	})
 	if got := len(collector.events()); got > 0 {
 		t.Errorf("%d events were sent before the batch was full", got)
 	}
-	terminate(t, p)
+	expect.NoError(t, p.Stop(poll.Timeout))
 	writers.Wait()
 	logged, sent := map[string]bool{}, map[string]bool{}
 	for _, event := range auditEvents(t, readFile(t, log)) {
@@ -425,17 +416,14 @@ func TestAuditWebhook(t *testing.T) {
 	namespace := a.newNamespace(t)
 	a.createConfigMap(t, namespace, "small", "text")
 	a.createConfigMap(t, namespace, "large", strings.Repeat("x", 30_000))
-	poll.Until(t, "both events are sent", func() string {
+	poll.UntilDone(t, "both events are sent", func() (bool, string) {
 		n := 0
 		for _, event := range collector.events() {
 			if what := describeAudit(event); what == "create configmaps small" || what == "create configmaps large" {
 				n++
 			}
 		}
-		if n < 2 {
-			return fmt.Sprint(n, " of them")
-		}
-		return ""
+		return n >= 2, fmt.Sprint(n, " of them")
 	})
 	small := eventAbout(t, collector.events(), "create configmaps small", auditv1.StageResponseComplete)
 	large := eventAbout(t, collector.events(), "create configmaps large", auditv1.StageResponseComplete)
@@ -478,10 +466,10 @@ rules:
 	}
 	down.Store(true)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "unrecorded"}}
-	_, err := a.kube.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
+	_, err := a.Kube.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
 	wantError(t, err, "failed to store audit event")
 	down.Store(false)
-	if _, err := a.kube.CoreV1().ConfigMaps("default").Get(t.Context(), "unrecorded", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := a.Kube.CoreV1().ConfigMaps("default").Get(t.Context(), "unrecorded", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a request was executed without a record: %v", err)
 	}
 }
@@ -543,15 +531,4 @@ func (a *authority) serve(t *testing.T, handler http.Handler) (url string) {
 		server.Close()
 	})
 	return server.URL
-}
-
-// terminate sends SIGTERM and waits until the process has ended with code 0.
-func terminate(t *testing.T, p *process.Annex) {
-	t.Helper()
-	expect.NoError(t, p.Signal(syscall.SIGTERM))
-	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-	defer cancel()
-	if code, err := p.Wait(ctx); err != nil || code != 0 {
-		t.Fatalf("annex ended with code %d, %v; stderr:\n%s", code, err, p.Stderr())
-	}
 }

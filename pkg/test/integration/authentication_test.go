@@ -107,11 +107,11 @@ func (a *annex) whoami(t *testing.T, login func(*restclient.Config), headers ...
 	t.Helper()
 	got := send(t, a.httpClientAs(t, login), http.MethodPost, a.URL+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`, headers...)
-	if got.code != http.StatusCreated {
-		return fmt.Sprint(got.code)
+	if got.Code != http.StatusCreated {
+		return fmt.Sprint(got.Code)
 	}
 	var review authenticationv1.SelfSubjectReview
-	got.into(t, &review)
+	got.Into(t, &review)
 	return review.Status.UserInfo.Username + " " + strings.Join(review.Status.UserInfo.Groups, ",")
 }
 
@@ -123,11 +123,9 @@ func TestAuthenticationMethods(t *testing.T) {
 		return map[string]any{"groups": []string{"system:masters"}, name: value}
 	}
 	foreign := oidcissuer.New(t)
-	poll.Until(t, "the issuer's keys", func() string {
-		if got := e.whoami(t, bearerToken(e.issuer.Token(t, masters))); got == "401" {
-			return got
-		}
-		return ""
+	poll.UntilDone(t, "the issuer's keys", func() (bool, string) {
+		got := e.whoami(t, bearerToken(e.issuer.Token(t, masters)))
+		return got != "401", got
 	})
 	proxy := clientCertificate(e.proxies.issue(t, "front-proxy"))
 	carol := clientCertificate(e.users.issue(t, "carol", "system:masters"))
@@ -182,13 +180,11 @@ func testOpenPaths(t *testing.T, a *annex) {
 		"/api":     {http.StatusUnauthorized},
 		"/metrics": {http.StatusUnauthorized},
 	} {
-		if got := send(t, anonymous, http.MethodGet, a.URL+path, ""); !slices.Contains(want, got.code) {
+		if got := send(t, anonymous, http.MethodGet, a.URL+path, ""); !slices.Contains(want, got.Code) {
 			t.Errorf("%s: %s, want %d", path, got, want)
 		}
 	}
-	if got := send(t, a.httpClientAs(t, bearerToken("6f1ed002")), http.MethodGet, a.URL+"/readyz", ""); got.code != http.StatusUnauthorized {
-		t.Errorf("an unknown token on an open path: %s", got)
-	}
+	send(t, a.httpClientAs(t, bearerToken("6f1ed002")), http.MethodGet, a.URL+"/readyz", "").Expect(t, http.StatusUnauthorized, "an unknown token on an open path")
 }
 
 func testTokenReviews(t *testing.T, e *authenticators) {
@@ -205,7 +201,7 @@ func testTokenReviews(t *testing.T, e *authenticators) {
 		"with line break": {"a\nb", ""},
 	} {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: test.token}}
-		answer, err := e.kube.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		answer, err := e.Kube.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -214,13 +210,11 @@ func testTokenReviews(t *testing.T, e *authenticators) {
 			t.Errorf("%s: %+v, want %q", name, got, test.user)
 		}
 	}
-	_, err := e.kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{}, metav1.CreateOptions{})
+	_, err := e.Kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{}, metav1.CreateOptions{})
 	wantError(t, err, "token is required")
 	got := send(t, e.httpClientAs(t, bearerToken(outsiderToken)), http.MethodPost, e.URL+"/apis/authentication.k8s.io/v1/tokenreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+masterToken+`"}}`)
-	if got.code != http.StatusForbidden {
-		t.Errorf("a user without rights may create TokenReviews: %s", got)
-	}
+	got.Expect(t, http.StatusForbidden, "a user without rights may create TokenReviews")
 }
 
 func TestAuthenticationReload(t *testing.T) {
@@ -231,11 +225,9 @@ func TestAuthenticationReload(t *testing.T) {
 	masters := map[string]any{"groups": []string{"system:masters"}}
 	wait := func(issuer *oidcissuer.Issuer, want string) {
 		t.Helper()
-		poll.Until(t, "a login as "+want, func() string {
-			if got := a.whoami(t, bearerToken(issuer.Token(t, masters))); !strings.HasPrefix(got, want) {
-				return got
-			}
-			return ""
+		poll.UntilDone(t, "a login as "+want, func() (bool, string) {
+			got := a.whoami(t, bearerToken(issuer.Token(t, masters)))
+			return strings.HasPrefix(got, want), got
 		})
 	}
 	wait(first, "jwt:alice")
@@ -284,11 +276,9 @@ func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 	proxy := clientCertificate(proxies.issue(t, "proxy"))
 	wait := func(what string, login func(*restclient.Config), want string, headers ...string) {
 		t.Helper()
-		poll.Until(t, what, func() string {
-			if got := a.whoami(t, login, headers...); !strings.HasPrefix(got, want) {
-				return got
-			}
-			return ""
+		poll.UntilDone(t, what, func() (bool, string) {
+			got := a.whoami(t, login, headers...)
+			return strings.HasPrefix(got, want), got
 		})
 	}
 	wait("the proxy authenticates others", proxy, "dora", asDora...)
@@ -299,7 +289,7 @@ func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 		t.Helper()
 		var bundle []byte
 		for _, one := range authorities {
-			bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.certificate.Raw})...)
+			bundle = append(bundle, certificatePEM(one.certificate)...)
 		}
 		expect.NoError(t, os.WriteFile(usersFile, bundle, 0o600))
 	}

@@ -50,17 +50,11 @@ func TestAuthorizationModes(t *testing.T) {
 			t.Parallel()
 			a := startAnnex(t, "--token-auth-file="+writeTokens(t), "--authorization-mode="+mode)
 			const path = "/api/v1/namespaces/default/secrets"
-			if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != test.code || !strings.Contains(string(got.body), test.reason) {
-				t.Errorf("bob: %s, want %d %s", got, test.code, test.reason)
+			send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, "").ExpectText(t, test.code, test.reason, "bob")
+			for name, annexHTTP := range map[string]*http.Client{"the administrator": a.HTTP, "a master": a.httpClientAs(t, bearerToken(masterToken))} {
+				send(t, annexHTTP, http.MethodGet, a.URL+path, "").Expect(t, http.StatusOK, "%s", name)
 			}
-			for name, annexHTTP := range map[string]*http.Client{"the administrator": a.http, "a master": a.httpClientAs(t, bearerToken(masterToken))} {
-				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.code != http.StatusOK {
-					t.Errorf("%s: %s", name, got)
-				}
-			}
-			if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
-				t.Errorf("without a login: %s", got)
-			}
+			send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, "").Expect(t, http.StatusUnauthorized, "without a login")
 		})
 	}
 }
@@ -73,22 +67,20 @@ func TestAuthorizationSyncedWhenReady(t *testing.T) {
 	first.bind(t, "builders", "default", rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"secrets"}})
 	first.Stop(t)
 	again := newAnnex(t, testserver.StartIn(t, dataDir, "--token-auth-file="+tokens))
-	if got := send(t, again.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", ""); got.code != http.StatusOK {
-		t.Errorf("right after annex was ready: %s", got)
-	}
+	send(t, again.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", "").Expect(t, http.StatusOK, "right after annex was ready")
 }
 
 // bind gives a group rights in a namespace.
 func (a *annex) bind(t *testing.T, group, namespace string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace}, Rules: rules}
-	role = expect.Create(t, a.kube.RbacV1().Roles(namespace), role)
+	role = expect.Create(t, a.Kube.RbacV1().Roles(namespace), role)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
 	}
-	expect.Create(t, a.kube.RbacV1().RoleBindings(namespace), binding)
+	expect.Create(t, a.Kube.RbacV1().RoleBindings(namespace), binding)
 }
 
 func TestSubjectAccessReviews(t *testing.T) {
@@ -103,22 +95,17 @@ func TestSubjectAccessReviews(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a=b"},
 		FieldSelector: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{{Key: "metadata.name", Operator: metav1.FieldSelectorOpIn, Values: []string{"x"}}}},
 	}
-	poll.Until(t, "bob may list configmaps", func() string {
+	poll.UntilDone(t, "bob may list configmaps", func() (bool, string) {
 		review, err := bob.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
 			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: listing}}, metav1.CreateOptions{})
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
-		if !review.Status.Allowed || review.Status.EvaluationError != "" {
-			return fmt.Sprintf("%+v", review.Status)
-		}
-		return ""
+		return review.Status.Allowed && review.Status.EvaluationError == "", fmt.Sprintf("%+v", review.Status)
 	})
 	a.testReviewsOfOthers(t, bob, namespace, listing)
 
-	rules, err := bob.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
-		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	rules := expect.Create(t, bob.AuthorizationV1().SelfSubjectRulesReviews(), &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}})
 	want := authorizationv1.ResourceRule{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}
 	found := false
 	for _, rule := range rules.Status.ResourceRules {
@@ -134,7 +121,7 @@ func (a *annex) testReviewsOfOthers(t *testing.T, bob kubernetes.Interface, name
 	t.Helper()
 	for group, want := range map[string]bool{"builders": true, "strangers": false} {
 		spec := authorizationv1.SubjectAccessReviewSpec{User: "carol", Groups: []string{group}, ResourceAttributes: listing}
-		review, err := a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		review, err := a.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		if err != nil || review.Status.Allowed != want || review.Status.Denied {
 			t.Errorf("the administrator about %s: %+v, %v", group, review.Status, err)
 		}
@@ -148,9 +135,9 @@ func (a *annex) testReviewsOfOthers(t *testing.T, bob kubernetes.Interface, name
 	wantError(t, err, `User "bob" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`)
 	_, err = bob.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	wantError(t, err, `in the namespace "default"`)
-	_, err = a.kube.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	_, err = a.Kube.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	wantError(t, err, "spec.resourceAttributes.namespace", "must match metadata.namespace")
-	_, err = a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
+	_, err = a.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
 	wantError(t, err, "spec.user", "spec.resourceAttributes", "at least one of user or group must be specified")
 }
 
@@ -198,12 +185,8 @@ func TestAuthorizationConfiguration(t *testing.T) {
 	list := func(resource string) response {
 		return send(t, bob, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "")
 	}
-	if got := list("secrets"); got.code != http.StatusOK {
-		t.Errorf("secrets, which the webhook allows: %s", got)
-	}
-	if got := list("configmaps"); got.code != http.StatusForbidden {
-		t.Errorf("configmaps, which the webhook does not match: %s", got)
-	}
+	list("secrets").Expect(t, http.StatusOK, "secrets, which the webhook allows")
+	list("configmaps").Expect(t, http.StatusForbidden, "configmaps, which the webhook does not match")
 	rules, err := a.kubeAs(t, outsiderToken).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
 	if err != nil || !rules.Status.Incomplete {
@@ -212,15 +195,11 @@ func TestAuthorizationConfiguration(t *testing.T) {
 
 	mustWrite(t, file, []byte(strings.Replace(rightsFile, "RBAC", "Rbac", 1)))
 	a.wantReloads(t, "failure", 1)
-	if got := list("secrets"); got.code != http.StatusOK {
-		t.Errorf("a broken file changed what is in force: %s", got)
-	}
+	list("secrets").Expect(t, http.StatusOK, "a broken file changed what is in force")
 	mustWrite(t, file, []byte(rightsFile))
-	poll.Until(t, "the webhook is removed", func() string {
-		if got := list("secrets"); got.code != http.StatusForbidden {
-			return got.String()
-		}
-		return ""
+	poll.UntilDone(t, "the webhook is removed", func() (bool, string) {
+		got := list("secrets")
+		return got.Code == http.StatusForbidden, got.String()
 	})
 	a.wantReloads(t, "success", 1)
 }
@@ -230,7 +209,7 @@ func (a *annex) wantReloads(t *testing.T, status string, count int) {
 	t.Helper()
 	poll.Until(t, fmt.Sprintf("%d reloads end in %s", count, status), func() string {
 		var counted []string
-		for line := range strings.Lines(string(a.get(t, "/metrics").body)) {
+		for line := range strings.Lines(string(a.get(t, "/metrics").Body)) {
 			if strings.HasPrefix(line, "apiserver_authorization_config_controller_automatic_reloads_total{") {
 				counted = append(counted, strings.TrimSpace(line))
 				if strings.Contains(line, `status="`+status+`"`) && strings.HasSuffix(strings.TrimSpace(line), fmt.Sprintf(" %d", count)) {

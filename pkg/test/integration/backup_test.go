@@ -5,7 +5,9 @@ package integration
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,6 +33,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -66,7 +69,7 @@ func without(objects []unstructured.Unstructured) map[string]map[string]any {
 
 func (r *resource) list(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	list, err := r.annex.dynamic.Resource(r.gvr("v1")).List(t.Context(), metav1.ListOptions{})
+	list, err := r.annex.Dynamic.Resource(r.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err, "list %s", r.name)
 	return list.Items
 }
@@ -121,7 +124,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 	there := widgets.on(elsewhere)
 	restore := []string{"restore", "--kubeconfig=" + elsewhere.Kubeconfig, file}
 	mustRun(t, append(restore, "--dry-run")...)
-	if _, err := elsewhere.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), widgets.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := elsewhere.HostedResources().Get(t.Context(), widgets.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after a dry run: %v", err)
 	}
 	if want, printed := fmt.Sprintf("%s: %d objects restored to Store default\n", widgets.name, len(before)), mustRun(t, restore...); printed != want {
@@ -136,7 +139,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 			t.Errorf("%s has resource version %d, at home there was %d", object.GetName(), got, highest(t, before))
 		}
 	}
-	restored := expect.Get(t, elsewhere.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
+	restored := expect.Get(t, elsewhere.CRDs(), widgets.name)
 	if got := slices.Sorted(slices.Values(restored.Status.StoredVersions)); !slices.Equal(got, []string{"v1", "v2"}) {
 		t.Errorf("stored versions %q, objects are stored in both", got)
 	}
@@ -144,7 +147,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 		return hosted.Labels[hostingv1alpha1.AutomanagedLabel] == "true" && hosted.Spec.StoreName == "default"
 	})
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
-	expect.Create(t, elsewhere.kube.CoreV1().Namespaces(), namespace)
+	expect.Create(t, elsewhere.Kube.CoreV1().Namespaces(), namespace)
 	there.create(t, "v1", "written-later", "spec: {}")
 
 	// The first server does not have the key.
@@ -162,7 +165,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 	if found, err := home.etcd(t).Get(t.Context(), strings.TrimSuffix(widgets.key("x"), "x"), clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
 		t.Errorf("a refused restore wrote: %v, %v", found.Kvs, err)
 	}
-	if _, err := home.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), widgets.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := home.HostedResources().Get(t.Context(), widgets.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a refused restore left a HostedResource: %v", err)
 	}
 }
@@ -176,7 +179,7 @@ func TestInformerDuringRestore(t *testing.T) {
 	for i := range 5 {
 		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), "spec: {}")
 	}
-	factory := dynamicinformer.NewDynamicSharedInformerFactory(a.dynamic, 0)
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(a.Dynamic, 0)
 	informer := factory.ForResource(widgets.gvr("v1")).Informer()
 	var mu sync.Mutex
 	var highestSeen int
@@ -225,12 +228,10 @@ func TestInformerDuringRestore(t *testing.T) {
 		}
 		return cmp.Diff(want, got)
 	})
-	poll.Until(t, "the informer receives a change", func() string {
+	poll.UntilDone(t, "the informer receives a change", func() (bool, string) {
 		obj, _, _ := informer.GetStore().GetByKey(widgets.namespace + "/w-1")
-		if object, ok := obj.(*unstructured.Unstructured); !ok || field(object, "spec", "after") != true {
-			return fmt.Sprint(obj)
-		}
-		return ""
+		object, ok := obj.(*unstructured.Unstructured)
+		return ok && field(object, "spec", "after") == true, fmt.Sprint(obj)
 	})
 }
 
@@ -241,7 +242,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.fill(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"a": "b"}}
-	secret = expect.Create(t, a.kube.CoreV1().Secrets(widgets.namespace), secret)
+	secret = expect.Create(t, a.Kube.CoreV1().Secrets(widgets.namespace), secret)
 	before := widgets.list(t)
 	file := filepath.Join(t.TempDir(), "default.backup")
 	mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--store=default", file)
@@ -262,7 +263,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 		t.Errorf("printed %q", printed)
 	}
 	expect.NoError(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(a.DataDir, "pki"))))
-	if err := filepath.WalkDir(filepath.Join(dir, "pki"), func(path string, entry fs.DirEntry, err error) error {
+	expect.NoError(t, filepath.WalkDir(filepath.Join(dir, "pki"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -270,19 +271,17 @@ func TestRestoreDataDirectory(t *testing.T) {
 			return os.Chmod(path, 0o700)
 		}
 		return os.Chmod(path, 0o600)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	back := newAnnex(t, testserver.StartIn(t, dir))
 	again := widgets.on(back)
 	var after []unstructured.Unstructured
-	poll.Until(t, "the resource is served", func() string {
-		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
+	poll.UntilNoError(t, "the resource is served", func() error {
+		list, err := back.Dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		after = list.Items
-		return ""
+		return nil
 	})
 	if diff := cmp.Diff(without(before), without(after)); diff != "" {
 		t.Errorf("objects (-before +after):\n%s", diff)
@@ -290,7 +289,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 	if got, seen := highest(t, after), resourceVersion(t, lost.GetResourceVersion()); got <= seen {
 		t.Errorf("resource versions went back from %d to %d", seen, got)
 	}
-	found := expect.Get(t, back.kube.CoreV1().Secrets(widgets.namespace), "s")
+	found := expect.Get(t, back.Kube.CoreV1().Secrets(widgets.namespace), "s")
 	if resourceVersion(t, found.ResourceVersion) <= resourceVersion(t, lost.GetResourceVersion()) || found.UID != secret.UID {
 		t.Errorf("the Secret is %+v, it was %+v", found.ObjectMeta, secret.ObjectMeta)
 	}
@@ -346,17 +345,13 @@ func TestBackupRequests(t *testing.T) {
 		"to an unknown Store": {"POST", "stores/nowhere/restore?resource=a.example.com", "", 404, "not found"},
 	} {
 		got := a.request(t, tc.method, base+tc.path, tc.body)
-		if got.code != tc.code || !strings.Contains(string(got.body), tc.want) {
-			t.Errorf("%s: %s, want %d with %q", name, got, tc.code, tc.want)
-		}
+		got.ExpectText(t, tc.code, tc.want, "%s", name)
 	}
 	outsider := restclient.AnonymousClientConfig(a.AnnexConfig)
 	outsider.BearerToken = outsiderToken
 	client, err := restclient.HTTPClientFor(outsider)
 	expect.NoError(t, err)
-	if got := send(t, client, "POST", a.URL+base+"stores/default/backup", ""); got.code != 403 || !strings.Contains(string(got.body), `cannot create resource \"stores/backup\"`) {
-		t.Errorf("an outsider: %s", got)
-	}
+	send(t, client, "POST", a.URL+base+"stores/default/backup", "").ExpectText(t, 403, `cannot create resource \"stores/backup\"`, "an outsider")
 }
 
 // TestRestoreResumes interrupts a restore, changes objects, and repeats the restore.
@@ -384,7 +379,7 @@ func TestRestoreResumes(t *testing.T) {
 	widgets.waitForHostedResourceDeleted(t)
 
 	path := "/apis/hosting.annex.dev/v1alpha1/stores/default/restore?resource=" + widgets.name
-	if got := a.request(t, "POST", path, string(readFile(t, half))); got.code != 200 || string(got.body) != `{"objects":10,"found":0,"present":10}` {
+	if got := a.request(t, "POST", path, string(readFile(t, half))); got.Code != 200 || string(got.Body) != `{"objects":10,"found":0,"present":10}` {
 		t.Fatalf("the first half: %s", got)
 	}
 	_, err := run("restore", "--kubeconfig="+a.Kubeconfig, less)
@@ -450,12 +445,12 @@ func TestBackupRights(t *testing.T) {
 		kubeconfig := filepath.Join(dir, name+".kubeconfig")
 		mustWrite(t, kubeconfig, []byte(mustRun(t, "kubeconfig", "--data-dir="+a.DataDir, "--user="+name)))
 		rights := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
-		expect.Create(t, a.kube.RbacV1().ClusterRoles(), rights)
+		expect.Create(t, a.Kube.RbacV1().ClusterRoles(), rights)
 		binding := &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
 		}
-		expect.Create(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
+		expect.Create(t, a.Kube.RbacV1().ClusterRoleBindings(), binding)
 		return "--kubeconfig=" + kubeconfig
 	}
 	rule := func(group, verbs string, resources ...string) rbacv1.PolicyRule {
@@ -475,9 +470,9 @@ func TestBackupRights(t *testing.T) {
 		"store-keeper":    {"backup", storeKeeper, "--store=default", filepath.Join(dir, "store.backup")},
 		"resource-keeper": {"backup", resourceKeeper, "--resource=" + widgets.name, file},
 	} {
-		poll.Until(t, "the role "+what+" is in force", func() string {
+		poll.UntilNoError(t, "the role "+what+" is in force", func() error {
 			_, err := run(args...)
-			return errorText(err)
+			return err
 		})
 	}
 	poll.UntilDone(t, "the role restorer is in force", func() (bool, string) {
@@ -500,9 +495,9 @@ func TestBackupRights(t *testing.T) {
 	_, err = run("restore", resourceKeeper, file)
 	wantError(t, err, "no change was made", "forbidden")
 	mustRun(t, "restore", restorer, file)
-	poll.Until(t, "the object is back", func() string {
+	poll.UntilNoError(t, "the object is back", func() error {
 		_, err := widgets.in("v1").Get(t.Context(), "w", metav1.GetOptions{})
-		return errorText(err)
+		return err
 	})
 }
 
@@ -538,10 +533,80 @@ func TestRestoreToExternalEtcd(t *testing.T) {
 	back := newAnnex(t, testserver.Start(t, flags...))
 	again := widgets.on(back)
 	poll.Until(t, "the objects are restored", func() string {
-		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
+		list, err := back.Dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
 		}
 		return cmp.Diff(without(before), without(list.Items))
 	})
+}
+
+// dictionaries reads the dictionaries of the resource from etcd.
+func (r *resource) dictionaries(t *testing.T) map[string][]byte {
+	t.Helper()
+	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/_annex/dictionaries/"+r.group+"/widgets/", clientv3.WithPrefix())
+	expect.NoError(t, err)
+	all := map[string][]byte{}
+	for _, kv := range found.Kvs {
+		all[string(kv.Key)] = kv.Value
+	}
+	return all
+}
+
+// TestBackupIncludesDictionaries restores objects that need a dictionary on another server,
+// with and without the dictionary.
+func TestBackupIncludesDictionaries(t *testing.T) {
+	t.Parallel()
+	home, elsewhere := sharedAnnex(t), readableAnnex(t)
+	widgets := home.installCRD(t, newCRD(t, anySchema))
+	widgets.createTrainingObjects(t)
+	widgets.trainDictionary(t)
+	widgets.touch(t, trainingObjects)
+	if _, own := compression.DictionaryID(widgets.raw(t, "w-7")); !own {
+		t.Fatal("the dictionary is not used")
+	}
+	before := widgets.list(t)
+	file := filepath.Join(t.TempDir(), "widgets.backup")
+	mustRun(t, "backup", "--kubeconfig="+home.Kubeconfig, "--resource="+widgets.name, file)
+
+	incomplete := filepath.Join(t.TempDir(), "incomplete.backup")
+	copyBackup(t, file, incomplete, func(record backup.Record) bool { return record.Kind != backup.KindDictionary })
+	_, err := run("restore", "--kubeconfig="+elsewhere.Kubeconfig, incomplete)
+	wantError(t, err, "no change was made", "cannot be read", "dictionary")
+
+	mustRun(t, "restore", "--kubeconfig="+elsewhere.Kubeconfig, file)
+	there := widgets.on(elsewhere)
+	if diff := cmp.Diff(without(before), without(there.list(t))); diff != "" {
+		t.Errorf("objects (-home +elsewhere):\n%s", diff)
+	}
+	if diff := cmp.Diff(widgets.dictionaries(t), there.dictionaries(t)); diff != "" {
+		t.Errorf("dictionaries (-home +elsewhere):\n%s", diff)
+	}
+	if _, own := compression.DictionaryID(there.raw(t, "w-7")); !own {
+		t.Error("restored objects are not compressed with the dictionary")
+	}
+}
+
+// copyBackup copies the records of a backup that keep accepts.
+func copyBackup(t *testing.T, from, to string, keep func(backup.Record) bool) {
+	t.Helper()
+	in, err := os.Open(from)
+	expect.NoError(t, err)
+	defer in.Close()
+	reader, err := backup.NewReader(in)
+	expect.NoError(t, err)
+	out, err := os.Create(to)
+	expect.NoError(t, err)
+	defer out.Close()
+	writer, err := backup.NewWriter(out, reader.Header())
+	for err == nil {
+		var record backup.Record
+		if record, err = reader.Next(); err == nil && keep(record) {
+			err = writer.Write(record)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		_, err = writer.Close()
+	}
+	expect.NoError(t, err)
 }

@@ -5,7 +5,6 @@ package integration
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -40,7 +39,7 @@ func TestSystemNamespaces(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	for _, name := range []string{"default", "kube-system", "kube-public", "annex-system"} {
-		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+		namespace, err := a.Kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			t.Error(err)
 			continue
@@ -49,9 +48,9 @@ func TestSystemNamespaces(t *testing.T) {
 			t.Errorf("namespace %s: %+v", name, namespace)
 		}
 	}
-	err := a.kube.CoreV1().Namespaces().Delete(t.Context(), "kube-system", metav1.DeleteOptions{})
+	err := a.Kube.CoreV1().Namespaces().Delete(t.Context(), "kube-system", metav1.DeleteOptions{})
 	wantError(t, err, `namespaces "kube-system" is forbidden: this namespace may not be deleted`)
-	active, err := a.kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Active"})
+	active, err := a.Kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Active"})
 	if err != nil || len(active.Items) < 4 {
 		t.Errorf("active namespaces: %v, %v", active, err)
 	}
@@ -61,7 +60,7 @@ func TestObjectsNeedTheirNamespace(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	_, err := a.kube.CoreV1().ConfigMaps("nowhere").Create(t.Context(), config, metav1.CreateOptions{})
+	_, err := a.Kube.CoreV1().ConfigMaps("nowhere").Create(t.Context(), config, metav1.CreateOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("got %v, want NotFound", err)
 	}
@@ -75,7 +74,7 @@ func TestObjectsNeedTheirNamespace(t *testing.T) {
 func TestConfigMaps(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	configs := a.kube.CoreV1().ConfigMaps(a.newNamespace(t))
+	configs := a.Kube.CoreV1().ConfigMaps(a.newNamespace(t))
 	apply := func(manager string, force bool, data map[string]string) (*corev1.ConfigMap, error) {
 		return configs.Apply(t.Context(), applycorev1.ConfigMap("a", "").WithNamespace("").WithData(data), metav1.ApplyOptions{FieldManager: manager, Force: force})
 	}
@@ -104,9 +103,8 @@ func TestConfigMaps(t *testing.T) {
 	}
 	patched.Immutable = new(bool)
 	*patched.Immutable = true
-	if patched, err = configs.Update(t.Context(), patched, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	patched, err = configs.Update(t.Context(), patched, metav1.UpdateOptions{})
+	expect.NoError(t, err)
 	patched.Data["c"] = "4"
 	_, err = configs.Update(t.Context(), patched, metav1.UpdateOptions{})
 	wantError(t, err, "field is immutable when `immutable` is set")
@@ -125,7 +123,7 @@ func TestConfigMaps(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	secrets := a.kube.CoreV1().Secrets(a.newNamespace(t))
+	secrets := a.Kube.CoreV1().Secrets(a.newNamespace(t))
 	created := expect.Create(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, StringData: map[string]string{"key": "value"}})
 	if created.Type != corev1.SecretTypeOpaque || string(created.Data["key"]) != "value" || created.StringData != nil {
 		t.Errorf("created %+v", created)
@@ -175,8 +173,8 @@ func TestProtobuf(t *testing.T) {
 	}
 	for path, prefix := range map[string]string{"configmaps": "k8s\x00", "configmaps/a": "k8s\x00"} {
 		got := a.get(t, "/api/v1/namespaces/"+namespace+"/"+path, "Accept", runtime.ContentTypeProtobuf)
-		if got.code != http.StatusOK || !strings.HasPrefix(string(got.body), prefix) {
-			t.Errorf("%s: %d %q", path, got.code, got.body)
+		if got.Code != http.StatusOK || !strings.HasPrefix(string(got.Body), prefix) {
+			t.Errorf("%s: %d %q", path, got.Code, got.Body)
 		}
 	}
 	if stored := etcdValue(t, a.etcd(t), "/annex/configmaps/"+namespace+"/a"); !strings.HasPrefix(string(stored), "k8s\x00") {
@@ -184,33 +182,31 @@ func TestProtobuf(t *testing.T) {
 	}
 	// Custom resources have no protobuf encoding.
 	widgets := a.installCRD(t, newCRD(t, anySchema))
-	if got := a.get(t, widgets.path("v1"), "Accept", runtime.ContentTypeProtobuf); got.code != http.StatusNotAcceptable {
-		t.Errorf("a custom resource as protobuf: %s, want 406", got)
-	}
+	a.get(t, widgets.path("v1"), "Accept", runtime.ContentTypeProtobuf).Expect(t, http.StatusNotAcceptable, "a custom resource as protobuf")
 }
 
 func TestEventsInBothGroups(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	config := expect.Create(t, a.kube.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "subject"}})
+	config := expect.Create(t, a.Kube.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "subject"}})
 
 	// Recorders of both API groups, as controllers use them.
 	old := record.NewBroadcaster(record.WithContext(t.Context()))
-	old.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.kube.CoreV1().Events(namespace)})
+	old.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.Kube.CoreV1().Events(namespace)})
 	t.Cleanup(old.Shutdown)
 	old.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "old"}).Event(config, corev1.EventTypeWarning, "Spoken", "by the old recorder")
-	current := toolsevents.NewBroadcaster(&toolsevents.EventSinkImpl{Interface: a.kube.EventsV1()})
+	current := toolsevents.NewBroadcaster(&toolsevents.EventSinkImpl{Interface: a.Kube.EventsV1()})
 	current.StartRecordingToSink(t.Context().Done())
 	t.Cleanup(current.Shutdown)
 	current.NewRecorder(scheme.Scheme, "example.com/new").Eventf(config, nil, corev1.EventTypeNormal, "Written", "Writing", "by the new recorder")
 
 	poll.Until(t, "both groups show both events", func() string {
-		core, err := a.kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=subject"})
+		core, err := a.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=subject"})
 		if err != nil {
 			return err.Error()
 		}
-		events, err := a.kube.EventsV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=subject"})
+		events, err := a.Kube.EventsV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=subject"})
 		if err != nil {
 			return err.Error()
 		}
@@ -226,11 +222,11 @@ func TestEventsInBothGroups(t *testing.T) {
 		want := []string{"Spoken by the old recorder", "Written by the new recorder"}
 		return cmp.Diff(want, inCore) + cmp.Diff(want, inEvents)
 	})
-	warnings, err := a.kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "type=Warning"})
+	warnings, err := a.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "type=Warning"})
 	if err != nil || len(warnings.Items) != 1 || warnings.Items[0].Source.Component != "old" {
 		t.Errorf("warnings: %v, %v", warnings, err)
 	}
-	_, err = a.kube.EventsV1().Events(namespace).Create(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "incomplete"}}, metav1.CreateOptions{})
+	_, err = a.Kube.EventsV1().Events(namespace).Create(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "incomplete"}}, metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("an incomplete event: got %v, want Invalid", err)
 	}
@@ -243,15 +239,8 @@ func TestEventsExpire(t *testing.T) {
 		ObjectMeta:     metav1.ObjectMeta{Name: "short", Namespace: "default"},
 		InvolvedObject: corev1.ObjectReference{Kind: "ConfigMap", Namespace: "default", Name: "x"}, Reason: "Tested", Type: corev1.EventTypeNormal,
 	}
-	expect.Create(t, a.kube.CoreV1().Events("default"), event)
-	granted := time.Now()
-	poll.Until(t, "the event is gone", func() string {
-		_, err := a.kube.CoreV1().Events("default").Get(t.Context(), "short", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return ""
-		}
-		return fmt.Sprintf("after %s: %v", time.Since(granted), err)
-	})
+	expect.Create(t, a.Kube.CoreV1().Events("default"), event)
+	expect.Gone(t, a.Kube.CoreV1().Events("default"), "short")
 }
 
 func TestLeaderElection(t *testing.T) {
@@ -261,7 +250,7 @@ func TestLeaderElection(t *testing.T) {
 	run := func(ctx context.Context, identity string, leading chan<- string) <-chan struct{} {
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Lock: &resourcelock.LeaseLock{
-				LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lock"}, Client: a.kube.CoordinationV1(),
+				LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lock"}, Client: a.Kube.CoordinationV1(),
 				LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 			},
 			LeaseDuration: 10 * time.Second, RenewDeadline: 8 * time.Second, RetryPeriod: 100 * time.Millisecond, ReleaseOnCancel: true,
@@ -291,7 +280,7 @@ func TestLeaderElection(t *testing.T) {
 	}
 	second, stopSecond := context.WithCancel(t.Context())
 	secondDone := run(second, "second", leading)
-	lease, err := a.kube.CoordinationV1().Leases(namespace).Get(t.Context(), "lock", metav1.GetOptions{})
+	lease, err := a.Kube.CoordinationV1().Leases(namespace).Get(t.Context(), "lock", metav1.GetOptions{})
 	if err != nil || *lease.Spec.HolderIdentity != "first" {
 		t.Errorf("the lease: %v, %v", lease, err)
 	}
@@ -320,7 +309,7 @@ func TestTablesOfKinds(t *testing.T) {
 	}
 	for path, columns := range want {
 		var table metav1.Table
-		a.get(t, path, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").into(t, &table)
+		a.get(t, path, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Into(t, &table)
 		var got []string
 		for _, column := range table.ColumnDefinitions {
 			if column.Priority == 0 {
@@ -361,16 +350,12 @@ func TestMalformedRequests(t *testing.T) {
 			t.Parallel()
 			got := a.request(t, http.MethodPost, test.path, test.body, "Content-Type", test.contentType)
 			var status metav1.Status
-			got.into(t, &status)
-			if got.code != test.code || status.Kind != "Status" || !strings.Contains(status.Message, test.want) {
+			got.Into(t, &status)
+			if got.Code != test.code || status.Kind != "Status" || !strings.Contains(status.Message, test.want) {
 				t.Errorf("got %s, want %d with %q", got, test.code, test.want)
 			}
 		})
 	}
-	if got := a.request(t, http.MethodPatch, path+"/none", "{}", "Content-Type", string(types.MergePatchType)); got.code != http.StatusNotFound {
-		t.Errorf("patch of nothing: %s", got)
-	}
-	if got := a.request(t, http.MethodPut, "/api/v1/namespaces", "{}"); got.code != http.StatusMethodNotAllowed {
-		t.Errorf("a method that is not served: %s", got)
-	}
+	a.request(t, http.MethodPatch, path+"/none", "{}", "Content-Type", string(types.MergePatchType)).Expect(t, http.StatusNotFound, "patch of nothing")
+	a.request(t, http.MethodPut, "/api/v1/namespaces", "{}").Expect(t, http.StatusMethodNotAllowed, "a method that is not served")
 }

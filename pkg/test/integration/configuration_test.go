@@ -57,16 +57,14 @@ func TestExternalEtcd(t *testing.T) {
 			if entries, err := os.ReadDir(filepath.Join(widgets.annex.DataDir, "etcd")); err == nil && len(entries) > 0 {
 				t.Errorf("there is an embedded etcd too: %v", entries)
 			}
-			store, err := widgets.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
+			store, err := widgets.annex.Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
 			if err != nil || store.Spec.Embedded != nil || store.Spec.Etcd == nil || !slices.Equal(store.Spec.Etcd.Endpoints, []string{endpoint}) || store.Spec.Etcd.KeyPrefix != "/annex" {
 				t.Errorf("the default Store: %+v, %v", store, err)
 			}
 
 			// Another prefix separates servers on the same etcd.
 			other := startAnnex(t, append(slices.Clone(flags), "--etcd-prefix=/other")...)
-			if got := other.get(t, "/apis/"+widgets.group+"/v1"); got.code != http.StatusNotFound {
-				t.Errorf("a server with another prefix: %s", got)
-			}
+			other.get(t, "/apis/"+widgets.group+"/v1").Expect(t, http.StatusNotFound, "a server with another prefix")
 			// The data is in the etcd, not in the data directory.
 			widgets.annex.Stop(t)
 			widgets.annex = startAnnex(t, flags...)
@@ -81,9 +79,7 @@ func TestDisabledAPIGroup(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--runtime-config=events.k8s.io/v1=false,coordination.k8s.io/v1=false")
 	for _, path := range []string{"/apis/events.k8s.io/v1", "/apis/coordination.k8s.io/v1/leases"} {
-		if got := a.get(t, path); got.code != http.StatusNotFound {
-			t.Errorf("%s: %s", path, got)
-		}
+		a.get(t, path).Expect(t, http.StatusNotFound, "%s", path)
 	}
 	groups := a.discover(t, "/apis")
 	for _, group := range []string{"events.k8s.io", "coordination.k8s.io"} {
@@ -91,32 +87,25 @@ func TestDisabledAPIGroup(t *testing.T) {
 			t.Errorf("discovery has %s", group)
 		}
 	}
-	if _, err := a.kube.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{}); err != nil {
+	if _, err := a.Kube.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("events of the other group: %v", err)
 	}
 	// Namespaces can still be deleted.
 	namespace := a.newNamespace(t)
-	expect.Delete(t, a.kube.CoreV1().Namespaces(), namespace)
-	poll.Until(t, "the namespace is gone", func() string {
+	expect.Delete(t, a.Kube.CoreV1().Namespaces(), namespace)
+	poll.UntilDone(t, "the namespace is gone", func() (bool, string) {
 		got := a.get(t, "/api/v1/namespaces/"+namespace)
-		if got.code == http.StatusNotFound {
-			return ""
-		}
-		return got.String()
+		return got.Code == http.StatusNotFound, got.String()
 	})
 	// Enabled again, the group is served.
-	if got := a.restart(t).get(t, "/apis/coordination.k8s.io/v1/leases"); got.code != http.StatusOK {
-		t.Errorf("enabled again: %s", got)
-	}
+	a.restart(t).get(t, "/apis/coordination.k8s.io/v1/leases").Expect(t, http.StatusOK, "enabled again")
 }
 
 func TestDisabledAdmissionPlugin(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--disable-admission-plugins=NamespaceLifecycle")
-	_, err := a.kube.CoreV1().ConfigMaps("nowhere").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Errorf("without the plugin that checks namespaces: %v", err)
-	}
+	_, err := a.Kube.CoreV1().ConfigMaps("nowhere").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+	expect.Succeeds(t, err, "without the plugin that checks namespaces")
 }
 
 // The emulated version is global to a process.
@@ -124,7 +113,7 @@ func TestEmulatedVersion(t *testing.T) {
 	t.Parallel()
 	a := startAnnexProcess(t, "--emulated-version=1.36")
 	var info version.Info
-	a.get(t, "/version").into(t, &info)
+	a.get(t, "/version").Into(t, &info)
 	if info.Minor != "37" || info.EmulationMinor != "36" {
 		t.Errorf("the version is %#v", info)
 	}
@@ -147,13 +136,11 @@ func TestEmulatedVersion(t *testing.T) {
 func TestFeatureGate(t *testing.T) {
 	t.Parallel()
 	a := startAnnexProcess(t, "--feature-gates=WatchList=false")
-	if metrics := string(a.get(t, "/metrics").body); !strings.Contains(metrics, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 0`) {
+	if metrics := string(a.get(t, "/metrics").Body); !strings.Contains(metrics, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 0`) {
 		t.Error("/metrics does not show that WatchList is off")
 	}
 	got := a.get(t, "/api/v1/namespaces?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1")
-	if got.code != http.StatusUnprocessableEntity {
-		t.Errorf("a disabled WatchList: %s", got)
-	}
+	got.Expect(t, http.StatusUnprocessableEntity, "a disabled WatchList")
 
 	unknown := startProcess(t, t.TempDir(), "--feature-gates=Nonsense=true")
 	code, err := unknown.Wait(t.Context())

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -120,7 +121,7 @@ func (a *annex) installConvertedCRD(t *testing.T, webhook *apiextensionsv1.Webho
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: webhook}
 	// annex would retry the closed webhook for ever.
 	t.Cleanup(func() {
-		err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(context.Background(), crd.Name, metav1.DeleteOptions{})
+		err := a.CRDs().Delete(context.Background(), crd.Name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Errorf("delete the CRD %s: %v", crd.Name, err)
 		}
@@ -220,13 +221,11 @@ func TestConversionWebhookFailures(t *testing.T) {
 				"list":   widgets.annex.get(t, widgets.path("v2")),
 				"create": widgets.annex.request(t, http.MethodPost, widgets.path("v2"), `{"apiVersion": "`+widgets.group+`/v2", "kind": "Widget", "metadata": {"name": "there"}}`),
 			} {
-				if got.code != http.StatusInternalServerError || !strings.Contains(string(got.body), "conversion webhook for") || !strings.Contains(string(got.body), test.want) {
+				if got.Code != http.StatusInternalServerError || !strings.Contains(string(got.Body), "conversion webhook for") || !strings.Contains(string(got.Body), test.want) {
 					t.Errorf("%s through v2: got %s, want 500 with %q", what, got, test.want)
 				}
 			}
-			if got := widgets.names(t, "v1", metav1.ListOptions{}); !cmp.Equal(got, []string{"there"}) {
-				t.Errorf("list through v1: %v", got)
-			}
+			widgets.wantNames(t, "through v1", "there")
 			if got := field(widgets.get(t, "v1", "there"), "spec", "address"); got != "one:1" {
 				t.Errorf("through v1 the address is %v", got)
 			}
@@ -251,9 +250,9 @@ func TestSlowConversionWebhook(t *testing.T) {
 	go func() {
 		const timeout = time.Second
 		started := time.Now()
-		got, err := trySend(t.Context(), widgets.annex.http, http.MethodGet, widgets.annex.URL+widgets.path("v2")+"/there?timeout="+timeout.String(), "")
+		got, err := clients.Send(t.Context(), widgets.annex.HTTP, http.MethodGet, widgets.annex.URL+widgets.path("v2")+"/there?timeout="+timeout.String(), "")
 		took := time.Since(started)
-		if err == nil && (got.code != http.StatusGatewayTimeout && got.code != http.StatusInternalServerError) {
+		if err == nil && (got.Code != http.StatusGatewayTimeout && got.Code != http.StatusInternalServerError) {
 			err = fmt.Errorf("got %s, want an error of the server", got)
 		}
 		if err == nil && took < timeout {

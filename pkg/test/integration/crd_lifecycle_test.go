@@ -10,13 +10,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	clientv3 "go.etcd.io/etcd/client/v3"
+
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -24,18 +27,16 @@ import (
 // waitForCRDDeleted waits until the CRD is deleted and its path returns 404.
 func (r *resource) waitForCRDDeleted(t *testing.T) {
 	t.Helper()
-	poll.Until(t, "CRD "+r.name+" is gone", func() string {
-		crd, err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.name, metav1.GetOptions{})
+	poll.UntilDone(t, "CRD "+r.name+" is gone", func() (bool, string) {
+		crd, err := r.annex.CRDs().Get(t.Context(), r.name, metav1.GetOptions{})
 		if err == nil {
-			return fmt.Sprintf("its conditions are %+v", crd.Status.Conditions)
+			return false, fmt.Sprintf("its conditions are %+v", crd.Status.Conditions)
 		}
 		if !apierrors.IsNotFound(err) {
-			return err.Error()
+			return false, err.Error()
 		}
-		if got := r.annex.get(t, r.path("v1")); got.code != http.StatusNotFound {
-			return "its objects: " + got.String()
-		}
-		return ""
+		got := r.annex.get(t, r.path("v1"))
+		return got.Code == http.StatusNotFound, "its objects: " + got.String()
 	})
 }
 
@@ -48,16 +49,10 @@ func TestCRDDeletionWaitsForFinalizers(t *testing.T) {
 	events := widgets.watch(t, "v1", metav1.ListOptions{ResourceVersion: held.GetResourceVersion()})
 
 	widgets.deleteCRD(t)
-	poll.Until(t, "the CRD waits", func() string {
-		crd, err := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets.name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
+	expect.Eventually(t, widgets.annex.CRDs(), widgets.name, "the CRD waits", func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		condition := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Terminating)
-		if names := widgets.names(t, "v1", metav1.ListOptions{}); condition == nil || condition.Status != apiextensionsv1.ConditionTrue || !cmp.Equal(names, []string{"held"}) {
-			return fmt.Sprintf("objects %v, conditions %+v", names, crd.Status.Conditions)
-		}
-		return ""
+		names := widgets.names(t, "v1", metav1.ListOptions{})
+		return condition != nil && condition.Status == apiextensionsv1.ConditionTrue && cmp.Equal(names, []string{"held"})
 	})
 	_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "late", "spec: {}"), metav1.CreateOptions{})
 	wantError(t, err, "create not allowed while custom resource definition is terminating")
@@ -92,9 +87,7 @@ properties: {spec: {type: object, properties: {size: {type: string}}}}
 `)
 	again.Name, again.Spec.Group = crd.Name, crd.Spec.Group
 	widgets.annex.createCRD(t, again)
-	if got := widgets.names(t, "v1", metav1.ListOptions{}); len(got) != 0 {
-		t.Errorf("the new CRD has objects of the old one: %v", got)
-	}
+	widgets.wantNames(t, "of the old CRD")
 	if got := widgets.create(t, "v1", "a", "spec: {size: large, color: any}"); !cmp.Equal(field(got, "spec"), any(map[string]any{"size": "large"})) {
 		t.Errorf("created %v", got)
 	}
@@ -111,18 +104,16 @@ func TestStorageVersionChanges(t *testing.T) {
 	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage = false, true
 	})
-	definitions := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	definitions := widgets.annex.CRDs()
 	annexEtcd := widgets.annex.etcd(t)
 	storedAs := func(name string) string {
 		return strings.TrimPrefix(string(etcdValue(t, annexEtcd, widgets.key(name)))[:len(`{"apiVersion":"`+widgets.group+`/v1`)], `{"apiVersion":"`+widgets.group+"/")
 	}
-	poll.Until(t, "new objects are stored as v2", func() string {
+	poll.UntilDone(t, "new objects are stored as v2", func() (bool, string) {
 		name := fmt.Sprintf("new-%d", lastNamespace.Add(1))
 		widgets.create(t, "v1", name, "spec: {}")
-		if version := storedAs(name); version != "v2" {
-			return "stored as " + version
-		}
-		return ""
+		version := storedAs(name)
+		return version == "v2", "stored as " + version
 	})
 	if version := storedAs("old"); version != "v1" {
 		t.Errorf("the old object is stored as %s without an update", version)
@@ -152,23 +143,19 @@ func TestStorageVersionChanges(t *testing.T) {
 	wantError(t, err, `status.storedVersions[0]: Invalid value: "v1": missing from spec.versions`)
 
 	// The old version can be removed once the status does not list it.
-	poll.Until(t, "v1 is dropped from the stored versions", func() string {
+	poll.UntilNoError(t, "v1 is dropped from the stored versions", func() error {
 		crd, err := definitions.Get(t.Context(), widgets.name, metav1.GetOptions{})
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		crd.Status.StoredVersions = []string{"v2"}
-		if _, err := definitions.UpdateStatus(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
-			return err.Error()
-		}
-		return ""
+		_, err = definitions.UpdateStatus(t.Context(), crd, metav1.UpdateOptions{})
+		return err
 	})
 	widgets.updateCRD(t, dropFirst)
-	poll.Until(t, "v1 is not served", func() string {
-		if got := widgets.annex.get(t, widgets.path("v1")); got.code != http.StatusNotFound {
-			return got.String()
-		}
-		return ""
+	poll.UntilDone(t, "v1 is not served", func() (bool, string) {
+		got := widgets.annex.get(t, widgets.path("v1"))
+		return got.Code == http.StatusNotFound, got.String()
 	})
 	if got := field(widgets.get(t, "v2", "old"), "spec", "color"); got != "blue" {
 		t.Errorf("without v1 the old object has the color %v", got)
@@ -186,23 +173,100 @@ func TestCRDNameConflict(t *testing.T) {
 	second.Spec.Group = first.Spec.Group
 	second.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Kind: "Gadget", ShortNames: []string{"wd"}}
 	second.Name = "gadgets." + first.Spec.Group
-	definitions := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	definitions := widgets.annex.CRDs()
 	expect.Create(t, definitions, second)
 	condition := func() *apiextensionsv1.CustomResourceDefinitionCondition {
 		crd := expect.Get(t, definitions, second.Name)
 		return apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted)
 	}
-	poll.Until(t, "the second CRD's names are refused", func() string {
-		if got := condition(); got == nil || got.Reason != "ShortNamesConflict" || !strings.Contains(got.Message, `"wd" is already in use`) {
-			return fmt.Sprintf("condition %+v", got)
-		}
-		return ""
+	poll.UntilDone(t, "the second CRD's names are refused", func() (bool, string) {
+		got := condition()
+		return got != nil && got.Reason == "ShortNamesConflict" && strings.Contains(got.Message, `"wd" is already in use`), fmt.Sprintf("condition %+v", got)
 	})
 	widgets.deleteCRD(t)
-	poll.Until(t, "the second CRD's names are accepted", func() string {
-		if got := condition(); got == nil || got.Status != apiextensionsv1.ConditionTrue {
-			return fmt.Sprintf("condition %+v", got)
-		}
-		return ""
+	poll.UntilDone(t, "the second CRD's names are accepted", func() (bool, string) {
+		got := condition()
+		return got != nil && got.Status == apiextensionsv1.ConditionTrue, fmt.Sprintf("condition %+v", got)
 	})
+}
+
+// newCRDIn returns a CRD in a group that may be compiled in.
+func newCRDIn(t *testing.T, plural, group, version string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	crd := newCRD(t, anySchema)
+	crd.Name, crd.Spec.Group = plural+"."+group, group
+	crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, for a test"}
+	crd.Spec.Scope = apiextensionsv1.ClusterScoped
+	crd.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: "Impostor" + plural}
+	crd.Spec.Versions[0].Name = version
+	return crd
+}
+
+func TestCRDsInCompiledInGroupsAreRefused(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	groups := apiserver.CompiledInGroups()
+	for group := range groups {
+		_, err := a.CRDs().Create(t.Context(), newCRDIn(t, "things", group, "v9"), metav1.CreateOptions{})
+		if !apierrors.IsInvalid(err) {
+			t.Errorf("a CRD in the group %q: %v, want invalid", group, err)
+		}
+	}
+}
+
+// The etcd may have CRDs that an older version accepted.
+func TestExistingCRDsInCompiledInGroups(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t, "--disable-admission-plugins=CompiledInGroups")
+	before := a.groupNames(t)
+	if unknown := before.Difference(apiserver.CompiledInGroups()); unknown.Len() > 0 {
+		t.Errorf("%v are served without a CRD, and CRDs in them are not refused", sets.List(unknown))
+	}
+	widgets := a.installOn(t, "default")
+	widgets.create(t, "v1", "kept", "spec: {}")
+	impostors := []*apiextensionsv1.CustomResourceDefinition{
+		newCRDIn(t, "hostedresources", "hosting.annex.dev", "v1alpha1"),
+		newCRDIn(t, "stores", "hosting.annex.dev", "v1"),
+		newCRDIn(t, "customresourcedefinitions", "apiextensions.k8s.io", "v1"),
+		newCRDIn(t, "apiservices", "apiregistration.k8s.io", "v1"),
+		newCRDIn(t, "things", "rbac.authorization.k8s.io", "v1"),
+	}
+	for _, crd := range impostors {
+		a.createCRD(t, crd)
+	}
+	if got := a.get(t, "/apis/hosting.annex.dev/v1/stores"); got.Code == 200 {
+		t.Errorf("Stores are served as if they were custom resources: %s", got)
+	}
+	for _, crd := range impostors {
+		expect.Delete(t, a.CRDs(), crd.Name)
+	}
+	for _, crd := range impostors {
+		expect.Gone(t, a.CRDs(), crd.Name)
+	}
+	if got := widgets.hosted(t).Status.DefinitionUID; got == "" {
+		t.Error("the HostedResource of another CRD was replaced")
+	}
+	if _, err := a.Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{}); err != nil {
+		t.Errorf("the Store default: %v", err)
+	}
+	if _, err := widgets.in("v1").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+		t.Errorf("an object of another CRD: %v", err)
+	}
+	// When the last CRD is in discovery, earlier changes are too.
+	last := a.installOn(t, "default")
+	poll.Until(t, "the groups are as before", func() string {
+		return cmp.Diff(before.Union(sets.New(widgets.group, last.group)), a.groupNames(t))
+	})
+}
+
+// groupNames returns the groups of discovery.
+func (a *annex) groupNames(t *testing.T) sets.Set[string] {
+	t.Helper()
+	served, err := a.Kube.Discovery().ServerGroups()
+	expect.NoError(t, err)
+	names := sets.New[string]()
+	for _, group := range served.Groups {
+		names.Insert(group.Name)
+	}
+	return names
 }

@@ -85,12 +85,9 @@ properties: {spec: {type: object, properties: {size: {type: integer}}}}
 	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Schema.OpenAPIV3Schema = parseSchema(t, strictSchema)
 	})
-	poll.Until(t, "the old object has the new default", func() string {
+	poll.UntilDone(t, "the old object has the new default", func() (bool, string) {
 		object := widgets.get(t, "v1", "a")
-		if field(object, "spec", "color") == "blue" {
-			return ""
-		}
-		return cmp.Diff(nil, object.Object["spec"])
+		return field(object, "spec", "color") == "blue", cmp.Diff(nil, object.Object["spec"])
 	})
 }
 
@@ -139,7 +136,7 @@ func TestCRDValidation(t *testing.T) {
 			if test.change != nil {
 				test.change(crd)
 			}
-			_, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{})
+			_, err := a.CRDs().Create(t.Context(), crd, metav1.CreateOptions{})
 			wantError(t, err, test.want)
 		})
 	}
@@ -193,12 +190,9 @@ properties:
       size: {type: integer}
 `)
 	})
-	poll.Until(t, "the tightened schema is enforced", func() string {
+	poll.UntilDone(t, "the tightened schema is enforced", func() (bool, string) {
 		_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "probe", "spec: {color: green}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if apierrors.IsInvalid(err) {
-			return ""
-		}
-		return "a new object that breaks it is accepted"
+		return apierrors.IsInvalid(err), "a new object that breaks it is accepted"
 	})
 	if _, err := widgets.patch(t, "v1", "a", `{"spec": {"size": 2}}`); err != nil {
 		t.Errorf("changing a field beside the invalid ones: %v", err)
@@ -237,12 +231,12 @@ func TestFieldValidation(t *testing.T) {
 		"Warn":    {"&fieldValidation=Warn", wantWarnings},
 		"default": {"", wantWarnings},
 		"Ignore": {"&fieldValidation=Ignore", func(t *testing.T, got response, warnings string, _ []string) {
-			if got.code/100 != 2 || warnings != "" {
+			if got.Code/100 != 2 || warnings != "" {
 				t.Errorf("got %s with warnings %q", got, warnings)
 			}
 		}},
 		"unknown mode": {"&fieldValidation=Perhaps", func(t *testing.T, got response, _ string, _ []string) {
-			if got.code != http.StatusUnprocessableEntity || !strings.Contains(string(got.body), `fieldValidation: Unsupported value: \"Perhaps\"`) {
+			if got.Code != http.StatusUnprocessableEntity || !strings.Contains(string(got.Body), `fieldValidation: Unsupported value: \"Perhaps\"`) {
 				t.Errorf("got %s", got)
 			}
 		}},
@@ -257,7 +251,7 @@ func TestFieldValidation(t *testing.T) {
 					headers[1] = string(types.MergePatchType)
 				}
 				got := widgets.annex.request(t, request.method, path, request.body, headers...)
-				expect.check(t, got, strings.Join(got.header.Values("Warning"), "\n"), request.warnings)
+				expect.check(t, got, strings.Join(got.Header.Values("Warning"), "\n"), request.warnings)
 			})
 		}
 	}
@@ -265,11 +259,11 @@ func TestFieldValidation(t *testing.T) {
 
 func wantRefusal(t *testing.T, got response, _ string, want []string) {
 	t.Helper()
-	if got.code != http.StatusBadRequest && got.code != http.StatusUnprocessableEntity {
+	if got.Code != http.StatusBadRequest && got.Code != http.StatusUnprocessableEntity {
 		t.Errorf("got %s, want a refusal", got)
 	}
 	for _, problem := range want {
-		if !strings.Contains(string(got.body), problem) {
+		if !strings.Contains(string(got.Body), problem) {
 			t.Errorf("refusal %s lacks the %s", got, problem)
 		}
 	}
@@ -277,7 +271,7 @@ func wantRefusal(t *testing.T, got response, _ string, want []string) {
 
 func wantWarnings(t *testing.T, got response, warnings string, want []string) {
 	t.Helper()
-	if got.code/100 != 2 {
+	if got.Code/100 != 2 {
 		t.Errorf("got %s", got)
 	}
 	for _, problem := range want {

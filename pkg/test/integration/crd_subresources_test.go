@@ -72,25 +72,19 @@ func TestScaleSubresource(t *testing.T) {
 
 	path := widgets.path("v1") + "/a/scale"
 	var scale autoscalingv1.Scale
-	widgets.annex.get(t, path).into(t, &scale)
+	widgets.annex.get(t, path).Into(t, &scale)
 	want := autoscalingv1.ScaleStatus{Replicas: 1, Selector: "app=a"}
 	if scale.APIVersion != "autoscaling/v1" || scale.Kind != "Scale" || scale.Spec.Replicas != 1 || scale.Status != want {
 		t.Errorf("the scale is %+v", scale)
 	}
 	merge := []string{"Content-Type", string(types.MergePatchType)}
-	if got := widgets.annex.request(t, http.MethodPatch, path, `{"spec": {"replicas": 7}}`, merge...); got.code != http.StatusOK {
-		t.Errorf("scaling: %s", got)
-	}
+	widgets.annex.request(t, http.MethodPatch, path, `{"spec": {"replicas": 7}}`, merge...).Expect(t, http.StatusOK, "scaling")
 	object := widgets.get(t, "v1", "a")
 	if field(object, "spec", "replicas") != int64(7) || field(object, "spec", "color") != "blue" || field(object, "status", "replicas") != int64(1) {
 		t.Errorf("after scaling the object is %v", object)
 	}
-	if got := widgets.annex.request(t, http.MethodPatch, path, `{"spec": {"replicas": 101}}`, merge...); got.code != http.StatusUnprocessableEntity || !strings.Contains(string(got.body), "less than or equal to 100") {
-		t.Errorf("scaling beyond what the schema allows: %s", got)
-	}
-	if got := widgets.annex.get(t, widgets.path("v1")+"/none/scale"); got.code != http.StatusNotFound {
-		t.Errorf("the scale of nothing: %s", got)
-	}
+	widgets.annex.request(t, http.MethodPatch, path, `{"spec": {"replicas": 101}}`, merge...).ExpectText(t, http.StatusUnprocessableEntity, "less than or equal to 100", "scaling beyond what the schema allows")
+	widgets.annex.get(t, widgets.path("v1")+"/none/scale").Expect(t, http.StatusNotFound, "the scale of nothing")
 }
 
 func TestPrinterColumns(t *testing.T) {
@@ -108,7 +102,7 @@ func TestPrinterColumns(t *testing.T) {
 	const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for what, path := range map[string]string{"list": widgets.path("v1"), "object": widgets.path("v1") + "/a"} {
 		var table metav1.Table
-		widgets.annex.get(t, path, "Accept", asTable).into(t, &table)
+		widgets.annex.get(t, path, "Accept", asTable).Into(t, &table)
 		var columns []string
 		for _, column := range table.ColumnDefinitions {
 			columns = append(columns, fmt.Sprintf("%s %s %d", column.Name, column.Type, column.Priority))
@@ -129,14 +123,14 @@ func TestPrinterColumns(t *testing.T) {
 	}
 	for include, want := range map[string]string{"Object": `"color":"blue"`, "None": ""} {
 		var table metav1.Table
-		widgets.annex.get(t, widgets.path("v1")+"?includeObject="+include, "Accept", asTable).into(t, &table)
+		widgets.annex.get(t, widgets.path("v1")+"?includeObject="+include, "Accept", asTable).Into(t, &table)
 		if object := string(table.Rows[0].Object.Raw); !strings.Contains(object, want) || (want == "" && object != "") {
 			t.Errorf("includeObject=%s: the row's object is %q", include, object)
 		}
 	}
 	var metadata metav1.PartialObjectMetadataList
 	got := widgets.annex.get(t, widgets.path("v1"), "Accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
-	if got.into(t, &metadata); len(metadata.Items) != 2 || strings.Contains(string(got.body), "replicas\":4") {
+	if got.Into(t, &metadata); len(metadata.Items) != 2 || strings.Contains(string(got.Body), "replicas\":4") {
 		t.Errorf("metadata of the list: %s", got)
 	}
 }
@@ -182,7 +176,5 @@ func TestSelectableFields(t *testing.T) {
 
 	err = widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.color=red"})
 	expect.NoError(t, err)
-	if got := widgets.names(t, "v1", metav1.ListOptions{}); !cmp.Equal(got, []string{"colorless"}) {
-		t.Errorf("after the red ones were deleted there are %v", got)
-	}
+	widgets.wantNames(t, "after the red ones were deleted", "colorless")
 }

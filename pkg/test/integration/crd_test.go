@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -44,27 +46,15 @@ properties:
 // test uses, with one version v1. The schema is YAML.
 func newCRD(t *testing.T, schema string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	group := fmt.Sprintf("g%d.example.com", lastGroup.Add(1))
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "widgets." + group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group:    group,
-			Scope:    apiextensionsv1.NamespaceScoped,
-			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{newVersion(t, "v1", schema)},
-		},
-	}
+	crd := crds.New(fmt.Sprintf("g%d.example.com", lastGroup.Add(1)), "widgets")
+	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{newVersion(t, "v1", schema)}
+	return crd
 }
 
 // newVersion returns a version that is served; v1 is stored.
 func newVersion(t *testing.T, name, schema string) apiextensionsv1.CustomResourceDefinitionVersion {
 	t.Helper()
-	return apiextensionsv1.CustomResourceDefinitionVersion{
-		Name:    name,
-		Served:  true,
-		Storage: name == "v1",
-		Schema:  &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: parseSchema(t, schema)},
-	}
+	return crds.NewVersion(name, name == "v1", parseSchema(t, schema))
 }
 
 func parseSchema(t *testing.T, schema string) *apiextensionsv1.JSONSchemaProps {
@@ -94,33 +84,24 @@ func (a *annex) installCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefi
 // createCRD creates a CRD and waits until it is served.
 func (a *annex) createCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
-	expect.Create(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd)
-	poll.Until(t, "CRD "+crd.Name+" is established", func() string {
-		created, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if !apiextensionshelpers.IsCRDConditionTrue(created, apiextensionsv1.Established) {
-			return fmt.Sprintf("conditions %+v", created.Status.Conditions)
-		}
-		return ""
+	expect.Create(t, a.CRDs(), crd)
+	expect.Eventually(t, a.CRDs(), crd.Name, "CRD "+crd.Name+" is established", func(created *apiextensionsv1.CustomResourceDefinition) bool {
+		return apiextensionshelpers.IsCRDConditionTrue(created, apiextensionsv1.Established)
 	})
 }
 
 // updateCRD changes the CRD, and retries conflicts.
 func (r *resource) updateCRD(t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	t.Helper()
-	definitions := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
-	poll.Until(t, "update of CRD "+r.name, func() string {
+	definitions := r.annex.CRDs()
+	poll.UntilNoError(t, "update of CRD "+r.name, func() error {
 		crd, err := definitions.Get(t.Context(), r.name, metav1.GetOptions{})
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		change(crd)
-		if _, err := definitions.Update(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
-			return err.Error()
-		}
-		return ""
+		_, err = definitions.Update(t.Context(), crd, metav1.UpdateOptions{})
+		return err
 	})
 }
 
@@ -130,7 +111,7 @@ func (r *resource) gvr(version string) schema.GroupVersionResource {
 
 // in returns the client of a version.
 func (r *resource) in(version string) dynamic.ResourceInterface {
-	return r.annex.dynamic.Resource(r.gvr(version)).Namespace(r.namespace)
+	return r.annex.Dynamic.Resource(r.gvr(version)).Namespace(r.namespace)
 }
 
 // path is the path of a version's collection.
@@ -158,7 +139,7 @@ func (r *resource) object(t *testing.T, version, name, content string) *unstruct
 	return object
 }
 
-// createCRD creates a Widget.
+// create creates a Widget.
 func (r *resource) create(t *testing.T, version, name, content string) *unstructured.Unstructured {
 	t.Helper()
 	created, err := r.in(version).Create(t.Context(), r.object(t, version, name, content), metav1.CreateOptions{})
@@ -185,6 +166,14 @@ func (r *resource) names(t *testing.T, version string, options metav1.ListOption
 	}
 	slices.Sort(names)
 	return names
+}
+
+// wantNames fails unless exactly these Widgets are listed.
+func (r *resource) wantNames(t *testing.T, when string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, r.names(t, "v1", metav1.ListOptions{}), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("objects %s (-want +got):\n%s", when, diff)
+	}
 }
 
 // field reads a field of an object.
@@ -255,7 +244,7 @@ type countingInformer struct {
 // startInformer starts an informer of the Widgets, and waits until it has synced.
 func (r *resource) startInformer(t *testing.T) *countingInformer {
 	t.Helper()
-	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(r.annex.dynamic, 0, r.namespace, nil)
+	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(r.annex.Dynamic, 0, r.namespace, nil)
 	i := &countingInformer{SharedIndexInformer: informers.ForResource(r.gvr("v1")).Informer()}
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { i.deleted.Add(1) }})
 	expect.NoError(t, err)
@@ -284,5 +273,5 @@ func (i *countingInformer) waitForNames(t *testing.T, want ...string) {
 // deleteCRD deletes the CRD and does not wait.
 func (r *resource) deleteCRD(t *testing.T) {
 	t.Helper()
-	expect.Delete(t, r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions(), r.name)
+	expect.Delete(t, r.annex.CRDs(), r.name)
 }

@@ -40,7 +40,7 @@ func (a *annex) discoverList(t *testing.T, path string) apidiscoveryv2.APIGroupD
 	t.Helper()
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	got := a.get(t, path, "Accept", aggregatedDiscovery)
-	if got.into(t, &list); list.Kind != "APIGroupDiscoveryList" {
+	if got.Into(t, &list); list.Kind != "APIGroupDiscoveryList" {
 		t.Fatalf("aggregated discovery of %s: %s", path, got)
 	}
 	return list
@@ -56,15 +56,12 @@ func TestAggregatedDiscovery(t *testing.T) {
 	crd.Spec.Names.ShortNames, crd.Spec.Names.Categories = []string{"wi"}, []string{"all"}
 	widgets := a.installCRD(t, crd)
 
-	poll.Until(t, "discovery has the CRD's group", func() string {
+	poll.UntilDone(t, "discovery has the CRD's group", func() (bool, string) {
 		group, ok := a.discover(t, "/apis")[widgets.group]
 		if !ok {
-			return "no such group"
+			return false, "no such group"
 		}
-		if len(group.Versions) != 2 || group.Versions[0].Version != "v1" || group.Versions[1].Version != "v2beta1" {
-			return fmt.Sprintf("versions %+v", group.Versions)
-		}
-		return ""
+		return len(group.Versions) == 2 && group.Versions[0].Version == "v1" && group.Versions[1].Version == "v2beta1", fmt.Sprintf("versions %+v", group.Versions)
 	})
 	version := a.discover(t, "/apis")[widgets.group].Versions[0]
 	if len(version.Resources) != 1 {
@@ -111,7 +108,7 @@ func TestUnaggregatedDiscovery(t *testing.T) {
 	a := sharedAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	poll.Until(t, "the legacy client discovers all", func() string {
-		_, lists, err := a.kube.Discovery().ServerGroupsAndResources()
+		_, lists, err := a.Kube.Discovery().ServerGroupsAndResources()
 		if err != nil {
 			return err.Error()
 		}
@@ -127,7 +124,7 @@ func TestUnaggregatedDiscovery(t *testing.T) {
 		return ""
 	})
 	var list metav1.APIResourceList
-	a.get(t, "/apis/hosting.annex.dev/v1alpha1").into(t, &list)
+	a.get(t, "/apis/hosting.annex.dev/v1alpha1").Into(t, &list)
 	for _, found := range list.APIResources {
 		switch found.Name {
 		case "stores":
@@ -140,11 +137,9 @@ func TestUnaggregatedDiscovery(t *testing.T) {
 			}
 		}
 	}
-	if got := a.get(t, "/apis/nothing.example.com/v1"); got.code != http.StatusNotFound {
-		t.Errorf("an unknown group: %s", got)
-	}
+	a.get(t, "/apis/nothing.example.com/v1").Expect(t, http.StatusNotFound, "an unknown group")
 	var paths metav1.RootPaths
-	a.get(t, "/").into(t, &paths)
+	a.get(t, "/").Into(t, &paths)
 	for _, want := range []string{"/api", "/apis/" + widgets.group + "/v1", "/metrics", "/openapi/v3"} {
 		if !slices.Contains(paths.Paths, want) {
 			t.Errorf("/ does not list %s", want)
@@ -158,7 +153,7 @@ func TestOpenAPI(t *testing.T) {
 	widgets := a.installCRD(t, newCRD(t, strictSchema))
 	kind := reverse(widgets.group) + ".v1.Widget"
 
-	poll.Until(t, "OpenAPI v2 has the CRD", func() string {
+	poll.UntilDone(t, "OpenAPI v2 has the CRD", func() (bool, string) {
 		var document struct {
 			Info        struct{ Title string }
 			Definitions map[string]struct {
@@ -167,16 +162,16 @@ func TestOpenAPI(t *testing.T) {
 			}
 			Paths map[string]any
 		}
-		a.get(t, "/openapi/v2").into(t, &document)
+		a.get(t, "/openapi/v2").Into(t, &document)
 		if document.Info.Title != "annex" {
-			return "the title is " + document.Info.Title
+			return false, "the title is " + document.Info.Title
 		}
 		for _, want := range []string{
 			kind, "io.k8s.api.core.v1.ConfigMap", "io.k8s.api.core.v1.Namespace", "io.k8s.api.events.v1.Event", "io.k8s.api.coordination.v1.Lease",
 			"io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition", "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService",
 		} {
 			if definition := document.Definitions[want]; definition.Properties["metadata"] == nil || len(definition.Kinds) == 0 {
-				return fmt.Sprintf("%s is %+v", want, definition)
+				return false, fmt.Sprintf("%s is %+v", want, definition)
 			}
 		}
 		stores := 0
@@ -186,12 +181,9 @@ func TestOpenAPI(t *testing.T) {
 			}
 		}
 		if stores != 1 {
-			return fmt.Sprintf("%d definitions of Store", stores)
+			return false, fmt.Sprintf("%d definitions of Store", stores)
 		}
-		if document.Paths["/apis/"+widgets.group+"/v1/namespaces/{namespace}/widgets"] == nil {
-			return "the CRD's path is missing"
-		}
-		return ""
+		return document.Paths["/apis/"+widgets.group+"/v1/namespaces/{namespace}/widgets"] != nil, "the CRD's path is missing"
 	})
 
 	poll.Until(t, "OpenAPI v3 has the CRD", func() string {
@@ -200,7 +192,7 @@ func TestOpenAPI(t *testing.T) {
 				URL string `json:"serverRelativeURL"`
 			}
 		}
-		a.get(t, "/openapi/v3").into(t, &root)
+		a.get(t, "/openapi/v3").Into(t, &root)
 		for path, schema := range map[string]string{
 			"api/v1": "io.k8s.api.core.v1.Secret", "apis/events.k8s.io/v1": "io.k8s.api.events.v1.Event",
 			"apis/apiextensions.k8s.io/v1":    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
@@ -215,7 +207,7 @@ func TestOpenAPI(t *testing.T) {
 			var document struct {
 				Components struct{ Schemas map[string]any }
 			}
-			a.get(t, root.Paths[path].URL).into(t, &document)
+			a.get(t, root.Paths[path].URL).Into(t, &document)
 			if schema != "" && document.Components.Schemas[schema] == nil {
 				return fmt.Sprintf("%s has no schema of %s", path, schema)
 			}
@@ -233,7 +225,7 @@ func reverse(group string) string {
 func TestAPIServicesAreAvailable(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	list, err := a.aggregator.ApiregistrationV1().APIServices().List(t.Context(), metav1.ListOptions{})
+	list, err := a.APIServices.List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
 	have := map[string]*apiregistrationv1.APIService{}
 	for i := range list.Items {
@@ -254,7 +246,7 @@ func TestCRDsHaveAPIServices(t *testing.T) {
 	crd := newCRD(t, anySchema)
 	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
 	widgets := sharedAnnex(t).installCRD(t, crd)
-	apiServices := widgets.annex.aggregator.ApiregistrationV1().APIServices()
+	apiServices := widgets.annex.APIServices
 	wait := func(version string, there bool) {
 		t.Helper()
 		poll.Until(t, fmt.Sprintf("an APIService of %s is there: %t", version, there), func() string {
@@ -277,35 +269,26 @@ func TestCRDsHaveAPIServices(t *testing.T) {
 	wait("v1", true)
 	widgets.deleteCRD(t)
 	wait("v1", false)
-	poll.Until(t, "the group is removed from discovery", func() string {
-		if group, there := widgets.annex.discover(t, "/apis")[widgets.group]; there {
-			return fmt.Sprintf("%+v", group)
-		}
-		return ""
+	poll.UntilDone(t, "the group is removed from discovery", func() (bool, string) {
+		group, there := widgets.annex.discover(t, "/apis")[widgets.group]
+		return !there, fmt.Sprintf("%+v", group)
 	})
 }
 
 func TestCompiledInAPIServiceIsRecreated(t *testing.T) {
 	t.Parallel()
-	apiServices := startAnnex(t).aggregator.ApiregistrationV1().APIServices()
+	apiServices := startAnnex(t).APIServices
 	const name = "v1.coordination.k8s.io"
 	expect.Delete(t, apiServices, name)
-	poll.Until(t, name+" is available again", func() string {
-		apiService, err := apiServices.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if !apiregistrationhelper.IsAPIServiceConditionTrue(apiService, apiregistrationv1.Available) {
-			return fmt.Sprintf("%+v", apiService.Status)
-		}
-		return ""
+	expect.Eventually(t, apiServices, name, name+" is available again", func(apiService *apiregistrationv1.APIService) bool {
+		return apiregistrationhelper.IsAPIServiceConditionTrue(apiService, apiregistrationv1.Available)
 	})
 }
 
 func TestRemoteAPIServiceIsRefused(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	apiServices := a.aggregator.ApiregistrationV1().APIServices()
+	apiServices := a.APIServices
 	remote := &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.remote.example.com"},
 		Spec: apiregistrationv1.APIServiceSpec{

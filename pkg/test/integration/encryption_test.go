@@ -5,16 +5,25 @@ package integration
 
 import (
 	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,8 +32,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	kmsapi "k8s.io/kms/apis/v2"
+	"k8s.io/kms/pkg/service"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -69,12 +81,8 @@ func createEncryptedObjects(t *testing.T, widgets *resource) *encryptedObjects {
 	s.uids["widget"] = s.create(t, "v1", "w", "spec: {text: "+secretText+"}").GetUID()
 	s.uids["store"] = s.annex.newStore(t, secretText).UID
 	// From then on annex does not write it.
-	poll.Until(t, "the Store has a status", func() string {
-		store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), secretText, metav1.GetOptions{})
-		if err == nil && len(store.Status.Conditions) == 0 {
-			return "none yet"
-		}
-		return errorText(err)
+	expect.Eventually(t, s.annex.Stores(), secretText, "the Store has a status", func(store *hostingv1alpha1.Store) bool {
+		return len(store.Status.Conditions) > 0
 	})
 	return s
 }
@@ -82,7 +90,7 @@ func createEncryptedObjects(t *testing.T, widgets *resource) *encryptedObjects {
 // read returns a problem of reading the objects.
 func (s *encryptedObjects) read(t *testing.T) (problem string) {
 	t.Helper()
-	secret, err := s.annex.kube.CoreV1().Secrets(s.namespace).Get(t.Context(), "s", metav1.GetOptions{})
+	secret, err := s.annex.Kube.CoreV1().Secrets(s.namespace).Get(t.Context(), "s", metav1.GetOptions{})
 	if err != nil || string(secret.Data["k"]) != secretText || secret.UID != s.uids["secret"] {
 		return fmt.Sprintf("the secret is %v, %v", secret, err)
 	}
@@ -90,7 +98,7 @@ func (s *encryptedObjects) read(t *testing.T) (problem string) {
 	if err != nil || field(widget, "spec", "text") != secretText || widget.GetUID() != s.uids["widget"] {
 		return fmt.Sprintf("the custom resource is %v, %v", widget, err)
 	}
-	store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), secretText, metav1.GetOptions{})
+	store, err := s.annex.Stores().Get(t.Context(), secretText, metav1.GetOptions{})
 	if err != nil || store.UID != s.uids["store"] {
 		return fmt.Sprintf("the Store is %v, %v", store, err)
 	}
@@ -111,18 +119,18 @@ func (s *encryptedObjects) rewrite(t *testing.T) {
 	for _, resource := range []schema.GroupVersionResource{
 		corev1.SchemeGroupVersion.WithResource("secrets"), s.gvr("v1"), hostingv1alpha1.SchemeGroupVersion.WithResource("stores"),
 	} {
-		poll.Until(t, "writing all "+resource.Resource+" again", func() string {
-			all, err := s.annex.dynamic.Resource(resource).List(t.Context(), metav1.ListOptions{})
+		poll.UntilNoError(t, "writing all "+resource.Resource+" again", func() error {
+			all, err := s.annex.Dynamic.Resource(resource).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
-				return err.Error()
+				return err
 			}
 			for _, object := range all.Items {
-				_, err := s.annex.dynamic.Resource(resource).Namespace(object.GetNamespace()).Update(t.Context(), &object, metav1.UpdateOptions{})
+				_, err := s.annex.Dynamic.Resource(resource).Namespace(object.GetNamespace()).Update(t.Context(), &object, metav1.UpdateOptions{})
 				if err != nil {
-					return err.Error() // annex writes the status of Stores
+					return err // annex writes the status of Stores
 				}
 			}
-			return ""
+			return nil
 		})
 	}
 }
@@ -182,9 +190,7 @@ func TestEncryptionProviders(t *testing.T) {
 			s.waitForExactUsage(t) // the status counts encrypted bytes
 			s.annex = s.annex.restart(t, flag)
 			s.mustRead(t, "after a restart")
-			if got := s.annex.get(t, "/readyz/kms-providers"); got.code != http.StatusOK {
-				t.Errorf("health of the encryption: %s", got)
-			}
+			s.annex.get(t, "/readyz/kms-providers").Expect(t, http.StatusOK, "health of the encryption")
 		})
 	}
 }
@@ -270,17 +276,15 @@ func TestEncryptionRotation(t *testing.T) {
 	}
 	for _, step := range steps {
 		mustWrite(t, file, encryptionConfig(resources, step.providers...))
-		poll.Until(t, step.what, func() string {
+		poll.UntilDone(t, step.what, func() (bool, string) {
 			// A new value shows which file is in force.
 			s.annex.createSecret(t, s.namespace, "probe", secretText)
 			stored := etcdValue(t, s.annex.etcd(t), "/annex/secrets/"+s.namespace+"/probe")
-			if err := s.annex.kube.CoreV1().Secrets(s.namespace).Delete(t.Context(), "probe", metav1.DeleteOptions{}); err != nil {
-				return err.Error()
+			if err := s.annex.Kube.CoreV1().Secrets(s.namespace).Delete(t.Context(), "probe", metav1.DeleteOptions{}); err != nil {
+				return false, err.Error()
 			}
-			if !bytes.HasPrefix(stored, []byte(step.written)) || step.written == "" && bytes.HasPrefix(stored, []byte("k8s:enc:")) {
-				return fmt.Sprintf("etcd holds %.40q", stored)
-			}
-			return ""
+			done := bytes.HasPrefix(stored, []byte(step.written)) && (step.written != "" || !bytes.HasPrefix(stored, []byte("k8s:enc:")))
+			return done, fmt.Sprintf("etcd holds %.40q", stored)
 		})
 		s.mustRead(t, step.what+", before a rewrite")
 		s.rewrite(t)
@@ -324,25 +328,18 @@ func TestEncryptionMissingKey(t *testing.T) {
 		for _, path := range []string{
 			"/api/v1/namespaces/" + s.namespace + "/secrets/s", "/api/v1/secrets", s.path("v1"), s.path("v1") + "/w", "/apis/hosting.annex.dev/v1alpha1/stores/" + secretText,
 		} {
-			poll.Until(t, name+": "+path+" cannot be read", func() string {
+			poll.UntilDone(t, name+": "+path+" cannot be read", func() (bool, string) {
 				got := s.annex.get(t, path)
-				if got.code == http.StatusInternalServerError && bytes.Contains(got.body, []byte("cannot be read")) {
-					return ""
-				}
-				return got.String()
+				return got.Code == http.StatusInternalServerError && bytes.Contains(got.Body, []byte("cannot be read")), got.String()
 			})
 			if strings.HasSuffix(path, "/s") || strings.HasSuffix(path, "/w") {
-				if got := s.annex.request(t, http.MethodDelete, path, ""); got.code < 400 {
+				if got := s.annex.request(t, http.MethodDelete, path, ""); got.Code < 400 {
 					t.Errorf("%s: deleting %s: %s", name, path, got)
 				}
 			}
 		}
-		if got := s.annex.get(t, "/readyz"); got.code != http.StatusInternalServerError {
-			t.Errorf("%s: it is ready: %s", name, got)
-		}
-		if got := s.annex.get(t, "/api/v1/namespaces/"+s.namespace); got.code != http.StatusOK {
-			t.Errorf("%s: what is not encrypted: %s", name, got)
-		}
+		s.annex.get(t, "/readyz").Expect(t, http.StatusInternalServerError, "%s: it is ready", name)
+		s.annex.get(t, "/api/v1/namespaces/"+s.namespace).Expect(t, http.StatusOK, "%s: what is not encrypted", name)
 		after := s.values(t)
 		for key, value := range before {
 			// annex may have written the status of the Store before it stopped.
@@ -362,20 +359,17 @@ func servingAt(t *testing.T, dataDir string) *annex {
 	t.Helper()
 	var config *restclient.Config
 	kubeconfig := filepath.Join(dataDir, "admin.kubeconfig")
-	poll.Until(t, "annex listens", func() string {
+	poll.UntilDone(t, "annex listens", func() (bool, string) {
 		var err error
 		if config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
 		annexHTTP, err := restclient.HTTPClientFor(config)
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
-		got, err := trySend(t.Context(), annexHTTP, http.MethodGet, config.Host+"/version", "")
-		if err != nil || got.code != http.StatusOK {
-			return fmt.Sprint(got, err)
-		}
-		return ""
+		got, err := clients.Send(t.Context(), annexHTTP, http.MethodGet, config.Host+"/version", "")
+		return err == nil && got.Code == http.StatusOK, fmt.Sprint(got, err)
 	})
 	config.QPS = -1
 	return newAnnex(t, &testserver.Server{URL: config.Host, DataDir: dataDir, Kubeconfig: kubeconfig, AnnexConfig: config})
@@ -391,13 +385,10 @@ func TestEncryptionReload(t *testing.T) {
 	a := clientsOf(t, p, dataDir)
 	reloads := func(status string, count int) {
 		t.Helper()
-		poll.Until(t, fmt.Sprint(count, " reloads: ", status), func() string {
-			metrics := string(a.get(t, "/metrics", "Accept", "text/plain").body)
+		poll.UntilDone(t, fmt.Sprint(count, " reloads: ", status), func() (bool, string) {
+			metrics := string(a.get(t, "/metrics", "Accept", "text/plain").Body)
 			found := regexp.MustCompile(`(?m)^apiserver_encryption_config_controller_automatic_reloads_total\{.*status="` + status + `".*\} (\d+)$`).FindStringSubmatch(metrics)
-			if found == nil || found[1] != fmt.Sprint(count) {
-				return fmt.Sprint(found)
-			}
-			return ""
+			return found != nil && found[1] == fmt.Sprint(count), fmt.Sprint(found)
 		})
 	}
 	n := 0
@@ -430,7 +421,7 @@ func TestEncryptionReload(t *testing.T) {
 	if lines := strings.Count(p.Stderr(), "\n"); lines > 4 {
 		t.Errorf("%d lines on stderr: %s", lines, p.Stderr())
 	}
-	terminate(t, p)
+	expect.NoError(t, p.Stop(poll.Timeout))
 }
 
 // TestEncryptionWithoutReload uses the configuration of the start.
@@ -448,4 +439,146 @@ func TestEncryptionWithoutReload(t *testing.T) {
 		}
 		a = a.restart(t, flag)
 	}
+}
+
+// kms is a KMS plugin: a service on a unix socket that encrypts annex's keys with its own
+// keys.
+type kms struct {
+	socket string
+	keyID  atomic.Pointer[string]
+	calls  atomic.Int64
+}
+
+var _ service.Service = &kms{}
+
+// newKMS returns a plugin that is not started.
+func newKMS(t *testing.T) *kms {
+	t.Helper()
+	// Paths of sockets must be short.
+	dir, err := os.MkdirTemp("", "kms-")
+	expect.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	k := &kms{socket: filepath.Join(dir, "kms.sock")}
+	k.use("key-1")
+	return k
+}
+
+// use changes the key of the plugin.
+func (k *kms) use(keyID string) { k.keyID.Store(&keyID) }
+
+func (k *kms) run(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("unix", k.socket)
+	expect.NoError(t, err)
+	server := grpc.NewServer()
+	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService(k.socket, time.Second, k))
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+}
+
+func startKMS(t *testing.T) *kms {
+	t.Helper()
+	k := newKMS(t)
+	k.run(t)
+	return k
+}
+
+// provider is the YAML of the plugin.
+func (k *kms) provider(name string) string {
+	return fmt.Sprintf("{kms: {apiVersion: v2, name: %s, endpoint: 'unix://%s', timeout: 3s}}", name, k.socket)
+}
+
+func aead(keyID string) (cipher.AEAD, error) {
+	key := sha256.Sum256([]byte("of the test: " + keyID))
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// Encrypt encrypts a key of annex.
+func (k *kms) Encrypt(_ context.Context, _ string, data []byte) (*service.EncryptResponse, error) {
+	k.calls.Add(1)
+	keyID := *k.keyID.Load()
+	sealer, err := aead(keyID)
+	if err != nil {
+		return nil, err
+	}
+	nonce := make([]byte, sealer.NonceSize())
+	if _, err := rand.Read(nonce); err != nil {
+		return nil, err
+	}
+	return &service.EncryptResponse{Ciphertext: sealer.Seal(nonce, nonce, data, nil), KeyID: keyID}, nil
+}
+
+// Decrypt decrypts a key of annex.
+func (k *kms) Decrypt(_ context.Context, _ string, request *service.DecryptRequest) ([]byte, error) {
+	opener, err := aead(request.KeyID)
+	if err != nil {
+		return nil, err
+	}
+	nonce, sealed := request.Ciphertext[:opener.NonceSize()], request.Ciphertext[opener.NonceSize():]
+	return opener.Open(nil, nonce, sealed, nil)
+}
+
+// Status reports the key in use.
+func (k *kms) Status(context.Context) (*service.StatusResponse, error) {
+	return &service.StatusResponse{Version: "v2", Healthz: "ok", KeyID: *k.keyID.Load()}, nil
+}
+
+// TestEncryptionKMSKeyRotation changes the key inside the KMS; the configuration is the same.
+func TestEncryptionKMSKeyRotation(t *testing.T) {
+	t.Parallel()
+	plugin := startKMS(t)
+	crd := newCRD(t, anySchema)
+	flag := "--encryption-provider-config=" + writeFile(t, "encryption.yaml", encryptionConfig(encryptedResources(crd.Spec.Group), plugin.provider("vault")))
+	s := createEncryptedObjects(t, startAnnex(t, flag).installCRD(t, crd))
+	for key, value := range s.values(t) {
+		if !bytes.Contains(value, []byte("key-1")) {
+			t.Errorf("%s is not encrypted with the first key: %.80q", key, value)
+		}
+	}
+	plugin.use("key-2")
+	// annex checks the key at its start, and once a minute.
+	s.annex = s.annex.restart(t, flag)
+	s.mustRead(t, "with another key in the KMS")
+	s.rewrite(t)
+	for key, value := range s.values(t) {
+		if !bytes.Contains(value, []byte("key-2")) || bytes.Contains(value, []byte("key-1")) {
+			t.Errorf("%s is not encrypted with the second key: %.80q", key, value)
+		}
+	}
+	s.mustRead(t, "written again")
+}
+
+// TestEncryptionKMSUnavailable starts annex before the plugin.
+func TestEncryptionKMSUnavailable(t *testing.T) {
+	t.Parallel()
+	plugin := newKMS(t)
+	dataDir := t.TempDir()
+	file := writeFile(t, "encryption.yaml", encryptionConfig("secrets", plugin.provider("vault")))
+	p := startProcess(t, dataDir, "--encryption-provider-config="+file)
+	a := servingAt(t, dataDir)
+	poll.UntilDone(t, "only the plugin fails readiness", func() (bool, string) {
+		ready, plugins, live := a.get(t, "/readyz"), a.get(t, "/readyz/kms-providers"), a.get(t, "/livez")
+		done := ready.Code == http.StatusInternalServerError && plugins.Code == http.StatusInternalServerError && live.Code == http.StatusOK &&
+			bytes.Count(ready.Body, []byte("[-]")) == 1
+		return done, fmt.Sprint(ready, plugins, live)
+	})
+	poll.UntilDone(t, "the default namespace is there", func() (bool, string) {
+		got := a.get(t, "/api/v1/namespaces/default")
+		return got.Code == http.StatusOK, got.String()
+	})
+	_, err := a.Kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
+	wantError(t, err, "transformer")
+	a.createConfigMap(t, "default", "c", "text")
+
+	plugin.run(t)
+	clientsOf(t, p, dataDir) // ready
+	a.createSecret(t, "default", "s", secretText)
+	if stored := etcdValue(t, a.etcd(t), "/annex/secrets/default/s"); !bytes.HasPrefix(stored, []byte("k8s:enc:kms:v2:vault:")) {
+		t.Errorf("etcd holds %.40q", stored)
+	}
+	expect.NoError(t, p.Stop(poll.Timeout))
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -49,7 +50,7 @@ const (
 // createSingleSeatLevel creates a priority level with one seat, for some users.
 func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontrolv1.FlowSchema {
 	t.Helper()
-	_, err := a.kube.FlowcontrolV1().PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
+	_, err := a.Kube.FlowcontrolV1().PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "narrow"},
 		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
 			Type: flowcontrolv1.PriorityLevelEnablementLimited,
@@ -69,7 +70,7 @@ func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontro
 		subjects = append(subjects, flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}})
 	}
 	all := []string{"*"}
-	schema, err := a.kube.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+	schema := expect.Create(t, a.Kube.FlowcontrolV1().FlowSchemas(), &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "narrow"},
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "narrow"},
@@ -79,8 +80,7 @@ func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontro
 				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: all, APIGroups: all, Resources: all, Namespaces: all, ClusterScope: true}},
 			}},
 		},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	return schema
 }
 
@@ -90,7 +90,7 @@ type levelState struct{ waiting, executing, rejected int }
 func (a *annex) levelState(t *testing.T, name string) levelState {
 	t.Helper()
 	dump := a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels")
-	for line := range strings.Lines(string(dump.body)) {
+	for line := range strings.Lines(string(dump.Body)) {
 		cells := strings.Split(line, ",")
 		if strings.TrimSpace(cells[0]) != name || len(cells) < 8 {
 			continue
@@ -175,7 +175,7 @@ func (f *flood) send(t *testing.T, requests int) {
 		f.sent++
 		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"flood-%d"}}`, i)
 		f.running.Go(func() {
-			answer, err := trySend(f.ctx, f.client, http.MethodPost, f.annex.URL+"/api/v1/namespaces/default/configmaps", body)
+			answer, err := clients.Send(f.ctx, f.client, http.MethodPost, f.annex.URL+"/api/v1/namespaces/default/configmaps", body)
 			if err != nil {
 				if f.ctx.Err() == nil {
 					t.Errorf("request %d of the flood: %v", i, err)
@@ -215,8 +215,8 @@ func TestFlowControlFlood(t *testing.T) {
 	neighbour, stranger := a.httpClientAs(t, bearerToken("neighbour")), a.httpClientAs(t, bearerToken("stranger"))
 	poll.UntilDone(t, "the FlowSchema is in force", func() (bool, string) {
 		r := send(t, neighbour, http.MethodGet, a.URL+path, "")
-		uid := r.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
-		return uid == string(schema.UID) && r.code == http.StatusOK, fmt.Sprintf("%d by the schema %s", r.code, uid)
+		uid := r.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
+		return uid == string(schema.UID) && r.Code == http.StatusOK, fmt.Sprintf("%d by the schema %s", r.Code, uid)
 	})
 
 	const refused = 10
@@ -225,34 +225,28 @@ func TestFlowControlFlood(t *testing.T) {
 	seated := f.nextSeated(t)
 	for range refused {
 		answer := receive(t, f.answers, "a request beyond the queues is refused")
-		if answer.code != http.StatusTooManyRequests || answer.header.Get("Retry-After") == "" {
-			t.Errorf("a request beyond the queues: %s, Retry-After %q; want 429 and when to try again", answer, answer.header.Get("Retry-After"))
+		if answer.Code != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" {
+			t.Errorf("a request beyond the queues: %s, Retry-After %q; want 429 and when to try again", answer, answer.Header.Get("Retry-After"))
 		}
 	}
 	a.waitForLevel(t, "narrow", levelState{waiting: waiting, executing: 1, rejected: refused})
 
 	for range 20 {
-		if r := send(t, stranger, http.MethodGet, a.URL+path, ""); r.code != http.StatusOK {
-			t.Errorf("a client of another level: %s", r)
-		}
-		if r := a.get(t, path); r.code != http.StatusOK {
-			t.Errorf("the administrator: %s", r)
-		}
+		send(t, stranger, http.MethodGet, a.URL+path, "").Expect(t, http.StatusOK, "a client of another level")
+		a.get(t, path).Expect(t, http.StatusOK, "the administrator")
 	}
 
 	served := make(chan response, 1)
 	go func() {
-		r, err := trySend(t.Context(), neighbour, http.MethodGet, a.URL+path, "")
-		if err != nil {
-			t.Errorf("a client of the same level: %v", err)
-		}
+		r, err := clients.Send(t.Context(), neighbour, http.MethodGet, a.URL+path, "")
+		expect.Succeeds(t, err, "a client of the same level")
 		served <- r
 	}()
 	a.waitForLevel(t, "narrow", levelState{waiting: waiting + 1, executing: 1, rejected: refused})
 	// Requests that waited before are served first. Later ones are not, however many there
 	// are; one of them may get a seat before this response arrives.
 	var r response
-	for turns := 0; r.code == 0; turns++ {
+	for turns := 0; r.Code == 0; turns++ {
 		if turns > waiting+1 {
 			t.Fatalf("%d requests of the flood were served before the other client", turns)
 		}
@@ -265,15 +259,13 @@ func TestFlowControlFlood(t *testing.T) {
 			t.Fatal("no request gets the seat")
 		}
 	}
-	if r.code != http.StatusOK {
-		t.Errorf("a client of the same level: %s", r)
-	}
+	r.Expect(t, http.StatusOK, "a client of the same level")
 }
 
 func TestFlowControlObjects(t *testing.T) {
 	t.Parallel()
 	a := startFlowControlled(t)
-	schemas := a.kube.FlowcontrolV1().FlowSchemas()
+	schemas := a.Kube.FlowcontrolV1().FlowSchemas()
 	list, err := schemas.List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
 	if want := len(bootstrap.MandatoryFlowSchemas) + len(bootstrap.SuggestedFlowSchemas); len(list.Items) != want {
@@ -288,27 +280,20 @@ func TestFlowControlObjects(t *testing.T) {
 	for _, name := range []string{"catch-all", "global-default"} {
 		before := expect.Get(t, schemas, name)
 		expect.Delete(t, schemas, name)
-		poll.UntilDone(t, name+" is recreated", func() (bool, string) {
-			after, err := schemas.Get(t.Context(), name, metav1.GetOptions{})
-			return err == nil && after.UID != before.UID, fmt.Sprint(err)
+		expect.Eventually(t, schemas, name, name+" is recreated", func(after *flowcontrolv1.FlowSchema) bool {
+			return after.UID != before.UID
 		})
 	}
 
 	patch := func(name, content string) {
 		t.Helper()
-		if _, err := schemas.Patch(t.Context(), name, types.MergePatchType, []byte(content), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Patch(t, schemas, name, content)
 	}
 	// The second is restored in the same pass as the first.
 	patch("probes", `{"metadata":{"annotations":{"apf.kubernetes.io/autoupdate-spec":"false"}},"spec":{"matchingPrecedence":77}}`)
 	patch("service-accounts", `{"spec":{"matchingPrecedence":77}}`)
-	poll.UntilDone(t, "annex restores its FlowSchema", func() (bool, string) {
-		schema, err := schemas.Get(t.Context(), "service-accounts", metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
-		return schema.Spec.MatchingPrecedence == 9000, fmt.Sprint(schema.Spec.MatchingPrecedence)
+	expect.Eventually(t, schemas, "service-accounts", "annex restores its FlowSchema", func(schema *flowcontrolv1.FlowSchema) bool {
+		return schema.Spec.MatchingPrecedence == 9000
 	})
 	if probes, err := schemas.Get(t.Context(), "probes", metav1.GetOptions{}); err != nil || probes.Spec.MatchingPrecedence != 77 {
 		t.Errorf("a FlowSchema without auto-update was restored: %v, %v", probes, err)
@@ -319,10 +304,8 @@ func TestFlowControlDisabled(t *testing.T) {
 	t.Parallel()
 	a := startFlowControlled(t, "--enable-priority-and-fairness=false")
 	r := a.get(t, "/api/v1/namespaces")
-	if uid := r.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID); r.code != http.StatusOK || uid != "" {
-		t.Errorf("%d by the schema %q, want no schema", r.code, uid)
+	if uid := r.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID); r.Code != http.StatusOK || uid != "" {
+		t.Errorf("%d by the schema %q, want no schema", r.Code, uid)
 	}
-	if r := a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels"); r.code != http.StatusNotFound {
-		t.Errorf("the dump with flow control disabled: %s", r)
-	}
+	a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels").Expect(t, http.StatusNotFound, "the dump with flow control disabled")
 }

@@ -5,6 +5,7 @@ package integration
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -27,18 +28,15 @@ var configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
 // testObject is an object that owns others or is owned.
 type testObject struct {
-	objects metadata.ResourceInterface
-	kind    schema.GroupVersionKind
-	meta    metav1.ObjectMeta
+	annex *annex
+	kind  schema.GroupVersionKind
+	meta  metav1.ObjectMeta
 }
 
-// objects returns a client for the resource and namespace of an object.
-func (a *annex) objects(t *testing.T, of *testObject) metadata.ResourceInterface {
-	t.Helper()
-	annexMetadata, err := metadata.NewForConfigAndClient(metadata.ConfigFor(a.AnnexConfig), a.http)
-	expect.NoError(t, err)
-	plural := strings.ToLower(of.kind.Kind) + "s"
-	return annexMetadata.Resource(of.kind.GroupVersion().WithResource(plural)).Namespace(of.meta.Namespace)
+// objects returns a client for the resource and namespace of the object.
+func (o *testObject) objects() metadata.ResourceInterface {
+	plural := strings.ToLower(o.kind.Kind) + "s"
+	return o.annex.Metadata.Resource(o.kind.GroupVersion().WithResource(plural)).Namespace(o.meta.Namespace)
 }
 
 // change modifies a new object.
@@ -79,10 +77,8 @@ func (a *annex) configMap(t *testing.T, namespace, name string, changes ...chang
 	for _, change := range changes {
 		change(&object.ObjectMeta)
 	}
-	made := expect.Create(t, a.kube.CoreV1().ConfigMaps(namespace), object)
-	o := &testObject{kind: configMapKind, meta: made.ObjectMeta}
-	o.objects = a.objects(t, o)
-	return o
+	made := expect.Create(t, a.Kube.CoreV1().ConfigMaps(namespace), object)
+	return &testObject{annex: a, kind: configMapKind, meta: made.ObjectMeta}
 }
 
 // own creates a Widget in the namespace of the resource.
@@ -98,14 +94,12 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *testObject
 	made, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
 	expect.NoError(t, err, "create Widget %s", name)
 	meta.UID = made.GetUID()
-	o := &testObject{kind: r.kind(), meta: meta}
-	o.objects = r.annex.objects(t, o)
-	return o
+	return &testObject{annex: r.annex, kind: r.kind(), meta: meta}
 }
 
 func (o *testObject) delete(t *testing.T, propagation metav1.DeletionPropagation) {
 	t.Helper()
-	expect.NoError(t, o.objects.Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}), "delete %s", o)
+	expect.NoError(t, o.objects().Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}), "delete %s", o)
 }
 
 func (o *testObject) String() string { return o.kind.Kind + " " + o.meta.Name }
@@ -113,7 +107,7 @@ func (o *testObject) String() string { return o.kind.Kind + " " + o.meta.Name }
 // live reads the object, and returns nil if it is deleted.
 func (o *testObject) live(t *testing.T) *metav1.PartialObjectMetadata {
 	t.Helper()
-	found, err := o.objects.Get(t.Context(), o.meta.Name, metav1.GetOptions{})
+	found, err := o.objects().Get(t.Context(), o.meta.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatalf("read %s: %v", o, err)
 	}
@@ -125,11 +119,18 @@ func (o *testObject) live(t *testing.T) *metav1.PartialObjectMetadata {
 
 func (o *testObject) waitForDeletion(t *testing.T) {
 	t.Helper()
-	poll.Until(t, fmt.Sprint(o, " is gone"), func() string {
-		if found := o.live(t); found != nil {
-			return fmt.Sprintf("%+v", found.ObjectMeta)
-		}
-		return ""
+	poll.UntilDone(t, fmt.Sprint(o, " is gone"), func() (bool, string) {
+		found := o.live(t)
+		return found == nil, fmt.Sprintf("%+v", found)
+	})
+}
+
+// waitForTerminating waits until the object is being deleted, and fails if it is gone.
+func (o *testObject) waitForTerminating(t *testing.T) {
+	t.Helper()
+	poll.UntilDone(t, fmt.Sprint(o, " is being deleted"), func() (bool, string) {
+		live := o.live(t)
+		return live != nil && live.DeletionTimestamp != nil, fmt.Sprintf("%+v", live)
 	})
 }
 
@@ -149,9 +150,20 @@ func (o *testObject) removeFinalizer(t *testing.T) {
 	if o.kind != configMapKind {
 		patch, kind = []byte(`{"metadata":{"finalizers":null}}`), types.MergePatchType
 	}
-	if _, err := o.objects.Patch(t.Context(), o.meta.Name, kind, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := o.objects().Patch(t.Context(), o.meta.Name, kind, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatalf("releasing %s: %v", o, err)
 	}
+}
+
+// waitForEvent waits for the only event about the object, a warning.
+func (o *testObject) waitForEvent(t *testing.T, namespace, reason, words string) {
+	t.Helper()
+	poll.UntilDone(t, fmt.Sprintf("an event %s about %s has %q", reason, o, words), func() (bool, string) {
+		events, err := o.annex.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(o.meta.UID)})
+		done := err == nil && len(events.Items) == 1 && events.Items[0].Reason == reason && events.Items[0].Type == corev1.EventTypeWarning &&
+			strings.Contains(events.Items[0].Message, words)
+		return done, fmt.Sprintf("%v, error %v", events, err)
+	})
 }
 
 // waitForGarbageCollector waits until the garbage collector has deleted a new object, and so
@@ -193,11 +205,9 @@ func TestGarbageCollectionOfDependents(t *testing.T) {
 	for _, object := range []*testObject{typed, custom, last, global, inNamespace, globalToo} {
 		object.waitForDeletion(t)
 	}
-	poll.Until(t, "the reference to a deleted owner is removed", func() string {
-		if owners := kept.live(t).OwnerReferences; len(owners) != 1 || owners[0].UID != keeper.meta.UID {
-			return fmt.Sprint(owners)
-		}
-		return ""
+	poll.UntilDone(t, "the reference to a deleted owner is removed", func() (bool, string) {
+		owners := kept.live(t).OwnerReferences
+		return len(owners) == 1 && owners[0].UID == keeper.meta.UID, fmt.Sprint(owners)
 	})
 	kept.expectPresent(t)
 }
@@ -217,14 +227,9 @@ func TestForegroundDeletion(t *testing.T) {
 		free := a.configMap(t, namespace, name+"-free", ownedWithoutBlocking(owner), withFinalizer)
 
 		owner.delete(t, metav1.DeletePropagationForeground)
-		poll.Until(t, "all are being deleted", func() string {
-			for _, object := range []*testObject{owner, child, grandchild, free} {
-				if live := object.live(t); live == nil || live.DeletionTimestamp == nil {
-					return fmt.Sprintf("%s is %+v", object, live)
-				}
-			}
-			return ""
-		})
+		for _, object := range []*testObject{owner, child, grandchild, free} {
+			object.waitForTerminating(t)
+		}
 		for _, object := range []*testObject{owner, child} {
 			if got := object.live(t).Finalizers; !slices.Contains(got, metav1.FinalizerDeleteDependents) {
 				t.Errorf("%s has the finalizers %q", object, got)
@@ -308,16 +313,7 @@ func TestGarbageCollectionWithInvalidOwners(t *testing.T) {
 		if in == "" {
 			in = metav1.NamespaceDefault
 		}
-		poll.Until(t, fmt.Sprint("an event about ", dependent), func() string {
-			events, err := a.kube.CoreV1().Events(in).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(dependent.meta.UID)})
-			if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "OwnerRefInvalidNamespace" || events.Items[0].Type != corev1.EventTypeWarning {
-				return fmt.Sprintf("%v, error %v", events, err)
-			}
-			if !strings.Contains(events.Items[0].Message, string(owner.meta.UID)) {
-				t.Errorf("the event is %q", events.Items[0].Message)
-			}
-			return ""
-		})
+		dependent.waitForEvent(t, in, "OwnerRefInvalidNamespace", string(owner.meta.UID))
 	}
 }
 
@@ -348,7 +344,7 @@ func TestGarbageCollectionAfterCRDDeletion(t *testing.T) {
 	for i := range 20 {
 		dependents = append(dependents, a.configMap(t, widgets.namespace, fmt.Sprintf("dependent-%d", i), ownedBy(widgets.own(t, fmt.Sprintf("owner-%d", i)))))
 	}
-	expect.Delete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
+	expect.Delete(t, a.CRDs(), widgets.name)
 	for _, dependent := range dependents {
 		dependent.waitForDeletion(t)
 	}
@@ -366,9 +362,7 @@ func TestGarbageCollectionOfCycles(t *testing.T) {
 		for i, object := range objects {
 			reference := objects[(i+1)%n].reference(true)
 			patch := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":%q,"uid":%q,"blockOwnerDeletion":true}]}}`, reference.Name, reference.UID)
-			if _, err := object.objects.Patch(t.Context(), object.meta.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			expect.Patch(t, object.objects(), object.meta.Name, patch)
 		}
 		return objects
 	}
@@ -378,7 +372,7 @@ func TestGarbageCollectionOfCycles(t *testing.T) {
 	both[0].delete(t, metav1.DeletePropagationForeground)
 	// It may already be deleted.
 	foreground := metav1.DeletePropagationForeground
-	if err := both[1].objects.Delete(t.Context(), both[1].meta.Name, metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil && !apierrors.IsNotFound(err) {
+	if err := both[1].objects().Delete(t.Context(), both[1].meta.Name, metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 	for _, object := range slices.Concat(one, three, both) {
@@ -410,11 +404,9 @@ func TestGarbageCollectionWithUnreadableResource(t *testing.T) {
 			},
 		}
 	})
-	poll.Until(t, "objects cannot be read", func() string {
-		if _, err := broken.in("v2").Get(t.Context(), "stored-in-v1", metav1.GetOptions{}); err == nil {
-			return "they can"
-		}
-		return ""
+	poll.UntilDone(t, "objects cannot be read", func() (bool, string) {
+		_, err := broken.in("v2").Get(t.Context(), "stored-in-v1", metav1.GetOptions{})
+		return err != nil, "they can"
 	})
 	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan} {
 		name := strings.ToLower(string(propagation))
@@ -432,13 +424,7 @@ func TestGarbageCollectionWithUnreadableResource(t *testing.T) {
 	owner := a.configMap(t, broken.namespace, "owner")
 	dependent := a.configMap(t, broken.namespace, "dependent", ownedBy(owner))
 	owner.delete(t, metav1.DeletePropagationOrphan)
-	poll.Until(t, "an event has the reason DependentsUnknown", func() string {
-		events, err := a.kube.CoreV1().Events(broken.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(owner.meta.UID)})
-		if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "DependentsUnknown" || !strings.Contains(events.Items[0].Message, broken.name) {
-			return fmt.Sprintf("%v, error %v", events, err)
-		}
-		return ""
-	})
+	owner.waitForEvent(t, broken.namespace, "DependentsUnknown", broken.name)
 	if live := owner.live(t); live == nil || !slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents) {
 		t.Errorf("the owner is %+v, want it to wait for unreadable dependents", live)
 	}
@@ -457,7 +443,7 @@ func TestGarbageCollectionInTerminatingNamespace(t *testing.T) {
 	dependent := a.configMap(t, widgets.namespace, "dependent", ownedBy(owner), withFinalizer)
 	owner.delete(t, metav1.DeletePropagationForeground)
 	foreground := metav1.DeletePropagationForeground
-	expect.NoError(t, a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{PropagationPolicy: &foreground}))
+	expect.NoError(t, a.Kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{PropagationPolicy: &foreground}))
 	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, testFinalizer)
 	dependent.removeFinalizer(t)
 	a.waitForNamespaceDeleted(t, widgets.namespace)
@@ -478,16 +464,11 @@ func TestGarbageCollectionAfterRestart(t *testing.T) {
 	late.delete(t, metav1.DeletePropagationOrphan)
 	a = a.restart(t)
 	for _, object := range []*testObject{owner, child, late, orphan} {
-		object.objects = a.objects(t, object)
+		object.annex = a
 	}
 	late.waitForDeletion(t)
 	orphan.expectPresent(t)
-	poll.Until(t, "the child is being deleted", func() string {
-		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
-			return fmt.Sprintf("%+v", live)
-		}
-		return ""
-	})
+	child.waitForTerminating(t)
 	if live := owner.live(t); live == nil || live.DeletionTimestamp == nil {
 		t.Errorf("the owner is %+v, want it to wait", live)
 	}
@@ -507,12 +488,7 @@ func TestGarbageCollectionAfterLeaderChange(t *testing.T) {
 	owner := widgets.own(t, "owner")
 	child := second.configMap(t, widgets.namespace, "child", ownedBy(owner), withFinalizer)
 	owner.delete(t, metav1.DeletePropagationForeground)
-	poll.Until(t, "the child is being deleted", func() string {
-		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
-			return fmt.Sprintf("%+v", live)
-		}
-		return ""
-	})
+	child.waitForTerminating(t)
 	first.Stop(t)
 	// There is no leader for a moment.
 	child.removeFinalizer(t)
@@ -541,5 +517,129 @@ func TestGarbageCollectorDisabled(t *testing.T) {
 	}
 	for _, dependent := range dependents {
 		dependent.expectPresent(t)
+	}
+}
+
+// family is a set of objects that own each other, with a model of them: the UIDs of the
+// owners of each.
+type family struct {
+	members []*testObject
+	owners  map[types.UID][]types.UID
+}
+
+// newFamily creates objects of two kinds, each owned by some of the previous ones.
+func newFamily(t *testing.T, widgets *resource, random *rand.Rand, name string) *family {
+	t.Helper()
+	f := &family{owners: map[types.UID][]types.UID{}}
+	for i := range 8 {
+		var changes []change
+		var owners []types.UID
+		for _, owner := range f.members {
+			if random.IntN(3) > 0 {
+				continue
+			}
+			owners = append(owners, owner.meta.UID)
+			if random.IntN(2) == 0 {
+				changes = append(changes, ownedBy(owner))
+			} else {
+				changes = append(changes, ownedWithoutBlocking(owner))
+			}
+		}
+		var member *testObject
+		if name := fmt.Sprintf("%s-%d", name, i); random.IntN(2) == 0 {
+			member = widgets.own(t, name, changes...)
+		} else {
+			member = widgets.annex.configMap(t, widgets.namespace, name, changes...)
+		}
+		f.members = append(f.members, member)
+		f.owners[member.meta.UID] = owners
+	}
+	return f
+}
+
+// delete deletes a member, and updates the model: dependents without any owner left are
+// deleted, others lose the reference.
+func (f *family) delete(t *testing.T, random *rand.Rand) (what string) {
+	t.Helper()
+	var left []*testObject
+	for _, member := range f.members {
+		if _, alive := f.owners[member.meta.UID]; alive {
+			left = append(left, member)
+		}
+	}
+	if len(left) == 0 {
+		return ""
+	}
+	member := left[random.IntN(len(left))]
+	propagation := []metav1.DeletionPropagation{
+		metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
+	}[random.IntN(3)]
+	member.delete(t, propagation)
+	if propagation == metav1.DeletePropagationOrphan {
+		for uid, owners := range f.owners {
+			f.owners[uid] = slices.DeleteFunc(owners, func(owner types.UID) bool { return owner == member.meta.UID })
+		}
+	}
+	delete(f.owners, member.meta.UID)
+	for changed := true; changed; {
+		changed = false
+		for uid, owners := range f.owners {
+			if len(owners) > 0 && !slices.ContainsFunc(owners, f.has) {
+				delete(f.owners, uid)
+				changed = true
+			}
+		}
+	}
+	for uid, owners := range f.owners {
+		f.owners[uid] = slices.DeleteFunc(owners, func(owner types.UID) bool { return !f.has(owner) })
+	}
+	return fmt.Sprintf("%s deleted (%s); ", member, propagation)
+}
+
+func (f *family) has(uid types.UID) bool {
+	_, alive := f.owners[uid]
+	return alive
+}
+
+// difference returns the members that differ from the model.
+func (f *family) difference(t *testing.T) (problem string) {
+	t.Helper()
+	for _, member := range f.members {
+		live, want := member.live(t), f.owners[member.meta.UID]
+		if there := live != nil; there != f.has(member.meta.UID) {
+			problem += fmt.Sprintf("%s there: %t; ", member, there)
+		} else if there && !slices.EqualFunc(live.OwnerReferences, want, func(ref metav1.OwnerReference, uid types.UID) bool { return ref.UID == uid }) {
+			problem += fmt.Sprintf("%s has the owners %v, not %v; ", member, live.OwnerReferences, want)
+		}
+	}
+	return problem
+}
+
+// TestGarbageCollectionMatchesModel deletes random members of random families, and compares
+// the remaining ones with the model.
+func TestGarbageCollectionMatchesModel(t *testing.T) {
+	t.Parallel()
+	a := readableAnnex(t)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	families := make([]*family, 12)
+	history := make([]string, len(families))
+	for i := range families {
+		families[i] = newFamily(t, widgets, random, fmt.Sprintf("family-%d", i))
+	}
+	for range 3 {
+		for i, f := range families {
+			history[i] += f.delete(t, random)
+		}
+		for i, f := range families {
+			poll.Until(t, fmt.Sprintf("seed %d: family %d agrees after: %s", seed, i, history[i]), func() string { return f.difference(t) })
+		}
+	}
+	a.waitForGarbageCollector(t, widgets.namespace)
+	for i, f := range families {
+		if problem := f.difference(t); problem != "" {
+			t.Errorf("seed %d: family %d in the end: %s after: %s", seed, i, problem, history[i])
+		}
 	}
 }

@@ -36,13 +36,13 @@ func (a *annex) newStore(t *testing.T, name string) *hostingv1alpha1.Store {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
-	return expect.Create(t, a.hosting.HostingV1alpha1().Stores(), store)
+	return expect.Create(t, a.Stores(), store)
 }
 
 func TestStoreClientset(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	stores := a.hosting.HostingV1alpha1().Stores()
+	stores := a.Stores()
 	created := a.newStore(t, "clientset")
 	if created.Spec.Etcd.KeyPrefix != "/annex" || created.Generation != 1 || created.UID == "" {
 		t.Errorf("created %+v", created)
@@ -84,26 +84,19 @@ func TestStoreClientset(t *testing.T) {
 	wantError(t, err, `spec.etcd.endpoints[0]`, `"ftp"`)
 	// Strategic merge uses the keys of lists.
 	_, err = stores.Patch(t.Context(), created.Name, types.StrategicMergePatchType, []byte(`{"metadata": {"labels": {"disk": "fast"}}}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Errorf("strategic merge patch: %v", err)
-	}
+	expect.Succeeds(t, err, "strategic merge patch")
 	picked, err := stores.List(t.Context(), metav1.ListOptions{LabelSelector: "disk=fast"})
 	if err != nil || len(picked.Items) != 1 || picked.Items[0].Name != created.Name {
 		t.Errorf("list by label: %v, %v", picked, err)
 	}
 	expect.Delete(t, stores, created.Name)
 	// It is deleted once annex knows that nothing is placed on it.
-	poll.Until(t, "the deleted Store is gone", func() string {
-		if _, err := stores.Get(t.Context(), created.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Sprintf("get it: %v", err)
-		}
-		return ""
-	})
+	expect.Gone(t, stores, created.Name)
 }
 
 func TestStoreApply(t *testing.T) {
 	t.Parallel()
-	stores := sharedAnnex(t).hosting.HostingV1alpha1().Stores()
+	stores := sharedAnnex(t).Hosting.HostingV1alpha1().Stores()
 	store := applyhosting.Store("applied").WithSpec(applyhosting.StoreSpec().
 		WithEtcd(applyhosting.EtcdStore().WithEndpoints("http://127.0.0.1:1")).
 		WithTaints(applyhosting.Taint().WithKey("slow").WithEffect(hostingv1alpha1.TaintEffectNoSchedule)))
@@ -124,9 +117,7 @@ func TestStoreApply(t *testing.T) {
 	}
 	_, err = stores.Apply(t.Context(), applyhosting.Store("applied").WithSpec(applyhosting.StoreSpec().
 		WithEtcd(applyhosting.EtcdStore().WithEndpoints("http://127.0.0.1:2"))), metav1.ApplyOptions{FieldManager: "bob"})
-	if err != nil {
-		t.Errorf("add an endpoint to a set of another manager: %v", err)
-	}
+	expect.Succeeds(t, err, "add an endpoint to a set of another manager")
 	fine, err := applyhosting.ExtractStore(both, "bob")
 	if err != nil || len(fine.Spec.Taints) != 1 || *fine.Spec.Taints[0].Key != "remote" {
 		t.Errorf("extracted %+v, %v", fine, err)
@@ -136,7 +127,7 @@ func TestStoreApply(t *testing.T) {
 func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	stores := a.hosting.HostingV1alpha1().Stores()
+	stores := a.Stores()
 	err := stores.Delete(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.DeleteOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("got %v, want Forbidden", err)
@@ -146,21 +137,19 @@ func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 	// Stores of the shared server are in use, so another deletes the collection.
 	own := startAnnex(t)
 	own.newStore(t, "other")
-	ownStores := own.hosting.HostingV1alpha1().Stores()
+	ownStores := own.Stores()
 	err = ownStores.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
-	poll.Until(t, "only the Store default is left", func() string {
+	poll.UntilDone(t, "only the Store default is left", func() (bool, string) {
 		list, listErr := ownStores.List(t.Context(), metav1.ListOptions{})
-		if listErr != nil || len(list.Items) != 1 || list.Items[0].Name != hostingv1alpha1.DefaultStoreName {
-			return fmt.Sprintf("after all were deleted (%v) there are %v (%v)", err, list, listErr)
-		}
-		return ""
+		done := listErr == nil && len(list.Items) == 1 && list.Items[0].Name == hostingv1alpha1.DefaultStoreName
+		return done, fmt.Sprintf("after all were deleted (%v) there are %v (%v)", err, list, listErr)
 	})
 }
 
 func TestHostingInformers(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	factory := hostinginformers.NewSharedInformerFactory(a.hosting, 0)
+	factory := hostinginformers.NewSharedInformerFactory(a.Hosting, 0)
 	informer := factory.Hosting().V1alpha1().Stores()
 	var mu sync.Mutex
 	var seen []string
@@ -188,19 +177,14 @@ func TestHostingInformers(t *testing.T) {
 	if _, err := informer.Lister().Get(hostingv1alpha1.DefaultStoreName); err != nil {
 		t.Errorf("the lister: %v", err)
 	}
-	stores := a.hosting.HostingV1alpha1().Stores()
+	stores := a.Stores()
 	a.newStore(t, "informed")
-	if _, err := stores.Patch(t.Context(), "informed", types.MergePatchType, []byte(`{"spec": {"unschedulable": true}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Patch(t, stores, "informed", `{"spec": {"unschedulable": true}}`)
 	expect.Delete(t, stores, "informed")
-	poll.Until(t, "the informer receives the deletion", func() string {
+	poll.UntilDone(t, "the informer receives the deletion", func() (bool, string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if slices.Contains(seen, "delete true") && slices.Contains(seen, "update true") && seen[0] == "add false" {
-			return ""
-		}
-		return fmt.Sprint(seen)
+		return slices.Contains(seen, "delete true") && slices.Contains(seen, "update true") && seen[0] == "add false", fmt.Sprint(seen)
 	})
 	if _, err := informer.Lister().Get("informed"); !apierrors.IsNotFound(err) {
 		t.Errorf("the lister still has it: %v", err)
@@ -212,16 +196,15 @@ func TestHostingInformers(t *testing.T) {
 
 func TestHostedResourceClientset(t *testing.T) {
 	t.Parallel()
-	hosted := sharedAnnex(t).hosting.HostingV1alpha1().HostedResources()
+	hosted := sharedAnnex(t).Hosting.HostingV1alpha1().HostedResources()
 	const name = "plans.future.example.com"
 	events, err := hosted.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	expect.NoError(t, err)
 	defer events.Stop()
-	created, err := hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{
+	created := expect.Create(t, hosted, &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName, Priority: 7},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	if created.Spec.SchedulerName != hostingv1alpha1.DefaultSchedulerName {
 		t.Errorf("created %+v", created.Spec)
 	}
@@ -232,15 +215,8 @@ func TestHostedResourceClientset(t *testing.T) {
 	wantError(t, err, "spec.storeName")
 	_, err = hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: "nodots"}}, metav1.CreateOptions{})
 	wantError(t, err, `HostedResource.hosting.annex.dev "nodots" is invalid: metadata.name`)
-	poll.Until(t, "it is pending", func() string {
-		current, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if current.Status.Phase != hostingv1alpha1.HostedResourcePending || !meta.IsStatusConditionFalse(current.Status.Conditions, hostingv1alpha1.HostedResourceReady) {
-			return fmt.Sprintf("%+v", current.Status)
-		}
-		return ""
+	expect.Eventually(t, hosted, name, "it is pending", func(current *hostingv1alpha1.HostedResource) bool {
+		return current.Status.Phase == hostingv1alpha1.HostedResourcePending && meta.IsStatusConditionFalse(current.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 	})
 }
 
@@ -256,7 +232,7 @@ func TestHostingTables(t *testing.T) {
 	}
 	for name, test := range tests {
 		var table metav1.Table
-		a.get(t, "/apis/hosting.annex.dev/v1alpha1/"+name, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").into(t, &table)
+		a.get(t, "/apis/hosting.annex.dev/v1alpha1/"+name, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Into(t, &table)
 		var columns []string
 		for _, column := range table.ColumnDefinitions {
 			columns = append(columns, column.Name)
@@ -285,29 +261,25 @@ func TestHostingKindsHaveNoProtobuf(t *testing.T) {
 		stores   = "/apis/hosting.annex.dev/v1alpha1/stores"
 	)
 	for _, path := range []string{stores, stores + "/default", stores + "?watch=true&timeoutSeconds=1"} {
-		if got := a.get(t, path, "Accept", protobuf); got.code != http.StatusNotAcceptable {
-			t.Errorf("%s as protobuf only: %s, want 406", path, got)
-		}
+		a.get(t, path, "Accept", protobuf).Expect(t, http.StatusNotAcceptable, "%s as protobuf only", path)
 		got := a.get(t, path, "Accept", protobuf+", application/json")
-		if got.code != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "application/json") {
-			t.Errorf("%s as protobuf or JSON: %s %s", path, got.header.Get("Content-Type"), got)
+		if got.Code != http.StatusOK || !strings.HasPrefix(got.Header.Get("Content-Type"), "application/json") {
+			t.Errorf("%s as protobuf or JSON: %s %s", path, got.Header.Get("Content-Type"), got)
 		}
 	}
-	if got := a.request(t, http.MethodPost, stores, "k8s\x00junk", "Content-Type", protobuf); got.code != http.StatusUnsupportedMediaType && got.code != http.StatusBadRequest {
+	if got := a.request(t, http.MethodPost, stores, "k8s\x00junk", "Content-Type", protobuf); got.Code != http.StatusUnsupportedMediaType && got.Code != http.StatusBadRequest {
 		t.Errorf("create with protobuf: %s", got)
 	}
 	yaml := a.get(t, stores+"/default", "Accept", "application/yaml")
-	if yaml.code != http.StatusOK || !strings.Contains(string(yaml.body), "kind: Store\n") {
-		t.Errorf("as YAML: %s", yaml)
-	}
+	yaml.ExpectText(t, http.StatusOK, "kind: Store\n", "as YAML")
 }
 
 func TestDynamicClientReadsStores(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	unstructured, err := a.dynamic.Resource(hostingv1alpha1.SchemeGroupVersion.WithResource("stores")).Get(t.Context(), "default", metav1.GetOptions{})
+	unstructured, err := a.Dynamic.Resource(hostingv1alpha1.SchemeGroupVersion.WithResource("stores")).Get(t.Context(), "default", metav1.GetOptions{})
 	expect.NoError(t, err)
-	typed := expect.Get(t, a.hosting.HostingV1alpha1().Stores(), "default")
+	typed := expect.Get(t, a.Stores(), "default")
 	if diff := cmp.Diff(string(typed.UID), string(unstructured.GetUID())); diff != "" || unstructured.GetKind() != "Store" {
 		t.Errorf("the dynamic client reads %v", unstructured)
 	}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -49,9 +49,9 @@ func TestRestartKeepsEverything(t *testing.T) {
 	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
 	before := widgets.annex
 	widget := widgets.create(t, "v1", "a", "spec: {color: blue}")
-	secret := expect.Create(t, before.kube.CoreV1().Secrets(widgets.namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}})
+	secret := expect.Create(t, before.Kube.CoreV1().Secrets(widgets.namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}})
 	// annex registers its own APIServices again.
-	expect.Delete(t, before.aggregator.ApiregistrationV1().APIServices(), "v1.coordination.k8s.io")
+	expect.Delete(t, before.APIServices, "v1.coordination.k8s.io")
 	pki := map[string][]byte{}
 	files, err := os.ReadDir(filepath.Join(before.DataDir, "pki"))
 	if err != nil || len(files) == 0 {
@@ -68,7 +68,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	if diff := cmp.Diff(widget, widgets.get(t, "v1", "a")); diff != "" {
 		t.Errorf("the custom resource (-before +after):\n%s", diff)
 	}
-	again := expect.Get(t, after.kube.CoreV1().Secrets(widgets.namespace), "s")
+	again := expect.Get(t, after.Kube.CoreV1().Secrets(widgets.namespace), "s")
 	if diff := cmp.Diff(secret, again); diff != "" {
 		t.Errorf("the secret (-before +after):\n%s", diff)
 	}
@@ -88,7 +88,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	if diff := cmp.Diff(oldConfig, newConfig); diff != "" {
 		t.Errorf("the kubeconfig without the port (-before +after):\n%s", diff)
 	}
-	if _, err := after.aggregator.ApiregistrationV1().APIServices().Get(t.Context(), "v1.coordination.k8s.io", metav1.GetOptions{}); err != nil {
+	if _, err := after.APIServices.Get(t.Context(), "v1.coordination.k8s.io", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -101,9 +101,7 @@ func TestKubeconfigHasCurrentPort(t *testing.T) {
 	if want := "https://127.0.0.1:" + port; moved.URL != want || moved.AnnexConfig.Host != want {
 		t.Errorf("it serves at %s and its kubeconfig has %s, want %s", moved.URL, moved.AnnexConfig.Host, want)
 	}
-	if got := moved.get(t, "/version"); got.code != http.StatusOK {
-		t.Errorf("with that kubeconfig: %s", got)
-	}
+	moved.get(t, "/version").Expect(t, http.StatusOK, "with that kubeconfig")
 }
 
 // answers are the status codes of a path while a server starts, in order.
@@ -116,7 +114,7 @@ type answers struct {
 // poll requests a path until the response has one of the codes.
 func (a *answers) poll(ctx context.Context, annexHTTP *http.Client, url string, until ...int) {
 	for {
-		got, err := trySend(ctx, annexHTTP, http.MethodGet, url+a.path, "")
+		got, err := clients.Send(ctx, annexHTTP, http.MethodGet, url+a.path, "")
 		if ctx.Err() != nil {
 			a.err = fmt.Errorf("still %v, %w", a.codes, context.Cause(ctx))
 			return
@@ -124,11 +122,11 @@ func (a *answers) poll(ctx context.Context, annexHTTP *http.Client, url string, 
 		if err != nil {
 			continue // the server does not listen yet
 		}
-		if n := len(a.codes); n == 0 || a.codes[n-1] != got.code {
-			a.codes = append(a.codes, got.code)
+		if n := len(a.codes); n == 0 || a.codes[n-1] != got.Code {
+			a.codes = append(a.codes, got.Code)
 		}
 		for _, code := range until {
-			if got.code == code {
+			if got.Code == code {
 				return
 			}
 		}
@@ -183,9 +181,7 @@ func TestNoNotFoundBeforeReady(t *testing.T) {
 	}
 	// A ready server serves everything.
 	for path, want := range map[string]int{widgets.path("v1"): http.StatusOK, "/readyz": http.StatusOK, "/apis/nothing.example.com/v1": http.StatusNotFound} {
-		if got := started.get(t, path); got.code != want {
-			t.Errorf("once ready %s: %s", path, got)
-		}
+		started.get(t, path).Expect(t, want, "once ready %s", path)
 	}
 }
 
@@ -195,12 +191,10 @@ func TestShutdownEndsWatches(t *testing.T) {
 	widgets.create(t, "v1", "a", "spec: {}")
 	open := map[string]watch.Interface{}
 	var err error
-	if open["widgets"], err = widgets.in("v1").Watch(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if open["namespaces"], err = widgets.annex.kube.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	open["widgets"], err = widgets.in("v1").Watch(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
+	open["namespaces"], err = widgets.annex.Kube.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
 	nextEvent(t, open["widgets"])
 	nextEvent(t, open["namespaces"])
 
@@ -324,9 +318,7 @@ func TestInvalidConfigurationIsRefused(t *testing.T) {
 		})
 	}
 	t.Run("the running server and the other folder are unchanged", func(t *testing.T) {
-		if got := running.get(t, "/readyz"); got.code != http.StatusOK {
-			t.Errorf("the running server: %s", got)
-		}
+		running.get(t, "/readyz").Expect(t, http.StatusOK, "the running server")
 		if got := readFile(t, foreign, "letter.txt"); string(got) != "dear" {
 			t.Errorf("the other file is %q", got)
 		}
@@ -361,18 +353,11 @@ func TestShutdownDuringStart(t *testing.T) {
 			t.Parallel()
 			dataDir := filepath.Join(t.TempDir(), "data")
 			p := startProcess(t, dataDir)
-			poll.Until(t, moment+" is there", func() string {
-				if _, err := os.Stat(filepath.Join(dataDir, moment)); err != nil {
-					return err.Error()
-				}
-				return ""
+			poll.UntilNoError(t, moment+" is there", func() error {
+				_, err := os.Stat(filepath.Join(dataDir, moment))
+				return err
 			})
-			expect.NoError(t, p.Signal(syscall.SIGTERM))
-			ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-			defer cancel()
-			if code, err := p.Wait(ctx); err != nil || code != 0 {
-				t.Errorf("exit code %d, %v, stderr:\n%s", code, err, p.Stderr())
-			}
+			expect.Succeeds(t, p.Stop(poll.Timeout))
 			if p.Stderr() != "" {
 				t.Errorf("stderr is not empty:\n%s", p.Stderr())
 			}

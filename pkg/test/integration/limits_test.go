@@ -27,10 +27,10 @@ import (
 // setLimits applies a merge patch to the specification of the HostedResource.
 func (r *resource) setLimits(t *testing.T, spec string) {
 	t.Helper()
-	poll.Until(t, "the limits of "+r.name+" are set", func() string {
-		_, err := r.annex.hosting.HostingV1alpha1().HostedResources().
+	poll.UntilNoError(t, "the limits of "+r.name+" are set", func() error {
+		_, err := r.annex.HostedResources().
 			Patch(t.Context(), r.name, types.MergePatchType, []byte(`{"spec": `+spec+`}`), metav1.PatchOptions{})
-		return errorText(err)
+		return err
 	})
 }
 
@@ -53,15 +53,13 @@ func content(size int) string {
 // waitForLimit waits until a limit is in force that has no room.
 func (r *resource) waitForLimit(t *testing.T) {
 	t.Helper()
-	poll.Until(t, "the limit of "+r.name+" is in force", func() string {
+	poll.UntilDone(t, "the limit of "+r.name+" is in force", func() (bool, string) {
 		err := r.tryCreateOf(t, "probe", 1)
 		if err == nil {
-			return errorText(r.in("v1").Delete(t.Context(), "probe", metav1.DeleteOptions{})) + "a widget was created"
+			r.delete(t, "probe")
+			return false, "a widget was created"
 		}
-		if !apierrors.IsForbidden(err) {
-			return err.Error()
-		}
-		return ""
+		return apierrors.IsForbidden(err), fmt.Sprint(err)
 	})
 }
 
@@ -72,7 +70,7 @@ func TestHostedResourceLimits(t *testing.T) {
 	r.waitForLimit(t)
 
 	r.setLimits(t, `{"limits": {"objects": "2"}, "namespaceLimits": {"storage": "100Ki"}}`)
-	poll.Until(t, "there is room for two", func() string { return errorText(r.tryCreateOf(t, "one", 1)) })
+	poll.UntilNoError(t, "there is room for two", func() error { return r.tryCreateOf(t, "one", 1) })
 	expect.NoError(t, r.tryCreateOf(t, "two", 1))
 	wantExceeded(t, r.tryCreateOf(t, "three", 1),
 		fmt.Sprintf("exceeded the limits of hostedresource %s, requested: objects=1, used: objects=2, limited: objects=2", r.name))
@@ -94,19 +92,17 @@ func TestHostedResourceLimits(t *testing.T) {
 	})
 
 	r.setLimits(t, `{"limits": null, "namespaceLimits": null}`)
-	poll.Until(t, "there are no limits any more", func() string { return errorText(r.tryCreateOf(t, "large", 400<<10)) })
+	poll.UntilNoError(t, "there are no limits any more", func() error { return r.tryCreateOf(t, "large", 400<<10) })
 
 	refusals := fmt.Sprintf("annex_hostedresource_limit_refusals_total{hostedresource=%q}", r.name)
-	if metrics := r.annex.get(t, "/metrics"); !strings.Contains(string(metrics.body), refusals+" ") {
+	if metrics := r.annex.get(t, "/metrics"); !strings.Contains(string(metrics.Body), refusals+" ") {
 		t.Errorf("there is no metric %s", refusals)
 	}
 	r.deleteCRD(t)
 	r.waitForCRDDeleted(t)
-	poll.Until(t, "the metric is removed with the resource", func() string {
-		if metrics := r.annex.get(t, "/metrics"); strings.Contains(string(metrics.body), refusals) {
-			return refusals + " is there"
-		}
-		return ""
+	poll.UntilDone(t, "the metric is removed with the resource", func() (bool, string) {
+		metrics := r.annex.get(t, "/metrics")
+		return !strings.Contains(string(metrics.Body), refusals), refusals + " is there"
 	})
 }
 
@@ -123,9 +119,7 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 	r.createWithFinalizer(t, "held")
 	r.setLimits(t, `{"limits": {"objects": "1", "storage": "1"}}`)
 	r.waitForLimit(t)
-	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 3 {
-		t.Errorf("there are %v", got)
-	}
+	r.wantNames(t, "before the limit", "a", "b", "held")
 
 	_, err := r.patch(t, "v1", "b", `{"spec": {"more": "`+strings.Repeat("more and ", 20)+`"}}`)
 	wantExceeded(t, err, "requested: storage=")
@@ -134,9 +128,7 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 
 	allowed := func(what string, err error) {
 		t.Helper()
-		if err != nil {
-			t.Errorf("refused %s: %v", what, err)
-		}
+		expect.Succeeds(t, err, "refused %s", what)
 	}
 	_, err = r.apply(t, "user", applied, false)
 	allowed("to apply an unchanged object", err)
@@ -152,9 +144,7 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 		t.Errorf("refused to annotate a terminating object: %v", err)
 	}
 	r.removeFinalizers(t, "held")
-	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 1 {
-		t.Errorf("there are %v", got)
-	}
+	r.wantNames(t, "at the end", "a")
 }
 
 // replicas serve one resource from one etcd.
@@ -191,12 +181,12 @@ func (r replicas) setLimits(t *testing.T, spec string) {
 	}
 	r.of[0].setLimits(t, spec)
 	for i, replica := range r.of {
-		poll.Until(t, "there is room for more", func() string {
+		poll.UntilNoError(t, "there is room for more", func() error {
 			err := replica.tryCreateOf(t, fmt.Sprintf("room-%d", i), 1)
 			if err != nil {
-				return err.Error()
+				return err
 			}
-			return errorText(replica.in("v1").Delete(t.Context(), fmt.Sprintf("room-%d", i), metav1.DeleteOptions{}))
+			return replica.in("v1").Delete(t.Context(), fmt.Sprintf("room-%d", i), metav1.DeleteOptions{})
 		})
 	}
 }

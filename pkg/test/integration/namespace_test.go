@@ -5,6 +5,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +17,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -30,30 +30,20 @@ const testFinalizer = "example.com/hold"
 func (a *annex) createContents(t *testing.T, namespace string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: "content", Namespace: namespace}
-	made := func(what string, err error) {
-		t.Helper()
-		expect.NoError(t, err, "create a %s", what)
-	}
-	core := a.kube.CoreV1()
-	_, err := core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
-	made("ConfigMap", err)
-	_, err = core.Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
-	made("Secret", err)
-	_, err = core.ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
-	made("ServiceAccount", err)
-	_, err = core.Events(namespace).Create(t.Context(), &corev1.Event{
+	core := a.Kube.CoreV1()
+	expect.Create(t, core.ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: meta})
+	expect.Create(t, core.Secrets(namespace), &corev1.Secret{ObjectMeta: meta})
+	expect.Create(t, core.ServiceAccounts(namespace), &corev1.ServiceAccount{ObjectMeta: meta})
+	expect.Create(t, core.Events(namespace), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Name: "old", Namespace: namespace},
 		InvolvedObject: corev1.ObjectReference{Namespace: namespace},
-	}, metav1.CreateOptions{})
-	made("core Event", err)
-	_, err = a.kube.EventsV1().Events(namespace).Create(t.Context(), &eventsv1.Event{
+	})
+	expect.Create(t, a.Kube.EventsV1().Events(namespace), &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "new", Namespace: namespace}, EventTime: metav1.NowMicro(),
 		ReportingController: "example.com/test", ReportingInstance: "test", Action: "Testing", Reason: "Test", Type: corev1.EventTypeNormal,
 		Regarding: corev1.ObjectReference{Namespace: namespace},
-	}, metav1.CreateOptions{})
-	made("Event", err)
-	_, err = a.kube.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
-	made("Lease", err)
+	})
+	expect.Create(t, a.Kube.CoordinationV1().Leases(namespace), &coordinationv1.Lease{ObjectMeta: meta})
 }
 
 // keysIn lists the keys in etcd of objects in a namespace.
@@ -72,43 +62,28 @@ func (a *annex) keysIn(t *testing.T, namespace string) []string {
 
 func (a *annex) deleteNamespace(t *testing.T, name string) {
 	t.Helper()
-	expect.Delete(t, a.kube.CoreV1().Namespaces(), name)
+	expect.Delete(t, a.Kube.CoreV1().Namespaces(), name)
 }
 
 func (a *annex) waitForNamespaceDeleted(t *testing.T, name string) {
 	t.Helper()
-	poll.Until(t, "namespace "+name+" is gone", func() string {
-		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return ""
-		}
-		return fmt.Sprintf("error %v, status %+v", err, namespace.Status)
-	})
+	expect.Gone(t, a.Kube.CoreV1().Namespaces(), name)
 }
 
 // waitForNamespaceCondition waits until a condition is true and its message contains words.
 func (a *annex) waitForNamespaceCondition(t *testing.T, name string, condition corev1.NamespaceConditionType, words string) {
 	t.Helper()
-	poll.Until(t, fmt.Sprintf("namespace %s has the condition %s", name, condition), func() string {
-		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for _, c := range namespace.Status.Conditions {
-			if c.Type == condition && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, words) {
-				return ""
-			}
-		}
-		return fmt.Sprintf("status %+v", namespace.Status)
+	expect.Eventually(t, a.Kube.CoreV1().Namespaces(), name, fmt.Sprintf("namespace %s has the condition %s", name, condition), func(namespace *corev1.Namespace) bool {
+		return slices.ContainsFunc(namespace.Status.Conditions, func(c corev1.NamespaceCondition) bool {
+			return c.Type == condition && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, words)
+		})
 	})
 }
 
 // removeFinalizers removes the finalizers of a Widget.
 func (r *resource) removeFinalizers(t *testing.T, name string) {
 	t.Helper()
-	if _, err := r.in("v1").Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatalf("remove the finalizers of %s: %v", name, err)
-	}
+	expect.Patch(t, r.in("v1"), name, `{"metadata":{"finalizers":null}}`)
 }
 
 // createWithFinalizer creates a Widget with a finalizer.
@@ -116,9 +91,8 @@ func (r *resource) createWithFinalizer(t *testing.T, name string) {
 	t.Helper()
 	object := r.object(t, "v1", name, "spec: {}")
 	object.SetFinalizers([]string{testFinalizer})
-	if _, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("create %s: %v", name, err)
-	}
+	_, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
+	expect.NoError(t, err, "create %s", name)
 }
 
 func TestNamespaceDeletion(t *testing.T) {
@@ -129,11 +103,9 @@ func TestNamespaceDeletion(t *testing.T) {
 	for i := range 3 {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
 	}
-	poll.Until(t, "the namespace holds 11 objects, its default service account and its authority among them", func() string {
-		if keys := a.keysIn(t, widgets.namespace); len(keys) != 11 {
-			return strings.Join(keys, " ")
-		}
-		return ""
+	poll.UntilDone(t, "the namespace holds 11 objects, its default service account and its authority among them", func() (bool, string) {
+		keys := a.keysIn(t, widgets.namespace)
+		return len(keys) == 11, strings.Join(keys, " ")
 	})
 	a.deleteNamespace(t, widgets.namespace)
 	a.waitForNamespaceDeleted(t, widgets.namespace)
@@ -141,12 +113,8 @@ func TestNamespaceDeletion(t *testing.T) {
 		t.Errorf("etcd still holds %q", keys)
 	}
 
-	// Whoever makes the namespace again gets an empty one.
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
-	expect.Create(t, a.kube.CoreV1().Namespaces(), namespace)
-	if names := widgets.names(t, "v1", metav1.ListOptions{}); len(names) > 0 {
-		t.Errorf("the new namespace of the same name holds %q", names)
-	}
+	expect.Create(t, a.Kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}})
+	widgets.wantNames(t, "in the new namespace of the same name")
 }
 
 // A custom resource is emptied although its namespace was deleted before
@@ -188,21 +156,17 @@ func TestNamespaceDeletionWaitsForContents(t *testing.T) {
 func TestNamespaceDeletionWaitsForSpecFinalizers(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	namespaces := a.kube.CoreV1().Namespaces()
+	namespaces := a.Kube.CoreV1().Namespaces()
 	namespace, err := namespaces.Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "held-"},
 		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{testFinalizer}},
 	}, metav1.CreateOptions{})
 	expect.NoError(t, err)
 	a.deleteNamespace(t, namespace.Name)
-	poll.Until(t, "annex removes its finalizer of the namespace", func() string {
-		if namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{}); err != nil {
-			t.Fatalf("the namespace is deleted despite its finalizer: %v", err)
-		}
-		if len(namespace.Spec.Finalizers) != 1 || namespace.Spec.Finalizers[0] != testFinalizer {
-			return fmt.Sprintf("finalizers %q", namespace.Spec.Finalizers)
-		}
-		return ""
+	poll.UntilDone(t, "annex removes its finalizer of the namespace", func() (bool, string) {
+		namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{})
+		expect.NoError(t, err, "the namespace is deleted despite its finalizer")
+		return len(namespace.Spec.Finalizers) == 1 && namespace.Spec.Finalizers[0] == testFinalizer, fmt.Sprintf("finalizers %q", namespace.Spec.Finalizers)
 	})
 	namespace.Spec.Finalizers = nil
 	if _, err := namespaces.Finalize(t.Context(), namespace, metav1.UpdateOptions{}); err != nil {
@@ -231,20 +195,16 @@ func TestNamespaceDeletionWithUnreadableContents(t *testing.T) {
 			},
 		}
 	})
-	poll.Until(t, "objects cannot be read", func() string {
-		if _, err := widgets.in("v2").List(t.Context(), metav1.ListOptions{}); err == nil {
-			return "they can"
-		}
-		return ""
+	poll.UntilDone(t, "objects cannot be read", func() (bool, string) {
+		_, err := widgets.in("v2").List(t.Context(), metav1.ListOptions{})
+		return err != nil, "they can"
 	})
 
 	a.deleteNamespace(t, widgets.namespace)
 	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceDeletionContentFailure, widgets.name)
-	poll.Until(t, "readable objects are deleted", func() string {
-		if keys := a.keysIn(t, widgets.namespace); len(keys) != 1 {
-			return fmt.Sprintf("etcd holds %q", keys)
-		}
-		return ""
+	poll.UntilDone(t, "readable objects are deleted", func() (bool, string) {
+		keys := a.keysIn(t, widgets.namespace)
+		return len(keys) == 1, fmt.Sprintf("etcd holds %q", keys)
 	})
 	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}

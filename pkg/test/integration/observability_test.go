@@ -105,7 +105,7 @@ func TestTracing(t *testing.T) {
 	}
 	for id, request := range traces {
 		got := widgets.annex.request(t, http.MethodPost, request.path, request.body, "traceparent", "00-"+id+"-"+parent+"-01")
-		if got.code != http.StatusCreated {
+		if got.Code != http.StatusCreated {
 			t.Fatalf("%s: %s", request.path, got)
 		}
 	}
@@ -169,7 +169,7 @@ func TestStatusAndFlags(t *testing.T) {
 	} {
 		got := a.get(t, path, "Accept", "text/plain")
 		for _, word := range want {
-			if !strings.Contains(string(got.body), word) {
+			if !strings.Contains(string(got.Body), word) {
 				t.Errorf("%s lacks %q: %s", path, word, got)
 			}
 		}
@@ -180,20 +180,18 @@ func TestStatusAndFlags(t *testing.T) {
 			"no login":          {a.httpClientAs(t, nil), http.StatusUnauthorized},
 			"no rights":         {a.httpClientAs(t, bearerToken(outsiderToken)), http.StatusForbidden},
 			"a monitor":         {a.httpClientAs(t, bearerToken("monitor-token")), http.StatusOK},
-			"the administrator": {a.http, http.StatusOK},
+			"the administrator": {a.HTTP, http.StatusOK},
 		} {
-			if got := send(t, test.login, http.MethodGet, a.URL+path, ""); got.code != test.code {
-				t.Errorf("%s for %s: %s, want %d", path, name, got, test.code)
-			}
+			send(t, test.login, http.MethodGet, a.URL+path, "").Expect(t, test.code, "%s for %s", path, name)
 		}
 	}
 	var status statuszv1beta1.Statusz
-	a.get(t, "/statusz", "Accept", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io").into(t, &status)
+	a.get(t, "/statusz", "Accept", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io").Into(t, &status)
 	if status.StartTime.IsZero() || !slices.Contains(status.Paths, "/livez") {
 		t.Errorf("the status is %+v", status)
 	}
 	var flags flagzv1beta1.Flagz
-	a.get(t, "/flagz", "Accept", "application/json;as=Flagz;v=v1beta1;g=config.k8s.io").into(t, &flags)
+	a.get(t, "/flagz", "Accept", "application/json;as=Flagz;v=v1beta1;g=config.k8s.io").Into(t, &flags)
 	if flags.Flags["token-auth-file"] != tokens || flags.Flags["watch-cache"] != "true" {
 		t.Errorf("the flags are %v", flags.Flags)
 	}
@@ -204,7 +202,7 @@ func TestStatusAndFlags(t *testing.T) {
 func TestFeatureGateMetrics(t *testing.T) {
 	t.Parallel()
 	a := startAnnexProcess(t, "--feature-gates=ComponentStatusz=false,StorageVersionAPI=false")
-	metrics := string(a.get(t, "/metrics", "Accept", "text/plain").body)
+	metrics := string(a.get(t, "/metrics", "Accept", "text/plain").Body)
 	for _, want := range []string{
 		`kubernetes_feature_enabled{name="ComponentFlagz",stage="BETA"} 1`,
 		`kubernetes_feature_enabled{name="ComponentStatusz",stage="BETA"} 0`,
@@ -214,9 +212,7 @@ func TestFeatureGateMetrics(t *testing.T) {
 		}
 	}
 	for path, code := range map[string]int{"/statusz": http.StatusNotFound, "/flagz": http.StatusOK} {
-		if got := a.get(t, path); got.code != code {
-			t.Errorf("%s: %s, want %d", path, got, code)
-		}
+		a.get(t, path).Expect(t, code, "%s", path)
 	}
 }
 

@@ -35,7 +35,7 @@ func resourceList(of ...string) corev1.ResourceList {
 func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 	t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: resourceList(of...)}}
-	expect.Create(t, a.kube.CoreV1().ResourceQuotas(namespace), quota)
+	expect.Create(t, a.Kube.CoreV1().ResourceQuotas(namespace), quota)
 	poll.UntilDone(t, "the quota "+name+" is counted", func() (bool, string) {
 		got := a.quota(t, namespace, name)
 		return len(got.Status.Hard) == len(of) && len(got.Status.Used) == len(of), fmt.Sprintf("%+v", got.Status)
@@ -44,7 +44,7 @@ func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 
 func (a *annex) quota(t *testing.T, namespace, name string) *corev1.ResourceQuota {
 	t.Helper()
-	return expect.Get(t, a.kube.CoreV1().ResourceQuotas(namespace), name)
+	return expect.Get(t, a.Kube.CoreV1().ResourceQuotas(namespace), name)
 }
 
 // usage returns status.used of a quota.
@@ -68,7 +68,7 @@ func (a *annex) waitForUsage(t *testing.T, namespace, name string, want map[stri
 func (a *annex) tryCreateConfigMapNamed(t *testing.T, namespace, name string) error {
 	t.Helper()
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	_, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
+	_, err := a.Kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
 	return err
 }
 
@@ -98,18 +98,18 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 		t.Errorf("usage after a create (-want +got):\n%s", diff)
 	}
 	wantExceeded(t, a.tryCreateConfigMapNamed(t, ns, "fourth"), "exceeded quota: small, requested: configmaps=1, used: configmaps=4, limited: configmaps=4")
-	_, err := a.kube.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{})
+	_, err := a.Kube.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{})
 	wantExceeded(t, err, "exceeded quota: small, requested: secrets=1, used: secrets=0, limited: secrets=0")
 
-	expect.NoError(t, a.kube.CoreV1().ConfigMaps(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=third,metadata.name!=" + rootCAName}))
+	expect.NoError(t, a.Kube.CoreV1().ConfigMaps(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=third,metadata.name!=" + rootCAName}))
 	want["configmaps"], want["count/configmaps"] = 2, 2
 	a.waitForUsage(t, ns, "small", want)
 
-	poll.Until(t, "the quota is updated", func() string {
+	poll.UntilNoError(t, "the quota is updated", func() error {
 		quota := a.quota(t, ns, "small")
 		quota.Spec.Hard = resourceList("configmaps=1", "count/serviceaccounts=5")
-		_, err := a.kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{})
-		return errorText(err)
+		_, err := a.Kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{})
+		return err
 	})
 	poll.Until(t, "the status has the new limits", func() string {
 		got := a.quota(t, ns, "small")
@@ -161,7 +161,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	const hard, workers, rounds = 5, 8, 10
 	a.waitForRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts, and is no event
 	a.newQuota(t, ns, "six", fmt.Sprintf("count/configmaps=%d", hard+1))
-	configMaps := a.kube.CoreV1().ConfigMaps(ns)
+	configMaps := a.Kube.CoreV1().ConfigMaps(ns)
 	before, err := configMaps.List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
 	events, err := configMaps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: before.ResourceVersion})
@@ -239,7 +239,7 @@ func TestInvalidQuota(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "refused"}, Spec: test.spec}
-			_, err := a.kube.CoreV1().ResourceQuotas(ns).Create(t.Context(), quota, metav1.CreateOptions{})
+			_, err := a.Kube.CoreV1().ResourceQuotas(ns).Create(t.Context(), quota, metav1.CreateOptions{})
 			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want invalid and %q", err, test.want)
 			}

@@ -15,19 +15,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	rbacv1apply "k8s.io/client-go/applyconfigurations/rbac/v1"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // impersonatedUser is a user with clients that impersonate it.
 type impersonatedUser struct {
-	name    string
-	kube    kubernetes.Interface
-	dynamic dynamic.Interface
+	*clients.Clients
+	name string
 }
 
 // newUser returns a user in the group system:authenticated.
@@ -35,11 +33,7 @@ func (a *annex) newUser(t *testing.T, name string) *impersonatedUser {
 	t.Helper()
 	config := restclient.CopyConfig(a.AnnexConfig)
 	config.Impersonate = restclient.ImpersonationConfig{UserName: name, Groups: []string{"system:authenticated"}}
-	annexKube, err := kubernetes.NewForConfig(config)
-	expect.NoError(t, err)
-	annexDynamic, err := dynamic.NewForConfig(config)
-	expect.NoError(t, err)
-	return &impersonatedUser{name: name, kube: annexKube, dynamic: annexDynamic}
+	return &impersonatedUser{Clients: clients.For(t, config), name: name}
 }
 
 func clusterRef(name string) rbacv1.RoleRef {
@@ -58,25 +52,18 @@ func coreRule(verb, resource string) rbacv1.PolicyRule {
 func (a *annex) grant(t *testing.T, user *impersonatedUser, role, namespace string) {
 	t.Helper()
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(user.name)}
-	expect.Create(t, a.kube.RbacV1().RoleBindings(namespace), binding)
-	poll.Until(t, fmt.Sprintf("%s has the role %s in %s", user.name, role, namespace), func() string {
-		_, err := user.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
-		return errorText(err)
+	expect.Create(t, a.Kube.RbacV1().RoleBindings(namespace), binding)
+	poll.UntilNoError(t, fmt.Sprintf("%s has the role %s in %s", user.name, role, namespace), func() error {
+		_, err := user.Kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+		return err
 	})
-}
-
-func errorText(err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return ""
 }
 
 // newClusterRole creates a ClusterRole with a unique name.
 func (a *annex) newClusterRole(t *testing.T, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}, Rules: rules}
-	return expect.Create(t, a.kube.RbacV1().ClusterRoles(), role)
+	return expect.Create(t, a.Kube.RbacV1().ClusterRoles(), role)
 }
 
 // The default roles give rights in their namespace only.
@@ -94,23 +81,23 @@ func TestRBACDefaultRoles(t *testing.T) {
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Rules: []rbacv1.PolicyRule{coreRule("get", "configmaps")}}
 	acts := map[string]func(user *impersonatedUser, namespace string) error{
 		"list config maps": func(user *impersonatedUser, namespace string) error {
-			_, err := user.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+			_, err := user.Kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
 			return err
 		},
 		"create a config map": func(user *impersonatedUser, namespace string) error {
-			_, err := user.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
+			_, err := user.Kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
 			return err
 		},
 		"list secrets": func(user *impersonatedUser, namespace string) error {
-			_, err := user.kube.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
+			_, err := user.Kube.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
 			return err
 		},
 		"create a role": func(user *impersonatedUser, namespace string) error {
-			_, err := user.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
+			_, err := user.Kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
 			return err
 		},
 		"delete the namespace": func(user *impersonatedUser, namespace string) error {
-			return user.kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{})
+			return user.Kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{})
 		},
 	}
 	may := map[string][]string{
@@ -138,7 +125,7 @@ func TestRBACDefaultRoles(t *testing.T) {
 		}
 	}
 	// Discovery is open to all authenticated users.
-	if _, err := outsider.kube.Discovery().ServerVersion(); err != nil {
+	if _, err := outsider.Kube.Discovery().ServerVersion(); err != nil {
 		t.Errorf("an outsider reads the version: %v", err)
 	}
 }
@@ -150,7 +137,7 @@ func TestRBACEscalation(t *testing.T) {
 	namespace := a.newNamespace(t)
 	alice := a.newUser(t, "alice-"+namespace)
 	a.grant(t, alice, "admin", namespace)
-	roles, bindings := alice.kube.RbacV1().Roles(namespace), alice.kube.RbacV1().RoleBindings(namespace)
+	roles, bindings := alice.Kube.RbacV1().Roles(namespace), alice.Kube.RbacV1().RoleBindings(namespace)
 	const held = "not currently held:\n"
 
 	own := expect.Create(t, roles, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Rules: []rbacv1.PolicyRule{coreRule("get", "secrets")}})
@@ -185,14 +172,14 @@ func TestRBACEscalation(t *testing.T) {
 	}
 	wantError(t, bind("root", "cluster-admin"), `rolebindings.rbac.authorization.k8s.io "root" is forbidden`, held, `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
 	// Another test's role reaches edit by aggregation a moment before it reaches admin.
-	poll.Until(t, "bind a role with rights of alice", func() string { return errorText(bind("friends", "edit")) })
+	poll.UntilNoError(t, "bind a role with rights of alice", func() error { return bind("friends", "edit") })
 	_, err = bindings.Apply(t.Context(), rbacv1apply.RoleBinding("applied", namespace).WithRoleRef(
 		rbacv1apply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("cluster-admin")), metav1.ApplyOptions{FieldManager: "test"})
 	wantError(t, err, "forbidden", held)
 	wantError(t, bind("lost", "nowhere"), `clusterroles.rbac.authorization.k8s.io "nowhere" not found`)
 	_, err = bindings.Patch(t.Context(), "friends", types.MergePatchType, []byte(`{"roleRef":{"name":"cluster-admin"}}`), metav1.PatchOptions{})
 	wantError(t, err, held)
-	_, err = alice.kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "alices"}}, metav1.CreateOptions{})
+	_, err = alice.Kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "alices"}}, metav1.CreateOptions{})
 	wantError(t, err, "cannot create resource \"clusterroles\"")
 }
 
@@ -209,16 +196,16 @@ func TestRBACVerbs(t *testing.T) {
 	a.grant(t, bob, special.Name, namespace)
 
 	bind := func(role string) error {
-		_, err := bob.kube.RbacV1().RoleBindings(namespace).Create(t.Context(),
+		_, err := bob.Kube.RbacV1().RoleBindings(namespace).Create(t.Context(),
 			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject("carol")}, metav1.CreateOptions{})
 		return err
 	}
-	poll.Until(t, "binding by the verb", func() string { return errorText(bind("annex:hosting-view")) })
+	poll.UntilNoError(t, "binding by the verb", func() error { return bind("annex:hosting-view") })
 	wantError(t, bind("annex:hosting-edit"), "not currently held")
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
-	poll.Until(t, "escalating by the verb", func() string {
-		_, err := bob.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
-		return errorText(err)
+	poll.UntilNoError(t, "escalating by the verb", func() error {
+		_, err := bob.Kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
+		return err
 	})
 }
 
@@ -230,7 +217,7 @@ func TestRBACAggregation(t *testing.T) {
 	viewer := a.newUser(t, "viewer-"+widgets.namespace)
 	a.grant(t, viewer, "view", widgets.namespace)
 	list := func() error {
-		_, err := viewer.dynamic.Resource(widgets.gvr("v1")).Namespace(widgets.namespace).List(t.Context(), metav1.ListOptions{})
+		_, err := viewer.Dynamic.Resource(widgets.gvr("v1")).Namespace(widgets.namespace).List(t.Context(), metav1.ListOptions{})
 		return err
 	}
 	if err := list(); !apierrors.IsForbidden(err) {
@@ -239,7 +226,7 @@ func TestRBACAggregation(t *testing.T) {
 	resource := widgets.gvr("v1").GroupResource()
 	role := a.newClusterRole(t, map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"},
 		rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{resource.Group}, Resources: []string{resource.Resource}})
-	poll.Until(t, "widgets may be viewed", func() string { return errorText(list()) })
+	poll.UntilNoError(t, "widgets may be viewed", func() error { return list() })
 
 	// Creating a role that aggregates all roles needs all rights.
 	aggregating := &rbacv1.ClusterRole{
@@ -249,22 +236,17 @@ func TestRBACAggregation(t *testing.T) {
 	maker := a.newUser(t, "maker-"+widgets.namespace)
 	makesRoles := a.newClusterRole(t, nil, rbacv1.PolicyRule{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}})
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(makesRoles.Name), Subjects: userSubject(maker.name)}
-	expect.Create(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
-	poll.Until(t, "a role that aggregates all is refused", func() string {
-		_, err := maker.kube.RbacV1().ClusterRoles().Create(t.Context(), aggregating, metav1.CreateOptions{})
+	expect.Create(t, a.Kube.RbacV1().ClusterRoleBindings(), binding)
+	poll.UntilDone(t, "a role that aggregates all is refused", func() (bool, string) {
+		_, err := maker.Kube.RbacV1().ClusterRoles().Create(t.Context(), aggregating, metav1.CreateOptions{})
 		const want = "must have cluster-admin privileges to use the aggregationRule"
-		if err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
-			return fmt.Sprintf("%v, want %s", err, want)
-		}
-		return ""
+		return err != nil && apierrors.IsForbidden(err) && strings.Contains(err.Error(), want), fmt.Sprintf("%v, want %s", err, want)
 	})
 
-	expect.Delete(t, a.kube.RbacV1().ClusterRoles(), role.Name)
-	poll.Until(t, "widgets may not be viewed any more", func() string {
-		if err := list(); !apierrors.IsForbidden(err) {
-			return fmt.Sprintf("%v, want forbidden", err)
-		}
-		return ""
+	expect.Delete(t, a.Kube.RbacV1().ClusterRoles(), role.Name)
+	poll.UntilDone(t, "widgets may not be viewed any more", func() (bool, string) {
+		err := list()
+		return apierrors.IsForbidden(err), fmt.Sprintf("%v, want forbidden", err)
 	})
 }
 
@@ -272,7 +254,7 @@ func TestRBACAggregation(t *testing.T) {
 func TestRBACRestart(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	roles, bindings := a.kube.RbacV1().ClusterRoles(), a.kube.RbacV1().ClusterRoleBindings()
+	roles, bindings := a.Kube.RbacV1().ClusterRoles(), a.Kube.RbacV1().ClusterRoleBindings()
 	must := func(err error) {
 		t.Helper()
 		expect.NoError(t, err)
@@ -294,7 +276,7 @@ func TestRBACRestart(t *testing.T) {
 	mine := a.newClusterRole(t, nil, coreRule("get", "pods"))
 
 	a = a.restart(t)
-	roles, bindings = a.kube.RbacV1().ClusterRoles(), a.kube.RbacV1().ClusterRoleBindings()
+	roles, bindings = a.Kube.RbacV1().ClusterRoles(), a.Kube.RbacV1().ClusterRoleBindings()
 	after, err := roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
 	must(err)
 	if after.ResourceVersion != untouched.ResourceVersion {

@@ -81,7 +81,7 @@ func (r *replica) writes(t *testing.T) []time.Time {
 // leader returns the holder of the Lease of the controllers.
 func (r *replica) leader(t *testing.T) string {
 	t.Helper()
-	lease, err := r.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
+	lease, err := r.Kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil {
 		return ""
 	}
@@ -91,11 +91,9 @@ func (r *replica) leader(t *testing.T) string {
 // waitForLeader waits until there is a leader different from other.
 func (r *replica) waitForLeader(t *testing.T, other string) (holder string) {
 	t.Helper()
-	poll.Until(t, "a leader", func() string {
-		if holder = r.leader(t); holder == "" || holder == other {
-			return fmt.Sprintf("it is %q", holder)
-		}
-		return ""
+	poll.UntilDone(t, "a leader", func() (bool, string) {
+		holder = r.leader(t)
+		return holder != "" && holder != other, fmt.Sprintf("it is %q", holder)
 	})
 	return holder
 }
@@ -150,9 +148,7 @@ func TestReadyAfterWarmUp(t *testing.T) {
 	second := startReplica(t, endpoint)
 	for _, widgets := range resources {
 		for _, query := range []string{"", "?resourceVersion=0", "?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
-			if got := second.get(t, widgets.path("v1")+query); got.code != http.StatusOK {
-				t.Errorf("%s%s: %s", widgets.name, query, got)
-			}
+			second.get(t, widgets.path("v1")+query).Expect(t, http.StatusOK, "%s%s", widgets.name, query)
 		}
 	}
 }
@@ -169,7 +165,7 @@ func TestEstablishedOnEveryReplica(t *testing.T) {
 	first, second := startReplica(t, etcd.Endpoint()), startReplica(t, "http://"+slow.Address())
 	slow.SetDelay(500 * time.Millisecond)
 	widgets := first.installCRD(t, newCRD(t, anySchema))
-	if got := second.get(t, widgets.path("v1")); got.code != http.StatusOK {
+	if got := second.get(t, widgets.path("v1")); got.Code != http.StatusOK {
 		t.Errorf("the other replica, half a second behind, answers %s", got)
 	}
 	slow.SetDelay(0) // for a fast stop
@@ -181,7 +177,7 @@ func TestNoLeaderElectionWithEmbeddedEtcd(t *testing.T) {
 	a := sharedAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.waitForHostedResource(t, "is hosted", isHosted)
-	lease, err := a.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
+	lease, err := a.Kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("error %v, lease %v", err, lease)
 	}

@@ -6,18 +6,15 @@ package integration
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"fmt"
 	"net/http"
 	"os"
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -26,15 +23,8 @@ const rootCAName = "kube-root-ca.crt"
 // waitForRootCA waits until the ConfigMap of a namespace has the CA, and returns it as a pool.
 func (a *annex) waitForRootCA(t *testing.T, namespace, what string, want []byte) *x509.CertPool {
 	t.Helper()
-	poll.Until(t, rootCAName+" in "+namespace+" "+what, func() string {
-		found, err := a.kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), rootCAName, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if len(found.Data) != 1 || found.Data["ca.crt"] != string(want) {
-			return fmt.Sprint(found.Data)
-		}
-		return ""
+	expect.Eventually(t, a.Kube.CoreV1().ConfigMaps(namespace), rootCAName, rootCAName+" in "+namespace+" "+what, func(found *corev1.ConfigMap) bool {
+		return len(found.Data) == 1 && found.Data["ca.crt"] == string(want)
 	})
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(want) {
@@ -47,9 +37,7 @@ func (a *annex) waitForRootCA(t *testing.T, namespace, what string, want []byte)
 func (a *annex) expectTrusted(t *testing.T, pool *x509.CertPool) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
-	if got := send(t, client, http.MethodGet, a.URL+"/readyz", ""); got.code != http.StatusOK {
-		t.Errorf("readyz: %s", got)
-	}
+	send(t, client, http.MethodGet, a.URL+"/readyz", "").Expect(t, http.StatusOK, "readyz")
 }
 
 func TestRootCAConfigMap(t *testing.T) {
@@ -62,11 +50,9 @@ func TestRootCAConfigMap(t *testing.T) {
 	a.waitForRootCA(t, metav1.NamespaceSystem, "is made", want)
 	a.expectTrusted(t, pool)
 
-	configMaps := a.kube.CoreV1().ConfigMaps(namespace)
+	configMaps := a.Kube.CoreV1().ConfigMaps(namespace)
 	for _, forged := range []string{`{"data": {"ca.crt": "forged"}}`, `{"data": {"ca.crt": null}}`, `{"data": {"more": "x"}}`, `{"data": {"ca.crt": "forged"}, "immutable": true}`} {
-		if _, err := configMaps.Patch(t.Context(), rootCAName, types.MergePatchType, []byte(forged), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Patch(t, configMaps, rootCAName, forged)
 		a.waitForRootCA(t, namespace, "is restored after "+forged, want)
 	}
 	expect.Delete(t, configMaps, rootCAName)
@@ -84,7 +70,7 @@ func TestRootCAOfProvidedCertificate(t *testing.T) {
 	raw, err := os.ReadFile(bundle)
 	expect.NoError(t, err)
 	a.expectTrusted(t, a.waitForRootCA(t, metav1.NamespaceDefault, "is of the file", raw))
-	both := slices.Concat(raw, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: second.certificate.Raw}))
+	both := slices.Concat(raw, certificatePEM(second.certificate))
 	expect.NoError(t, os.WriteFile(bundle, both, 0o600))
 	a.waitForRootCA(t, metav1.NamespaceDefault, "follows the file", both)
 }

@@ -7,11 +7,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/process"
 )
 
 // host creates a HostedResource without a CRD, with a unique name.
@@ -54,7 +52,7 @@ func scheduled(status metav1.ConditionStatus, reason string, words ...string) fu
 func (r *resource) waitForEvent(t *testing.T, reporter, reason string, words ...string) {
 	t.Helper()
 	poll.Until(t, fmt.Sprintf("an event %s of %s has %q", reason, r.name, words), func() string {
-		events, err := r.annex.kube.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=" + r.name})
+		events, err := r.annex.Kube.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=" + r.name})
 		if err != nil {
 			return err.Error()
 		}
@@ -92,7 +90,7 @@ func TestBinding(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "unknown"})
-	client := a.hosting.HostingV1alpha1().HostedResources()
+	client := a.HostedResources()
 	bind := func(storeName string, uid types.UID, dryRun ...string) error {
 		_, err := client.Bind(t.Context(), r.name, &hostingv1alpha1.HostedResourceBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: r.name, UID: uid}, StoreName: storeName,
@@ -116,9 +114,7 @@ func TestBinding(t *testing.T) {
 		others.Go(func() { results[i] = bind("default", hosted.UID) })
 	}
 	others.Wait()
-	if err := errors.Join(results...); err != nil {
-		t.Errorf("the same binding several times: %v", err)
-	}
+	expect.Succeeds(t, errors.Join(results...), "the same binding several times")
 	r.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
 	elsewhere := a.newStore(t, "elsewhere-"+rand.String(8)).Name
 	if err := bind(elsewhere, ""); !apierrors.IsConflict(err) {
@@ -126,57 +122,18 @@ func TestBinding(t *testing.T) {
 	}
 }
 
-// scheduler is `annex scheduler` as a process.
-type scheduler struct {
-	command *exec.Cmd
-	out     lockedBuffer
-}
-
-// lockedBuffer is the output of a process.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-func (a *annex) startScheduler(t *testing.T, name string) *scheduler {
+// startScheduler runs `annex scheduler` as a process.
+func (a *annex) startScheduler(t *testing.T, name string) *process.Annex {
 	t.Helper()
-	s := &scheduler{}
-	s.command = exec.CommandContext(t.Context(), os.Args[0], "scheduler", "--kubeconfig="+a.Kubeconfig, "--scheduler-name="+name)
-	s.command.Env = append(os.Environ(), serveVariable+"=1")
-	s.command.Stdout, s.command.Stderr = &s.out, &s.out
-	expect.NoError(t, s.command.Start())
-	return s
+	return startCommand(t, "scheduler", "--kubeconfig="+a.Kubeconfig, "--scheduler-name="+name)
 }
 
-// stop sends SIGTERM, and checks the exit code.
-func (s *scheduler) stop(t *testing.T) {
+// waitForLeadership waits until a scheduler is the leader.
+func waitForLeadership(t *testing.T, scheduler *process.Annex, name string) {
 	t.Helper()
-	expect.NoError(t, s.command.Process.Signal(syscall.SIGTERM))
-	if err := s.command.Wait(); err != nil {
-		t.Errorf("annex scheduler ended with %v:\n%s", err, &s.out)
-	}
-}
-
-// waitForLeadership waits until it is the leader.
-func (s *scheduler) waitForLeadership(t *testing.T, name string) {
-	t.Helper()
-	poll.Until(t, "the scheduler leads", func() string {
-		if out := s.out.String(); !strings.Contains(out, "annex scheduler: placing resources for "+name) {
-			return "it printed " + out
-		}
-		return ""
+	poll.UntilDone(t, "the scheduler leads", func() (bool, string) {
+		printed := scheduler.Stdout()
+		return strings.Contains(printed, "annex scheduler: placing resources for "+name), "it printed " + printed
 	})
 }
 
@@ -192,22 +149,22 @@ func TestExternalScheduler(t *testing.T) {
 	}
 
 	leader := a.startScheduler(t, name)
-	leader.waitForLeadership(t, name)
+	waitForLeadership(t, leader, name)
 	first.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
 	first.waitForEvent(t, name, "Scheduled", "Placed on Store default")
 
 	standby := a.startScheduler(t, name)
-	lease, err := a.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), name, metav1.GetOptions{})
+	lease, err := a.Kube.CoordinationV1().Leases("annex-system").Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil || *lease.Spec.HolderIdentity == "" {
 		t.Errorf("the lease: %v, %v", lease, err)
 	}
-	if strings.Contains(standby.out.String(), "placing") {
+	if strings.Contains(standby.Stdout(), "placing") {
 		t.Error("there are two leaders")
 	}
-	leader.stop(t)
-	standby.waitForLeadership(t, name)
+	expect.Succeeds(t, leader.Stop(poll.Timeout))
+	waitForLeadership(t, standby, name)
 	a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: name}).waitForHostedResource(t, "is placed by the next leader", scheduled(metav1.ConditionTrue, "Bound"))
-	standby.stop(t)
+	expect.Succeeds(t, standby.Stop(poll.Timeout))
 }
 
 func TestPlaceCommand(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -42,22 +41,22 @@ func newAttacker(t *testing.T, a *annex) *attacker {
 	const name = "mallory"
 	m := &attacker{annex: a, http: a.httpClientAs(t, bearerToken(name+"-token")), namespace: a.newNamespace(t), secretValue: "secret-value"}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "protected", Namespace: "kube-system"}, StringData: map[string]string{"where": m.secretValue}}
-	expect.Create(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
+	expect.Create(t, a.Kube.CoreV1().Secrets(secret.Namespace), secret)
 	backups := a.newClusterRole(t, nil, rbacv1.PolicyRule{
-		Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
+		Verbs: []string{"create"}, APIGroups: []string{hostingv1alpha1.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
 	})
 	for _, role := range []string{"annex:hosting-edit", "annex:hosting-view", backups.Name} {
 		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(name)}
-		expect.Create(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
+		expect.Create(t, a.Kube.RbacV1().ClusterRoleBindings(), binding)
 	}
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef("edit"), Subjects: userSubject(name)}
-	expect.Create(t, a.kube.RbacV1().RoleBindings(m.namespace), binding)
+	expect.Create(t, a.Kube.RbacV1().RoleBindings(m.namespace), binding)
 	poll.Until(t, "the rights are in force", func() string {
 		for request, want := range map[string]int{
 			"GET " + hostingPath + "stores": 200, "POST " + hostingPath + "hostedresources/no.example.com/backup": 404, "GET /api/v1/namespaces/" + m.namespace + "/secrets": 200,
 		} {
 			method, path, _ := strings.Cut(request, " ")
-			if got := m.send(t, method, path, ""); got.code != want {
+			if got := m.send(t, method, path, ""); got.Code != want {
 				return got.String()
 			}
 		}
@@ -80,13 +79,9 @@ func (m *attacker) send(t *testing.T, method, path, body string, headers ...stri
 func (m *attacker) expectRefused(t *testing.T, code int, method, path, body string, headers ...string) string {
 	t.Helper()
 	got := m.send(t, method, path, body, headers...)
-	if got.code != code {
-		t.Errorf("%s %s %s: %s, want %d", method, path, body, got, code)
-	}
+	got.Expect(t, code, "%s %s %s", method, path, body)
 	var status metav1.Status
-	if err := json.Unmarshal(got.body, &status); err != nil {
-		t.Errorf("%s %s: %s: %v", method, path, got, err)
-	}
+	expect.Succeeds(t, json.Unmarshal(got.Body, &status), "%s %s: %s", method, path, got)
 	return status.Message
 }
 
@@ -117,10 +112,8 @@ func TestStoresDoNotEscalateRights(t *testing.T) {
 
 	// Allowed requests succeed.
 	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: m.namespace}, Data: far.Authority.SecretData(t, time.Now().Add(time.Hour))}
-	expect.Create(t, a.kube.CoreV1().Secrets(own.Namespace), own)
-	if got := m.send(t, "POST", hostingPath+"stores", storeBody("own", allowed, withSecret(own.Namespace, own.Name)+`, "keyPrefix": "/own"`)); got.code != 201 {
-		t.Errorf("a Store at an allowed endpoint, with a Secret of the attacker: %s", got)
-	}
+	expect.Create(t, a.Kube.CoreV1().Secrets(own.Namespace), own)
+	m.send(t, "POST", hostingPath+"stores", storeBody("own", allowed, withSecret(own.Namespace, own.Name)+`, "keyPrefix": "/own"`)).Expect(t, 201, "a Store at an allowed endpoint, with a Secret of the attacker")
 	a.waitForStore(t, "own", metav1.ConditionTrue, "")
 	a.waitForStore(t, "default", metav1.ConditionTrue, "")
 	a.waitForStore(t, "far", metav1.ConditionTrue, "")
@@ -160,14 +153,14 @@ func (m *attacker) testAddresses(t *testing.T) {
 // testCredentials tries to make annex use a Secret that the attacker cannot read, in
 // every way to write a Store.
 func (m *attacker) testCredentials(t *testing.T, allowed string) {
-	const secrets = hosting.NamespaceAnnexSystem
+	const secrets = hostingv1alpha1.NamespaceAnnexSystem
 	there := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
 	missing := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-not")))
 	if strings.ReplaceAll(there, "etcd-far", "X") != strings.ReplaceAll(missing, "etcd-not", "X") {
 		t.Errorf("a refusal depends on whether the Secret exists:\n%s\n%s", there, missing)
 	}
 	m.expectRefused(t, 403, "POST", hostingPath+"stores?dryRun=All", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
-	if got := m.send(t, "POST", hostingPath+"stores", storeBody("thief", allowed, `, "keyPrefix": "/thief"`)); got.code != 201 {
+	if got := m.send(t, "POST", hostingPath+"stores", storeBody("thief", allowed, `, "keyPrefix": "/thief"`)); got.Code != 201 {
 		t.Fatalf("a Store without a Secret: %s", got)
 	}
 	const reference = `{"secretRef": {"namespace": "annex-system", "name": "etcd-far"}}`
@@ -180,28 +173,23 @@ func (m *attacker) testCredentials(t *testing.T, allowed string) {
 	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/new?fieldManager=mallory", strings.ReplaceAll(applied, "thief", "new"), "Content-Type", "application/apply-patch+yaml")
 	var reread any
 	expect.NoError(t, json.Unmarshal([]byte(reference), &reread))
-	poll.Until(t, "a replacement is refused", func() string { // annex writes the status meanwhile
+	poll.UntilDone(t, "a replacement is refused", func() (bool, string) { // annex writes the status meanwhile
 		var store map[string]any
-		m.send(t, "GET", thief, "").into(t, &store)
+		m.send(t, "GET", thief, "").Into(t, &store)
 		store["spec"].(map[string]any)["etcd"].(map[string]any)["tls"] = reread
 		body, err := json.Marshal(store)
 		expect.NoError(t, err)
 		got := m.send(t, "PUT", thief, string(body))
-		if got.code < 300 {
+		if got.Code < 300 {
 			t.Errorf("PUT %s: %s", thief, got)
 		}
-		if got.code != 403 {
-			return got.String()
-		}
-		return ""
+		return got.Code == 403, got.String()
 	})
 	// The Secret of a Store must not be sent to other endpoints.
 	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/far", `{"spec": {"etcd": {"endpoints": ["`+allowed+`", "`+strings.Replace(allowed, "https", "http", 1)+`"]}}}`,
 		"Content-Type", "application/merge-patch+json")
 	// Other changes are allowed.
-	if got := m.send(t, "PATCH", hostingPath+"stores/far", `{"metadata": {"labels": {"a": "b"}}}`, "Content-Type", "application/merge-patch+json"); got.code != 200 {
-		t.Errorf("a label: %s", got)
-	}
+	m.send(t, "PATCH", hostingPath+"stores/far", `{"metadata": {"labels": {"a": "b"}}}`, "Content-Type", "application/merge-patch+json").Expect(t, 200, "a label")
 }
 
 // testKeys tries names and prefixes that map to the keys of Secrets.
@@ -211,9 +199,7 @@ func (m *attacker) testKeys(t *testing.T, allowed string) {
 		m.expectRefused(t, 422, "POST", hostingPath+"hostedresources", hostedBody(name))
 	}
 	for _, name := range []string{"secrets.annex.example.com", "stores.hosting.annex.dev", "apiservices.apiregistration.k8s.io"} {
-		if got := m.send(t, "POST", hostingPath+"hostedresources", hostedBody(name)); got.code != 201 {
-			t.Errorf("a HostedResource %s: %s", name, got)
-		}
+		m.send(t, "POST", hostingPath+"hostedresources", hostedBody(name)).Expect(t, 201, "a HostedResource %s", name)
 		m.expectRefused(t, 409, "POST", hostingPath+"hostedresources/"+name+"/backup", "")
 		m.expectRefused(t, 403, "PATCH", hostingPath+"hostedresources/"+name+"/status", `{"status": {"definitionUID": "1"}}`, "Content-Type", "application/merge-patch+json")
 	}
@@ -230,10 +216,10 @@ func (m *attacker) testDefaultStore(t *testing.T) {
 	const store = hostingPath + "stores/" + hostingv1alpha1.DefaultStoreName
 	m.expectRefused(t, 422, "PATCH", store, `{"spec": {"embedded": null, "etcd": {"endpoints": ["http://127.0.0.1:1"]}}}`, "Content-Type", "application/merge-patch+json")
 	m.expectRefused(t, 403, "PATCH", store+"/status", `{"status": {"clusterID": "1"}}`, "Content-Type", "application/merge-patch+json")
-	if got := m.send(t, "DELETE", store, ""); got.code < 400 {
+	if got := m.send(t, "DELETE", store, ""); got.Code < 400 {
 		t.Errorf("the Store default is deleted: %s", got)
 	}
-	if _, err := m.hosting.HostingV1alpha1().Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	if _, err := m.Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
 }

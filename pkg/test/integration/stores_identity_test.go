@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -77,15 +76,9 @@ func (a *annex) adopt(t *testing.T, name string) {
 	store := a.waitForStore(t, name, metav1.ConditionFalse, hostingv1alpha1.AdoptClusterAnnotation)
 	a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, store.Status.ClusterID))
 	a.waitForStore(t, name, metav1.ConditionTrue, "")
-	poll.Until(t, "the adoption is complete", func() string {
-		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if _, adopts := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation]; adopts {
-			return fmt.Sprint(store.Annotations)
-		}
-		return ""
+	expect.Eventually(t, a.Stores(), name, "the adoption is complete", func(store *hostingv1alpha1.Store) bool {
+		_, adopts := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation]
+		return !adopts
 	})
 }
 
@@ -93,10 +86,7 @@ func (a *annex) adopt(t *testing.T, name string) {
 // the administrator adopts it.
 func TestStoreLosesItsData(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "emptied", etcd)
-	r := a.installOn(t, "emptied")
+	a, etcd, r := startWithStore(t, "emptied")
 	var last string
 	for i := range 20 {
 		last = r.create(t, "v1", fmt.Sprintf("w%02d", i), "spec: {}").GetResourceVersion()
@@ -122,9 +112,7 @@ func TestStoreLosesItsData(t *testing.T) {
 		t.Errorf("the cluster %s and the epoch %s became %s and %s", before.ClusterID, before.History.Epoch, after.ClusterID, after.History.Epoch)
 	}
 	r.waitForCreate(t, "new")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[new]" {
-		t.Errorf("there are %v", got)
-	}
+	r.wantNames(t, "at the end", "new")
 	if first, then := resourceVersion(t, last), resourceVersion(t, r.get(t, "v1", "new").GetResourceVersion()); then <= first {
 		t.Errorf("resource versions changed from %d to %d", first, then)
 	}
@@ -142,10 +130,7 @@ func TestStoreLosesItsData(t *testing.T) {
 // TestStoreIsRolledBack restarts an etcd with an earlier copy of its data.
 func TestStoreIsRolledBack(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "earlier", etcd)
-	r := a.installOn(t, "earlier")
+	a, etcd, r := startWithStore(t, "earlier")
 	r.create(t, "v1", "old", "spec: {}")
 	earlier := copyData(t, etcd)
 	r.waitForCreate(t, "new")
@@ -153,15 +138,9 @@ func TestStoreIsRolledBack(t *testing.T) {
 	for i := range 5 { // more revisions than the copy has
 		last = r.create(t, "v1", fmt.Sprintf("new%d", i), "spec: {}").GetResourceVersion()
 	}
-	poll.Until(t, "the status has the revision of the last write", func() string {
-		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), "earlier", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if known := store.Status.History; int(known.Revision) < resourceVersion(t, last) {
-			return fmt.Sprintf("%+v, not %s", known, last)
-		}
-		return ""
+	expect.Eventually(t, a.Stores(), "earlier", "the status has the revision of the last write", func(store *hostingv1alpha1.Store) bool {
+		known := store.Status.History
+		return int(known.Revision) >= resourceVersion(t, last)
 	})
 
 	right := replaceData(t, etcd, earlier)
@@ -175,19 +154,14 @@ func TestStoreIsRolledBack(t *testing.T) {
 
 	replaceData(t, etcd, right)
 	r.waitForCreate(t, "after")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after new new0 new1 new2 new3 new4 old]" {
-		t.Errorf("with its own data there are %v", got)
-	}
+	r.wantNames(t, "with its own data", "after", "new", "new0", "new1", "new2", "new3", "new4", "old")
 }
 
 // TestStoreIsReplacedByCopy restarts an etcd with an earlier copy that other clients wrote to,
 // so that its revision is higher.
 func TestStoreIsReplacedByCopy(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "copied", etcd)
-	r := a.installOn(t, "copied")
+	a, etcd, r := startWithStore(t, "copied")
 	r.create(t, "v1", "old", "spec: {}")
 	earlier := copyData(t, etcd)
 	a = a.restart(t) // each process leaves a checkpoint
@@ -198,9 +172,7 @@ func TestStoreIsReplacedByCopy(t *testing.T) {
 	etcd.WaitReady(t)
 	client := etcd.Client(t)
 	for i := range 100 {
-		if _, err := client.Put(t.Context(), "elsewhere", fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
+		etcdPut(t, client, "elsewhere", fmt.Sprint(i))
 	}
 	r.waitForUnavailable(t, "refused", "another history")
 	r.expectUnavailable(t, "new")
@@ -223,7 +195,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 					Endpoints: []string{strings.Replace(endpoint, "127.0.0.1", "localhost", 1)}, KeyPrefix: prefix,
 				}},
 			}
-			made, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), store, metav1.CreateOptions{})
+			made, err := a.Stores().Create(t.Context(), store, metav1.CreateOptions{})
 			if apierrors.IsInvalid(err) {
 				return
 			}
@@ -233,7 +205,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 				reason = "NotEmpty"
 			}
 			a.waitForStore(t, name, metav1.ConditionFalse, reason)
-			id := a.waitForStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
+			id := a.waitForStore(t, hostingv1alpha1.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
 			a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, id))
 			poll.Until(t, "the adoption is refused", func() string {
 				return a.adoptionProblem(t, made, reason)
@@ -241,7 +213,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 		})
 	}
 	a.newNamespace(t)
-	a.waitForStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "")
+	a.waitForStore(t, hostingv1alpha1.DefaultStoreName, metav1.ConditionTrue, "")
 	a = a.restart(t, "--etcd-servers="+endpoint)
 	a.newNamespace(t)
 }
@@ -249,7 +221,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 // adoptionProblem returns why a Store does not have the reason, and fails if it was adopted.
 func (a *annex) adoptionProblem(t *testing.T, made *hostingv1alpha1.Store, reason string) string {
 	t.Helper()
-	store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), made.Name, metav1.GetOptions{})
+	store, err := a.Stores().Get(t.Context(), made.Name, metav1.GetOptions{})
 	switch {
 	case err != nil:
 		return err.Error()

@@ -51,15 +51,15 @@ func TestEtcdMembersKilledUnderLoad(t *testing.T) {
 	t.Logf("%d writes were acknowledged, %d failed", l.writes.Load(), l.failures.Load())
 
 	there := map[string]string{}
-	poll.Until(t, "the last list", func() string {
+	poll.UntilNoError(t, "the last list", func() error {
 		found, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		for _, item := range found.Items {
 			there[item.GetName()] = item.GetResourceVersion()
 		}
-		return ""
+		return nil
 	})
 	for name, version := range l.acknowledged {
 		if isNewer(t, version, there[name]) {
@@ -142,11 +142,9 @@ func (l *load) write(ctx context.Context, t *testing.T, name string, first bool)
 func (l *load) waitForWrites(t *testing.T, more int64, when string) {
 	t.Helper()
 	begin := l.writes.Load()
-	poll.Until(t, fmt.Sprintf("%d writes %s", more, when), func() string {
-		if done := l.writes.Load() - begin; done < more {
-			return fmt.Sprintf("%d were acknowledged, %d failed in all", done, l.failures.Load())
-		}
-		return ""
+	poll.UntilDone(t, fmt.Sprintf("%d writes %s", more, when), func() (bool, string) {
+		done := l.writes.Load() - begin
+		return done >= more, fmt.Sprintf("%d were acknowledged, %d failed in all", done, l.failures.Load())
 	})
 }
 

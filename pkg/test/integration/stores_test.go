@@ -12,14 +12,14 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -33,15 +33,31 @@ func (a *annex) addStore(t *testing.T, name string, cluster *etcdcluster.Cluster
 	a.waitForStore(t, name, metav1.ConditionTrue, "")
 }
 
+// addEtcd starts an etcd with one member, and creates a Store of it.
+func (a *annex) addEtcd(t *testing.T, name string) *etcdcluster.Cluster {
+	t.Helper()
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, name, etcd)
+	return etcd
+}
+
+// startWithStore starts annex, and installs Widgets on a Store with an etcd of its own.
+func startWithStore(t *testing.T, store string) (*annex, *etcdcluster.Cluster, *resource) {
+	t.Helper()
+	a := startAnnex(t)
+	etcd := a.addEtcd(t, store)
+	return a, etcd, a.installOn(t, store)
+}
+
 // makeStore creates a Store of a cluster, with a client certificate that expires at
 // notAfter.
 func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluster, notAfter time.Time) {
 	t.Helper()
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: hosting.NamespaceAnnexSystem},
+		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: hostingv1alpha1.NamespaceAnnexSystem},
 		Data:       cluster.Authority.SecretData(t, notAfter),
 	}
-	expect.Create(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
+	expect.Create(t, a.Kube.CoreV1().Secrets(secret.Namespace), secret)
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}},
 		Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
@@ -49,39 +65,29 @@ func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluste
 			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
 		}},
 	}
-	expect.Create(t, a.hosting.HostingV1alpha1().Stores(), store)
+	expect.Create(t, a.Stores(), store)
 }
 
 // patchStore changes a Store.
 func (a *annex) patchStore(t *testing.T, name, patch string) {
 	t.Helper()
-	_, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	expect.NoError(t, err)
+	expect.Patch(t, a.Stores(), name, patch)
 }
 
 // waitForStore waits for the condition Ready of a Store, with words in its reason or message.
 func (a *annex) waitForStore(t *testing.T, name string, status metav1.ConditionStatus, words string) *hostingv1alpha1.Store {
 	t.Helper()
-	var store *hostingv1alpha1.Store
-	poll.Until(t, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func() string {
-		var err error
-		if store, err = a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-			return err.Error()
-		}
+	return expect.Eventually(t, a.Stores(), name, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func(store *hostingv1alpha1.Store) bool {
 		ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
-		if ready == nil || ready.Status != status || !strings.Contains(ready.Reason+" "+ready.Message, words) {
-			return fmt.Sprintf("%+v", ready)
-		}
-		return ""
+		return ready != nil && ready.Status == status && strings.Contains(ready.Reason+" "+ready.Message, words)
 	})
-	return store
 }
 
 // createHostedResource creates the HostedResource of a CRD in advance.
 func (a *annex) createHostedResource(t *testing.T, name string, spec hostingv1alpha1.HostedResourceSpec) {
 	t.Helper()
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	expect.Create(t, a.hosting.HostingV1alpha1().HostedResources(), hosted)
+	expect.Create(t, a.HostedResources(), hosted)
 }
 
 // installOn installs Widgets on a Store.
@@ -97,16 +103,16 @@ func (a *annex) installOn(t *testing.T, store string) *resource {
 // waitForList waits until the resource can be listed.
 func (r *resource) waitForList(t *testing.T) {
 	t.Helper()
-	poll.Until(t, r.name+" can be listed", func() string {
+	poll.UntilNoError(t, r.name+" can be listed", func() error {
 		_, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
-		return errorText(err)
+		return err
 	})
 }
 
 // hosted reads the HostedResource.
 func (r *resource) hosted(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	return expect.Get(t, r.annex.hosting.HostingV1alpha1().HostedResources(), r.name)
+	return expect.Get(t, r.annex.HostedResources(), r.name)
 }
 
 // keysOf counts the objects of the resource that an etcd has.
@@ -153,20 +159,18 @@ func (r *resource) waitForUnavailable(t *testing.T, name string, words ...string
 // waitForCreate waits until an object can be created.
 func (r *resource) waitForCreate(t *testing.T, name string) {
 	t.Helper()
-	poll.Until(t, name+" of "+r.name+" is created", func() string {
+	poll.UntilNoError(t, name+" of "+r.name+" is created", func() error {
 		if err := r.tryCreate(t, name); err != nil && !apierrors.IsAlreadyExists(err) {
-			return err.Error()
+			return err
 		}
-		return ""
+		return nil
 	})
 }
 
 func TestStoresAddedAtRuntime(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	first, second := etcdcluster.Start(t, etcdcluster.Config{Members: 1}), etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "first", first)
-	a.addStore(t, "second", second)
+	first, second := a.addEtcd(t, "first"), a.addEtcd(t, "second")
 
 	onFirst := a.installOn(t, "first")
 	crd := newCRD(t, anySchema)
@@ -203,26 +207,23 @@ func TestStoresAddedAtRuntime(t *testing.T) {
 // waitForNumbers waits until the status of the resource and of its Store count the objects.
 func waitForNumbers(t *testing.T, r *resource, store string, objects int64) {
 	t.Helper()
-	poll.Until(t, "numbers of "+r.name, func() string {
+	poll.UntilDone(t, "numbers of "+r.name, func() (bool, string) {
 		status := r.hosted(t).Status
 		if status.Objects != objects || status.Bytes <= 0 || status.StoredBytes <= 0 {
-			return fmt.Sprintf("hosted resource: %+v", status)
+			return false, fmt.Sprintf("hosted resource: %+v", status)
 		}
-		found, err := r.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), store, metav1.GetOptions{})
+		found, err := r.annex.Stores().Get(t.Context(), store, metav1.GetOptions{})
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
-		if found.Status.Objects != objects || found.Status.Resources != 1 || found.Status.ClusterID == "" {
-			return fmt.Sprintf("store: %+v", found.Status)
-		}
-		return ""
+		return found.Status.Objects == objects && found.Status.Resources == 1 && found.Status.ClusterID != "", fmt.Sprintf("store: %+v", found.Status)
 	})
 }
 
 // expectResourcesBlockDeletion checks that a Store is deleted only after its resources.
 func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 	t.Helper()
-	stores := r.annex.hosting.HostingV1alpha1().Stores()
+	stores := r.annex.Stores()
 	err := stores.Delete(t.Context(), store, metav1.DeleteOptions{})
 	wantError(t, err, store, r.name)
 	if !apierrors.IsConflict(err) && !apierrors.IsForbidden(err) {
@@ -230,11 +231,11 @@ func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 	}
 	r.waitForCreate(t, "after")
 	r.deleteCRD(t)
-	if err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err == nil {
+	if err := r.annex.HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err == nil {
 		t.Log("the HostedResource was deleted")
 	}
 	poll.Until(t, "store "+store+" is deleted", func() string {
-		err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{})
+		err := r.annex.HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err.Error()
 		}
@@ -250,17 +251,13 @@ func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 
 func TestStoreOutage(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "fragile", etcd)
-	r, other := a.installOn(t, "fragile"), a.installOn(t, "default")
+	a, etcd, r := startWithStore(t, "fragile")
+	other := a.installOn(t, "default")
 	created := r.create(t, "v1", "before", "spec: {}")
 	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
-	poll.Until(t, "the watch cache has the object", func() string {
-		if got := a.get(t, r.path("v1")+"?resourceVersion=0"); !strings.Contains(string(got.body), `"before"`) {
-			return got.String()
-		}
-		return ""
+	poll.UntilDone(t, "the watch cache has the object", func() (bool, string) {
+		got := a.get(t, r.path("v1")+"?resourceVersion=0")
+		return strings.Contains(string(got.Body), `"before"`), got.String()
 	})
 
 	etcd.Members[0].Kill(t)
@@ -270,12 +267,8 @@ func TestStoreOutage(t *testing.T) {
 	if err := r.tryCreate(t, "refused"); !apierrors.IsServiceUnavailable(err) || time.Since(begin) > 10*time.Second {
 		t.Errorf("after %s: %v", time.Since(begin), err)
 	}
-	if got := a.get(t, r.path("v1")+"?resourceVersion=0"); got.code != http.StatusOK || !strings.Contains(string(got.body), `"before"`) {
-		t.Errorf("a read from the watch cache: %s", got)
-	}
-	if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable || !strings.Contains(string(got.body), "fragile") {
-		t.Errorf("a read from etcd: %s", got)
-	}
+	a.get(t, r.path("v1")+"?resourceVersion=0").ExpectText(t, http.StatusOK, `"before"`, "a read from the watch cache")
+	a.get(t, r.path("v1")).ExpectText(t, http.StatusServiceUnavailable, "fragile", "a read from etcd")
 	expectOthersServed(t, a, r, other)
 
 	etcd.Members[0].Start(t)
@@ -296,30 +289,23 @@ func expectOthersServed(t *testing.T, a *annex, down, other *resource) {
 	other.create(t, "v1", "meanwhile", "spec: {}")
 	a.newNamespace(t)
 	for _, path := range []string{"/readyz", "/livez", "/api", "/apis", "/apis/" + down.group + "/v1", "/openapi/v3"} {
-		if got := a.get(t, path); got.code != http.StatusOK {
-			t.Errorf("%s: %s", path, got)
-		}
+		a.get(t, path).Expect(t, http.StatusOK, "%s", path)
 	}
-	if got := a.get(t, "/apis"); !strings.Contains(string(got.body), down.group) {
+	if got := a.get(t, "/apis"); !strings.Contains(string(got.Body), down.group) {
 		t.Error("discovery lacks the group")
 	}
 }
 
 func TestStoreDownAtStart(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "late", etcd)
-	r := a.installOn(t, "late")
+	a, etcd, r := startWithStore(t, "late")
 	r.create(t, "v1", "kept", "spec: {}")
 	other := a.installOn(t, "default")
 
 	a = a.restart(t)
 	r.annex, other.annex = a, a
 	r.waitForList(t)
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[kept]" {
-		t.Errorf("after a restart there are %v", got)
-	}
+	r.wantNames(t, "after a restart", "kept")
 
 	etcd.Members[0].Kill(t)
 	a = a.restart(t)
@@ -328,9 +314,7 @@ func TestStoreDownAtStart(t *testing.T) {
 	expectOthersServed(t, a, r, other)
 	etcd.Members[0].Start(t)
 	r.waitForCreate(t, "after")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
-		t.Errorf("when the Store is available there are %v", got)
-	}
+	r.wantNames(t, "when the Store is available", "after", "kept")
 }
 
 func TestStoresOfTwoReplicas(t *testing.T) {
@@ -361,4 +345,79 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 	waitForNumbers(t, there, "shared", 21)
 	etcd.Members[0].Kill(t)
 	b.waitForStore(t, "shared", metav1.ConditionFalse, "")
+}
+
+// TestHostedResourceRecreatedOnAnotherStore deletes a HostedResource and recreates it on
+// another Store while objects are written. No acknowledged object may be missing.
+func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	one := a.addEtcd(t, "one")
+	a.addEtcd(t, "two")
+	hosted := a.HostedResources()
+	crd := newCRD(t, anySchema)
+	first := &hostingv1alpha1.HostedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: crd.Name, Finalizers: []string{"example.com/hold"}},
+		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "one"},
+	}
+	expect.Create(t, hosted, first)
+	expect.Delete(t, hosted, crd.Name)
+	widgets := a.installCRD(t, crd)
+	written, stopWriting := widgets.keepWriting(t)
+	widgets.waitForHostedResource(t, "is not used", func(hosted *hostingv1alpha1.HostedResource) bool {
+		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
+		return hosted.Status.DefinitionUID == "" && ready != nil && ready.Reason == "Terminating"
+	})
+
+	// The scheduler may recreate it first.
+	a.patchStore(t, "one", `{"spec": {"unschedulable": true}}`)
+	expect.Patch(t, hosted, crd.Name, `{"metadata": {"finalizers": null}}`)
+	second := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: crd.Name}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "two"}}
+	if _, err := hosted.Create(t.Context(), second, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	for range 20 {
+		<-written
+	}
+	acknowledged := sets.New(stopWriting()...)
+	if missing := acknowledged.Difference(sets.New(widgets.names(t, "v1", metav1.ListOptions{})...)); missing.Len() > 0 {
+		t.Errorf("of %d acknowledged objects, missing: %v", acknowledged.Len(), sets.List(missing))
+	}
+	if got := widgets.keysOf(t, one.Client(t)); got > 0 {
+		t.Errorf("the first Store has %d objects", got)
+	}
+
+	// In use it cannot be deleted, whatever its finalizers are.
+	expect.Patch(t, hosted, crd.Name, `{"metadata": {"finalizers": ["example.com/hold"]}}`)
+	if err := hosted.Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("delete a HostedResource in use: %v", err)
+	}
+}
+
+// keepWriting creates objects until it is stopped, and returns the names of the
+// acknowledged ones. Each name is also sent.
+func (r *resource) keepWriting(t *testing.T) (written <-chan string, stop func() []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	sent, done := make(chan string), make(chan []string)
+	go func() {
+		var names []string
+		defer func() { done <- names }()
+		for i := 0; ctx.Err() == nil; i++ {
+			name := fmt.Sprintf("w%06d", i)
+			if err := r.tryCreate(t, name); err != nil {
+				continue
+			}
+			names = append(names, name)
+			select {
+			case sent <- name:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return sent, func() []string {
+		cancel()
+		return <-done
+	}
 }

@@ -45,7 +45,7 @@ func (a *annex) newServiceAccount(t *testing.T) (namespace string) {
 func (a *annex) createServiceAccount(t *testing.T, namespace string) {
 	t.Helper()
 	robot := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}
-	expect.Create(t, a.kube.CoreV1().ServiceAccounts(namespace), robot)
+	expect.Create(t, a.Kube.CoreV1().ServiceAccounts(namespace), robot)
 }
 
 // createToken requests a token of the service account.
@@ -58,23 +58,20 @@ func (a *annex) createToken(t *testing.T, namespace string, spec authenticationv
 
 func (a *annex) tryCreateToken(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
 	t.Helper()
-	return a.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
+	return a.Kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
 }
 
 // authenticates reports whether a token is accepted, regardless of authorization.
 func (a *annex) authenticates(t *testing.T, bearer string) bool {
 	t.Helper()
-	return send(t, a.httpClientAs(t, bearerToken(bearer)), http.MethodGet, a.URL+"/api", "").code != http.StatusUnauthorized
+	return send(t, a.httpClientAs(t, bearerToken(bearer)), http.MethodGet, a.URL+"/api", "").Code != http.StatusUnauthorized
 }
 
 // waitForUnauthorized waits until a token is refused.
 func (a *annex) waitForUnauthorized(t *testing.T, bearer, why string) {
 	t.Helper()
-	poll.Until(t, "401 after "+why, func() string {
-		if a.authenticates(t, bearer) {
-			return "the token is accepted"
-		}
-		return ""
+	poll.UntilDone(t, "401 after "+why, func() (bool, string) {
+		return !a.authenticates(t, bearer), "the token is accepted"
 	})
 }
 
@@ -82,7 +79,7 @@ func (a *annex) waitForUnauthorized(t *testing.T, bearer, why string) {
 func (a *annex) review(t *testing.T, bearer string, audiences ...string) authenticationv1.TokenReviewStatus {
 	t.Helper()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: bearer, Audiences: audiences}}
-	answer := expect.Create(t, a.kube.AuthenticationV1().TokenReviews(), review)
+	answer := expect.Create(t, a.Kube.AuthenticationV1().TokenReviews(), review)
 	return answer.Status
 }
 
@@ -140,7 +137,7 @@ func TestTokensRevokedWithServiceAccount(t *testing.T) {
 	if !a.authenticates(t, bearer) {
 		t.Fatal("it is refused before the deletion")
 	}
-	expect.Delete(t, a.kube.CoreV1().ServiceAccounts(namespace), "robot")
+	expect.Delete(t, a.Kube.CoreV1().ServiceAccounts(namespace), "robot")
 	a.waitForUnauthorized(t, bearer, "its service account was deleted")
 	a.createServiceAccount(t, namespace)
 	if fresh := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token; !a.authenticates(t, fresh) {
@@ -155,7 +152,7 @@ func TestTokensRevokedWithSecret(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newServiceAccount(t)
-	secrets := a.kube.CoreV1().Secrets(namespace)
+	secrets := a.Kube.CoreV1().Secrets(namespace)
 	makeSecret := func() *corev1.Secret {
 		t.Helper()
 		return expect.Create(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lock"}})
@@ -272,7 +269,7 @@ func TestSigningKeyRotation(t *testing.T) {
 		t.Errorf("%d keys are published, want the signing key and the old one", got)
 	}
 	var configuration map[string]any
-	a.get(t, "/.well-known/openid-configuration").into(t, &configuration)
+	a.get(t, "/.well-known/openid-configuration").Into(t, &configuration)
 	if configuration["issuer"] != "https://tokens.example" || configuration["jwks_uri"] != "https://tokens.example/keys" {
 		t.Errorf("configuration %v", configuration)
 	}
@@ -296,7 +293,7 @@ func TestTokensOnReplicas(t *testing.T) {
 	if !one.authenticates(t, bearer) || !other.authenticates(t, bearer) {
 		t.Fatal("a token is not accepted by both replicas")
 	}
-	expect.Delete(t, other.kube.CoreV1().ServiceAccounts(namespace), "robot")
+	expect.Delete(t, other.Kube.CoreV1().ServiceAccounts(namespace), "robot")
 	one.waitForUnauthorized(t, bearer, "the other replica deleted its service account")
 	other.waitForUnauthorized(t, bearer, "its service account was deleted")
 	for _, a := range []*annex{one, other} {
@@ -310,10 +307,10 @@ func publishedKeys(t *testing.T, a *annex) int {
 	t.Helper()
 	var published struct{ Keys []map[string]any }
 	got := a.get(t, "/openid/v1/jwks")
-	if contentType := got.header.Get("Content-Type"); contentType != "application/jwk-set+json" {
+	if contentType := got.Header.Get("Content-Type"); contentType != "application/jwk-set+json" {
 		t.Errorf("keys of type %q", contentType)
 	}
-	got.into(t, &published)
+	got.Into(t, &published)
 	for _, key := range published.Keys {
 		if _, private := key["d"]; private {
 			t.Error("a private key is published")
@@ -327,14 +324,10 @@ func TestTokenKeysNeedLogin(t *testing.T) {
 	a := sharedAnnex(t)
 	robot := a.createToken(t, a.newServiceAccount(t), authenticationv1.TokenRequestSpec{}).Status.Token
 	for _, path := range []string{"/openid/v1/jwks", "/.well-known/openid-configuration"} {
-		if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
-			t.Errorf("%s without a login: %s", path, got)
-		}
-		if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != http.StatusForbidden {
-			t.Errorf("%s for a user without rights: %s", path, got)
-		}
-		if got := send(t, a.httpClientAs(t, bearerToken(robot)), http.MethodGet, a.URL+path, ""); got.code != http.StatusOK || !strings.Contains(got.header.Get("Cache-Control"), "public, max-age=") {
-			t.Errorf("%s: %s, %s", path, got, got.header.Get("Cache-Control"))
+		send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, "").Expect(t, http.StatusUnauthorized, "%s without a login", path)
+		send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, "").Expect(t, http.StatusForbidden, "%s for a user without rights", path)
+		if got := send(t, a.httpClientAs(t, bearerToken(robot)), http.MethodGet, a.URL+path, ""); got.Code != http.StatusOK || !strings.Contains(got.Header.Get("Cache-Control"), "public, max-age=") {
+			t.Errorf("%s: %s, %s", path, got, got.Header.Get("Cache-Control"))
 		}
 	}
 }
@@ -373,7 +366,7 @@ func bootstrapSecret(id, password, expiration, groups string) *corev1.Secret {
 func TestBootstrapTokens(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	secrets := a.kube.CoreV1().Secrets(metav1.NamespaceSystem)
+	secrets := a.Kube.CoreV1().Secrets(metav1.NamespaceSystem)
 	const password = "0123456789abcdef"
 	good, bad, late := utilrand.String(6), utilrand.String(6), utilrand.String(6)
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
@@ -386,11 +379,9 @@ func TestBootstrapTokens(t *testing.T) {
 		expect.Create(t, secrets, secret)
 	}
 	var got authenticationv1.TokenReviewStatus
-	poll.Until(t, "a bootstrap token is accepted", func() string {
-		if got = a.review(t, good+"."+password); !got.Authenticated {
-			return got.Error
-		}
-		return ""
+	poll.UntilDone(t, "a bootstrap token is accepted", func() (bool, string) {
+		got = a.review(t, good+"."+password)
+		return got.Authenticated, got.Error
 	})
 	if got.User.Username != "system:bootstrap:"+good || !slices.Contains(got.User.Groups, "system:bootstrappers") || !slices.Contains(got.User.Groups, "system:bootstrappers:workers") {
 		t.Errorf("it is of %+v", got.User)
@@ -403,12 +394,7 @@ func TestBootstrapTokens(t *testing.T) {
 			t.Errorf("%s: it is accepted", name)
 		}
 	}
-	poll.Until(t, "the expired token is deleted", func() string {
-		if _, err := secrets.Get(t.Context(), "bootstrap-token-"+late, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return "it is there"
-		}
-		return ""
-	})
+	expect.Gone(t, secrets, "bootstrap-token-"+late)
 	expect.Delete(t, secrets, "bootstrap-token-"+good)
 	a.waitForUnauthorized(t, good+"."+password, "its Secret was deleted")
 }
@@ -417,24 +403,11 @@ func TestDefaultServiceAccount(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	for _, namespace := range []string{metav1.NamespaceDefault, a.newNamespace(t)} {
-		var first *corev1.ServiceAccount
-		poll.Until(t, "the default service account of "+namespace, func() string {
-			var err error
-			if first, err = a.kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
-				return err.Error()
-			}
-			return ""
-		})
-		expect.Delete(t, a.kube.CoreV1().ServiceAccounts(namespace), "default")
-		poll.Until(t, "another after it was deleted", func() string {
-			again, err := a.kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
-			if err != nil {
-				return err.Error()
-			}
-			if again.UID == first.UID {
-				return "it is still there"
-			}
-			return ""
+		accounts := a.Kube.CoreV1().ServiceAccounts(namespace)
+		first := expect.Eventually(t, accounts, "default", "the default service account of "+namespace, func(*corev1.ServiceAccount) bool { return true })
+		expect.Delete(t, accounts, "default")
+		expect.Eventually(t, accounts, "default", "another after it was deleted", func(again *corev1.ServiceAccount) bool {
+			return again.UID != first.UID
 		})
 	}
 }

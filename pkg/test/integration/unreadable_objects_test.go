@@ -13,12 +13,12 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
@@ -54,20 +54,17 @@ func (r *resource) waitForUnreadable(t *testing.T, names ...string) {
 // waitForNames waits until these Widgets are listed.
 func (r *resource) waitForNames(t *testing.T, want ...string) {
 	t.Helper()
-	poll.Until(t, "the list of "+r.name, func() string {
+	poll.UntilDone(t, "the list of "+r.name, func() (bool, string) {
 		list, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
 		var names []string
 		for _, item := range list.Items {
 			names = append(names, item.GetName())
 		}
 		slices.Sort(names)
-		if !slices.Equal(names, want) {
-			return strings.Join(names, ",") + " are listed, want " + strings.Join(want, ",")
-		}
-		return ""
+		return slices.Equal(names, want), strings.Join(names, ",") + " are listed, want " + strings.Join(want, ",")
 	})
 }
 
@@ -80,16 +77,9 @@ func (r *resource) unsafeDelete(t *testing.T, name string) response {
 // waitForObjectsReadable waits for status and message of the condition.
 func (r *resource) waitForObjectsReadable(t *testing.T, a *annex, want string) {
 	t.Helper()
-	poll.Until(t, "the condition ObjectsReadable", func() string {
-		hosted, err := a.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
+	expect.Eventually(t, a.HostedResources(), r.name, "the condition ObjectsReadable", func(hosted *hostingv1alpha1.HostedResource) bool {
 		intact := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceObjectsReadable)
-		if intact == nil || !strings.HasPrefix(string(intact.Status)+" "+intact.Message, want) {
-			return fmt.Sprintf("it is %+v", intact)
-		}
-		return ""
+		return intact != nil && strings.HasPrefix(string(intact.Status)+" "+intact.Message, want)
 	})
 }
 
@@ -124,15 +114,12 @@ func TestCorruptObject(t *testing.T) {
 	// The verb delete does not allow deleting unreadable objects.
 	a.bind(t, widgets.namespace+":deleters", widgets.namespace,
 		rbacv1.PolicyRule{Verbs: []string{"get", "delete"}, APIGroups: []string{widgets.group}, Resources: []string{"widgets"}})
-	poll.Until(t, "deleters may not delete it", func() string {
+	poll.UntilDone(t, "deleters may not delete it", func() (bool, string) {
 		got := a.request(t, http.MethodDelete, widgets.path("v1")+"/b?"+corruption.UnsafeDelete+"=true", "",
 			"Impersonate-User", "deleter", "Impersonate-Group", widgets.namespace+":deleters")
-		if got.code != http.StatusForbidden || !strings.Contains(string(got.body), "unsafe-delete-ignore-read-errors") {
-			return got.String()
-		}
-		return ""
+		return got.Code == http.StatusForbidden && strings.Contains(string(got.Body), "unsafe-delete-ignore-read-errors"), got.String()
 	})
-	if unsafe := widgets.unsafeDelete(t, "a"); unsafe.code < 400 {
+	if unsafe := widgets.unsafeDelete(t, "a"); unsafe.Code < 400 {
 		t.Errorf("delete a readable object with the option: got %s", unsafe)
 	}
 	informer.waitForNames(t, "a", "b", "c")
@@ -140,7 +127,7 @@ func TestCorruptObject(t *testing.T) {
 		t.Errorf("the informer received %d deletions before there was one", deleted)
 	}
 
-	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
+	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.Code != http.StatusOK {
 		t.Fatalf("delete it: %s", unsafe)
 	}
 	widgets.waitForNames(t, "a", "c", "d")
@@ -148,9 +135,7 @@ func TestCorruptObject(t *testing.T) {
 	widgets.waitForObjectsReadable(t, a, "True Every object can be read")
 	widgets.create(t, "v1", "b", "spec: {}")
 	widgets.waitForNames(t, "a", "b", "c", "d")
-	if err := widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Errorf("delete all: %v", err)
-	}
+	expect.Succeeds(t, widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}), "delete all")
 }
 
 // TestReplicaWithoutTheKey encrypts on one of two replicas with a key that the other does
@@ -169,17 +154,15 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 
 	written := first.installCRD(t, crd)
 	read := written.on(second)
-	poll.Until(t, "the other replica serves the definition", func() string {
+	poll.UntilNoError(t, "the other replica serves the definition", func() error {
 		_, err := read.in("v1").List(t.Context(), metav1.ListOptions{})
-		return errorText(err)
+		return err
 	})
 	read.create(t, "v1", "a", "spec: {}")
 	informer := read.startInformer(t)
 	written.create(t, "v1", "b", "spec: {}")
 	label := []byte(`{"metadata":{"labels":{"x":"y"}}}`)
-	if _, err := written.in("v1").Patch(t.Context(), "a", types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Patch(t, written.in("v1"), "a", string(label))
 	written.waitForNames(t, "a", "b")
 	read.waitForUnreadable(t, "a", "b")
 	if err := read.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil {
@@ -187,7 +170,7 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	}
 	metric := fmt.Sprintf("annex_unreadable_objects{resource=%q} ", read.name)
 	poll.UntilDone(t, "the metric counts both objects", func() (bool, string) {
-		_, after, found := strings.Cut(string(read.annex.get(t, "/metrics").body), metric)
+		_, after, found := strings.Cut(string(read.annex.get(t, "/metrics").Body), metric)
 		count, _, _ := strings.Cut(after, "\n")
 		return found && count == "2", metric + count
 	})
@@ -215,25 +198,16 @@ func TestCorruptObjectBlocksDeletion(t *testing.T) {
 	widgets.damage(t, annexEtcd, "b")
 	widgets.waitForUnreadable(t, "b")
 
-	expect.Delete(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
-	poll.Until(t, "a condition of the namespace names the object", func() string {
-		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), widgets.namespace, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for _, condition := range namespace.Status.Conditions {
-			if strings.Contains(condition.Message, widgets.namespace+"/b") {
-				return ""
-			}
-		}
-		return namespace.Status.String()
+	expect.Delete(t, a.Kube.CoreV1().Namespaces(), widgets.namespace)
+	expect.Eventually(t, a.Kube.CoreV1().Namespaces(), widgets.namespace, "a condition of the namespace names the object", func(namespace *corev1.Namespace) bool {
+		return strings.Contains(namespace.Status.String(), widgets.namespace+"/b")
 	})
 	widgets.deleteCRD(t)
 	widgets.waitForCRDCondition(t, apiextensionsv1.Terminating, apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", "")
 	if value := etcdValue(t, annexEtcd, widgets.key("b")); string(value) != "\x00damaged" {
 		t.Errorf("etcd has %q", value)
 	}
-	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
+	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.Code != http.StatusOK {
 		t.Fatalf("delete it: %s", unsafe)
 	}
 	widgets.waitForCRDDeleted(t)

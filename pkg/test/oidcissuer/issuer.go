@@ -20,6 +20,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const (
@@ -92,9 +94,7 @@ func (i *Issuer) keyID() string { return fmt.Sprintf("key-%d", i.number) }
 func (i *Issuer) Rotate(t testing.TB) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.key, i.number = key, i.number+1
@@ -130,9 +130,7 @@ func (i *Issuer) Token(t testing.TB, claims map[string]any) string {
 	signed := segment(t, map[string]any{"alg": "ES256", "typ": "JWT", "kid": i.keyID()}) + "." + segment(t, all)
 	digest := sha256.Sum256([]byte(signed))
 	r, s, err := ecdsa.Sign(rand.Reader, i.key, digest[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	signature := make([]byte, 64)
 	r.FillBytes(signature[:32])
 	s.FillBytes(signature[32:])
@@ -149,9 +147,7 @@ func (i *Issuer) Unsigned(t testing.TB) string {
 func segment(t testing.TB, content any) string {
 	t.Helper()
 	raw, err := json.Marshal(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return encode(raw)
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestJudge(t *testing.T) {
@@ -60,9 +62,7 @@ func TestReadEvents(t *testing.T) {
 {"Action":"fail","Package":"m/test/integration/conversion"}
 `
 	got, err := readEvents(strings.NewReader(events))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := []attempt{
 		{test: "integration/TestA/bad", state: failed, message: "too large\n"},
 		{test: "integration/TestA/good", state: passed},

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func in(group string) *apiextensions.CustomResourceDefinition {
@@ -36,9 +38,7 @@ func TestValidate(t *testing.T) {
 		t.Error("the plugin is valid without groups")
 	}
 	Groups{"hosting.annex.dev": {}}.Initialize(plugin)
-	if err := plugin.ValidateInitialization(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, plugin.ValidateInitialization())
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

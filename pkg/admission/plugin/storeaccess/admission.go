@@ -22,7 +22,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
@@ -74,15 +73,15 @@ func (p *Plugin) ValidateInitialization() error {
 // Validate refuses endpoints that the caller may not use, and a Secret that the caller
 // cannot read. Messages do not reveal what exists.
 func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
-	if attributes.GetResource().GroupResource() != hosting.Resource("stores") || attributes.GetSubresource() != "" {
+	if attributes.GetResource().GroupResource() != v1alpha1.Resource("stores") || attributes.GetSubresource() != "" {
 		return nil
 	}
-	store, ok := attributes.GetObject().(*hosting.Store)
+	store, ok := attributes.GetObject().(*v1alpha1.Store)
 	if !ok {
 		return apierrors.NewInternalError(fmt.Errorf("expected a Store, got %T", attributes.GetObject()))
 	}
-	etcd, before := store.Spec.Etcd, &hosting.EtcdStore{}
-	if old, ok := attributes.GetOldObject().(*hosting.Store); ok && old.Spec.Etcd != nil {
+	etcd, before := store.Spec.Etcd, &v1alpha1.EtcdStore{}
+	if old, ok := attributes.GetOldObject().(*v1alpha1.Store); ok && old.Spec.Etcd != nil {
 		before = old.Spec.Etcd
 	}
 	if etcd == nil || slices.Equal(etcd.Endpoints, before.Endpoints) && equality.Semantic.DeepEqual(etcd.TLS, before.TLS) {
@@ -109,7 +108,7 @@ func (p *Plugin) checkEndpoints(ctx context.Context, attributes admission.Attrib
 		}
 		allowed, err := p.authorize(ctx, authorizer.AttributesRecord{
 			User: attributes.GetUserInfo(), Verb: endpointsVerb, ResourceRequest: true, Name: store,
-			APIGroup: hosting.GroupName, APIVersion: v1alpha1.SchemeGroupVersion.Version, Resource: "stores", Subresource: endpointsSubresource,
+			APIGroup: v1alpha1.GroupName, APIVersion: v1alpha1.SchemeGroupVersion.Version, Resource: "stores", Subresource: endpointsSubresource,
 		})
 		if err != nil {
 			return err
@@ -117,13 +116,13 @@ func (p *Plugin) checkEndpoints(ctx context.Context, attributes admission.Attrib
 		if !allowed {
 			return admission.NewForbidden(attributes, fmt.Errorf(
 				"the endpoint %s is not in annex's flag --store-endpoints, and user %q cannot %s resource \"stores/%s\" in API group %q",
-				endpoint, attributes.GetUserInfo().GetName(), endpointsVerb, endpointsSubresource, hosting.GroupName))
+				endpoint, attributes.GetUserInfo().GetName(), endpointsVerb, endpointsSubresource, v1alpha1.GroupName))
 		}
 	}
 	return nil
 }
 
-func (p *Plugin) checkSecret(ctx context.Context, attributes admission.Attributes, tls *hosting.EtcdTLS) error {
+func (p *Plugin) checkSecret(ctx context.Context, attributes admission.Attributes, tls *v1alpha1.EtcdTLS) error {
 	if tls == nil {
 		return nil
 	}

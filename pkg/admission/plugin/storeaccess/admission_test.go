@@ -16,7 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // Permissions of the caller in a test.
@@ -43,10 +44,10 @@ func (a permissions) Authorize(_ context.Context, asked authorizer.Attributes) (
 	return authorizer.DecisionNoOpinion, "no", nil
 }
 
-func store(secret string, endpoints ...string) *hosting.Store {
-	made := &hosting.Store{ObjectMeta: metav1.ObjectMeta{Name: "far"}, Spec: hosting.StoreSpec{Etcd: &hosting.EtcdStore{Endpoints: endpoints}}}
+func store(secret string, endpoints ...string) *hostingv1alpha1.Store {
+	made := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "far"}, Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: endpoints}}}
 	if secret != "" {
-		made.Spec.Etcd.TLS = &hosting.EtcdTLS{SecretRef: hosting.SecretReference{Namespace: "annex-system", Name: secret}}
+		made.Spec.Etcd.TLS = &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: "annex-system", Name: secret}}
 	}
 	return made
 }
@@ -54,7 +55,7 @@ func store(secret string, endpoints ...string) *hosting.Store {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	const allowed, other, socket = "http://allowed:2379", "http://other:2379", "unix:///run/etcd.sock"
-	embedded := &hosting.Store{Spec: hosting.StoreSpec{Embedded: &hosting.EmbeddedStore{}}}
+	embedded := &hostingv1alpha1.Store{Spec: hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}}}
 	tests := map[string]struct {
 		object, old runtime.Object
 		may         []string
@@ -93,9 +94,7 @@ func TestValidate(t *testing.T) {
 			}
 			plugin.SetUnconditionalAuthorizer(permissions(sets.New(tc.may...)))
 			endpoints, err := ParseEndpoints([]string{"allowed:2379", "unix:///run/allowed.sock"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			endpoints.Initialize(plugin)
 			operation, caller := admission.Create, "ali"
 			if tc.old != nil {
@@ -104,8 +103,8 @@ func TestValidate(t *testing.T) {
 			if tc.caller != "" {
 				caller = tc.caller
 			}
-			err = plugin.Validate(t.Context(), admission.NewAttributesRecord(tc.object, tc.old, hosting.Kind("Store").WithVersion("v1alpha1"), "", "far",
-				hosting.Resource("stores").WithVersion("v1alpha1"), tc.subresource, operation, nil, false, &user.DefaultInfo{Name: caller}), nil)
+			err = plugin.Validate(t.Context(), admission.NewAttributesRecord(tc.object, tc.old, hostingv1alpha1.SchemeGroupVersion.WithKind("Store").GroupKind().WithVersion("v1alpha1"), "", "far",
+				hostingv1alpha1.Resource("stores").WithVersion("v1alpha1"), tc.subresource, operation, nil, false, &user.DefaultInfo{Name: caller}), nil)
 			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("got error %v, want one with %q", err, tc.wantErr)
 			}

@@ -22,13 +22,11 @@ import (
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/tools/cache"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 	"k8s.io/utils/ptr"
@@ -87,10 +85,9 @@ type Config struct {
 
 // Controller keeps annex's APIServices in the main cluster.
 type Controller struct {
-	// queue holds API groups.
-	queue   *framework.Queue[string]
+	// The keys are API groups.
+	*framework.Queue[string]
 	listers listers
-	synced  []cache.DoneChecker
 }
 
 // New returns a controller that adds handlers to the informers of config. It does nothing
@@ -104,12 +101,12 @@ func New(config Config) (*Controller, error) {
 	}
 	c := &Controller{listers: newListers(config)}
 	r := newReconciler(config, c)
-	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	c.Queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
 	if err := c.addEventHandlers(config); err != nil {
 		return nil, err
 	}
 	config.CABundle.AddListener(func() {
-		c.queue.Add(hostingVersion.Group)
+		c.Add(hostingVersion.Group)
 		c.enqueueAll()
 	})
 	return c, nil
@@ -180,31 +177,27 @@ func listHosted(annexHostedResources hostingclient.HostedResourceInterface) func
 }
 
 func (c *Controller) addEventHandlers(config Config) error {
-	all := cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.enqueue,
-		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
-		DeleteFunc: c.enqueue,
-	}
+	apiServices := framework.Every(func(object *apiService) { c.Add(object.Spec.Group) })
+	definitions := framework.Every(func(crd *definition) { c.Add(crd.Spec.Group) })
 	// The usage in the status changes with every write to the resource.
-	hostedChanges := cache.ResourceEventHandlerFuncs{
-		AddFunc: c.enqueue,
-		UpdateFunc: func(before, after any) {
+	resources := framework.Handler[*hosted]{
+		Added: c.enqueueHosted,
+		Updated: func(before, after *hosted) {
 			if !isUnchanged(before, after) {
-				c.enqueue(after)
+				c.enqueueHosted(after)
 			}
 		},
 	}
 	// Only the UID of a Store matters.
-	stores := cache.ResourceEventHandlerFuncs{AddFunc: c.enqueue, DeleteFunc: c.enqueue}
-	var err error
-	c.synced, err = framework.AddEventHandlers(
-		framework.Source{Name: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: all},
-		framework.Source{Name: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: all},
-		framework.Source{Name: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: all},
-		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: hostedChanges},
+	stores := framework.Every(func(*hostingv1alpha1.Store) { c.Add(hostingVersion.Group) })
+	stores.Updated = nil
+	return c.Watch(
+		framework.Source{Name: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: apiServices},
+		framework.Source{Name: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: definitions},
+		framework.Source{Name: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: definitions},
+		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: resources},
 		framework.Source{Name: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: stores},
 	)
-	return err
 }
 
 // Run keeps APIServices until ctx is done. They stay after that.
@@ -212,24 +205,12 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	registerMetrics()
 	// Another replica reports from now on.
 	defer published.Reset()
-	c.queue.Add(hostingVersion.Group)
-	c.queue.Run(ctx, workers, c.synced...)
+	c.Add(hostingVersion.Group)
+	c.Queue.Run(ctx, workers)
 }
 
-func (c *Controller) enqueue(obj any) {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	switch object := obj.(type) {
-	case *apiService:
-		c.queue.Add(object.Spec.Group)
-	case *definition:
-		c.queue.Add(object.Spec.Group)
-	case *hosted:
-		c.queue.Add(schema.ParseGroupResource(object.Name).Group)
-	case *hostingv1alpha1.Store:
-		c.queue.Add(hostingVersion.Group)
-	}
+func (c *Controller) enqueueHosted(resource *hosted) {
+	c.Add(schema.ParseGroupResource(resource.Name).Group)
 }
 
 // enqueueAll queues every group that annex serves or may have served.
@@ -240,17 +221,15 @@ func (c *Controller) enqueueAll() {
 		return
 	}
 	for _, group := range groups {
-		c.queue.Add(group)
+		c.Add(group)
 	}
 }
 
 // isUnchanged reports whether an update of a HostedResource is irrelevant here.
-func isUnchanged(before, after any) bool {
-	a, aOK := before.(*hosted)
-	b, bOK := after.(*hosted)
-	return aOK && bOK && a.ResourceVersion != b.ResourceVersion && a.Generation == b.Generation && a.UID == b.UID &&
-		ptr.Equal(a.Status.Takeover, b.Status.Takeover) &&
-		equality.Semantic.DeepEqual(
-			meta.FindStatusCondition(a.Status.Conditions, hostingv1alpha1.HostedResourcePublished),
-			meta.FindStatusCondition(b.Status.Conditions, hostingv1alpha1.HostedResourcePublished))
+func isUnchanged(before, after *hosted) bool {
+	return before.ResourceVersion != after.ResourceVersion && before.Generation == after.Generation && before.UID == after.UID &&
+		ptr.Equal(before.Status.Takeover, after.Status.Takeover) &&
+		ptr.Equal(
+			meta.FindStatusCondition(before.Status.Conditions, hostingv1alpha1.HostedResourcePublished),
+			meta.FindStatusCondition(after.Status.Conditions, hostingv1alpha1.HostedResourcePublished))
 }

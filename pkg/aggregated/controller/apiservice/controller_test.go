@@ -31,6 +31,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const hostingName = "v1alpha1.hosting.annex.dev"
@@ -145,9 +146,7 @@ func (w *fixture) run() (stop func()) {
 		Service:                 ourService,
 		CABundle:                w.bundle,
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	expect.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
 	mainInformers.StartWithContext(ctx)
@@ -198,9 +197,7 @@ func (w *fixture) get(name string) *apiService {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	expect.NoError(w.t, err)
 	return current
 }
 
@@ -223,9 +220,7 @@ func (w *fixture) edit(name string, edit func(*apiService)) {
 	w.t.Helper()
 	current := w.get(name)
 	edit(current)
-	if _, err := w.main.ApiregistrationV1().APIServices().Update(w.t.Context(), current, metav1.UpdateOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
+	expect.Update(w.t, w.main.ApiregistrationV1().APIServices(), current)
 	synctest.Wait()
 }
 
@@ -252,10 +247,7 @@ func (w *fixture) wantWrites(what string, want ...string) {
 
 func (w *fixture) wantCondition(name, status, reason, message string) {
 	w.t.Helper()
-	got, err := w.annex.HostingV1alpha1().HostedResources().Get(w.t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	got := expect.Get(w.t, w.annex.HostingV1alpha1().HostedResources(), name)
 	condition := meta.FindStatusCondition(got.Status.Conditions, "Published")
 	if condition == nil || string(condition.Status) != status || condition.Reason != reason || !strings.Contains(condition.Message, message) {
 		w.t.Errorf("%s has %+v, want %s %s with %q", name, condition, status, reason, message)
@@ -344,9 +336,7 @@ func TestHealing(t *testing.T) {
 			}
 			wait(writeInterval)
 		}
-		if err := w.main.ApiregistrationV1().APIServices().Delete(t.Context(), "v1.example.com", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Delete(t, w.main.ApiregistrationV1().APIServices(), "v1.example.com")
 		synctest.Wait()
 		w.wantWrites("deleted", "delete v1.example.com", "create v1.example.com")
 
@@ -436,9 +426,7 @@ func TestTakingOver(t *testing.T) {
 		w.wantWrites("not cleared")
 		w.wantCondition(widgets, "False", "GroupInMain", widgets)
 		annexDefinitions := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions()
-		if _, err := annexDefinitions.Update(t.Context(), follower(crd(widgets, "v1")), metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Update(t, annexDefinitions, follower(crd(widgets, "v1")))
 		wait(time.Minute)
 		w.wantWrites("followed, not cleared")
 		w.clear(takeover(follower(crd(widgets, "v1"))).Status.Takeover)
@@ -469,9 +457,7 @@ func (w *fixture) clear(takeover *hostingv1alpha1.HostedResourceTakeover) {
 		resource.Status.Takeover = takeover
 		_, err = resources.UpdateStatus(w.t.Context(), resource, metav1.UpdateOptions{})
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	expect.NoError(w.t, err)
 	synctest.Wait()
 }
 
@@ -508,15 +494,11 @@ func TestRemoving(t *testing.T) {
 		w.wantWrites("settled", "create v1.example.com", "create v2.example.com")
 
 		annexDefinitions := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions()
-		if err := annexDefinitions.Delete(t.Context(), gadgets, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Delete(t, annexDefinitions, gadgets)
 		synctest.Wait()
 		w.wantWrites("one of two definitions gone", "delete v2.example.com")
 		w.wantCondition(gadgets, "False", "NotServed", gadgets)
-		if err := annexDefinitions.Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Delete(t, annexDefinitions, widgets)
 		synctest.Wait()
 		w.wantWrites("both definitions gone", "delete v1.example.com")
 	})

@@ -39,7 +39,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/cache"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	apiregistrationinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 	apiregistrationlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
@@ -81,10 +80,9 @@ type Config struct {
 
 // Controller makes annex follow definitions of the main cluster. Its keys are API groups.
 type Controller struct {
-	queue   *framework.Queue[string]
+	*framework.Queue[string]
 	watches *objectWatches
 	freezer *freezer
-	synced  []cache.DoneChecker
 }
 
 // New returns a controller that adds handlers to the informers of config. It does nothing
@@ -96,7 +94,7 @@ func New(config Config) (*Controller, error) {
 	c.watches = &objectWatches{
 		main:   config.MainObjects,
 		isMain: main.isMain,
-		notify: func(name string) { c.queue.Add(groupOf(name)) },
+		notify: func(name string) { c.Add(groupOf(name)) },
 		now:    time.Now,
 		open:   map[string]*objectWatch{},
 	}
@@ -124,47 +122,39 @@ func New(config Config) (*Controller, error) {
 			},
 		},
 	}
-	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	c.Queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	// Only the UID of the Store "default" matters, which is read when needed.
+	c.WaitFor(config.AnnexStoreInformer.Informer().HasSyncedChecker())
 	return c, c.addEventHandlers(config)
 }
 
 func (c *Controller) addEventHandlers(config Config) error {
-	every := cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.enqueue,
-		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
-		DeleteFunc: c.enqueue,
-	}
-	condition := every
-	condition.UpdateFunc = func(before, after any) {
+	every := framework.Every(c.enqueue)
+	resources := framework.Every(func(resource *hosted) { c.enqueue(resource) })
+	resources.Updated = func(before, after *hosted) {
 		if !isUnchanged(before, after) {
 			c.enqueue(after)
 		}
 	}
-	// Only the UID of the Store matters, which is read when needed.
-	ignored := cache.ResourceEventHandlerFuncs{}
-	var err error
-	c.synced, err = framework.AddEventHandlers(
+	return c.Watch(
 		framework.Source{Name: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: every},
 		framework.Source{Name: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: every},
 		framework.Source{Name: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: every},
-		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: condition},
-		framework.Source{Name: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: ignored},
+		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: resources},
 	)
-	return err
 }
 
 // Run follows definitions until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	defer c.watches.wait()
-	c.queue.Run(ctx, workers, c.synced...)
+	c.Queue.Run(ctx, workers)
 }
 
 // enqueue queues the group of an object, which is part of its name: "<plural>.<group>" or
 // "<version>.<group>".
-func (c *Controller) enqueue(obj any) {
-	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
-	if group := groupOf(name); err == nil && group != "" {
-		c.queue.Add(group)
+func (c *Controller) enqueue(object metav1.Object) {
+	if group := groupOf(object.GetName()); group != "" {
+		c.Add(group)
 	}
 }
 
@@ -176,24 +166,10 @@ func groupOf(name string) string {
 
 // isUnchanged reports whether an update of a HostedResource is irrelevant here. The usage
 // in its status changes often.
-func isUnchanged(before, after any) bool {
-	a, okA := before.(*hosted)
-	b, okB := after.(*hosted)
-	if !okA || !okB || a.Generation != b.Generation {
-		return false
-	}
-	key := hostingv1alpha1.DefinitionFromAnnotation
-	if a.Annotations[key] != b.Annotations[key] {
-		return false
-	}
-	if !ptr.Equal(a.Status.Takeover, b.Status.Takeover) {
-		return false
-	}
-	conditionA, conditionB := syncedCondition(a), syncedCondition(b)
-	if conditionA == nil || conditionB == nil {
-		return conditionA == conditionB
-	}
-	return *conditionA == *conditionB
+func isUnchanged(before, after *hosted) bool {
+	const from = hostingv1alpha1.DefinitionFromAnnotation
+	return before.Generation == after.Generation && before.Annotations[from] == after.Annotations[from] &&
+		ptr.Equal(before.Status.Takeover, after.Status.Takeover) && ptr.Equal(syncedCondition(before), syncedCondition(after))
 }
 
 func syncedCondition(resource *hosted) *metav1.Condition {

@@ -31,6 +31,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const publishedBy = "annex-system.annex"
@@ -109,9 +110,7 @@ func (r *fixture) wantRoute(annex bool) {
 func run(t *testing.T, mainObjects ...runtime.Object) *fixture {
 	t.Helper()
 	scheme := metadatafake.NewTestScheme()
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, metav1.AddMetaToScheme(scheme))
 	r := &fixture{
 		T:                t,
 		main:             apiextensionsfake.NewClientset(),
@@ -141,9 +140,7 @@ func run(t *testing.T, mainObjects ...runtime.Object) *fixture {
 		AnnexHostedInformer:     annex.Hosting().V1alpha1().HostedResources(),
 		AnnexStoreInformer:      annex.Hosting().V1alpha1().Stores(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r.Controller = c
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/apis/meta/defaults"
 )
 
 const (
@@ -22,42 +24,13 @@ var schemeBuilder = runtime.NewSchemeBuilder(admissionregistrationv1.AddToScheme
 var AddToScheme = schemeBuilder.AddToScheme
 
 func addDefaults(scheme *runtime.Scheme) error {
-	add(scheme, SetDefaultsValidatingWebhookConfiguration, func(list *admissionregistrationv1.ValidatingWebhookConfigurationList) []admissionregistrationv1.ValidatingWebhookConfiguration {
-		return list.Items
-	})
-	add(scheme, SetDefaultsMutatingWebhookConfiguration, func(list *admissionregistrationv1.MutatingWebhookConfigurationList) []admissionregistrationv1.MutatingWebhookConfiguration {
-		return list.Items
-	})
-	add(scheme, SetDefaultsValidatingAdmissionPolicy, func(list *admissionregistrationv1.ValidatingAdmissionPolicyList) []admissionregistrationv1.ValidatingAdmissionPolicy {
-		return list.Items
-	})
-	add(scheme, SetDefaultsValidatingAdmissionPolicyBinding, func(list *admissionregistrationv1.ValidatingAdmissionPolicyBindingList) []admissionregistrationv1.ValidatingAdmissionPolicyBinding {
-		return list.Items
-	})
-	add(scheme, SetDefaultsMutatingAdmissionPolicy, func(list *admissionregistrationv1.MutatingAdmissionPolicyList) []admissionregistrationv1.MutatingAdmissionPolicy {
-		return list.Items
-	})
-	add(scheme, SetDefaultsMutatingAdmissionPolicyBinding, func(list *admissionregistrationv1.MutatingAdmissionPolicyBindingList) []admissionregistrationv1.MutatingAdmissionPolicyBinding {
-		return list.Items
-	})
+	defaults.Add(scheme, &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfigurationList{}, SetDefaultsValidatingWebhookConfiguration)
+	defaults.Add(scheme, &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfigurationList{}, SetDefaultsMutatingWebhookConfiguration)
+	defaults.Add(scheme, &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyList{}, SetDefaultsValidatingAdmissionPolicy)
+	defaults.Add(scheme, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}, SetDefaultsValidatingAdmissionPolicyBinding)
+	defaults.Add(scheme, &admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicyList{}, SetDefaultsMutatingAdmissionPolicy)
+	defaults.Add(scheme, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, &admissionregistrationv1.MutatingAdmissionPolicyBindingList{}, SetDefaultsMutatingAdmissionPolicyBinding)
 	return nil
-}
-
-// object is a pointer to an API type.
-type object[T any] interface {
-	*T
-	runtime.Object
-}
-
-// add registers the defaults of a kind and of its list.
-func add[T, L any, O object[T], OL object[L]](scheme *runtime.Scheme, setDefaults func(O), items func(OL) []T) {
-	scheme.AddTypeDefaultingFunc(O(new(T)), func(obj any) { setDefaults(obj.(O)) })
-	scheme.AddTypeDefaultingFunc(OL(new(L)), func(obj any) {
-		list := items(obj.(OL))
-		for i := range list {
-			setDefaults(O(&list[i]))
-		}
-	})
 }
 
 // SetDefaultsValidatingWebhookConfiguration sets the defaults of its webhooks.

@@ -1,6 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package v1 has the defaults of authentication.k8s.io/v1.
 package v1
 
 import (
@@ -11,6 +12,11 @@ import (
 
 // defaultTokenLifetime is that of Kubernetes.
 const defaultTokenLifetime int64 = 3600
+
+var schemeBuilder = runtime.NewSchemeBuilder(authenticationv1.AddToScheme, addDefaults)
+
+// AddToScheme adds the types and their defaults to a scheme.
+var AddToScheme = schemeBuilder.AddToScheme
 
 func addDefaults(scheme *runtime.Scheme) error {
 	scheme.AddTypeDefaultingFunc(&authenticationv1.TokenRequest{}, func(obj any) {

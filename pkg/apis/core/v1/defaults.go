@@ -1,26 +1,24 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package v1 has the defaults and field selectors of core/v1.
 package v1
 
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/annex-dev/annex/pkg/apis/meta/defaults"
 )
 
+var schemeBuilder = runtime.NewSchemeBuilder(corev1.AddToScheme, addDefaults, addFieldLabels)
+
+// AddToScheme adds the types, their defaults and their field labels to a scheme.
+var AddToScheme = schemeBuilder.AddToScheme
+
 func addDefaults(scheme *runtime.Scheme) error {
-	scheme.AddTypeDefaultingFunc(&corev1.Namespace{}, func(obj any) { SetDefaultsNamespace(obj.(*corev1.Namespace)) })
-	scheme.AddTypeDefaultingFunc(&corev1.NamespaceList{}, func(obj any) {
-		for i := range obj.(*corev1.NamespaceList).Items {
-			SetDefaultsNamespace(&obj.(*corev1.NamespaceList).Items[i])
-		}
-	})
-	scheme.AddTypeDefaultingFunc(&corev1.Secret{}, func(obj any) { SetDefaultsSecret(obj.(*corev1.Secret)) })
-	scheme.AddTypeDefaultingFunc(&corev1.SecretList{}, func(obj any) {
-		for i := range obj.(*corev1.SecretList).Items {
-			SetDefaultsSecret(&obj.(*corev1.SecretList).Items[i])
-		}
-	})
+	defaults.Add(scheme, &corev1.Namespace{}, &corev1.NamespaceList{}, SetDefaultsNamespace)
+	defaults.Add(scheme, &corev1.Secret{}, &corev1.SecretList{}, SetDefaultsSecret)
 	return nil
 }
 

@@ -1,12 +1,15 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package v1 has the defaults of flowcontrol.apiserver.k8s.io/v1.
 package v1
 
 import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/apis/meta/defaults"
 )
 
 // Kubernetes' defaults.
@@ -18,21 +21,14 @@ const (
 	DefaultQueueLengthLimit         int32 = 50
 )
 
+var schemeBuilder = runtime.NewSchemeBuilder(flowcontrolv1.AddToScheme, addDefaults)
+
+// AddToScheme adds the types and their defaults to a scheme.
+var AddToScheme = schemeBuilder.AddToScheme
+
 func addDefaults(scheme *runtime.Scheme) error {
-	scheme.AddTypeDefaultingFunc(&flowcontrolv1.FlowSchema{}, func(obj any) { SetDefaultsFlowSchema(obj.(*flowcontrolv1.FlowSchema)) })
-	scheme.AddTypeDefaultingFunc(&flowcontrolv1.FlowSchemaList{}, func(obj any) {
-		for i := range obj.(*flowcontrolv1.FlowSchemaList).Items {
-			SetDefaultsFlowSchema(&obj.(*flowcontrolv1.FlowSchemaList).Items[i])
-		}
-	})
-	scheme.AddTypeDefaultingFunc(&flowcontrolv1.PriorityLevelConfiguration{}, func(obj any) {
-		SetDefaultsPriorityLevelConfiguration(obj.(*flowcontrolv1.PriorityLevelConfiguration))
-	})
-	scheme.AddTypeDefaultingFunc(&flowcontrolv1.PriorityLevelConfigurationList{}, func(obj any) {
-		for i := range obj.(*flowcontrolv1.PriorityLevelConfigurationList).Items {
-			SetDefaultsPriorityLevelConfiguration(&obj.(*flowcontrolv1.PriorityLevelConfigurationList).Items[i])
-		}
-	})
+	defaults.Add(scheme, &flowcontrolv1.FlowSchema{}, &flowcontrolv1.FlowSchemaList{}, SetDefaultsFlowSchema)
+	defaults.Add(scheme, &flowcontrolv1.PriorityLevelConfiguration{}, &flowcontrolv1.PriorityLevelConfigurationList{}, SetDefaultsPriorityLevelConfiguration)
 	return nil
 }
 

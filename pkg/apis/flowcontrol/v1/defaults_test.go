@@ -13,14 +13,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	annexflowcontrolv1 "github.com/annex-dev/annex/pkg/apis/flowcontrol/v1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := annexflowcontrolv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annexflowcontrolv1.AddToScheme(scheme))
 	return scheme
 }
 

@@ -3,19 +3,8 @@
 
 package v1alpha1
 
-import "k8s.io/apimachinery/pkg/runtime"
-
-const (
-	// DefaultKeyPrefix is the default key prefix of an etcd Store.
-	DefaultKeyPrefix = "/annex"
-
-	// DefaultSecretNamespace is the default namespace of a reference to a Secret.
-	DefaultSecretNamespace = "annex-system"
-)
-
-func addDefaultingFuncs(scheme *runtime.Scheme) error {
-	return RegisterDefaults(scheme)
-}
+// DefaultKeyPrefix is the default key prefix of an etcd Store.
+const DefaultKeyPrefix = "/annex"
 
 // SetDefaults_EtcdStore sets the defaults of an etcd Store.
 func SetDefaults_EtcdStore(obj *EtcdStore) {
@@ -27,7 +16,7 @@ func SetDefaults_EtcdStore(obj *EtcdStore) {
 // SetDefaults_SecretReference sets the defaults of a reference to a Secret.
 func SetDefaults_SecretReference(obj *SecretReference) {
 	if obj.Namespace == "" {
-		obj.Namespace = DefaultSecretNamespace
+		obj.Namespace = NamespaceAnnexSystem
 	}
 }
 

@@ -4,10 +4,11 @@
 // +k8s:openapi-gen=true
 // +k8s:openapi-model-package=com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1
 // +k8s:deepcopy-gen=package
-// +k8s:conversion-gen=github.com/annex-dev/annex/pkg/apis/hosting
 // +k8s:defaulter-gen=TypeMeta
 // +groupName=hosting.annex.dev
 
-// Package v1alpha1 is the first version of annex's own API group. Its objects are
-// transferred and stored as JSON or CBOR; the types have no Protocol Buffers encoding.
+// Package v1alpha1 is the first version of annex's own API group: Store, an etcd, and
+// HostedResource, a resource that annex stores. Its objects are transferred and stored as
+// JSON or CBOR; the types have no Protocol Buffers encoding. The server uses these types
+// internally too.
 package v1alpha1

@@ -16,18 +16,11 @@ const GroupName = "hosting.annex.dev"
 var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
 var (
-	// SchemeBuilder collects the functions that add this version to a scheme, generated
-	// ones included.
-	SchemeBuilder      runtime.SchemeBuilder
-	localSchemeBuilder = &SchemeBuilder
+	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes, RegisterDefaults, addFieldLabelConversions)
 
-	// AddToScheme adds the types, defaults, conversions and field labels to a scheme.
-	AddToScheme = localSchemeBuilder.AddToScheme
+	// AddToScheme adds the types, defaults and field labels to a scheme.
+	AddToScheme = schemeBuilder.AddToScheme
 )
-
-func init() {
-	localSchemeBuilder.Register(addKnownTypes, addDefaultingFuncs, addFieldLabelConversions)
-}
 
 // Resource qualifies a resource with this group.
 func Resource(resource string) schema.GroupResource {

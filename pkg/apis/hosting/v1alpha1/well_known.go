@@ -7,8 +7,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
+
+// NamespaceAnnexSystem is the namespace of objects that annex itself needs.
+const NamespaceAnnexSystem = "annex-system"
+
+// SystemNamespaces returns the namespaces that annex creates and that cannot be deleted.
+func SystemNamespaces() []string {
+	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, NamespaceAnnexSystem}
+}
 
 const (
 	// HostedLabel asks annex, with the value "true", to take over a

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 var (
-	resourceNames = sets.New(hosting.ResourceStorage, hosting.ResourceObjects)
+	resourceNames = sets.New(hostingv1alpha1.ResourceStorage, hostingv1alpha1.ResourceObjects)
 
-	taintEffects = sets.New(hosting.TaintEffectNoSchedule, hosting.TaintEffectPreferNoSchedule)
+	taintEffects = sets.New(hostingv1alpha1.TaintEffectNoSchedule, hostingv1alpha1.TaintEffectPreferNoSchedule)
 )
 
 // validateEnum rejects missing and unsupported values.
@@ -61,7 +61,7 @@ func validateNonNegativeQuantity(quantity *resource.Quantity, path *field.Path) 
 	return field.ErrorList{field.Invalid(path, quantity.String(), apivalidation.IsNegativeErrorMsg)}
 }
 
-func validateResourceList(list hosting.ResourceList, path *field.Path) field.ErrorList {
+func validateResourceList(list hostingv1alpha1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		quantity, keyPath := list[name], path.Key(string(name))
@@ -78,10 +78,10 @@ func validateResourceList(list hosting.ResourceList, path *field.Path) field.Err
 	return errs
 }
 
-func validateTaints(taints []hosting.Taint, path *field.Path) field.ErrorList {
+func validateTaints(taints []hostingv1alpha1.Taint, path *field.Path) field.ErrorList {
 	type identity struct {
 		key    string
-		effect hosting.TaintEffect
+		effect hostingv1alpha1.TaintEffect
 	}
 	var errs field.ErrorList
 	seen := sets.New[identity]()

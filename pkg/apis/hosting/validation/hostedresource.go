@@ -12,26 +12,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 var (
-	compressions = sets.New(hosting.CompressionNone, hosting.CompressionZstd)
+	compressions = sets.New(hostingv1alpha1.CompressionNone, hostingv1alpha1.CompressionZstd)
 
-	phases = sets.New(hosting.HostedResourcePending, hosting.HostedResourceHosted, hosting.HostedResourceTerminating)
+	phases = sets.New(hostingv1alpha1.HostedResourcePending, hostingv1alpha1.HostedResourceHosted, hostingv1alpha1.HostedResourceTerminating)
 
-	tolerationOperators = sets.New(hosting.TolerationOpEqual, hosting.TolerationOpExists)
+	tolerationOperators = sets.New(hostingv1alpha1.TolerationOpEqual, hostingv1alpha1.TolerationOpExists)
 )
 
 // ValidateHostedResource checks a new HostedResource.
-func ValidateHostedResource(hosted *hosting.HostedResource) field.ErrorList {
+func ValidateHostedResource(hosted *hostingv1alpha1.HostedResource) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&hosted.ObjectMeta, false, validateHostedResourceName, field.NewPath("metadata"))
 	return append(errs, validateHostedResourceSpec(&hosted.Spec, field.NewPath("spec"))...)
 }
 
 // ValidateHostedResourceUpdate checks an update of a HostedResource's spec and
 // metadata.
-func ValidateHostedResourceUpdate(newHosted, oldHosted *hosting.HostedResource) field.ErrorList {
+func ValidateHostedResourceUpdate(newHosted, oldHosted *hostingv1alpha1.HostedResource) field.ErrorList {
 	specPath := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateHostedResourceSpec(&newHosted.Spec, specPath)...)
@@ -51,7 +51,7 @@ func validateStoreNameUpdate(newName, oldName string, path *field.Path) field.Er
 }
 
 // ValidateHostedResourceBinding checks the binding of the HostedResource of a name.
-func ValidateHostedResourceBinding(binding *hosting.HostedResourceBinding, name string) field.ErrorList {
+func ValidateHostedResourceBinding(binding *hostingv1alpha1.HostedResourceBinding, name string) field.ErrorList {
 	var errs field.ErrorList
 	if binding.Name != name {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), binding.Name, "must be the name in the URL"))
@@ -61,7 +61,7 @@ func ValidateHostedResourceBinding(binding *hosting.HostedResourceBinding, name 
 
 // ValidateHostedResourceStatusUpdate checks an update of a HostedResource's
 // status.
-func ValidateHostedResourceStatusUpdate(newHosted, oldHosted *hosting.HostedResource) field.ErrorList {
+func ValidateHostedResourceStatusUpdate(newHosted, oldHosted *hostingv1alpha1.HostedResource) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
 	if uid := newHosted.Status.DefinitionUID; !newHosted.DeletionTimestamp.IsZero() && uid != "" && uid != oldHosted.Status.DefinitionUID {
 		errs = append(errs, field.Forbidden(field.NewPath("status", "definitionUID"), "may not be set while the HostedResource is being deleted: the next one may name another Store"))
@@ -94,7 +94,7 @@ func validateHostedResourceName(name string, _ bool) []string {
 	return msgs
 }
 
-func validateHostedResourceSpec(spec *hosting.HostedResourceSpec, specPath *field.Path) field.ErrorList {
+func validateHostedResourceSpec(spec *hostingv1alpha1.HostedResourceSpec, specPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.StoreName != "" {
 		errs = append(errs, validateRequiredName(spec.StoreName, apivalidation.NameIsDNSSubdomain, specPath.Child("storeName"))...)
@@ -112,15 +112,15 @@ func validateHostedResourceSpec(spec *hosting.HostedResourceSpec, specPath *fiel
 	return append(errs, validateRequiredName(spec.SchedulerName, apivalidation.NameIsDNSSubdomain, specPath.Child("schedulerName"))...)
 }
 
-func validateToleration(toleration *hosting.Toleration, tolerationPath *field.Path) field.ErrorList {
+func validateToleration(toleration *hostingv1alpha1.Toleration, tolerationPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if toleration.Key != "" {
 		errs = append(errs, metav1validation.ValidateLabelName(toleration.Key, tolerationPath.Child("key"))...)
-	} else if toleration.Operator != hosting.TolerationOpExists {
+	} else if toleration.Operator != hostingv1alpha1.TolerationOpExists {
 		errs = append(errs, field.Invalid(tolerationPath.Child("operator"), toleration.Operator, "must be Exists when `key` is empty"))
 	}
 	errs = append(errs, validateEnum(toleration.Operator, tolerationOperators, tolerationPath.Child("operator"))...)
-	if toleration.Operator == hosting.TolerationOpExists && toleration.Value != "" {
+	if toleration.Operator == hostingv1alpha1.TolerationOpExists && toleration.Value != "" {
 		errs = append(errs, field.Invalid(tolerationPath.Child("value"), toleration.Value, "must be empty when `operator` is Exists"))
 	}
 	errs = append(errs, validateLabelValue(toleration.Value, tolerationPath.Child("value"))...)
@@ -130,7 +130,7 @@ func validateToleration(toleration *hosting.Toleration, tolerationPath *field.Pa
 	return errs
 }
 
-func validateHostedResourceStatus(status *hosting.HostedResourceStatus, statusPath *field.Path) field.ErrorList {
+func validateHostedResourceStatus(status *hostingv1alpha1.HostedResourceStatus, statusPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if status.Phase != "" {
 		errs = append(errs, validateEnum(status.Phase, phases, statusPath.Child("phase"))...)

@@ -11,32 +11,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-func hostedResource() *hosting.HostedResource {
-	return &hosting.HostedResource{
+func hostedResource() *hostingv1alpha1.HostedResource {
+	return &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", ResourceVersion: "1"},
-		Spec: hosting.HostedResourceSpec{
+		Spec: hostingv1alpha1.HostedResourceSpec{
 			StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "ssd"}},
-			Tolerations: []hosting.Toleration{
-				{Operator: hosting.TolerationOpExists},
-				{Key: "annex.dev/heavy", Operator: hosting.TolerationOpEqual, Value: "yes", Effect: hosting.TaintEffectNoSchedule},
+			Tolerations: []hostingv1alpha1.Toleration{
+				{Operator: hostingv1alpha1.TolerationOpExists},
+				{Key: "annex.dev/heavy", Operator: hostingv1alpha1.TolerationOpEqual, Value: "yes", Effect: hostingv1alpha1.TaintEffectNoSchedule},
 			},
 			Priority:      -5,
-			Requests:      hosting.ResourceList{hosting.ResourceStorage: resource.MustParse("2Gi")},
-			Compression:   hosting.CompressionZstd,
+			Requests:      hostingv1alpha1.ResourceList{hostingv1alpha1.ResourceStorage: resource.MustParse("2Gi")},
+			Compression:   hostingv1alpha1.CompressionZstd,
 			SchedulerName: "annex-scheduler",
 		},
 	}
 }
 
-func withTolerations(tolerations ...hosting.Toleration) func(*hosting.HostedResource) {
-	return func(h *hosting.HostedResource) { h.Spec.Tolerations = tolerations }
+func withTolerations(tolerations ...hostingv1alpha1.Toleration) func(*hostingv1alpha1.HostedResource) {
+	return func(h *hostingv1alpha1.HostedResource) { h.Spec.Tolerations = tolerations }
 }
 
-func withName(name string) func(*hosting.HostedResource) {
-	return func(h *hosting.HostedResource) { h.Name = name }
+func withName(name string) func(*hostingv1alpha1.HostedResource) {
+	return func(h *hostingv1alpha1.HostedResource) { h.Name = name }
 }
 
 func TestValidateHostedResource(t *testing.T) {
@@ -44,14 +44,14 @@ func TestValidateHostedResource(t *testing.T) {
 	const toleration = "spec.tolerations[0]"
 	tests := []struct {
 		name   string
-		change func(*hosting.HostedResource)
+		change func(*hostingv1alpha1.HostedResource)
 		want   []string
 	}{
-		{name: "valid", change: func(*hosting.HostedResource) {}},
-		{name: "placed", change: func(h *hosting.HostedResource) { h.Spec.StoreName = "default" }},
+		{name: "valid", change: func(*hostingv1alpha1.HostedResource) {}},
+		{name: "placed", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.StoreName = "default" }},
 		{name: "group of one word", change: withName("deployments.apps"), want: []string{at("metadata.name", invalid)}},
 		{name: "Secrets of a namespace", change: withName("kube-system.secrets"), want: []string{at("metadata.name", invalid)}},
-		{name: "namespace", change: func(h *hosting.HostedResource) { h.Namespace = "a" }, want: []string{at("metadata.namespace", forbidden)}},
+		{name: "namespace", change: func(h *hostingv1alpha1.HostedResource) { h.Namespace = "a" }, want: []string{at("metadata.namespace", forbidden)}},
 		{name: "no group", change: withName("widgets"), want: []string{at("metadata.name", invalid)}},
 		{name: "empty group", change: withName("widgets."), want: []string{at("metadata.name", invalid)}},
 		{name: "empty plural", change: withName(".example.com"), want: []string{at("metadata.name", invalid)}},
@@ -65,35 +65,35 @@ func TestValidateHostedResource(t *testing.T) {
 			want:   []string{at("metadata.name", invalid)},
 		},
 
-		{name: "bad store name", change: func(h *hosting.HostedResource) { h.Spec.StoreName = "A" }, want: []string{at("spec.storeName", invalid)}},
+		{name: "bad store name", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.StoreName = "A" }, want: []string{at("spec.storeName", invalid)}},
 		{
 			name: "bad selector",
-			change: func(h *hosting.HostedResource) {
+			change: func(h *hostingv1alpha1.HostedResource) {
 				h.Spec.StoreSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "disk", Operator: "Like"}}}
 			},
 			want: []string{at("spec.storeSelector.matchExpressions[0].operator", invalid)},
 		},
-		{name: "no selector", change: func(h *hosting.HostedResource) { h.Spec.StoreSelector = nil }},
+		{name: "no selector", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.StoreSelector = nil }},
 
-		{name: "tolerate a key", change: withTolerations(hosting.Toleration{Key: "a", Operator: hosting.TolerationOpExists})},
+		{name: "tolerate a key", change: withTolerations(hostingv1alpha1.Toleration{Key: "a", Operator: hostingv1alpha1.TolerationOpExists})},
 		{
 			name:   "empty toleration",
-			change: withTolerations(hosting.Toleration{}),
+			change: withTolerations(hostingv1alpha1.Toleration{}),
 			want:   []string{at(toleration+".operator", required), at(toleration+".operator", invalid)},
 		},
 		{
 			name:   "equal to no key",
-			change: withTolerations(hosting.Toleration{Operator: hosting.TolerationOpEqual, Value: "a"}),
+			change: withTolerations(hostingv1alpha1.Toleration{Operator: hostingv1alpha1.TolerationOpEqual, Value: "a"}),
 			want:   []string{at(toleration+".operator", invalid)},
 		},
 		{
 			name:   "exists with a value",
-			change: withTolerations(hosting.Toleration{Key: "a", Operator: hosting.TolerationOpExists, Value: "b"}),
+			change: withTolerations(hostingv1alpha1.Toleration{Key: "a", Operator: hostingv1alpha1.TolerationOpExists, Value: "b"}),
 			want:   []string{at(toleration+".value", invalid)},
 		},
 		{
 			name:   "unknown words",
-			change: withTolerations(hosting.Toleration{Key: "a b", Operator: "Lt", Value: "c d", Effect: "NoExecute"}),
+			change: withTolerations(hostingv1alpha1.Toleration{Key: "a b", Operator: "Lt", Value: "c d", Effect: "NoExecute"}),
 			want: []string{
 				at(toleration+".key", invalid), at(toleration+".operator", notSupported),
 				at(toleration+".value", invalid), at(toleration+".effect", notSupported),
@@ -102,15 +102,15 @@ func TestValidateHostedResource(t *testing.T) {
 
 		{
 			name: "negative request",
-			change: func(h *hosting.HostedResource) {
-				h.Spec.Requests = hosting.ResourceList{hosting.ResourceObjects: resource.MustParse("-1")}
+			change: func(h *hostingv1alpha1.HostedResource) {
+				h.Spec.Requests = hostingv1alpha1.ResourceList{hostingv1alpha1.ResourceObjects: resource.MustParse("-1")}
 			},
 			want: []string{at("spec.requests[objects]", invalid)},
 		},
-		{name: "server's compression", change: func(h *hosting.HostedResource) { h.Spec.Compression = "" }},
-		{name: "unknown compression", change: func(h *hosting.HostedResource) { h.Spec.Compression = "Lzw" }, want: []string{at("spec.compression", notSupported)}},
-		{name: "no scheduler", change: func(h *hosting.HostedResource) { h.Spec.SchedulerName = "" }, want: []string{at("spec.schedulerName", required)}},
-		{name: "bad scheduler", change: func(h *hosting.HostedResource) { h.Spec.SchedulerName = "a/b" }, want: []string{at("spec.schedulerName", invalid)}},
+		{name: "server's compression", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.Compression = "" }},
+		{name: "unknown compression", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.Compression = "Lzw" }, want: []string{at("spec.compression", notSupported)}},
+		{name: "no scheduler", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.SchedulerName = "" }, want: []string{at("spec.schedulerName", required)}},
+		{name: "bad scheduler", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.SchedulerName = "a/b" }, want: []string{at("spec.schedulerName", invalid)}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -157,13 +157,13 @@ func TestValidateHostedResourceUpdate(t *testing.T) {
 // Only the HostedResource records the Store of the objects.
 func TestAHostedResourceInUseStays(t *testing.T) {
 	t.Parallel()
-	deleted := func(definition types.UID, finalizers ...string) *hosting.HostedResource {
+	deleted := func(definition types.UID, finalizers ...string) *hostingv1alpha1.HostedResource {
 		hosted := hostedResource()
 		hosted.DeletionTimestamp, hosted.Finalizers, hosted.Status.DefinitionUID = new(metav1.Unix(1, 0)), finalizers, definition
 		return hosted
 	}
 	for name, test := range map[string]struct {
-		from, to *hosting.HostedResource
+		from, to *hostingv1alpha1.HostedResource
 		want     []string
 	}{
 		"the last finalizer":               {deleted("1", "a.com/x"), deleted("1"), []string{at("metadata.finalizers", forbidden)}},
@@ -185,27 +185,27 @@ func TestValidateHostedResourceStatusUpdate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		status hosting.HostedResourceStatus
+		status hostingv1alpha1.HostedResourceStatus
 		want   []string
 	}{
 		{name: "empty"},
 		{
 			name: "full",
-			status: hosting.HostedResourceStatus{
-				Phase:      hosting.HostedResourceHosted,
+			status: hostingv1alpha1.HostedResourceStatus{
+				Phase:      hostingv1alpha1.HostedResourceHosted,
 				Conditions: []metav1.Condition{readyCondition},
 				Objects:    3, Bytes: 4096, StoredBytes: 1024, CachedBytes: 20480,
 			},
 		},
-		{name: "unknown phase", status: hosting.HostedResourceStatus{Phase: "Lost"}, want: []string{at("status.phase", notSupported)}},
+		{name: "unknown phase", status: hostingv1alpha1.HostedResourceStatus{Phase: "Lost"}, want: []string{at("status.phase", notSupported)}},
 		{
 			name:   "same condition twice",
-			status: hosting.HostedResourceStatus{Conditions: []metav1.Condition{readyCondition, readyCondition}},
+			status: hostingv1alpha1.HostedResourceStatus{Conditions: []metav1.Condition{readyCondition, readyCondition}},
 			want:   []string{at("status.conditions[1]", duplicate)},
 		},
 		{
 			name:   "negative",
-			status: hosting.HostedResourceStatus{Objects: -1, Bytes: -1, StoredBytes: -1, CachedBytes: -1},
+			status: hostingv1alpha1.HostedResourceStatus{Objects: -1, Bytes: -1, StoredBytes: -1, CachedBytes: -1},
 			want:   []string{at("status.objects", invalid), at("status.bytes", invalid), at("status.storedBytes", invalid), at("status.cachedBytes", invalid)},
 		},
 	}

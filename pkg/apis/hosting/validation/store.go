@@ -20,17 +20,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 var endpointSchemes = []string{"http", "https", "unix"}
 
 // ValidateStore checks a new Store.
-func ValidateStore(store *hosting.Store) field.ErrorList {
+func ValidateStore(store *hostingv1alpha1.Store) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&store.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	if store.Spec.Embedded != nil && store.Spec.Etcd == nil && store.Name != hosting.DefaultStoreName {
+	if store.Spec.Embedded != nil && store.Spec.Etcd == nil && store.Name != hostingv1alpha1.DefaultStoreName {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "embedded"),
-			fmt.Sprintf("the etcd inside annex is the Store %q: set `etcd.endpoints`", hosting.DefaultStoreName)))
+			fmt.Sprintf("the etcd inside annex is the Store %q: set `etcd.endpoints`", hostingv1alpha1.DefaultStoreName)))
 	}
 	errs = append(errs, validateStoreSpec(&store.Spec, field.NewPath("spec"))...)
 	if etcd := store.Spec.Etcd; etcd != nil {
@@ -43,7 +43,7 @@ func ValidateStore(store *hosting.Store) field.ErrorList {
 
 // ValidateStoreUpdate checks an update of a Store's spec and metadata. An unchanged etcd
 // is not validated again, so that the Store can be deleted.
-func ValidateStoreUpdate(newStore, oldStore *hosting.Store) field.ErrorList {
+func ValidateStoreUpdate(newStore, oldStore *hostingv1alpha1.Store) field.ErrorList {
 	specPath := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMetaUpdate(&newStore.ObjectMeta, &oldStore.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateStoreSpec(&newStore.Spec, specPath)...)
@@ -54,7 +54,7 @@ func ValidateStoreUpdate(newStore, oldStore *hosting.Store) field.ErrorList {
 }
 
 // ValidateStoreStatusUpdate checks an update of a Store's status.
-func ValidateStoreStatusUpdate(newStore, oldStore *hosting.Store) field.ErrorList {
+func ValidateStoreStatusUpdate(newStore, oldStore *hostingv1alpha1.Store) field.ErrorList {
 	statusPath := field.NewPath("status")
 	status := &newStore.Status
 	errs := apivalidation.ValidateObjectMetaUpdate(&newStore.ObjectMeta, &oldStore.ObjectMeta, field.NewPath("metadata"))
@@ -71,7 +71,7 @@ func ValidateStoreStatusUpdate(newStore, oldStore *hosting.Store) field.ErrorLis
 
 // validateClusterID makes the cluster ID immutable: another cluster has different data.
 // Exceptions are the Store "default", whose cluster is set by flags, and adoption.
-func validateClusterID(newStore, oldStore *hosting.Store, idPath *field.Path) field.ErrorList {
+func validateClusterID(newStore, oldStore *hostingv1alpha1.Store, idPath *field.Path) field.ErrorList {
 	newID, oldID := newStore.Status.ClusterID, oldStore.Status.ClusterID
 	if newID == oldID {
 		return nil
@@ -79,13 +79,13 @@ func validateClusterID(newStore, oldStore *hosting.Store, idPath *field.Path) fi
 	if _, err := strconv.ParseUint(newID, 16, 64); err != nil && newID != "" {
 		return field.ErrorList{field.Invalid(idPath, newID, "must be a hexadecimal number of at most 64 bits")}
 	}
-	if oldID == "" || newStore.Name == hosting.DefaultStoreName || newID != "" && oldStore.Annotations[hosting.AdoptClusterAnnotation] == newID {
+	if oldID == "" || newStore.Name == hostingv1alpha1.DefaultStoreName || newID != "" && oldStore.Annotations[hostingv1alpha1.AdoptClusterAnnotation] == newID {
 		return nil
 	}
 	return apivalidation.ValidateImmutableField(newID, oldID, idPath)
 }
 
-func validateHistory(history *hosting.StoreHistory, historyPath *field.Path) field.ErrorList {
+func validateHistory(history *hostingv1alpha1.StoreHistory, historyPath *field.Path) field.ErrorList {
 	if history == nil {
 		return nil
 	}
@@ -97,9 +97,9 @@ func validateHistory(history *hosting.StoreHistory, historyPath *field.Path) fie
 	return append(errs, apivalidation.ValidateNonnegativeField(history.CheckpointRevision, historyPath.Child("checkpointRevision"))...)
 }
 
-var defragmentations = []hosting.Defragmentation{hosting.DefragmentationNever, hosting.DefragmentationWhenFull}
+var defragmentations = []hostingv1alpha1.Defragmentation{hostingv1alpha1.DefragmentationNever, hostingv1alpha1.DefragmentationWhenFull}
 
-func validateStoreSpec(spec *hosting.StoreSpec, specPath *field.Path) field.ErrorList {
+func validateStoreSpec(spec *hostingv1alpha1.StoreSpec, specPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case spec.Embedded == nil && spec.Etcd == nil:
@@ -112,7 +112,7 @@ func validateStoreSpec(spec *hosting.StoreSpec, specPath *field.Path) field.Erro
 }
 
 // validateStoreKeepsItsPlace rejects changes after which annex would use different data.
-func validateStoreKeepsItsPlace(newSpec, oldSpec *hosting.StoreSpec, specPath *field.Path) field.ErrorList {
+func validateStoreKeepsItsPlace(newSpec, oldSpec *hostingv1alpha1.StoreSpec, specPath *field.Path) field.ErrorList {
 	if (newSpec.Embedded == nil) != (oldSpec.Embedded == nil) {
 		return field.ErrorList{field.Forbidden(specPath, "may not change between `embedded` and `etcd`: the objects would not follow")}
 	}
@@ -122,7 +122,7 @@ func validateStoreKeepsItsPlace(newSpec, oldSpec *hosting.StoreSpec, specPath *f
 	return apivalidation.ValidateImmutableField(newSpec.Etcd.KeyPrefix, oldSpec.Etcd.KeyPrefix, specPath.Child("etcd", "keyPrefix"))
 }
 
-func validateEtcdStore(etcd *hosting.EtcdStore, etcdPath *field.Path) field.ErrorList {
+func validateEtcdStore(etcd *hostingv1alpha1.EtcdStore, etcdPath *field.Path) field.ErrorList {
 	errs := validateEndpoints(etcd.Endpoints, etcdPath.Child("endpoints"))
 	if etcd.TLS != nil {
 		errs = append(errs, validateSecretReference(&etcd.TLS.SecretRef, etcdPath.Child("tls", "secretRef"))...)
@@ -210,12 +210,12 @@ func isHost(host string) bool {
 	return host != "unix" && len(validation.IsDNS1123Subdomain(host)) == 0
 }
 
-func validateSecretReference(reference *hosting.SecretReference, referencePath *field.Path) field.ErrorList {
+func validateSecretReference(reference *hostingv1alpha1.SecretReference, referencePath *field.Path) field.ErrorList {
 	errs := validateRequiredName(reference.Namespace, apivalidation.ValidateNamespaceName, referencePath.Child("namespace"))
 	return append(errs, validateRequiredName(reference.Name, apivalidation.NameIsDNSSubdomain, referencePath.Child("name"))...)
 }
 
-func validateMembers(members []hosting.StoreMember, membersPath *field.Path) field.ErrorList {
+func validateMembers(members []hostingv1alpha1.StoreMember, membersPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := sets.New[string]()
 	for i, member := range members {

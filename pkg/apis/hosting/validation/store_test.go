@@ -11,57 +11,57 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-func embeddedStore() *hosting.Store {
-	return &hosting.Store{
+func embeddedStore() *hostingv1alpha1.Store {
+	return &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "default", ResourceVersion: "1"},
-		Spec:       hosting.StoreSpec{Embedded: &hosting.EmbeddedStore{}},
+		Spec:       hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
 	}
 }
 
-func etcdStore() *hosting.Store {
-	return &hosting.Store{
+func etcdStore() *hostingv1alpha1.Store {
+	return &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "fast", ResourceVersion: "1"},
-		Spec: hosting.StoreSpec{
-			Etcd: &hosting.EtcdStore{
+		Spec: hostingv1alpha1.StoreSpec{
+			Etcd: &hostingv1alpha1.EtcdStore{
 				Endpoints: []string{"https://10.0.0.1:2379", "https://[fd00::1]:2379"},
-				TLS:       &hosting.EtcdTLS{SecretRef: hosting.SecretReference{Namespace: "annex-system", Name: "etcd"}},
+				TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: "annex-system", Name: "etcd"}},
 				KeyPrefix: "/annex",
 			},
-			Capacity: hosting.ResourceList{
-				hosting.ResourceStorage: resource.MustParse("8Gi"),
-				hosting.ResourceObjects: resource.MustParse("500k"),
+			Capacity: hostingv1alpha1.ResourceList{
+				hostingv1alpha1.ResourceStorage: resource.MustParse("8Gi"),
+				hostingv1alpha1.ResourceObjects: resource.MustParse("500k"),
 			},
-			Taints: []hosting.Taint{
-				{Key: "annex.dev/heavy", Effect: hosting.TaintEffectNoSchedule},
-				{Key: "annex.dev/heavy", Value: "yes", Effect: hosting.TaintEffectPreferNoSchedule},
+			Taints: []hostingv1alpha1.Taint{
+				{Key: "annex.dev/heavy", Effect: hostingv1alpha1.TaintEffectNoSchedule},
+				{Key: "annex.dev/heavy", Value: "yes", Effect: hostingv1alpha1.TaintEffectPreferNoSchedule},
 			},
 		},
 	}
 }
 
-func withEndpoints(endpoints ...string) func(*hosting.Store) {
-	return func(s *hosting.Store) { s.Spec.Etcd.Endpoints = endpoints }
+func withEndpoints(endpoints ...string) func(*hostingv1alpha1.Store) {
+	return func(s *hostingv1alpha1.Store) { s.Spec.Etcd.Endpoints = endpoints }
 }
 
-func withPrefix(prefix string) func(*hosting.Store) {
-	return func(s *hosting.Store) { s.Spec.Etcd.KeyPrefix = prefix }
+func withPrefix(prefix string) func(*hostingv1alpha1.Store) {
+	return func(s *hostingv1alpha1.Store) { s.Spec.Etcd.KeyPrefix = prefix }
 }
 
-func withCapacity(name hosting.ResourceName, amount string) func(*hosting.Store) {
-	return func(s *hosting.Store) {
-		s.Spec.Capacity = hosting.ResourceList{name: resource.MustParse(amount)}
+func withCapacity(name hostingv1alpha1.ResourceName, amount string) func(*hostingv1alpha1.Store) {
+	return func(s *hostingv1alpha1.Store) {
+		s.Spec.Capacity = hostingv1alpha1.ResourceList{name: resource.MustParse(amount)}
 	}
 }
 
-func withTaints(taints ...hosting.Taint) func(*hosting.Store) {
-	return func(s *hosting.Store) { s.Spec.Taints = taints }
+func withTaints(taints ...hostingv1alpha1.Taint) func(*hostingv1alpha1.Store) {
+	return func(s *hostingv1alpha1.Store) { s.Spec.Taints = taints }
 }
 
 // oldStore is one that could be made before the rules were stricter.
-func oldStore() *hosting.Store {
+func oldStore() *hostingv1alpha1.Store {
 	store := etcdStore()
 	withPrefix("/")(store)
 	withEndpoints("http://A:1")(store)
@@ -73,17 +73,17 @@ func TestValidateStore(t *testing.T) {
 	const endpoint = "spec.etcd.endpoints[0]"
 	tests := []struct {
 		name   string
-		change func(*hosting.Store)
+		change func(*hostingv1alpha1.Store)
 		want   []string
 	}{
-		{name: "valid", change: func(*hosting.Store) {}},
-		{name: "subdomain as name", change: func(s *hosting.Store) { s.Name = "fast.rack-1" }},
-		{name: "bad name", change: func(s *hosting.Store) { s.Name = "Fast" }, want: []string{at("metadata.name", invalid)}},
-		{name: "namespace", change: func(s *hosting.Store) { s.Namespace = "a" }, want: []string{at("metadata.namespace", forbidden)}},
-		{name: "neither place", change: func(s *hosting.Store) { s.Spec.Etcd = nil }, want: []string{at("spec", required)}},
+		{name: "valid", change: func(*hostingv1alpha1.Store) {}},
+		{name: "subdomain as name", change: func(s *hostingv1alpha1.Store) { s.Name = "fast.rack-1" }},
+		{name: "bad name", change: func(s *hostingv1alpha1.Store) { s.Name = "Fast" }, want: []string{at("metadata.name", invalid)}},
+		{name: "namespace", change: func(s *hostingv1alpha1.Store) { s.Namespace = "a" }, want: []string{at("metadata.namespace", forbidden)}},
+		{name: "neither place", change: func(s *hostingv1alpha1.Store) { s.Spec.Etcd = nil }, want: []string{at("spec", required)}},
 		{
 			name:   "both places",
-			change: func(s *hosting.Store) { s.Spec.Embedded = &hosting.EmbeddedStore{} },
+			change: func(s *hostingv1alpha1.Store) { s.Spec.Embedded = &hostingv1alpha1.EmbeddedStore{} },
 			want:   []string{at("spec.etcd", forbidden)},
 		},
 
@@ -116,16 +116,16 @@ func TestValidateStore(t *testing.T) {
 		{name: "slash", change: withEndpoints("http://a:1/"), want: []string{at(endpoint, invalid)}},
 		{name: "long IPv6", change: withEndpoints("http://[0:0::1]:1"), want: []string{at(endpoint, invalid)}},
 
-		{name: "no TLS", change: func(s *hosting.Store) { s.Spec.Etcd.TLS = nil }},
+		{name: "no TLS", change: func(s *hostingv1alpha1.Store) { s.Spec.Etcd.TLS = nil }},
 		{
 			name:   "empty secret reference",
-			change: func(s *hosting.Store) { s.Spec.Etcd.TLS.SecretRef = hosting.SecretReference{} },
+			change: func(s *hostingv1alpha1.Store) { s.Spec.Etcd.TLS.SecretRef = hostingv1alpha1.SecretReference{} },
 			want:   []string{at("spec.etcd.tls.secretRef.name", required), at("spec.etcd.tls.secretRef.namespace", required)},
 		},
 		{
 			name: "bad secret reference",
-			change: func(s *hosting.Store) {
-				s.Spec.Etcd.TLS.SecretRef = hosting.SecretReference{Namespace: "a.b", Name: "a/b"}
+			change: func(s *hostingv1alpha1.Store) {
+				s.Spec.Etcd.TLS.SecretRef = hostingv1alpha1.SecretReference{Namespace: "a.b", Name: "a/b"}
 			},
 			want: []string{at("spec.etcd.tls.secretRef.name", invalid), at("spec.etcd.tls.secretRef.namespace", invalid)},
 		},
@@ -145,19 +145,19 @@ func TestValidateStore(t *testing.T) {
 
 		{
 			name:   "empty taint",
-			change: withTaints(hosting.Taint{}),
+			change: withTaints(hostingv1alpha1.Taint{}),
 			want:   []string{at("spec.taints[0].effect", required), at("spec.taints[0].key", required)},
 		},
 		{
 			name:   "bad taint",
-			change: withTaints(hosting.Taint{Key: "a b", Value: "c d", Effect: "NoExecute"}),
+			change: withTaints(hostingv1alpha1.Taint{Key: "a b", Value: "c d", Effect: "NoExecute"}),
 			want:   []string{at("spec.taints[0].effect", notSupported), at("spec.taints[0].key", invalid), at("spec.taints[0].value", invalid)},
 		},
 		{
 			name: "same taint twice",
 			change: withTaints(
-				hosting.Taint{Key: "a", Value: "1", Effect: hosting.TaintEffectNoSchedule},
-				hosting.Taint{Key: "a", Value: "2", Effect: hosting.TaintEffectNoSchedule},
+				hostingv1alpha1.Taint{Key: "a", Value: "1", Effect: hostingv1alpha1.TaintEffectNoSchedule},
+				hostingv1alpha1.Taint{Key: "a", Value: "2", Effect: hostingv1alpha1.TaintEffectNoSchedule},
 			),
 			want: []string{at("spec.taints[1]", duplicate)},
 		},
@@ -189,24 +189,24 @@ func TestValidateStoreUpdate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name     string
-		from, to func() *hosting.Store
-		change   func(*hosting.Store)
+		from, to func() *hostingv1alpha1.Store
+		change   func(*hostingv1alpha1.Store)
 		want     []string
 	}{
-		{name: "nothing", from: etcdStore, to: etcdStore, change: func(*hosting.Store) {}},
+		{name: "nothing", from: etcdStore, to: etcdStore, change: func(*hostingv1alpha1.Store) {}},
 		{
 			name: "another member and other certificates", from: etcdStore, to: etcdStore,
-			change: func(s *hosting.Store) {
+			change: func(s *hostingv1alpha1.Store) {
 				s.Spec.Etcd.Endpoints = append(s.Spec.Etcd.Endpoints, "https://10.0.0.3:2379")
 				s.Spec.Etcd.TLS = nil
 			},
 		},
 		{
 			name: "capacity, taints and scheduling", from: embeddedStore, to: embeddedStore,
-			change: func(s *hosting.Store) {
+			change: func(s *hostingv1alpha1.Store) {
 				s.Spec.Unschedulable = true
 				withCapacity("storage", "1Gi")(s)
-				withTaints(hosting.Taint{Key: "a", Effect: hosting.TaintEffectNoSchedule})(s)
+				withTaints(hostingv1alpha1.Taint{Key: "a", Effect: hostingv1alpha1.TaintEffectNoSchedule})(s)
 			},
 		},
 		{
@@ -215,7 +215,7 @@ func TestValidateStoreUpdate(t *testing.T) {
 		},
 		{
 			name: "labels of an etcd that is no longer accepted", from: oldStore, to: oldStore,
-			change: func(s *hosting.Store) { s.Labels = map[string]string{"a": "b"} },
+			change: func(s *hostingv1alpha1.Store) { s.Labels = map[string]string{"a": "b"} },
 		},
 		{
 			name: "another endpoint of it", from: oldStore, to: oldStore, change: withEndpoints("http://B:1"),
@@ -227,16 +227,16 @@ func TestValidateStoreUpdate(t *testing.T) {
 		},
 		{
 			name: "from embedded to etcd", from: embeddedStore, to: etcdStore,
-			change: func(s *hosting.Store) { s.Name = "default" },
+			change: func(s *hostingv1alpha1.Store) { s.Name = "default" },
 			want:   []string{at("spec", forbidden)},
 		},
 		{
 			name: "from etcd to embedded", from: etcdStore, to: embeddedStore,
-			change: func(s *hosting.Store) { s.Name = "fast" },
+			change: func(s *hostingv1alpha1.Store) { s.Name = "fast" },
 			want:   []string{at("spec", forbidden)},
 		},
 		{
-			name: "another name", from: etcdStore, to: etcdStore, change: func(s *hosting.Store) { s.Name = "slow" },
+			name: "another name", from: etcdStore, to: etcdStore, change: func(s *hostingv1alpha1.Store) { s.Name = "slow" },
 			want: []string{at("metadata.name", invalid)},
 		},
 	}
@@ -264,14 +264,14 @@ func TestClusterIsPinned(t *testing.T) {
 		"adopted":                         {from: first, to: second, adopt: second},
 		"another adopted than written":    {from: first, to: second, adopt: "7", want: []string{at("status.clusterID", invalid)}},
 		"none adopted":                    {from: first, want: []string{at("status.clusterID", invalid)}},
-		"of the Store that always exists": {name: hosting.DefaultStoreName, from: first, to: second},
+		"of the Store that always exists": {name: hostingv1alpha1.DefaultStoreName, from: first, to: second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			old, updated := etcdStore(), etcdStore()
 			old.Status.ClusterID, updated.Status.ClusterID = test.from, test.to
-			for _, store := range []*hosting.Store{old, updated} {
-				if store.Annotations = map[string]string{hosting.AdoptClusterAnnotation: test.adopt}; test.name != "" {
+			for _, store := range []*hostingv1alpha1.Store{old, updated} {
+				if store.Annotations = map[string]string{hostingv1alpha1.AdoptClusterAnnotation: test.adopt}; test.name != "" {
 					store.Name = test.name
 				}
 			}
@@ -284,25 +284,25 @@ func TestValidateStoreStatusUpdate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		status hosting.StoreStatus
+		status hostingv1alpha1.StoreStatus
 		want   []string
 	}{
 		{name: "empty"},
 		{
 			name: "full",
-			status: hosting.StoreStatus{
+			status: hostingv1alpha1.StoreStatus{
 				Conditions: []metav1.Condition{readyCondition},
 				Size:       ptr.To(resource.MustParse("20Mi")),
 				SizeInUse:  ptr.To(resource.MustParse("0")),
 				Quota:      ptr.To(resource.MustParse("8Gi")),
 				Objects:    12,
-				Members:    []hosting.StoreMember{{ID: "8e9e05c52164694d"}, {ID: "91bc3c398fb3c146"}},
+				Members:    []hostingv1alpha1.StoreMember{{ID: "8e9e05c52164694d"}, {ID: "91bc3c398fb3c146"}},
 				Version:    "3.7.3",
 			},
 		},
 		{
 			name: "negative",
-			status: hosting.StoreStatus{
+			status: hostingv1alpha1.StoreStatus{
 				Size:      ptr.To(resource.MustParse("-1")),
 				SizeInUse: ptr.To(resource.MustParse("-1")),
 				Quota:     ptr.To(resource.MustParse("-1")),
@@ -311,16 +311,16 @@ func TestValidateStoreStatusUpdate(t *testing.T) {
 			},
 			want: []string{at("status.objects", invalid), at("status.resources", invalid), at("status.quota", invalid), at("status.size", invalid), at("status.sizeInUse", invalid)},
 		},
-		{name: "cluster", status: hosting.StoreStatus{ClusterID: "cdf818194e3a8c32"}},
-		{name: "bad cluster", status: hosting.StoreStatus{ClusterID: "etcd"}, want: []string{at("status.clusterID", invalid)}},
+		{name: "cluster", status: hostingv1alpha1.StoreStatus{ClusterID: "cdf818194e3a8c32"}},
+		{name: "bad cluster", status: hostingv1alpha1.StoreStatus{ClusterID: "etcd"}, want: []string{at("status.clusterID", invalid)}},
 		{
 			name:   "members without and with the same id",
-			status: hosting.StoreStatus{Members: []hosting.StoreMember{{Name: "a"}, {ID: "1"}, {ID: "1"}}},
+			status: hostingv1alpha1.StoreStatus{Members: []hostingv1alpha1.StoreMember{{Name: "a"}, {ID: "1"}, {ID: "1"}}},
 			want:   []string{at("status.members[0].id", required), at("status.members[2].id", duplicate)},
 		},
 		{
 			name:   "bad condition",
-			status: hosting.StoreStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "Maybe", Reason: "X", LastTransitionTime: metav1.Unix(1, 0)}}},
+			status: hostingv1alpha1.StoreStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "Maybe", Reason: "X", LastTransitionTime: metav1.Unix(1, 0)}}},
 			want:   []string{at("status.conditions[0].status", notSupported)},
 		},
 	}

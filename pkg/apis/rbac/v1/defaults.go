@@ -7,6 +7,8 @@ package v1
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/annex-dev/annex/pkg/apis/meta/defaults"
 )
 
 var schemeBuilder = runtime.NewSchemeBuilder(rbacv1.AddToScheme, addDefaults)
@@ -15,18 +17,8 @@ var schemeBuilder = runtime.NewSchemeBuilder(rbacv1.AddToScheme, addDefaults)
 var AddToScheme = schemeBuilder.AddToScheme
 
 func addDefaults(scheme *runtime.Scheme) error {
-	scheme.AddTypeDefaultingFunc(&rbacv1.RoleBinding{}, func(obj any) { SetDefaultsRoleBinding(obj.(*rbacv1.RoleBinding)) })
-	scheme.AddTypeDefaultingFunc(&rbacv1.RoleBindingList{}, func(obj any) {
-		for i := range obj.(*rbacv1.RoleBindingList).Items {
-			SetDefaultsRoleBinding(&obj.(*rbacv1.RoleBindingList).Items[i])
-		}
-	})
-	scheme.AddTypeDefaultingFunc(&rbacv1.ClusterRoleBinding{}, func(obj any) { SetDefaultsClusterRoleBinding(obj.(*rbacv1.ClusterRoleBinding)) })
-	scheme.AddTypeDefaultingFunc(&rbacv1.ClusterRoleBindingList{}, func(obj any) {
-		for i := range obj.(*rbacv1.ClusterRoleBindingList).Items {
-			SetDefaultsClusterRoleBinding(&obj.(*rbacv1.ClusterRoleBindingList).Items[i])
-		}
-	})
+	defaults.Add(scheme, &rbacv1.RoleBinding{}, &rbacv1.RoleBindingList{}, SetDefaultsRoleBinding)
+	defaults.Add(scheme, &rbacv1.ClusterRoleBinding{}, &rbacv1.ClusterRoleBindingList{}, SetDefaultsClusterRoleBinding)
 	return nil
 }
 

@@ -11,14 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	annexrbacv1 "github.com/annex-dev/annex/pkg/apis/rbac/v1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
-	if err := annexrbacv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annexrbacv1.AddToScheme(scheme))
 	ref := rbacv1.RoleRef{Kind: "Role", Name: "r"}
 	subjects := []rbacv1.Subject{
 		{Kind: "User", Name: "u"}, {Kind: "Group", Name: "g"}, {Kind: "ServiceAccount", Name: "s"}, {Kind: "Other", Name: "o"},

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // on returns the enabled plugins.
@@ -46,9 +48,7 @@ func TestAdmissionPlugins(t *testing.T) {
 			o := NewAdmission()
 			o.DisablePlugins = test.disabled
 			if test.behindMain {
-				if err := o.turnOff(t.Context(), sets.New(test.unserved...)); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, o.turnOff(t.Context(), sets.New(test.unserved...)))
 			}
 			if diff := cmp.Diff(test.want, o.on()); diff != "" {
 				t.Errorf("enabled plugins (-want +got):\n%s", diff)

@@ -28,8 +28,6 @@ type Authorization struct {
 	ConfigFile     string
 	WebhookFile    string
 	WebhookVersion string
-
-	flags *pflag.FlagSet // for Changed
 }
 
 // Flags that --authorization-config or a main cluster replaces.
@@ -47,7 +45,6 @@ func NewAuthorization() *Authorization {
 // AddFlags adds flags with upstream's names and meaning. Those of reviews apply to a webhook
 // and to a main cluster.
 func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.AuthorizationOptions) {
-	o.flags = fs
 	fs.StringSliceVar(&o.Modes, "authorization-mode", o.Modes,
 		"Ordered list of authorizers: RBAC, Webhook, AlwaysAllow, AlwaysDeny. "+
 			"The first that allows or denies decides; without a decision the request is denied. The group system:masters is always allowed.")
@@ -64,31 +61,20 @@ func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.Authori
 }
 
 // Validate checks the flags. It does not read files.
-func (o *Authorization) Validate() []error {
+func (o *Authorization) Validate(isSet func(flag string) bool) []error {
 	errs := named("--authorization-mode", authorization.ValidateModes(o.Modes))
 	if o.ConfigFile != "" {
-		return append(errs, o.refuse("cannot be combined with --authorization-config: set it in that file", append(modeFlags, webhookCacheFlags...)...)...)
+		return append(errs, refuse(isSet, "cannot be combined with --authorization-config: set it in that file", slices.Concat(modeFlags, webhookCacheFlags)...)...)
 	}
 	asked := slices.Contains(o.Modes, authorization.ModeWebhook)
 	switch {
 	case asked && o.WebhookFile == "":
 		errs = append(errs, errors.New("--authorization-mode=Webhook needs --authorization-webhook-config-file"))
 	case !asked:
-		errs = append(errs, o.refuse("needs --authorization-mode=Webhook", "authorization-webhook-config-file", "authorization-webhook-version")...)
+		errs = append(errs, refuse(isSet, "needs --authorization-mode=Webhook", "authorization-webhook-config-file", "authorization-webhook-version")...)
 	}
 	if !slices.Contains([]string{"v1", "v1beta1"}, o.WebhookVersion) {
 		errs = append(errs, fmt.Errorf("--authorization-webhook-version %q must be v1 or v1beta1", o.WebhookVersion))
-	}
-	return errs
-}
-
-// refuse returns an error for each of the flags that is set.
-func (o *Authorization) refuse(why string, names ...string) []error {
-	var errs []error
-	for _, name := range names {
-		if o.flags != nil && o.flags.Changed(name) {
-			errs = append(errs, fmt.Errorf("--%s %s", name, why))
-		}
 	}
 	return errs
 }

@@ -41,7 +41,6 @@ type Draining struct {
 
 	generic *genericoptions.ServerRunOptions
 	serving *Serving
-	flags   *pflag.FlagSet
 }
 
 // NewDraining returns the defaults of a standalone annex without replicas.
@@ -64,31 +63,23 @@ func (o *Draining) AddFlags(fs, genericFlags, servingFlags *pflag.FlagSet) {
 	servingFlags.Lookup(streamsFlag).Usage = fmt.Sprintf("The maximum number of open requests, including watches, on one HTTP/2 connection, "+
 		"at most %d. The default is 100, and %d with a main cluster, which sends all requests over one connection.", serving.MaxStreams, mainStreams)
 	hide(genericFlags, "shutdown-send-retry-after")
-	o.flags = pflag.NewFlagSet("", pflag.ContinueOnError)
-	for _, flag := range []*pflag.Flag{fs.Lookup("max-connection-age"), genericFlags.Lookup(shutdownDelayFlag), servingFlags.Lookup(streamsFlag)} {
-		o.flags.AddFlag(flag)
-	}
 }
 
 // useMainCluster sets the defaults of an aggregated annex. replicas is set if there may be
 // others on the same etcd.
-func (o *Draining) useMainCluster(replicas bool) {
-	if !o.isSet(streamsFlag) {
+func (o *Draining) useMainCluster(replicas bool, isSet func(flag string) bool) {
+	if !isSet(streamsFlag) {
 		o.serving.HTTP2MaxStreamsPerConnection = mainStreams
 	}
 	if !replicas {
 		return
 	}
-	if !o.isSet(shutdownDelayFlag) {
+	if !isSet(shutdownDelayFlag) {
 		o.generic.ShutdownDelayDuration = mainShutdownDelay
 	}
-	if !o.isSet("max-connection-age") {
+	if !isSet("max-connection-age") {
 		o.MaxConnectionAge = mainConnectionAge
 	}
-}
-
-func (o *Draining) isSet(name string) bool {
-	return o.flags != nil && o.flags.Changed(name)
 }
 
 // Validate checks the flags.

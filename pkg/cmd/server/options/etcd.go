@@ -17,7 +17,6 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
 	"github.com/annex-dev/annex/pkg/storage/encryption"
@@ -105,9 +104,9 @@ func (o *Etcd) Complete() {
 // validateStore validates the Store "default". With an invalid one annex would never be
 // ready.
 func (o *Etcd) validateStore() []error {
-	store := &hosting.Store{
-		ObjectMeta: metav1.ObjectMeta{Name: hosting.DefaultStoreName},
-		Spec: hosting.StoreSpec{Etcd: &hosting.EtcdStore{
+	store := &hostingv1alpha1.Store{
+		ObjectMeta: metav1.ObjectMeta{Name: hostingv1alpha1.DefaultStoreName},
+		Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
 			Endpoints: o.StorageConfig.Transport.ServerList, KeyPrefix: o.StorageConfig.Prefix,
 		}},
 	}

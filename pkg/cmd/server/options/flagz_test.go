@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestFlagz(t *testing.T) {
 	o, err := parse(t, "--service-account-jwks-uri=https://root:hunter2@127.0.0.1/jwks", "--secure-port=1234", "--feature-gates=WatchList=true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	values := o.Flagz().GetFlagz()
 	for name, want := range map[string]string{
 		"secure-port":              "1234",                            // as given

@@ -7,6 +7,7 @@ package options
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -150,7 +151,7 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	}
 	o.Etcd.Complete()
 	if o.Main.Enabled() {
-		o.Draining.useMainCluster(!o.Etcd.Embedded())
+		o.Draining.useMainCluster(!o.Etcd.Embedded(), o.isSet)
 	}
 	if o.Generic.AdvertiseAddress == nil && !o.Serving.BindAddress.IsUnspecified() {
 		// For loopback, upstream searches a routed interface, and fails without a
@@ -179,17 +180,32 @@ var standaloneFlags = []struct {
 
 // refuseStandaloneFlags returns an error for each standalone flag that is set.
 func (o *Options) refuseStandaloneFlags() []error {
-	if o.flags == nil {
-		return nil
-	}
 	var errs []error
 	for _, group := range standaloneFlags {
-		for _, set := range o.flags.FlagSets {
-			for _, name := range group.flags {
-				if set.Changed(name) {
-					errs = append(errs, fmt.Errorf("--%s is for a standalone annex: %s", name, group.reason))
-				}
-			}
+		errs = append(errs, refuse(o.isSet, "is for a standalone annex: "+group.reason, group.flags...)...)
+	}
+	return errs
+}
+
+// isSet reports whether a flag is on the command line.
+func (o *Options) isSet(name string) bool {
+	if o.flags == nil {
+		return false
+	}
+	for _, set := range o.flags.FlagSets {
+		if set.Changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// refuse returns an error for each of the flags that is set.
+func refuse(isSet func(flag string) bool, why string, names ...string) []error {
+	var errs []error
+	for _, name := range names {
+		if isSet(name) {
+			errs = append(errs, fmt.Errorf("--%s %s", name, why))
 		}
 	}
 	return errs
@@ -197,25 +213,26 @@ func (o *Options) refuseStandaloneFlags() []error {
 
 // Validate returns all errors of all flags.
 func (o CompletedOptions) Validate() error {
-	var errs []error
-	errs = append(errs, o.Data.Validate()...)
-	errs = append(errs, o.Main.Validate(o.Serving.OwnCertificate())...)
-	errs = append(errs, o.Leader.Validate()...)
-	errs = append(errs, o.Draining.Validate()...)
-	errs = append(errs, o.Serving.Validate()...)
-	errs = append(errs, o.Etcd.Validate()...)
-	errs = append(errs, o.Authentication.Validate()...)
-	errs = append(errs, o.Tokens.Validate()...)
-	errs = append(errs, o.Authorization.Validate()...)
+	errs := slices.Concat(
+		o.Data.Validate(),
+		o.Main.Validate(o.Serving.OwnCertificate()),
+		o.Leader.Validate(),
+		o.Draining.Validate(),
+		o.Serving.Validate(),
+		o.Etcd.Validate(),
+		o.Authentication.Validate(),
+		o.Tokens.Validate(),
+		o.Authorization.Validate(o.isSet),
+		o.Admission.Validate(),
+		o.API.Validate(),
+		o.Audit.Validate(),
+		o.Features.Validate(),
+		named("--tracing-config-file", o.Traces.Validate()),
+		o.Generic.Validate(),
+	)
 	if o.Main.Enabled() {
 		errs = append(errs, o.refuseStandaloneFlags()...)
 	}
-	errs = append(errs, o.Admission.Validate()...)
-	errs = append(errs, o.API.Validate()...)
-	errs = append(errs, o.Audit.Validate()...)
-	errs = append(errs, o.Features.Validate()...)
-	errs = append(errs, named("--tracing-config-file", o.Traces.Validate())...)
-	errs = append(errs, o.Generic.Validate()...)
 	return utilerrors.NewAggregate(errs)
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/version"
 )
 
@@ -44,9 +45,7 @@ func parse(t *testing.T, args ...string) (CompletedOptions, error) {
 
 func TestDefaults(t *testing.T) {
 	o, err := parse(t)
-	if err != nil {
-		t.Fatalf("the defaults are refused: %v", err)
-	}
+	expect.NoError(t, err, "the defaults are refused")
 	if !o.Etcd.Embedded() {
 		t.Error("the default is not the embedded etcd")
 	}
@@ -88,9 +87,7 @@ func TestEtcdIsCompleted(t *testing.T) {
 // features.
 func TestEmulatedVersion(t *testing.T) {
 	o, err := parse(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	effective := o.Generic.ComponentGlobalsRegistry.EffectiveVersionFor(o.Generic.ComponentName)
 	if err := version.AssertEmulated(effective); err != nil {
 		t.Error(err)
@@ -111,58 +108,73 @@ func TestRefusedFlags(t *testing.T) {
 		args []string
 		want string // names the flag
 	}{
-		"unknown flag":              {[]string{"--no-such-flag"}, "--no-such-flag"},
-		"empty data dir":            {[]string{"--data-dir="}, "--data-dir"},
-		"port out of range":         {[]string{"--secure-port=70000"}, "--secure-port"},
-		"certificate without key":   {[]string{"--tls-cert-file=/tls.crt"}, "--tls-private-key-file"},
-		"certificate not found":     {[]string{"--tls-cert-file=/no/tls.crt", "--tls-private-key-file=/no/tls.key"}, "--tls-cert-file"},
-		"cert dir":                  {[]string{"--cert-dir=/certs"}, "--cert-dir"},
-		"etcd overrides":            {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2379"}, "--etcd-servers-overrides"},
-		"no garbage collector":      {[]string{"--enable-garbage-collector=false", "--main-kubeconfig=/k"}, "--enable-garbage-collector is for a standalone annex"},
-		"etcd prefix /":             {[]string{"--etcd-prefix=/"}, "--etcd-prefix: Invalid value: \"/\": must have at least one segment"},
-		"etcd prefix with ..":       {[]string{"--etcd-prefix=a/.."}, "--etcd-prefix"},
-		"empty etcd prefix":         {[]string{"--etcd-prefix="}, "--etcd-prefix"},
-		"etcd server without port":  {[]string{"--etcd-servers=http://etcd"}, "--etcd-servers: Invalid value: \"http://etcd\": must have a host and a port"},
-		"etcd server of unixs":      {[]string{"--etcd-servers=unixs:///run/etcd.sock"}, "--etcd-servers: Unsupported value: \"unixs\""},
-		"negative quota":            {[]string{"--quota-backend-bytes=-1"}, "--quota-backend-bytes"},
-		"quota of a foreign etcd":   {[]string{"--quota-backend-bytes=1", "--etcd-servers=http://127.0.0.1:1"}, "--quota-backend-bytes"},
-		"unknown media type":        {[]string{"--storage-media-type=text/plain"}, "--storage-media-type"},
-		"Store endpoint as a URL":   {[]string{"--store-endpoints=etcd:2379,https://etcd:2379"}, "--store-endpoints: \"https://etcd:2379\""},
-		"unknown plugin":            {[]string{"--enable-admission-plugins=NoSuchPlugin"}, "NoSuchPlugin"},
-		"plugin both on and off":    {[]string{"--enable-admission-plugins=LocalAPIService", "--disable-admission-plugins=LocalAPIService"}, "LocalAPIService"},
-		"debug socket":              {[]string{"--debug-socket-path=/tmp/socket"}, "--debug-socket-path"},
-		"no event ttl":              {[]string{"--event-ttl=0"}, "--event-ttl"},
-		"unknown group":             {[]string{"--runtime-config=example.com/v1=true"}, "example.com"},
-		"emulated version too new":  {[]string{"--emulated-version=1.99"}, "1.99"},
-		"emulated version too old":  {[]string{"--emulated-version=1.20"}, "1.20"},
-		"unknown audit format":      {[]string{"--audit-log-path=/log", "--audit-log-format=never"}, "audit log format"},
-		"log without a policy":      {[]string{"--audit-log-path=/log"}, "--audit-policy-file"},
-		"policy without a log":      {[]string{"--audit-policy-file=/policy"}, "--audit-log-path"},
-		"two main clusters":         {[]string{"--main-kubeconfig=/k", "--main-in-cluster"}, "--main-in-cluster"},
-		"CA of no certificate":      {[]string{"--main-kubeconfig=/k", "--publish-ca-file=/ca"}, "--publish-ca-file"},
-		"CA without certificate":    {[]string{"--publish-ca-file=/ca"}, "--publish-ca-file"},
-		"service without a name":    {[]string{"--publish-service=annex-system"}, "--publish-service"},
-		"no reviews":                {[]string{"--authorization-webhook-qps=0"}, "--authorization-webhook-qps"},
-		"issuer not a URL":          {[]string{"--service-account-issuer=annex"}, "--service-account-issuer"},
-		"issuer twice":              {[]string{"--service-account-issuer=https://a", "--service-account-issuer=https://a"}, "--service-account-issuer"},
-		"empty issuer":              {[]string{"--service-account-issuer="}, "--service-account-issuer"},
-		"keys over http":            {[]string{"--service-account-jwks-uri=http://a/jwks"}, "--service-account-jwks-uri"},
-		"token lifetime too short":  {[]string{"--service-account-max-token-expiration=59m"}, "--service-account-max-token-expiration"},
-		"token lifetime too long":   {[]string{"--service-account-max-token-expiration=2000000h"}, "--service-account-max-token-expiration"},
-		"empty audience":            {[]string{"--api-audiences=a,"}, "--api-audiences"},
-		"issuer, aggregated":        {[]string{"--main-kubeconfig=/k", "--service-account-issuer=https://a"}, "--service-account-issuer is for a standalone annex"},
-		"audiences, aggregated":     {[]string{"--main-kubeconfig=/k", "--api-audiences=a"}, "--api-audiences is for a standalone annex"},
-		"bootstrap, aggregated":     {[]string{"--main-kubeconfig=/k", "--enable-bootstrap-token-auth"}, "--enable-bootstrap-token-auth is for a standalone annex"},
-		"negative cache":            {[]string{"--authorization-webhook-cache-unauthorized-ttl=-1s"}, "--authorization-webhook-cache-unauthorized-ttl"},
-		"JWTs of the main cluster":  {[]string{"--main-kubeconfig=/k", "--authentication-config=/a"}, "--authentication-config is for a standalone annex"},
-		"webhook and main cluster":  {[]string{"--main-kubeconfig=/k", "--authentication-token-webhook-config-file=/a"}, "--authentication-token-webhook-config-file is for a standalone annex"},
-		"proxy of the main cluster": {[]string{"--main-kubeconfig=/k", "--requestheader-client-ca-file=/a"}, "--requestheader-client-ca-file is for a standalone annex"},
-		"unknown webhook version":   {[]string{"--authentication-token-webhook-version=v2"}, "--authentication-token-webhook-version"},
-		"names without a proxy":     {[]string{"--requestheader-allowed-names=a"}, "--requestheader-client-ca-file"},
-		"proxy with empty headers":  {[]string{"--requestheader-client-ca-file=/a", "--requestheader-group-headers= "}, "requestheader-group-headers"},
-		"proxy without a gate":      {[]string{"--requestheader-client-ca-file=/a", "--feature-gates=RemoteRequestHeaderUID=false"}, "--requestheader-uid-headers"},
-		"proxy without headers":     {[]string{"--requestheader-client-ca-file=/a", "--requestheader-username-headers="}, "--requestheader-username-headers"},
-		"tracing file not found":    {[]string{"--tracing-config-file=/no/tracing.yaml"}, "tracing"},
+		"unknown flag":               {[]string{"--no-such-flag"}, "--no-such-flag"},
+		"empty data dir":             {[]string{"--data-dir="}, "--data-dir"},
+		"port out of range":          {[]string{"--secure-port=70000"}, "--secure-port"},
+		"certificate without key":    {[]string{"--tls-cert-file=/tls.crt"}, "--tls-private-key-file"},
+		"certificate not found":      {[]string{"--tls-cert-file=/no/tls.crt", "--tls-private-key-file=/no/tls.key"}, "--tls-cert-file"},
+		"cert dir":                   {[]string{"--cert-dir=/certs"}, "--cert-dir"},
+		"etcd overrides":             {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2379"}, "--etcd-servers-overrides"},
+		"no garbage collector":       {[]string{"--enable-garbage-collector=false", "--main-kubeconfig=/k"}, "--enable-garbage-collector is for a standalone annex"},
+		"etcd prefix /":              {[]string{"--etcd-prefix=/"}, "--etcd-prefix: Invalid value: \"/\": must have at least one segment"},
+		"etcd prefix with ..":        {[]string{"--etcd-prefix=a/.."}, "--etcd-prefix"},
+		"empty etcd prefix":          {[]string{"--etcd-prefix="}, "--etcd-prefix"},
+		"etcd server without port":   {[]string{"--etcd-servers=http://etcd"}, "--etcd-servers: Invalid value: \"http://etcd\": must have a host and a port"},
+		"etcd server of unixs":       {[]string{"--etcd-servers=unixs:///run/etcd.sock"}, "--etcd-servers: Unsupported value: \"unixs\""},
+		"negative quota":             {[]string{"--quota-backend-bytes=-1"}, "--quota-backend-bytes"},
+		"quota of a foreign etcd":    {[]string{"--quota-backend-bytes=1", "--etcd-servers=http://127.0.0.1:1"}, "--quota-backend-bytes"},
+		"unknown media type":         {[]string{"--storage-media-type=text/plain"}, "--storage-media-type"},
+		"Store endpoint as a URL":    {[]string{"--store-endpoints=etcd:2379,https://etcd:2379"}, "--store-endpoints: \"https://etcd:2379\""},
+		"unknown plugin":             {[]string{"--enable-admission-plugins=NoSuchPlugin"}, "NoSuchPlugin"},
+		"plugin both on and off":     {[]string{"--enable-admission-plugins=LocalAPIService", "--disable-admission-plugins=LocalAPIService"}, "LocalAPIService"},
+		"debug socket":               {[]string{"--debug-socket-path=/tmp/socket"}, "--debug-socket-path"},
+		"no event ttl":               {[]string{"--event-ttl=0"}, "--event-ttl"},
+		"unknown group":              {[]string{"--runtime-config=example.com/v1=true"}, "example.com"},
+		"emulated version too new":   {[]string{"--emulated-version=1.99"}, "1.99"},
+		"emulated version too old":   {[]string{"--emulated-version=1.20"}, "1.20"},
+		"unknown audit format":       {[]string{"--audit-log-path=/log", "--audit-log-format=never"}, "audit log format"},
+		"log without a policy":       {[]string{"--audit-log-path=/log"}, "--audit-policy-file"},
+		"policy without a log":       {[]string{"--audit-policy-file=/policy"}, "--audit-log-path"},
+		"two main clusters":          {[]string{"--main-kubeconfig=/k", "--main-in-cluster"}, "--main-in-cluster"},
+		"CA of no certificate":       {[]string{"--main-kubeconfig=/k", "--publish-ca-file=/ca"}, "--publish-ca-file"},
+		"CA without certificate":     {[]string{"--publish-ca-file=/ca"}, "--publish-ca-file"},
+		"service without a name":     {[]string{"--publish-service=annex-system"}, "--publish-service"},
+		"no reviews":                 {[]string{"--authorization-webhook-qps=0"}, "--authorization-webhook-qps"},
+		"issuer not a URL":           {[]string{"--service-account-issuer=annex"}, "--service-account-issuer"},
+		"issuer twice":               {[]string{"--service-account-issuer=https://a", "--service-account-issuer=https://a"}, "--service-account-issuer"},
+		"empty issuer":               {[]string{"--service-account-issuer="}, "--service-account-issuer"},
+		"keys over http":             {[]string{"--service-account-jwks-uri=http://a/jwks"}, "--service-account-jwks-uri"},
+		"token lifetime too short":   {[]string{"--service-account-max-token-expiration=59m"}, "--service-account-max-token-expiration"},
+		"token lifetime too long":    {[]string{"--service-account-max-token-expiration=2000000h"}, "--service-account-max-token-expiration"},
+		"empty audience":             {[]string{"--api-audiences=a,"}, "--api-audiences"},
+		"issuer, aggregated":         {[]string{"--main-kubeconfig=/k", "--service-account-issuer=https://a"}, "--service-account-issuer is for a standalone annex"},
+		"audiences, aggregated":      {[]string{"--main-kubeconfig=/k", "--api-audiences=a"}, "--api-audiences is for a standalone annex"},
+		"bootstrap, aggregated":      {[]string{"--main-kubeconfig=/k", "--enable-bootstrap-token-auth"}, "--enable-bootstrap-token-auth is for a standalone annex"},
+		"negative cache":             {[]string{"--authorization-webhook-cache-unauthorized-ttl=-1s"}, "--authorization-webhook-cache-unauthorized-ttl"},
+		"JWTs of the main cluster":   {[]string{"--main-kubeconfig=/k", "--authentication-config=/a"}, "--authentication-config is for a standalone annex"},
+		"webhook and main cluster":   {[]string{"--main-kubeconfig=/k", "--authentication-token-webhook-config-file=/a"}, "--authentication-token-webhook-config-file is for a standalone annex"},
+		"proxy of the main cluster":  {[]string{"--main-kubeconfig=/k", "--requestheader-client-ca-file=/a"}, "--requestheader-client-ca-file is for a standalone annex"},
+		"unknown webhook version":    {[]string{"--authentication-token-webhook-version=v2"}, "--authentication-token-webhook-version"},
+		"names without a proxy":      {[]string{"--requestheader-allowed-names=a"}, "--requestheader-client-ca-file"},
+		"proxy with empty headers":   {[]string{"--requestheader-client-ca-file=/a", "--requestheader-group-headers= "}, "requestheader-group-headers"},
+		"proxy without a gate":       {[]string{"--requestheader-client-ca-file=/a", "--feature-gates=RemoteRequestHeaderUID=false"}, "--requestheader-uid-headers"},
+		"proxy without headers":      {[]string{"--requestheader-client-ca-file=/a", "--requestheader-username-headers="}, "--requestheader-username-headers"},
+		"tracing file not found":     {[]string{"--tracing-config-file=/no/tracing.yaml"}, "tracing"},
+		"negative connection age":    {[]string{"--max-connection-age=-1s"}, "--max-connection-age"},
+		"too many streams":           {[]string{"--http2-max-streams-per-connection=9000"}, "--http2-max-streams-per-connection 9000"},
+		"Retry-After at shutdown":    {[]string{"--shutdown-send-retry-after"}, "--shutdown-delay-duration"},
+		"lease shorter than renewal": {[]string{"--leader-elect-lease-duration=5s"}, "renew deadline"},
+		"unknown mode":               {[]string{"--authorization-mode=RBAC,Node"}, `--authorization-mode: there is no mode "Node"`},
+		"mode twice":                 {[]string{"--authorization-mode=RBAC,RBAC"}, "--authorization-mode: the mode RBAC is named twice"},
+		"no mode":                    {[]string{"--authorization-mode="}, "--authorization-mode: there is no authorizer"},
+		"webhook without a file":     {[]string{"--authorization-mode=Webhook"}, "--authorization-webhook-config-file"},
+		"webhook without a mode":     {[]string{"--authorization-webhook-config-file=/k"}, "--authorization-webhook-config-file needs --authorization-mode=Webhook"},
+		"unknown review version":     {[]string{"--authorization-mode=Webhook", "--authorization-webhook-config-file=/k", "--authorization-webhook-version=v2"}, "--authorization-webhook-version"},
+		"modes and a file":           {[]string{"--authorization-config=/c", "--authorization-mode=RBAC"}, "--authorization-mode cannot be combined with --authorization-config"},
+		"webhook and a file":         {[]string{"--authorization-config=/c", "--authorization-webhook-cache-authorized-ttl=1s"}, "--authorization-webhook-cache-authorized-ttl cannot be combined with --authorization-config"},
+		"modes, aggregated":          {[]string{"--main-kubeconfig=/k", "--authorization-mode=RBAC"}, "--authorization-mode is for a standalone annex: the main cluster authorizes callers"},
+		"file, aggregated":           {[]string{"--main-kubeconfig=/k", "--authorization-config=/c"}, "--authorization-config is for a standalone annex"},
+		"webhook, aggregated":        {[]string{"--main-kubeconfig=/k", "--authorization-webhook-config-file=/c"}, "--authorization-webhook-config-file is for a standalone annex"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -179,16 +191,25 @@ func TestRefusedFlags(t *testing.T) {
 		})
 	}
 	// Reset the global registry for other tests.
-	if _, err := parse(t); err != nil {
-		t.Fatalf("defaults after refused flags: %v", err)
+	_, err := parse(t)
+	expect.NoError(t, err, "defaults after refused flags")
+}
+
+func TestAcceptedAuthorization(t *testing.T) {
+	for _, accepted := range [][]string{
+		{"--authorization-mode=Webhook,RBAC", "--authorization-webhook-config-file=/k"},
+		{"--authorization-config=/c"},
+		{"--main-kubeconfig=/k", "--authorization-webhook-cache-authorized-ttl=1s"},
+	} {
+		if _, err := parse(t, accepted...); err != nil {
+			t.Errorf("%v: %v", accepted, err)
+		}
 	}
 }
 
 func TestBehindMain(t *testing.T) {
 	o, err := parse(t, "--main-kubeconfig=/k", "--publish-service=a/b:8443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if !o.Main.Enabled() || !o.Etcd.EnableGarbageCollection {
 		t.Error("what the main cluster makes possible is off: garbage collection")
 	}
@@ -215,9 +236,7 @@ func TestFlagsAreGrouped(t *testing.T) {
 func TestListen(t *testing.T) {
 	o := NewServing()
 	o.BindPort = 0
-	if err := o.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, o.Listen(t.Context()))
 	t.Cleanup(o.Close)
 	if o.BindPort == 0 {
 		t.Error("the port that 0 stands for is not known")

@@ -75,12 +75,12 @@ func (o *Serving) OwnCertificate() bool { return o.ServerCert.CertKey.CertFile =
 
 // UseOwnCertificate serves with annex's own certificate: for all names, or only for
 // serverName if that is not empty.
-func (o *Serving) UseOwnCertificate(certFile, keyFile, serverName string) {
+func (o *Serving) UseOwnCertificate(file, serverName string) {
 	if serverName == "" {
-		o.ServerCert.CertKey.CertFile, o.ServerCert.CertKey.KeyFile = certFile, keyFile
+		o.ServerCert.CertKey.CertFile, o.ServerCert.CertKey.KeyFile = file, file
 		return
 	}
-	own := cliflag.NamedCertKey{Names: []string{serverName}, CertFile: certFile, KeyFile: keyFile}
+	own := cliflag.NamedCertKey{Names: []string{serverName}, CertFile: file, KeyFile: file}
 	o.SNICertKeys = append(o.SNICertKeys, own)
 }
 

@@ -33,8 +33,8 @@ type (
 )
 
 // NewStorage returns the endpoints.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, access ParamAccess) (*Storage, error) {
-	s, base := &Storage{}, typed.ClusterScoped(typer)
+func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter, access ParamAccess) (*Storage, error) {
+	s, base := &Storage{}, typed.ClusterScoped(scheme)
 	validating := validatingStrategy{policyStrategy(typed.ValidatedStrategy[*validatingPolicy]{
 		BaseStrategy:       base,
 		ValidateFunc:       validation.ValidateValidatingAdmissionPolicy,
@@ -50,33 +50,27 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, acc
 	mutatingBindings := bindingStrategy(base, validation.ValidateMutatingAdmissionPolicyBinding, access,
 		func(binding *mutatingBinding) any { return binding.Spec }, mutatingReference, s.mutatingParams)
 
-	for _, kind := range []struct {
-		endpoint         **typed.REST
-		plural, singular string
-		object, list     runtime.Object
-		strategy         typed.Strategy
-		table            rest.TableConvertor
+	for _, resource := range []struct {
+		endpoint **typed.REST
+		kind     string
+		strategy typed.Strategy
+		table    rest.TableConvertor
 	}{
-		{&s.Validating, "validatingadmissionpolicies", "validatingadmissionpolicy", &validatingPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyList{}, validating, validatingTable},
-		{&s.Mutating, "mutatingadmissionpolicies", "mutatingadmissionpolicy", &mutatingPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicyList{}, mutating, mutatingTable},
-		{&s.ValidatingBinding, "validatingadmissionpolicybindings", "validatingadmissionpolicybinding", &validatingBinding{},
-			&admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}, validatingBindings, validatingBindingTable},
-		{&s.MutatingBinding, "mutatingadmissionpolicybindings", "mutatingadmissionpolicybinding", &mutatingBinding{},
-			&admissionregistrationv1.MutatingAdmissionPolicyBindingList{}, mutatingBindings, mutatingBindingTable},
+		{&s.Validating, "ValidatingAdmissionPolicy", validating, validatingTable},
+		{&s.Mutating, "MutatingAdmissionPolicy", mutating, mutatingTable},
+		{&s.ValidatingBinding, "ValidatingAdmissionPolicyBinding", validatingBindings, validatingBindingTable},
+		{&s.MutatingBinding, "MutatingAdmissionPolicyBinding", mutatingBindings, mutatingBindingTable},
 	} {
-		endpoint, err := typed.NewREST(typed.Resource{
-			Resource:   admissionregistrationv1.Resource(kind.plural),
-			Singular:   kind.singular,
+		endpoint, err := typed.NewREST(scheme, getter, typed.Resource{
+			Kind:       admissionregistrationv1.SchemeGroupVersion.WithKind(resource.kind),
 			Categories: []string{"api-extensions"},
-			New:        kind.object.DeepCopyObject,
-			NewList:    kind.list.DeepCopyObject,
-			Strategy:   kind.strategy,
-			Table:      kind.table,
-		}, getter)
+			Strategy:   resource.strategy,
+			Table:      resource.table,
+		})
 		if err != nil {
 			return nil, err
 		}
-		*kind.endpoint = endpoint
+		*resource.endpoint = endpoint
 	}
 	s.ValidatingStatus = s.Validating.Subresource(statusStrategy{validating})
 	return s, nil

@@ -5,6 +5,8 @@
 package rest
 
 import (
+	"maps"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -28,25 +30,21 @@ type StorageProvider struct {
 
 // NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	validating, err := webhookconfiguration.NewValidatingStorage(p.Scheme, getter)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	mutating, err := webhookconfiguration.NewMutatingStorage(p.Scheme, getter)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
 	policies, err := admissionpolicy.NewStorage(p.Scheme, getter, admissionpolicy.ParamAccess{Authorizer: p.Authorizer, Resources: p.Resources})
 	if err != nil {
 		return genericapiserver.APIGroupInfo{}, err
 	}
-	return p.GroupInfo(admissionregistrationv1.SchemeGroupVersion, map[string]rest.Storage{
-		"validatingwebhookconfigurations":    validating,
-		"mutatingwebhookconfigurations":      mutating,
+	info, err := p.NewGroup(admissionregistrationv1.SchemeGroupVersion, getter,
+		webhookconfiguration.ValidatingResource(p.Scheme), webhookconfiguration.MutatingResource(p.Scheme))
+	if err != nil {
+		return genericapiserver.APIGroupInfo{}, err
+	}
+	maps.Copy(info.VersionedResourcesStorageMap[admissionregistrationv1.SchemeGroupVersion.Version], map[string]rest.Storage{
 		"validatingadmissionpolicies":        policies.Validating,
 		"validatingadmissionpolicies/status": policies.ValidatingStatus,
 		"validatingadmissionpolicybindings":  policies.ValidatingBinding,
 		"mutatingadmissionpolicies":          policies.Mutating,
 		"mutatingadmissionpolicybindings":    policies.MutatingBinding,
-	}), nil
+	})
+	return info, nil
 }

@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -24,11 +23,10 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/apis/admissionregistration/install"
 	annexadmissionregistrationv1 "github.com/annex-dev/annex/pkg/apis/admissionregistration/v1"
 	admissionregistrationrest "github.com/annex-dev/annex/pkg/registry/admissionregistration/rest"
-	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // rights are those of a caller, as "verb group/version/resource namespace/name".
@@ -58,20 +56,8 @@ func (resources) ServerResourcesForGroupVersionWithContext(_ context.Context, gr
 // newGroup returns the storage of the group.
 func newGroup(t *testing.T, allowed callers) (map[string]rest.Storage, *typedtest.Storage) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(admissionregistrationv1.SchemeGroupVersion))
-	provider := admissionregistrationrest.StorageProvider{
-		Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: allowed, Resources: resources{}}
-	info, err := provider.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("NewRESTStorage: %v", err)
-	}
-	for _, endpoint := range info.VersionedResourcesStorageMap["v1"] {
-		t.Cleanup(endpoint.Destroy)
-	}
-	return info.VersionedResourcesStorageMap["v1"], etcd
+	etcd := typedtest.NewStorage(t, admissionregistrationv1.SchemeGroupVersion)
+	return etcd.NewGroup(t, admissionregistrationrest.StorageProvider{Serialization: typedtest.Serialization, Authorizer: allowed, Resources: resources{}}), etcd
 }
 
 func as(t *testing.T, name string, groups ...string) context.Context {
@@ -191,9 +177,7 @@ func TestServed(t *testing.T) {
 			t.Errorf("%s is not stored under /%s/%s", test.resource, test.resource, name)
 		}
 		table, err := endpoint.(rest.TableConvertor).ConvertToTable(ctx, created, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if diff := cmp.Diff(test.cells, table.Rows[0].Cells[:len(test.cells)]); diff != "" {
 			t.Errorf("%s: cells (-want +got):\n%s", test.resource, diff)
 		}
@@ -217,9 +201,7 @@ func TestStatusAndGeneration(t *testing.T) {
 	policy.Status.ObservedGeneration = 7
 	must := func(object runtime.Object, err error) *admissionregistrationv1.ValidatingAdmissionPolicy {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return object.(*admissionregistrationv1.ValidatingAdmissionPolicy).DeepCopy()
 	}
 	policy = must(create(ctx, main, policy))
@@ -255,9 +237,7 @@ func TestWarningForWebhooksOfServices(t *testing.T) {
 	ctx := warning.WithWarningRecorder(as(t, "admin", user.SystemPrivilegedGroup), warnings)
 	service := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ns", Name: "hook"}}
 	created, err := create(ctx, group["validatingwebhookconfigurations"], webhooks(service))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	const want = "webhooks[0].clientConfig.service: a standalone annex has no Services to reach ns/hook: calls will fail, and the webhook's failurePolicy applies; set webhooks[0].clientConfig.url instead"
 	if diff := cmp.Diff(&recorder{want}, warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -266,9 +246,7 @@ func TestWarningForWebhooksOfServices(t *testing.T) {
 	repaired.Webhooks[0].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:8443/")}
 	*warnings = nil
 	updated, err := put(ctx, group["validatingwebhookconfigurations"], repaired)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if len(*warnings) > 0 || updated.(metav1.Object).GetGeneration() != 2 {
 		t.Errorf("repaired: warnings %v, generation %d; want none, 2", *warnings, updated.(metav1.Object).GetGeneration())
 	}
@@ -321,9 +299,7 @@ func TestParamAccess(t *testing.T) {
 				if err != nil {
 					// An administrator creates it for the caller.
 					stored, err := create(as(t, "admin", user.SystemPrivilegedGroup), policies, kinds.policy)
-					if err != nil {
-						t.Fatal(err)
-					}
+					expect.NoError(t, err)
 					stored.(metav1.Object).SetLabels(map[string]string{"a": "b"})
 					if _, err := put(as(t, name), policies, stored); err != nil {
 						t.Errorf("changing something else of the policy: %v", err)

@@ -8,68 +8,62 @@ package webhookconfiguration
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/registry/generic"
 
 	"github.com/annex-dev/annex/pkg/apis/admissionregistration/validation"
 	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// NewValidatingStorage returns the endpoint of validating webhook configurations.
-func NewValidatingStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+// ValidatingResource describes validating webhook configurations.
+func ValidatingResource(typer runtime.ObjectTyper) typed.Resource {
 	type configuration = admissionregistrationv1.ValidatingWebhookConfiguration
-	return newStorage("validatingwebhookconfiguration", &configuration{}, &admissionregistrationv1.ValidatingWebhookConfigurationList{}, strategy[*configuration]{
+	return newResource("ValidatingWebhookConfiguration", strategy[*configuration]{
 		ValidatedStrategy: typed.ValidatedStrategy[*configuration]{
 			BaseStrategy:       typed.ClusterScoped(typer),
 			ValidateFunc:       validation.ValidateValidatingWebhookConfiguration,
 			ValidateUpdateFunc: validation.ValidateValidatingWebhookConfigurationUpdate,
 		},
 		webhooks: func(object *configuration) any { return object.Webhooks },
-		clients: func(object *configuration) []admissionregistrationv1.WebhookClientConfig {
-			var clients []admissionregistrationv1.WebhookClientConfig
+		clients: func(object *configuration) (clients []admissionregistrationv1.WebhookClientConfig) {
 			for _, webhook := range object.Webhooks {
 				clients = append(clients, webhook.ClientConfig)
 			}
 			return clients
 		},
-	}, getter)
+	})
 }
 
-// NewMutatingStorage returns the endpoint of mutating webhook configurations.
-func NewMutatingStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+// MutatingResource describes mutating webhook configurations.
+func MutatingResource(typer runtime.ObjectTyper) typed.Resource {
 	type configuration = admissionregistrationv1.MutatingWebhookConfiguration
-	return newStorage("mutatingwebhookconfiguration", &configuration{}, &admissionregistrationv1.MutatingWebhookConfigurationList{}, strategy[*configuration]{
+	return newResource("MutatingWebhookConfiguration", strategy[*configuration]{
 		ValidatedStrategy: typed.ValidatedStrategy[*configuration]{
 			BaseStrategy:       typed.ClusterScoped(typer),
 			ValidateFunc:       validation.ValidateMutatingWebhookConfiguration,
 			ValidateUpdateFunc: validation.ValidateMutatingWebhookConfigurationUpdate,
 		},
 		webhooks: func(object *configuration) any { return object.Webhooks },
-		clients: func(object *configuration) []admissionregistrationv1.WebhookClientConfig {
-			var clients []admissionregistrationv1.WebhookClientConfig
+		clients: func(object *configuration) (clients []admissionregistrationv1.WebhookClientConfig) {
 			for _, webhook := range object.Webhooks {
 				clients = append(clients, webhook.ClientConfig)
 			}
 			return clients
 		},
-	}, getter)
+	})
 }
 
-func newStorage[T table.Object](singular string, object T, list runtime.Object, strategy strategy[T], getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	resource := admissionregistrationv1.Resource(singular + "s")
-	return typed.NewREST(typed.Resource{
-		Resource:   resource,
-		Singular:   singular,
+func newResource[T table.Object](kind string, strategy strategy[T]) typed.Resource {
+	return typed.Resource{
+		Kind:       admissionregistrationv1.SchemeGroupVersion.WithKind(kind),
 		Categories: []string{"api-extensions"},
-		New:        object.DeepCopyObject,
-		NewList:    list.DeepCopyObject,
 		Strategy:   strategy,
-		Table: table.New(resource,
+		Table: table.New(admissionregistrationv1.Resource(strings.ToLower(kind)+"s"),
 			table.Name[T](),
 			table.Column[T]{
 				Name:        "Webhooks",
@@ -79,7 +73,7 @@ func newStorage[T table.Object](singular string, object T, list runtime.Object, 
 			},
 			table.Age[T](),
 		),
-	}, getter)
+	}
 }
 
 // strategy is that of both kinds T.

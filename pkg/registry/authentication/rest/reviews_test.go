@@ -20,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // tokens authenticates "sesame" for the requested audience and "lie" for another one, and
@@ -74,9 +76,7 @@ func TestTokenReview(t *testing.T) {
 				// The status of the request is ignored.
 				Status: authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "root"}},
 			}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if diff := cmp.Diff(test.want, answer.(*authenticationv1.TokenReview).Status); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}
@@ -106,9 +106,7 @@ func TestSelfSubjectReview(t *testing.T) {
 	ctx := genericapirequest.WithUser(t.Context(), &user.DefaultInfo{Name: "ali", UID: "40", Groups: []string{"thieves"}, Extra: map[string][]string{"cave": {"open"}}})
 	asked := &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "root"}}}
 	answer, err := newSelfSubjectReviewREST().Create(ctx, asked, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := authenticationv1.UserInfo{Username: "ali", UID: "40", Groups: []string{"thieves"}, Extra: map[string]authenticationv1.ExtraValue{"cave": {"open"}}}
 	if diff := cmp.Diff(want, answer.(*authenticationv1.SelfSubjectReview).Status.UserInfo); diff != "" {
 		t.Errorf("user (-want +got):\n%s", diff)

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // allow allows alice, denies bob, and abstains with an error else.
@@ -78,9 +80,7 @@ func TestCreate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := answer(t, test.rest, test.review)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("answer (-want +got):\n%s", diff)
 			}
@@ -145,9 +145,7 @@ func TestSelectors(t *testing.T) {
 			got, err := answer(t, NewSelfREST(allow), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "secrets", LabelSelector: test.labels, FieldSelector: test.fields},
 			}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if !strings.HasSuffix(got.Reason, test.reason) || !strings.Contains(got.EvaluationError, test.message) || (got.EvaluationError == "") != (test.message == "") {
 				t.Errorf("reason %q, error %q; want %q, %q", got.Reason, got.EvaluationError, test.reason, test.message)
 			}

@@ -17,6 +17,7 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/annex-dev/annex/pkg/registry/authorization/rulesreview"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // rules are those of one user in one namespace.
@@ -45,9 +46,7 @@ func TestCreate(t *testing.T) {
 		"b": {ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}, Incomplete: true, EvaluationError: "cannot tell"},
 	} {
 		got, err := r.Create(alice, ask(namespace), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if diff := cmp.Diff(want, got.(*authorizationv1.SelfSubjectRulesReview).Status); diff != "" {
 			t.Errorf("namespace %s (-want +got):\n%s", namespace, diff)
 		}

@@ -10,7 +10,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/features"
-	"k8s.io/apiserver/pkg/registry/generic"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/utils/ptr"
 
@@ -19,13 +18,10 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// NewStorage returns the endpoint of Leases.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource: coordinationv1.Resource("leases"),
-		Singular: "lease",
-		New:      func() runtime.Object { return &coordinationv1.Lease{} },
-		NewList:  func() runtime.Object { return &coordinationv1.LeaseList{} },
+// Resource describes Leases.
+func Resource(typer runtime.ObjectTyper) typed.Resource {
+	return typed.Resource{
+		Kind: coordinationv1.SchemeGroupVersion.WithKind("Lease"),
 		Strategy: strategy{typed.ValidatedStrategy[*coordinationv1.Lease]{
 			BaseStrategy:       typed.Namespaced(typer),
 			ValidateFunc:       validation.ValidateLease,
@@ -40,7 +36,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*t
 			},
 			table.Age[*coordinationv1.Lease](),
 		),
-	}, getter)
+	}
 }
 
 type strategy struct {

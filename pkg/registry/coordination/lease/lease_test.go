@@ -10,8 +10,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -19,25 +17,16 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/apis/coordination/install"
 	coordinationrest "github.com/annex-dev/annex/pkg/registry/coordination/rest"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // Not parallel: it sets a feature gate.
 func TestLeases(t *testing.T) {
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	provider := coordinationrest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}
-	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(coordinationv1.SchemeGroupVersion))
-	info, err := provider.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("NewRESTStorage: %v", err)
-	}
-	leases := info.VersionedResourcesStorageMap["v1"]["leases"].(*typed.REST)
-	t.Cleanup(leases.Destroy)
+	etcd := typedtest.NewStorage(t, coordinationv1.SchemeGroupVersion)
+	leases := etcd.NewGroup(t, coordinationrest.StorageProvider{Serialization: typedtest.Serialization})["leases"].(*typed.REST)
 	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
 
 	coordinated := func(name string) *coordinationv1.Lease {
@@ -60,9 +49,7 @@ func TestLeases(t *testing.T) {
 
 	t.Run("renewal of a deleted Lease", func(t *testing.T) {
 		stored, err := put(t, coordinated("a"))
-		if err != nil {
-			t.Fatalf("putting a lease that does not exist: %v", err)
-		}
+		expect.NoError(t, err, "putting a lease that does not exist")
 		if diff := cmp.Diff(coordinationv1.LeaseSpec{HolderIdentity: ptr.To("me")}, stored.Spec); diff != "" {
 			t.Errorf("spec while the feature is off (-want +got):\n%s", diff)
 		}
@@ -78,18 +65,14 @@ func TestLeases(t *testing.T) {
 	t.Run("coordinated fields", func(t *testing.T) {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CoordinatedLeaderElection, true)
 		stored, err := put(t, coordinated("b"))
-		if err != nil {
-			t.Fatalf("putting: %v", err)
-		}
+		expect.NoError(t, err, "putting")
 		if diff := cmp.Diff(coordinated("b").Spec, stored.Spec); diff != "" {
 			t.Errorf("spec while the feature is on (-want +got):\n%s", diff)
 		}
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CoordinatedLeaderElection, false)
 		stored.Spec.LeaseTransitions = ptr.To[int32](1)
 		updated, err := put(t, stored)
-		if err != nil {
-			t.Fatalf("update with the feature off again: %v", err)
-		}
+		expect.NoError(t, err, "update with the feature off again")
 		if updated.Spec.PreferredHolder == nil || updated.Spec.Strategy == nil {
 			t.Error("fields that were stored are lost when the feature goes off")
 		}
@@ -97,9 +80,7 @@ func TestLeases(t *testing.T) {
 	t.Run("table", func(t *testing.T) {
 		lease := coordinated("c")
 		table, err := leases.ConvertToTable(t.Context(), &coordinationv1.LeaseList{Items: []coordinationv1.Lease{*lease, {}}}, nil)
-		if err != nil {
-			t.Fatalf("ConvertToTable: %v", err)
-		}
+		expect.NoError(t, err, "ConvertToTable")
 		if diff := cmp.Diff([]any{"c", "me", "<unknown>"}, table.Rows[0].Cells); diff != "" {
 			t.Errorf("cells (-want +got):\n%s", diff)
 		}

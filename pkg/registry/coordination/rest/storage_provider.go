@@ -7,7 +7,6 @@ package rest
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/annex-dev/annex/pkg/registry/coordination/lease"
@@ -21,9 +20,5 @@ type StorageProvider struct {
 
 // NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	leases, err := lease.NewStorage(p.Scheme, getter)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	return p.GroupInfo(coordinationv1.SchemeGroupVersion, map[string]rest.Storage{"leases": leases}), nil
+	return p.NewGroup(coordinationv1.SchemeGroupVersion, getter, lease.Resource(p.Scheme))
 }

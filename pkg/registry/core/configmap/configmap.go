@@ -7,24 +7,20 @@ package configmap
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/registry/generic"
 
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
 	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// NewStorage returns the endpoint of ConfigMaps.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource:   corev1.Resource("configmaps"),
-		Singular:   "configmap",
+// Resource describes ConfigMaps.
+func Resource(typer runtime.ObjectTyper) typed.Resource {
+	return typed.Resource{
+		Kind:       corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 		ShortNames: []string{"cm"},
-		New:        func() runtime.Object { return &corev1.ConfigMap{} },
-		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
 		Strategy:   newStrategy(typer),
 		Table:      tableConvertor,
-	}, getter)
+	}
 }
 
 func newStrategy(typer runtime.ObjectTyper) typed.ValidatedStrategy[*corev1.ConfigMap] {

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestStrategyValidates(t *testing.T) {
@@ -37,9 +39,7 @@ func TestTable(t *testing.T) {
 		Data:       map[string]string{"k": ""}, BinaryData: map[string][]byte{"l": nil},
 	}
 	table, err := tableConvertor.ConvertToTable(t.Context(), configMap, nil)
-	if err != nil {
-		t.Fatalf("ConvertToTable: %v", err)
-	}
+	expect.NoError(t, err, "ConvertToTable")
 	if diff := cmp.Diff([]any{"a", int64(2), "36h"}, table.Rows[0].Cells); diff != "" {
 		t.Errorf("cells (-want +got):\n%s", diff)
 	}

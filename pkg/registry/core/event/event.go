@@ -24,20 +24,17 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// NewStorage returns an endpoint of events, which expire after ttl. Both groups store them
-// under the resource of the core group.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, ttl time.Duration) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource:   corev1.Resource("events"),
-		Singular:   "event",
+// Resource describes events, which expire after ttl. Both groups store them under the
+// resource of the core group.
+func Resource(typer runtime.ObjectTyper, ttl time.Duration) typed.Resource {
+	return typed.Resource{
+		Kind:       corev1.SchemeGroupVersion.WithKind("Event"),
 		ShortNames: []string{"ev"},
-		New:        func() runtime.Object { return &corev1.Event{} },
-		NewList:    func() runtime.Object { return &corev1.EventList{} },
 		Strategy:   strategy{typed.Namespaced(typer)},
 		Attrs:      attrs,
 		TTL:        ttl,
 		Table:      tableConvertor,
-	}, getter)
+	}
 }
 
 type strategy struct {

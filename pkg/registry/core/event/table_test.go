@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestTable(t *testing.T) {
@@ -55,9 +57,7 @@ func TestTable(t *testing.T) {
 			t.Parallel()
 			test.event.Name = "e"
 			table, err := tableConvertor.ConvertToTable(t.Context(), &test.event, nil)
-			if err != nil {
-				t.Fatalf("ConvertToTable: %v", err)
-			}
+			expect.NoError(t, err, "ConvertToTable")
 			if diff := cmp.Diff(test.want, table.Rows[0].Cells); diff != "" {
 				t.Errorf("cells (-want +got):\n%s", diff)
 			}

@@ -24,20 +24,17 @@ type Storage struct {
 }
 
 // NewStorage returns the endpoints of namespaces.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
-	main := strategy{typed.ClusterScoped(typer)}
-	store, err := typed.NewREST(typed.Resource{
-		Resource:                 corev1.Resource("namespaces"),
-		Singular:                 "namespace",
+func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (*Storage, error) {
+	main := strategy{typed.ClusterScoped(scheme)}
+	store, err := typed.NewREST(scheme, getter, typed.Resource{
+		Kind:                     corev1.SchemeGroupVersion.WithKind("Namespace"),
 		ShortNames:               []string{"ns"},
-		New:                      func() runtime.Object { return &corev1.Namespace{} },
-		NewList:                  func() runtime.Object { return &corev1.NamespaceList{} },
 		Strategy:                 main,
 		Attrs:                    attrs,
 		Table:                    tableConvertor,
 		ReturnDeletedObject:      true,
 		ShouldDeleteDuringUpdate: shouldDeleteDuringUpdate,
-	}, getter)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -14,16 +14,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"github.com/annex-dev/annex/pkg/apis/core/install"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/core/namespace"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // server is the endpoints of namespaces over an etcd of the test's own.
@@ -36,13 +36,9 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	etcd := typedtest.NewStorage(t, serializer.NewCodecFactory(scheme).LegacyCodec(corev1.SchemeGroupVersion))
-	storage, err := namespace.NewStorage(scheme, etcd)
-	if err != nil {
-		t.Fatalf("NewStorage: %v", err)
-	}
+	etcd := typedtest.NewStorage(t, corev1.SchemeGroupVersion)
+	storage, err := namespace.NewStorage(scheme.Scheme, etcd)
+	expect.NoError(t, err, "NewStorage")
 	t.Cleanup(storage.Namespace.Destroy)
 	return &server{Storage: storage, etcd: etcd, ctx: genericapirequest.WithNamespace(t.Context(), ""), t: t}
 }
@@ -57,9 +53,7 @@ func (s *server) in(t *testing.T) *server {
 func (s *server) create(ns *corev1.Namespace) *corev1.Namespace {
 	s.t.Helper()
 	created, err := s.Namespace.Create(s.ctx, ns, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-	if err != nil {
-		s.t.Fatalf("create namespace: %v", err)
-	}
+	expect.NoError(s.t, err, "create namespace")
 	return created.(*corev1.Namespace)
 }
 
@@ -72,18 +66,14 @@ func (s *server) update(through rest.Updater, name string, mutate func(*corev1.N
 		return updated, nil
 	})
 	updated, _, err := through.Update(s.ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
-	if err != nil {
-		s.t.Fatalf("update namespace %s: %v", name, err)
-	}
+	expect.NoError(s.t, err, "update namespace %s", name)
 	return updated.(*corev1.Namespace)
 }
 
 func (s *server) delete(name string, options *metav1.DeleteOptions) (*corev1.Namespace, bool) {
 	s.t.Helper()
 	object, gone, err := s.Namespace.Delete(s.ctx, name, rest.ValidateAllObjectFunc, options)
-	if err != nil {
-		s.t.Fatalf("delete namespace %s: %v", name, err)
-	}
+	expect.NoError(s.t, err, "delete namespace %s", name)
 	return object.(*corev1.Namespace), gone
 }
 
@@ -218,9 +208,7 @@ func testDeleteRefused(t *testing.T, s *server) {
 		t.Error("a dry run deleted the namespace")
 	}
 	object, err := s.Namespace.Get(s.ctx, "refused", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("Get: %v", err)
-	}
+	expect.NoError(t, err, "Get")
 	if diff := cmp.Diff(created, object.(*corev1.Namespace)); diff != "" {
 		t.Errorf("refused and dry-run deletes changed the namespace (-want +got):\n%s", diff)
 	}

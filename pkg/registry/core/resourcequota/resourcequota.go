@@ -13,30 +13,23 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/registry/generic"
 
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
 	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// NewStorage returns the endpoints of ResourceQuotas.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, *typed.SubresourceREST, error) {
+// Resource describes ResourceQuotas.
+func Resource(typer runtime.ObjectTyper) typed.Resource {
 	main := newStrategy(typer)
-	store, err := typed.NewREST(typed.Resource{
-		Resource:            corev1.Resource("resourcequotas"),
-		Singular:            "resourcequota",
+	return typed.Resource{
+		Kind:                corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
 		ShortNames:          []string{"quota"},
-		New:                 func() runtime.Object { return &corev1.ResourceQuota{} },
-		NewList:             func() runtime.Object { return &corev1.ResourceQuotaList{} },
 		Strategy:            main,
+		Status:              main.ForStatus(),
 		Table:               tableConvertor,
 		ReturnDeletedObject: true,
-	}, getter)
-	if err != nil {
-		return nil, nil, err
 	}
-	return store, store.Subresource(main.ForStatus()), nil
 }
 
 type strategy struct {

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func stored() *corev1.ResourceQuota {
@@ -91,9 +93,7 @@ func TestWarnings(t *testing.T) {
 func TestTable(t *testing.T) {
 	t.Parallel()
 	got, err := tableConvertor.ConvertToTable(t.Context(), stored(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff([]any{"q", "configmaps: 0/1, secrets: 3/5", "limits.cpu: 0/2", "<unknown>"}, got.Rows[0].Cells); diff != "" {
 		t.Errorf("cells (-want +got):\n%s", diff)
 	}

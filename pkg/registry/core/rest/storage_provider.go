@@ -5,6 +5,7 @@
 package rest
 
 import (
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,36 +39,17 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 	if err != nil {
 		return genericapiserver.APIGroupInfo{}, err
 	}
-	configMaps, err := configmap.NewStorage(p.Scheme, getter)
+	info, err := p.NewGroup(corev1.SchemeGroupVersion, getter, configmap.Resource(p.Scheme), secret.Resource(p.Scheme),
+		serviceaccount.Resource(p.Scheme), event.Resource(p.Scheme, p.EventTTL), resourcequota.Resource(p.Scheme))
 	if err != nil {
 		return genericapiserver.APIGroupInfo{}, err
 	}
-	secrets, err := secret.NewStorage(p.Scheme, getter)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	serviceAccounts, err := serviceaccount.NewStorage(p.Scheme, getter)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	events, err := event.NewStorage(p.Scheme, getter, p.EventTTL)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	quotas, quotaStatus, err := resourcequota.NewStorage(p.Scheme, getter)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	return p.GroupInfo(corev1.SchemeGroupVersion, map[string]rest.Storage{
+	endpoints := info.VersionedResourcesStorageMap[corev1.SchemeGroupVersion.Version]
+	maps.Copy(endpoints, map[string]rest.Storage{
 		"namespaces":            namespaces.Namespace,
 		"namespaces/status":     namespaces.Status,
 		"namespaces/finalize":   namespaces.Finalize,
-		"configmaps":            configMaps,
-		"secrets":               secrets,
-		"serviceaccounts":       serviceAccounts,
-		"serviceaccounts/token": serviceaccount.NewTokenREST(p.Tokens, serviceAccounts, secrets),
-		"events":                events,
-		"resourcequotas":        quotas,
-		"resourcequotas/status": quotaStatus,
-	}), nil
+		"serviceaccounts/token": serviceaccount.NewTokenREST(p.Tokens, endpoints["serviceaccounts"].(rest.Getter), endpoints["secrets"].(rest.Getter)),
+	})
+	return info, nil
 }

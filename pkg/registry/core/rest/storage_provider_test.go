@@ -18,62 +18,34 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	coreinstall "github.com/annex-dev/annex/pkg/apis/core/install"
-	eventsinstall "github.com/annex-dev/annex/pkg/apis/events/install"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	corerest "github.com/annex-dev/annex/pkg/registry/core/rest"
 	eventsrest "github.com/annex-dev/annex/pkg/registry/events/rest"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const ttl = 2 * time.Hour
 
 // groups is the two groups that serve events, over one etcd.
 type groups struct {
-	scheme       *runtime.Scheme
 	core, events map[string]rest.Storage
 	etcd         *typedtest.Storage
 }
 
 func newGroups(t *testing.T) *groups {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	coreinstall.Install(scheme)
-	eventsinstall.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(corev1.SchemeGroupVersion))
-	parameterCodec := runtime.NewParameterCodec(scheme)
-
-	core, err := corerest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs}, EventTTL: ttl}.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("core: %v", err)
+	etcd := typedtest.NewStorage(t, corev1.SchemeGroupVersion)
+	return &groups{
+		core:   etcd.NewGroup(t, corerest.StorageProvider{Serialization: typedtest.Serialization, EventTTL: ttl}),
+		events: etcd.NewGroup(t, eventsrest.StorageProvider{Serialization: typedtest.Serialization, TTL: ttl}),
+		etcd:   etcd,
 	}
-	events, err := eventsrest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs}, TTL: ttl}.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("events.k8s.io: %v", err)
-	}
-	g := &groups{scheme: scheme, core: storageOf(t, core), events: storageOf(t, events), etcd: etcd}
-	for _, storage := range []map[string]rest.Storage{g.core, g.events} {
-		for _, endpoint := range storage {
-			t.Cleanup(endpoint.Destroy)
-		}
-	}
-	return g
-}
-
-func storageOf(t *testing.T, info genericapiserver.APIGroupInfo) map[string]rest.Storage {
-	t.Helper()
-	if len(info.PrioritizedVersions) != 1 || info.PrioritizedVersions[0].Version != "v1" {
-		t.Fatalf("versions %v, want v1", info.PrioritizedVersions)
-	}
-	return info.VersionedResourcesStorageMap["v1"]
 }
 
 // request is the context of a request to a namespace through a group.
@@ -132,13 +104,9 @@ func newEvent(name string) *corev1.Event {
 func testEventsAreOne(t *testing.T, g *groups) {
 	core, events := g.core["events"].(*typed.REST), g.events["events"].(*typed.REST)
 	created, err := events.Create(request(t, "ns", eventsv1.SchemeGroupVersion), newEvent("one"), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create through events.k8s.io: %v", err)
-	}
+	expect.NoError(t, err, "create through events.k8s.io")
 	read, err := core.Get(request(t, "ns", corev1.SchemeGroupVersion), "one", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("read through core: %v", err)
-	}
+	expect.NoError(t, err, "read through core")
 	if diff := cmp.Diff(created, read); diff != "" {
 		t.Errorf("written through one group, read through the other (-want +got):\n%s", diff)
 	}
@@ -147,14 +115,12 @@ func testEventsAreOne(t *testing.T, g *groups) {
 	if stored == nil {
 		t.Fatal("the event is not stored under /events/ns/one")
 	}
-	_, gvk, err := serializer.NewCodecFactory(g.scheme).UniversalDeserializer().Decode(stored, nil, nil)
+	_, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(stored, nil, nil)
 	if err != nil || *gvk != corev1.SchemeGroupVersion.WithKind("Event") {
 		t.Errorf("stored as %v (error %v), want Event of v1", gvk, err)
 	}
 	response, err := g.etcd.Client.Get(t.Context(), g.etcd.Key("events", "ns", "one"))
-	if err != nil {
-		t.Fatalf("read from etcd: %v", err)
-	}
+	expect.NoError(t, err, "read from etcd")
 	// The store may reuse a lease that ends a little later.
 	lease, err := g.etcd.Client.TimeToLive(t.Context(), clientv3.LeaseID(response.Kvs[0].Lease))
 	if err != nil || lease.GrantedTTL < int64(ttl/time.Second) || lease.GrantedTTL > int64(2*ttl/time.Second) {
@@ -224,7 +190,7 @@ func testEventSelectors(t *testing.T, g *groups) {
 	for _, test := range tests {
 		for label, value := range test.fields {
 			for value, want := range map[string]bool{value: true, value + "x": false} {
-				hubLabel, hubValue, err := g.scheme.ConvertFieldLabel(test.version.WithKind("Event"), label, value)
+				hubLabel, hubValue, err := scheme.Scheme.ConvertFieldLabel(test.version.WithKind("Event"), label, value)
 				if err != nil {
 					t.Errorf("%s %s: %v", test.version, label, err)
 					continue
@@ -241,9 +207,7 @@ func testSecretsByType(t *testing.T, g *groups) {
 	for name, secretType := range map[string]corev1.SecretType{"a": "x", "b": "y"} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}, Type: secretType}
 		_, err := g.core["secrets"].(*typed.REST).Create(request(t, "ns", corev1.SchemeGroupVersion), secret, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		if err != nil {
-			t.Fatalf("create secret %s: %v", name, err)
-		}
+		expect.NoError(t, err, "create secret %s", name)
 	}
 	if got := list(t, g.core["secrets"], corev1.SchemeGroupVersion, fields.Set{"type": "y"}); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("secrets of type y: %v, want b", got)
@@ -253,13 +217,9 @@ func testSecretsByType(t *testing.T, g *groups) {
 func list(t *testing.T, endpoint rest.Storage, version schema.GroupVersion, selected fields.Set) []string {
 	t.Helper()
 	objects, err := endpoint.(rest.Lister).List(request(t, "ns", version), &metainternalversion.ListOptions{FieldSelector: selected.AsSelector()})
-	if err != nil {
-		t.Fatalf("list %v: %v", selected, err)
-	}
+	expect.NoError(t, err, "list %v", selected)
 	table, err := endpoint.(rest.TableConvertor).ConvertToTable(t.Context(), objects, nil)
-	if err != nil {
-		t.Fatalf("convert to a table: %v", err)
-	}
+	expect.NoError(t, err, "convert to a table")
 	var names []string
 	for _, row := range table.Rows {
 		names = append(names, row.Object.Object.(metav1.Object).GetName())

@@ -20,17 +20,14 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// NewStorage returns the endpoint of Secrets.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource: corev1.Resource("secrets"),
-		Singular: "secret",
-		New:      func() runtime.Object { return &corev1.Secret{} },
-		NewList:  func() runtime.Object { return &corev1.SecretList{} },
+// Resource describes Secrets.
+func Resource(typer runtime.ObjectTyper) typed.Resource {
+	return typed.Resource{
+		Kind:     corev1.SchemeGroupVersion.WithKind("Secret"),
 		Strategy: newStrategy(typer),
 		Attrs:    attrs,
 		Table:    tableConvertor,
-	}, getter)
+	}
 }
 
 var tableConvertor = table.New(corev1.Resource("secrets"),

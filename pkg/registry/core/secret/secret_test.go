@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
-	if err != nil {
-		t.Fatalf("generate a certificate: %v", err)
-	}
+	expect.NoError(t, err, "generate a certificate")
 	tests := []struct {
 		name   string
 		secret corev1.Secret
@@ -72,9 +72,7 @@ func TestTable(t *testing.T) {
 		Type:       corev1.SecretTypeOpaque, Data: map[string][]byte{"k": nil, "l": nil},
 	}
 	table, err := tableConvertor.ConvertToTable(t.Context(), secret, nil)
-	if err != nil {
-		t.Fatalf("ConvertToTable: %v", err)
-	}
+	expect.NoError(t, err, "ConvertToTable")
 	if diff := cmp.Diff([]any{"a", "Opaque", int64(2), "36h"}, table.Rows[0].Cells); diff != "" {
 		t.Errorf("cells (-want +got):\n%s", diff)
 	}

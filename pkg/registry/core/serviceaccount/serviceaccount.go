@@ -10,25 +10,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/registry/generic"
 
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
 	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// NewStorage returns the endpoint of ServiceAccounts.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource:            corev1.Resource("serviceaccounts"),
-		Singular:            "serviceaccount",
+// Resource describes ServiceAccounts.
+func Resource(typer runtime.ObjectTyper) typed.Resource {
+	return typed.Resource{
+		Kind:                corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
 		ShortNames:          []string{"sa"},
-		New:                 func() runtime.Object { return &corev1.ServiceAccount{} },
-		NewList:             func() runtime.Object { return &corev1.ServiceAccountList{} },
 		Strategy:            newStrategy(typer),
 		Table:               tableConvertor,
 		ReturnDeletedObject: true,
-	}, getter)
+	}
 }
 
 var tableConvertor = table.New(corev1.Resource("serviceaccounts"),

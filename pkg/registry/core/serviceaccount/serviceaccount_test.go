@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestStrategyKeepsSecretNamesOnly(t *testing.T) {
@@ -41,9 +43,7 @@ func TestStrategyKeepsSecretNamesOnly(t *testing.T) {
 func TestTable(t *testing.T) {
 	t.Parallel()
 	table, err := tableConvertor.ConvertToTable(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, nil)
-	if err != nil {
-		t.Fatalf("ConvertToTable: %v", err)
-	}
+	expect.NoError(t, err, "ConvertToTable")
 	if diff := cmp.Diff([]any{"a", "<unknown>"}, table.Rows[0].Cells); diff != "" {
 		t.Errorf("cells (-want +got):\n%s", diff)
 	}

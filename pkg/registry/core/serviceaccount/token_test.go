@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
@@ -49,13 +50,9 @@ func (g getter) Get(ctx context.Context, name string, _ *metav1.GetOptions) (run
 func newTokenREST(t *testing.T, maxLifetime time.Duration) *TokenREST {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	issuer, err := serviceaccount.NewIssuer("https://annex.example", key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ending := metav1.NewTime(epoch)
 	meta := func(name string) metav1.ObjectMeta {
 		m := metav1.ObjectMeta{Namespace: "team", Name: name, UID: "uid-of-this"}
@@ -110,13 +107,9 @@ func bind(apiVersion, kind, name string, uid types.UID) func(*authenticationv1.T
 func claimsOf(t *testing.T, token string) map[string]any {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	claims := map[string]any{}
-	if err := json.Unmarshal(raw, &claims); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(raw, &claims))
 	return claims
 }
 
@@ -157,9 +150,7 @@ func TestTokenCreate(t *testing.T) {
 			t.Parallel()
 			var told warnings
 			object, err := newTokenREST(t, test.max).Create(requestContext(t, &told), "robot", request(test.change), rest.ValidateAllObjectFunc, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			answer := object.(*authenticationv1.TokenRequest)
 			expires := epoch.Add(time.Duration(test.lifetime) * time.Second)
 			if !answer.Status.ExpirationTimestamp.Time.Equal(expires) || *answer.Spec.ExpirationSeconds != test.lifetime {
@@ -250,13 +241,9 @@ func TestTokenCreateIsTraceable(t *testing.T) {
 	var told warnings
 	ctx := audit.WithAuditContext(requestContext(t, &told))
 	event := audit.AuditContextFrom(ctx)
-	if err := event.Init(audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, event.Init(audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}, nil))
 	object, err := newTokenREST(t, 0).Create(ctx, "robot", request(nil), rest.ValidateAllObjectFunc, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	id, _ := claimsOf(t, object.(*authenticationv1.TokenRequest).Status.Token)["jti"].(string)
 	if got, _ := event.GetEventAnnotation("authentication.kubernetes.io/issued-credential-id"); id == "" || got != "JTI="+id {
 		t.Errorf("the audit event has %q, the token %q", got, id)

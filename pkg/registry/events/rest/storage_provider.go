@@ -9,7 +9,6 @@ import (
 
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/annex-dev/annex/pkg/registry/core/event"
@@ -26,9 +25,5 @@ type StorageProvider struct {
 
 // NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	events, err := event.NewStorage(p.Scheme, getter, p.TTL)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	return p.GroupInfo(eventsv1.SchemeGroupVersion, map[string]rest.Storage{"events": events}), nil
+	return p.NewGroup(eventsv1.SchemeGroupVersion, getter, event.Resource(p.Scheme, p.TTL))
 }

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annex-dev/annex/pkg/apis/flowcontrol/validation"
@@ -21,8 +20,8 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// NewStorage returns the endpoints of FlowSchemas.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, *typed.SubresourceREST, error) {
+// Resource describes FlowSchemas.
+func Resource(typer runtime.ObjectTyper) typed.Resource {
 	strategy := typed.SpecStatusStrategy[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]{
 		ValidatedStrategy: typed.ValidatedStrategy[*flowcontrolv1.FlowSchema]{
 			BaseStrategy:       typed.ClusterScoped(typer),
@@ -36,18 +35,12 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*t
 		Spec:    func(object *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaSpec { return &object.Spec },
 		Status:  func(object *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaStatus { return &object.Status },
 	}
-	store, err := typed.NewREST(typed.Resource{
-		Resource: flowcontrolv1.Resource("flowschemas"),
-		Singular: "flowschema",
-		New:      func() runtime.Object { return &flowcontrolv1.FlowSchema{} },
-		NewList:  func() runtime.Object { return &flowcontrolv1.FlowSchemaList{} },
+	return typed.Resource{
+		Kind:     flowcontrolv1.SchemeGroupVersion.WithKind("FlowSchema"),
 		Strategy: strategy,
+		Status:   strategy.ForStatus(),
 		Table:    tableConvertor,
-	}, getter)
-	if err != nil {
-		return nil, nil, err
 	}
-	return store, store.Subresource(strategy.ForStatus()), nil
 }
 
 type column = table.Column[*flowcontrolv1.FlowSchema]

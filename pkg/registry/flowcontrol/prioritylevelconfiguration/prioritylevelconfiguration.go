@@ -8,7 +8,6 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/flowcontrol/validation"
@@ -16,8 +15,8 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// NewStorage returns the endpoints of PriorityLevelConfigurations.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, *typed.SubresourceREST, error) {
+// Resource describes PriorityLevelConfigurations.
+func Resource(typer runtime.ObjectTyper) typed.Resource {
 	strategy := typed.SpecStatusStrategy[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]{
 		ValidatedStrategy: typed.ValidatedStrategy[*flowcontrolv1.PriorityLevelConfiguration]{
 			BaseStrategy:       typed.ClusterScoped(typer),
@@ -35,18 +34,12 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*t
 			return &object.Status
 		},
 	}
-	store, err := typed.NewREST(typed.Resource{
-		Resource: flowcontrolv1.Resource("prioritylevelconfigurations"),
-		Singular: "prioritylevelconfiguration",
-		New:      func() runtime.Object { return &flowcontrolv1.PriorityLevelConfiguration{} },
-		NewList:  func() runtime.Object { return &flowcontrolv1.PriorityLevelConfigurationList{} },
+	return typed.Resource{
+		Kind:     flowcontrolv1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"),
 		Strategy: strategy,
+		Status:   strategy.ForStatus(),
 		Table:    tableConvertor,
-	}, getter)
-	if err != nil {
-		return nil, nil, err
 	}
-	return store, store.Subresource(strategy.ForStatus()), nil
 }
 
 type column = table.Column[*flowcontrolv1.PriorityLevelConfiguration]

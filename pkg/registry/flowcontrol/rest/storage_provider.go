@@ -7,7 +7,6 @@ package rest
 import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/annex-dev/annex/pkg/registry/flowcontrol/flowschema"
@@ -22,18 +21,5 @@ type StorageProvider struct {
 
 // NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	schemas, schemaStatus, err := flowschema.NewStorage(p.Scheme, getter)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	levels, levelStatus, err := prioritylevelconfiguration.NewStorage(p.Scheme, getter)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	return p.GroupInfo(flowcontrolv1.SchemeGroupVersion, map[string]rest.Storage{
-		"flowschemas":                        schemas,
-		"flowschemas/status":                 schemaStatus,
-		"prioritylevelconfigurations":        levels,
-		"prioritylevelconfigurations/status": levelStatus,
-	}), nil
+	return p.NewGroup(flowcontrolv1.SchemeGroupVersion, getter, flowschema.Resource(p.Scheme), prioritylevelconfiguration.Resource(p.Scheme))
 }

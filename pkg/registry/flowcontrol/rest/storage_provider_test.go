@@ -11,33 +11,20 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/flowcontrol/install"
 	"github.com/annex-dev/annex/pkg/registry/flowcontrol/rest"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func newStorage(t *testing.T) map[string]registryrest.Storage {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(flowcontrolv1.SchemeGroupVersion))
-	info, err := rest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("NewRESTStorage: %v", err)
-	}
-	storage := info.VersionedResourcesStorageMap["v1"]
-	for _, endpoint := range storage {
-		t.Cleanup(endpoint.Destroy)
-	}
-	return storage
+	return typedtest.NewStorage(t, flowcontrolv1.SchemeGroupVersion).NewGroup(t, rest.StorageProvider{Serialization: typedtest.Serialization})
 }
 
 func requestContext(t *testing.T) context.Context {
@@ -48,9 +35,7 @@ func requestContext(t *testing.T) context.Context {
 func create[T runtime.Object](t *testing.T, endpoint registryrest.Storage, object T) T {
 	t.Helper()
 	created, err := endpoint.(*typed.REST).Create(requestContext(t), object, registryrest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("creating: %v", err)
-	}
+	expect.NoError(t, err, "creating")
 	return created.(T)
 }
 
@@ -58,9 +43,7 @@ func update[T runtime.Object](t *testing.T, endpoint registryrest.Storage, name 
 	t.Helper()
 	updated, _, err := endpoint.(registryrest.Updater).Update(requestContext(t), name, registryrest.DefaultUpdatedObjectInfo(object),
 		registryrest.ValidateAllObjectFunc, registryrest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatalf("updating: %v", err)
-	}
+	expect.NoError(t, err, "updating")
 	return updated.(T)
 }
 
@@ -125,9 +108,7 @@ func TestPriorityLevelEndpoints(t *testing.T) {
 func cells(t *testing.T, endpoint registryrest.Storage, object runtime.Object) [][]any {
 	t.Helper()
 	table, err := endpoint.(registryrest.TableConvertor).ConvertToTable(t.Context(), object, nil)
-	if err != nil {
-		t.Fatalf("ConvertToTable: %v", err)
-	}
+	expect.NoError(t, err, "ConvertToTable")
 	var rows [][]any
 	for _, row := range table.Rows {
 		rows = append(rows, row.Cells)

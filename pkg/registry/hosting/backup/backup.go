@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
@@ -63,7 +63,7 @@ type StoreREST struct {
 
 // NewStore returns stores/backup.
 func NewStore(stores rest.Getter, backend Backend) *StoreREST {
-	return &StoreREST{connecter{func() runtime.Object { return &hosting.Store{} }}, stores, backend}
+	return &StoreREST{connecter{func() runtime.Object { return &hostingv1alpha1.Store{} }}, stores, backend}
 }
 
 var _ rest.Connecter = &StoreREST{}
@@ -87,7 +87,7 @@ var errNotServed = errors.New("the resource is not defined: only served resource
 
 // NewResource returns hostedresources/backup.
 func NewResource(resources rest.Getter, backend Backend) *ResourceREST {
-	return &ResourceREST{connecter{func() runtime.Object { return &hosting.HostedResource{} }}, resources, backend}
+	return &ResourceREST{connecter{func() runtime.Object { return &hostingv1alpha1.HostedResource{} }}, resources, backend}
 }
 
 var _ rest.Connecter = &ResourceREST{}
@@ -98,15 +98,15 @@ func (r *ResourceREST) Connect(ctx context.Context, name string, _ runtime.Objec
 	if err != nil {
 		return nil, err
 	}
-	hosted := found.(*hosting.HostedResource)
+	hosted := found.(*hostingv1alpha1.HostedResource)
 	store := hosted.Spec.StoreName
 	switch {
 	case store == "":
-		return nil, apierrors.NewConflict(hosting.Resource("hostedresources"), name, errors.New("it has no Store yet"))
+		return nil, apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), name, errors.New("it has no Store yet"))
 	case hosted.Status.DefinitionUID == "":
 		// The name, and so the keys, could be chosen by the creator of the
 		// HostedResource.
-		return nil, apierrors.NewConflict(hosting.Resource("hostedresources"), name, errNotServed)
+		return nil, apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), name, errNotServed)
 	}
 	resource := schema.ParseGroupResource(name)
 	return sendPart(r.backend, store, &resource, responder)

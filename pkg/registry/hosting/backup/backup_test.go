@@ -18,8 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // objects serves Stores and HostedResources.
@@ -29,13 +30,13 @@ func (o objects) Get(_ context.Context, name string, _ *metav1.GetOptions) (runt
 	if found := o[name]; found != nil {
 		return found, nil
 	}
-	return nil, apierrors.NewNotFound(hosting.Resource("any"), name)
+	return nil, apierrors.NewNotFound(hostingv1alpha1.Resource("any"), name)
 }
 
-func hosted(store string, change ...func(*hosting.HostedResource)) *hosting.HostedResource {
-	resource := &hosting.HostedResource{
-		Spec:   hosting.HostedResourceSpec{StoreName: store},
-		Status: hosting.HostedResourceStatus{Phase: hosting.HostedResourcePending},
+func hosted(store string, change ...func(*hostingv1alpha1.HostedResource)) *hostingv1alpha1.HostedResource {
+	resource := &hostingv1alpha1.HostedResource{
+		Spec:   hostingv1alpha1.HostedResourceSpec{StoreName: store},
+		Status: hostingv1alpha1.HostedResourceStatus{Phase: hostingv1alpha1.HostedResourcePending},
 	}
 	for _, f := range change {
 		f(resource)
@@ -76,13 +77,13 @@ func ask(t *testing.T, endpoint rest.Connecter, name, method, query, body string
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	stores := objects{"default": &hosting.Store{}, "fast": &hosting.Store{}}
+	stores := objects{"default": &hostingv1alpha1.Store{}, "fast": &hostingv1alpha1.Store{}}
 	resources := objects{
 		"waiting.example.com":  hosted(""),
 		"ready.example.com":    hosted("fast"),
-		"served.example.com":   hosted("fast", func(h *hosting.HostedResource) { h.Status.DefinitionUID = "u" }),
-		"phase.example.com":    hosted("fast", func(h *hosting.HostedResource) { h.Status.Phase = hosting.HostedResourceTerminating }),
-		"compiled.example.com": hosted("fast", func(h *hosting.HostedResource) { h.Status.Phase = hosting.HostedResourceHosted }),
+		"served.example.com":   hosted("fast", func(h *hostingv1alpha1.HostedResource) { h.Status.DefinitionUID = "u" }),
+		"phase.example.com":    hosted("fast", func(h *hostingv1alpha1.HostedResource) { h.Status.Phase = hostingv1alpha1.HostedResourceTerminating }),
+		"compiled.example.com": hosted("fast", func(h *hostingv1alpha1.HostedResource) { h.Status.Phase = hostingv1alpha1.HostedResourceHosted }),
 	}
 	up := backend{defined: map[string]bool{"defined.example.com": true}}
 	down := backend{err: apierrors.NewServiceUnavailable("Store fast: away")}
@@ -139,12 +140,10 @@ func TestMemoryIsBounded(t *testing.T) {
 	if _, err := backup.NewWriter(&begin, backup.Header{}); err != nil {
 		t.Fatal(err)
 	}
-	restore := NewRestore(objects{"fast": &hosting.Store{}}, objects{}, backend{})
+	restore := NewRestore(objects{"fast": &hostingv1alpha1.Store{}}, objects{}, backend{})
 	answer := &responder{}
 	handler, err := restore.Connect(t.Context(), "fast", nil, answer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	const value = "\x89annex\r\n\x1a\nh\x00\x13{\"formatVersion\":1}o\x01\xff\xff\xff\x7fa" // one of 256 MiB less a byte
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/?resource=a.example.com", endless{strings.NewReader(value)})
 	handler.ServeHTTP(httptest.NewRecorder(), request)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
@@ -37,7 +37,7 @@ type RestoreREST struct {
 
 // NewRestore returns stores/restore.
 func NewRestore(stores, resources rest.Getter, backend Backend) *RestoreREST {
-	return &RestoreREST{connecter{func() runtime.Object { return &hosting.Store{} }}, stores, resources, backend}
+	return &RestoreREST{connecter{func() runtime.Object { return &hostingv1alpha1.Store{} }}, stores, resources, backend}
 }
 
 var _ rest.Connecter = &RestoreREST{}
@@ -91,7 +91,7 @@ func readOptions(query url.Values) (backup.Options, error) {
 }
 
 // ownGroups are groups of annex itself with keys of the same form.
-var ownGroups = sets.New(hosting.GroupName, "apiextensions.k8s.io", "apiregistration.k8s.io")
+var ownGroups = sets.New(hostingv1alpha1.GroupName, "apiextensions.k8s.io", "apiregistration.k8s.io")
 
 var errServed = errors.New("the resource is served: delete its CustomResourceDefinition first, a backup is not merged with existing objects")
 
@@ -104,7 +104,7 @@ func (r *RestoreREST) mayWrite(ctx context.Context, name, store string) error {
 	if defined, err := r.backend.Defined(ctx, name); err != nil {
 		return err
 	} else if defined {
-		return apierrors.NewConflict(hosting.Resource("hostedresources"), name, errServed)
+		return apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), name, errServed)
 	}
 	found, err := r.resources.Get(ctx, name, &metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -113,12 +113,12 @@ func (r *RestoreREST) mayWrite(ctx context.Context, name, store string) error {
 	if err != nil {
 		return err
 	}
-	hosted := found.(*hosting.HostedResource)
+	hosted := found.(*hostingv1alpha1.HostedResource)
 	switch {
-	case hosted.Status.DefinitionUID != "" || hosted.Status.Phase != hosting.HostedResourcePending:
-		return apierrors.NewConflict(hosting.Resource("hostedresources"), name, errServed)
+	case hosted.Status.DefinitionUID != "" || hosted.Status.Phase != hostingv1alpha1.HostedResourcePending:
+		return apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), name, errServed)
 	case hosted.Spec.StoreName != "" && hosted.Spec.StoreName != store:
-		return apierrors.NewConflict(hosting.Resource("hostedresources"), name, fmt.Errorf("its Store is %q", hosted.Spec.StoreName))
+		return apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), name, fmt.Errorf("its Store is %q", hosted.Spec.StoreName))
 	}
 	return nil
 }

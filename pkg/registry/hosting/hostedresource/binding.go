@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
@@ -45,7 +45,7 @@ func NewBindingREST(typer runtime.ObjectTyper, hostedResources *typed.REST, stor
 }
 
 // New implements rest.Storage.
-func (r *BindingREST) New() runtime.Object { return &hosting.HostedResourceBinding{} }
+func (r *BindingREST) New() runtime.Object { return &hostingv1alpha1.HostedResourceBinding{} }
 
 // Destroy implements rest.Storage.
 func (r *BindingREST) Destroy() {}
@@ -56,7 +56,7 @@ func (r *BindingREST) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate()
 
 // Create implements rest.NamedCreater. It is idempotent, so that schedulers can retry.
 func (r *BindingREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	binding, ok := obj.(*hosting.HostedResourceBinding)
+	binding, ok := obj.(*hostingv1alpha1.HostedResourceBinding)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("a HostedResourceBinding is needed to place a HostedResource, not %T", obj))
 	}
@@ -64,7 +64,7 @@ func (r *BindingREST) Create(ctx context.Context, name string, obj runtime.Objec
 		binding.Name = name
 	}
 	if errs := validation.ValidateHostedResourceBinding(binding, name); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(hosting.Kind("HostedResourceBinding"), name, errs)
+		return nil, apierrors.NewInvalid(hostingv1alpha1.SchemeGroupVersion.WithKind("HostedResourceBinding").GroupKind(), name, errs)
 	}
 	if validate != nil {
 		if err := validate(ctx, binding.DeepCopyObject()); err != nil {
@@ -72,21 +72,21 @@ func (r *BindingREST) Create(ctx context.Context, name string, obj runtime.Objec
 		}
 	}
 	place := rest.DefaultUpdatedObjectInfo(nil, func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
-		return r.place(ctx, old.(*hosting.HostedResource), binding)
+		return r.place(ctx, old.(*hostingv1alpha1.HostedResource), binding)
 	})
 	updated, _, err := r.hostedResources.Update(ctx, name, place, nil, nil, false, &metav1.UpdateOptions{DryRun: options.DryRun})
 	if err != nil {
 		return nil, err
 	}
 	answer := binding.DeepCopy()
-	answer.ObjectMeta = metav1.ObjectMeta{Name: name, UID: updated.(*hosting.HostedResource).UID}
+	answer.ObjectMeta = metav1.ObjectMeta{Name: name, UID: updated.(*hostingv1alpha1.HostedResource).UID}
 	return answer, nil
 }
 
 // place returns the bound HostedResource. It is called again after a conflict.
-func (r *BindingREST) place(ctx context.Context, hosted *hosting.HostedResource, binding *hosting.HostedResourceBinding) (runtime.Object, error) {
+func (r *BindingREST) place(ctx context.Context, hosted *hostingv1alpha1.HostedResource, binding *hostingv1alpha1.HostedResourceBinding) (runtime.Object, error) {
 	conflict := func(err error) error {
-		return apierrors.NewConflict(hosting.Resource("hostedresources/binding"), hosted.Name, err)
+		return apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources/binding"), hosted.Name, err)
 	}
 	switch {
 	case binding.UID != "" && binding.UID != hosted.UID:
@@ -112,22 +112,22 @@ func (r *BindingREST) place(ctx context.Context, hosted *hosting.HostedResource,
 func (r *BindingREST) checkStore(ctx context.Context, name, storeName string) error {
 	found, err := r.stores.Get(ctx, storeName, &metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return apierrors.NewInvalid(hosting.Kind("HostedResourceBinding"), name,
+		return apierrors.NewInvalid(hostingv1alpha1.SchemeGroupVersion.WithKind("HostedResourceBinding").GroupKind(), name,
 			field.ErrorList{field.NotFound(field.NewPath("storeName"), storeName)})
 	}
 	if err != nil {
 		return fmt.Errorf("read the Store %q: %w", storeName, err)
 	}
-	if !found.(*hosting.Store).DeletionTimestamp.IsZero() {
-		return apierrors.NewConflict(hosting.Resource("stores"), storeName, errBeingDeleted)
+	if !found.(*hostingv1alpha1.Store).DeletionTimestamp.IsZero() {
+		return apierrors.NewConflict(hostingv1alpha1.Resource("stores"), storeName, errBeingDeleted)
 	}
 	return nil
 }
 
 // setScheduled sets the condition Scheduled to True.
-func setScheduled(hosted *hosting.HostedResource, reason, message string) {
+func setScheduled(hosted *hostingv1alpha1.HostedResource, reason, message string) {
 	meta.SetStatusCondition(&hosted.Status.Conditions, metav1.Condition{
-		Type:               hosting.HostedResourceScheduled,
+		Type:               hostingv1alpha1.HostedResourceScheduled,
 		Status:             metav1.ConditionTrue,
 		ObservedGeneration: hosted.Generation,
 		Reason:             reason,
@@ -146,7 +146,7 @@ func newBindingStrategy(typer runtime.ObjectTyper) bindingStrategy {
 
 // PrepareForUpdate sets generation and condition.
 func (bindingStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	placed, before := obj.(*hosting.HostedResource), old.(*hosting.HostedResource)
+	placed, before := obj.(*hostingv1alpha1.HostedResource), old.(*hostingv1alpha1.HostedResource)
 	if placed.Spec.StoreName != before.Spec.StoreName {
 		placed.Generation = before.Generation + 1
 		setScheduled(placed, reasonBound, fmt.Sprintf("Placed on Store %q", placed.Spec.StoreName))

@@ -17,9 +17,10 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
-	"github.com/annex-dev/annex/pkg/apis/hosting/install"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/hosting/hostedresource"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // stores has the Stores; "leaving" is being deleted.
@@ -27,9 +28,9 @@ type stores []string
 
 func (s stores) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	if !slices.Contains(s, name) {
-		return nil, apierrors.NewNotFound(hosting.Resource("stores"), name)
+		return nil, apierrors.NewNotFound(hostingv1alpha1.Resource("stores"), name)
 	}
-	store := &hosting.Store{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	store := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if name == "leaving" {
 		store.DeletionTimestamp = ptr.To(metav1.Now())
 	}
@@ -37,18 +38,16 @@ func (s stores) Get(_ context.Context, name string, _ *metav1.GetOptions) (runti
 }
 
 func newBinding(storage *hostedresource.Storage, names ...string) *hostedresource.BindingREST {
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	return hostedresource.NewBindingREST(scheme, storage.HostedResource.REST, stores(names))
+	return hostedresource.NewBindingREST(scheme.Scheme, storage.HostedResource.REST, stores(names))
 }
 
-func bind(t *testing.T, endpoint *hostedresource.BindingREST, name string, binding *hosting.HostedResourceBinding) (*hosting.HostedResourceBinding, error) {
+func bind(t *testing.T, endpoint *hostedresource.BindingREST, name string, binding *hostingv1alpha1.HostedResourceBinding) (*hostingv1alpha1.HostedResourceBinding, error) {
 	t.Helper()
 	answer, err := endpoint.Create(requestContext(t), name, binding, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return answer.(*hosting.HostedResourceBinding), nil
+	return answer.(*hostingv1alpha1.HostedResourceBinding), nil
 }
 
 func TestBind(t *testing.T) {
@@ -59,20 +58,20 @@ func TestBind(t *testing.T) {
 	create(t, storage, "taken.example.com", "fast")
 	for name, test := range map[string]struct {
 		resource string
-		binding  hosting.HostedResourceBinding
+		binding  hostingv1alpha1.HostedResourceBinding
 		// is checks the type of the error, words are part of its message.
 		is    func(error) bool
 		words string
 	}{
-		"no such resource":            {"lost.example.com", hosting.HostedResourceBinding{StoreName: "fast"}, apierrors.IsNotFound, "lost.example.com"},
-		"no Store":                    {"free.example.com", hosting.HostedResourceBinding{}, apierrors.IsInvalid, "storeName: Required"},
-		"no Store's name":             {"free.example.com", hosting.HostedResourceBinding{StoreName: "A_B"}, apierrors.IsInvalid, "storeName: Invalid"},
-		"unknown Store":               {"free.example.com", hosting.HostedResourceBinding{StoreName: "slow"}, apierrors.IsInvalid, `storeName: Not found: "slow"`},
-		"Store that is being deleted": {"free.example.com", hosting.HostedResourceBinding{StoreName: "leaving"}, apierrors.IsConflict, `"leaving": it is being deleted`},
-		"another name":                {"free.example.com", hosting.HostedResourceBinding{ObjectMeta: metav1.ObjectMeta{Name: "x.example.com"}, StoreName: "fast"}, apierrors.IsInvalid, "metadata.name"},
-		"another UID":                 {"free.example.com", hosting.HostedResourceBinding{ObjectMeta: metav1.ObjectMeta{UID: "1"}, StoreName: "fast"}, apierrors.IsConflict, "it has the UID"},
-		"an older version":            {"free.example.com", hosting.HostedResourceBinding{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, StoreName: "fast"}, apierrors.IsConflict, "it has been changed"},
-		"placed elsewhere":            {"taken.example.com", hosting.HostedResourceBinding{StoreName: "default"}, apierrors.IsConflict, `it is on the Store "fast" already`},
+		"no such resource":            {"lost.example.com", hostingv1alpha1.HostedResourceBinding{StoreName: "fast"}, apierrors.IsNotFound, "lost.example.com"},
+		"no Store":                    {"free.example.com", hostingv1alpha1.HostedResourceBinding{}, apierrors.IsInvalid, "storeName: Required"},
+		"no Store's name":             {"free.example.com", hostingv1alpha1.HostedResourceBinding{StoreName: "A_B"}, apierrors.IsInvalid, "storeName: Invalid"},
+		"unknown Store":               {"free.example.com", hostingv1alpha1.HostedResourceBinding{StoreName: "slow"}, apierrors.IsInvalid, `storeName: Not found: "slow"`},
+		"Store that is being deleted": {"free.example.com", hostingv1alpha1.HostedResourceBinding{StoreName: "leaving"}, apierrors.IsConflict, `"leaving": it is being deleted`},
+		"another name":                {"free.example.com", hostingv1alpha1.HostedResourceBinding{ObjectMeta: metav1.ObjectMeta{Name: "x.example.com"}, StoreName: "fast"}, apierrors.IsInvalid, "metadata.name"},
+		"another UID":                 {"free.example.com", hostingv1alpha1.HostedResourceBinding{ObjectMeta: metav1.ObjectMeta{UID: "1"}, StoreName: "fast"}, apierrors.IsConflict, "it has the UID"},
+		"an older version":            {"free.example.com", hostingv1alpha1.HostedResourceBinding{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, StoreName: "fast"}, apierrors.IsConflict, "it has been changed"},
+		"placed elsewhere":            {"taken.example.com", hostingv1alpha1.HostedResourceBinding{StoreName: "default"}, apierrors.IsConflict, `it is on the Store "fast" already`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := bind(t, endpoint, test.resource, &test.binding)
@@ -83,19 +82,15 @@ func TestBind(t *testing.T) {
 	}
 
 	for range 2 { // asking again is fine
-		answer, err := bind(t, endpoint, "free.example.com", &hosting.HostedResourceBinding{StoreName: "fast"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer, err := bind(t, endpoint, "free.example.com", &hostingv1alpha1.HostedResourceBinding{StoreName: "fast"})
+		expect.NoError(t, err)
 		if answer.StoreName != "fast" || answer.Name != "free.example.com" || answer.UID == "" {
 			t.Errorf("answer %+v", answer)
 		}
 		got, err := storage.HostedResource.Get(requestContext(t), "free.example.com", &metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		hosted := got.(*hosting.HostedResource)
-		scheduled := meta.FindStatusCondition(hosted.Status.Conditions, hosting.HostedResourceScheduled)
+		expect.NoError(t, err)
+		hosted := got.(*hostingv1alpha1.HostedResource)
+		scheduled := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceScheduled)
 		if hosted.Spec.StoreName != "fast" || hosted.Generation != 2 || scheduled == nil || scheduled.Status != metav1.ConditionTrue || scheduled.ObservedGeneration != 2 {
 			t.Errorf("Store %q, generation %d, Scheduled %+v; want fast, 2 and True", hosted.Spec.StoreName, hosted.Generation, scheduled)
 		}
@@ -107,7 +102,7 @@ func TestBindWithoutConsequences(t *testing.T) {
 	storage := newStorage(t)
 	endpoint := newBinding(storage, "fast")
 	create(t, storage, "free.example.com", "")
-	binding := &hosting.HostedResourceBinding{StoreName: "fast"}
+	binding := &hostingv1alpha1.HostedResourceBinding{StoreName: "fast"}
 
 	refuse := func(context.Context, runtime.Object) error { return errors.New("by a policy") }
 	if _, err := endpoint.Create(requestContext(t), "free.example.com", binding, refuse, &metav1.CreateOptions{}); err == nil || err.Error() != "by a policy" {
@@ -118,10 +113,8 @@ func TestBindWithoutConsequences(t *testing.T) {
 		t.Errorf("dry run: %v", err)
 	}
 	got, err := storage.HostedResource.Get(requestContext(t), "free.example.com", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if on := got.(*hosting.HostedResource).Spec.StoreName; on != "" {
+	expect.NoError(t, err)
+	if on := got.(*hostingv1alpha1.HostedResource).Spec.StoreName; on != "" {
 		t.Errorf("it was placed on %q", on)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
@@ -25,23 +25,21 @@ type Storage struct {
 }
 
 // NewStorage returns the endpoints of HostedResources.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
-	store, err := typed.NewREST(typed.Resource{
-		Resource: hosting.Resource("hostedresources"),
-		Singular: "hostedresource",
+func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (*Storage, error) {
+	main := newStrategy(scheme)
+	store, err := typed.NewREST(scheme, getter, typed.Resource{
+		Kind: hostingv1alpha1.SchemeGroupVersion.WithKind("HostedResource"),
 		// Not "hr", which is used for HelmReleases of Flux.
 		ShortNames: []string{"hres"},
 		Categories: []string{"annex"},
-		New:        func() runtime.Object { return &hosting.HostedResource{} },
-		NewList:    func() runtime.Object { return &hosting.HostedResourceList{} },
-		Strategy:   newStrategy(typer),
+		Strategy:   main,
 		Attrs:      attrs,
 		Table:      tableConvertor,
-	}, getter)
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{HostedResource: &REST{store}, Status: store.Subresource(newStrategy(typer).ForStatus())}, nil
+	return &Storage{HostedResource: &REST{store}, Status: store.Subresource(main.ForStatus())}, nil
 }
 
 // REST is the main endpoint of HostedResources.
@@ -65,14 +63,14 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 // only record of the Store of the objects.
 func unlessInUse(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
-		hosted, ok := obj.(*hosting.HostedResource)
+		hosted, ok := obj.(*hostingv1alpha1.HostedResource)
 		if !ok {
 			return fmt.Errorf("delete a HostedResource: unexpected type %T", obj)
 		}
 		if hosted.Status.DefinitionUID == "" {
 			return validate(ctx, obj)
 		}
-		return apierrors.NewConflict(hosting.Resource("hostedresources"), hosted.Name, fmt.Errorf(
+		return apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), hosted.Name, fmt.Errorf(
 			"it records the Store of the objects of the resource: delete the CustomResourceDefinition %q first", hosted.Name))
 	}
 }

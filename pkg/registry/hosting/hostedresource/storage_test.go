@@ -13,27 +13,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
-	"github.com/annex-dev/annex/pkg/apis/hosting/install"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/hosting/hostedresource"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func newStorage(t *testing.T) *hostedresource.Storage {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	etcd := typedtest.NewStorage(t, serializer.NewCodecFactory(scheme).LegacyCodec(v1alpha1.SchemeGroupVersion))
-	storage, err := hostedresource.NewStorage(scheme, etcd)
-	if err != nil {
-		t.Fatalf("NewStorage: %v", err)
-	}
+	storage, err := hostedresource.NewStorage(scheme.Scheme, typedtest.NewStorage(t, v1alpha1.SchemeGroupVersion))
+	expect.NoError(t, err, "NewStorage")
 	t.Cleanup(storage.HostedResource.Destroy)
 	return storage
 }
@@ -44,17 +38,15 @@ func requestContext(t *testing.T) context.Context {
 	return request.WithNamespace(t.Context(), metav1.NamespaceNone)
 }
 
-func create(t *testing.T, storage *hostedresource.Storage, name, storeName string) *hosting.HostedResource {
+func create(t *testing.T, storage *hostedresource.Storage, name, storeName string) *v1alpha1.HostedResource {
 	t.Helper()
-	object := &hosting.HostedResource{
+	object := &v1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       hosting.HostedResourceSpec{StoreName: storeName, SchedulerName: v1alpha1.DefaultSchedulerName},
+		Spec:       v1alpha1.HostedResourceSpec{StoreName: storeName, SchedulerName: v1alpha1.DefaultSchedulerName},
 	}
 	created, err := storage.HostedResource.Create(requestContext(t), object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create %q: %v", name, err)
-	}
-	return created.(*hosting.HostedResource)
+	expect.NoError(t, err, "create %q", name)
+	return created.(*v1alpha1.HostedResource)
 }
 
 func TestSelectByStore(t *testing.T) {
@@ -73,11 +65,9 @@ func TestSelectByStore(t *testing.T) {
 	for selector, want := range tests {
 		options := &internalversion.ListOptions{FieldSelector: fields.ParseSelectorOrDie(selector)}
 		list, err := storage.HostedResource.List(requestContext(t), options)
-		if err != nil {
-			t.Fatalf("list %s: %v", selector, err)
-		}
+		expect.NoError(t, err, "list %s", selector)
 		var got []string
-		for _, item := range list.(*hosting.HostedResourceList).Items {
+		for _, item := range list.(*v1alpha1.HostedResourceList).Items {
 			got = append(got, item.Name)
 		}
 		if !slices.Equal(got, want) {
@@ -90,23 +80,21 @@ func TestLife(t *testing.T) {
 	t.Parallel()
 	storage := newStorage(t)
 	created := create(t, storage, "widgets.example.com", "")
-	if created.Status.Phase != hosting.HostedResourcePending || created.Generation != 1 {
+	if created.Status.Phase != v1alpha1.HostedResourcePending || created.Generation != 1 {
 		t.Errorf("created with phase %q and generation %d, want Pending and 1", created.Status.Phase, created.Generation)
 	}
 
 	binding := newBinding(storage, "default")
-	if _, err := bind(t, binding, created.Name, &hosting.HostedResourceBinding{StoreName: "default"}); err != nil {
+	if _, err := bind(t, binding, created.Name, &v1alpha1.HostedResourceBinding{StoreName: "default"}); err != nil {
 		t.Fatalf("placing: %v", err)
 	}
 	updated, err := storage.HostedResource.Get(requestContext(t), created.Name, &metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := updated.(*hosting.HostedResource).Generation; got != 2 {
+	expect.NoError(t, err)
+	if got := updated.(*v1alpha1.HostedResource).Generation; got != 2 {
 		t.Errorf("generation %d after placing, want 2", got)
 	}
 
-	moved := updated.DeepCopyObject().(*hosting.HostedResource)
+	moved := updated.DeepCopyObject().(*v1alpha1.HostedResource)
 	moved.Spec.StoreName = "fast"
 	_, _, err = storage.HostedResource.Update(requestContext(t), moved.Name, rest.DefaultUpdatedObjectInfo(moved),
 		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
@@ -114,16 +102,14 @@ func TestLife(t *testing.T) {
 		t.Errorf("moving: %v, want invalid", err)
 	}
 
-	hosted := updated.DeepCopyObject().(*hosting.HostedResource)
+	hosted := updated.DeepCopyObject().(*v1alpha1.HostedResource)
 	hosted.Spec.StoreName = ""
-	hosted.Status.Phase = hosting.HostedResourceHosted
+	hosted.Status.Phase = v1alpha1.HostedResourceHosted
 	updated, _, err = storage.Status.Update(requestContext(t), hosted.Name, rest.DefaultUpdatedObjectInfo(hosted),
 		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatalf("update status: %v", err)
-	}
-	got := updated.(*hosting.HostedResource)
-	if got.Spec.StoreName != "default" || got.Status.Phase != hosting.HostedResourceHosted || got.Generation != 2 {
+	expect.NoError(t, err, "update status")
+	got := updated.(*v1alpha1.HostedResource)
+	if got.Spec.StoreName != "default" || got.Status.Phase != v1alpha1.HostedResourceHosted || got.Generation != 2 {
 		t.Errorf("after a status update: store %q, phase %q, generation %d; want default, Hosted, 2", got.Spec.StoreName, got.Status.Phase, got.Generation)
 	}
 }

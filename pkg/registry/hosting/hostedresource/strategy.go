@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
 	"github.com/annex-dev/annex/pkg/registry/typed"
@@ -21,28 +20,28 @@ import (
 
 // strategy is that of the main endpoint.
 type strategy struct {
-	typed.SpecStatusStrategy[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
+	typed.SpecStatusStrategy[*v1alpha1.HostedResource, v1alpha1.HostedResourceSpec, v1alpha1.HostedResourceStatus]
 }
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
-	return strategy{typed.SpecStatusStrategy[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]{
-		ValidatedStrategy: typed.ValidatedStrategy[*hosting.HostedResource]{
+	return strategy{typed.SpecStatusStrategy[*v1alpha1.HostedResource, v1alpha1.HostedResourceSpec, v1alpha1.HostedResourceStatus]{
+		ValidatedStrategy: typed.ValidatedStrategy[*v1alpha1.HostedResource]{
 			BaseStrategy:       typed.ClusterScoped(typer),
 			ValidateFunc:       validation.ValidateHostedResource,
 			ValidateUpdateFunc: validation.ValidateHostedResourceUpdate,
 		},
 		ValidateStatusUpdateFunc: validation.ValidateHostedResourceStatusUpdate,
 		Version:                  v1alpha1.SchemeGroupVersion,
-		Spec:                     func(object *hosting.HostedResource) *hosting.HostedResourceSpec { return &object.Spec },
-		Status:                   func(object *hosting.HostedResource) *hosting.HostedResourceStatus { return &object.Status },
+		Spec:                     func(object *v1alpha1.HostedResource) *v1alpha1.HostedResourceSpec { return &object.Spec },
+		Status:                   func(object *v1alpha1.HostedResource) *v1alpha1.HostedResourceStatus { return &object.Status },
 	}}
 }
 
 // PrepareForCreate sets the phase Pending; the controller finds the definition.
 func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	s.SpecStatusStrategy.PrepareForCreate(ctx, obj)
-	hosted := obj.(*hosting.HostedResource)
-	hosted.Status.Phase = hosting.HostedResourcePending
+	hosted := obj.(*v1alpha1.HostedResource)
+	hosted.Status.Phase = v1alpha1.HostedResourcePending
 	if name := hosted.Spec.StoreName; name != "" {
 		setScheduled(hosted, reasonPreassigned, fmt.Sprintf("Created with Store %q in its spec", name))
 	}
@@ -50,7 +49,7 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 
 // attrs returns what selectors match.
 func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	hosted, ok := obj.(*hosting.HostedResource)
+	hosted, ok := obj.(*v1alpha1.HostedResource)
 	if !ok {
 		return nil, nil, fmt.Errorf("select hostedresources: unexpected type %T", obj)
 	}

@@ -11,16 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // stored returns a stored HostedResource.
-func stored() *hosting.HostedResource {
-	return &hosting.HostedResource{
+func stored() *v1alpha1.HostedResource {
+	return &v1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", Generation: 3, Finalizers: []string{"example.com/a"}},
-		Spec:       hosting.HostedResourceSpec{SchedulerName: "annex-scheduler"},
-		Status:     hosting.HostedResourceStatus{Phase: hosting.HostedResourceHosted, Objects: 7},
+		Spec:       v1alpha1.HostedResourceSpec{SchedulerName: "annex-scheduler"},
+		Status:     v1alpha1.HostedResourceStatus{Phase: v1alpha1.HostedResourceHosted, Objects: 7},
 	}
 }
 
@@ -29,7 +28,7 @@ func TestPrepareForCreate(t *testing.T) {
 	got, want := stored(), stored()
 	newStrategy(nil).PrepareForCreate(t.Context(), got)
 	want.Generation = 1
-	want.Status = hosting.HostedResourceStatus{Phase: hosting.HostedResourcePending}
+	want.Status = v1alpha1.HostedResourceStatus{Phase: v1alpha1.HostedResourcePending}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("new HostedResource (-want +got):\n%s", diff)
 	}
@@ -40,7 +39,7 @@ func TestPreassignedStore(t *testing.T) {
 	made := stored()
 	made.Spec.StoreName = "fast"
 	newStrategy(nil).PrepareForCreate(t.Context(), made)
-	scheduled := meta.FindStatusCondition(made.Status.Conditions, hosting.HostedResourceScheduled)
+	scheduled := meta.FindStatusCondition(made.Status.Conditions, v1alpha1.HostedResourceScheduled)
 	if scheduled == nil || scheduled.Status != metav1.ConditionTrue || scheduled.Reason != "Preassigned" || scheduled.ObservedGeneration != 1 {
 		t.Errorf("condition Scheduled is %+v, want True and Preassigned", scheduled)
 	}

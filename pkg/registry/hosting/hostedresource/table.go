@@ -9,41 +9,41 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
-type column = table.Column[*hosting.HostedResource]
+type column = table.Column[*hostingv1alpha1.HostedResource]
 
-var tableConvertor = table.New(hosting.Resource("hostedresources"),
-	table.Name[*hosting.HostedResource](),
+var tableConvertor = table.New(hostingv1alpha1.Resource("hostedresources"),
+	table.Name[*hostingv1alpha1.HostedResource](),
 	column{
 		Name:        "Store",
 		Description: "The Store that holds the objects of the resource.",
-		Value:       func(hosted *hosting.HostedResource) any { return table.OrNone(hosted.Spec.StoreName) },
+		Value:       func(hosted *hostingv1alpha1.HostedResource) any { return table.OrNone(hosted.Spec.StoreName) },
 	},
 	column{
 		Name:        "Phase",
 		Description: "The phase of the resource: Pending, Hosted or Terminating.",
-		Value:       func(hosted *hosting.HostedResource) any { return string(hosted.Status.Phase) },
+		Value:       func(hosted *hostingv1alpha1.HostedResource) any { return string(hosted.Status.Phase) },
 	},
 	column{
 		Name:        "Objects",
 		Type:        "integer",
 		Description: "The number of objects of the resource, in all namespaces.",
-		Value:       func(hosted *hosting.HostedResource) any { return hosted.Status.Objects },
+		Value:       func(hosted *hostingv1alpha1.HostedResource) any { return hosted.Status.Objects },
 	},
 	column{
 		Name:        "Bytes",
 		Description: "The size of those objects before compression.",
-		Value:       func(hosted *hosting.HostedResource) any { return table.Bytes(hosted.Status.Bytes) },
+		Value:       func(hosted *hostingv1alpha1.HostedResource) any { return table.Bytes(hosted.Status.Bytes) },
 	},
-	table.Age[*hosting.HostedResource](),
+	table.Age[*hostingv1alpha1.HostedResource](),
 	column{
 		Name:        "Stored",
 		Description: "The size of those objects in the Store.",
 		Priority:    table.Wide,
-		Value:       func(hosted *hosting.HostedResource) any { return table.Bytes(hosted.Status.StoredBytes) },
+		Value:       func(hosted *hostingv1alpha1.HostedResource) any { return table.Bytes(hosted.Status.StoredBytes) },
 	},
 	column{
 		Name:        "Limits",
@@ -73,12 +73,12 @@ var tableConvertor = table.New(hosting.Resource("hostedresources"),
 
 // limits returns the highest usage of the limits of all namespaces together. For limits
 // per namespace there is only the condition.
-func limits(hosted *hosting.HostedResource) any {
-	condition := meta.FindStatusCondition(hosted.Status.Conditions, hosting.HostedResourceWithinLimits)
+func limits(hosted *hostingv1alpha1.HostedResource) any {
+	condition := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceWithinLimits)
 	most, limited := int64(0), false
-	for name, used := range map[hosting.ResourceName]int64{
-		hosting.ResourceObjects: hosted.Status.Objects,
-		hosting.ResourceStorage: hosted.Status.StoredBytes,
+	for name, used := range map[hostingv1alpha1.ResourceName]int64{
+		hostingv1alpha1.ResourceObjects: hosted.Status.Objects,
+		hostingv1alpha1.ResourceStorage: hosted.Status.StoredBytes,
 	} {
 		if limit, ok := hosted.Spec.Limits[name]; ok {
 			limited = true
@@ -96,15 +96,15 @@ func limits(hosted *hosting.HostedResource) any {
 	return fmt.Sprintf("%d%%", most)
 }
 
-func cached(hosted *hosting.HostedResource) any {
+func cached(hosted *hostingv1alpha1.HostedResource) any {
 	if hosted.Status.CachedBytes == 0 {
 		return table.Unknown
 	}
 	return table.Bytes(hosted.Status.CachedBytes)
 }
 
-func published(hosted *hosting.HostedResource) any {
-	condition := meta.FindStatusCondition(hosted.Status.Conditions, hosting.HostedResourcePublished)
+func published(hosted *hostingv1alpha1.HostedResource) any {
+	condition := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
 	if condition == nil {
 		return table.None
 	}
@@ -112,8 +112,8 @@ func published(hosted *hosting.HostedResource) any {
 }
 
 // reason returns the reason of the first condition that is not True.
-func reason(hosted *hosting.HostedResource) any {
-	for _, kind := range []string{hosting.HostedResourceReady, hosting.HostedResourceDefinitionSynced} {
+func reason(hosted *hostingv1alpha1.HostedResource) any {
+	for _, kind := range []string{hostingv1alpha1.HostedResourceReady, hostingv1alpha1.HostedResourceDefinitionSynced} {
 		condition := meta.FindStatusCondition(hosted.Status.Conditions, kind)
 		if condition != nil && condition.Status != metav1.ConditionTrue {
 			return condition.Reason

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestTable(t *testing.T) {
@@ -19,15 +20,15 @@ func TestTable(t *testing.T) {
 	created := metav1.NewTime(time.Now().Add(-36 * time.Hour))
 	tests := []struct {
 		name   string
-		hosted *hosting.HostedResource
+		hosted *hostingv1alpha1.HostedResource
 		want   []any
 	}{
 		{
 			name: "pending",
-			hosted: &hosting.HostedResource{
+			hosted: &hostingv1alpha1.HostedResource{
 				ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", CreationTimestamp: created},
-				Status: hosting.HostedResourceStatus{
-					Phase:      hosting.HostedResourcePending,
+				Status: hostingv1alpha1.HostedResourceStatus{
+					Phase:      hostingv1alpha1.HostedResourcePending,
 					Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "NotDefined"}},
 				},
 			},
@@ -35,11 +36,11 @@ func TestTable(t *testing.T) {
 		},
 		{
 			name: "hosted",
-			hosted: &hosting.HostedResource{
+			hosted: &hostingv1alpha1.HostedResource{
 				ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", CreationTimestamp: created},
-				Spec:       hosting.HostedResourceSpec{StoreName: "default"},
-				Status: hosting.HostedResourceStatus{
-					Phase:      hosting.HostedResourceHosted,
+				Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
+				Status: hostingv1alpha1.HostedResourceStatus{
+					Phase:      hostingv1alpha1.HostedResourceHosted,
 					Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Served"}},
 					Objects:    1234, Bytes: 1258291, StoredBytes: 524288, CachedBytes: 10 << 20,
 				},
@@ -48,11 +49,11 @@ func TestTable(t *testing.T) {
 		},
 		{
 			name: "not following",
-			hosted: &hosting.HostedResource{
+			hosted: &hostingv1alpha1.HostedResource{
 				ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", CreationTimestamp: created},
-				Spec:       hosting.HostedResourceSpec{StoreName: "default"},
-				Status: hosting.HostedResourceStatus{
-					Phase: hosting.HostedResourceHosted,
+				Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
+				Status: hostingv1alpha1.HostedResourceStatus{
+					Phase: hostingv1alpha1.HostedResourceHosted,
 					Conditions: []metav1.Condition{
 						{Type: "DefinitionSynced", Status: metav1.ConditionFalse, Reason: "Rejected"},
 						{Type: "Published", Status: metav1.ConditionTrue, Reason: "Published"},
@@ -67,9 +68,7 @@ func TestTable(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := tableConvertor.ConvertToTable(t.Context(), test.hosted, nil)
-			if err != nil {
-				t.Fatalf("ConvertToTable: %v", err)
-			}
+			expect.NoError(t, err, "ConvertToTable")
 			if diff := cmp.Diff(test.want, got.Rows[0].Cells); diff != "" {
 				t.Errorf("cells (-want +got):\n%s", diff)
 			}
@@ -79,10 +78,10 @@ func TestTable(t *testing.T) {
 
 func TestLimitsColumn(t *testing.T) {
 	t.Parallel()
-	objects := hosting.ResourceList{hosting.ResourceObjects: resource.MustParse("8")}
-	both := hosting.ResourceList{hosting.ResourceObjects: resource.MustParse("8"), hosting.ResourceStorage: resource.MustParse("1Ki")}
+	objects := hostingv1alpha1.ResourceList{hostingv1alpha1.ResourceObjects: resource.MustParse("8")}
+	both := hostingv1alpha1.ResourceList{hostingv1alpha1.ResourceObjects: resource.MustParse("8"), hostingv1alpha1.ResourceStorage: resource.MustParse("1Ki")}
 	for name, tc := range map[string]struct {
-		whole, namespace hosting.ResourceList
+		whole, namespace hostingv1alpha1.ResourceList
 		reason           string
 		want             any
 	}{
@@ -95,16 +94,16 @@ func TestLimitsColumn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			hosted := &hosting.HostedResource{
-				Spec:   hosting.HostedResourceSpec{Limits: tc.whole, NamespaceLimits: tc.namespace},
-				Status: hosting.HostedResourceStatus{Objects: 2, StoredBytes: 512},
+			hosted := &hostingv1alpha1.HostedResource{
+				Spec:   hostingv1alpha1.HostedResourceSpec{Limits: tc.whole, NamespaceLimits: tc.namespace},
+				Status: hostingv1alpha1.HostedResourceStatus{Objects: 2, StoredBytes: 512},
 			}
 			if tc.reason != "" {
 				status := metav1.ConditionFalse
 				if tc.reason == "BelowLimits" {
 					status = metav1.ConditionTrue
 				}
-				hosted.Status.Conditions = []metav1.Condition{{Type: hosting.HostedResourceWithinLimits, Status: status, Reason: tc.reason}}
+				hosted.Status.Conditions = []metav1.Condition{{Type: hostingv1alpha1.HostedResourceWithinLimits, Status: status, Reason: tc.reason}}
 			}
 			if got := limits(hosted); got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
@@ -115,10 +114,8 @@ func TestLimitsColumn(t *testing.T) {
 
 func TestColumns(t *testing.T) {
 	t.Parallel()
-	got, err := tableConvertor.ConvertToTable(t.Context(), &hosting.HostedResourceList{}, nil)
-	if err != nil {
-		t.Fatalf("ConvertToTable: %v", err)
-	}
+	got, err := tableConvertor.ConvertToTable(t.Context(), &hostingv1alpha1.HostedResourceList{}, nil)
+	expect.NoError(t, err, "ConvertToTable")
 	var always, wide []string
 	for _, column := range got.ColumnDefinitions {
 		if column.Priority == 0 {

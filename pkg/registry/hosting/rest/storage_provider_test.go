@@ -9,34 +9,26 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	apirest "k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
-	"github.com/annex-dev/annex/pkg/apis/hosting/install"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/hosting/rest"
-	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestNewRESTStorage(t *testing.T) {
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	provider := rest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}
-	info, err := provider.NewRESTStorage(typedtest.NewStorage(t, codecs.LegacyCodec(v1alpha1.SchemeGroupVersion)))
-	if err != nil {
-		t.Fatalf("NewRESTStorage: %v", err)
-	}
+	info, err := rest.StorageProvider{Serialization: typedtest.Serialization}.NewRESTStorage(typedtest.NewStorage(t, v1alpha1.SchemeGroupVersion))
+	expect.NoError(t, err, "NewRESTStorage")
 	served := info.VersionedResourcesStorageMap["v1alpha1"]
 	t.Cleanup(func() {
 		for _, storage := range served {
 			storage.Destroy()
 		}
 	})
-	for kind, resource := range kinds(scheme) {
+	for kind, resource := range kinds(scheme.Scheme) {
 		if served[resource] == nil {
 			t.Errorf("%s is registered but %s are not served", kind, resource)
 		}
@@ -66,10 +58,10 @@ func TestNewRESTStorage(t *testing.T) {
 // kinds returns the resource name of each kind.
 func kinds(scheme *runtime.Scheme) map[string]string {
 	found := map[string]string{}
-	known := scheme.KnownTypes(hosting.SchemeGroupVersion)
+	known := scheme.KnownTypes(v1alpha1.SchemeGroupVersion)
 	for kind := range known {
 		if _, isObject := known[kind+"List"]; isObject {
-			plural, _ := meta.UnsafeGuessKindToResource(hosting.SchemeGroupVersion.WithKind(kind))
+			plural, _ := meta.UnsafeGuessKindToResource(v1alpha1.SchemeGroupVersion.WithKind(kind))
 			found[kind] = plural.Resource
 		}
 	}

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
@@ -30,21 +29,19 @@ type Storage struct {
 }
 
 // NewStorage returns the endpoints of Stores.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
-	store, err := typed.NewREST(typed.Resource{
-		Resource:   hosting.Resource("stores"),
-		Singular:   "store",
+func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (*Storage, error) {
+	main := newStrategy(scheme)
+	store, err := typed.NewREST(scheme, getter, typed.Resource{
+		Kind:       v1alpha1.SchemeGroupVersion.WithKind("Store"),
 		ShortNames: []string{"sto"},
 		Categories: []string{"annex"},
-		New:        func() runtime.Object { return &hosting.Store{} },
-		NewList:    func() runtime.Object { return &hosting.StoreList{} },
-		Strategy:   newStrategy(typer),
+		Strategy:   main,
 		Table:      tableConvertor,
-	}, getter)
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{Store: &REST{REST: store}, Status: store.Subresource(newStrategy(typer).ForStatus())}, nil
+	return &Storage{Store: &REST{REST: store}, Status: store.Subresource(main.ForStatus())}, nil
 }
 
 // REST is the main endpoint of Stores.
@@ -78,15 +75,15 @@ func (r *REST) unlessNeeded(validate rest.ValidateObjectFunc) rest.ValidateObjec
 			return err
 		}
 		name := object.GetName()
-		if name == hosting.DefaultStoreName {
-			return apierrors.NewForbidden(hosting.Resource("stores"), name, errors.New("this Store always exists"))
+		if name == v1alpha1.DefaultStoreName {
+			return apierrors.NewForbidden(v1alpha1.Resource("stores"), name, errors.New("this Store always exists"))
 		}
 		held, err := r.held(ctx, name)
 		if err != nil {
 			return fmt.Errorf("list the HostedResources on Store %s: %w", name, err)
 		}
 		if len(held) > 0 {
-			return apierrors.NewConflict(hosting.Resource("stores"), name, fmt.Errorf(
+			return apierrors.NewConflict(v1alpha1.Resource("stores"), name, fmt.Errorf(
 				"it holds %s: a Store can be deleted once nothing is placed on it. Back up what is to be kept, then delete the CustomResourceDefinitions and HostedResources", some(held)))
 		}
 		return validate(ctx, obj)
@@ -104,7 +101,7 @@ func (r *REST) held(ctx context.Context, store string) ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	for _, resource := range list.(*hosting.HostedResourceList).Items {
+	for _, resource := range list.(*v1alpha1.HostedResourceList).Items {
 		names = append(names, resource.Name)
 	}
 	return names, nil

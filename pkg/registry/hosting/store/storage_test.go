@@ -15,27 +15,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
-	"github.com/annex-dev/annex/pkg/apis/hosting/install"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/registry/hosting/store"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // newStorage returns the endpoints of Stores, with Stores of these names.
 func newStorage(t *testing.T, names ...string) (*store.Storage, *typedtest.Storage) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	etcd := typedtest.NewStorage(t, serializer.NewCodecFactory(scheme).LegacyCodec(v1alpha1.SchemeGroupVersion))
-	storage, err := store.NewStorage(scheme, etcd)
-	if err != nil {
-		t.Fatalf("NewStorage: %v", err)
-	}
+	etcd := typedtest.NewStorage(t, v1alpha1.SchemeGroupVersion)
+	storage, err := store.NewStorage(scheme.Scheme, etcd)
+	expect.NoError(t, err, "NewStorage")
 	t.Cleanup(storage.Store.Destroy)
 	for _, name := range names {
 		object := newStore(name)
@@ -46,12 +41,12 @@ func newStorage(t *testing.T, names ...string) (*store.Storage, *typedtest.Stora
 	return storage, etcd
 }
 
-func newStore(name string) *hosting.Store {
-	object := &hosting.Store{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if name == hosting.DefaultStoreName {
-		object.Spec.Embedded = &hosting.EmbeddedStore{}
+func newStore(name string) *v1alpha1.Store {
+	object := &v1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if name == v1alpha1.DefaultStoreName {
+		object.Spec.Embedded = &v1alpha1.EmbeddedStore{}
 	} else {
-		object.Spec.Etcd = &hosting.EtcdStore{Endpoints: []string{"http://127.0.0.1:2379"}, KeyPrefix: "/annex"}
+		object.Spec.Etcd = &v1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:2379"}, KeyPrefix: "/annex"}
 	}
 	return object
 }
@@ -73,10 +68,10 @@ func exists(t *testing.T, storage *store.Storage, name string) bool {
 
 func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 	t.Parallel()
-	storage, _ := newStorage(t, hosting.DefaultStoreName, "fast", "slow")
+	storage, _ := newStorage(t, v1alpha1.DefaultStoreName, "fast", "slow")
 	ctx := requestContext(t)
 
-	_, _, err := storage.Store.Delete(ctx, hosting.DefaultStoreName, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+	_, _, err := storage.Store.Delete(ctx, v1alpha1.DefaultStoreName, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("delete the default Store: %v, want forbidden", err)
 	}
@@ -89,13 +84,11 @@ func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 	}
 	// The controller, which removes the finalizer, does not run here.
 	deleted, err := storage.Store.Get(ctx, "fast", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if object := deleted.(*hosting.Store); object.DeletionTimestamp == nil || !slices.Contains(object.Finalizers, v1alpha1.StoreFinalizer) {
+	expect.NoError(t, err)
+	if object := deleted.(*v1alpha1.Store); object.DeletionTimestamp == nil || !slices.Contains(object.Finalizers, v1alpha1.StoreFinalizer) {
 		t.Errorf("the Store that was deleted: %+v", object.ObjectMeta)
 	}
-	if !exists(t, storage, hosting.DefaultStoreName) {
+	if !exists(t, storage, v1alpha1.DefaultStoreName) {
 		t.Error("the default Store is gone")
 	}
 }
@@ -103,14 +96,14 @@ func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 // resources lists HostedResources.
 type resources struct {
 	rest.Lister
-	items []hosting.HostedResource
+	items []v1alpha1.HostedResource
 }
 
 func (r *resources) List(_ context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
-	placed := slices.DeleteFunc(slices.Clone(r.items), func(resource hosting.HostedResource) bool {
+	placed := slices.DeleteFunc(slices.Clone(r.items), func(resource v1alpha1.HostedResource) bool {
 		return !options.FieldSelector.Matches(fields.Set{"spec.storeName": resource.Spec.StoreName})
 	})
-	return &hosting.HostedResourceList{Items: placed}, nil
+	return &v1alpha1.HostedResourceList{Items: placed}, nil
 }
 
 func TestStoreWithResourcesCannotBeDeleted(t *testing.T) {
@@ -118,8 +111,8 @@ func TestStoreWithResourcesCannotBeDeleted(t *testing.T) {
 	storage, _ := newStorage(t, "fast", "slow")
 	held := &resources{}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		held.items = append(held.items, hosting.HostedResource{
-			ObjectMeta: metav1.ObjectMeta{Name: name + ".example.com"}, Spec: hosting.HostedResourceSpec{StoreName: "fast"},
+		held.items = append(held.items, v1alpha1.HostedResource{
+			ObjectMeta: metav1.ObjectMeta{Name: name + ".example.com"}, Spec: v1alpha1.HostedResourceSpec{StoreName: "fast"},
 		})
 	}
 	storage.Store.HoldsResources(held)
@@ -148,10 +141,8 @@ func TestStatusEndpoint(t *testing.T) {
 	storage, etcd := newStorage(t, "fast")
 	ctx := requestContext(t)
 	current, err := storage.Status.Get(ctx, "fast", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("Get: %v", err)
-	}
-	update := current.DeepCopyObject().(*hosting.Store)
+	expect.NoError(t, err, "Get")
+	update := current.DeepCopyObject().(*v1alpha1.Store)
 	update.Spec.Unschedulable = true
 	update.Status.Objects = 7
 	if _, _, err := storage.Status.Update(ctx, "fast", rest.DefaultUpdatedObjectInfo(update), rest.ValidateAllObjectFunc,
@@ -160,9 +151,7 @@ func TestStatusEndpoint(t *testing.T) {
 	}
 
 	var got v1alpha1.Store
-	if err := json.Unmarshal(etcd.Stored(t, "stores", "fast"), &got); err != nil {
-		t.Fatalf("what etcd holds is not JSON: %v", err)
-	}
+	expect.NoError(t, json.Unmarshal(etcd.Stored(t, "stores", "fast"), &got), "what etcd holds is not JSON")
 	if got.APIVersion != v1alpha1.SchemeGroupVersion.String() || got.Kind != "Store" {
 		t.Errorf("stored as %s %s", got.APIVersion, got.Kind)
 	}

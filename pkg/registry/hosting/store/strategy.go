@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
 	"github.com/annex-dev/annex/pkg/registry/typed"
@@ -18,20 +17,20 @@ import (
 
 // strategy is that of the main endpoint.
 type strategy struct {
-	typed.SpecStatusStrategy[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]
+	typed.SpecStatusStrategy[*v1alpha1.Store, v1alpha1.StoreSpec, v1alpha1.StoreStatus]
 }
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
-	return strategy{typed.SpecStatusStrategy[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]{
-		ValidatedStrategy: typed.ValidatedStrategy[*hosting.Store]{
+	return strategy{typed.SpecStatusStrategy[*v1alpha1.Store, v1alpha1.StoreSpec, v1alpha1.StoreStatus]{
+		ValidatedStrategy: typed.ValidatedStrategy[*v1alpha1.Store]{
 			BaseStrategy:       typed.ClusterScoped(typer),
 			ValidateFunc:       validation.ValidateStore,
 			ValidateUpdateFunc: validation.ValidateStoreUpdate,
 		},
 		ValidateStatusUpdateFunc: validation.ValidateStoreStatusUpdate,
 		Version:                  v1alpha1.SchemeGroupVersion,
-		Spec:                     func(object *hosting.Store) *hosting.StoreSpec { return &object.Spec },
-		Status:                   func(object *hosting.Store) *hosting.StoreStatus { return &object.Status },
+		Spec:                     func(object *v1alpha1.Store) *v1alpha1.StoreSpec { return &object.Spec },
+		Status:                   func(object *v1alpha1.Store) *v1alpha1.StoreStatus { return &object.Status },
 	}}
 }
 
@@ -39,8 +38,8 @@ func newStrategy(typer runtime.ObjectTyper) strategy {
 // deleted.
 func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	s.SpecStatusStrategy.PrepareForCreate(ctx, obj)
-	store := obj.(*hosting.Store)
-	if store.Name != hosting.DefaultStoreName && !slices.Contains(store.Finalizers, v1alpha1.StoreFinalizer) {
+	store := obj.(*v1alpha1.Store)
+	if store.Name != v1alpha1.DefaultStoreName && !slices.Contains(store.Finalizers, v1alpha1.StoreFinalizer) {
 		store.Finalizers = append(store.Finalizers, v1alpha1.StoreFinalizer)
 	}
 }

@@ -10,16 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // stored returns a stored Store.
-func stored() *hosting.Store {
-	return &hosting.Store{
+func stored() *v1alpha1.Store {
+	return &v1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "fast", Generation: 3, Labels: map[string]string{"disk": "ssd"}},
-		Spec:       hosting.StoreSpec{Embedded: &hosting.EmbeddedStore{}},
-		Status:     hosting.StoreStatus{Objects: 7, Version: "3.7.3"},
+		Spec:       v1alpha1.StoreSpec{Embedded: &v1alpha1.EmbeddedStore{}},
+		Status:     v1alpha1.StoreStatus{Objects: 7, Version: "3.7.3"},
 	}
 }
 
@@ -28,7 +27,7 @@ func TestPrepareForCreate(t *testing.T) {
 	got, want := stored(), stored()
 	newStrategy(nil).PrepareForCreate(t.Context(), got)
 	want.Generation = 1
-	want.Status = hosting.StoreStatus{}
+	want.Status = v1alpha1.StoreStatus{}
 	want.Finalizers = []string{v1alpha1.StoreFinalizer}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("new Store (-want +got):\n%s", diff)

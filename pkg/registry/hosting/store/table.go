@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
-type column = table.Column[*hosting.Store]
+type column = table.Column[*hostingv1alpha1.Store]
 
-var tableConvertor = table.New(hosting.Resource("stores"),
-	table.Name[*hosting.Store](),
+var tableConvertor = table.New(hostingv1alpha1.Resource("stores"),
+	table.Name[*hostingv1alpha1.Store](),
 	column{
 		Name:        "Ready",
 		Description: "Whether the store serves reads and writes.",
@@ -28,35 +28,35 @@ var tableConvertor = table.New(hosting.Resource("stores"),
 		Name:        "Resources",
 		Type:        "integer",
 		Description: "The number of resources on the store.",
-		Value:       func(store *hosting.Store) any { return int64(store.Status.Resources) },
+		Value:       func(store *hostingv1alpha1.Store) any { return int64(store.Status.Resources) },
 	},
 	column{
 		Name:        "Objects",
 		Type:        "integer",
 		Description: "The number of objects of annex in the store.",
-		Value:       func(store *hosting.Store) any { return store.Status.Objects },
+		Value:       func(store *hostingv1alpha1.Store) any { return store.Status.Objects },
 	},
 	column{
 		Name:        "Size",
 		Description: "The size of the database on disk.",
-		Value:       func(store *hosting.Store) any { return size(store.Status.Size) },
+		Value:       func(store *hostingv1alpha1.Store) any { return size(store.Status.Size) },
 	},
 	column{
 		Name:        "In Use",
 		Description: "The part of the size that holds data.",
-		Value:       func(store *hosting.Store) any { return size(store.Status.SizeInUse) },
+		Value:       func(store *hostingv1alpha1.Store) any { return size(store.Status.SizeInUse) },
 	},
 	column{
 		Name:        "Quota",
 		Description: "The size at which the store refuses writes.",
-		Value:       func(store *hosting.Store) any { return size(store.Status.Quota) },
+		Value:       func(store *hostingv1alpha1.Store) any { return size(store.Status.Quota) },
 	},
 	column{
 		Name:        "Version",
 		Description: "The lowest etcd version of the members.",
-		Value:       func(store *hosting.Store) any { return store.Status.Version },
+		Value:       func(store *hostingv1alpha1.Store) any { return store.Status.Version },
 	},
-	table.Age[*hosting.Store](),
+	table.Age[*hostingv1alpha1.Store](),
 	column{
 		Name:        "Reason",
 		Description: "The reasons of the conditions Ready and UnderPressure.",
@@ -68,7 +68,7 @@ var tableConvertor = table.New(hosting.Resource("stores"),
 		Type:        "integer",
 		Description: "The number of members of the etcd cluster.",
 		Priority:    table.Wide,
-		Value:       func(store *hosting.Store) any { return int64(len(store.Status.Members)) },
+		Value:       func(store *hostingv1alpha1.Store) any { return int64(len(store.Status.Members)) },
 	},
 	column{
 		Name:        "Endpoints",
@@ -84,20 +84,20 @@ var tableConvertor = table.New(hosting.Resource("stores"),
 	},
 )
 
-func ready(store *hosting.Store) any {
-	condition := meta.FindStatusCondition(store.Status.Conditions, hosting.StoreReady)
+func ready(store *hostingv1alpha1.Store) any {
+	condition := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
 	if condition == nil {
 		return string(metav1.ConditionUnknown)
 	}
 	return string(condition.Status)
 }
 
-func reason(store *hosting.Store) any {
+func reason(store *hostingv1alpha1.Store) any {
 	var cells []string
-	if condition := meta.FindStatusCondition(store.Status.Conditions, hosting.StoreReady); condition != nil {
+	if condition := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady); condition != nil {
 		cells = append(cells, condition.Reason)
 	}
-	if condition := meta.FindStatusCondition(store.Status.Conditions, hosting.StoreUnderPressure); condition != nil && condition.Status == metav1.ConditionTrue {
+	if condition := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreUnderPressure); condition != nil && condition.Status == metav1.ConditionTrue {
 		cells = append(cells, condition.Reason)
 	}
 	return table.OrNone(strings.Join(slices.Compact(cells), ","))
@@ -111,14 +111,14 @@ func size(quantity *resource.Quantity) string {
 	return table.Bytes(quantity.Value())
 }
 
-func endpoints(store *hosting.Store) any {
+func endpoints(store *hostingv1alpha1.Store) any {
 	if store.Spec.Etcd == nil {
 		return "embedded"
 	}
 	return strings.Join(store.Spec.Etcd.Endpoints, ",")
 }
 
-func taints(store *hosting.Store) any {
+func taints(store *hostingv1alpha1.Store) any {
 	var cells []string
 	if store.Spec.Unschedulable {
 		cells = append(cells, "unschedulable")

@@ -12,34 +12,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestTable(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
-		store *hosting.Store
+		store *hostingv1alpha1.Store
 		want  []any
 	}{
 		{
 			name:  "never reached",
-			store: &hosting.Store{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: hosting.StoreSpec{Embedded: &hosting.EmbeddedStore{}}},
+			store: &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}}},
 			want:  []any{"new", "Unknown", int64(0), int64(0), "<unknown>", "<unknown>", "<unknown>", "", "<unknown>", "<none>", int64(0), "embedded", "<none>"},
 		},
 		{
 			name: "in use",
-			store: &hosting.Store{
+			store: &hostingv1alpha1.Store{
 				ObjectMeta: metav1.ObjectMeta{Name: "fast", CreationTimestamp: metav1.NewTime(time.Now().Add(-36 * time.Hour))},
-				Spec: hosting.StoreSpec{
-					Etcd:          &hosting.EtcdStore{Endpoints: []string{"https://a:2379", "https://b:2379"}},
+				Spec: hostingv1alpha1.StoreSpec{
+					Etcd:          &hostingv1alpha1.EtcdStore{Endpoints: []string{"https://a:2379", "https://b:2379"}},
 					Unschedulable: true,
-					Taints: []hosting.Taint{
-						{Key: "heavy", Effect: hosting.TaintEffectNoSchedule},
-						{Key: "disk", Value: "hdd", Effect: hosting.TaintEffectPreferNoSchedule},
+					Taints: []hostingv1alpha1.Taint{
+						{Key: "heavy", Effect: hostingv1alpha1.TaintEffectNoSchedule},
+						{Key: "disk", Value: "hdd", Effect: hostingv1alpha1.TaintEffectPreferNoSchedule},
 					},
 				},
-				Status: hosting.StoreStatus{
+				Status: hostingv1alpha1.StoreStatus{
 					Conditions: []metav1.Condition{
 						{Type: "Other", Status: metav1.ConditionFalse}, {Type: "Ready", Status: metav1.ConditionTrue, Reason: "Degraded"},
 						{Type: "UnderPressure", Status: metav1.ConditionTrue, Reason: "AlmostFull"},
@@ -49,7 +50,7 @@ func TestTable(t *testing.T) {
 					Quota:     ptr.To(resource.MustParse("8Gi")),
 					Objects:   1234,
 					Resources: 5,
-					Members:   []hosting.StoreMember{{ID: "1"}, {ID: "2"}},
+					Members:   []hostingv1alpha1.StoreMember{{ID: "1"}, {ID: "2"}},
 					Version:   "3.7.3",
 				},
 			},
@@ -63,9 +64,7 @@ func TestTable(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := tableConvertor.ConvertToTable(t.Context(), test.store, nil)
-			if err != nil {
-				t.Fatalf("ConvertToTable: %v", err)
-			}
+			expect.NoError(t, err, "ConvertToTable")
 			if diff := cmp.Diff(test.want, got.Rows[0].Cells); diff != "" {
 				t.Errorf("cells (-want +got):\n%s", diff)
 			}
@@ -75,10 +74,8 @@ func TestTable(t *testing.T) {
 
 func TestColumns(t *testing.T) {
 	t.Parallel()
-	got, err := tableConvertor.ConvertToTable(t.Context(), &hosting.StoreList{}, nil)
-	if err != nil {
-		t.Fatalf("ConvertToTable: %v", err)
-	}
+	got, err := tableConvertor.ConvertToTable(t.Context(), &hostingv1alpha1.StoreList{}, nil)
+	expect.NoError(t, err, "ConvertToTable")
 	var always, wide []string
 	for _, column := range got.ColumnDefinitions {
 		if column.Priority == 0 {

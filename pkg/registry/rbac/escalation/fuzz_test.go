@@ -23,6 +23,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/registry/rbac/escalation"
 	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // fixture has all roles and bindings.
@@ -66,9 +67,7 @@ func (w *fixture) authorizer(t *testing.T) authorizer.Authorizer {
 	t.Helper()
 	kinds := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Rbac().V1()
 	rights, err := rbac.New(kinds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var errs []error
 	for _, role := range w.roles {
 		errs = append(errs, kinds.Roles().Informer().GetIndexer().Add(role))
@@ -83,9 +82,7 @@ func (w *fixture) authorizer(t *testing.T) authorizer.Authorizer {
 		errs = append(errs, kinds.ClusterRoleBindings().Informer().GetIndexer().Add(binding))
 	}
 	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 	return rights
 }

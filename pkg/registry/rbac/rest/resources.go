@@ -9,7 +9,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annex-dev/annex/pkg/apis/rbac/validation"
 	"github.com/annex-dev/annex/pkg/registry/table"
@@ -19,66 +19,50 @@ import (
 // The four resources differ in their types, validation and columns. Whether the writer
 // may grant the rights is checked by package escalation.
 
-func newRoles(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource: rbacv1.Resource("roles"),
-		Singular: "role",
-		New:      func() runtime.Object { return &rbacv1.Role{} },
-		NewList:  func() runtime.Object { return &rbacv1.RoleList{} },
-		Strategy: strategy[*rbacv1.Role]{typed.ValidatedStrategy[*rbacv1.Role]{
-			BaseStrategy: typed.Namespaced(typer), ValidateFunc: validation.ValidateRole, ValidateUpdateFunc: validation.ValidateRoleUpdate,
-		}},
-		Table: table.New(rbacv1.Resource("roles"), table.Name[*rbacv1.Role](), table.CreatedAt[*rbacv1.Role]()),
-	}, getter)
+func roles(typer runtime.ObjectTyper) typed.Resource {
+	return typed.Resource{
+		Kind:     rbacv1.SchemeGroupVersion.WithKind("Role"),
+		Strategy: newStrategy(typed.Namespaced(typer), validation.ValidateRole, validation.ValidateRoleUpdate),
+		Table:    table.New(rbacv1.Resource("roles"), table.Name[*rbacv1.Role](), table.CreatedAt[*rbacv1.Role]()),
+	}
 }
 
-func newClusterRoles(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource: rbacv1.Resource("clusterroles"),
-		Singular: "clusterrole",
-		New:      func() runtime.Object { return &rbacv1.ClusterRole{} },
-		NewList:  func() runtime.Object { return &rbacv1.ClusterRoleList{} },
-		Strategy: strategy[*rbacv1.ClusterRole]{typed.ValidatedStrategy[*rbacv1.ClusterRole]{
-			BaseStrategy: typed.ClusterScoped(typer), ValidateFunc: validation.ValidateClusterRole, ValidateUpdateFunc: validation.ValidateClusterRoleUpdate,
-		}},
-		Table: table.New(rbacv1.Resource("clusterroles"), table.Name[*rbacv1.ClusterRole](), table.CreatedAt[*rbacv1.ClusterRole]()),
-	}, getter)
+func clusterRoles(typer runtime.ObjectTyper) typed.Resource {
+	return typed.Resource{
+		Kind:     rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),
+		Strategy: newStrategy(typed.ClusterScoped(typer), validation.ValidateClusterRole, validation.ValidateClusterRoleUpdate),
+		Table:    table.New(rbacv1.Resource("clusterroles"), table.Name[*rbacv1.ClusterRole](), table.CreatedAt[*rbacv1.ClusterRole]()),
+	}
 }
 
-func newRoleBindings(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource: rbacv1.Resource("rolebindings"),
-		Singular: "rolebinding",
-		New:      func() runtime.Object { return &rbacv1.RoleBinding{} },
-		NewList:  func() runtime.Object { return &rbacv1.RoleBindingList{} },
-		Strategy: strategy[*rbacv1.RoleBinding]{typed.ValidatedStrategy[*rbacv1.RoleBinding]{
-			BaseStrategy: typed.Namespaced(typer), ValidateFunc: validation.ValidateRoleBinding, ValidateUpdateFunc: validation.ValidateRoleBindingUpdate,
-		}},
+func roleBindings(typer runtime.ObjectTyper) typed.Resource {
+	return typed.Resource{
+		Kind:     rbacv1.SchemeGroupVersion.WithKind("RoleBinding"),
+		Strategy: newStrategy(typed.Namespaced(typer), validation.ValidateRoleBinding, validation.ValidateRoleBindingUpdate),
 		Table: table.New(rbacv1.Resource("rolebindings"), bindingColumns("roleBinding", rbacv1.RoleBinding{}.SwaggerDoc(),
 			func(binding *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) {
 				return binding.RoleRef, binding.Subjects
 			})...),
-	}, getter)
+	}
 }
 
-func newClusterRoleBindings(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource: rbacv1.Resource("clusterrolebindings"),
-		Singular: "clusterrolebinding",
-		New:      func() runtime.Object { return &rbacv1.ClusterRoleBinding{} },
-		NewList:  func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
-		Strategy: strategy[*rbacv1.ClusterRoleBinding]{typed.ValidatedStrategy[*rbacv1.ClusterRoleBinding]{
-			BaseStrategy: typed.ClusterScoped(typer), ValidateFunc: validation.ValidateClusterRoleBinding, ValidateUpdateFunc: validation.ValidateClusterRoleBindingUpdate,
-		}},
+func clusterRoleBindings(typer runtime.ObjectTyper) typed.Resource {
+	return typed.Resource{
+		Kind:     rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"),
+		Strategy: newStrategy(typed.ClusterScoped(typer), validation.ValidateClusterRoleBinding, validation.ValidateClusterRoleBindingUpdate),
 		Table: table.New(rbacv1.Resource("clusterrolebindings"), bindingColumns("clusterRoleBinding", rbacv1.ClusterRoleBinding{}.SwaggerDoc(),
 			func(binding *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) {
 				return binding.RoleRef, binding.Subjects
 			})...),
-	}, getter)
+	}
 }
 
 type strategy[T runtime.Object] struct {
 	typed.ValidatedStrategy[T]
+}
+
+func newStrategy[T runtime.Object](base typed.BaseStrategy, validate func(T) field.ErrorList, validateUpdate func(updated, old T) field.ErrorList) strategy[T] {
+	return strategy[T]{typed.ValidatedStrategy[T]{BaseStrategy: base, ValidateFunc: validate, ValidateUpdateFunc: validateUpdate}}
 }
 
 // AllowCreateOnUpdate lets a PUT create, as in Kubernetes.

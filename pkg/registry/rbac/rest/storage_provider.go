@@ -27,18 +27,16 @@ type StorageProvider struct {
 // NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	var stored storedSource
-	var err error
-	if stored.roles, err = newRoles(p.Scheme, getter); err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	if stored.clusterRoles, err = newClusterRoles(p.Scheme, getter); err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	if stored.roleBindings, err = newRoleBindings(p.Scheme, getter); err != nil {
-		return genericapiserver.APIGroupInfo{}, err
-	}
-	if stored.clusterRoleBindings, err = newClusterRoleBindings(p.Scheme, getter); err != nil {
-		return genericapiserver.APIGroupInfo{}, err
+	for endpoint, resource := range map[**typed.REST]typed.Resource{
+		&stored.roles:               roles(p.Scheme),
+		&stored.clusterRoles:        clusterRoles(p.Scheme),
+		&stored.roleBindings:        roleBindings(p.Scheme),
+		&stored.clusterRoleBindings: clusterRoleBindings(p.Scheme),
+	} {
+		var err error
+		if *endpoint, err = typed.NewREST(p.Scheme, getter, resource); err != nil {
+			return genericapiserver.APIGroupInfo{}, err
+		}
 	}
 	guard := escalation.Guard{Authorizer: p.Authorizer, Resolver: rbac.Resolver{Source: &stored}}
 	return p.GroupInfo(rbacv1.SchemeGroupVersion, map[string]rest.Storage{

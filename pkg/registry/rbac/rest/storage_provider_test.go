@@ -15,34 +15,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/rbac/install"
 	rbacrest "github.com/annex-dev/annex/pkg/registry/rbac/rest"
-	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // served returns the storage of the group in an etcd of the test.
 func served(t *testing.T) (map[string]rest.StandardStorage, *typedtest.Storage) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	codecs := serializer.NewCodecFactory(scheme)
-	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(rbacv1.SchemeGroupVersion))
-	info, err := rbacrest.StorageProvider{
-		Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(),
-	}.NewRESTStorage(etcd)
-	if err != nil {
-		t.Fatalf("NewRESTStorage: %v", err)
-	}
+	etcd := typedtest.NewStorage(t, rbacv1.SchemeGroupVersion)
 	storage := map[string]rest.StandardStorage{}
-	for name, endpoint := range info.VersionedResourcesStorageMap["v1"] {
-		t.Cleanup(endpoint.Destroy)
+	for name, endpoint := range etcd.NewGroup(t, rbacrest.StorageProvider{Serialization: typedtest.Serialization, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer()}) {
 		storage[name] = endpoint.(rest.StandardStorage)
 	}
 	return storage, etcd
@@ -99,9 +87,7 @@ func TestStorage(t *testing.T) {
 			t.Errorf("nothing is stored at %v", path)
 		}
 		table, err := storage[resource].ConvertToTable(ctx, object, nil)
-		if err != nil {
-			t.Fatalf("table of %s: %v", resource, err)
-		}
+		expect.NoError(t, err, "table of %s", resource)
 		want := []any{"a", "0001-01-01T00:00:00Z"}
 		if strings.HasSuffix(resource, "bindings") {
 			want = []any{"a", "ClusterRole/a", "<unknown>", "alice, bob", "devs", "ns/robot"}
@@ -124,16 +110,12 @@ func TestEveryWriteIsChecked(t *testing.T) {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 	}
 	for name, resource := range map[string]string{"little": "configmaps", "much": "secrets"} {
-		if err := create(root, storage["clusterroles"], &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules(resource)}); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, create(root, storage["clusterroles"], &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules(resource)}))
 		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref(name)}
 		if name == "little" {
 			binding.Subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"}}
 		}
-		if err := create(root, storage["clusterrolebindings"], binding); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, create(root, storage["clusterrolebindings"], binding))
 	}
 	alice, here := as(t, "alice", ""), as(t, "alice", "ns")
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
@@ -178,9 +160,7 @@ func TestEveryWriteIsChecked(t *testing.T) {
 	}
 	// The garbage collector may change owners and finalizers.
 	owned, err := storage["clusterroles"].Get(root, "much", &metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	collected := owned.DeepCopyObject().(*rbacv1.ClusterRole)
 	collected.Finalizers = []string{"example.com/wait"}
 	if err := put(alice, storage["clusterroles"], collected); err != nil {

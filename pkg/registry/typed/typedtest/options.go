@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package typedtest provides a real etcd to tests of resources.
+// Package typedtest provides a real etcd and the scheme of the server to tests of resources.
 package typedtest
 
 import (
@@ -12,8 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage/etcd3/testserver"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // Prefix is the prefix of all keys of a Storage.
@@ -28,15 +33,39 @@ type Storage struct {
 	config *storagebackend.Config
 }
 
-// NewStorage starts an etcd for the duration of the test. The codec must decode into the
-// internal version.
-func NewStorage(t testing.TB, codec runtime.Codec) *Storage {
+// Serialization is that of the server.
+var Serialization = typed.Serialization{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
+
+// NewStorage starts an etcd for the duration of the test, with objects of a version.
+func NewStorage(t testing.TB, version schema.GroupVersion) *Storage {
 	t.Helper()
 	client := testserver.RunEtcd(t, nil)
-	config := storagebackend.NewDefaultConfig(Prefix, codec)
+	config := storagebackend.NewDefaultConfig(Prefix, scheme.Codecs.LegacyCodec(version))
 	config.Transport.ServerList = client.Endpoints()
 	config.CompactionInterval = 0
 	return &Storage{Client: client.Client, config: config}
+}
+
+// provider is an apiserver.StorageProvider.
+type provider interface {
+	NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error)
+}
+
+// NewGroup returns the endpoints of a group with one version, in this etcd.
+func (s *Storage) NewGroup(t testing.TB, group provider) map[string]rest.Storage {
+	t.Helper()
+	info, err := group.NewRESTStorage(s)
+	if err != nil {
+		t.Fatalf("NewRESTStorage: %v", err)
+	}
+	if len(info.PrioritizedVersions) != 1 {
+		t.Fatalf("versions %v, want one", info.PrioritizedVersions)
+	}
+	endpoints := info.VersionedResourcesStorageMap[info.PrioritizedVersions[0].Version]
+	for _, endpoint := range endpoints {
+		t.Cleanup(endpoint.Destroy)
+	}
+	return endpoints
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // newAuthorizer returns an authorizer whose informers hold the objects.
@@ -257,9 +258,7 @@ func TestFollowsInformers(t *testing.T) {
 	annexKube := fake.NewClientset(clusterRole("reader", may("get", "", "configmaps")), clusterRoleBinding("b", "reader", userSubject("alice")))
 	kinds := informers.NewSharedInformerFactory(annexKube, 0)
 	rights, err := rbac.New(kinds.Rbac().V1())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if rights.HasSynced() {
 		t.Error("synced before the informers run")
 	}

@@ -48,45 +48,27 @@ type Config struct {
 	FlowSchemas, PriorityLevels cache.SharedIndexInformer
 }
 
-// Controller maintains the objects.
-type Controller struct {
-	queue  *framework.Queue[string]
-	synced []cache.DoneChecker
-}
-
 // New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
-func New(config Config) (*Controller, error) {
-	c := &Controller{queue: framework.NewQueue(framework.QueueConfig[string]{
+func New(config Config) (*framework.Queue[string], error) {
+	queue := framework.NewQueue(framework.QueueConfig[string]{
 		Name: ControllerName,
 		Reconcile: func(ctx context.Context, _ string) (framework.Result, error) {
 			return framework.Result{RequeueAfter: lookAgain}, Ensure(ctx, config.AnnexFlowControl)
 		},
-	})}
-	var err error
-	c.synced, err = framework.AddEventHandlers(
-		framework.Source{Name: "FlowSchemas", Informer: config.FlowSchemas, Handler: c.handler()},
-		framework.Source{Name: "PriorityLevelConfigurations", Informer: config.PriorityLevels, Handler: c.handler()},
-	)
-	return c, err
-}
-
-// Run maintains the objects until ctx is done.
-func (c *Controller) Run(ctx context.Context, workers int) {
-	c.queue.Add(everything)
-	c.queue.Run(ctx, workers, c.synced...)
-}
-
-// handler queues a reconcile when an object is deleted or changed, except in its status,
-// which servers write.
-func (c *Controller) handler() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(before, after any) {
-			old, updated := before.(metav1.Object), after.(metav1.Object)
-			if old.GetGeneration() != updated.GetGeneration() || !maps.Equal(old.GetAnnotations(), updated.GetAnnotations()) {
-				c.queue.Add(everything)
+	})
+	queue.Add(everything)
+	handler := framework.Handler[metav1.Object]{
+		// Servers write the status.
+		Updated: func(before, after metav1.Object) {
+			if before.GetGeneration() != after.GetGeneration() || !maps.Equal(before.GetAnnotations(), after.GetAnnotations()) {
+				queue.Add(everything)
 			}
 		},
-		DeleteFunc: func(any) { c.queue.Add(everything) },
+		Deleted: func(metav1.Object) { queue.Add(everything) },
 	}
+	return queue, queue.Watch(
+		framework.Source{Name: "FlowSchemas", Informer: config.FlowSchemas, Handler: handler},
+		framework.Source{Name: "PriorityLevelConfigurations", Informer: config.PriorityLevels, Handler: handler},
+	)
 }

@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const autoUpdate = flowcontrolv1.AutoUpdateAnnotationKey
@@ -30,27 +32,19 @@ const autoUpdate = flowcontrolv1.AutoUpdateAnnotationKey
 func ensured(t *testing.T, objects ...runtime.Object) *fake.Clientset {
 	t.Helper()
 	annexKube := fake.NewClientset(objects...)
-	if err := Ensure(t.Context(), annexKube.FlowcontrolV1()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, Ensure(t.Context(), annexKube.FlowcontrolV1()))
 	return annexKube
 }
 
 func schemaOf(t *testing.T, annexKube *fake.Clientset, name string) *flowcontrolv1.FlowSchema {
 	t.Helper()
-	schema, err := annexKube.FlowcontrolV1().FlowSchemas().Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	schema := expect.Get(t, annexKube.FlowcontrolV1().FlowSchemas(), name)
 	return schema
 }
 
 func levelOf(t *testing.T, annexKube *fake.Clientset, name string) *flowcontrolv1.PriorityLevelConfiguration {
 	t.Helper()
-	level, err := annexKube.FlowcontrolV1().PriorityLevelConfigurations().Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	level := expect.Get(t, annexKube.FlowcontrolV1().PriorityLevelConfigurations(), name)
 	return level
 }
 
@@ -77,9 +71,7 @@ func TestEnsureMakesEverythingOnce(t *testing.T) {
 		}
 	}
 	annexKube.ClearActions()
-	if err := Ensure(t.Context(), annexKube.FlowcontrolV1()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, Ensure(t.Context(), annexKube.FlowcontrolV1()))
 	if got := writes(annexKube); len(got) > 0 {
 		t.Errorf("writes although all is as it should be: %v", got)
 	}
@@ -206,9 +198,7 @@ func TestControllerRestoresWhatIsDeletedOrChanged(t *testing.T) {
 			FlowSchemas:      factory.Flowcontrol().V1().FlowSchemas().Informer(),
 			PriorityLevels:   factory.Flowcontrol().V1().PriorityLevelConfigurations().Informer(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		factory.StartWithContext(ctx)
 		var running sync.WaitGroup
@@ -219,9 +209,7 @@ func TestControllerRestoresWhatIsDeletedOrChanged(t *testing.T) {
 			factory.Shutdown()
 		}()
 		synctest.Wait()
-		if err := annexKube.FlowcontrolV1().FlowSchemas().Delete(ctx, "catch-all", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, annexKube.FlowcontrolV1().FlowSchemas().Delete(ctx, "catch-all", metav1.DeleteOptions{}))
 		synctest.Wait()
 		schema := schemaOf(t, annexKube, "catch-all")
 		schema.Spec.MatchingPrecedence, schema.Generation = 5, 2

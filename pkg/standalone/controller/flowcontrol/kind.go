@@ -5,17 +5,16 @@ package flowcontrol
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/klog/v2"
 )
@@ -130,17 +129,10 @@ func (k kind[T]) ensure(ctx context.Context) error {
 			steps = append(steps, func() error { return k.remove(ctx, object) })
 		}
 	}
-	return atOnce(steps)
-}
-
-func atOnce(steps []func() error) error {
-	errs := make([]error, len(steps))
-	var running sync.WaitGroup
-	for i, step := range steps {
-		running.Go(func() { errs[i] = step() })
+	if err := utilerrors.AggregateGoroutines(steps...); err != nil {
+		return err
 	}
-	running.Wait()
-	return errors.Join(errs...)
+	return nil
 }
 
 // ensureOne creates the object, or updates it if annex manages it. A conflicting change

@@ -23,6 +23,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // startController runs a controller over objects in memory until the test ends.
@@ -39,9 +40,7 @@ func startController(t *testing.T, annexMetadata *metadatafake.FakeMetadataClien
 		},
 		CustomResourceDefinitions: factory.Apiextensions().V1().CustomResourceDefinitions(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	c := New(Config{AnnexMetadata: annexMetadata, AnnexEvents: fake.NewClientset().CoreV1(), Informers: informers})
 	ctx, cancel := context.WithCancel(t.Context())
 	factory.StartWithContext(ctx)
@@ -65,9 +64,7 @@ func startController(t *testing.T, annexMetadata *metadatafake.FakeMetadataClien
 func newMetadataClient(t *testing.T, objects ...runtime.Object) *metadatafake.FakeMetadataClient {
 	t.Helper()
 	scheme := metadatafake.NewTestScheme()
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, metav1.AddMetaToScheme(scheme))
 	return metadatafake.NewSimpleMetadataClient(scheme, objects...)
 }
 

@@ -21,7 +21,6 @@
 package garbagecollector
 
 import (
-	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -51,15 +50,9 @@ type Config struct {
 	Informers     *metadatainformers.Informers
 }
 
-// Controller collects garbage.
-type Controller struct {
-	queue     *framework.Queue[types.UID]
-	informers *metadatainformers.Informers
-}
-
-// New returns a controller that handles events of all objects. It does nothing before
-// Run.
-func New(config Config) *Controller {
+// New returns a controller that collects garbage. It handles events of all objects, and
+// begins when all are known, except those of resources that cannot be read.
+func New(config Config) *framework.Queue[types.UID] {
 	registerMetrics()
 	c := &collector{
 		annexMetadata: config.AnnexMetadata,
@@ -70,11 +63,6 @@ func New(config Config) *Controller {
 	q := framework.NewQueue(framework.QueueConfig[types.UID]{Name: ControllerName, Reconcile: c.reconcile})
 	c.graph = newGraph(config.Informers, q.Add, func(uid types.UID) { q.AddAfter(uid, settlePeriod) })
 	config.Informers.AddHandler(c.graph)
-	return &Controller{queue: q, informers: config.Informers}
-}
-
-// Run collects garbage until ctx is done. It begins when all objects are known, except
-// those of resources that cannot be read.
-func (c *Controller) Run(ctx context.Context, workers int) {
-	c.queue.Run(ctx, workers, c.informers.Settled())
+	q.WaitFor(config.Informers.Settled())
+	return q
 }

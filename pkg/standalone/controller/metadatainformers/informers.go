@@ -105,12 +105,11 @@ type Handler interface {
 
 // Informers watch all resources, for one leadership.
 type Informers struct {
-	config      Config
-	handlers    []Handler
-	definitions []cache.DoneChecker
-	queue       *framework.Queue[struct{}]
-	slots       chan struct{}
-	settled     done
+	config   Config
+	handlers []Handler
+	queue    *framework.Queue[struct{}]
+	slots    chan struct{}
+	settled  done
 	// start runs a follower; Run sets it.
 	start func(*follower)
 
@@ -134,20 +133,12 @@ func New(config Config) (*Informers, error) {
 		kinds:     map[schema.GroupVersionKind]Resource{},
 	}
 	i.queue = framework.NewQueue(framework.QueueConfig[struct{}]{Name: name, Reconcile: i.reconcile})
-	again := func() { i.queue.Add(struct{}{}) }
-	var err error
-	i.definitions, err = framework.AddEventHandlers(framework.Source{
-		Name:     "definitions",
-		Informer: config.CustomResourceDefinitions.Informer(),
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { again() },
-			UpdateFunc: func(_, _ any) { again() },
-			DeleteFunc: func(any) { again() },
-		},
+	i.queue.WaitFor(config.Synced...)
+	i.queue.Add(struct{}{})
+	return i, i.queue.Watch(framework.Source{
+		Name: "definitions", Informer: config.CustomResourceDefinitions.Informer(),
+		Handler: framework.Every(func(any) { i.queue.Add(struct{}{}) }),
 	})
-	i.definitions = append(i.definitions, config.Synced...)
-	again()
-	return i, err
 }
 
 // AddHandler registers a handler. It is called before Run.
@@ -180,7 +171,7 @@ func (i *Informers) Run(ctx context.Context) {
 			close(i.settled)
 		}
 	})
-	i.queue.Run(ctx, 1, i.definitions...)
+	i.queue.Run(ctx, 1)
 }
 
 // reconcile watches exactly the resources that are served.

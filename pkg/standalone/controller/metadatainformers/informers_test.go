@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var (
@@ -136,9 +138,7 @@ type server struct {
 func startServer(t *testing.T, definitions []runtime.Object, objects []runtime.Object, prepare ...func(*server)) *server {
 	t.Helper()
 	scheme := metadatafake.NewTestScheme()
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, metav1.AddMetaToScheme(scheme))
 	all := metav1.Verbs{"get", "list", "watch", "delete"}
 	s := &server{
 		annexMetadata:   metadatafake.NewSimpleMetadataClient(scheme, objects...),
@@ -169,9 +169,7 @@ func startServer(t *testing.T, definitions []runtime.Object, objects []runtime.O
 		CustomResourceDefinitions: factory.Apiextensions().V1().CustomResourceDefinitions(),
 		Stored:                    s.stored,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if !s.silent {
 		s.AddHandler(&s.recorder)
 	}
@@ -212,25 +210,19 @@ func pause() {
 
 func (s *server) define(t *testing.T, uid types.UID) {
 	t.Helper()
-	if _, err := s.annexExtensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newDefinition(uid), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, s.annexExtensions.ApiextensionsV1().CustomResourceDefinitions(), newDefinition(uid))
 	pause()
 }
 
 func (s *server) undefine(t *testing.T) {
 	t.Helper()
-	if err := s.annexExtensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Delete(t, s.annexExtensions.ApiextensionsV1().CustomResourceDefinitions(), "widgets.example.com")
 	pause()
 }
 
 func (s *server) do(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	pause()
 }
 
@@ -459,9 +451,7 @@ func TestSleepsUntilThereAreObjects(t *testing.T) {
 		if state, _ := s.State(widgets.GroupResource()); state.Current {
 			t.Errorf("before the first object is seen it is %+v", state)
 		}
-		if err := s.annexMetadata.Tracker().Create(widgets, newWidget("w", "1"), "team"); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, s.annexMetadata.Tracker().Create(widgets, newWidget("w", "1"), "team"))
 		s.UsageChanged(configMaps.GroupResource())
 		s.UsageChanged(widgets.GroupResource())
 		pause()

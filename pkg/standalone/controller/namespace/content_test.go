@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // apiServer answers the requests of a metadata client out of memory, over HTTP:
@@ -102,9 +104,7 @@ func (s *apiServer) deleter(t *testing.T) *contentDeleter {
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	annexMetadata, err := metadata.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return &contentDeleter{annexMetadata: annexMetadata, now: func() time.Time { return epoch }}
 }
 

@@ -12,7 +12,6 @@ package namespace
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/controller/framework"
 )
@@ -61,15 +59,9 @@ type Config struct {
 	SettlePeriod time.Duration
 }
 
-// Controller empties the namespaces that are being deleted.
-type Controller struct {
-	queue  *framework.Queue[string]
-	synced []cache.DoneChecker
-}
-
-// New returns a controller that adds handlers to the informers of config. It does nothing
-// before Run.
-func New(config Config) (*Controller, error) {
+// New returns a controller that empties the namespaces that are being deleted. It adds a
+// handler to the informer of config and does nothing before Run.
+func New(config Config) (*framework.Queue[string], error) {
 	settle := DefaultSettlePeriod
 	if config.SettlePeriod > 0 {
 		settle = config.SettlePeriod
@@ -92,36 +84,16 @@ func New(config Config) (*Controller, error) {
 		now:             time.Now,
 		settle:          settle,
 	}
-	c := &Controller{
-		queue: framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile, MaxBackoff: maxBackoff}),
+	queue := framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile, MaxBackoff: maxBackoff})
+	queue.WaitFor(config.CustomResourceDefinitions.Informer().HasSyncedChecker())
+	updated := func(before, after *corev1.Namespace) {
+		if canGoOn(before, after) {
+			queue.Add(after.Name)
+		}
 	}
-	registration, err := config.Namespaces.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { c.enqueue(nil, obj) },
-		UpdateFunc: func(before, after any) {
-			previous, _ := before.(*corev1.Namespace)
-			c.enqueue(previous, after)
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch namespaces: %w", err)
-	}
-	c.synced = []cache.DoneChecker{
-		registration.HasSyncedChecker(),
-		config.CustomResourceDefinitions.Informer().HasSyncedChecker(),
-	}
-	return c, nil
-}
-
-// Run deletes namespaces until ctx is done.
-func (c *Controller) Run(ctx context.Context, workers int) {
-	c.queue.Run(ctx, workers, c.synced...)
-}
-
-// enqueue queues a namespace that is being deleted.
-func (c *Controller) enqueue(before *corev1.Namespace, obj any) {
-	if after, ok := obj.(*corev1.Namespace); ok && canGoOn(before, after) {
-		c.queue.Add(after.Name)
-	}
+	return queue, queue.Watch(framework.Source{Name: "namespaces", Informer: config.Namespaces.Informer(), Handler: framework.Handler[*corev1.Namespace]{
+		Added: func(namespace *corev1.Namespace) { updated(nil, namespace) }, Updated: updated,
+	}})
 }
 
 // canGoOn reports whether a change begins a deletion or may let it continue. before is

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestCanGoOn(t *testing.T) {
@@ -81,9 +83,7 @@ func TestController(t *testing.T) {
 		Namespaces:                namespaces.Core().V1().Namespaces(),
 		CustomResourceDefinitions: definitions.Apiextensions().V1().CustomResourceDefinitions(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	defer func() {

@@ -47,40 +47,18 @@ func NewCheck(annexDiscovery discovery.DiscoveryInterface) func(*admissionregist
 	return checker.Check
 }
 
-// Controller writes the status of policies.
-type Controller struct {
-	queue  *framework.Queue[string]
-	synced cache.DoneChecker
-}
-
-// New returns a controller that adds a handler to the informer of config. It does nothing
-// before Run.
-func New(config Config) (*Controller, error) {
-	c := &Controller{}
-	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: func(ctx context.Context, name string) (framework.Result, error) {
+// New returns a controller that writes the status of policies. It adds a handler to the
+// informer of config and does nothing before Run.
+func New(config Config) (*framework.Queue[string], error) {
+	queue := framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: func(ctx context.Context, name string) (framework.Result, error) {
 		return framework.Result{}, reconcile(ctx, config, name)
 	}})
-	registration, err := config.Policies.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.enqueue,
-		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch policies: %w", err)
+	enqueue := func(policy *admissionregistrationv1.ValidatingAdmissionPolicy) {
+		if !isChecked(policy) {
+			queue.Add(policy.Name)
+		}
 	}
-	c.synced = registration.HasSyncedChecker()
-	return c, nil
-}
-
-// Run writes the status of policies until ctx is done.
-func (c *Controller) Run(ctx context.Context, workers int) {
-	c.queue.Run(ctx, workers, c.synced)
-}
-
-// enqueue queues a policy whose spec was not checked yet.
-func (c *Controller) enqueue(obj any) {
-	if policy, ok := obj.(*admissionregistrationv1.ValidatingAdmissionPolicy); ok && !isChecked(policy) {
-		c.queue.Add(policy.Name)
-	}
+	return queue, queue.Watch(framework.Source{Name: "policies", Informer: config.Policies, Handler: framework.Every(enqueue)})
 }
 
 func isChecked(policy *admissionregistrationv1.ValidatingAdmissionPolicy) bool {

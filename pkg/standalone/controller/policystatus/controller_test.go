@@ -17,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -43,14 +44,10 @@ func TestController(t *testing.T) {
 		Policies:      factory.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer(),
 		Check:         wrong,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	controllertest.Run(t, factory, c, 1)
 	policies := annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	if _, err := policies.Create(t.Context(), newPolicy(3, 2), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, policies, newPolicy(3, 2))
 	want := admissionregistrationv1.ValidatingAdmissionPolicyStatus{ObservedGeneration: 3, TypeChecking: &admissionregistrationv1.TypeChecking{ExpressionWarnings: wrong(nil)}}
 	poll.Until(t, "the status of the policy", func() string {
 		stored, err := policies.Get(t.Context(), "p", metav1.GetOptions{})
@@ -88,9 +85,7 @@ func TestReconcile(t *testing.T) {
 			})
 			informer := informers.NewSharedInformerFactory(annexClient, 0).Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()
 			if test.policy != nil {
-				if err := informer.GetStore().Add(test.policy); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, informer.GetStore().Add(test.policy))
 			}
 			config := Config{AnnexPolicies: annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies(), Policies: informer, Check: wrong}
 			if err := reconcile(t.Context(), config, "p"); (err != nil) != test.failed {

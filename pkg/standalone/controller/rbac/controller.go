@@ -37,17 +37,11 @@ type Config struct {
 	ClusterRoles      cache.SharedIndexInformer
 }
 
-// Controller maintains the rules of aggregated roles.
-type Controller struct {
-	queue  *framework.Queue[string]
-	synced cache.DoneChecker
-}
-
-// New returns a controller that adds a handler to the informer of config. It does nothing
-// before Run.
-func New(config Config) (*Controller, error) {
+// New returns a controller that maintains the rules of aggregated roles. It adds a handler
+// to the informer of config and does nothing before Run.
+func New(config Config) (*framework.Queue[string], error) {
 	lister := rbaclisters.NewClusterRoleLister(config.ClusterRoles.GetIndexer())
-	c := &Controller{queue: framework.NewQueue(framework.QueueConfig[string]{
+	queue := framework.NewQueue(framework.QueueConfig[string]{
 		Name: ControllerName,
 		Reconcile: func(ctx context.Context, _ string) (framework.Result, error) {
 			roles, err := lister.List(labels.Everything())
@@ -56,26 +50,14 @@ func New(config Config) (*Controller, error) {
 			}
 			return framework.Result{}, aggregate(ctx, roles, config.AnnexClusterRoles)
 		},
-	})}
-	registration, err := config.ClusterRoles.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { c.queue.Add(everything) },
-		UpdateFunc: func(before, after any) {
-			if matters(before.(*rbacv1.ClusterRole), after.(*rbacv1.ClusterRole)) {
-				c.queue.Add(everything)
-			}
-		},
-		DeleteFunc: func(any) { c.queue.Add(everything) },
 	})
-	if err != nil {
-		return nil, fmt.Errorf("watch cluster roles: %w", err)
+	handler := framework.Every(func(*rbacv1.ClusterRole) { queue.Add(everything) })
+	handler.Updated = func(before, after *rbacv1.ClusterRole) {
+		if matters(before, after) {
+			queue.Add(everything)
+		}
 	}
-	c.synced = registration.HasSyncedChecker()
-	return c, nil
-}
-
-// Run maintains the rules until ctx is done.
-func (c *Controller) Run(ctx context.Context, workers int) {
-	c.queue.Run(ctx, workers, c.synced)
+	return queue, queue.Watch(framework.Source{Name: "cluster roles", Informer: config.ClusterRoles, Handler: handler})
 }
 
 // matters reports whether a change may affect aggregated rules. Resyncs do, in case an

@@ -5,14 +5,13 @@ package rbac
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	"k8s.io/klog/v2"
@@ -42,7 +41,8 @@ func Ensure(ctx context.Context, annexRBAC rbacv1client.RbacV1Interface) error {
 	for _, binding := range defaultClusterRoleBindings() {
 		work = append(work, func() error { return ensureBinding(ctx, storedBindings, binding) })
 	}
-	if err := atOnce(work); err != nil {
+	// Concurrently: etcd writes requests that arrive together to disk at once.
+	if err := utilerrors.AggregateGoroutines(work...); err != nil {
 		return err
 	}
 	roles, err = annexRBAC.ClusterRoles().List(ctx, metav1.ListOptions{})
@@ -50,17 +50,6 @@ func Ensure(ctx context.Context, annexRBAC rbacv1client.RbacV1Interface) error {
 		return fmt.Errorf("list cluster roles: %w", err)
 	}
 	return aggregate(ctx, pointers(roles.Items), annexRBAC.ClusterRoles())
-}
-
-// atOnce runs concurrently: etcd writes requests that arrive together to disk at once.
-func atOnce(work []func() error) error {
-	errs := make([]error, len(work))
-	var running sync.WaitGroup
-	for i, do := range work {
-		running.Go(func() { errs[i] = do() })
-	}
-	running.Wait()
-	return errors.Join(errs...)
 }
 
 func ensureRole(ctx context.Context, stored *roleModifier, role *rbacv1.ClusterRole) error {

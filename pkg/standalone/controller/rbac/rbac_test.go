@@ -16,46 +16,35 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func ensure(t *testing.T, annexKube *fake.Clientset) {
 	t.Helper()
-	if err := Ensure(t.Context(), annexKube.RbacV1()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, Ensure(t.Context(), annexKube.RbacV1()))
 }
 
 func getRole(t *testing.T, annexKube *fake.Clientset, name string) *rbacv1.ClusterRole {
 	t.Helper()
-	role, err := annexKube.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	role := expect.Get(t, annexKube.RbacV1().ClusterRoles(), name)
 	return role
 }
 
 func getBinding(t *testing.T, annexKube *fake.Clientset, name string) *rbacv1.ClusterRoleBinding {
 	t.Helper()
-	binding, err := annexKube.RbacV1().ClusterRoleBindings().Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	binding := expect.Get(t, annexKube.RbacV1().ClusterRoleBindings(), name)
 	return binding
 }
 
 func updateRole(t *testing.T, annexKube *fake.Clientset, role *rbacv1.ClusterRole) {
 	t.Helper()
-	if _, err := annexKube.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Update(t, annexKube.RbacV1().ClusterRoles(), role)
 }
 
 func updateBinding(t *testing.T, annexKube *fake.Clientset, binding *rbacv1.ClusterRoleBinding) {
 	t.Helper()
-	if _, err := annexKube.RbacV1().ClusterRoleBindings().Update(t.Context(), binding, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Update(t, annexKube.RbacV1().ClusterRoleBindings(), binding)
 }
 
 // has reports whether one of the rules has a verb on a resource of the core group.
@@ -71,9 +60,7 @@ func TestEnsureMakesDefaults(t *testing.T) {
 	ensure(t, annexKube)
 
 	roles, err := annexKube.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/bootstrapping=rbac-defaults"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var names []string
 	for _, role := range roles.Items {
 		names = append(names, role.Name)
@@ -238,9 +225,7 @@ func TestController(t *testing.T) {
 	annexKube := fake.NewClientset(aggregated("all"))
 	kinds := informers.NewSharedInformerFactory(annexKube, 0)
 	c, err := New(Config{AnnexClusterRoles: annexKube.RbacV1().ClusterRoles(), ClusterRoles: kinds.Rbac().V1().ClusterRoles().Informer()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer kinds.Shutdown()
 	defer cancel()

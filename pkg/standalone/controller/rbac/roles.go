@@ -14,7 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // The names are those of Kubernetes, except annex's own.
@@ -110,10 +110,10 @@ func userClusterRoles() []*rbacv1.ClusterRole {
 func hostingClusterRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		clusterRole(hostingView,
-			on(hosting.GroupName, read...)("stores", "stores/status", "hostedresources", "hostedresources/status")),
+			on(hostingv1alpha1.GroupName, read...)("stores", "stores/status", "hostedresources", "hostedresources/status")),
 		clusterRole(hostingEdit,
-			on(hosting.GroupName, readWrite...)("stores", "hostedresources"),
-			on(hosting.GroupName, read...)("stores/status", "hostedresources/status")),
+			on(hostingv1alpha1.GroupName, readWrite...)("stores", "hostedresources"),
+			on(hostingv1alpha1.GroupName, read...)("stores/status", "hostedresources/status")),
 	}
 }
 

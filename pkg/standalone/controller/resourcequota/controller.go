@@ -57,9 +57,8 @@ type Config struct {
 
 // Controller maintains status.used of quotas.
 type Controller struct {
-	queue  *framework.Queue[types.NamespacedName]
+	*framework.Queue[types.NamespacedName]
 	quotas cache.Indexer
-	synced []cache.DoneChecker
 }
 
 // New returns a controller that adds a handler to the informer of config. It does nothing
@@ -86,33 +85,15 @@ func New(config Config) (*Controller, error) {
 		throttle: framework.NewThrottle(interval, time.Now),
 		quotas:   map[types.NamespacedName]*metered{},
 	}
-	c.queue = framework.NewQueue(framework.QueueConfig[types.NamespacedName]{Name: ControllerName, Reconcile: r.reconcile})
+	c.Queue = framework.NewQueue(framework.QueueConfig[types.NamespacedName]{Name: ControllerName, Reconcile: r.reconcile})
+	c.WaitFor(config.Metadata.Settled())
 	config.Metadata.AddHandler(objects)
-	var err error
-	c.synced, err = framework.AddEventHandlers(framework.Source{
-		Name:     "ResourceQuotas",
-		Informer: config.Quotas,
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    c.enqueue,
-			UpdateFunc: func(_, after any) { c.enqueue(after) },
-			DeleteFunc: c.enqueue,
-		},
-	})
-	c.synced = append(c.synced, config.Metadata.Settled())
-	return c, err
+	return c, c.Watch(framework.Source{Name: "ResourceQuotas", Informer: config.Quotas, Handler: framework.Every(c.enqueue)})
 }
 
-// Run maintains quotas until ctx is done.
-func (c *Controller) Run(ctx context.Context, workers int) { c.queue.Run(ctx, workers, c.synced...) }
-
 // enqueue queues a quota that changed or was deleted.
-func (c *Controller) enqueue(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if quota, ok := obj.(*corev1.ResourceQuota); ok {
-		c.queue.Add(types.NamespacedName{Namespace: quota.Namespace, Name: quota.Name})
-	}
+func (c *Controller) enqueue(quota *corev1.ResourceQuota) {
+	c.Add(types.NamespacedName{Namespace: quota.Namespace, Name: quota.Name})
 }
 
 // inNamespace returns the quotas in a namespace.

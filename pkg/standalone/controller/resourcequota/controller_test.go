@@ -28,6 +28,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // metadata is objects that a test has come and go.
@@ -88,9 +89,7 @@ func start(t *testing.T, quota *corev1.ResourceQuota, reactors ...clienttesting.
 	}
 	factory := informers.NewSharedInformerFactory(a.Clientset, 0)
 	controller, err := New(Config{AnnexQuotas: a.CoreV1(), Quotas: factory.Core().V1().ResourceQuotas().Informer(), Metadata: a.metadata})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	controllertest.Run(t, factory, controller, 2)
 	a.metadata.set(secrets, true, true)
 	close(a.metadata.settled)
@@ -102,10 +101,7 @@ func (a *annex) shows(t *testing.T) string {
 	t.Helper()
 	time.Sleep(2 * interval)
 	synctest.Wait()
-	quota, err := a.CoreV1().ResourceQuotas("ns").Get(t.Context(), "q", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	quota := expect.Get(t, a.CoreV1().ResourceQuotas("ns"), "q")
 	var shown []string
 	for name := range quota.Status.Hard {
 		used, known := quota.Status.Used[name]
@@ -122,10 +118,7 @@ func (a *annex) shows(t *testing.T) string {
 // charge is what admission does.
 func (a *annex) charge(t *testing.T, name corev1.ResourceName) {
 	t.Helper()
-	quota, err := a.CoreV1().ResourceQuotas("ns").Get(t.Context(), "q", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	quota := expect.Get(t, a.CoreV1().ResourceQuotas("ns"), "q")
 	used := quota.Status.Used[name]
 	used.Add(apiresource.MustParse("1"))
 	quota.Status.Used[name] = used
@@ -197,9 +190,7 @@ func TestDoesNotShowWhatIsNotKnownYet(t *testing.T) {
 		a.metadata.set(widgets, false, false)
 		quota := quotaOf("secrets", "count/widgets.example.com")
 		quota.Status = corev1.ResourceQuotaStatus{Hard: quotaOf("secrets").Spec.Hard, Used: corev1.ResourceList{"secrets": apiresource.MustParse("0")}}
-		if _, err := a.CoreV1().ResourceQuotas("ns").Update(t.Context(), quota, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Update(t, a.CoreV1().ResourceQuotas("ns"), quota)
 		wantShown(t, a, "count/widgets.example.com=? secrets=0")
 	})
 }

@@ -51,12 +51,11 @@ type Config struct {
 
 // Controller maintains ConfigMaps.
 type Controller struct {
+	*framework.Queue[string]
 	annexConfigMaps corev1client.ConfigMapsGetter
 	namespaces      corev1listers.NamespaceLister
 	configMaps      corev1listers.ConfigMapLister
 	caBundle        func() []byte
-	queue           *framework.Queue[string]
-	synced          []cache.DoneChecker
 	// informer watches only ConfigMaps of this name.
 	informer cache.SharedIndexInformer
 }
@@ -75,21 +74,14 @@ func New(config Config) (*Controller, error) {
 			}),
 	}
 	c.configMaps = corev1listers.NewConfigMapLister(c.informer.GetIndexer())
-	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
-	var err error
-	c.synced, err = framework.AddEventHandlers(
-		framework.Source{Name: "namespaces", Informer: config.Namespaces, Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: c.enqueue,
-			// The namespace may have been recreated.
-			UpdateFunc: func(_, after any) { c.enqueue(after) },
-		}},
-		framework.Source{Name: "config maps", Informer: c.informer, Handler: cache.ResourceEventHandlerFuncs{
-			UpdateFunc: func(_, after any) { c.enqueue(after) },
-			DeleteFunc: c.enqueue,
-		}},
-	)
+	c.Queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
 	config.CA.AddListener(c.enqueueAll)
-	return c, err
+	changed := framework.Every(func(configMap *corev1.ConfigMap) { c.Add(configMap.Namespace) })
+	changed.Added = nil
+	return c, c.Watch(
+		framework.Source{Name: "namespaces", Informer: config.Namespaces, Handler: framework.Every(func(namespace *corev1.Namespace) { c.Add(namespace.Name) })},
+		framework.Source{Name: "config maps", Informer: c.informer, Handler: changed},
+	)
 }
 
 // Run maintains ConfigMaps until ctx is done.
@@ -97,20 +89,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	var informing sync.WaitGroup
 	defer informing.Wait()
 	informing.Go(func() { c.informer.RunWithContext(ctx) })
-	c.queue.Run(ctx, workers, c.synced...)
-}
-
-// enqueue queues the namespace of an object, or a namespace.
-func (c *Controller) enqueue(obj any) {
-	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = unknown.Obj
-	}
-	switch object := obj.(type) {
-	case *corev1.Namespace:
-		c.queue.Add(object.Name)
-	case *corev1.ConfigMap:
-		c.queue.Add(object.Namespace)
-	}
+	c.Queue.Run(ctx, workers)
 }
 
 func (c *Controller) enqueueAll() {
@@ -119,7 +98,7 @@ func (c *Controller) enqueueAll() {
 		return // reading memory never fails
 	}
 	for _, namespace := range namespaces {
-		c.queue.Add(namespace.Name)
+		c.Add(namespace.Name)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // source is a bundle that a test changes.
@@ -43,9 +44,7 @@ func run(t *testing.T, annexKube *fake.Clientset, ca *source) {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(annexKube, 0)
 	c, err := New(Config{Annex: annexKube, Namespaces: factory.Core().V1().Namespaces().Informer(), CA: ca})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	controllertest.Run(t, factory, c, 2)
 	settle()
 }
@@ -89,9 +88,7 @@ func TestEveryNamespaceHasTheAuthority(t *testing.T) {
 				ca.listener()
 				settle()
 				wantBundle(t, annexKube, "second")
-				if err := annexKube.CoreV1().ConfigMaps("team").Delete(t.Context(), configMapName, metav1.DeleteOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				expect.Delete(t, annexKube.CoreV1().ConfigMaps("team"), configMapName)
 				settle()
 				wantBundle(t, annexKube, "second")
 			})
@@ -103,9 +100,7 @@ func TestEveryNamespaceHasTheAuthority(t *testing.T) {
 func wantBundle(t *testing.T, annexKube *fake.Clientset, bundle string) {
 	t.Helper()
 	found, err := annexKube.CoreV1().ConfigMaps(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	got := map[string]map[string]string{}
 	for _, one := range found.Items {
 		got[one.Namespace+"/"+one.Name] = one.Data

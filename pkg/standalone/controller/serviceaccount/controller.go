@@ -34,68 +34,47 @@ type Config struct {
 	Namespaces, ServiceAccounts cache.SharedIndexInformer
 }
 
-// Controller creates service accounts.
-type Controller struct {
+// reconciler creates service accounts.
+type reconciler struct {
 	annexServiceAccounts corev1client.ServiceAccountsGetter
 	namespaces           corev1listers.NamespaceLister
 	serviceAccounts      corev1listers.ServiceAccountLister
-	queue                *framework.Queue[string]
-	synced               []cache.DoneChecker
 }
 
 // New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
-func New(config Config) (*Controller, error) {
-	c := &Controller{
+func New(config Config) (*framework.Queue[string], error) {
+	r := &reconciler{
 		annexServiceAccounts: config.AnnexServiceAccounts,
 		namespaces:           corev1listers.NewNamespaceLister(config.Namespaces.GetIndexer()),
 		serviceAccounts:      corev1listers.NewServiceAccountLister(config.ServiceAccounts.GetIndexer()),
 	}
-	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
-	var err error
-	c.synced, err = framework.AddEventHandlers(
-		framework.Source{Name: "namespaces", Informer: config.Namespaces, Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    c.namespaceSeen,
-			UpdateFunc: func(_, after any) { c.namespaceSeen(after) },
+	queue := framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	return queue, queue.Watch(
+		framework.Source{Name: "namespaces", Informer: config.Namespaces, Handler: framework.Every(func(namespace *corev1.Namespace) { queue.Add(namespace.Name) })},
+		framework.Source{Name: "service accounts", Informer: config.ServiceAccounts, Handler: framework.Handler[*corev1.ServiceAccount]{
+			Deleted: func(serviceAccount *corev1.ServiceAccount) {
+				if serviceAccount.Name == defaultName {
+					queue.Add(serviceAccount.Namespace)
+				}
+			},
 		}},
-		framework.Source{Name: "service accounts", Informer: config.ServiceAccounts, Handler: cache.ResourceEventHandlerFuncs{DeleteFunc: c.serviceAccountGone}},
 	)
-	return c, err
 }
 
-// Run creates service accounts until ctx is done.
-func (c *Controller) Run(ctx context.Context, workers int) {
-	c.queue.Run(ctx, workers, c.synced...)
-}
-
-func (c *Controller) namespaceSeen(obj any) {
-	if namespace, ok := obj.(*corev1.Namespace); ok && namespace.DeletionTimestamp == nil {
-		c.queue.Add(namespace.Name)
-	}
-}
-
-func (c *Controller) serviceAccountGone(obj any) {
-	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = unknown.Obj
-	}
-	if serviceAccount, ok := obj.(*corev1.ServiceAccount); ok && serviceAccount.Name == defaultName {
-		c.queue.Add(serviceAccount.Namespace)
-	}
-}
-
-func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
-	namespace, err := c.namespaces.Get(name)
-	if apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil {
-		return framework.Result{}, nil
-	}
+func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
+	namespace, err := framework.IgnoreNotFound(r.namespaces.Get(name))
 	if err != nil {
 		return framework.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
 	}
-	if _, err := c.serviceAccounts.ServiceAccounts(name).Get(defaultName); !apierrors.IsNotFound(err) {
+	if namespace == nil || namespace.DeletionTimestamp != nil {
+		return framework.Result{}, nil
+	}
+	if _, err := r.serviceAccounts.ServiceAccounts(name).Get(defaultName); !apierrors.IsNotFound(err) {
 		return framework.Result{}, err
 	}
 	serviceAccount := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: defaultName}}
-	_, err = c.annexServiceAccounts.ServiceAccounts(name).Create(ctx, serviceAccount, metav1.CreateOptions{})
+	_, err = r.annexServiceAccounts.ServiceAccounts(name).Create(ctx, serviceAccount, metav1.CreateOptions{})
 	if err == nil || isSettled(err) {
 		return framework.Result{}, nil
 	}

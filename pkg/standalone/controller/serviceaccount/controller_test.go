@@ -19,6 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func namespace(name string) *corev1.Namespace {
@@ -35,9 +36,7 @@ func run(t *testing.T, annexKube *fake.Clientset) {
 		Namespaces:           factory.Core().V1().Namespaces().Informer(),
 		ServiceAccounts:      factory.Core().V1().ServiceAccounts().Informer(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	controllertest.Run(t, factory, c, 2)
 	settle()
 }
@@ -49,9 +48,7 @@ func settle() { controllertest.Advance(10 * time.Second) }
 func accounts(t *testing.T, annexKube *fake.Clientset) []string {
 	t.Helper()
 	list, err := annexKube.CoreV1().ServiceAccounts("").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var all []string
 	for i := range list.Items {
 		all = append(all, list.Items[i].Namespace+"/"+list.Items[i].Name)
@@ -76,12 +73,8 @@ func TestEveryNamespaceHasOne(t *testing.T) {
 			t.Errorf("the one that was there: %v, error %v", kept, err)
 		}
 
-		if _, err := annexKube.CoreV1().Namespaces().Create(t.Context(), namespace("c"), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := annexKube.CoreV1().ServiceAccounts("a").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Create(t, annexKube.CoreV1().Namespaces(), namespace("c"))
+		expect.Delete(t, annexKube.CoreV1().ServiceAccounts("a"), "default")
 		settle()
 		if diff := cmp.Diff([]string{"a/default", "b/default", "c/default"}, accounts(t, annexKube)); diff != "" {
 			t.Errorf("after a new namespace and a deleted service account (-want +got):\n%s", diff)

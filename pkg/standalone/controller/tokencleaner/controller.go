@@ -31,53 +31,34 @@ type Config struct {
 	Secrets cache.SharedIndexInformer
 }
 
-// Controller deletes Secrets.
-type Controller struct {
+// reconciler deletes Secrets.
+type reconciler struct {
 	annexSecrets corev1client.SecretInterface
 	secrets      corev1listers.SecretNamespaceLister
-	queue        *framework.Queue[string]
-	synced       []cache.DoneChecker
-	now          func() time.Time
 }
 
 // New returns a controller that adds a handler to the informer of config. It does nothing
 // before Run.
-func New(config Config) (*Controller, error) {
-	c := &Controller{
+func New(config Config) (*framework.Queue[string], error) {
+	r := &reconciler{
 		annexSecrets: config.AnnexSecrets.Secrets(metav1.NamespaceSystem),
 		secrets:      corev1listers.NewSecretLister(config.Secrets.GetIndexer()).Secrets(metav1.NamespaceSystem),
-		now:          time.Now,
 	}
-	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
-	var err error
-	c.synced, err = framework.AddEventHandlers(framework.Source{Name: "secrets", Informer: config.Secrets, Handler: cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.seen,
-		UpdateFunc: func(_, after any) { c.seen(after) },
-	}})
-	return c, err
-}
-
-// Run deletes Secrets until ctx is done.
-func (c *Controller) Run(ctx context.Context, workers int) {
-	c.queue.Run(ctx, workers, c.synced...)
-}
-
-func (c *Controller) seen(obj any) {
-	if secret, ok := obj.(*corev1.Secret); ok && secret.Namespace == metav1.NamespaceSystem && secret.Type == bootstrapapi.SecretTypeBootstrapToken {
-		c.queue.Add(secret.Name)
-	}
+	queue := framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	return queue, queue.Watch(framework.Source{Name: "secrets", Informer: config.Secrets, Handler: framework.Every(func(secret *corev1.Secret) {
+		if secret.Namespace == metav1.NamespaceSystem && secret.Type == bootstrapapi.SecretTypeBootstrapToken {
+			queue.Add(secret.Name)
+		}
+	})})
 }
 
 // reconcile deletes a Secret whose token has expired, or requeues it for the expiration.
-func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
-	secret, err := c.secrets.Get(name)
-	if apierrors.IsNotFound(err) {
-		return framework.Result{}, nil
-	}
+func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
+	secret, err := framework.IgnoreNotFound(r.secrets.Get(name))
 	if err != nil {
 		return framework.Result{}, fmt.Errorf("read Secret %s: %w", name, err)
 	}
-	if secret.Type != bootstrapapi.SecretTypeBootstrapToken || secret.DeletionTimestamp != nil {
+	if secret == nil || secret.Type != bootstrapapi.SecretTypeBootstrapToken || secret.DeletionTimestamp != nil {
 		return framework.Result{}, nil
 	}
 	expiration := string(secret.Data[bootstrapapi.BootstrapTokenExpirationKey])
@@ -90,11 +71,11 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 		klog.FromContext(ctx).V(2).Info("The expiration of a bootstrap token is not a time, leaving it", "secret", klog.KObj(secret), "err", err)
 		return framework.Result{}, nil
 	}
-	if left := expires.Sub(c.now()); left > 0 {
+	if left := time.Until(expires); left > 0 {
 		return framework.Result{RequeueAfter: left}, nil
 	}
 	// The precondition keeps a token that is extended concurrently.
-	err = c.annexSecrets.Delete(ctx, name, metav1.DeleteOptions{
+	err = r.annexSecrets.Delete(ctx, name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

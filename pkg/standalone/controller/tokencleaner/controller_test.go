@@ -19,6 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const bootstrapToken corev1.SecretType = "bootstrap.kubernetes.io/token"
@@ -36,9 +37,7 @@ func run(t *testing.T, annexKube *fake.Clientset) {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(annexKube, 0)
 	c, err := New(Config{AnnexSecrets: annexKube.CoreV1(), Secrets: factory.Core().V1().Secrets().Informer()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	controllertest.Run(t, factory, c, 1)
 	controllertest.Advance(time.Second)
 }
@@ -46,9 +45,7 @@ func run(t *testing.T, annexKube *fake.Clientset) {
 func names(t *testing.T, annexKube *fake.Clientset) []string {
 	t.Helper()
 	list, err := annexKube.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	all := []string{}
 	for i := range list.Items {
 		all = append(all, list.Items[i].Name)
@@ -76,9 +73,7 @@ func TestDeletesWhatExpired(t *testing.T) {
 			t.Errorf("after the start (-want +got):\n%s", diff)
 		}
 		longer := secret("kube-system", "prolonged", bootstrapToken, after(2*time.Hour))
-		if _, err := annexKube.CoreV1().Secrets("kube-system").Update(t.Context(), longer, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Update(t, annexKube.CoreV1().Secrets("kube-system"), longer)
 		controllertest.Advance(time.Hour)
 		if diff := cmp.Diff([]string{"forever", "misspelt", "other-namespace", "other-type", "prolonged"}, names(t, annexKube)); diff != "" {
 			t.Errorf("after an hour (-want +got):\n%s", diff)

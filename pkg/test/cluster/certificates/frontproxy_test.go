@@ -10,7 +10,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -57,18 +57,11 @@ func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) 
 			},
 		},
 	}}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+annex.Address()+defaultPath, http.NoBody)
-	expect.NoError(t, err)
-	request.Header.Set("X-Remote-User", "jane")
-	request.Header.Set("X-Remote-Group", "system:masters")
-	response, err := client.Do(request)
+	response, err := clients.Send(t.Context(), client, http.MethodGet, "https://"+annex.Address()+defaultPath, "", "X-Remote-User", "jane", "X-Remote-Group", "system:masters")
 	if err != nil {
 		return 0, err.Error()
 	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	expect.NoError(t, err)
-	return response.StatusCode, string(body)
+	return response.Code, string(response.Body)
 }
 
 // prober sends requests through the main cluster until it is stopped, and counts the responses.
@@ -88,19 +81,13 @@ func startProber(t *testing.T) *prober {
 	go func() {
 		defer close(p.done)
 		for ctx.Err() == nil {
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, mainCluster.URL+defaultPath, http.NoBody)
-			if err != nil {
-				return
-			}
-			response, err := client.Do(request)
+			response, err := clients.Send(ctx, client, http.MethodGet, mainCluster.URL+defaultPath, "")
 			if err != nil {
 				continue
 			}
-			body, _ := io.ReadAll(response.Body)
-			response.Body.Close()
-			result := response.Status
-			if response.StatusCode != http.StatusOK {
-				result += " " + string(body)
+			result := "200 OK"
+			if response.Code != http.StatusOK {
+				result = response.String()
 			}
 			p.mu.Lock()
 			p.responses[result]++

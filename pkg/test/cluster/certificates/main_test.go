@@ -9,21 +9,25 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
+	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -43,23 +47,14 @@ func TestMain(m *testing.M) {
 	os.Exit(maincluster.RunTests(m, options, func(cluster *maincluster.Cluster) { mainCluster = cluster }))
 }
 
-func mainClient(t *testing.T) *kubernetes.Clientset {
+func mainClient(t *testing.T) kubernetes.Interface {
 	t.Helper()
-	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
-	expect.NoError(t, err)
-	return mainClient
-}
-
-func mainAggregator(t *testing.T) *aggregatorclient.Clientset {
-	t.Helper()
-	mainAggregator, err := aggregatorclient.NewForConfig(mainCluster.Config)
-	expect.NoError(t, err)
-	return mainAggregator
+	return clients.For(t, mainCluster.Config).Kube
 }
 
 func published(t *testing.T) *apiregistrationv1.APIService {
 	t.Helper()
-	return expect.Get(t, mainAggregator(t).ApiregistrationV1().APIServices(), apiService)
+	return expect.Get(t, clients.For(t, mainCluster.Config).APIServices, apiService)
 }
 
 // load repeats two kinds of requests: gets of an object through the main cluster, whose proxy
@@ -79,15 +74,13 @@ func startLoad(t *testing.T, installation *annextest.Installation) *load {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel, issuers: map[string]bool{}}
 	t.Cleanup(func() { cancel(); l.running.Wait() })
-	client, err := restclient.HTTPClientFor(mainCluster.Config)
-	expect.NoError(t, err)
-	aggregator := mainAggregator(t)
+	main := clients.For(t, mainCluster.Config)
 	l.repeat(ctx, func() error {
 		l.count(&l.proxied)
-		return get(ctx, client, mainCluster.URL+defaultPath)
+		return get(ctx, main.HTTP, mainCluster.URL+defaultPath)
 	})
 	l.repeat(ctx, func() error {
-		found, err := aggregator.ApiregistrationV1().APIServices().Get(ctx, apiService, metav1.GetOptions{})
+		found, err := main.APIServices.Get(ctx, apiService, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("get the APIService: %w", err)
 		}
@@ -144,19 +137,11 @@ func (l *load) end(t *testing.T, authorities int) {
 }
 
 func get(ctx context.Context, client *http.Client, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return err
+	response, err := clients.Send(ctx, client, http.MethodGet, url, "")
+	if err == nil && response.Code != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, response)
 	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
-	}
-	return nil
+	return err
 }
 
 // handshake connects as the main cluster does, and returns the issuer of annex's certificate.
@@ -174,4 +159,63 @@ func handshake(ctx context.Context, address string, bundle []byte) (issuer strin
 	}
 	defer connection.Close()
 	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].Issuer.CommonName, nil
+}
+
+func sharedSecret(t *testing.T) *corev1.Secret {
+	t.Helper()
+	return expect.Get(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName))
+}
+
+// deleteCA deletes the CA's Secret, which a running replica restores.
+func deleteCA(t *testing.T) {
+	t.Helper()
+	// In a cleanup the test's context is canceled.
+	err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Delete(context.WithoutCancel(t.Context()), servingca.SecretName(annextest.ServiceName), metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+}
+
+func annotate(t *testing.T, annotation, value string) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, annotation, value)
+	expect.Patch(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName), patch)
+}
+
+func mustParse(t *testing.T, secret *corev1.Secret) *servingca.State {
+	t.Helper()
+	state, err := servingca.Parse(secret)
+	expect.NoError(t, err)
+	return state
+}
+
+func patchAPIService(t *testing.T, spec map[string]any) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"spec": spec})
+	expect.NoError(t, err)
+	expect.Patch(t, clients.For(t, mainCluster.Config).APIServices, apiService, string(patch))
+}
+
+func metrics(t *testing.T, annex *annextest.Annex) string {
+	t.Helper()
+	raw, err := clients.For(t, annex.AnnexConfig).Kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	expect.NoError(t, err)
+	return string(raw)
+}
+
+func grep(text, part string) string {
+	var found []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			found = append(found, line)
+		}
+	}
+	return strings.Join(found, "")
+}
+
+// enough reports whether the load is large enough for a check.
+func (l *load) enough() (done bool, saw string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.proxied >= 100 && l.verified >= 100, fmt.Sprintf("%d requests, %d connections", l.proxied, l.verified)
 }

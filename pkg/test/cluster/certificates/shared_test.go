@@ -17,12 +17,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -99,14 +99,12 @@ func TestConcurrentRotation(t *testing.T) {
 	var opened sync.WaitGroup
 	for i := range shared {
 		shared[i] = servingca.NewShared(servingca.SharedConfig{
-			Main: client, MainAPIServices: mainAggregator(t).ApiregistrationV1().APIServices(),
+			Main: client, MainAPIServices: clients.For(t, mainCluster.Config).APIServices,
 			Namespace: namespace, Name: "annex",
 			Lifetimes: servingca.Lifetimes{CA: 6 * time.Second, Certificate: time.Second, Propagation: 500 * time.Millisecond},
 		})
 		opened.Go(func() {
-			if err := shared[i].Open(ctx); err != nil {
-				t.Error(err)
-			}
+			expect.Succeeds(t, shared[i].Open(ctx))
 		})
 	}
 	opened.Wait()
@@ -162,12 +160,8 @@ func TestSecretIsRestored(t *testing.T) {
 	before := sharedSecret(t)
 	load := startLoad(t, annex.Installation)
 	deleteCA(t)
-	poll.UntilDone(t, "the Secret is restored", func() (bool, string) {
-		found, err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Get(t.Context(), servingca.SecretName(annextest.ServiceName), metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
-		return bytes.Equal(found.Data[servingca.CertKey], before.Data[servingca.CertKey]), "another CA"
+	expect.Eventually(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName), "the Secret is restored", func(found *corev1.Secret) bool {
+		return bytes.Equal(found.Data[servingca.CertKey], before.Data[servingca.CertKey])
 	})
 	poll.UntilDone(t, "enough requests", load.enough)
 	load.end(t, 1)
@@ -179,11 +173,9 @@ func TestDamagedSecret(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	secrets := mainClient(t).CoreV1().Secrets(annextest.Namespace)
 	t.Cleanup(func() { deleteCA(t) })
-	patch := []byte(`{"data":{"ca.key":"anVuaw=="}}`)
-	damaged, err := secrets.Patch(t.Context(), servingca.SecretName(annextest.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
-	expect.NoError(t, err)
+	damaged := expect.Patch(t, secrets, servingca.SecretName(annextest.ServiceName), `{"data":{"ca.key":"anVuaw=="}}`)
 	load := startLoad(t, annex.Installation)
-	_, err = annex.Launch(t.TempDir())
+	_, err := annex.Launch(t.TempDir())
 	if err == nil {
 		t.Fatal("a replica started with a damaged CA")
 	}
@@ -222,9 +214,7 @@ func TestEditedBundle(t *testing.T) {
 			return bytes.Equal(spec.CABundle, right) && !spec.InsecureSkipTLSVerify, fmt.Sprintf("%t, %s", spec.InsecureSkipTLSVerify, spec.CABundle)
 		})
 	}
-	if err := annex.WaitHosting(t.Context()); err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, annex.WaitHosting(t.Context()))
 }
 
 // TestMetrics reads the expiry metrics of a running annex.

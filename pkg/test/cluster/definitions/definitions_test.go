@@ -6,17 +6,24 @@
 package definitions
 
 import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -91,9 +98,8 @@ func labelled(f *fixture) {
 	if resource.Status.Phase != hostingv1alpha1.HostedResourceHosted {
 		f.Errorf("phase %s, want Hosted", resource.Status.Phase)
 	}
-	poll.UntilDone(f, "the HostedResource is ready", func() (bool, string) {
-		resource, err := f.hostedResources.Get(f.Context(), resource.Name, metav1.GetOptions{})
-		return err == nil && meta.IsStatusConditionTrue(resource.Status.Conditions, hostingv1alpha1.HostedResourceReady), fmt.Sprint(err)
+	expect.Eventually(f, f.hostedResources, resource.Name, "the HostedResource is ready", func(resource *hostingv1alpha1.HostedResource) bool {
+		return meta.IsStatusConditionTrue(resource.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 	})
 }
 
@@ -240,9 +246,8 @@ func deletedInAnnex(f *fixture) {
 	f.waitForSync(name)
 	first := expect.Get(f, f.annexCRDs, name)
 	expect.Delete(f, f.annexCRDs, name)
-	poll.UntilDone(f, "annex creates the CRD again", func() (bool, string) {
-		again, err := f.annexCRDs.Get(f.Context(), name, metav1.GetOptions{})
-		return err == nil && again.UID != first.UID, fmt.Sprint(err)
+	expect.Eventually(f, f.annexCRDs, name, "annex creates the CRD again", func(again *apiextensionsv1.CustomResourceDefinition) bool {
+		return again.UID != first.UID
 	})
 	f.waitPublished("v1")
 	f.waitForSync(name)
@@ -260,9 +265,8 @@ func unlabelledJoins(f *fixture) {
 	newer := hosted(f.newCRD("widgets", "v1"))
 	newer.Spec.Names.ShortNames = []string{"wi"}
 	f.applyInMain(newer)
-	poll.UntilDone(f, "the other CRD is synced", func() (bool, string) {
-		own, err := f.annexCRDs.Get(f.Context(), widgets, metav1.GetOptions{})
-		return err == nil && len(own.Spec.Names.ShortNames) == 1, fmt.Sprint(err)
+	expect.Eventually(f, f.annexCRDs, widgets, "the other CRD is synced", func(own *apiextensionsv1.CustomResourceDefinition) bool {
+		return len(own.Spec.Names.ShortNames) == 1
 	})
 
 	f.label(gadgets)
@@ -285,9 +289,7 @@ func definedInAnnex(f *fixture) {
 		f.Error("annex's CRD was overwritten")
 	}
 
-	_, err := f.annexCRDs.Patch(f.Context(), name, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"annex.dev/definition-from":"main"}}}`), metav1.PatchOptions{})
-	expect.NoError(f, err)
+	expect.Patch(f, f.annexCRDs, name, `{"metadata":{"annotations":{"annex.dev/definition-from":"main"}}}`)
 	f.waitForSync(name)
 	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 }
@@ -301,9 +303,8 @@ func objectAppears(f *fixture) {
 	f.putInMainEtcd("widgets", "v1", "late")
 	f.waitForCondition(widgets, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`)
 	f.waitForCondition(gadgets, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`)
-	poll.UntilDone(f, "the main cluster serves the group again", func() (bool, string) {
-		found, err := f.apiServices.Get(f.Context(), "v1."+f.group, metav1.GetOptions{})
-		return err == nil && found.Spec.Service == nil, fmt.Sprint(err)
+	expect.Eventually(f, f.apiServices, "v1."+f.group, "the main cluster serves the group again", func(found *apiregistrationv1.APIService) bool {
+		return found.Spec.Service == nil
 	})
 	f.expectServedByMain("v1")
 	f.waitForObject(f.mainObjects, "widgets", "v1", "late")
@@ -373,4 +374,58 @@ func (f *fixture) versionsJSON(plural string, versions ...string) string {
 	content, err := json.Marshal(f.newCRD(plural, versions...).Spec.Versions)
 	expect.NoError(f, err)
 	return string(content)
+}
+
+// restored: a resource whose CRD was deleted in the main cluster is restored through the
+// main cluster.
+func restored(f *fixture) {
+	name := "widgets." + f.group
+	definition := hosted(f.newCRD("widgets", "v1"))
+	definition.Spec.Versions[0].Schema.OpenAPIV3Schema.XPreserveUnknownFields = new(true)
+	f.createInMain(definition)
+	f.waitPublished("v1")
+	f.waitForSync(name)
+	f.createObject("widgets", "v1", "one")
+	before, err := f.objects(f.mainObjects, "widgets", "v1").Get(f.Context(), "one", metav1.GetOptions{})
+	expect.NoError(f, err)
+	// Larger than etcd's limit in the main cluster, also when compressed.
+	random := make([]byte, 3<<20)
+	_, err = rand.Read(random)
+	expect.NoError(f, err)
+	large := f.newObject("widgets", "v1", "large")
+	large.Object["data"] = hex.EncodeToString(random)
+	_, err = f.objects(f.mainObjects, "widgets", "v1").Create(f.Context(), large, metav1.CreateOptions{})
+	expect.NoError(f, err)
+	file := filepath.Join(f.TempDir(), "widgets.backup")
+	f.runCommand("backup", "--resource="+name, file)
+
+	expect.Delete(f, f.mainCRDs, name)
+	f.waitForDeletionInMain(name)
+	f.waitForDeletion("widgets")
+	f.runCommand("restore", file)
+	f.waitPublished("v1")
+	f.waitForSync(name)
+	f.expectInMainEtcd(0)
+	after, err := f.objects(f.mainObjects, "widgets", "v1").Get(f.Context(), "large", metav1.GetOptions{})
+	expect.NoError(f, err)
+	if after.Object["data"] != large.Object["data"] {
+		f.Error("the large object has changed")
+	}
+	poll.UntilDone(f, "the object has its UID and a new resource version", func() (bool, string) {
+		after, err := f.objects(f.mainObjects, "widgets", "v1").Get(f.Context(), "one", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		same := after.GetUID() == before.GetUID() && after.GetResourceVersion() != before.GetResourceVersion()
+		return same, fmt.Sprint(after.Object)
+	})
+}
+
+// runCommand runs a command of annex with the kubeconfig of the main cluster.
+func (f *fixture) runCommand(args ...string) {
+	f.Helper()
+	var out, errOut bytes.Buffer
+	if code := cmd.Execute(append(args, "--kubeconfig="+mainCluster.Kubeconfig), &out, &errOut); code != 0 {
+		f.Fatalf("annex %s: exit code %d: %s", strings.Join(args, " "), code, errOut.String())
+	}
 }

@@ -14,10 +14,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
@@ -44,36 +42,24 @@ func (f *fixture) createHosted(plural, object string) (name string) {
 // waitForFinalizer waits until annex's finalizer is on a CRD of the main cluster.
 func (f *fixture) waitForFinalizer(name string) {
 	f.Helper()
-	poll.UntilDone(f, "the finalizer is on "+name, func() (bool, string) {
-		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
-		return err == nil && slices.Contains(crd.Finalizers, finalizer), fmt.Sprint(err)
+	expect.Eventually(f, f.mainCRDs, name, "the finalizer is on "+name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return slices.Contains(crd.Finalizers, finalizer)
 	})
 }
 
 // waitForDeletionInMain waits as kubectl delete crd does.
 func (f *fixture) waitForDeletionInMain(name string) {
 	f.Helper()
-	poll.UntilDone(f, "the main cluster's CRD is deleted", func() (bool, string) {
-		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return apierrors.IsNotFound(err), err.Error()
-		}
-		return false, fmt.Sprintf("finalizers %v, conditions %+v", crd.Finalizers, crd.Status.Conditions)
-	})
+	expect.Gone(f, f.mainCRDs, name)
 }
 
 // waitForTerminating waits until the condition Terminating of a CRD of the main cluster
 // contains words.
 func (f *fixture) waitForTerminating(name string, words ...string) {
 	f.Helper()
-	poll.UntilDone(f, fmt.Sprintf("%s is terminating with %q", name, words), func() (bool, string) {
-		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
+	expect.Eventually(f, f.mainCRDs, name, fmt.Sprintf("%s is terminating with %q", name, words), func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		condition := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Terminating)
-		met := condition != nil && condition.Status == apiextensionsv1.ConditionTrue && containsAll(condition.Message, words)
-		return met, fmt.Sprintf("%+v", condition)
+		return condition != nil && condition.Status == apiextensionsv1.ConditionTrue && containsAll(condition.Message, words)
 	})
 }
 
@@ -179,8 +165,7 @@ func (f *fixture) setFinalizers(plural, name string, finalizers ...string) {
 	f.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
 	expect.NoError(f, err)
-	_, err = f.objects(f.mainObjects, plural, "v1").Patch(f.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-	expect.NoError(f, err)
+	expect.Patch(f, f.objects(f.mainObjects, plural, "v1"), name, string(patch))
 }
 
 func deletedAndKept(f *fixture) {
@@ -201,9 +186,8 @@ func deletedAndKept(f *fixture) {
 func deletedWithoutLabel(f *fixture) {
 	name := f.createHosted("widgets", "one")
 	f.patchInMain(name, `{"metadata":{"labels":{"annex.dev/hosted":null}}}`)
-	poll.UntilDone(f, "the finalizer is removed", func() (bool, string) {
-		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
-		return err == nil && !slices.Contains(crd.Finalizers, finalizer), fmt.Sprint(err)
+	expect.Eventually(f, f.mainCRDs, name, "the finalizer is removed", func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return !slices.Contains(crd.Finalizers, finalizer)
 	})
 	expect.Delete(f, f.mainCRDs, name)
 	f.waitForDeletionInMain(name)
@@ -264,9 +248,8 @@ func TestDeletedWhileAnnexIsDown(t *testing.T) {
 	name := f.createHosted("widgets", "one")
 	first.Stop(t)
 	expect.Delete(f, f.mainCRDs, name)
-	poll.UntilDone(f, "the main cluster's own finalizer is removed", func() (bool, string) {
-		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
-		return err == nil && slices.Equal(crd.Finalizers, []string{finalizer}), fmt.Sprint(err)
+	expect.Eventually(f, f.mainCRDs, name, "the main cluster's own finalizer is removed", func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return slices.Equal(crd.Finalizers, []string{finalizer})
 	})
 	second := launch(t, first, first.DataDir)
 	f = newFixture(t, second, f.group)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apiextensionsv1client "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,14 +25,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	restclient "k8s.io/client-go/rest"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	apiregistrationv1client "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	hostingv1alpha1client "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -75,16 +73,11 @@ func newFixture(t *testing.T, annex *annextest.Annex, group string) *fixture {
 // newFixtureWithoutAccess does not allow annex to list the objects of the group.
 func newFixtureWithoutAccess(t *testing.T, annex *annextest.Annex, group string) *fixture {
 	t.Helper()
-	main, own := restclient.CopyConfig(mainCluster.Config), restclient.CopyConfig(annex.AnnexConfig)
-	main.QPS, own.QPS = -1, -1
-	annexHosting := hostingclient.NewForConfigOrDie(own).HostingV1alpha1()
+	main, own := clients.For(t, mainCluster.Config), clients.For(t, annex.AnnexConfig)
 	f := &fixture{
 		T: t, group: group, annex: annex,
-		mainCRDs:      apiextensionsclient.NewForConfigOrDie(main).ApiextensionsV1().CustomResourceDefinitions(),
-		mainDiscovery: discovery.NewDiscoveryClientForConfigOrDie(main), mainObjects: dynamic.NewForConfigOrDie(main),
-		apiServices:  aggregatorclient.NewForConfigOrDie(main).ApiregistrationV1().APIServices(),
-		annexCRDs:    apiextensionsclient.NewForConfigOrDie(own).ApiextensionsV1().CustomResourceDefinitions(),
-		annexObjects: dynamic.NewForConfigOrDie(own), hostedResources: annexHosting.HostedResources(), stores: annexHosting.Stores(),
+		mainCRDs: main.CRDs(), mainDiscovery: main.Kube.Discovery(), mainObjects: main.Dynamic, apiServices: main.APIServices,
+		annexCRDs: own.CRDs(), annexObjects: own.Dynamic, hostedResources: own.HostedResources(), stores: own.Stores(),
 	}
 	t.Cleanup(f.logConditions)
 	return f
@@ -109,30 +102,19 @@ func (f *fixture) logConditions() {
 
 // newCRD returns a CRD of the group. The first version is the storage version.
 func (f *fixture) newCRD(plural string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
-	kind := strings.ToUpper(plural[:1]) + strings.TrimSuffix(plural[1:], "s")
-	made := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + f.group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: f.group,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind},
-			Scope: apiextensionsv1.NamespaceScoped,
-		},
-	}
+	crd := crds.New(f.group, plural, versions...)
 	for i, version := range versions {
-		made.Spec.Versions = append(made.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: version, Served: true, Storage: i == 0,
-			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-				Type:        "object",
-				Description: "A " + kind + " in version " + version + ".",
-				Properties: map[string]apiextensionsv1.JSONSchemaProps{
-					"spec": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
-						"size": {Type: "integer", Description: "How large it is.", Maximum: new(float64(9))},
-					}},
-				},
-			}},
-		})
+		crd.Spec.Versions[i].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{
+			Type:        "object",
+			Description: "A " + crd.Spec.Names.Kind + " in version " + version + ".",
+			Properties: map[string]apiextensionsv1.JSONSchemaProps{
+				"spec": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+					"size": {Type: "integer", Description: "How large it is.", Maximum: new(float64(9))},
+				}},
+			},
+		}
 	}
-	return made
+	return crd
 }
 
 func hosted(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
@@ -141,9 +123,9 @@ func hosted(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.Cust
 }
 
 // createInMain creates CRDs in the main cluster.
-func (f *fixture) createInMain(crds ...*apiextensionsv1.CustomResourceDefinition) {
+func (f *fixture) createInMain(all ...*apiextensionsv1.CustomResourceDefinition) {
 	f.Helper()
-	for _, crd := range crds {
+	for _, crd := range all {
 		expect.Create(f, f.mainCRDs, crd)
 	}
 }
@@ -163,8 +145,7 @@ func (f *fixture) applyInMain(crd *apiextensionsv1.CustomResourceDefinition) {
 // patchInMain merges JSON into a CRD of the main cluster.
 func (f *fixture) patchInMain(name, patch string, subresources ...string) {
 	f.Helper()
-	_, err := f.mainCRDs.Patch(f.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
-	expect.NoError(f, err)
+	expect.Patch(f, f.mainCRDs, name, patch, subresources...)
 }
 
 func (f *fixture) label(name string) {
@@ -191,16 +172,9 @@ func (f *fixture) expectServedByMain(version string) {
 // status, a reason, and words in its message.
 func (f *fixture) waitForCondition(name string, status metav1.ConditionStatus, reason string, words ...string) {
 	f.Helper()
-	poll.UntilDone(f, fmt.Sprintf("%s is DefinitionSynced=%s %s %q", name, status, reason, words), func() (bool, string) {
-		resource, err := f.hostedResources.Get(f.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
+	expect.Eventually(f, f.hostedResources, name, fmt.Sprintf("%s is DefinitionSynced=%s %s %q", name, status, reason, words), func(resource *hostingv1alpha1.HostedResource) bool {
 		condition := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
-		if condition == nil {
-			return false, "no condition"
-		}
-		return condition.Status == status && condition.Reason == reason && containsAll(condition.Message, words), fmt.Sprintf("%+v", condition)
+		return condition != nil && condition.Status == status && condition.Reason == reason && containsAll(condition.Message, words)
 	})
 }
 

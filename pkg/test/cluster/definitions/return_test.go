@@ -98,15 +98,11 @@ func writtenDuringReturn(f *fixture, delay time.Duration) {
 func (f *fixture) waitForLateObject(name string) {
 	f.Helper()
 	deadline := time.Now().Add(20 * time.Second)
-	poll.UntilDone(f, "annex finds the late object", func() (bool, string) {
-		resource, err := f.hostedResources.Get(f.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
+	expect.Eventually(f, f.hostedResources, name, "annex finds the late object", func(resource *hostingv1alpha1.HostedResource) bool {
 		condition := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
 		if condition != nil && condition.Reason == "Synced" && time.Now().After(deadline) {
 			f.Skip("annex had stopped watching for late objects")
 		}
-		return condition != nil && condition.Reason == "ObjectsAppeared", fmt.Sprintf("%+v", condition)
+		return condition != nil && condition.Reason == "ObjectsAppeared"
 	})
 }

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/annextest"
@@ -108,9 +107,8 @@ func TestScheduled(t *testing.T) {
 	f.waitForSync(widgets)
 	f.createObject("widgets", "v1", "one")
 	for _, name := range []string{widgets, "widgets." + other.group} {
-		poll.UntilDone(f, name+" is on the Store without the taint", func() (bool, string) {
-			resource, err := f.hostedResources.Get(f.Context(), name, metav1.GetOptions{})
-			return err == nil && resource.Spec.StoreName == "near", fmt.Sprintf("%v on %q", err, resource.Spec.StoreName)
+		expect.Eventually(f, f.hostedResources, name, name+" is on the Store without the taint", func(resource *hostingv1alpha1.HostedResource) bool {
+			return resource.Spec.StoreName == "near"
 		})
 	}
 }
@@ -119,7 +117,7 @@ func TestScheduled(t *testing.T) {
 // that allows annex to read it.
 func (f *fixture) createStore(mainHosting hostingclient.Interface, name string, etcd *etcdcluster.Cluster, change func(*hostingv1alpha1.StoreSpec)) {
 	f.Helper()
-	const namespace = hosting.NamespaceAnnexSystem
+	const namespace = hostingv1alpha1.NamespaceAnnexSystem
 	kube, err := kubernetes.NewForConfig(mainCluster.Config)
 	expect.NoError(f, err)
 	secret := &corev1.Secret{
@@ -156,16 +154,8 @@ func (f *fixture) createStore(mainHosting hostingclient.Interface, name string, 
 // waitForStore waits until the condition Ready of a Store has a status and contains words.
 func (f *fixture) waitForStore(mainHosting hostingclient.Interface, name string, status metav1.ConditionStatus, words string) {
 	f.Helper()
-	poll.UntilDone(f, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func() (bool, string) {
-		store, err := mainHosting.HostingV1alpha1().Stores().Get(f.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
+	expect.Eventually(f, mainHosting.HostingV1alpha1().Stores(), name, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func(store *hostingv1alpha1.Store) bool {
 		ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
-		if ready == nil {
-			return false, "no condition"
-		}
-		saw := fmt.Sprintf("%s %s: %s", ready.Status, ready.Reason, ready.Message)
-		return ready.Status == status && strings.Contains(saw, words), saw
+		return ready != nil && ready.Status == status && strings.Contains(ready.Reason+" "+ready.Message, words)
 	})
 }

@@ -16,15 +16,15 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
-	clients = 12
+	loadClients = 12
 	// recovery bounds the time from the kill of a replica to the last failed request. The balancer
 	// probes every 200 ms; the rest is for a busy machine.
 	recovery = 4 * time.Second
@@ -37,7 +37,7 @@ func TestRollingRestart(t *testing.T) {
 			replicas.scale(t, count)
 			serveThings(t)
 			replicas.ready(t)
-			load := startLoad(t, clients)
+			load := startLoad(t, loadClients)
 			var watchers []*watcher
 			for range 5 {
 				watchers = append(watchers, startWatch(t))
@@ -72,7 +72,7 @@ func TestKill(t *testing.T) {
 	replicas.scale(t, 3)
 	serveThings(t)
 	replicas.ready(t)
-	load := startLoad(t, clients)
+	load := startLoad(t, loadClients)
 	watch := startWatch(t)
 	busiest := func() *replica {
 		connections := replicas.Balancer.Connections()
@@ -93,7 +93,7 @@ func TestKill(t *testing.T) {
 			t.Errorf("requests failed for %s", last)
 		}
 	}
-	if most := 4 * clients; len(load.failures) > most {
+	if most := 4 * loadClients; len(load.failures) > most {
 		t.Errorf("%d requests failed, want the open ones and few more, at most %d", len(load.failures), most)
 	}
 	replicas.forget(busiest)
@@ -103,9 +103,7 @@ var isLeader = regexp.MustCompile(`(?m)^leader_election_master_status\{name="ann
 
 func metrics(t testing.TB, r *replica) string {
 	t.Helper()
-	annexClient, err := kubernetes.NewForConfig(r.AnnexConfig)
-	expect.NoError(t, err)
-	text, err := annexClient.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	text, err := clients.For(t, r.AnnexConfig).Kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	expect.NoError(t, err)
 	return string(text)
 }
@@ -125,16 +123,13 @@ func leaders(t testing.TB) (found []*replica) {
 func TestLeaderIsKilled(t *testing.T) {
 	replicas.scale(t, 3)
 	var before []*replica
-	poll.Until(t, "one leader", func() string {
-		if before = leaders(t); len(before) != 1 {
-			return fmt.Sprintf("%d leaders", len(before))
-		}
-		return ""
+	poll.UntilDone(t, "one leader", func() (bool, string) {
+		before = leaders(t)
+		return len(before) == 1, fmt.Sprintf("%d leaders", len(before))
 	})
-	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
-	expect.NoError(t, err)
+	leases := clients.For(t, mainCluster.Config).Kube.CoordinationV1().Leases("annex-system")
 	holder := func() string {
-		lease, err := mainClient.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
+		lease, err := leases.Get(t.Context(), "annex-controllers", metav1.GetOptions{})
 		if err != nil || lease.Spec.HolderIdentity == nil {
 			return ""
 		}
@@ -144,11 +139,9 @@ func TestLeaderIsKilled(t *testing.T) {
 	killed := time.Now()
 	replicas.kill(before[0])
 	replicas.forget(before[0])
-	poll.Until(t, "another leader", func() string {
-		if now := holder(); now == held || now == "" {
-			return now
-		}
-		return ""
+	poll.UntilDone(t, "another leader", func() (bool, string) {
+		now := holder()
+		return now != held && now != "", now
 	})
 	took := time.Since(killed)
 	t.Logf("another replica took over leadership %s after the kill, with a lease of 4 s", took.Round(time.Millisecond))
@@ -156,11 +149,9 @@ func TestLeaderIsKilled(t *testing.T) {
 		t.Error("want less than 15 s")
 	}
 	// The metric follows the lease.
-	poll.Until(t, "one leader again", func() string {
-		if now := leaders(t); len(now) != 1 {
-			return fmt.Sprintf("%d leaders", len(now))
-		}
-		return ""
+	poll.UntilDone(t, "one leader again", func() (bool, string) {
+		now := leaders(t)
+		return len(now) == 1, fmt.Sprintf("%d leaders", len(now))
 	})
 }
 

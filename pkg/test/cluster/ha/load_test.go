@@ -6,11 +6,9 @@
 package ha
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -144,7 +143,7 @@ func (l *load) write(method, path, contentType, body string, did change) (*unstr
 // effect is known.
 func (l *load) do(method, path, contentType, body string) ([]byte, bool) {
 	began := time.Now()
-	status, answer, err := send(context.Background(), l.http, method, path, contentType, body)
+	answer, err := send(context.Background(), l.http, method, path, contentType, body)
 	l.mu.Lock()
 	l.requests[method]++
 	l.slowest = max(l.slowest, time.Since(began))
@@ -153,11 +152,11 @@ func (l *load) do(method, path, contentType, body string) ([]byte, bool) {
 		l.fail(fmt.Sprintf("%s %s: %v", method, path, err))
 		return nil, false
 	}
-	if status/100 != 2 {
-		l.fail(fmt.Sprintf("%s %s: %d %s", method, path, status, answer))
+	if answer.Code/100 != 2 {
+		l.fail(fmt.Sprintf("%s %s: %s", method, path, answer))
 		return nil, false
 	}
-	return answer, true
+	return answer.Body, true
 }
 
 func (l *load) fail(what string) {
@@ -167,22 +166,9 @@ func (l *load) fail(what string) {
 }
 
 // send sends a request for things through the main cluster.
-func send(ctx context.Context, mainHTTP *http.Client, method, path, contentType, body string) (int, []byte, error) {
+func send(ctx context.Context, mainHTTP *http.Client, method, path, contentType, body string) (clients.Response, error) {
 	url := mainCluster.URL + "/apis/ha.example.com/v1/namespaces/" + namespace + "/things" + path
-	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader([]byte(body)))
-	if err != nil {
-		return 0, nil, err
-	}
-	if contentType != "" {
-		request.Header.Set("Content-Type", contentType)
-	}
-	response, err := mainHTTP.Do(request)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	return response.StatusCode, answer, err
+	return clients.Send(ctx, mainHTTP, method, url, body, "Content-Type", contentType)
 }
 
 // report summarizes requests and failures.

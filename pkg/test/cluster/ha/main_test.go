@@ -11,20 +11,17 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -118,8 +115,7 @@ func (f *fleet) start(t testing.TB) *replica {
 	f.started++
 	annex, err := f.LaunchProcess(t.Context(), filepath.Join(f.dir, fmt.Sprint("data-", f.started)), f.flags...)
 	expect.NoError(t, err)
-	annexClient, err := kubernetes.NewForConfig(annex.AnnexConfig)
-	expect.NoError(t, err)
+	annexClient := clients.For(t, annex.AnnexConfig).Kube.CoreV1()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &replica{Annex: annex, stopProbing: cancel}
 	r.probing.Go(func() {
@@ -142,17 +138,7 @@ func (f *fleet) start(t testing.TB) *replica {
 func (f *fleet) restart(t testing.TB, r *replica) time.Duration {
 	t.Helper()
 	began := time.Now()
-	expect.NoError(t, r.Process.Signal(syscall.SIGTERM))
-	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-	defer cancel()
-	code, err := r.Process.Wait(ctx)
-	if err != nil {
-		_ = r.Process.Signal(syscall.SIGQUIT)
-		<-r.Process.Exited()
-	}
-	if err != nil || code != 0 {
-		t.Errorf("a replica exited with code %d, error %v, stderr: %s", code, err, r.Process.Stderr())
-	}
+	expect.Succeeds(t, r.Process.Stop(poll.Timeout))
 	took := time.Since(began)
 	f.forget(r)
 	f.start(t)
@@ -186,11 +172,9 @@ func (f *fleet) stop() {
 // ready waits until the balancer sends connections to all replicas.
 func (f *fleet) ready(t testing.TB) {
 	t.Helper()
-	poll.Until(t, "all replicas are ready", func() string {
-		if got := f.Balancer.Ready(); len(got) != len(f.running) {
-			return fmt.Sprintf("%d of %d are ready", len(got), len(f.running))
-		}
-		return ""
+	poll.UntilDone(t, "all replicas are ready", func() (bool, string) {
+		got := f.Balancer.Ready()
+		return len(got) == len(f.running), fmt.Sprintf("%d of %d are ready", len(got), len(f.running))
 	})
 }
 
@@ -198,40 +182,19 @@ func (f *fleet) ready(t testing.TB) {
 // proxies it.
 func serveThings(t testing.TB) {
 	t.Helper()
-	annexExtensions, err := apiextensionsclient.NewForConfig(replicas.running[0].AnnexConfig)
-	expect.NoError(t, err)
-	definitions := annexExtensions.ApiextensionsV1().CustomResourceDefinitions()
+	definitions := clients.For(t, replicas.running[0].AnnexConfig).CRDs()
 	if _, err := definitions.Get(t.Context(), things.GroupResource().String(), metav1.GetOptions{}); err == nil {
 		return
 	}
-	expect.Create(t, definitions, &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: things.GroupResource().String()},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: things.Group,
-			Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: things.Resource, Kind: "Thing"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: things.Version, Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", XPreserveUnknownFields: ptr.To(true),
-				}},
-			}},
-		},
-	})
+	expect.Create(t, definitions, crds.New(things.Group, things.Resource, things.Version))
 	expect.NoError(t, replicas.WaitPublished(t.Context(), things.Group, things.Version))
 	// Each replica refuses a new resource until it has read its objects.
 	for _, r := range replicas.running {
-		annexClient, err := kubernetes.NewForConfig(r.AnnexConfig)
-		expect.NoError(t, err)
-		poll.Until(t, "the new resource can be listed", func() string {
+		annexClient := clients.For(t, r.AnnexConfig).Kube.CoreV1()
+		poll.UntilNoError(t, "the new resource can be listed", func() error {
 			err := annexClient.RESTClient().Get().AbsPath("/apis/ha.example.com/v1/things").Do(t.Context()).Error()
-			if err != nil {
-				return err.Error()
-			}
-			return ""
+			return err
 		})
 	}
-	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
-	expect.NoError(t, err)
-	expect.Create(t, mainClient.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	expect.Create(t, clients.For(t, mainCluster.Config).Kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 }

@@ -51,12 +51,12 @@ func startWatch(t *testing.T) *watcher {
 	t.Helper()
 	mainHTTP, err := restclient.HTTPClientFor(mainCluster.Config)
 	expect.NoError(t, err)
-	status, answer, err := send(t.Context(), mainHTTP, http.MethodGet, "", "", "")
-	if err != nil || status != http.StatusOK {
-		t.Fatalf("list: %d %s, error %v", status, answer, err)
+	answer, err := send(t.Context(), mainHTTP, http.MethodGet, "", "", "")
+	if err != nil || answer.Code != http.StatusOK {
+		t.Fatalf("list: %s, error %v", answer, err)
 	}
 	list := &unstructured.UnstructuredList{}
-	expect.NoError(t, json.Unmarshal(answer, list))
+	answer.Into(t, list)
 	from, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
 	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,7 +143,7 @@ func (w *watcher) check(t *testing.T, l *load) {
 	for _, count := range l.deleted {
 		deletions += count
 	}
-	poll.Until(t, "the watch catches up", func() string {
+	poll.UntilDone(t, "the watch catches up", func() (bool, string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		deleted := 0
@@ -152,10 +152,7 @@ func (w *watcher) check(t *testing.T, l *load) {
 				deleted++
 			}
 		}
-		if w.last < newest || deleted < deletions {
-			return fmt.Sprintf("at %d of %d, with %d of %d deletions", w.last, newest, deleted, deletions)
-		}
-		return ""
+		return w.last >= newest && deleted >= deletions, fmt.Sprintf("at %d of %d, with %d of %d deletions", w.last, newest, deleted, deletions)
 	})
 	w.end()
 	w.mu.Lock()

@@ -6,6 +6,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +23,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -46,9 +49,7 @@ func TestMain(m *testing.M) {
 
 func mainClient(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
-	made, err := kubernetes.NewForConfig(config)
-	expect.NoError(t, err)
-	return made
+	return clients.For(t, config).Kube
 }
 
 func TestVersionAndPrivacy(t *testing.T) {
@@ -72,8 +73,7 @@ func TestLogins(t *testing.T) {
 	t.Parallel()
 	whoAmI := func(t *testing.T, config *restclient.Config) authenticationv1.UserInfo {
 		t.Helper()
-		review, err := mainClient(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-		expect.NoError(t, err)
+		review := expect.Create(t, mainClient(t, config).AuthenticationV1().SelfSubjectReviews(), &authenticationv1.SelfSubjectReview{})
 		return review.Status.UserInfo
 	}
 	t.Run("user", func(t *testing.T) {
@@ -122,27 +122,9 @@ func TestControllers(t *testing.T) {
 	}}}
 	expect.Create(t, client.CoreV1().ConfigMaps(namespace), owned)
 	expect.Delete(t, client.CoreV1().ConfigMaps(namespace), owner.Name)
-	poll.UntilNoError(t, "garbage collection", func() error {
-		_, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), owned.Name, metav1.GetOptions{})
-		return gone(err)
-	})
+	expect.Gone(t, client.CoreV1().ConfigMaps(namespace), owned.Name)
 	expect.Delete(t, client.CoreV1().Namespaces(), namespace)
-	poll.UntilNoError(t, "deletion of the namespace", func() error {
-		_, err := client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		return gone(err)
-	})
-}
-
-// gone is nil once an object is not found.
-func gone(err error) error {
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err == nil:
-		return fmt.Errorf("it still exists")
-	default:
-		return err
-	}
+	expect.Gone(t, client.CoreV1().Namespaces(), namespace)
 }
 
 func TestRotateFrontProxyCA(t *testing.T) {
@@ -155,9 +137,7 @@ func TestRestart(t *testing.T) {
 	cluster, err := maincluster.Start(t.Context(), maincluster.Options{Controllers: []string{maincluster.NoControllers}})
 	expect.NoError(t, err)
 	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, cluster.Stop())
 		if _, err := os.Stat(cluster.Dir); !os.IsNotExist(err) {
 			t.Errorf("%s is left behind: %v", cluster.Dir, err)
 		}
@@ -234,4 +214,20 @@ func childrenOf(pid int) []string {
 		}
 	}
 	return children
+}
+
+// TestAnnex: the main cluster proxies to this annex, and another one can replace it.
+func TestAnnex(t *testing.T) {
+	t.Parallel()
+	var earlier string
+	for range 2 {
+		annex := annextest.Start(t, shared)
+		through := expect.Get(t, clients.For(t, shared.Config).Stores(), "default")
+		direct := expect.Get(t, clients.For(t, annex.AnnexConfig).Stores(), "default")
+		if through.UID != direct.UID || string(through.UID) == earlier {
+			t.Errorf("through the main cluster the Store has UID %s, in annex %s, in the previous annex %q", through.UID, direct.UID, earlier)
+		}
+		earlier = string(direct.UID)
+		expect.NoError(t, errors.Join(annex.Shutdown(), annex.Uninstall(t.Context())))
+	}
 }

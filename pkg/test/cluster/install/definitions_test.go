@@ -12,18 +12,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apiextensionsclientv1 "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -32,9 +31,7 @@ func base64Of(content []byte) string { return base64.StdEncoding.EncodeToString(
 
 func definitions(t *testing.T, config *restclient.Config) apiextensionsclientv1.CustomResourceDefinitionInterface {
 	t.Helper()
-	made, err := apiextensionsclient.NewForConfig(config)
-	expect.NoError(t, err)
-	return made.ApiextensionsV1().CustomResourceDefinitions()
+	return clients.For(t, config).CRDs()
 }
 
 // crd returns a CRD named plural.group. The first version is the storage version.
@@ -43,21 +40,7 @@ func crd(name string, versions ...string) *apiextensionsv1.CustomResourceDefinit
 	if len(versions) == 0 {
 		versions = []string{"v1"}
 	}
-	made := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: group,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: strings.ToUpper(plural[:1]) + plural[1:len(plural)-1]},
-			Scope: apiextensionsv1.NamespaceScoped,
-		},
-	}
-	for i, version := range versions {
-		made.Spec.Versions = append(made.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: version, Served: true, Storage: i == 0,
-			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}},
-		})
-	}
-	return made
+	return crds.New(group, plural, versions...)
 }
 
 func labelled(of *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
@@ -100,22 +83,15 @@ func invalidStorageVersion(t *testing.T, annex *annextest.Annex) {
 	expect.NoError(t, annex.AllowGroup(t.Context(), group))
 	expect.Create(t, definitions(t, mainCluster.Config), labelled(crd(name, "v1", "v2")))
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
-	objects, err := dynamic.NewForConfig(mainCluster.Config)
-	expect.NoError(t, err)
-	widgets := objects.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}).Namespace(metav1.NamespaceDefault)
+	widgets := clients.For(t, mainCluster.Config).Dynamic.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}).Namespace(metav1.NamespaceDefault)
 	widget := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": group + "/v1", "kind": "Widget", "metadata": map[string]any{"name": "one"},
 	}}
-	if _, err := widgets.Create(t.Context(), widget, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-
-	crds := definitions(t, mainCluster.Config)
+	_, err := widgets.Create(t.Context(), widget, metav1.CreateOptions{})
+	expect.NoError(t, err)
 	write := func(patch string, subresource ...string) {
 		t.Helper()
-		if _, err := crds.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...); err != nil {
-			t.Fatal(err)
-		}
+		expect.Patch(t, definitions(t, mainCluster.Config), name, patch, subresource...)
 	}
 	const schema = `"served":true,"schema":{"openAPIV3Schema":{"type":"object"}}`
 	write(`{"spec":{"versions":[{"name":"v1","storage":false,` + schema + `},{"name":"v2","storage":true,` + schema + `}]}}`)

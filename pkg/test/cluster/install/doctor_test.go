@@ -12,10 +12,10 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	aggregatorclientv1 "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -74,14 +74,7 @@ func TestDoctor(t *testing.T) {
 
 func apiServices(t *testing.T) aggregatorclientv1.APIServiceInterface {
 	t.Helper()
-	return aggregator(t, mainCluster.Config).ApiregistrationV1().APIServices()
-}
-
-func patchAPIService(t *testing.T, name, patch string) {
-	t.Helper()
-	if _, err := apiServices(t).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	return clients.For(t, mainCluster.Config).APIServices
 }
 
 func missingRoleBinding(t *testing.T, _ *annextest.Annex) {
@@ -125,7 +118,7 @@ func wrongCABundle(t *testing.T, _ *annextest.Annex) {
 	bindings := kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings()
 	expect.Delete(t, bindings, "annex")
 	waitForFinding(t, mainCluster, "rbac", "FAIL", "get/list/watch namespaces")
-	patchAPIService(t, hosting, `{"spec":{"caBundle":"`+base64Of(mainCluster.CA())+`"}}`)
+	expect.Patch(t, apiServices(t), hosting, `{"spec":{"caBundle":"`+base64Of(mainCluster.CA())+`"}}`)
 	waitForFinding(t, mainCluster, "apiservice", "FAIL", "the wrong authorities", "x509")
 	found := waitForFinding(t, mainCluster, "certificates", "FAIL", "is not the one in Secret annex-system/annex-serving-ca")
 	waitForFinding(t, mainCluster, "certificates", "FAIL", "a certificate", "that the main cluster cannot verify")
@@ -135,13 +128,13 @@ func wrongCABundle(t *testing.T, _ *annextest.Annex) {
 }
 
 func editedAPIService(t *testing.T, _ *annextest.Annex) {
-	patchAPIService(t, hosting, `{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"name":"missing","port":1}}}`)
+	expect.Patch(t, apiServices(t), hosting, `{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"name":"missing","port":1}}}`)
 	waitForOK(t, mainCluster)
 	expect.Delete(t, apiServices(t), hosting)
 }
 
 func unlabelledAPIService(t *testing.T, _ *annextest.Annex) {
-	patchAPIService(t, hosting, `{"metadata":{"labels":{"annex.dev/published-by":null}}}`)
+	expect.Patch(t, apiServices(t), hosting, `{"metadata":{"labels":{"annex.dev/published-by":null}}}`)
 	r := doctor(t, mainCluster, "--publish-service=annex-system/annex:443")
 	found, ok := r.find("apiservice", "FAIL", "was not created by annex")
 	if !ok {
@@ -175,4 +168,47 @@ func openAPI(t *testing.T, annex *annextest.Annex) {
 		_, document := r.find("openapi", "FAIL", "document apis/bystander.example.com/v1 of v3 has vanished")
 		return path && document && r.code == 1, r.raw
 	})
+}
+
+// TestStopped: the doctor reports a stopped annex and its deleted APIService, and releases CRDs
+// that wait for annex. After a restart no fault remains, and after a removal in the documented
+// order every CRD can be deleted.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	const group, left, deleted = "stopped.example.com", "lefts.stopped.example.com", "widgets.stopped.example.com"
+	cluster := ownCluster(t)
+	annex := annextest.Start(t, cluster)
+	expect.NoError(t, annex.AllowGroup(t.Context(), group))
+	for _, name := range []string{left, deleted} {
+		expect.Create(t, definitions(t, cluster.Config), labelled(crd(name)))
+	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
+	waitForOK(t, cluster)
+	annex.Stop(t)
+	waitForFinding(t, cluster, "leader", "FAIL", "no replica runs the controllers")
+	// The main cluster detects it within half a minute.
+	waitForFinding(t, cluster, "through-main", "FAIL", "cannot be read through the main cluster")
+	expect.Delete(t, clients.For(t, cluster.Config).APIServices, hosting)
+	waitForFinding(t, cluster, "apiservice", "FAIL", "there is no APIService")
+
+	waitForFinding(t, cluster, "deletions", "warn", left, "Start annex")
+	fix(t, cluster, "kubectl delete crd "+deleted+" --wait=false")
+	fix(t, cluster, waitForFinding(t, cluster, "deletions", "FAIL", deleted, "Start annex").Mend)
+	fix(t, cluster, "kubectl wait --for=delete --timeout=50s crd/"+deleted)
+
+	again, err := annex.Launch(annex.DataDir)
+	expect.NoError(t, err)
+	defer again.Stop(t)
+	waitForFinding(t, cluster, "resources", "FAIL", deleted, "MainDefinitionDeleted", "all objects")
+	expect.Delete(t, definitions(t, again.AnnexConfig), deleted)
+	waitForOK(t, cluster)
+
+	fix(t, cluster, "kubectl label crds -l annex.dev/hosted=true annex.dev/hosted-")
+	poll.UntilDone(t, "annex removes its finalizers", func() (bool, string) {
+		output, err := shell(t, cluster, "kubectl get crds -o jsonpath='{.items[*].metadata.finalizers}'")
+		return err == nil && !strings.Contains(output, "annex.dev"), output
+	})
+	again.Stop(t)
+	fix(t, cluster, "kubectl delete apiservices -l annex.dev/published-by=annex-system.annex")
+	fix(t, cluster, "kubectl delete crd "+left+" --timeout=50s")
 }

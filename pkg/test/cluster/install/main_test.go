@@ -18,9 +18,9 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -47,16 +47,7 @@ func TestMain(m *testing.M) {
 
 func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
-	made, err := kubernetes.NewForConfig(config)
-	expect.NoError(t, err)
-	return made
-}
-
-func aggregator(t *testing.T, config *restclient.Config) aggregatorclient.Interface {
-	t.Helper()
-	made, err := aggregatorclient.NewForConfig(config)
-	expect.NoError(t, err)
-	return made
+	return clients.For(t, config).Kube
 }
 
 // finding is one finding of the doctor.

@@ -116,9 +116,7 @@ func TestForbidden(t *testing.T) {
 	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "another-"}}
 	other = expect.Create(t, secrets, other)
 	t.Cleanup(func() {
-		if err := secrets.Delete(context.Background(), other.Name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, secrets.Delete(context.Background(), other.Name, metav1.DeleteOptions{}))
 	})
 	for name, try := range map[string]func(ctx context.Context) error{
 		"get another Secret": func(ctx context.Context) error {
@@ -191,10 +189,9 @@ func unprivileged(t *testing.T) kubernetes.Interface {
 // rules returns the permissions of a user in a namespace, split by resource and name.
 func rules(t *testing.T, user kubernetes.Interface, in string) []string {
 	t.Helper()
-	review, err := user.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+	review := expect.Create(t, user.AuthorizationV1().SelfSubjectRulesReviews(), &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: in},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	if review.Status.Incomplete {
 		t.Fatalf("the rules are incomplete: %s", review.Status.EvaluationError)
 	}

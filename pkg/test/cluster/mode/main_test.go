@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -34,7 +34,5 @@ func ownCluster(t *testing.T) *maincluster.Cluster {
 
 func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
-	made, err := kubernetes.NewForConfig(config)
-	expect.NoError(t, err)
-	return made
+	return clients.For(t, config).Kube
 }

@@ -6,9 +6,7 @@
 package noninterference
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -17,87 +15,44 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// clients use the main cluster or annex's own endpoint.
-type clients struct {
-	config     *restclient.Config
-	kube       kubernetes.Interface
-	dynamic    dynamic.Interface
-	extensions apiextensionsclient.Interface
-	http       *http.Client
-}
+// endpoint is the main cluster or annex's own endpoint, with clients of one login.
+type endpoint struct{ *clients.Clients }
 
-func newClients(t *testing.T, config *restclient.Config) *clients {
+func newEndpoint(t *testing.T, config *restclient.Config) *endpoint {
 	t.Helper()
-	made := &clients{config: config}
-	var err error
-	made.http, err = restclient.HTTPClientFor(config)
-	expect.NoError(t, err)
-	made.kube, err = kubernetes.NewForConfigAndClient(config, made.http)
-	expect.NoError(t, err)
-	made.dynamic, err = dynamic.NewForConfigAndClient(config, made.http)
-	expect.NoError(t, err)
-	made.extensions, err = apiextensionsclient.NewForConfigAndClient(config, made.http)
-	expect.NoError(t, err)
-	return made
+	return &endpoint{clients.For(t, config)}
 }
 
 // main returns clients of the main cluster's administrator.
-func main(t *testing.T) *clients {
+func main(t *testing.T) *endpoint {
 	t.Helper()
-	return newClients(t, mainCluster.Config)
+	return newEndpoint(t, mainCluster.Config)
 }
 
 // own returns clients of annex's administrator, at annex's own endpoint.
-func (s *sharedAnnex) own(t *testing.T) *clients {
+func (s *sharedAnnex) own(t *testing.T) *endpoint {
 	t.Helper()
-	return newClients(t, s.annex.AnnexConfig)
+	return newEndpoint(t, s.annex.AnnexConfig)
 }
-
-// answer is a complete HTTP response.
-type answer struct {
-	code   int
-	header http.Header
-	body   []byte
-}
-
-func (a answer) String() string { return fmt.Sprintf("%d %.500s", a.code, a.body) }
 
 // get reads a path. Headers come in pairs.
-func (c *clients) get(t *testing.T, path string, headers ...string) answer {
+func (c *endpoint) get(t *testing.T, path string, headers ...string) clients.Response {
 	t.Helper()
-	got, err := get(t.Context(), c.http, c.config.Host+path, headers...)
+	got, err := clients.Send(t.Context(), c.HTTP, http.MethodGet, c.Config.Host+path, "", headers...)
 	expect.NoError(t, err)
 	return got
-}
-
-func get(ctx context.Context, client *http.Client, url string, headers ...string) (answer, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return answer{}, err
-	}
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return answer{}, err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	return answer{response.StatusCode, response.Header, body}, err
 }
 
 var last atomic.Int64
@@ -109,7 +64,7 @@ func newGroup() string { return fmt.Sprintf("g%d.noninterference.example.com", l
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("noninterference-%d", last.Add(1))}}
-	expect.Create(t, main(t).kube.CoreV1().Namespaces(), namespace)
+	expect.Create(t, main(t).Kube.CoreV1().Namespaces(), namespace)
 	return namespace.Name
 }
 
@@ -129,35 +84,20 @@ func newCRD(t *testing.T, group, plural, kind string) *apiextensionsv1.CustomRes
 	t.Helper()
 	schema := &apiextensionsv1.JSONSchemaProps{}
 	expect.NoError(t, yaml.UnmarshalStrict([]byte(widgetSchema), schema))
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: group,
-			Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true,
-				Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-			}},
-		},
-	}
+	crd := crds.New(group, plural)
+	crd.Spec.Names.Kind = kind
+	version := crds.NewVersion("v1", true, schema)
+	version.Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{version}
+	return crd
 }
 
 // define creates a CRD and waits until it is established.
-func (c *clients) define(t *testing.T, definition *apiextensionsv1.CustomResourceDefinition) {
+func (c *endpoint) define(t *testing.T, definition *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
-	definitions := c.extensions.ApiextensionsV1().CustomResourceDefinitions()
-	expect.Create(t, definitions, definition)
-	poll.Until(t, definition.Name+" is established", func() string {
-		found, err := definitions.Get(t.Context(), definition.Name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if !apiextensionshelpers.IsCRDConditionTrue(found, apiextensionsv1.Established) {
-			return fmt.Sprintf("%+v", found.Status.Conditions)
-		}
-		return ""
+	expect.Create(t, c.CRDs(), definition)
+	expect.Eventually(t, c.CRDs(), definition.Name, definition.Name+" is established", func(found *apiextensionsv1.CustomResourceDefinition) bool {
+		return apiextensionshelpers.IsCRDConditionTrue(found, apiextensionsv1.Established)
 	})
 }
 
@@ -181,8 +121,8 @@ func (w widgets) resource() schema.GroupVersionResource {
 }
 
 // by returns a client of the Widgets.
-func (w widgets) by(c *clients) dynamic.ResourceInterface {
-	return c.dynamic.Resource(w.resource()).Namespace(w.namespace)
+func (w widgets) by(c *endpoint) dynamic.ResourceInterface {
+	return c.Dynamic.Resource(w.resource()).Namespace(w.namespace)
 }
 
 func (w widgets) path() string {

@@ -7,6 +7,7 @@ package noninterference
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,19 +36,12 @@ func TestNamespaceDeletion(t *testing.T) {
 	if _, err := w.by(mainClients).Create(t.Context(), held, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	namespaces := mainClients.kube.CoreV1().Namespaces()
+	namespaces := mainClients.Kube.CoreV1().Namespaces()
 	expect.Delete(t, namespaces, w.namespace)
-	poll.Until(t, "the namespace reports remaining finalizers", func() string {
-		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for _, condition := range namespace.Status.Conditions {
-			if condition.Type == corev1.NamespaceFinalizersRemaining && condition.Status == corev1.ConditionTrue {
-				return ""
-			}
-		}
-		return fmt.Sprint(namespace.Status)
+	expect.Eventually(t, namespaces, w.namespace, "the namespace reports remaining finalizers", func(namespace *corev1.Namespace) bool {
+		return slices.ContainsFunc(namespace.Status.Conditions, func(condition corev1.NamespaceCondition) bool {
+			return condition.Type == corev1.NamespaceFinalizersRemaining && condition.Status == corev1.ConditionTrue
+		})
 	})
 	_, err := w.by(mainClients).Create(t.Context(), w.object("late"), metav1.CreateOptions{})
 	if problem := missingFrom(err, w.namespace, "being terminated"); problem != "" || !apierrors.IsForbidden(err) {
@@ -62,13 +56,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	if _, err := w.by(mainClients).Update(t.Context(), &left.Items[0], metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	poll.Until(t, "the namespace is deleted", func() string {
-		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return ""
-		}
-		return fmt.Sprint(namespace.Status, err)
-	})
+	expect.Gone(t, namespaces, w.namespace)
 	nowhere := widgets{group: w.group, namespace: "nowhere"}
 	if _, err := nowhere.by(mainClients).Create(t.Context(), nowhere.object("any"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("create in a missing namespace: %v", err)
@@ -82,7 +70,7 @@ func TestGarbageCollection(t *testing.T) {
 	s := running(t)
 	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
-	configMaps := mainClients.kube.CoreV1().ConfigMaps(w.namespace)
+	configMaps := mainClients.Kube.CoreV1().ConfigMaps(w.namespace)
 	ofConfigMap := expect.Create(t, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}})
 	owner := w.create(t, "owner")
 	ownedBy := func(apiVersion, kind string, object metav1.Object, name string) *unstructured.Unstructured {
@@ -137,7 +125,7 @@ func TestResourceQuota(t *testing.T) {
 	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
 	counted := corev1.ResourceName("count/widgets." + w.group)
-	quotas := mainClients.kube.CoreV1().ResourceQuotas(w.namespace)
+	quotas := mainClients.Kube.CoreV1().ResourceQuotas(w.namespace)
 	expect.Create(t, quotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{counted: resource.MustParse("2")}},

@@ -37,8 +37,8 @@ func TestSyncedCRD(t *testing.T) {
 		t.Errorf("the main cluster stores %v: %v", keys, err)
 	}
 	poll.Until(t, "the main cluster serves annex's discovery of it", func() string { return isDiscovered(t, mainClients, w.group, 1) })
-	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.body, after.body) {
-		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
+	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.Body, after.Body) {
+		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.Body, after.Body)
 	}
 	now := mainClients.documents(t)
 	if diff := cmp.Diff(pathsBefore, pathsOf(now, w.group)); diff != "" {
@@ -60,12 +60,9 @@ func newMainWidgets(t *testing.T, s *sharedAnnex) widgets {
 	expect.NoError(t, s.installation.AllowGroup(t.Context(), w.group))
 	mainClients := main(t)
 	mainClients.define(t, newCRD(t, w.group, "widgets", "Widget"))
-	poll.Until(t, "the main cluster documents "+w.group, func() string {
+	poll.UntilDone(t, "the main cluster documents "+w.group, func() (bool, string) {
 		now := mainClients.documents(t)
-		if now.index["apis/"+w.group+"/v1"] == "" || now.paths["/apis/"+w.group+"/v1/widgets"] == nil {
-			return "not yet"
-		}
-		return ""
+		return now.index["apis/"+w.group+"/v1"] != "" && now.paths["/apis/"+w.group+"/v1/widgets"] != nil, "not yet"
 	})
 	return w
 }
@@ -73,23 +70,21 @@ func newMainWidgets(t *testing.T, s *sharedAnnex) widgets {
 // takeOver labels the CRD and waits until annex serves its objects.
 func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
 	t.Helper()
-	definitions := main(t).extensions.ApiextensionsV1().CustomResourceDefinitions()
-	poll.Until(t, "the CRD is labelled", func() string {
+	definitions := main(t).CRDs()
+	poll.UntilNoError(t, "the CRD is labelled", func() error {
 		definition, err := definitions.Get(t.Context(), "widgets."+w.group, metav1.GetOptions{})
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		definition.Labels = map[string]string{hostingv1alpha1.HostedLabel: "true"}
-		if _, err := definitions.Update(t.Context(), definition, metav1.UpdateOptions{}); err != nil {
-			return err.Error()
-		}
-		return ""
+		_, err = definitions.Update(t.Context(), definition, metav1.UpdateOptions{})
+		return err
 	})
 	own := s.own(t)
 	poll.Until(t, "annex has taken over the CRD", func() string {
 		got := own.get(t, "/apis/hosting.annex.dev/v1alpha1/hostedresources/widgets."+w.group)
 		var resource hostingv1alpha1.HostedResource
-		if err := json.Unmarshal(got.body, &resource); err != nil {
+		if err := json.Unmarshal(got.Body, &resource); err != nil {
 			return got.String()
 		}
 		for _, condition := range []string{hostingv1alpha1.HostedResourceDefinitionSynced, hostingv1alpha1.HostedResourcePublished} {

@@ -33,12 +33,9 @@ func kubectl(t *testing.T, input string, args ...string) (output string, err err
 func TestKubectlThroughTheMainCluster(t *testing.T) {
 	t.Parallel()
 	w := running(t).newWidgets(t)
-	poll.Until(t, "kubectl explains a field of annex's schema", func() string {
+	poll.UntilDone(t, "kubectl explains a field of annex's schema", func() (bool, string) {
 		printed, err := kubectl(t, "", "explain", "widgets.spec.color", "--api-version="+w.group+"/v1")
-		if err != nil || !strings.Contains(printed, "The color of the paint.") {
-			return printed
-		}
-		return ""
+		return err == nil && strings.Contains(printed, "The color of the paint."), printed
 	})
 	if printed, err := kubectl(t, "", "explain", "stores.spec"); err != nil || !strings.Contains(printed, "VERSION:    v1alpha1") {
 		t.Errorf("explain stores.spec: %v\n%s", err, printed)

@@ -14,13 +14,16 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -69,14 +72,14 @@ func tryReadDocuments(ctx context.Context, client *http.Client, host string) (do
 		Paths map[string]struct{ ServerRelativeURL string }
 	}
 	for path, into := range map[string]any{"/openapi/v2": &v2, "/openapi/v3": &v3} {
-		got, err := get(ctx, client, host+path)
+		got, err := clients.Send(ctx, client, http.MethodGet, host+path, "")
 		if err != nil {
 			return documents{}, err
 		}
-		if got.code != http.StatusOK {
+		if got.Code != http.StatusOK {
 			return documents{}, fmt.Errorf("%s: %s", path, got)
 		}
-		if err := json.Unmarshal(got.body, into); err != nil {
+		if err := json.Unmarshal(got.Body, into); err != nil {
 			return documents{}, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -87,9 +90,9 @@ func tryReadDocuments(ctx context.Context, client *http.Client, host string) (do
 	return found, nil
 }
 
-func (c *clients) documents(t *testing.T) documents {
+func (c *endpoint) documents(t *testing.T) documents {
 	t.Helper()
-	found, err := tryReadDocuments(t.Context(), c.http, c.config.Host)
+	found, err := tryReadDocuments(t.Context(), c.HTTP, c.Config.Host)
 	expect.NoError(t, err)
 	return found
 }
@@ -142,15 +145,15 @@ func texts(raw map[string]json.RawMessage) map[string]string {
 }
 
 // readRepeatedly fails unless a path returns the same bytes each time.
-func (c *clients) readRepeatedly(t *testing.T, path string) answer {
+func (c *endpoint) readRepeatedly(t *testing.T, path string) clients.Response {
 	t.Helper()
 	first := c.get(t, path)
-	if first.code != http.StatusOK {
+	if first.Code != http.StatusOK {
 		t.Fatalf("%s: %s", path, first)
 	}
 	for i := range repeats {
 		again := c.get(t, path)
-		if again.code != http.StatusOK || sha256.Sum256(again.body) != sha256.Sum256(first.body) {
+		if again.Code != http.StatusOK || sha256.Sum256(again.Body) != sha256.Sum256(first.Body) {
 			t.Fatalf("%s: read %d differs from the first:\n%s\nand\n%s", path, i, first, again)
 		}
 	}
@@ -181,9 +184,7 @@ func TestOpenAPI(t *testing.T) {
 		mainClients.readRepeatedly(t, path)
 	}
 	// An outdated link is served, not redirected.
-	if old := mainClients.get(t, "/openapi/v3/apis/hosting.annex.dev/v1alpha1?hash=OLD"); old.code != http.StatusOK {
-		t.Errorf("a link with the hash of an older document: %s", old)
-	}
+	mainClients.get(t, "/openapi/v3/apis/hosting.annex.dev/v1alpha1?hash=OLD").Expect(t, http.StatusOK, "a link with the hash of an older document")
 	own := s.own(t).documents(t)
 	for _, version := range []string{"apis/apiextensions.k8s.io/v1", "apis/apiregistration.k8s.io/v1", "version"} {
 		if own.index[version] == "" {
@@ -204,13 +205,48 @@ func TestOpenAPIOfUnpublishedGroup(t *testing.T) {
 	s.own(t).define(t, newCRD(t, group, "widg", "Short"))
 	mainClients := main(t)
 	path := "apis/" + group + "/v1"
-	poll.Until(t, "the main cluster documents its CRD", func() string {
+	poll.UntilDone(t, "the main cluster documents its CRD", func() (bool, string) {
 		now := mainClients.documents(t)
-		if now.index[path] == "" || now.paths["/"+path+"/widgets"] == nil {
-			return "not yet"
-		}
-		return ""
+		return now.index[path] != "" && now.paths["/"+path+"/widgets"] != nil, "not yet"
 	})
 	checkUnchanged(t, s.before, mainClients.documents(t))
 	mainClients.readRepeatedly(t, "/openapi/v3/"+path)
+}
+
+// soon bounds the time from a CRD to the main cluster's discovery on a busy machine. By itself
+// the main cluster fetches discovery once a minute.
+const soon = 50 * time.Second
+
+// TestNewKindsAreDiscovered: a kind is discovered once it is served, also in a version that is
+// published already.
+func TestNewKindsAreDiscovered(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	own, mainClients := s.own(t), main(t)
+	discovered := func(group string, kinds int) {
+		definedAt := time.Now()
+		poll.Until(t, fmt.Sprintf("%d kinds of %s are discovered", kinds, group), func() string {
+			return isDiscovered(t, mainClients, group, kinds)
+		})
+		took := time.Since(definedAt)
+		t.Logf("%d kinds of %s were discovered after %s", kinds, group, took)
+		if took > soon {
+			t.Errorf("%d kinds of %s were discovered only after %s, want less than %s", kinds, group, took, soon)
+		}
+	}
+	var defining sync.WaitGroup
+	for range 10 {
+		group := newGroup()
+		defining.Go(func() {
+			definitions := own.CRDs()
+			for i, kind := range []string{"Apple", "Pear"} {
+				if _, err := definitions.Create(t.Context(), newCRD(t, group, fmt.Sprintf("kind%ds", i), kind), metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+					return
+				}
+				discovered(group, i+1)
+			}
+		})
+	}
+	defining.Wait()
 }

@@ -95,7 +95,7 @@ func rulesFor(group string) []admissionregistrationv1.RuleWithOperations {
 }
 
 // tryCreate creates a Widget with dry run.
-func (w widgets) tryCreate(ctx context.Context, by *clients, color string) (*unstructured.Unstructured, error) {
+func (w widgets) tryCreate(ctx context.Context, by *endpoint, color string) (*unstructured.Unstructured, error) {
 	object := w.object("tried")
 	object.Object["spec"] = map[string]any{}
 	if color != "" {
@@ -116,25 +116,23 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 		Name: "validate." + w.group, ClientConfig: hook.client("/validate"), Rules: rulesFor(w.group), NamespaceSelector: inNamespace,
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
-	expect.Create(t, mainClients.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations(), validating)
+	expect.Create(t, mainClients.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations(), validating)
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
 		Name: "mutate." + w.group, ClientConfig: hook.client("/mutate"), Rules: rulesFor(w.group), NamespaceSelector: inNamespace,
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
-	expect.Create(t, mainClients.kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), mutating)
+	expect.Create(t, mainClients.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), mutating)
 	poll.Until(t, "the validating webhook is called", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
 		return missingFrom(err, "validate."+w.group, "no blue widgets (webhook)")
 	})
-	poll.Until(t, "the mutating webhook is called", func() string {
+	poll.UntilDone(t, "the mutating webhook is called", func() (bool, string) {
 		created, err := w.tryCreate(t.Context(), mainClients, "")
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
-		if color, _, _ := unstructured.NestedString(created.Object, "spec", "color"); color != "green" {
-			return "the color is " + color
-		}
-		return ""
+		color, _, _ := unstructured.NestedString(created.Object, "spec", "color")
+		return color == "green", "the color is " + color
 	})
 	if _, err := w.tryCreate(t.Context(), mainClients, "red"); err != nil {
 		t.Errorf("an object that the webhook allows: %v", err)
@@ -153,7 +151,7 @@ func TestPoliciesOfTheMainCluster(t *testing.T) {
 	t.Parallel()
 	w := running(t).newWidgets(t)
 	mainClients := main(t)
-	policies := mainClients.kube.AdmissionregistrationV1()
+	policies := mainClients.Kube.AdmissionregistrationV1()
 	meta := metav1.ObjectMeta{Name: w.group}
 	matches := &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: rulesFor(w.group)[0]}}}
 	expect.Create(t, policies.ValidatingAdmissionPolicies(), &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
@@ -178,15 +176,12 @@ func TestPoliciesOfTheMainCluster(t *testing.T) {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
 		return missingFrom(err, "ValidatingAdmissionPolicy", "no blue widgets (policy)")
 	})
-	poll.Until(t, "the mutating policy applies", func() string {
+	poll.UntilDone(t, "the mutating policy applies", func() (bool, string) {
 		created, err := w.tryCreate(t.Context(), mainClients, "red")
 		if err != nil {
-			return err.Error()
+			return false, err.Error()
 		}
-		if created.GetLabels()["painted"] != "yes" {
-			return "no label"
-		}
-		return ""
+		return created.GetLabels()["painted"] == "yes", "no label"
 	})
 }
 
@@ -197,13 +192,13 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 	user := "alice-" + w.namespace
 	config, err := mainCluster.ConfigFor(user)
 	expect.NoError(t, err)
-	through := newClients(t, config)
+	through := newEndpoint(t, config)
 	// The same certificate is valid at annex's own endpoint.
 	direct := restclient.CopyConfig(config)
 	direct.Host = s.annex.URL
 	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
 	direct.ServerName = s.annex.AnnexConfig.ServerName
-	for name, by := range map[string]*clients{"through the main cluster": through, "at annex's own endpoint": newClients(t, direct)} {
+	for name, by := range map[string]*endpoint{"through the main cluster": through, "at annex's own endpoint": newEndpoint(t, direct)} {
 		_, err := w.by(by).List(t.Context(), metav1.ListOptions{})
 		if problem := missingFrom(err, user, "cannot list resource", w.group); problem != "" || !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", name, err)
@@ -212,7 +207,7 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "widgets", Namespace: w.namespace}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{w.group}, Resources: []string{"widgets"}, Verbs: []string{"list", "create"}},
 	}}
-	rbac := main(t).kube.RbacV1()
+	rbac := main(t).Kube.RbacV1()
 	expect.Create(t, rbac.Roles(w.namespace), role)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets", Namespace: w.namespace},
@@ -220,15 +215,12 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 	}
 	expect.Create(t, rbac.RoleBindings(w.namespace), binding)
-	poll.Until(t, "the granted permission applies", func() string {
+	poll.UntilNoError(t, "the granted permission applies", func() error {
 		if _, err := w.by(through).List(t.Context(), metav1.ListOptions{}); err != nil {
-			return err.Error()
+			return err
 		}
 		_, err := w.tryCreate(t.Context(), through, "red")
-		if err != nil {
-			return err.Error()
-		}
-		return ""
+		return err
 	})
 	if err := w.by(through).Delete(t.Context(), "any", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a permission that was not granted: %v", err)
@@ -243,7 +235,7 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 	s := running(t)
 	w := s.newWidgets(t)
 	user := "bob-" + w.namespace
-	made := expect.Create(t, main(t).kube.FlowcontrolV1().FlowSchemas(), &flowcontrolv1.FlowSchema{
+	made := expect.Create(t, main(t).Kube.FlowcontrolV1().FlowSchemas(), &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "workload-low"},
@@ -262,12 +254,10 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 	direct.Host = s.annex.URL
 	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
 	direct.ServerName = s.annex.AnnexConfig.ServerName
-	by := newClients(t, direct)
-	poll.Until(t, "annex applies the main cluster's FlowSchema", func() string {
+	by := newEndpoint(t, direct)
+	poll.UntilDone(t, "annex applies the main cluster's FlowSchema", func() (bool, string) {
 		got := by.get(t, w.path())
-		if uid := got.header.Get(flowSchemaHeader); uid != string(made.UID) {
-			return "flow schema " + uid + " and not " + string(made.UID) + ": " + got.String()
-		}
-		return ""
+		uid := got.Header.Get(flowSchemaHeader)
+		return uid == string(made.UID), "flow schema " + uid + " and not " + string(made.UID) + ": " + got.String()
 	})
 }

@@ -6,8 +6,11 @@
 package registration
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,11 +20,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -43,7 +46,7 @@ func testTwoAnnexes(t *testing.T, first *annextest.Annex) {
 		waitPublished(t, second.AnnexConfig, "widgets."+defined, metav1.ConditionFalse, "ForeignAPIService", "annex-system/annex")
 	}
 	if _, err := apiServices(t).Get(t.Context(), "v1."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the second annex published its group: %s", errorText(err))
+		t.Errorf("the second annex published its group: %v", err)
 	}
 	for name, want := range before {
 		if got := getAPIService(t, name).Spec.Service.String(); got != want {
@@ -56,19 +59,15 @@ func testTwoAnnexes(t *testing.T, first *annextest.Annex) {
 // allowSecondAnnex gives annex's service account its permissions in another namespace.
 func allowSecondAnnex(t *testing.T, namespace string) {
 	t.Helper()
-	made, err := kubernetes.NewForConfig(mainCluster.Config)
-	mainKube := must(t, made, err)
-	_, err = mainKube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	mainKube := clients.For(t, mainCluster.Config).Kube
+	expect.Create(t, mainKube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	role := expect.Get(t, mainKube.RbacV1().Roles(annextest.Namespace), "annex")
-	_, err = mainKube.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "annex"}, Rules: role.Rules}, metav1.CreateOptions{})
-	expect.NoError(t, err)
-	_, err = mainKube.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+	expect.Create(t, mainKube.RbacV1().Roles(namespace), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "annex"}, Rules: role.Rules})
+	expect.Create(t, mainKube.RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "annex"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: annextest.Namespace, Name: annextest.ServiceAccount}},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 }
 
 // testStopped: a stopped annex leaves its APIServices unchanged. The main cluster returns 503 for
@@ -89,20 +88,14 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	}
 
 	expect.NoError(t, annex.Shutdown())
-	poll.Until(t, "the main cluster returns 503", func() string {
+	poll.UntilDone(t, "the main cluster returns 503", func() (bool, string) {
 		_, err := through.List(t.Context(), metav1.ListOptions{})
-		if !apierrors.IsServiceUnavailable(err) {
-			return "it returns " + errorText(err)
-		}
-		return ""
+		return apierrors.IsServiceUnavailable(err), fmt.Sprint(err)
 	})
 	othersWork(t, other, "just-stopped")
 	for _, name := range names {
-		poll.Until(t, "the main cluster reports the APIServices as unavailable", func() string {
-			if apiregistrationhelper.IsAPIServiceConditionTrue(getAPIService(t, name), apiregistrationv1.Available) {
-				return name + " is available"
-			}
-			return ""
+		poll.UntilDone(t, "the main cluster reports the APIServices as unavailable", func() (bool, string) {
+			return !apiregistrationhelper.IsAPIServiceConditionTrue(getAPIService(t, name), apiregistrationv1.Available), name + " is available"
 		})
 	}
 	othersWork(t, other, "seen-stopped")
@@ -116,9 +109,9 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	expect.NoError(t, err)
 	t.Cleanup(func() { again.Stop(t) })
 	started := time.Now()
-	poll.Until(t, "annex is back", func() string {
+	poll.UntilNoError(t, "annex is back", func() error {
 		_, err := through.Get(t.Context(), "kept", metav1.GetOptions{})
-		return errorText(err)
+		return err
 	})
 	waitPublished(t, again.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
 	t.Logf("the main cluster reached annex again after %s", time.Since(started).Round(100*time.Millisecond))
@@ -135,8 +128,7 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 // groups except annex's.
 func othersWork(t *testing.T, group, name string) {
 	t.Helper()
-	made, err := kubernetes.NewForConfig(mainCluster.Config)
-	mainKube := must(t, made, err)
+	mainKube := clients.For(t, mainCluster.Config).Kube
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := mainKube.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
 		t.Errorf("create a ConfigMap: %v", err)
@@ -166,4 +158,38 @@ func discoveryFailures(err error) map[schema.GroupVersion]error {
 		return failed.Groups
 	}
 	return nil
+}
+
+// TestNotReached: an annex that the main cluster cannot reach publishes only its own group, and
+// reports the reason in the condition Published of other resources.
+func TestNotReached(t *testing.T) {
+	for name, tc := range map[string]struct {
+		publishService, mentions string
+	}{
+		"wrong port":      {"annex-system/annex:1", "connection refused"},
+		"no such Service": {"no-service/annex:443", `service/annex in "no-service" is not present`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const group = "unreached.example.com"
+			i := annextest.InstallForTest(t, mainCluster)
+			if namespace, _, _ := strings.Cut(tc.publishService, "/"); namespace != annextest.Namespace {
+				allowSecondAnnex(t, namespace)
+			}
+			annex, err := i.Launch(t.TempDir(), "--publish-service="+tc.publishService)
+			expect.NoError(t, err)
+			t.Cleanup(func() {
+				annex.Stop(t)
+				for _, name := range []string{hostingName, "v1." + group} {
+					if err := apiServices(t).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+						t.Error(err)
+					}
+				}
+			})
+			expect.Create(t, definitions(t, annex.AnnexConfig), newDefinition(group, "v1"))
+			waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex", tc.mentions)
+			if _, err := apiServices(t).Get(t.Context(), "v1."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Errorf("its group was published: %v", err)
+			}
+		})
+	}
 }

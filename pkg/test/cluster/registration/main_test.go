@@ -10,11 +10,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apiextensionsv1client "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,14 +24,13 @@ import (
 	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorv1client "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
-	"k8s.io/utils/ptr"
 
-	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const hostingName = "v1alpha1.hosting.annex.dev"
@@ -44,43 +43,19 @@ func TestMain(m *testing.M) {
 	os.Exit(maincluster.RunTests(m, options, func(started *maincluster.Cluster) { mainCluster = started }))
 }
 
-// must returns made, or ends the test on an error.
-func must[T any](t testing.TB, made T, err error) T {
-	t.Helper()
-	expect.NoError(t, err)
-	return made
-}
-
 func apiServices(t testing.TB) aggregatorv1client.APIServiceInterface {
 	t.Helper()
-	made, err := aggregatorclient.NewForConfig(mainCluster.Config)
-	return must(t, made, err).ApiregistrationV1().APIServices()
+	return clients.For(t, mainCluster.Config).APIServices
 }
 
 func getAPIService(t testing.TB, name string) *apiregistrationv1.APIService {
 	t.Helper()
-	found, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
-	return must(t, found, err)
+	return expect.Get(t, apiServices(t), name)
 }
 
 // newDefinition returns a CRD of namespaced widgets.
 func newDefinition(group string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets." + group}}
-	crd.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
-		Group: group,
-		Scope: apiextensionsv1.NamespaceScoped,
-		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"},
-	}
-	for i, version := range versions {
-		crd.Spec.Versions = append(crd.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: version, Served: true, Storage: i == 0,
-			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-				Type:       "object",
-				Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": {Type: "object", XPreserveUnknownFields: ptr.To(true)}},
-			}},
-		})
-	}
-	return crd
+	return crds.New(group, "widgets", versions...)
 }
 
 // define creates a CRD, in annex or in the main cluster, until the test ends.
@@ -97,15 +72,14 @@ func define(t testing.TB, config *restclient.Config, crd *apiextensionsv1.Custom
 
 func definitions(t testing.TB, config *restclient.Config) apiextensionsv1client.CustomResourceDefinitionInterface {
 	t.Helper()
-	made, err := apiextensionsclient.NewForConfig(config)
-	return must(t, made, err).ApiextensionsV1().CustomResourceDefinitions()
+	return clients.For(t, config).CRDs()
 }
 
 // widgets returns a client for a group version, in namespace default.
 func widgets(t testing.TB, config *restclient.Config, group, version string) dynamic.ResourceInterface {
 	t.Helper()
-	made, err := dynamic.NewForConfig(config)
-	return must(t, made, err).Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: "widgets"}).Namespace(metav1.NamespaceDefault)
+	resource := schema.GroupVersionResource{Group: group, Version: version, Resource: "widgets"}
+	return clients.For(t, config).Dynamic.Resource(resource).Namespace(metav1.NamespaceDefault)
 }
 
 func newWidget(group, version, name string) *unstructured.Unstructured {
@@ -117,26 +91,10 @@ func newWidget(group, version, name string) *unstructured.Unstructured {
 // waitPublished waits for the condition Published of a resource.
 func waitPublished(t testing.TB, annexConfig *restclient.Config, name string, status metav1.ConditionStatus, reason string, mentions ...string) {
 	t.Helper()
-	made, err := annexclient.NewForConfig(annexConfig)
-	hosted := must(t, made, err).HostingV1alpha1().HostedResources()
-	poll.Until(t, fmt.Sprintf("%s is Published=%s %s", name, status, reason), func() string {
-		found, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
+	expect.Eventually(t, clients.For(t, annexConfig).HostedResources(), name, fmt.Sprintf("%s is Published=%s %s", name, status, reason), func(found *hostingv1alpha1.HostedResource) bool {
 		published := meta.FindStatusCondition(found.Status.Conditions, "Published")
-		if published == nil {
-			return "no condition"
-		}
-		for _, mention := range mentions {
-			if !strings.Contains(published.Message, mention) {
-				return fmt.Sprintf("%+v, without %q", *published, mention)
-			}
-		}
-		if published.Status != status || published.Reason != reason {
-			return fmt.Sprintf("%+v", *published)
-		}
-		return ""
+		return published != nil && published.Status == status && published.Reason == reason &&
+			!slices.ContainsFunc(mentions, func(mention string) bool { return !strings.Contains(published.Message, mention) })
 	})
 }
 
@@ -148,5 +106,6 @@ func managedContent(t testing.TB, service *apiregistrationv1.APIService) string 
 	kept.Status = apiregistrationv1.APIServiceStatus{}
 	kept.ResourceVersion, kept.ManagedFields = "", nil
 	encoded, err := json.Marshal(kept)
-	return string(must(t, encoded, err))
+	expect.NoError(t, err)
+	return string(encoded)
 }

@@ -6,6 +6,7 @@
 package registration
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -85,18 +86,11 @@ func testServed(t *testing.T, annex *annextest.Annex) {
 
 	expect.Delete(t, definitions(t, annex.AnnexConfig), "widgets."+group)
 	for _, name := range []string{"v2." + group, "v1beta1." + group} {
-		poll.Until(t, name+" is deleted with its CRD", func() string {
-			if _, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return "it exists, or: " + errorText(err)
-			}
-			return ""
-		})
+		expect.Gone(t, apiServices(t), name)
 	}
-	poll.Until(t, "the main cluster no longer serves the resource", func() string {
-		if _, err := through.List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
-			return errorText(err)
-		}
-		return ""
+	poll.UntilDone(t, "the main cluster no longer serves the resource", func() (bool, string) {
+		_, err := through.List(t.Context(), metav1.ListOptions{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 }
 
@@ -135,17 +129,11 @@ func testEdited(t *testing.T, annex *annextest.Annex) {
 
 func waitCorrected(t *testing.T, annex *annextest.Annex, name, what string, right *apiregistrationv1.APIService) {
 	t.Helper()
-	poll.Until(t, name+", "+what, func() string {
-		found, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
+	expect.Eventually(t, apiServices(t), name, name+", "+what, func(found *apiregistrationv1.APIService) bool {
 		found.UID, found.CreationTimestamp = right.UID, right.CreationTimestamp
 		delete(found.Annotations, hostingv1alpha1.RecheckAnnotation) // annex triggers probes of the main cluster
-		if now, before := managedContent(t, found), managedContent(t, right); now != before {
-			return now + ", which was " + before
-		}
-		return ""
+		now, before := managedContent(t, found), managedContent(t, right)
+		return now == before
 	})
 	version, group, _ := strings.Cut(name, ".")
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, version), "%s", what)
@@ -168,7 +156,7 @@ func testForeign(t *testing.T, annex *annextest.Annex) {
 		t.Errorf("it changed from %s to %s", before, after)
 	}
 	if _, err := apiServices(t).Get(t.Context(), "v2."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("version v2 of the group was published: %s", errorText(err))
+		t.Errorf("version v2 of the group was published: %v", err)
 	}
 	expect.Delete(t, apiServices(t), foreign.Name)
 	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
@@ -186,7 +174,7 @@ func testBuiltIn(t *testing.T, annex *annextest.Annex) {
 		t.Errorf("it changed from %s to %s", before, after)
 	}
 	if _, err := apiServices(t).Get(t.Context(), "v2."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("version v2 of the group was published: %s", errorText(err))
+		t.Errorf("version v2 of the group was published: %v", err)
 	}
 }
 
@@ -197,20 +185,13 @@ func testDefinedInMain(t *testing.T, annex *annextest.Annex) {
 	define(t, mainCluster.Config, newDefinition(group, "v1"))
 	define(t, annex.AnnexConfig, newDefinition(group, "v1", "v2"))
 	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "GroupInMain", "kubectl label crd widgets."+group+" annex.dev/hosted=true")
-	poll.Until(t, "the main cluster still serves it", func() string {
+	poll.UntilNoError(t, "the main cluster still serves it", func() error {
 		_, err := widgets(t, mainCluster.Config, group, "v1").List(t.Context(), metav1.ListOptions{})
-		return errorText(err)
+		return err
 	})
 	if service := getAPIService(t, "v1."+group); service.Spec.Service != nil {
 		t.Errorf("requests go to %+v", service.Spec.Service)
 	}
 	expect.Delete(t, definitions(t, mainCluster.Config), "widgets."+group)
 	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

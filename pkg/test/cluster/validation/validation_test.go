@@ -21,6 +21,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -62,18 +63,12 @@ func TestValidation(t *testing.T) {
 		}
 	})
 	files, err := testdata.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, file := range files {
 		content, err := testdata.ReadFile("testdata/" + file.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		var groups []group
-		if err := yaml.UnmarshalStrict(content, &groups); err != nil {
-			t.Fatalf("read %s: %v", file.Name(), err)
-		}
+		expect.NoError(t, yaml.UnmarshalStrict(content, &groups), "read %s", file.Name())
 		for _, g := range groups {
 			if g.Subresource == "" || g.CreateOnly {
 				t.Run(g.Title+"/create", func(t *testing.T) { testCreate(t, g) })
@@ -102,9 +97,7 @@ func testUpdate(t *testing.T, g group) {
 	stored := map[*server]any{}
 	for _, s := range servers {
 		created, err := s.send(t.Context(), http.MethodPost, g.Path, g.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if created.Code != http.StatusCreated {
 			t.Fatalf("%s: %s", s.name, created)
 		}
@@ -168,9 +161,7 @@ func compare(t *testing.T, g group, name, method, path string, body func(*server
 	var responses [2]response
 	for i, s := range servers {
 		received, err := s.send(t.Context(), method, path, body(s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		normalize(received.Body)
 		for _, key := range g.Ignore {
 			delete(received.Body, key)

@@ -1,0 +1,22 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package defaults registers the defaults of kinds.
+package defaults
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Add registers the defaults of a kind and of its list.
+func Add[T runtime.Object](scheme *runtime.Scheme, object T, list runtime.Object, setDefaults func(T)) {
+	scheme.AddTypeDefaultingFunc(object, func(obj any) { setDefaults(obj.(T)) })
+	scheme.AddTypeDefaultingFunc(list, func(obj any) {
+		// It fails only for a type that is no list.
+		_ = meta.EachListItem(obj.(runtime.Object), func(item runtime.Object) error {
+			setDefaults(item.(T))
+			return nil
+		})
+	})
+}
