@@ -24,6 +24,9 @@ import (
 
 const group = "differential.example.com"
 
+// future is a resource version that is not reached.
+const future = "99999999"
+
 // definition returns a CRD of two versions, of which v1 prunes and has a default.
 func definition(plural, kind string, scope apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourceDefinition {
 	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
@@ -205,13 +208,13 @@ func reads(versions []string) []request {
 		"/apis/"+group+"/v1beta1/widgets", "/apis/"+group+"/v3/widgets", v1+"/planets/missing", v1+"/widgets/object-001", v1+"/namespaces/none/widgets",
 		v1+"/namespaces/default/planets", one+"/object-002?pretty=true", v1+"/widgets?pretty=1", one+"/object-002?resourceVersion=0",
 		one+"/object-002?resourceVersion="+latest, one+"/object-002?resourceVersion=x", one+"/object-002?export=true", one+"/object-002/status",
-		one+"/object-000", one+"/object-004", one+"/object-002?resourceVersion=99999999",
+		one+"/object-000", one+"/object-004", one+"/object-002?resourceVersion="+future,
 	)
 	for _, path := range []string{v1 + "/widgets", one, v2 + "/widgets", v1 + "/planets", one + "/object-002"} {
 		for _, query := range []string{
 			"resourceVersion=0", "resourceVersion=" + latest, "resourceVersion=" + versions[1] + "&resourceVersionMatch=Exact",
 			"resourceVersion=" + latest + "&resourceVersionMatch=Exact", "resourceVersion=" + versions[0] + "&resourceVersionMatch=NotOlderThan",
-			"resourceVersion=1&resourceVersionMatch=Exact", "resourceVersion=99999999", "resourceVersion=-1", "resourceVersionMatch=Exact", "resourceVersion=0&resourceVersionMatch=Exact",
+			"resourceVersion=1&resourceVersionMatch=Exact", "resourceVersion=" + future, "resourceVersion=-1", "resourceVersionMatch=Exact", "resourceVersion=0&resourceVersionMatch=Exact",
 			"limit=7", "limit=7&resourceVersion=0", "limit=500", "limit=5&resourceVersion=" + versions[1] + "&resourceVersionMatch=Exact", "limit=-1", "limit=x", "continue=x",
 			"labelSelector=part%3D1", "labelSelector=part+in+(1,2)", "labelSelector=part%3D1&limit=3", "labelSelector=!part", "labelSelector=%3D%3D",
 			"labelSelector=part%3D1&resourceVersion=0", "fieldSelector=metadata.name%3Dobject-002", "fieldSelector=metadata.namespace%3Ddefault",

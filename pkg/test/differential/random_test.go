@@ -1,0 +1,145 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// durationVariable sets how long TestRandom runs, for example 1h.
+const durationVariable = "DIFFERENTIAL_DURATION"
+
+const defaultDuration = 10 * time.Second
+
+var (
+	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	widgets     = schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
+)
+
+// TestRandom changes objects and their definition at random, through both servers, and compares
+// random reads in between.
+func TestRandom(t *testing.T) {
+	duration := defaultDuration
+	if set := os.Getenv(durationVariable); set != "" {
+		var err error
+		duration, err = time.ParseDuration(set)
+		expect.NoError(t, err, "parse "+durationVariable)
+	}
+	p := startPair(t)
+	versions := fill(t, p)
+	seed := rand.Uint64()
+	t.Logf("the seed is %d", seed)
+	r := &randomizer{pair: p, random: rand.New(rand.NewPCG(seed, 0)), all: reads(versions)}
+	r.all = slices.DeleteFunc(r.all, func(read request) bool { return strings.Contains(read.path, future) }) // each takes seconds
+	for end := time.Now().Add(duration); time.Now().Before(end) && !t.Failed(); {
+		for range 1 + r.random.IntN(10) {
+			r.change(t)
+		}
+		for range 20 {
+			r.compare(t)
+		}
+	}
+	t.Logf("%d changes, of which %d of the definition, and %d comparisons", r.changes, r.schemas, r.reads)
+}
+
+type randomizer struct {
+	*pair
+	random *rand.Rand
+	all    []request
+
+	changes, schemas, reads int
+}
+
+// change changes an object or the definition through one of the servers. Changes that are
+// refused are changes that do nothing.
+func (r *randomizer) change(t *testing.T) {
+	t.Helper()
+	r.changes++
+	server := []*server{r.annex, r.upstream}[r.random.IntN(2)]
+	namespace := []string{"default", "other"}[r.random.IntN(2)]
+	i := r.random.IntN(60)
+	name := fmt.Sprintf("object-%03d", i)
+	objects := server.dynamic.Resource(widgets).Namespace(namespace)
+	patch := func(body string, subresources ...string) {
+		_, _ = objects.Patch(t.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresources...)
+	}
+	switch r.random.IntN(20) {
+	case 0, 1, 2, 3, 4, 5:
+		object := newObject("Widget", namespace, i)
+		expectSet(object, fmt.Sprint(r.random.Uint64()), "spec", "text")
+		_, _ = objects.Create(t.Context(), object, metav1.CreateOptions{})
+	case 6, 7, 8:
+		_ = objects.Delete(t.Context(), name, metav1.DeleteOptions{})
+	case 9, 10, 11:
+		patch(fmt.Sprintf(`{"spec":{"text":"%d","color":null},"metadata":{"labels":{"part":"%d"}}}`, r.random.Uint64(), r.random.IntN(4)))
+	case 12, 13:
+		patch(fmt.Sprintf(`{"status":{"count":%d}}`, r.random.IntN(5)), "status")
+	case 14:
+		patch(`{"metadata":{"finalizers":null}}`)
+	case 15:
+		_, _ = objects.Apply(t.Context(), name, newObject("Widget", namespace, i), metav1.ApplyOptions{FieldManager: "random", Force: true})
+	case 16:
+		_ = objects.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "part=3"})
+	case 17, 18:
+		patch(`{"spec":{"free":{"nested":{"metadata":{"resourceVersion":"1"}}}}}`)
+	case 19:
+		r.changeDefinition(t, server)
+	}
+}
+
+// changeDefinition changes what objects look like when they are read: defaults, pruning, columns.
+func (r *randomizer) changeDefinition(t *testing.T, server *server) {
+	t.Helper()
+	r.schemas++
+	changed := definition("widgets", "Widget", apiextensionsv1.NamespaceScoped)
+	v1 := &changed.Spec.Versions[0]
+	spec := v1.Schema.OpenAPIV3Schema.Properties["spec"]
+	color := spec.Properties["color"]
+	color.Default = &apiextensionsv1.JSON{Raw: fmt.Appendf(nil, `"default %d"`, r.random.IntN(3))}
+	spec.Properties["color"] = color
+	if r.random.IntN(2) == 0 {
+		delete(spec.Properties, "free") // prunes it
+	}
+	if r.random.IntN(2) == 0 {
+		spec.Properties["text"] = apiextensionsv1.JSONSchemaProps{Type: "integer"} // what is stored is not valid
+	}
+	v1.Schema.OpenAPIV3Schema.Properties["spec"] = spec
+	if r.random.IntN(2) == 0 {
+		v1.AdditionalPrinterColumns = []apiextensionsv1.CustomResourceColumnDefinition{{Name: "Color", Type: "string", JSONPath: ".spec.color"}}
+	}
+	current, err := server.dynamic.Resource(definitions).Get(t.Context(), changed.Name, metav1.GetOptions{})
+	expect.NoError(t, err)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&changed.Spec)
+	expect.NoError(t, err)
+	current.Object["spec"] = content
+	_, err = server.dynamic.Resource(definitions).Update(t.Context(), current, metav1.UpdateOptions{})
+	if !apierrors.IsConflict(err) {
+		expect.NoError(t, err)
+	}
+}
+
+// compare compares a random read. A replica may lag behind a change made through the other, and
+// behind a change of the definition, so it waits until the answers are equal.
+func (r *randomizer) compare(t *testing.T) {
+	t.Helper()
+	r.reads++
+	chosen := r.all[r.random.IntN(len(r.all))]
+	poll.Until(t, chosen.String()+" is answered alike", func() string { return r.difference(t, chosen) })
+}
