@@ -145,7 +145,7 @@ func (l *faultyKV) RequestProgress(ctx context.Context) error { return l.watcher
 func (l *faultyKV) Txn(ctx context.Context) clientv3.Txn { return etcdkv.New(nil, l.commit).Txn(ctx) }
 
 func (l *faultyKV) commit(ctx context.Context, op clientv3.Op) (none clientv3.OpResponse, err error) {
-	commit := func() (clientv3.OpResponse, error) { return l.KV.Do(context.WithoutCancel(ctx), op) }
+	commit := func() (clientv3.OpResponse, error) { return l.Do(context.WithoutCancel(ctx), op) }
 	fate := 100
 	if l.bad.Load() {
 		fate = rand.IntN(30)
