@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -147,22 +148,7 @@ func (w *fixture) run() (stop func()) {
 		CABundle:                w.bundle,
 	})
 	expect.NoError(w.t, err)
-	ctx, cancel := context.WithCancel(w.t.Context())
-	var running sync.WaitGroup
-	mainInformers.StartWithContext(ctx)
-	mainDefinitions.StartWithContext(ctx)
-	annexDefinitions.StartWithContext(ctx)
-	annexHosting.StartWithContext(ctx)
-	running.Go(func() { c.Run(ctx, 3) })
-	stop = func() {
-		cancel()
-		running.Wait()
-		mainInformers.Shutdown()
-		mainDefinitions.Shutdown()
-		annexDefinitions.Shutdown()
-		annexHosting.Shutdown()
-	}
-	w.t.Cleanup(stop)
+	stop = controllertest.Run(w.t, c, 3, mainInformers, mainDefinitions, annexDefinitions, annexHosting)
 	synctest.Wait()
 	return stop
 }
