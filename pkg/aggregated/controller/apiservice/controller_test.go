@@ -449,16 +449,7 @@ func (w *fixture) clear(takeover *hostingv1alpha1.HostedResourceTakeover) {
 
 func TestAClearanceThatIsNoMoreIsNotUsed(t *testing.T) {
 	t.Parallel()
-	r := &reconciler{
-		listAnnexDefinitions: func(context.Context) ([]*definition, error) { return []*definition{cleared(crd(widgets, "v1"))}, nil },
-		listAnnexHosted: func(context.Context) ([]*hosted, error) {
-			return []*hosted{{ObjectMeta: metav1.ObjectMeta{Name: widgets}}}, nil
-		},
-		update: func(context.Context, *apiService) error {
-			t.Error("took over what is not cleared")
-			return nil
-		},
-	}
+	r := unwritten(t, cleared(crd(widgets, "v1")))
 	v := viewOf([]*definition{cleared(crd(widgets, "v1"))}, []*definition{labelled(crd(widgets, "v1"))}, localOf("v1"))
 	err := r.confirmAndWrite(t.Context(), v, schema.GroupVersion{Group: group, Version: "v1"}, decide(v, "v1", ours, opened))
 	if err == nil || !strings.Contains(err.Error(), "no longer cleared") {
@@ -490,23 +481,36 @@ func TestRemoving(t *testing.T) {
 	})
 }
 
+// unwritten returns a reconciler that must not write to the main cluster, with
+// definitions in annex's API whose takeover is not cleared.
+func unwritten(t *testing.T, live ...*definition) *reconciler {
+	main := aggregatorfake.NewClientset()
+	main.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		t.Errorf("%s in the main cluster", action.GetVerb())
+		return true, nil, nil
+	})
+	return &reconciler{
+		annexDefinitions:     apiextensionsfake.NewClientset(objects(live)...).ApiextensionsV1().CustomResourceDefinitions(),
+		annexHostedResources: annexfake.NewClientset(resource(widgets)).HostingV1alpha1().HostedResources(),
+		mainAPIServices:      main.ApiregistrationV1().APIServices(),
+	}
+}
+
 func TestALaggingCacheRemovesNothing(t *testing.T) {
 	t.Parallel()
-	for name, live := range map[string]func(context.Context) ([]*definition, error){
-		"served after all": func(context.Context) ([]*definition, error) { return []*definition{crd(widgets, "v1")}, nil },
-		"not known":        func(context.Context) ([]*definition, error) { return nil, errors.New("shutting down") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := &reconciler{listAnnexDefinitions: live, delete: func(context.Context, string, metav1.DeleteOptions) error {
-				t.Error("deleted what annex serves")
-				return nil
-			}}
-			v := viewOf(nil, nil, available("v1"))
-			if err := r.remove(t.Context(), v, "v1"); (err != nil) != (name == "not known") {
-				t.Errorf("error %v", err)
-			}
-		})
+	expect.NoError(t, unwritten(t, crd(widgets, "v1")).remove(t.Context(), viewOf(nil, nil, available("v1")), "v1"))
+}
+
+func TestNothingIsRemovedWhileDefinitionsAreUnknown(t *testing.T) {
+	t.Parallel()
+	r := unwritten(t)
+	failing := apiextensionsfake.NewClientset()
+	failing.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("shutting down")
+	})
+	r.annexDefinitions = failing.ApiextensionsV1().CustomResourceDefinitions()
+	if err := r.remove(t.Context(), viewOf(nil, nil, available("v1")), "v1"); err == nil {
+		t.Error("no error")
 	}
 }
 
