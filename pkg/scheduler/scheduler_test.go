@@ -150,22 +150,19 @@ func store(name, capacity string) *hostingv1alpha1.Store {
 
 func (a *fixture) create(t *testing.T, hosted *hostingv1alpha1.HostedResource) {
 	t.Helper()
-	_, err := a.resources.Create(t.Context(), hosted, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	expect.Create(t, a.resources, hosted)
 	synctest.Wait()
 }
 
 func (a *fixture) update(t *testing.T, s *hostingv1alpha1.Store) {
 	t.Helper()
-	_, err := a.stores.Update(t.Context(), s, metav1.UpdateOptions{})
-	expect.NoError(t, err)
+	expect.Update(t, a.stores, s)
 	synctest.Wait()
 }
 
 func (a *fixture) get(t *testing.T, name string) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	hosted, err := a.resources.Get(t.Context(), name+".example.com", metav1.GetOptions{})
-	expect.NoError(t, err)
+	hosted := expect.Get(t, a.resources, name+".example.com")
 	return hosted
 }
 
@@ -218,8 +215,7 @@ func TestIgnoresOtherSchedulers(t *testing.T) {
 		}
 		handed := a.get(t, "theirs")
 		handed.Spec.SchedulerName, handed.Generation = hostingv1alpha1.DefaultSchedulerName, 2
-		_, err := a.resources.Update(t.Context(), handed, metav1.UpdateOptions{})
-		expect.NoError(t, err)
+		expect.Update(t, a.resources, handed)
 		synctest.Wait()
 		a.on(t, "theirs", "only")
 	})
@@ -266,20 +262,18 @@ func TestRetriesWhenAStoreChanges(t *testing.T) {
 		"capacity":  func(t *testing.T, a *fixture) { a.update(t, store("only", "2Gi")) },
 		"new Store": func(t *testing.T, a *fixture) { a.addStore(t, store("other", "2Gi")) },
 		"deleted resource": func(t *testing.T, a *fixture) {
-			expect.NoError(t, a.resources.Delete(t.Context(), "there.example.com", metav1.DeleteOptions{}))
+			expect.Delete(t, a.resources, "there.example.com")
 		},
 		"smaller requests": func(t *testing.T, a *fixture) {
 			hosted := a.get(t, "waits")
 			requests("1Mi")(hosted)
 			hosted.Generation++
-			_, err := a.resources.Update(t.Context(), hosted, metav1.UpdateOptions{})
-			expect.NoError(t, err)
+			expect.Update(t, a.resources, hosted)
 		},
 		"smaller requests of another resource": func(t *testing.T, a *fixture) {
 			hosted := a.get(t, "there")
 			requests("1Mi")(hosted)
-			_, err := a.resources.Update(t.Context(), hosted, metav1.UpdateOptions{})
-			expect.NoError(t, err)
+			expect.Update(t, a.resources, hosted)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -326,8 +320,7 @@ func TestRetriesWhenMetadataChanges(t *testing.T) {
 				a.unscheduled(t, "waits", "0/1 Stores fit: only: has resources that do not share")
 				hosted := a.get(t, changed)
 				hosted.Labels, hosted.Annotations = map[string]string{shares: "yes"}, map[string]string{shares: "yes"}
-				_, err := a.resources.Update(t.Context(), hosted, metav1.UpdateOptions{})
-				expect.NoError(t, err)
+				expect.Update(t, a.resources, hosted)
 				synctest.Wait()
 				a.on(t, "waits", "only")
 			})
@@ -337,8 +330,7 @@ func TestRetriesWhenMetadataChanges(t *testing.T) {
 
 func (a *fixture) addStore(t *testing.T, s *hostingv1alpha1.Store) {
 	t.Helper()
-	_, err := a.stores.Create(t.Context(), s, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	expect.Create(t, a.stores, s)
 	synctest.Wait()
 }
 
@@ -354,7 +346,7 @@ func TestConditionFollowsReasons(t *testing.T) {
 		time.Sleep(firstBackoff)
 		synctest.Wait()
 		a.unscheduled(t, "waits", "0/1 Stores fit: only: has the untolerated taint old:NoSchedule")
-		expect.NoError(t, a.stores.Delete(t.Context(), "only", metav1.DeleteOptions{}))
+		expect.Delete(t, a.stores, "only")
 		time.Sleep(2 * firstBackoff)
 		synctest.Wait()
 		a.unscheduled(t, "waits", "there are no Stores")
@@ -401,7 +393,7 @@ func TestPreviousStore(t *testing.T) {
 		a.create(t, newHosted("a"))
 		a.on(t, "a", "first")
 		a.addStore(t, store("roomier", "1Ti"))
-		expect.NoError(t, a.resources.Delete(t.Context(), "a.example.com", metav1.DeleteOptions{}))
+		expect.Delete(t, a.resources, "a.example.com")
 		synctest.Wait()
 		a.create(t, newHosted("a", func(h *hostingv1alpha1.HostedResource) { h.UID = "second" }))
 		a.on(t, "a", "first")

@@ -134,7 +134,7 @@ func checkPublished(ctx context.Context, e *environment) []finding {
 			}
 		case by != "":
 			others[by] = append(others[by], item.Name)
-		case !isAvailable(item):
+		case !apiregistrationhelper.IsAPIServiceConditionTrue(item, apiregistrationv1.Available):
 			findings = append(findings, warn("kubectl get apiservice "+item.Name,
 				"APIService %s, which is not annex's, is not available: the main cluster then deletes no namespace, and its discovery is incomplete", item.Name))
 		}
@@ -144,9 +144,4 @@ func checkPublished(ctx context.Context, e *environment) []finding {
 			"another annex publishes as %q: %s. A main cluster has one annex; the other may be gone and have left them", by, strings.Join(others[by], ", ")))
 	}
 	return append([]finding{ok("%d group versions beside annex's own are sent to annex, and available", sound)}, findings...)
-}
-
-func isAvailable(of *apiregistrationv1.APIService) bool {
-	available := apiregistrationhelper.GetAPIServiceConditionByType(of, apiregistrationv1.Available)
-	return available != nil && available.Status == apiregistrationv1.ConditionTrue
 }

@@ -101,13 +101,7 @@ func (e *environment) rightAuthorities(name string) string {
 }
 
 func latest(certificates []*x509.Certificate) time.Time {
-	var last time.Time
-	for _, certificate := range certificates {
-		if certificate.NotAfter.After(last) {
-			last = certificate.NotAfter
-		}
-	}
-	return last
+	return slices.MaxFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }
 
 // served checks annex's serving certificate.

@@ -16,7 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/pki"
@@ -169,16 +169,8 @@ func TestKubeconfigIsPrivate(t *testing.T) {
 
 func TestKubeconfigAfterTheAuthority(t *testing.T) {
 	t.Parallel()
-	late := &options{dataDir: newDataDir(t, pki.Options{}), user: "a", ttl: time.Hour, clock: fixed{time.Now().AddDate(20, 0, 0)}}
+	late := &options{dataDir: newDataDir(t, pki.Options{}), user: "a", ttl: time.Hour, clock: clocktesting.NewFakePassiveClock(time.Now().AddDate(20, 0, 0))}
 	if err := late.run(io.Discard); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("an authority that expired signs: %v", err)
 	}
 }
-
-// fixed is a clock that stands still.
-type fixed struct{ time.Time }
-
-func (f fixed) Now() time.Time                     { return f.Time }
-func (f fixed) Since(then time.Time) time.Duration { return f.Sub(then) }
-
-var _ clock.PassiveClock = fixed{}

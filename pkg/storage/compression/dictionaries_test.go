@@ -374,11 +374,11 @@ func TestShared(t *testing.T) {
 	}
 	releaseFirst()
 	releaseFirst()
-	if len(m.all()) != 1 {
+	if len(m.resources) != 1 {
 		t.Error("removed while in use")
 	}
 	releaseSecond()
-	if len(m.all()) != 0 {
+	if len(m.resources) != 0 {
 		t.Error("not removed")
 	}
 }

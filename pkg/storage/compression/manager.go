@@ -114,16 +114,6 @@ func (m *Manager) release(key resourceKey, r *resource) {
 	}
 }
 
-func (m *Manager) all() []*resource {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := make([]*resource, 0, len(m.resources))
-	for _, r := range m.resources {
-		all = append(all, r)
-	}
-	return all
-}
-
 // Run trains dictionaries and follows those of other replicas until ctx is done.
 func (m *Manager) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), "compression"))
@@ -144,18 +134,13 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// follow refreshes the dictionaries of all resources. Stores are independent, so that an
-// unavailable one does not delay the others.
+// follow refreshes the dictionaries of all resources.
 func (m *Manager) follow(ctx context.Context) {
-	var stores sync.WaitGroup
-	for store, resources := range byStore(m.all()) {
-		stores.Go(func() {
-			if err := followStore(ctx, resources); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).V(1).Info("Failed to refresh the dictionaries of a Store", "store", store.name, "err", err)
-			}
-		})
-	}
-	stores.Wait()
+	m.forEachStore(func(resources []*resource) {
+		if err := followStore(ctx, resources); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(1).Info("Failed to refresh the dictionaries of a Store", "store", resources[0].store, "err", err)
+		}
+	})
 }
 
 // followStore lists the dictionaries of all resources of a Store at once.
@@ -187,19 +172,20 @@ func followStore(ctx context.Context, resources []*resource) error {
 	return errors.Join(errs...)
 }
 
-type storeKey struct {
-	name string
-	kv   clientv3.KV
-}
-
-// byStore omits resources without dictionaries of their own.
-func byStore(all []*resource) map[storeKey][]*resource {
-	stores := map[storeKey][]*resource{}
-	for _, r := range all {
+// forEachStore calls do with the resources of each etcd that have dictionaries of their own. The
+// calls are concurrent, so that an unavailable Store does not delay the others.
+func (m *Manager) forEachStore(do func([]*resource)) {
+	stores := map[clientv3.KV][]*resource{}
+	m.mu.Lock()
+	for _, r := range m.resources {
 		if r.kv != nil {
-			store := storeKey{r.store, r.kv}
-			stores[store] = append(stores[store], r)
+			stores[r.kv] = append(stores[r.kv], r)
 		}
 	}
-	return stores
+	m.mu.Unlock()
+	var running sync.WaitGroup
+	for _, resources := range stores {
+		running.Go(func() { do(resources) })
+	}
+	running.Wait()
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -68,17 +67,13 @@ func (t *training) tried(writes, objects int64, improved bool) {
 
 // Train trains dictionaries for all resources that are due.
 func (m *Manager) Train(ctx context.Context) {
-	var stores sync.WaitGroup
-	for store, resources := range byStore(m.all()) {
-		stores.Go(func() {
-			for _, r := range resources {
-				if err := r.trainIfDue(ctx); err != nil && ctx.Err() == nil {
-					klog.FromContext(ctx).V(1).Info("Failed to train a dictionary", "store", store.name, "resource", r.name, "err", err)
-				}
+	m.forEachStore(func(resources []*resource) {
+		for _, r := range resources {
+			if err := r.trainIfDue(ctx); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).V(1).Info("Failed to train a dictionary", "store", r.store, "resource", r.name, "err", err)
 			}
-		})
-	}
-	stores.Wait()
+		}
+	})
 }
 
 func (r *resource) trainIfDue(ctx context.Context) error {

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -378,9 +377,7 @@ func TestWatch(t *testing.T) {
 // must not be deleted.
 func TestNotDamaged(t *testing.T) {
 	t.Parallel()
-	var unavailable error = &apierrors.StatusError{ErrStatus: metav1.Status{
-		Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "the Store is not available",
-	}}
+	var unavailable error = apierrors.NewServiceUnavailable("the Store is not available")
 	down := status.Error(codes.Unavailable, "the key service is down")
 	tests := map[string]func(s *fixture){
 		"key service down":              func(s *fixture) { s.keyed.err.Store(&down) },

@@ -97,27 +97,33 @@ func (d *Detector) below(key string) []string {
 	})
 }
 
-// record adds found after it removes the keys that replaced selects.
-func (d *Detector) record(ctx context.Context, found map[string]string, replaced func(key string) bool) {
+// record adds the reasons of unreadable keys.
+func (d *Detector) record(ctx context.Context, found map[string]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before := maps.Clone(d.unreadable)
-	maps.DeleteFunc(d.unreadable, func(key, _ string) bool { return replaced(key) })
-	maps.Copy(d.unreadable, found)
+	changed := false
 	for key, reason := range found {
-		if _, known := before[key]; !known {
+		before, known := d.unreadable[key]
+		if !known {
 			klog.FromContext(ctx).Error(nil, "An object cannot be read", "resource", d.config.Resource,
 				"object", d.object(key, "").String(), "key", path.Join("/", d.config.Prefix, key), "reason", reason)
 		}
+		changed = changed || !known || before != reason
+		d.unreadable[key] = reason
 	}
-	if !maps.Equal(before, d.unreadable) {
+	if changed {
 		d.report()
 	}
 }
 
 // forget removes a key that can be read or was deleted.
-func (d *Detector) forget(ctx context.Context, key string) {
-	d.record(ctx, nil, func(known string) bool { return known == normalized(key) })
+func (d *Detector) forget(key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.unreadable[normalized(key)]; known {
+		delete(d.unreadable, normalized(key))
+		d.report()
+	}
 }
 
 // NoteAllRead records that all objects were read, so that the others are readable.

@@ -32,10 +32,10 @@ func (s *uncached) Get(ctx context.Context, key string, options storage.GetOptio
 	switch {
 	case storage.IsCorruptObject(err):
 		key, reason := normalized(key), reasonOf(err.Error())
-		s.d.record(ctx, map[string]string{key: reason}, func(string) bool { return false })
+		s.d.record(ctx, map[string]string{key: reason})
 		return storeReadError(s.d.config.Resource, explanation(s.d.config.Resource, []Object{s.d.object(key, reason)}))
 	case err == nil || storage.IsNotFound(err):
-		s.d.forget(ctx, key)
+		s.d.forget(key)
 	}
 	return err
 }
@@ -57,7 +57,7 @@ func (s *uncached) GetList(ctx context.Context, key string, options storage.List
 	if err != nil && len(found) == 0 {
 		return err
 	}
-	s.d.record(ctx, found, func(string) bool { return false })
+	s.d.record(ctx, found)
 	// Those of other pages and earlier lists may be readable by now.
 	for _, known := range s.d.below(key) {
 		if _, again := found[known]; !again {
@@ -137,7 +137,7 @@ func (s *uncached) Delete(
 	}
 	err := s.Interface.Delete(ctx, key, out, preconditions, validate, cached, options)
 	if err == nil {
-		s.d.forget(ctx, key)
+		s.d.forget(key)
 	}
 	return err
 }

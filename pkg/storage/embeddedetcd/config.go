@@ -101,8 +101,6 @@ func (cfg *Config) prepare() error {
 	return nil
 }
 
-func (cfg *Config) endpoint() string { return "unix://" + cfg.SocketPath }
-
 func (cfg *Config) embedConfig(log *zap.Logger, register func(*grpc.Server)) (*embed.Config, error) {
 	peerURL, err := url.Parse(unusedPeerURL)
 	if err != nil {

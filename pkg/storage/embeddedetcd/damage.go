@@ -55,12 +55,16 @@ func readDatabase(path string) (err error) {
 			err = fmt.Errorf("read it: %v", r)
 		}
 	}()
+	return viewDatabase(path, func(tx *bolt.Tx) error { return walk(tx, path) })
+}
+
+func viewDatabase(path string, view func(*bolt.Tx) error) (err error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: dbLockTimeout})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	return db.View(func(tx *bolt.Tx) error { return walk(tx, path) })
+	return db.View(view)
 }
 
 // walk reads every used page. etcd does the same at each start, and then finds them in memory.

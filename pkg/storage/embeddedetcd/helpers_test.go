@@ -11,9 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -43,16 +40,6 @@ func mustStart(t *testing.T, cfg Config) *Server {
 	return s
 }
 
-func mustClose(t *testing.T, s *Server) {
-	t.Helper()
-	expect.NoError(t, s.Close())
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	expect.NoError(t, err)
-}
-
 func wantError(t *testing.T, s *Server, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -74,20 +61,18 @@ func wantError(t *testing.T, s *Server, err error, parts ...string) {
 func overwrite(t *testing.T, path string, offset int64, n int) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	must(t, err)
+	expect.NoError(t, err)
 	defer f.Close()
 	_, err = f.WriteAt(bytes.Repeat([]byte{0x5a}, n), offset)
-	must(t, err)
+	expect.NoError(t, err)
 }
 
 func walPath(t *testing.T, dir string) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
-	must(t, err)
+	expect.NoError(t, err)
 	if len(paths) == 0 {
 		t.Fatal("no write-ahead log found")
 	}
 	return paths[0]
 }
-
-func errorField(err error) zapcore.Field { return zap.Error(err) }

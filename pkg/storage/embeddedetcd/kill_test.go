@@ -71,7 +71,7 @@ func TestKill(t *testing.T) {
 		if stored < acknowledged {
 			t.Errorf("killed after %s: write %d was acknowledged, but etcd has %d", after*time.Millisecond, acknowledged, stored)
 		}
-		mustClose(t, s)
+		expect.NoError(t, s.Close())
 	}
 }
 
@@ -102,18 +102,18 @@ func TestUnfinishedStart(t *testing.T) {
 	t.Parallel()
 	unfinished := func(t *testing.T, cfg Config) {
 		t.Helper()
-		must(t, os.RemoveAll(walDir(cfg.Dir)))
+		expect.NoError(t, os.RemoveAll(walDir(cfg.Dir)))
 		log, err := wal.Create(zap.NewNop(), walDir(cfg.Dir), nil)
-		must(t, err)
-		must(t, log.Close())
+		expect.NoError(t, err)
+		expect.NoError(t, log.Close())
 	}
 	t.Run("is removed", func(t *testing.T) {
 		t.Parallel()
 		cfg := testConfig(t)
-		must(t, os.MkdirAll(filepath.Dir(dbPath(cfg.Dir)), 0o700))
+		expect.NoError(t, os.MkdirAll(filepath.Dir(dbPath(cfg.Dir)), 0o700))
 		db, err := bolt.Open(dbPath(cfg.Dir), 0o600, nil)
-		must(t, err)
-		must(t, db.Close())
+		expect.NoError(t, err)
+		expect.NoError(t, db.Close())
 		unfinished(t, cfg)
 		mustStart(t, cfg)
 	})
@@ -122,15 +122,15 @@ func TestUnfinishedStart(t *testing.T) {
 		cfg := testConfig(t)
 		s := mustStart(t, cfg)
 		_, err := s.Client().Put(t.Context(), "key", "value")
-		must(t, err)
-		mustClose(t, s)
+		expect.NoError(t, err)
+		expect.NoError(t, s.Close())
 		unfinished(t, cfg)
 		found, err := isUnfinished(cfg.Dir, zap.NewNop())
-		must(t, err)
+		expect.NoError(t, err)
 		if found {
 			t.Error("a database with keys would be removed")
 		}
-		must(t, os.Remove(dbPath(cfg.Dir)))
+		expect.NoError(t, os.Remove(dbPath(cfg.Dir)))
 		if found, err = isUnfinished(cfg.Dir, zap.NewNop()); err != nil || found {
 			t.Errorf("a lost database is taken for an unfinished start: %t, %v", found, err)
 		}

@@ -192,7 +192,7 @@ func (s *Server) forwardErrors() {
 }
 
 // Endpoint is where a client in this process, or of this user, reaches etcd.
-func (s *Server) Endpoint() string { return s.cfg.endpoint() }
+func (s *Server) Endpoint() string { return "unix://" + s.cfg.SocketPath }
 
 // Client returns the shared client, which Close closes. Like the API server's own clients it
 // uses the socket.

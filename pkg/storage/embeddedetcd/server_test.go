@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -30,7 +31,7 @@ func TestDataSurvivesRestart(t *testing.T) {
 	first := mustStart(t, cfg)
 	put, err := first.Client().Put(t.Context(), "key", "value")
 	expect.NoError(t, err)
-	mustClose(t, first)
+	expect.NoError(t, first.Close())
 
 	second := mustStart(t, cfg)
 	got, err := second.Client().Get(t.Context(), "key")
@@ -41,7 +42,7 @@ func TestDataSurvivesRestart(t *testing.T) {
 	if got.Header.Revision < put.Header.Revision {
 		t.Errorf("revision went back from %d to %d", put.Header.Revision, got.Header.Revision)
 	}
-	mustClose(t, second)
+	expect.NoError(t, second.Close())
 }
 
 func TestOnlyItsSocketIsOpen(t *testing.T) {
@@ -94,14 +95,14 @@ func TestStartRefuses(t *testing.T) {
 		"relative socket": {func(_ *testing.T, cfg *Config) { cfg.SocketPath = "client.sock" }, "not absolute"},
 		"negative quota":  {func(_ *testing.T, cfg *Config) { cfg.QuotaBytes = -1 }, "is negative"},
 		"open socket folder": {func(t *testing.T, cfg *Config) {
-			must(t, os.Mkdir(filepath.Dir(cfg.SocketPath), 0o755))
+			expect.NoError(t, os.Mkdir(filepath.Dir(cfg.SocketPath), 0o755))
 		}, "other users may enter"},
 		"file at the socket's place": {func(t *testing.T, cfg *Config) {
-			must(t, os.Mkdir(filepath.Dir(cfg.SocketPath), 0o700))
-			must(t, os.WriteFile(cfg.SocketPath, nil, 0o600))
+			expect.NoError(t, os.Mkdir(filepath.Dir(cfg.SocketPath), 0o700))
+			expect.NoError(t, os.WriteFile(cfg.SocketPath, nil, 0o600))
 		}, "is not a socket"},
 		"file at the directory's place": {func(t *testing.T, cfg *Config) {
-			must(t, os.WriteFile(cfg.Dir, nil, 0o600))
+			expect.NoError(t, os.WriteFile(cfg.Dir, nil, 0o600))
 		}, "not a directory"},
 		"long socket path": {func(_ *testing.T, cfg *Config) {
 			cfg.SocketPath = filepath.Join(filepath.Dir(cfg.SocketPath), strings.Repeat("x", 120))
@@ -125,17 +126,17 @@ func TestDamagedData(t *testing.T) {
 		want   string
 	}{
 		"database is garbage":   {func(t *testing.T, dir string) { overwrite(t, dbPath(dir), 0, 1<<14) }, "damaged"},
-		"database is truncated": {func(t *testing.T, dir string) { must(t, os.Truncate(dbPath(dir), 4096*3)) }, "damaged"},
-		"database is empty page": {func(t *testing.T, dir string) { must(t, os.Truncate(dbPath(dir), 100)) },
+		"database is truncated": {func(t *testing.T, dir string) { expect.NoError(t, os.Truncate(dbPath(dir), 4096*3)) }, "damaged"},
+		"database is empty page": {func(t *testing.T, dir string) { expect.NoError(t, os.Truncate(dbPath(dir), 100)) },
 			"damaged"},
 		// Behind the two meta pages, which alone still look right.
 		"database has garbage pages": {func(t *testing.T, dir string) {
 			info, err := os.Stat(dbPath(dir))
-			must(t, err)
+			expect.NoError(t, err)
 			metas := 2 * int64(os.Getpagesize())
 			overwrite(t, dbPath(dir), metas, int(info.Size()-metas))
 		}, "damaged"},
-		"log is gone":    {func(t *testing.T, dir string) { must(t, os.Truncate(walPath(t, dir), 0)) }, "damaged"},
+		"log is gone":    {func(t *testing.T, dir string) { expect.NoError(t, os.Truncate(walPath(t, dir), 0)) }, "damaged"},
 		"log is garbage": {func(t *testing.T, dir string) { overwrite(t, walPath(t, dir), 0, 1<<12) }, "damaged"},
 	}
 	for name, tt := range tests {
@@ -147,7 +148,7 @@ func TestDamagedData(t *testing.T) {
 				_, err := s.Client().Put(t.Context(), fmt.Sprint(i), strings.Repeat("v", 1000))
 				expect.NoError(t, err)
 			}
-			mustClose(t, s)
+			expect.NoError(t, s.Close())
 			tt.damage(t, cfg.Dir)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
@@ -200,11 +201,11 @@ func TestCloseDoesNotWaitForWatches(t *testing.T) {
 		t.Fatalf("first response is %v", r)
 	}
 	start := time.Now()
-	mustClose(t, s)
+	expect.NoError(t, s.Close())
 	if took := time.Since(start); took > closeGrace+3*time.Second {
 		t.Errorf("Close took %s with a watch open", took)
 	}
-	mustClose(t, s) // and a second time does nothing
+	expect.NoError(t, s.Close()) // and a second time does nothing
 }
 
 func TestFatalDoesNotExit(t *testing.T) {
@@ -213,7 +214,7 @@ func TestFatalDoesNotExit(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.zap.Fatal("failed to save entries", errorField(errors.New("no space left on device")))
+		s.zap.Fatal("failed to save entries", zap.Error(errors.New("no space left on device")))
 		t.Error("the goroutine continued after a fatal entry")
 	}()
 	<-ended
@@ -230,7 +231,7 @@ func TestQuietLog(t *testing.T) {
 	expect.NoError(t, err)
 	_, err = s.Client().Put(t.Context(), "key", "value")
 	expect.NoError(t, err)
-	mustClose(t, s)
+	expect.NoError(t, s.Close())
 	if out.Len() > 0 {
 		t.Errorf("a quiet start and stop logged:\n%s", out.String())
 	}

@@ -4,7 +4,6 @@
 package embeddedetcd
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -61,17 +60,11 @@ func isUnfinished(dir string, log *zap.Logger) (bool, error) {
 // isEmptyDatabase reports whether the database has neither members nor keys.
 func isEmptyDatabase(path string) (empty bool, err error) {
 	// A finished or an unfinished start has made it; a lost one is neither.
-	info, err := os.Stat(path)
-	if err != nil || info.Size() == 0 {
+	if info, _ := os.Stat(path); info == nil || info.Size() == 0 {
 		return false, nil
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: dbLockTimeout})
-	if err != nil {
-		return false, fmt.Errorf("read the database %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
 	empty = true
-	err = db.View(func(tx *bolt.Tx) error {
+	err = viewDatabase(path, func(tx *bolt.Tx) error {
 		for _, name := range [][]byte{schema.Members.Name(), schema.Key.Name()} {
 			if bucket := tx.Bucket(name); bucket != nil {
 				if key, _ := bucket.Cursor().First(); key != nil {
@@ -81,5 +74,8 @@ func isEmptyDatabase(path string) (empty bool, err error) {
 		}
 		return nil
 	})
-	return empty, err
+	if err != nil {
+		return false, fmt.Errorf("read the database %s: %w", path, err)
+	}
+	return empty, nil
 }

@@ -48,7 +48,7 @@ func Check(ctx context.Context, config storagebackend.TransportConfig) error {
 	if len(config.ServerList) == 0 {
 		return errors.New("--etcd-servers: no endpoint given")
 	}
-	tlsConfig, err := loadTLS(config)
+	tlsConfig, err := TLS(config)
 	if err != nil {
 		return err
 	}
@@ -92,8 +92,8 @@ func judge(ctx context.Context, errs []error) error {
 	return nil
 }
 
-// loadTLS returns nil when no endpoint needs TLS.
-func loadTLS(config storagebackend.TransportConfig) (*tls.Config, error) {
+// TLS returns the TLS configuration from the flags; nil if there is none.
+func TLS(config storagebackend.TransportConfig) (*tls.Config, error) {
 	info := transport.TLSInfo{
 		CertFile:      config.CertFile,
 		KeyFile:       config.KeyFile,

@@ -43,7 +43,7 @@ var reconnect = grpc.ConnectParams{
 // NewClient returns a client of the etcd, and with the credentials, that the flags of
 // the API server name. It does not wait for a connection.
 func NewClient(config storagebackend.TransportConfig) (*clientv3.Client, error) {
-	tlsConfig, err := loadTLS(config)
+	tlsConfig, err := TLS(config)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +53,6 @@ func NewClient(config storagebackend.TransportConfig) (*clientv3.Client, error) 
 	}
 	return client, nil
 }
-
-// TLS returns the TLS configuration from the flags; nil if there is none.
-func TLS(config storagebackend.TransportConfig) (*tls.Config, error) { return loadTLS(config) }
 
 // Dial returns a client, which connects in the background. It does not log, because all errors
 // are returned. It has the metrics and traces of upstream's own clients.

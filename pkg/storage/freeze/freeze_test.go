@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -44,7 +43,7 @@ func newReplica(t *testing.T, endpoint string) *replica {
 
 func start(t *testing.T) (endpoint string) {
 	t.Helper()
-	return etcdtest.Start(t, func(config *embeddedetcd.Config) { config.UnsafeNoFsync = true }).Endpoint()
+	return etcdtest.Start(t, nil).Endpoint()
 }
 
 func (r *replica) key(name string) string { return keys.Objects(r.Prefix, widgets) + name }

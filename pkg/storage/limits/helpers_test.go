@@ -21,6 +21,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -141,41 +142,30 @@ func (l *faultyKV) Watch(ctx context.Context, key string, options ...clientv3.Op
 func (l *faultyKV) RequestProgress(ctx context.Context) error { return l.watcher.RequestProgress(ctx) }
 
 // Txn implements clientv3.KV.
-func (l *faultyKV) Txn(ctx context.Context) clientv3.Txn {
-	return &badTxn{Txn: l.KV.Txn(context.WithoutCancel(ctx)), ctx: ctx, line: l}
-}
+func (l *faultyKV) Txn(ctx context.Context) clientv3.Txn { return etcdkv.New(nil, l.commit).Txn(ctx) }
 
-type badTxn struct {
-	clientv3.Txn
-	ctx  context.Context
-	line *faultyKV
-}
-
-func (t *badTxn) If(compares ...clientv3.Cmp) clientv3.Txn { t.Txn = t.Txn.If(compares...); return t }
-func (t *badTxn) Then(ops ...clientv3.Op) clientv3.Txn     { t.Txn = t.Txn.Then(ops...); return t }
-func (t *badTxn) Else(ops ...clientv3.Op) clientv3.Txn     { t.Txn = t.Txn.Else(ops...); return t }
-
-func (t *badTxn) Commit() (*clientv3.TxnResponse, error) {
+func (l *faultyKV) commit(ctx context.Context, op clientv3.Op) (none clientv3.OpResponse, err error) {
+	commit := func() (clientv3.OpResponse, error) { return l.KV.Do(context.WithoutCancel(ctx), op) }
 	fate := 100
-	if t.line.bad.Load() {
+	if l.bad.Load() {
 		fate = rand.IntN(30)
 	}
 	switch fate {
 	case 0, 1:
-		return nil, fmt.Errorf("before the request arrived: %w", errCut)
+		return none, fmt.Errorf("before the request arrived: %w", errCut)
 	case 2, 3:
-		if _, err := t.Txn.Commit(); err != nil {
-			return nil, err
+		if _, err := commit(); err != nil {
+			return none, err
 		}
-		return nil, fmt.Errorf("before the answer arrived: %w", errCut)
+		return none, fmt.Errorf("before the answer arrived: %w", errCut)
 	case 4, 5:
-		t.line.late.Go(func() {
-			pause(t.ctx, time.Duration(rand.IntN(30))*time.Millisecond)
-			_, _ = t.Txn.Commit()
+		l.late.Go(func() {
+			pause(ctx, time.Duration(rand.IntN(30))*time.Millisecond)
+			_, _ = commit()
 		})
-		return nil, fmt.Errorf("long before it was done: %w", errCut)
+		return none, fmt.Errorf("long before it was done: %w", errCut)
 	}
-	return t.Txn.Commit()
+	return commit()
 }
 
 func pause(ctx context.Context, d time.Duration) {

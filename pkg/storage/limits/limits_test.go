@@ -305,12 +305,14 @@ type before struct {
 	do     func()
 }
 
-// Txn implements clientv3.KV.
-func (b *before) Txn(ctx context.Context) clientv3.Txn {
-	if b.commit--; b.commit == 0 {
-		b.do()
+// Do implements clientv3.KV.
+func (b *before) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	if op.IsTxn() {
+		if b.commit--; b.commit == 0 {
+			b.do()
+		}
 	}
-	return b.KV.Txn(ctx)
+	return b.KV.Do(ctx, op)
 }
 
 // TestUnsupportedWritesAreRefused tries what the API server does not do.

@@ -9,7 +9,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
-	"go.uber.org/zap"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -18,15 +17,6 @@ import (
 // patience is how long a test waits.
 const patience = 30 * time.Second
 
-func startEtcd(t testing.TB) *kubernetes.Client {
-	t.Helper()
-	etcd := etcdtest.Start(t, nil)
-	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{etcd.Endpoint()}, Logger: zap.NewNop()})
-	expect.NoError(t, err)
-	t.Cleanup(func() { client.Close() })
-	return client
-}
-
 // offsetOfTwins is small, so that requests often are at the edges of it.
 const offsetOfTwins = 10
 
@@ -34,7 +24,7 @@ const offsetOfTwins = 10
 // first revision above the offset, and a view of a new etcd by that offset.
 func twins(t testing.TB) (plain, view *kubernetes.Client) {
 	t.Helper()
-	plain = startEtcd(t)
+	plain = etcdtest.StartClient(t)
 	for range offsetOfTwins / 2 {
 		_, err := plain.Put(t.Context(), "before", "x")
 		expect.NoError(t, err)
@@ -43,7 +33,7 @@ func twins(t testing.TB) (plain, view *kubernetes.Client) {
 	}
 	_, err := plain.Compact(t.Context(), offsetOfTwins+1, clientv3.WithCompactPhysical())
 	expect.NoError(t, err)
-	view = Client(startEtcd(t), offsetOfTwins)
+	view = Client(etcdtest.StartClient(t), offsetOfTwins)
 	t.Cleanup(func() { view.Close() })
 	return plain, view
 }

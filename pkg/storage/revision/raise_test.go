@@ -8,12 +8,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestRaise(t *testing.T) {
 	t.Parallel()
-	etcd, ctx := startEtcd(t), t.Context()
+	etcd, ctx := etcdtest.StartClient(t), t.Context()
 	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	for i, step := range []struct {
 		resource schema.GroupResource

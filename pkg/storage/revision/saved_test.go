@@ -10,13 +10,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestSaved(t *testing.T) {
 	t.Parallel()
-	etcd, ctx := startEtcd(t), t.Context()
+	etcd, ctx := etcdtest.StartClient(t), t.Context()
 	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	gadgets := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
 	for i, step := range []struct {
@@ -47,7 +48,7 @@ func TestSaved(t *testing.T) {
 // TestConcurrentSaves keeps the highest, whoever is last.
 func TestConcurrentSaves(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t)
+	etcd := etcdtest.StartClient(t)
 	var savers sync.WaitGroup
 	for offset := range int64(50) {
 		savers.Go(func() {
@@ -64,7 +65,7 @@ func TestConcurrentSaves(t *testing.T) {
 
 func TestInvalidOffsets(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t)
+	etcd := etcdtest.StartClient(t)
 	for _, offset := range []int64{-1, highestOffset + 1} {
 		if err := Save(t.Context(), etcd.KV, "/annex", AllResources, offset); err == nil {
 			t.Errorf("%d was saved", offset)

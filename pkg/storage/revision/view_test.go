@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -20,7 +21,7 @@ const offset = 1_000_000_000_000
 
 func newView(t *testing.T) (plain, view *kubernetes.Client) {
 	t.Helper()
-	plain = startEtcd(t)
+	plain = etcdtest.StartClient(t)
 	view = Client(plain, offset)
 	t.Cleanup(func() { view.Close() })
 	return plain, view
@@ -28,7 +29,7 @@ func newView(t *testing.T) (plain, view *kubernetes.Client) {
 
 func TestNoOffset(t *testing.T) {
 	t.Parallel()
-	plain := startEtcd(t)
+	plain := etcdtest.StartClient(t)
 	if Client(plain, 0) != plain || KV(plain.KV, 0) != plain.KV || Compactor(compactedAt(7), 0) != compactedAt(7) {
 		t.Error("an offset of 0 puts something between")
 	}

@@ -221,9 +221,7 @@ func TestAdoption(t *testing.T) {
 	etcd := etcdtest.StartTCP(t, nil)
 	far := object("far", etcd.URL)
 	before := claim(t, pool, far)
-	other.sync(far)
-	late, err := other.Get("far")
-	expect.NoError(t, err)
+	late := synced(t, other, far)
 	awaitReason(t, late, "")
 	resource := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	const restored = 5_000_000_000
@@ -256,8 +254,7 @@ func TestAdoption(t *testing.T) {
 	}
 	pool.sync(far)
 	<-before.Done()
-	after, err := pool.Get("far")
-	expect.NoError(t, err)
+	after := named(t, pool, "far")
 	awaitReason(t, after, "")
 	offset, err := revision.Load(t.Context(), after.Client().KV, "/annex", resource)
 	expect.NoError(t, err)
@@ -306,9 +303,7 @@ func TestKnownHistory(t *testing.T) {
 			}
 			tc.change(noted.Status.History)
 			later := openPool(t, nil)
-			later.sync(noted)
-			there, err := later.Get("far")
-			expect.NoError(t, err)
+			there := synced(t, later, noted)
 			awaitReason(t, there, tc.reason)
 		})
 	}
@@ -325,9 +320,7 @@ func TestEarlierMark(t *testing.T) {
 	far.Status.ClusterID = FormatClusterID(uint64(etcd.Server.Cluster().ID()))
 	var epochs []string
 	for _, pool := range []*Pool{openPool(t, nil), openPool(t, nil)} {
-		pool.sync(far)
-		store, err := pool.Get("far")
-		expect.NoError(t, err)
+		store := synced(t, pool, far)
 		awaitReason(t, store, "")
 		_, epoch := store.Data()
 		epochs = append(epochs, epoch)
@@ -414,9 +407,7 @@ func TestOverlaps(t *testing.T) {
 			// "localhost" is another spelling of the same address.
 			greedy := object("greedy"+strings.ReplaceAll(prefix, "/", "-"), strings.Replace(etcd.URL, "127.0.0.1", "localhost", 1))
 			greedy.Spec.Etcd.KeyPrefix = prefix
-			pool.sync(greedy)
-			store, err := pool.Get(greedy.Name)
-			expect.NoError(t, err)
+			store := synced(t, pool, greedy)
 			defer pool.remove(greedy.Name, "")
 			poll.Until(t, "the etcd is probed", func() string {
 				if store.Snapshot().Cluster == 0 {
@@ -425,7 +416,7 @@ func TestOverlaps(t *testing.T) {
 				return ""
 			})
 			before := dump(t, etcd)
-			_, err = store.Claim(t.Context(), greedy.UID, false)
+			_, err := store.Claim(t.Context(), greedy.UID, false)
 			if tc.reason == "" {
 				expect.NoError(t, err)
 				expect.NoError(t, store.Release(t.Context(), greedy.UID))
@@ -448,8 +439,7 @@ func TestOverlaps(t *testing.T) {
 			}
 		})
 	}
-	standard, err := pool.Get("default")
-	expect.NoError(t, err)
+	standard := named(t, pool, "default")
 	if _, err := get(t, standard, "a"); err != nil {
 		t.Errorf("annex's own etcd: %v", err)
 	}
@@ -468,9 +458,7 @@ func TestStoreAboveAnother(t *testing.T) {
 	expect.NoError(t, err)
 	above := object("above", etcd.URL)
 	above.Spec.Etcd.KeyPrefix = "/x"
-	pool.sync(above)
-	store, err := pool.Get("above")
-	expect.NoError(t, err)
+	store := synced(t, pool, above)
 	awaitReason(t, store, ReasonUnclaimed)
 	for _, adopt := range []bool{false, true} {
 		if _, err := store.Claim(t.Context(), above.UID, adopt); !isFor(err, ReasonInUse) || !strings.Contains(err.Error(), "/x/y/_annex/store") {
@@ -509,9 +497,7 @@ func TestConcurrentAdoption(t *testing.T) {
 	var replicas []*Store
 	for range 4 {
 		pool := openPool(t, nil)
-		pool.sync(far)
-		store, err := pool.Get("far")
-		expect.NoError(t, err)
+		store := synced(t, pool, far)
 		awaitReason(t, store, ReasonUnclaimed)
 		stopProbes(t, store)
 		replicas = append(replicas, store)
@@ -557,8 +543,7 @@ func TestIdleEtcdStaysIdle(t *testing.T) {
 	last, same := int64(0), 0
 	poll.Until(t, "no further write by either annex", func() string {
 		for _, pool := range []*Pool{first, second} {
-			store, err := pool.Get("far")
-			expect.NoError(t, err)
+			store := named(t, pool, "far")
 			before := store.Snapshot()
 			store.probeSoon()
 			poll.Until(t, "a further probe", func() string {
@@ -603,9 +588,7 @@ func TestCheckpointOfIdleReplica(t *testing.T) {
 		})
 	}
 	other := openPool(t, nil)
-	other.sync(far)
-	second, err := other.Get("far")
-	expect.NoError(t, err)
+	second := synced(t, other, far)
 	awaitReason(t, second, "")
 	if _, err := get(t, idle, "a"); err != nil {
 		t.Errorf("the replica that was idle: %v", err)
@@ -630,8 +613,7 @@ func TestEmbeddedEtcdClaimed(t *testing.T) {
 		}
 		expect.NoError(t, err)
 		t.Cleanup(pool.Close)
-		store, err := pool.Get("default")
-		expect.NoError(t, err)
+		store := named(t, pool, "default")
 		if mark := store.Snapshot().Mark; mark.Store != "default" || store.Available() != nil {
 			t.Errorf("the mark is %+v, and requests pass: %v", mark, store.Available())
 		}

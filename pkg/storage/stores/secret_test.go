@@ -72,9 +72,7 @@ func TestCredentials(t *testing.T) {
 	pool := openPool(t, func(c *Config) { c.ReadSecret, c.secretInterval = held.read, time.Millisecond })
 	far := object("far", etcd.Endpoints()...)
 	far.Spec.Etcd.TLS = &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: "annex-system", Name: "etcd"}}
-	pool.sync(far)
-	store, err := pool.Get("far")
-	expect.NoError(t, err)
+	store := synced(t, pool, far)
 	valid := etcd.Authority.SecretData(t, time.Now().Add(time.Hour))
 	with := func(change func(data map[string][]byte)) map[string][]byte {
 		data := map[string][]byte{}
@@ -107,7 +105,7 @@ func TestCredentials(t *testing.T) {
 	}
 	held.set("etcd", valid)
 	claim(t, pool, far)
-	_, err = put(t, store, "a", "1")
+	_, err := put(t, store, "a", "1")
 	expect.NoError(t, err)
 	if expires := store.Snapshot().CertificateExpires; time.Until(expires) > time.Hour || time.Until(expires) < 0 {
 		t.Errorf("the certificate expires %s, in an hour it should", expires)

@@ -57,6 +57,20 @@ func openPool(t testing.TB, change func(*Config)) *Pool {
 	return pool
 }
 
+func named(t testing.TB, pool *Pool, name string) *Store {
+	t.Helper()
+	store, err := pool.Get(name)
+	expect.NoError(t, err)
+	return store
+}
+
+// synced returns the Store of an API object.
+func synced(t testing.TB, pool *Pool, object *hostingv1alpha1.Store) *Store {
+	t.Helper()
+	pool.sync(object)
+	return named(t, pool, object.Name)
+}
+
 // object returns the API object of a Store.
 func object(name string, endpoints ...string) *hostingv1alpha1.Store {
 	return &hostingv1alpha1.Store{
@@ -68,9 +82,7 @@ func object(name string, endpoints ...string) *hostingv1alpha1.Store {
 // claim claims a Store as the controller does.
 func claim(t testing.TB, pool *Pool, store *hostingv1alpha1.Store) *Store {
 	t.Helper()
-	pool.sync(store)
-	s, err := pool.Get(store.Name)
-	expect.NoError(t, err)
+	s := synced(t, pool, store)
 	awaitReason(t, s, ReasonUnclaimed)
 	recordClaim(t, store, s, false)
 	pool.sync(store)
@@ -126,10 +138,9 @@ func get(t *testing.T, s *Store, key string) (string, error) {
 func TestDefaultStore(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, nil)
-	store, err := pool.Get("default")
-	expect.NoError(t, err)
+	store := named(t, pool, "default")
 	expect.NoError(t, store.Available(), "right after the start")
-	_, err = put(t, store, "a", "1")
+	_, err := put(t, store, "a", "1")
 	expect.NoError(t, err)
 	if value, err := get(t, store, "a"); value != "1" || err != nil {
 		t.Fatalf("read %q, %v", value, err)
@@ -155,18 +166,14 @@ func TestOnlyOneOwner(t *testing.T) {
 
 	// A Store with the same prefix, or one below it, is refused; one beside it is not.
 	second := object("second", etcd.URL)
-	pool.sync(second)
-	store, err := pool.Get("second")
-	expect.NoError(t, err)
+	store := synced(t, pool, second)
 	awaitReason(t, store, ReasonInUse)
 	if _, err := put(t, store, "a", "1"); !isUnavailable(err) || !strings.Contains(err.Error(), `"first"`) {
 		t.Errorf("a write to a prefix that is another's: %v", err)
 	}
 	below := object("below", etcd.URL)
 	below.Spec.Etcd.KeyPrefix = "/annex/below"
-	pool.sync(below)
-	store, err = pool.Get("below")
-	expect.NoError(t, err)
+	store = synced(t, pool, below)
 	awaitReason(t, store, ReasonUnclaimed)
 	if _, err := store.Claim(t.Context(), below.UID, false); err == nil {
 		t.Error("a prefix below another was claimed")
@@ -176,8 +183,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	claim(t, pool, beside)
 
 	// A deleted Store releases the prefix.
-	released, err := pool.Get("first")
-	expect.NoError(t, err)
+	released := named(t, pool, "first")
 	expect.NoError(t, released.Release(t.Context(), first.UID))
 	pool.remove("first", "")
 	claim(t, pool, second)
@@ -189,7 +195,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	}
 
 	// The default Store does not take the prefix of another.
-	_, err = Open(t.Context(), Config{Default: Default{Client: dialDirectly(t, etcd.URL), Endpoints: []string{etcd.URL}, Prefix: "/annex"}})
+	_, err := Open(t.Context(), Config{Default: Default{Client: dialDirectly(t, etcd.URL), Endpoints: []string{etcd.URL}, Prefix: "/annex"}})
 	if err == nil || !strings.Contains(err.Error(), "--etcd-prefix") {
 		t.Errorf("start on the prefix of another Store: %v", err)
 	}
@@ -217,8 +223,7 @@ func TestOutage(t *testing.T) {
 	if message := store.Available().Error(); !strings.Contains(message, "connection refused") {
 		t.Errorf("it contains no reason: %s", message)
 	}
-	other, err := pool.Get("default")
-	expect.NoError(t, err)
+	other := named(t, pool, "default")
 	if _, err := get(t, other, "a"); err != nil {
 		t.Errorf("another store: %v", err)
 	}
@@ -350,8 +355,7 @@ func TestAdoptedDataReplaceTheStore(t *testing.T) {
 	recordClaim(t, far, before, true)
 	pool.sync(far)
 	<-before.Done()
-	after, err := pool.Get("far")
-	expect.NoError(t, err)
+	after := named(t, pool, "far")
 	awaitReason(t, after, "")
 	if _, err := put(t, after, "a", "1"); err != nil {
 		t.Error(err)

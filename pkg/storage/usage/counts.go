@@ -5,6 +5,7 @@ package usage
 
 import (
 	"bytes"
+	"cmp"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -31,32 +32,9 @@ func newCounts(root string) *counts {
 	return &counts{root: root, byPrefix: map[string]*counter{}, byResource: map[schema.GroupResource]*counter{}}
 }
 
-func (c *counts) of(resource schema.GroupResource) Usage {
-	if found := c.byResource[resource]; found != nil {
-		return found.usage
-	}
-	return Usage{}
-}
-
-func (c *counts) ofNamespace(resource schema.GroupResource, namespace string) Usage {
-	if found := c.byResource[resource]; found != nil {
-		if in := found.byNamespace[namespace]; in != nil {
-			return *in
-		}
-	}
-	return Usage{}
-}
-
-func (c *counts) namespacesOf(resource schema.GroupResource) map[string]Usage {
-	found := c.byResource[resource]
-	if found == nil {
-		return nil
-	}
-	all := make(map[string]Usage, len(found.byNamespace))
-	for namespace, in := range found.byNamespace {
-		all[namespace] = *in
-	}
-	return all
+// of returns the counter of a resource, an empty one if there are no objects.
+func (c *counts) of(resource schema.GroupResource) *counter {
+	return cmp.Or(c.byResource[resource], &counter{})
 }
 
 // count adds to the counters of a key. It returns the resource's counter, or nil if

@@ -114,21 +114,28 @@ func (t *Tracker) Synced() <-chan struct{} { return t.synced }
 func (t *Tracker) Usage(resource schema.GroupResource) Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.counts.of(resource)
+	return t.counts.of(resource).usage
 }
 
 // Namespace returns the usage of a resource in a namespace.
 func (t *Tracker) Namespace(resource schema.GroupResource, namespace string) Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.counts.ofNamespace(resource, namespace)
+	if in := t.counts.of(resource).byNamespace[namespace]; in != nil {
+		return *in
+	}
+	return Usage{}
 }
 
 // Namespaces returns the usage of a resource by namespace.
 func (t *Tracker) Namespaces(resource schema.GroupResource) map[string]Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.counts.namespacesOf(resource)
+	all := map[string]Usage{}
+	for namespace, in := range t.counts.of(resource).byNamespace {
+		all[namespace] = *in
+	}
+	return all
 }
 
 // Total returns the usage of all resources.

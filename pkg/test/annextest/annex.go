@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"syscall"
 	"testing"
 
 	restclient "k8s.io/client-go/rest"
@@ -57,9 +56,7 @@ func start(t testing.TB, cluster *maincluster.Cluster, launch func(*Installation
 	expect.NoError(t, err, "annex did not start")
 	t.Cleanup(func() {
 		annex.Stop(t)
-		if err := i.Uninstall(context.Background()); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, i.Uninstall(context.Background()))
 	})
 	expect.NoError(t, i.WaitHosting(t.Context()))
 	return annex
@@ -71,9 +68,7 @@ func InstallForTest(t testing.TB, cluster *maincluster.Cluster) *Installation {
 	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
 	expect.NoError(t, err)
 	t.Cleanup(func() {
-		if err := balancer.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, balancer.Close())
 	})
 	i, err := Install(t.Context(), cluster, balancer)
 	expect.NoError(t, err)
@@ -145,28 +140,13 @@ func (a *Annex) Shutdown() error {
 		return nil
 	default:
 	}
-	if err := a.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop annex: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	code, err := a.Process.Wait(ctx)
-	if err != nil {
-		a.Process.Kill()
-		return err
-	}
-	if code != 0 {
-		return fmt.Errorf("annex exited with code %d after SIGTERM: %s", code, a.Process.Stderr())
-	}
-	return nil
+	return a.Process.Stop(timeout)
 }
 
 // Stop is Shutdown for a test, which fails on an error.
 func (a *Annex) Stop(t testing.TB) {
 	t.Helper()
-	if err := a.Shutdown(); err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, a.Shutdown())
 	if t.Failed() && a.Process != nil {
 		t.Logf("stderr of annex:\n%s", a.Process.Stderr())
 	}

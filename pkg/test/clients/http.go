@@ -32,6 +32,21 @@ func (r Response) Into(t testing.TB, target any) {
 	expect.NoError(t, json.Unmarshal(r.Body, target), "decode %s", r)
 }
 
+// Expect fails the test if the response has another code. The explanation is a format with its
+// arguments.
+func (r Response) Expect(t testing.TB, code int, explanation ...any) {
+	t.Helper()
+	r.ExpectText(t, code, "", explanation...)
+}
+
+// ExpectText is Expect for a response whose body has to contain a text.
+func (r Response) ExpectText(t testing.TB, code int, text string, explanation ...any) {
+	t.Helper()
+	if r.Code != code || !strings.Contains(string(r.Body), text) {
+		t.Error(expect.Explain(fmt.Sprintf("%s, want %d %s", r, code, text), explanation...))
+	}
+}
+
 // Send sends one request. Headers come in pairs; without a Content-Type a body is JSON.
 func Send(ctx context.Context, client *http.Client, method, url, body string, headers ...string) (Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))

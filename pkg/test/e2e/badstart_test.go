@@ -248,9 +248,7 @@ func replace(t *testing.T, path string, content []byte) func() {
 		expect.NoError(t, os.WriteFile(path, content, 0o600))
 	}
 	return func() {
-		if err := os.Rename(away, path); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, os.Rename(away, path))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -92,7 +93,7 @@ func (s *server) writeUntilKilled(t *testing.T, round int, resources ...schema.G
 				if resource == widgets {
 					object.Object["spec"] = map[string]any{}
 				}
-				created, err := s.annexDynamicClient.Resource(resource).Namespace("default").Create(t.Context(), object, metav1.CreateOptions{})
+				created, err := s.Dynamic.Resource(resource).Namespace("default").Create(t.Context(), object, metav1.CreateOptions{})
 				if err != nil {
 					return // the server was killed
 				}
@@ -126,7 +127,7 @@ func (s *server) findAll(t *testing.T, writes []write) {
 	found := map[schema.GroupVersionResource]map[string]unstructured.Unstructured{}
 	for _, w := range writes {
 		if found[w.resource] == nil {
-			list, err := s.annexDynamicClient.Resource(w.resource).Namespace("default").List(t.Context(), metav1.ListOptions{})
+			list, err := s.Dynamic.Resource(w.resource).Namespace("default").List(t.Context(), metav1.ListOptions{})
 			expect.NoError(t, err, "list %s after a start", w.resource.Resource)
 			found[w.resource] = map[string]unstructured.Unstructured{}
 			for _, item := range list.Items {
@@ -162,7 +163,7 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 	expect.NoError(t, err)
 	t.Cleanup(func() { stop(t, restarted) })
 	// The certificates stay the same, so the client can be created before the server listens.
-	config := rest.CopyConfig(s.config)
+	config := rest.CopyConfig(s.Clients.Config)
 	config.Host = "https://127.0.0.1:" + port
 	admin, err := rest.HTTPClientFor(config)
 	expect.NoError(t, err)
@@ -207,7 +208,7 @@ func TestTerminateDrains(t *testing.T) {
 			s := startServerIn(t, dataDir)
 			ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 			defer cancel()
-			watch, err := s.annexClient.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
+			watch, err := s.Kube.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
 			expect.NoError(t, err)
 			defer watch.Stop()
 
@@ -218,7 +219,7 @@ func TestTerminateDrains(t *testing.T) {
 				for i := 0; ; i++ {
 					name := fmt.Sprint("c", i)
 					object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-					if _, err := s.annexClient.CoreV1().ConfigMaps("default").Create(ctx, object, metav1.CreateOptions{}); err != nil {
+					if _, err := s.Kube.CoreV1().ConfigMaps("default").Create(ctx, object, metav1.CreateOptions{}); err != nil {
 						return
 					}
 					if written = append(written, name); i == 20 {
@@ -237,7 +238,7 @@ func TestTerminateDrains(t *testing.T) {
 			writer.Wait()
 
 			again := startServerIn(t, dataDir)
-			list, err := again.annexClient.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+			list, err := again.Kube.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 			expect.NoError(t, err)
 			for _, name := range written {
 				if !slices.ContainsFunc(list.Items, func(item corev1.ConfigMap) bool { return item.Name == name }) {
@@ -269,9 +270,7 @@ func TestFilesArePrivate(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, err)
 	if info, err := os.Stat(s.dataDir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the data directory: %v, %v", info, err)
 	}
@@ -290,7 +289,7 @@ func TestOnlyOnePort(t *testing.T) {
 		t.Errorf("annex listens on %v, want the API's port only", listening)
 	}
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(s.config.CAData)
+	pool.AppendCertsFromPEM(s.Clients.Config.CAData)
 	connection, err := tls.Dial("tcp", s.URL[len("https://"):], &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11})
 	if err == nil {
 		_ = connection.Close()
@@ -330,4 +329,36 @@ func freePort(t *testing.T) string {
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	expect.NoError(t, err)
 	return port
+}
+
+// listening is the state of a listening socket in /proc/net/tcp.
+const listening = "0A"
+
+// listeningPorts lists the TCP addresses that a process listens on, in the
+// kernel's own notation.
+func listeningPorts(t *testing.T, pid int) []string {
+	t.Helper()
+	sockets, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || len(sockets) == 0 {
+		t.Skipf("this system does not report listening sockets (%v)", err)
+	}
+	inodes := map[string]bool{}
+	for _, socket := range sockets {
+		if target, err := os.Readlink(socket); err == nil {
+			inodes[strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")] = true
+		}
+	}
+	var found []string
+	for _, table := range []string{"tcp", "tcp6"} {
+		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
+		if err != nil {
+			continue // no IPv6
+		}
+		for line := range strings.Lines(string(content)) {
+			if fields := strings.Fields(line); len(fields) > 9 && fields[3] == listening && inodes[fields[9]] {
+				found = append(found, fields[1])
+			}
+		}
+	}
+	return found
 }

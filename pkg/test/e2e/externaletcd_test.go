@@ -57,7 +57,7 @@ func TestExternalEtcd(t *testing.T) {
 	during := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "during"}, "spec": map[string]any{},
 	}}
-	if _, err := s.annexDynamicClient.Resource(widgets).Namespace("default").Create(ctx, during, metav1.CreateOptions{}); err == nil {
+	if _, err := s.Dynamic.Resource(widgets).Namespace("default").Create(ctx, during, metav1.CreateOptions{}); err == nil {
 		t.Error("a write was acknowledged without etcd")
 	}
 

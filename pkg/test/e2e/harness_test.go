@@ -15,16 +15,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
@@ -58,14 +53,10 @@ func runTests(m *testing.M) (int, error) {
 // server is a running annex with clients.
 type server struct {
 	*process.Annex
+	*clients.Clients
+
 	dataDir string
 	kubectl kubectl
-	config  *restclient.Config
-
-	annexClient        kubernetes.Interface
-	annexDynamicClient dynamic.Interface
-	annexCRDClient     apiextensionsclient.Interface
-	annexHostingClient hostingclient.Interface
 }
 
 // startServer starts an annex for one test, on a new data directory.
@@ -101,18 +92,14 @@ func newServer(ctx context.Context, dataDir string, flags ...string) (*server, e
 }
 
 func (s *server) connect() error {
-	var err error
-	if s.config, err = s.Config(); err != nil {
+	config, err := s.Annex.Config()
+	if err != nil {
 		return err
 	}
-	s.config.WarningHandler = restclient.NoWarnings{} // deprecated versions are used on purpose
+	config.WarningHandler = restclient.NoWarnings{} // deprecated versions are used on purpose
 	s.kubectl = kubectl{kubeconfig: s.Kubeconfig, home: filepath.Join(filepath.Dir(s.dataDir), "home-"+filepath.Base(s.dataDir))}
-	var errs [4]error
-	s.annexClient, errs[0] = kubernetes.NewForConfig(s.config)
-	s.annexDynamicClient, errs[1] = dynamic.NewForConfig(s.config)
-	s.annexCRDClient, errs[2] = apiextensionsclient.NewForConfig(s.config)
-	s.annexHostingClient, errs[3] = hostingclient.NewForConfig(s.config)
-	return errors.Join(errs[:]...)
+	s.Clients, err = clients.New(config)
+	return err
 }
 
 // stop stops a server with SIGTERM, and fails unless it exits with code 0.
@@ -123,20 +110,7 @@ func stop(t testing.TB, annex *process.Annex) {
 		return
 	default:
 	}
-	if err := annex.Signal(syscall.SIGTERM); err != nil {
-		t.Errorf("stop annex: %v", err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), poll.Timeout)
-	defer cancel()
-	code, err := annex.Wait(ctx)
-	if err != nil {
-		t.Error(err)
-		annex.Kill()
-		return
-	}
-	if code != 0 {
-		t.Errorf("annex exited with code %d after SIGTERM: %s", code, annex.Stderr())
-	}
+	expect.Succeeds(t, annex.Stop(poll.Timeout))
 	if t.Failed() && annex.Stderr() != "" {
 		t.Logf("stderr of annex:\n%s", annex.Stderr())
 	}
@@ -166,14 +140,8 @@ func sharedServer(t *testing.T) *server {
 
 func stopShared() {
 	if shared.server != nil {
-		_ = shared.server.Signal(syscall.SIGTERM)
-		select {
-		case <-shared.server.Exited():
-		case <-time.After(poll.Timeout):
-			shared.server.Kill()
-		}
-		if code, _ := shared.server.Wait(context.Background()); code != 0 {
-			fmt.Fprintf(os.Stderr, "the shared annex exited with code %d: %s\n", code, shared.server.Stderr())
+		if err := shared.server.Stop(poll.Timeout); err != nil {
+			fmt.Fprintln(os.Stderr, "the shared server:", err)
 		}
 	}
 	if shared.dir != "" {

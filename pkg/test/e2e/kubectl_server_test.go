@@ -71,9 +71,7 @@ func testWait(t *testing.T, s *server) {
 	waiter := s.kubectl.command(t.Context(), "wait", "widget/a", "-n", namespace, "--for=jsonpath={.status.phase}=Painted", "--timeout=60s")
 	expect.NoError(t, waiter.Start())
 	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Painted"}}`)
-	if err := waiter.Wait(); err != nil {
-		t.Errorf("wait for the phase: %v", err)
-	}
+	expect.Succeeds(t, waiter.Wait(), "wait for the phase")
 	s.kubectl.refuse(t, "", []string{"wait", "widget/a", "-n", namespace, "--for=delete", "--timeout=100ms"}, "timed out")
 	s.kubectl.run(t, "delete", "widget", "a", "-n", namespace, "--wait=false")
 	s.kubectl.run(t, "wait", "widget/a", "-n", namespace, "--for=delete", "--timeout=60s")
@@ -238,7 +236,7 @@ func testBadRequests(t *testing.T, s *server) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := s.annexClient.Discovery().RESTClient().Post().AbsPath(test.path).
+			err := s.Kube.Discovery().RESTClient().Post().AbsPath(test.path).
 				SetHeader("Content-Type", test.contentType).Body([]byte(test.body)).Do(t.Context()).Error()
 			if !test.want(err) {
 				t.Errorf("got %v (%s)", err, apierrors.ReasonForError(err))
@@ -251,26 +249,26 @@ func testTooLarge(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	// Objects are limited to 16 MiB, and requests to a little more.
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"big"},"data":{"a":%q}}`, namespace, strings.Repeat("a", 18<<20))
-	err := s.annexClient.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
+	err := s.Kube.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
 		SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 	if !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("a body of 18 MiB: %v", err)
 	}
 	// ConfigMaps are limited to 1 MiB.
 	body = fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"big"},"data":{"a":%q}}`, namespace, strings.Repeat("a", 5<<18))
-	err = s.annexClient.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
+	err = s.Kube.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
 		SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("a configmap of 1.25 MiB: %v", err)
 	}
-	if _, err := s.annexClient.CoreV1().ConfigMaps(namespace).Get(t.Context(), "big", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := s.Kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), "big", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the configmap exists: %v", err)
 	}
 }
 
 func testAuthorization(t *testing.T, s *server) {
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(s.config.CAData) {
+	if !pool.AppendCertsFromPEM(s.Clients.Config.CAData) {
 		t.Fatal("the kubeconfig holds no CA")
 	}
 	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
@@ -295,7 +293,7 @@ func testAuthorization(t *testing.T, s *server) {
 		t.Errorf("an unknown token gets %d (%v)", code, err)
 	}
 
-	admin, err := rest.HTTPClientFor(s.config)
+	admin, err := rest.HTTPClientFor(s.Clients.Config)
 	expect.NoError(t, err)
 	for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/metrics", "/version", "/debug/pprof/", "/openapi/v2", "/openapi/v3", "/apis"} {
 		if code, err := status(admin, s.URL+path, ""); err != nil || code != http.StatusOK {
@@ -322,4 +320,60 @@ func status(client *http.Client, url, token string) (code int, err error) {
 	}
 	_, err = io.Copy(io.Discard, response.Body)
 	return response.StatusCode, errors.Join(err, response.Body.Close())
+}
+
+// testCascade deletes a Widget that owns a ConfigMap, which owns a Widget, with each of kubectl's
+// propagation policies.
+func testCascade(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	owned := func(manifest, kind, apiVersion, owner, finalizers string) string {
+		uid := s.kubectl.run(t, "get", kind, owner, "-n", namespace, "-o", "jsonpath={.metadata.uid}")
+		reference := fmt.Sprintf(`"finalizers":[%s],"ownerReferences":[{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q,"blockOwnerDeletion":true}],"name":`,
+			finalizers, apiVersion, kind, owner, uid)
+		return strings.Replace(manifest, `"name":`, reference, 1)
+	}
+	family := func(name, finalizers string) {
+		s.kubectl.feed(t, widget(namespace, name, `{}`), "create", "-f", "-")
+		child := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":%q}}`, namespace, name)
+		s.kubectl.feed(t, owned(child, "Widget", "example.com/v1", name, ""), "create", "-f", "-")
+		s.kubectl.feed(t, owned(widget(namespace, name+"-grandchild", `{}`), "ConfigMap", "v1", name, finalizers), "create", "-f", "-")
+	}
+	left := func(name string) string {
+		names := s.kubectl.run(t, "get", "widgets,configmaps", "-n", namespace, "-o", "name")
+		var found []string
+		for line := range strings.Lines(names) {
+			if strings.Contains(line, "/"+name) {
+				found = append(found, strings.TrimSpace(line))
+			}
+		}
+		return strings.Join(found, " ")
+	}
+
+	family("background", "")
+	s.kubectl.run(t, "delete", "widget", "background", "-n", namespace)
+	poll.UntilDone(t, "all dependents are deleted", func() (bool, string) { return left("background") == "", left("background") })
+
+	family("orphan", "")
+	s.kubectl.run(t, "delete", "widget", "orphan", "-n", namespace, "--cascade=orphan")
+	if got := left("orphan"); got != "widget.example.com/orphan-grandchild configmap/orphan" {
+		t.Errorf("after an orphaning deletion %q are left", got)
+	}
+	if got := s.kubectl.run(t, "get", "configmap", "orphan", "-n", namespace, "-o", "jsonpath={.metadata.ownerReferences}"); got != "" {
+		t.Errorf("the orphan has the owners %s", got)
+	}
+
+	family("foreground", `"example.com/hold"`)
+	s.kubectl.run(t, "delete", "widget", "foreground", "-n", namespace, "--cascade=foreground", "--wait=false")
+	poll.UntilDone(t, "the grandchild is being deleted", func() (bool, string) {
+		got := s.kubectl.run(t, "get", "widget", "foreground-grandchild", "-n", namespace, "-o", "jsonpath={.metadata.deletionTimestamp}")
+		return got != "", got
+	})
+	if got := s.kubectl.run(t, "get", "widget", "foreground", "-n", namespace, "-o", "jsonpath={.metadata.finalizers}"); got != `["foregroundDeletion"]` {
+		t.Errorf("the owner waits with the finalizers %s", got)
+	}
+	s.kubectl.run(t, "patch", "widget", "foreground-grandchild", "-n", namespace, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	s.kubectl.run(t, "wait", "widget/foreground", "-n", namespace, "--for=delete", "--timeout=60s")
+	if got := left("foreground"); got != "" {
+		t.Errorf("after a deletion in the foreground %q are left", got)
+	}
 }

@@ -6,12 +6,10 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -49,14 +47,14 @@ func TestOperator(t *testing.T) {
 	if got := s.leader(t); got != leader {
 		t.Errorf("the lease moved from %s to %s although the first holder runs", leader, got)
 	}
-	stopOperator(t, first)
+	expect.NoError(t, first.Stop(poll.Timeout))
 	s.waitLeader(t, leader)
 	s.kubectl.run(t, "patch", "broadcast", "greeting", "-n", "broadcasting", "--type=merge", "-p", `{"spec":{"data":{"text":"hello again"},"namespaces":["right"]}}`)
 	s.wantBroadcast(t, "True Copied right", "hello again")
 	s.wantNoCopy(t, "left")
 
 	// Only the operator removes the finalizer.
-	stopOperator(t, second)
+	expect.NoError(t, second.Stop(poll.Timeout))
 	s.kubectl.run(t, "delete", "broadcast", "greeting", "-n", "broadcasting", "--wait=false")
 	s.kubectl.run(t, "get", "configmap", "greeting", "-n", "right")
 	deleted := s.kubectl.run(t, "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath={.metadata.finalizers} {.metadata.deletionTimestamp}")
@@ -78,7 +76,7 @@ func (s *server) operatorKubeconfig(t *testing.T) string {
 	t.Helper()
 	token := strings.TrimSpace(s.kubectl.run(t, "create", "token", "operator", "-n", "broadcasting", "--duration=1h"))
 	config := clientcmdapi.NewConfig()
-	config.Clusters["annex"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.config.CAData, CertificateAuthority: s.config.CAFile}
+	config.Clusters["annex"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.Clients.Config.CAData, CertificateAuthority: s.Clients.Config.CAFile}
 	config.AuthInfos["operator"] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts["operator"] = &clientcmdapi.Context{Cluster: "annex", AuthInfo: "operator", Namespace: "broadcasting"}
 	config.CurrentContext = "operator"
@@ -100,17 +98,6 @@ func startOperator(t *testing.T, kubeconfig string) *process.Annex {
 		}
 	})
 	return operator
-}
-
-// stopOperator stops it and waits for its end.
-func stopOperator(t *testing.T, operator *process.Annex) {
-	t.Helper()
-	expect.NoError(t, operator.Signal(syscall.SIGTERM))
-	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-	defer cancel()
-	if code, err := operator.Wait(ctx); err != nil || code != 0 {
-		t.Fatalf("the operator exited with code %d, %v:\n%s", code, err, operator.Stderr())
-	}
 }
 
 // leader returns the holder of the operator's lease.

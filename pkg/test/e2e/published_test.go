@@ -112,7 +112,7 @@ func (s *server) establish(t *testing.T, manifests []crds.Manifest) {
 func (s *server) uses(t *testing.T, manifests []crds.Manifest, namespace string) []use {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(s.annexDynamicClient, 0, metav1.NamespaceAll, nil)
+	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(s.Dynamic, 0, metav1.NamespaceAll, nil)
 	t.Cleanup(func() {
 		cancel()
 		informers.Shutdown()
@@ -145,9 +145,9 @@ func (s *server) uses(t *testing.T, manifests []crds.Manifest, namespace string)
 // client returns a client for the objects of a use.
 func (s *server) client(u use, namespace string) dynamic.ResourceInterface {
 	if u.crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
-		return s.annexDynamicClient.Resource(u.resource).Namespace(namespace)
+		return s.Dynamic.Resource(u.resource).Namespace(namespace)
 	}
-	return s.annexDynamicClient.Resource(u.resource)
+	return s.Dynamic.Resource(u.resource)
 }
 
 // checkListed finds the object in a list, and the columns of its CRD in a table.
@@ -163,7 +163,7 @@ func (s *server) checkListed(t *testing.T, u use, namespace string) {
 	}
 
 	path := fmt.Sprintf("/apis/%s/%s/%s", u.resource.Group, u.resource.Version, u.resource.Resource)
-	raw, err := s.annexClient.Discovery().RESTClient().Get().AbsPath(path).
+	raw, err := s.Kube.Discovery().RESTClient().Get().AbsPath(path).
 		SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").Do(t.Context()).Raw()
 	if err != nil {
 		t.Errorf("get the table of %s: %v", u.resource, err)
@@ -242,7 +242,7 @@ func (s *server) checkUsage(t *testing.T, uses []use, each int) {
 				bytes += plain
 				kept += int64(len(pair.Value))
 			}
-			hosted, err := s.annexHostingClient.HostingV1alpha1().HostedResources().Get(t.Context(), name, metav1.GetOptions{})
+			hosted, err := s.HostedResources().Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()
 			}

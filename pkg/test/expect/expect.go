@@ -21,13 +21,25 @@ import (
 // arguments.
 func NoError(t testing.TB, err error, explanation ...any) {
 	t.Helper()
-	if err == nil {
-		return
+	if err != nil {
+		t.Fatal(Explain(err.Error(), explanation...))
 	}
-	if len(explanation) > 0 {
-		err = fmt.Errorf("%s: %w", fmt.Sprintf(explanation[0].(string), explanation[1:]...), err)
+}
+
+// Succeeds is NoError without ending the test.
+func Succeeds(t testing.TB, err error, explanation ...any) {
+	t.Helper()
+	if err != nil {
+		t.Error(Explain(err.Error(), explanation...))
 	}
-	t.Fatal(err)
+}
+
+// Explain puts an explanation, if there is one, before a problem.
+func Explain(problem string, explanation ...any) string {
+	if len(explanation) == 0 {
+		return problem
+	}
+	return fmt.Sprintf(explanation[0].(string), explanation[1:]...) + ": " + problem
 }
 
 // Create creates an object with a typed client.

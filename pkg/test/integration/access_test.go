@@ -6,7 +6,6 @@ package integration
 import (
 	"bytes"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -90,9 +89,7 @@ func TestAccessToPaths(t *testing.T) {
 			t.Parallel()
 			annexHTTP := a.httpClientAs(t, test.login)
 			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
-				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.Code != test.health {
-					t.Errorf("%s: %s, want %d", path, got, test.health)
-				}
+				send(t, annexHTTP, http.MethodGet, a.URL+path, "").Expect(t, test.health, "%s", path)
 			}
 			for _, path := range paths {
 				if path == "/metrics" && test.code == http.StatusOK {
@@ -139,15 +136,11 @@ func TestImpersonation(t *testing.T) {
 		"bob in system:masters":    {a.HTTP, "bob", "system:masters", http.StatusOK},
 	} {
 		got := send(t, test.annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", "", "Impersonate-User", test.user, "Impersonate-Group", test.groups)
-		if got.Code != test.code {
-			t.Errorf("%s: %s, want %d", name, got, test.code)
-		}
+		got.Expect(t, test.code, "%s", name)
 	}
 	// Headers of a front proxy are ignored: annex has none.
 	got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+"/api/v1/namespaces", "", "X-Remote-User", "admin", "X-Remote-Group", "system:masters")
-	if got.Code != http.StatusUnauthorized {
-		t.Errorf("headers of a front proxy: %s", got)
-	}
+	got.Expect(t, http.StatusUnauthorized, "headers of a front proxy")
 }
 
 // Certificates of --client-ca-file authenticate too, with the CommonName as the user and
@@ -156,9 +149,7 @@ func TestClientCAFile(t *testing.T) {
 	t.Parallel()
 	authority := newAuthority(t)
 	a := startAnnex(t, "--client-ca-file="+authority.file(t))
-	if got := a.get(t, "/api/v1/namespaces"); got.Code != http.StatusOK {
-		t.Errorf("the administrator's own certificate: %s", got)
-	}
+	a.get(t, "/api/v1/namespaces").Expect(t, http.StatusOK, "the administrator's own certificate")
 	for name, test := range map[string]struct {
 		groups []string
 		code   int
@@ -167,9 +158,7 @@ func TestClientCAFile(t *testing.T) {
 		"outsider": {[]string{"developers"}, http.StatusForbidden},
 	} {
 		annexHTTP := a.httpClientAs(t, clientCertificate(authority.issue(t, "carol", test.groups...)))
-		if got := send(t, annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", ""); got.Code != test.code {
-			t.Errorf("%s: %s, want %d", name, got, test.code)
-		}
+		send(t, annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", "").Expect(t, test.code, "%s", name)
 	}
 }
 
@@ -248,17 +237,11 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	expect.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+	template := &authority{key: newECDSAKey(t), certificate: &x509.Certificate{
+		Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	expect.NoError(t, err)
-	certificate, err := x509.ParseCertificate(der)
-	expect.NoError(t, err)
-	return &authority{certificate: certificate, key: key}
+	}}
+	return template.renewed(t, template)
 }
 
 // renewed returns the authority with another certificate for its key, signed by itself
@@ -267,27 +250,33 @@ func (a *authority) renewed(t *testing.T, by *authority) *authority {
 	t.Helper()
 	template := *a.certificate
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	der, err := x509.CreateCertificate(rand.Reader, &template, by.certificate, a.key.Public(), by.key)
+	return &authority{certificate: by.sign(t, &template, a.key), key: a.key}
+}
+
+func (a *authority) sign(t *testing.T, template *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	expect.NoError(t, err)
 	certificate, err := x509.ParseCertificate(der)
 	expect.NoError(t, err)
-	return &authority{certificate: certificate, key: a.key}
+	return certificate
 }
 
 // issue signs a certificate for a user, which also serves 127.0.0.1.
 func (a *authority) issue(t *testing.T, name string, groups ...string) (certPEM, keyPEM []byte) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	expect.NoError(t, err)
-	template := &x509.Certificate{
+	key := newECDSAKey(t)
+	certificate := a.sign(t, &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	certDER, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
-	expect.NoError(t, err)
+	}, key)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	expect.NoError(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	return certificatePEM(certificate), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+}
+
+func certificatePEM(certificate *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})
 }
 
 // pool returns a pool with the authority.
@@ -300,7 +289,7 @@ func (a *authority) pool() *x509.CertPool {
 // file writes the certificate of the authority.
 func (a *authority) file(t *testing.T) string {
 	t.Helper()
-	return writeFile(t, "ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw}))
+	return writeFile(t, "ca.crt", certificatePEM(a.certificate))
 }
 
 // writeFile writes a file into a folder of its own.

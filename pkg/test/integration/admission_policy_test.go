@@ -118,9 +118,7 @@ validations:
 		if name == "small" {
 			keys = keys[:2]
 		}
-		if err := try(name, keys...)(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Succeeds(t, try(name, keys...)(), "%s", name)
 	}
 }
 
@@ -145,9 +143,7 @@ validations:
 	}
 	waitForRefusal(t, "one that cannot be evaluated", try(strict, "one"), "no such key: missing")
 	waitForRefusal(t, "one that is refused", try(lenient, "refused"), "by name")
-	if err := try(lenient, "one")(); err != nil {
-		t.Errorf("an ignored failure: %v", err)
-	}
+	expect.Succeeds(t, try(lenient, "one")(), "an ignored failure")
 }
 
 func TestAdmissionPolicyParams(t *testing.T) {
@@ -213,9 +209,7 @@ validations:
 		answer := try("carol")
 		return answer.Code == http.StatusForbidden && strings.Contains(answer.String(), "carol may not see secrets"), answer.String()
 	})
-	if answer := try("dave"); answer.Code != http.StatusCreated {
-		t.Errorf("dave, with rights: %s", answer)
-	}
+	try("dave").Expect(t, http.StatusCreated, "dave, with rights")
 }
 
 // grantCore gives a user all verbs on resources in a namespace.

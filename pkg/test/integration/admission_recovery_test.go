@@ -51,9 +51,7 @@ func TestAdmissionMatchingEverythingCanBeRemoved(t *testing.T) {
 	a.Stop(t)
 	b := newAnnex(t, testserver.StartIn(t, a.DataDir))
 	for _, path := range []string{"/api/v1/namespaces/annex-system", "/apis/rbac.authorization.k8s.io/v1/clusterroles/view"} {
-		if answer := b.get(t, path); answer.Code != http.StatusOK {
-			t.Errorf("%s is not there after a restart: %s", path, answer)
-		}
+		b.get(t, path).Expect(t, http.StatusOK, "%s is not there after a restart", path)
 	}
 	waitForRefusal(t, "a configmap after a restart", func() error {
 		_, err := b.tryConfigMap(t, "default", "one", true)
@@ -86,9 +84,7 @@ func (a *annex) removeStartUpObjects(t *testing.T) {
 func (a *annex) removePolicyAndWebhooks(t *testing.T) {
 	t.Helper()
 	configurations := a.Kube.AdmissionregistrationV1()
-	if err := configurations.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "closed", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete the binding of a policy on everything: %v", err)
-	}
+	expect.Succeeds(t, configurations.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "closed", metav1.DeleteOptions{}), "delete the binding of a policy on everything")
 	poll.UntilNoError(t, "a webhook on everything can be changed", func() error {
 		mutating, err := configurations.MutatingWebhookConfigurations().Get(t.Context(), "down", metav1.GetOptions{})
 		if err != nil {
@@ -98,9 +94,7 @@ func (a *annex) removePolicyAndWebhooks(t *testing.T) {
 		_, err = configurations.MutatingWebhookConfigurations().Update(t.Context(), mutating, metav1.UpdateOptions{})
 		return err
 	})
-	if err := configurations.ValidatingWebhookConfigurations().Delete(t.Context(), "down", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete a webhook on everything: %v", err)
-	}
+	expect.Succeeds(t, configurations.ValidatingWebhookConfigurations().Delete(t.Context(), "down", metav1.DeleteOptions{}), "delete a webhook on everything")
 }
 
 // TestUnreadableAdmissionConfiguration damages a policy, a binding and a webhook configuration:

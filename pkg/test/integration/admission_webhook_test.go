@@ -236,7 +236,7 @@ func failures() map[string]failure {
 		}, want: []string{"failed calling webhook", "connection refused"}},
 		"untrusted certificate": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
 			client := newWebhookServer(t, allow).client()
-			client.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: newAuthority(t).certificate.Raw})
+			client.CABundle = certificatePEM(newAuthority(t).certificate)
 			return client
 		}, want: []string{"failed calling webhook", "x509: certificate signed by unknown authority"}},
 		"a Service": {client: func(*testing.T) admissionregistrationv1.WebhookClientConfig {

@@ -6,7 +6,6 @@ package integration
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +30,6 @@ import (
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/process"
 )
 
 // auditEverything is a policy that logs everything except requests of annex itself.
@@ -383,7 +380,7 @@ func TestAuditFlushesOnShutdown(t *testing.T) {
 	if got := len(collector.events()); got > 0 {
 		t.Errorf("%d events were sent before the batch was full", got)
 	}
-	terminate(t, p)
+	expect.NoError(t, p.Stop(poll.Timeout))
 	writers.Wait()
 	logged, sent := map[string]bool{}, map[string]bool{}
 	for _, event := range auditEvents(t, readFile(t, log)) {
@@ -534,15 +531,4 @@ func (a *authority) serve(t *testing.T, handler http.Handler) (url string) {
 		server.Close()
 	})
 	return server.URL
-}
-
-// terminate sends SIGTERM and waits until the process has ended with code 0.
-func terminate(t *testing.T, p *process.Annex) {
-	t.Helper()
-	expect.NoError(t, p.Signal(syscall.SIGTERM))
-	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-	defer cancel()
-	if code, err := p.Wait(ctx); err != nil || code != 0 {
-		t.Fatalf("annex ended with code %d, %v; stderr:\n%s", code, err, p.Stderr())
-	}
 }

@@ -50,17 +50,11 @@ func TestAuthorizationModes(t *testing.T) {
 			t.Parallel()
 			a := startAnnex(t, "--token-auth-file="+writeTokens(t), "--authorization-mode="+mode)
 			const path = "/api/v1/namespaces/default/secrets"
-			if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.Code != test.code || !strings.Contains(string(got.Body), test.reason) {
-				t.Errorf("bob: %s, want %d %s", got, test.code, test.reason)
-			}
+			send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, "").ExpectText(t, test.code, test.reason, "bob")
 			for name, annexHTTP := range map[string]*http.Client{"the administrator": a.HTTP, "a master": a.httpClientAs(t, bearerToken(masterToken))} {
-				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.Code != http.StatusOK {
-					t.Errorf("%s: %s", name, got)
-				}
+				send(t, annexHTTP, http.MethodGet, a.URL+path, "").Expect(t, http.StatusOK, "%s", name)
 			}
-			if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.Code != http.StatusUnauthorized {
-				t.Errorf("without a login: %s", got)
-			}
+			send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, "").Expect(t, http.StatusUnauthorized, "without a login")
 		})
 	}
 }
@@ -73,9 +67,7 @@ func TestAuthorizationSyncedWhenReady(t *testing.T) {
 	first.bind(t, "builders", "default", rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"secrets"}})
 	first.Stop(t)
 	again := newAnnex(t, testserver.StartIn(t, dataDir, "--token-auth-file="+tokens))
-	if got := send(t, again.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", ""); got.Code != http.StatusOK {
-		t.Errorf("right after annex was ready: %s", got)
-	}
+	send(t, again.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", "").Expect(t, http.StatusOK, "right after annex was ready")
 }
 
 // bind gives a group rights in a namespace.
@@ -193,12 +185,8 @@ func TestAuthorizationConfiguration(t *testing.T) {
 	list := func(resource string) response {
 		return send(t, bob, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "")
 	}
-	if got := list("secrets"); got.Code != http.StatusOK {
-		t.Errorf("secrets, which the webhook allows: %s", got)
-	}
-	if got := list("configmaps"); got.Code != http.StatusForbidden {
-		t.Errorf("configmaps, which the webhook does not match: %s", got)
-	}
+	list("secrets").Expect(t, http.StatusOK, "secrets, which the webhook allows")
+	list("configmaps").Expect(t, http.StatusForbidden, "configmaps, which the webhook does not match")
 	rules, err := a.kubeAs(t, outsiderToken).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
 	if err != nil || !rules.Status.Incomplete {
@@ -207,9 +195,7 @@ func TestAuthorizationConfiguration(t *testing.T) {
 
 	mustWrite(t, file, []byte(strings.Replace(rightsFile, "RBAC", "Rbac", 1)))
 	a.wantReloads(t, "failure", 1)
-	if got := list("secrets"); got.Code != http.StatusOK {
-		t.Errorf("a broken file changed what is in force: %s", got)
-	}
+	list("secrets").Expect(t, http.StatusOK, "a broken file changed what is in force")
 	mustWrite(t, file, []byte(rightsFile))
 	poll.UntilDone(t, "the webhook is removed", func() (bool, string) {
 		got := list("secrets")

@@ -182,9 +182,7 @@ func TestProtobuf(t *testing.T) {
 	}
 	// Custom resources have no protobuf encoding.
 	widgets := a.installCRD(t, newCRD(t, anySchema))
-	if got := a.get(t, widgets.path("v1"), "Accept", runtime.ContentTypeProtobuf); got.Code != http.StatusNotAcceptable {
-		t.Errorf("a custom resource as protobuf: %s, want 406", got)
-	}
+	a.get(t, widgets.path("v1"), "Accept", runtime.ContentTypeProtobuf).Expect(t, http.StatusNotAcceptable, "a custom resource as protobuf")
 }
 
 func TestEventsInBothGroups(t *testing.T) {
@@ -358,10 +356,6 @@ func TestMalformedRequests(t *testing.T) {
 			}
 		})
 	}
-	if got := a.request(t, http.MethodPatch, path+"/none", "{}", "Content-Type", string(types.MergePatchType)); got.Code != http.StatusNotFound {
-		t.Errorf("patch of nothing: %s", got)
-	}
-	if got := a.request(t, http.MethodPut, "/api/v1/namespaces", "{}"); got.Code != http.StatusMethodNotAllowed {
-		t.Errorf("a method that is not served: %s", got)
-	}
+	a.request(t, http.MethodPatch, path+"/none", "{}", "Content-Type", string(types.MergePatchType)).Expect(t, http.StatusNotFound, "patch of nothing")
+	a.request(t, http.MethodPut, "/api/v1/namespaces", "{}").Expect(t, http.StatusMethodNotAllowed, "a method that is not served")
 }

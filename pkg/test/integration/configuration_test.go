@@ -64,9 +64,7 @@ func TestExternalEtcd(t *testing.T) {
 
 			// Another prefix separates servers on the same etcd.
 			other := startAnnex(t, append(slices.Clone(flags), "--etcd-prefix=/other")...)
-			if got := other.get(t, "/apis/"+widgets.group+"/v1"); got.Code != http.StatusNotFound {
-				t.Errorf("a server with another prefix: %s", got)
-			}
+			other.get(t, "/apis/"+widgets.group+"/v1").Expect(t, http.StatusNotFound, "a server with another prefix")
 			// The data is in the etcd, not in the data directory.
 			widgets.annex.Stop(t)
 			widgets.annex = startAnnex(t, flags...)
@@ -81,9 +79,7 @@ func TestDisabledAPIGroup(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--runtime-config=events.k8s.io/v1=false,coordination.k8s.io/v1=false")
 	for _, path := range []string{"/apis/events.k8s.io/v1", "/apis/coordination.k8s.io/v1/leases"} {
-		if got := a.get(t, path); got.Code != http.StatusNotFound {
-			t.Errorf("%s: %s", path, got)
-		}
+		a.get(t, path).Expect(t, http.StatusNotFound, "%s", path)
 	}
 	groups := a.discover(t, "/apis")
 	for _, group := range []string{"events.k8s.io", "coordination.k8s.io"} {
@@ -102,18 +98,14 @@ func TestDisabledAPIGroup(t *testing.T) {
 		return got.Code == http.StatusNotFound, got.String()
 	})
 	// Enabled again, the group is served.
-	if got := a.restart(t).get(t, "/apis/coordination.k8s.io/v1/leases"); got.Code != http.StatusOK {
-		t.Errorf("enabled again: %s", got)
-	}
+	a.restart(t).get(t, "/apis/coordination.k8s.io/v1/leases").Expect(t, http.StatusOK, "enabled again")
 }
 
 func TestDisabledAdmissionPlugin(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--disable-admission-plugins=NamespaceLifecycle")
 	_, err := a.Kube.CoreV1().ConfigMaps("nowhere").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Errorf("without the plugin that checks namespaces: %v", err)
-	}
+	expect.Succeeds(t, err, "without the plugin that checks namespaces")
 }
 
 // The emulated version is global to a process.
@@ -148,9 +140,7 @@ func TestFeatureGate(t *testing.T) {
 		t.Error("/metrics does not show that WatchList is off")
 	}
 	got := a.get(t, "/api/v1/namespaces?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1")
-	if got.Code != http.StatusUnprocessableEntity {
-		t.Errorf("a disabled WatchList: %s", got)
-	}
+	got.Expect(t, http.StatusUnprocessableEntity, "a disabled WatchList")
 
 	unknown := startProcess(t, t.TempDir(), "--feature-gates=Nonsense=true")
 	code, err := unknown.Wait(t.Context())

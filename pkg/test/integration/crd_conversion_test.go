@@ -225,9 +225,7 @@ func TestConversionWebhookFailures(t *testing.T) {
 					t.Errorf("%s through v2: got %s, want 500 with %q", what, got, test.want)
 				}
 			}
-			if got := widgets.names(t, "v1", metav1.ListOptions{}); !cmp.Equal(got, []string{"there"}) {
-				t.Errorf("list through v1: %v", got)
-			}
+			widgets.wantNames(t, "through v1", "there")
 			if got := field(widgets.get(t, "v1", "there"), "spec", "address"); got != "one:1" {
 				t.Errorf("through v1 the address is %v", got)
 			}

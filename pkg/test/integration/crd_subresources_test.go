@@ -78,19 +78,13 @@ func TestScaleSubresource(t *testing.T) {
 		t.Errorf("the scale is %+v", scale)
 	}
 	merge := []string{"Content-Type", string(types.MergePatchType)}
-	if got := widgets.annex.request(t, http.MethodPatch, path, `{"spec": {"replicas": 7}}`, merge...); got.Code != http.StatusOK {
-		t.Errorf("scaling: %s", got)
-	}
+	widgets.annex.request(t, http.MethodPatch, path, `{"spec": {"replicas": 7}}`, merge...).Expect(t, http.StatusOK, "scaling")
 	object := widgets.get(t, "v1", "a")
 	if field(object, "spec", "replicas") != int64(7) || field(object, "spec", "color") != "blue" || field(object, "status", "replicas") != int64(1) {
 		t.Errorf("after scaling the object is %v", object)
 	}
-	if got := widgets.annex.request(t, http.MethodPatch, path, `{"spec": {"replicas": 101}}`, merge...); got.Code != http.StatusUnprocessableEntity || !strings.Contains(string(got.Body), "less than or equal to 100") {
-		t.Errorf("scaling beyond what the schema allows: %s", got)
-	}
-	if got := widgets.annex.get(t, widgets.path("v1")+"/none/scale"); got.Code != http.StatusNotFound {
-		t.Errorf("the scale of nothing: %s", got)
-	}
+	widgets.annex.request(t, http.MethodPatch, path, `{"spec": {"replicas": 101}}`, merge...).ExpectText(t, http.StatusUnprocessableEntity, "less than or equal to 100", "scaling beyond what the schema allows")
+	widgets.annex.get(t, widgets.path("v1")+"/none/scale").Expect(t, http.StatusNotFound, "the scale of nothing")
 }
 
 func TestPrinterColumns(t *testing.T) {
@@ -182,7 +176,5 @@ func TestSelectableFields(t *testing.T) {
 
 	err = widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.color=red"})
 	expect.NoError(t, err)
-	if got := widgets.names(t, "v1", metav1.ListOptions{}); !cmp.Equal(got, []string{"colorless"}) {
-		t.Errorf("after the red ones were deleted there are %v", got)
-	}
+	widgets.wantNames(t, "after the red ones were deleted", "colorless")
 }

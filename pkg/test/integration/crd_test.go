@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -138,7 +139,7 @@ func (r *resource) object(t *testing.T, version, name, content string) *unstruct
 	return object
 }
 
-// createCRD creates a Widget.
+// create creates a Widget.
 func (r *resource) create(t *testing.T, version, name, content string) *unstructured.Unstructured {
 	t.Helper()
 	created, err := r.in(version).Create(t.Context(), r.object(t, version, name, content), metav1.CreateOptions{})
@@ -165,6 +166,14 @@ func (r *resource) names(t *testing.T, version string, options metav1.ListOption
 	}
 	slices.Sort(names)
 	return names
+}
+
+// wantNames fails unless exactly these Widgets are listed.
+func (r *resource) wantNames(t *testing.T, when string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, r.names(t, "v1", metav1.ListOptions{}), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("objects %s (-want +got):\n%s", when, diff)
+	}
 }
 
 // field reads a field of an object.

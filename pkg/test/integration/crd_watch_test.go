@@ -12,13 +12,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/reflectors"
 )
 
 // describe returns the type and the name of an event.
@@ -144,9 +147,7 @@ func TestPaging(t *testing.T) {
 		t.Errorf("all pages together (-want +got):\n%s", diff)
 	}
 	for query, code := range map[string]int{"?limit=1&continue=junk": http.StatusBadRequest, "?limit=many": http.StatusBadRequest, "?labelSelector=!!": http.StatusBadRequest} {
-		if got := widgets.annex.get(t, widgets.path("v1")+query); got.Code != code {
-			t.Errorf("%s: %s, want %d", query, got, code)
-		}
+		widgets.annex.get(t, widgets.path("v1")+query).Expect(t, code, "%s", query)
 	}
 }
 
@@ -179,5 +180,32 @@ func TestPagingAfterCompaction(t *testing.T) {
 	expect.NoError(t, err)
 	if n := len(rest.Items); n != 3 || rest.Items[n-1].GetUID() != last.GetUID() {
 		t.Errorf("the rest of the list has %d items: %v", n, rest.Items)
+	}
+}
+
+// TestReflectors syncs reflectors by WatchList, without a plain list, for CRDs and
+// compiled-in kinds, with and without objects, also while watch caches fill after a start.
+func TestReflectors(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	empty := a.installCRD(t, newCRD(t, anySchema))
+	empty.waitForHostedResource(t, "is hosted", isHosted) // one of the objects below
+	const objects = 300
+	for i := range objects {
+		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
+	}
+	for _, moment := range []string{"at once", "after a start"} {
+		t.Log(moment)
+		reflectors.Check(t, a.AnnexConfig,
+			reflectors.Resource{GroupVersionResource: widgets.gvr("v1"), Objects: objects, Namespaces: []string{metav1.NamespaceAll, widgets.namespace}},
+			reflectors.Resource{GroupVersionResource: empty.gvr("v1"), Namespaces: []string{metav1.NamespaceAll, empty.namespace}},
+			reflectors.Resource{GroupVersionResource: hostingv1alpha1.SchemeGroupVersion.WithResource("stores"), Objects: 1, Namespaces: []string{metav1.NamespaceAll}},
+			reflectors.Resource{GroupVersionResource: hostingv1alpha1.SchemeGroupVersion.WithResource("hostedresources"), Objects: 2, Namespaces: []string{metav1.NamespaceAll}},
+			reflectors.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), Namespaces: []string{metav1.NamespaceAll, empty.namespace}},
+		)
+		if moment == "at once" {
+			a = a.restart(t)
+		}
 	}
 }

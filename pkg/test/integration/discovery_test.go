@@ -137,9 +137,7 @@ func TestUnaggregatedDiscovery(t *testing.T) {
 			}
 		}
 	}
-	if got := a.get(t, "/apis/nothing.example.com/v1"); got.Code != http.StatusNotFound {
-		t.Errorf("an unknown group: %s", got)
-	}
+	a.get(t, "/apis/nothing.example.com/v1").Expect(t, http.StatusNotFound, "an unknown group")
 	var paths metav1.RootPaths
 	a.get(t, "/").Into(t, &paths)
 	for _, want := range []string{"/api", "/apis/" + widgets.group + "/v1", "/metrics", "/openapi/v3"} {

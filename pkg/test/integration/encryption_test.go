@@ -5,16 +5,25 @@ package integration
 
 import (
 	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +32,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	kmsapi "k8s.io/kms/apis/v2"
+	"k8s.io/kms/pkg/service"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/clients"
@@ -179,9 +190,7 @@ func TestEncryptionProviders(t *testing.T) {
 			s.waitForExactUsage(t) // the status counts encrypted bytes
 			s.annex = s.annex.restart(t, flag)
 			s.mustRead(t, "after a restart")
-			if got := s.annex.get(t, "/readyz/kms-providers"); got.Code != http.StatusOK {
-				t.Errorf("health of the encryption: %s", got)
-			}
+			s.annex.get(t, "/readyz/kms-providers").Expect(t, http.StatusOK, "health of the encryption")
 		})
 	}
 }
@@ -329,12 +338,8 @@ func TestEncryptionMissingKey(t *testing.T) {
 				}
 			}
 		}
-		if got := s.annex.get(t, "/readyz"); got.Code != http.StatusInternalServerError {
-			t.Errorf("%s: it is ready: %s", name, got)
-		}
-		if got := s.annex.get(t, "/api/v1/namespaces/"+s.namespace); got.Code != http.StatusOK {
-			t.Errorf("%s: what is not encrypted: %s", name, got)
-		}
+		s.annex.get(t, "/readyz").Expect(t, http.StatusInternalServerError, "%s: it is ready", name)
+		s.annex.get(t, "/api/v1/namespaces/"+s.namespace).Expect(t, http.StatusOK, "%s: what is not encrypted", name)
 		after := s.values(t)
 		for key, value := range before {
 			// annex may have written the status of the Store before it stopped.
@@ -416,7 +421,7 @@ func TestEncryptionReload(t *testing.T) {
 	if lines := strings.Count(p.Stderr(), "\n"); lines > 4 {
 		t.Errorf("%d lines on stderr: %s", lines, p.Stderr())
 	}
-	terminate(t, p)
+	expect.NoError(t, p.Stop(poll.Timeout))
 }
 
 // TestEncryptionWithoutReload uses the configuration of the start.
@@ -434,4 +439,146 @@ func TestEncryptionWithoutReload(t *testing.T) {
 		}
 		a = a.restart(t, flag)
 	}
+}
+
+// kms is a KMS plugin: a service on a unix socket that encrypts annex's keys with its own
+// keys.
+type kms struct {
+	socket string
+	keyID  atomic.Pointer[string]
+	calls  atomic.Int64
+}
+
+var _ service.Service = &kms{}
+
+// newKMS returns a plugin that is not started.
+func newKMS(t *testing.T) *kms {
+	t.Helper()
+	// Paths of sockets must be short.
+	dir, err := os.MkdirTemp("", "kms-")
+	expect.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	k := &kms{socket: filepath.Join(dir, "kms.sock")}
+	k.use("key-1")
+	return k
+}
+
+// use changes the key of the plugin.
+func (k *kms) use(keyID string) { k.keyID.Store(&keyID) }
+
+func (k *kms) run(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("unix", k.socket)
+	expect.NoError(t, err)
+	server := grpc.NewServer()
+	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService(k.socket, time.Second, k))
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+}
+
+func startKMS(t *testing.T) *kms {
+	t.Helper()
+	k := newKMS(t)
+	k.run(t)
+	return k
+}
+
+// provider is the YAML of the plugin.
+func (k *kms) provider(name string) string {
+	return fmt.Sprintf("{kms: {apiVersion: v2, name: %s, endpoint: 'unix://%s', timeout: 3s}}", name, k.socket)
+}
+
+func aead(keyID string) (cipher.AEAD, error) {
+	key := sha256.Sum256([]byte("of the test: " + keyID))
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// Encrypt encrypts a key of annex.
+func (k *kms) Encrypt(_ context.Context, _ string, data []byte) (*service.EncryptResponse, error) {
+	k.calls.Add(1)
+	keyID := *k.keyID.Load()
+	sealer, err := aead(keyID)
+	if err != nil {
+		return nil, err
+	}
+	nonce := make([]byte, sealer.NonceSize())
+	if _, err := rand.Read(nonce); err != nil {
+		return nil, err
+	}
+	return &service.EncryptResponse{Ciphertext: sealer.Seal(nonce, nonce, data, nil), KeyID: keyID}, nil
+}
+
+// Decrypt decrypts a key of annex.
+func (k *kms) Decrypt(_ context.Context, _ string, request *service.DecryptRequest) ([]byte, error) {
+	opener, err := aead(request.KeyID)
+	if err != nil {
+		return nil, err
+	}
+	nonce, sealed := request.Ciphertext[:opener.NonceSize()], request.Ciphertext[opener.NonceSize():]
+	return opener.Open(nil, nonce, sealed, nil)
+}
+
+// Status reports the key in use.
+func (k *kms) Status(context.Context) (*service.StatusResponse, error) {
+	return &service.StatusResponse{Version: "v2", Healthz: "ok", KeyID: *k.keyID.Load()}, nil
+}
+
+// TestEncryptionKMSKeyRotation changes the key inside the KMS; the configuration is the same.
+func TestEncryptionKMSKeyRotation(t *testing.T) {
+	t.Parallel()
+	plugin := startKMS(t)
+	crd := newCRD(t, anySchema)
+	flag := "--encryption-provider-config=" + writeFile(t, "encryption.yaml", encryptionConfig(encryptedResources(crd.Spec.Group), plugin.provider("vault")))
+	s := createEncryptedObjects(t, startAnnex(t, flag).installCRD(t, crd))
+	for key, value := range s.values(t) {
+		if !bytes.Contains(value, []byte("key-1")) {
+			t.Errorf("%s is not encrypted with the first key: %.80q", key, value)
+		}
+	}
+	plugin.use("key-2")
+	// annex checks the key at its start, and once a minute.
+	s.annex = s.annex.restart(t, flag)
+	s.mustRead(t, "with another key in the KMS")
+	s.rewrite(t)
+	for key, value := range s.values(t) {
+		if !bytes.Contains(value, []byte("key-2")) || bytes.Contains(value, []byte("key-1")) {
+			t.Errorf("%s is not encrypted with the second key: %.80q", key, value)
+		}
+	}
+	s.mustRead(t, "written again")
+}
+
+// TestEncryptionKMSUnavailable starts annex before the plugin.
+func TestEncryptionKMSUnavailable(t *testing.T) {
+	t.Parallel()
+	plugin := newKMS(t)
+	dataDir := t.TempDir()
+	file := writeFile(t, "encryption.yaml", encryptionConfig("secrets", plugin.provider("vault")))
+	p := startProcess(t, dataDir, "--encryption-provider-config="+file)
+	a := servingAt(t, dataDir)
+	poll.UntilDone(t, "only the plugin fails readiness", func() (bool, string) {
+		ready, plugins, live := a.get(t, "/readyz"), a.get(t, "/readyz/kms-providers"), a.get(t, "/livez")
+		done := ready.Code == http.StatusInternalServerError && plugins.Code == http.StatusInternalServerError && live.Code == http.StatusOK &&
+			bytes.Count(ready.Body, []byte("[-]")) == 1
+		return done, fmt.Sprint(ready, plugins, live)
+	})
+	poll.UntilDone(t, "the default namespace is there", func() (bool, string) {
+		got := a.get(t, "/api/v1/namespaces/default")
+		return got.Code == http.StatusOK, got.String()
+	})
+	_, err := a.Kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
+	wantError(t, err, "transformer")
+	a.createConfigMap(t, "default", "c", "text")
+
+	plugin.run(t)
+	clientsOf(t, p, dataDir) // ready
+	a.createSecret(t, "default", "s", secretText)
+	if stored := etcdValue(t, a.etcd(t), "/annex/secrets/default/s"); !bytes.HasPrefix(stored, []byte("k8s:enc:kms:v2:vault:")) {
+		t.Errorf("etcd holds %.40q", stored)
+	}
+	expect.NoError(t, p.Stop(poll.Timeout))
 }

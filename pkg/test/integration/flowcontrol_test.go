@@ -232,20 +232,14 @@ func TestFlowControlFlood(t *testing.T) {
 	a.waitForLevel(t, "narrow", levelState{waiting: waiting, executing: 1, rejected: refused})
 
 	for range 20 {
-		if r := send(t, stranger, http.MethodGet, a.URL+path, ""); r.Code != http.StatusOK {
-			t.Errorf("a client of another level: %s", r)
-		}
-		if r := a.get(t, path); r.Code != http.StatusOK {
-			t.Errorf("the administrator: %s", r)
-		}
+		send(t, stranger, http.MethodGet, a.URL+path, "").Expect(t, http.StatusOK, "a client of another level")
+		a.get(t, path).Expect(t, http.StatusOK, "the administrator")
 	}
 
 	served := make(chan response, 1)
 	go func() {
 		r, err := clients.Send(t.Context(), neighbour, http.MethodGet, a.URL+path, "")
-		if err != nil {
-			t.Errorf("a client of the same level: %v", err)
-		}
+		expect.Succeeds(t, err, "a client of the same level")
 		served <- r
 	}()
 	a.waitForLevel(t, "narrow", levelState{waiting: waiting + 1, executing: 1, rejected: refused})
@@ -265,9 +259,7 @@ func TestFlowControlFlood(t *testing.T) {
 			t.Fatal("no request gets the seat")
 		}
 	}
-	if r.Code != http.StatusOK {
-		t.Errorf("a client of the same level: %s", r)
-	}
+	r.Expect(t, http.StatusOK, "a client of the same level")
 }
 
 func TestFlowControlObjects(t *testing.T) {
@@ -315,7 +307,5 @@ func TestFlowControlDisabled(t *testing.T) {
 	if uid := r.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID); r.Code != http.StatusOK || uid != "" {
 		t.Errorf("%d by the schema %q, want no schema", r.Code, uid)
 	}
-	if r := a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels"); r.Code != http.StatusNotFound {
-		t.Errorf("the dump with flow control disabled: %s", r)
-	}
+	a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels").Expect(t, http.StatusNotFound, "the dump with flow control disabled")
 }

@@ -84,9 +84,7 @@ func TestStoreClientset(t *testing.T) {
 	wantError(t, err, `spec.etcd.endpoints[0]`, `"ftp"`)
 	// Strategic merge uses the keys of lists.
 	_, err = stores.Patch(t.Context(), created.Name, types.StrategicMergePatchType, []byte(`{"metadata": {"labels": {"disk": "fast"}}}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Errorf("strategic merge patch: %v", err)
-	}
+	expect.Succeeds(t, err, "strategic merge patch")
 	picked, err := stores.List(t.Context(), metav1.ListOptions{LabelSelector: "disk=fast"})
 	if err != nil || len(picked.Items) != 1 || picked.Items[0].Name != created.Name {
 		t.Errorf("list by label: %v, %v", picked, err)
@@ -119,9 +117,7 @@ func TestStoreApply(t *testing.T) {
 	}
 	_, err = stores.Apply(t.Context(), applyhosting.Store("applied").WithSpec(applyhosting.StoreSpec().
 		WithEtcd(applyhosting.EtcdStore().WithEndpoints("http://127.0.0.1:2"))), metav1.ApplyOptions{FieldManager: "bob"})
-	if err != nil {
-		t.Errorf("add an endpoint to a set of another manager: %v", err)
-	}
+	expect.Succeeds(t, err, "add an endpoint to a set of another manager")
 	fine, err := applyhosting.ExtractStore(both, "bob")
 	if err != nil || len(fine.Spec.Taints) != 1 || *fine.Spec.Taints[0].Key != "remote" {
 		t.Errorf("extracted %+v, %v", fine, err)
@@ -265,9 +261,7 @@ func TestHostingKindsHaveNoProtobuf(t *testing.T) {
 		stores   = "/apis/hosting.annex.dev/v1alpha1/stores"
 	)
 	for _, path := range []string{stores, stores + "/default", stores + "?watch=true&timeoutSeconds=1"} {
-		if got := a.get(t, path, "Accept", protobuf); got.Code != http.StatusNotAcceptable {
-			t.Errorf("%s as protobuf only: %s, want 406", path, got)
-		}
+		a.get(t, path, "Accept", protobuf).Expect(t, http.StatusNotAcceptable, "%s as protobuf only", path)
 		got := a.get(t, path, "Accept", protobuf+", application/json")
 		if got.Code != http.StatusOK || !strings.HasPrefix(got.Header.Get("Content-Type"), "application/json") {
 			t.Errorf("%s as protobuf or JSON: %s %s", path, got.Header.Get("Content-Type"), got)
@@ -277,9 +271,7 @@ func TestHostingKindsHaveNoProtobuf(t *testing.T) {
 		t.Errorf("create with protobuf: %s", got)
 	}
 	yaml := a.get(t, stores+"/default", "Accept", "application/yaml")
-	if yaml.Code != http.StatusOK || !strings.Contains(string(yaml.Body), "kind: Store\n") {
-		t.Errorf("as YAML: %s", yaml)
-	}
+	yaml.ExpectText(t, http.StatusOK, "kind: Store\n", "as YAML")
 }
 
 func TestDynamicClientReadsStores(t *testing.T) {

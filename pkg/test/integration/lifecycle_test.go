@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -102,9 +101,7 @@ func TestKubeconfigHasCurrentPort(t *testing.T) {
 	if want := "https://127.0.0.1:" + port; moved.URL != want || moved.AnnexConfig.Host != want {
 		t.Errorf("it serves at %s and its kubeconfig has %s, want %s", moved.URL, moved.AnnexConfig.Host, want)
 	}
-	if got := moved.get(t, "/version"); got.Code != http.StatusOK {
-		t.Errorf("with that kubeconfig: %s", got)
-	}
+	moved.get(t, "/version").Expect(t, http.StatusOK, "with that kubeconfig")
 }
 
 // answers are the status codes of a path while a server starts, in order.
@@ -184,9 +181,7 @@ func TestNoNotFoundBeforeReady(t *testing.T) {
 	}
 	// A ready server serves everything.
 	for path, want := range map[string]int{widgets.path("v1"): http.StatusOK, "/readyz": http.StatusOK, "/apis/nothing.example.com/v1": http.StatusNotFound} {
-		if got := started.get(t, path); got.Code != want {
-			t.Errorf("once ready %s: %s", path, got)
-		}
+		started.get(t, path).Expect(t, want, "once ready %s", path)
 	}
 }
 
@@ -323,9 +318,7 @@ func TestInvalidConfigurationIsRefused(t *testing.T) {
 		})
 	}
 	t.Run("the running server and the other folder are unchanged", func(t *testing.T) {
-		if got := running.get(t, "/readyz"); got.Code != http.StatusOK {
-			t.Errorf("the running server: %s", got)
-		}
+		running.get(t, "/readyz").Expect(t, http.StatusOK, "the running server")
 		if got := readFile(t, foreign, "letter.txt"); string(got) != "dear" {
 			t.Errorf("the other file is %q", got)
 		}
@@ -364,12 +357,7 @@ func TestShutdownDuringStart(t *testing.T) {
 				_, err := os.Stat(filepath.Join(dataDir, moment))
 				return err
 			})
-			expect.NoError(t, p.Signal(syscall.SIGTERM))
-			ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-			defer cancel()
-			if code, err := p.Wait(ctx); err != nil || code != 0 {
-				t.Errorf("exit code %d, %v, stderr:\n%s", code, err, p.Stderr())
-			}
+			expect.Succeeds(t, p.Stop(poll.Timeout))
 			if p.Stderr() != "" {
 				t.Errorf("stderr is not empty:\n%s", p.Stderr())
 			}

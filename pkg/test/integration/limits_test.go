@@ -119,9 +119,7 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 	r.createWithFinalizer(t, "held")
 	r.setLimits(t, `{"limits": {"objects": "1", "storage": "1"}}`)
 	r.waitForLimit(t)
-	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 3 {
-		t.Errorf("there are %v", got)
-	}
+	r.wantNames(t, "before the limit", "a", "b", "held")
 
 	_, err := r.patch(t, "v1", "b", `{"spec": {"more": "`+strings.Repeat("more and ", 20)+`"}}`)
 	wantExceeded(t, err, "requested: storage=")
@@ -130,9 +128,7 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 
 	allowed := func(what string, err error) {
 		t.Helper()
-		if err != nil {
-			t.Errorf("refused %s: %v", what, err)
-		}
+		expect.Succeeds(t, err, "refused %s", what)
 	}
 	_, err = r.apply(t, "user", applied, false)
 	allowed("to apply an unchanged object", err)
@@ -148,9 +144,7 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 		t.Errorf("refused to annotate a terminating object: %v", err)
 	}
 	r.removeFinalizers(t, "held")
-	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 1 {
-		t.Errorf("there are %v", got)
-	}
+	r.wantNames(t, "at the end", "a")
 }
 
 // replicas serve one resource from one etcd.

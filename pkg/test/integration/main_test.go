@@ -9,6 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,9 +129,15 @@ func (s *sharedServer) annex(t *testing.T) *annex {
 // a process and of its exit.
 func startProcess(t *testing.T, dataDir string, flags ...string) *process.Annex {
 	t.Helper()
+	return startCommand(t, append([]string{"serve", "--data-dir=" + dataDir, "--secure-port=0"}, flags...)...)
+}
+
+// startCommand runs a command of annex as a process.
+func startCommand(t *testing.T, args ...string) *process.Annex {
+	t.Helper()
 	executable, err := os.Executable()
 	expect.NoError(t, err)
-	command := exec.Command(executable, append([]string{"serve", "--data-dir=" + dataDir, "--secure-port=0"}, flags...)...)
+	command := exec.Command(executable, args...)
 	command.Env = append(os.Environ(), serveVariable+"=1")
 	p, err := process.StartCommand(command)
 	expect.NoError(t, err)
@@ -153,4 +161,19 @@ func clientsOf(t *testing.T, p *process.Annex, dataDir string) *annex {
 	config, err := p.Config()
 	expect.NoError(t, err)
 	return newAnnex(t, &testserver.Server{URL: p.URL, DataDir: dataDir, Kubeconfig: p.Kubeconfig, AnnexConfig: config})
+}
+
+// closedPort returns an address without a listener. Its port is below those that the system
+// chooses for other listeners and for connections of tests in parallel.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)))
+		if err == nil {
+			listener.Close()
+			return listener.Addr().String()
+		}
+	}
+	t.Fatal("there is no free port")
+	return ""
 }

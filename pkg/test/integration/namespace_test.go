@@ -30,30 +30,20 @@ const testFinalizer = "example.com/hold"
 func (a *annex) createContents(t *testing.T, namespace string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: "content", Namespace: namespace}
-	made := func(what string, err error) {
-		t.Helper()
-		expect.NoError(t, err, "create a %s", what)
-	}
 	core := a.Kube.CoreV1()
-	_, err := core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
-	made("ConfigMap", err)
-	_, err = core.Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
-	made("Secret", err)
-	_, err = core.ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
-	made("ServiceAccount", err)
-	_, err = core.Events(namespace).Create(t.Context(), &corev1.Event{
+	expect.Create(t, core.ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: meta})
+	expect.Create(t, core.Secrets(namespace), &corev1.Secret{ObjectMeta: meta})
+	expect.Create(t, core.ServiceAccounts(namespace), &corev1.ServiceAccount{ObjectMeta: meta})
+	expect.Create(t, core.Events(namespace), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Name: "old", Namespace: namespace},
 		InvolvedObject: corev1.ObjectReference{Namespace: namespace},
-	}, metav1.CreateOptions{})
-	made("core Event", err)
-	_, err = a.Kube.EventsV1().Events(namespace).Create(t.Context(), &eventsv1.Event{
+	})
+	expect.Create(t, a.Kube.EventsV1().Events(namespace), &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "new", Namespace: namespace}, EventTime: metav1.NowMicro(),
 		ReportingController: "example.com/test", ReportingInstance: "test", Action: "Testing", Reason: "Test", Type: corev1.EventTypeNormal,
 		Regarding: corev1.ObjectReference{Namespace: namespace},
-	}, metav1.CreateOptions{})
-	made("Event", err)
-	_, err = a.Kube.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
-	made("Lease", err)
+	})
+	expect.Create(t, a.Kube.CoordinationV1().Leases(namespace), &coordinationv1.Lease{ObjectMeta: meta})
 }
 
 // keysIn lists the keys in etcd of objects in a namespace.
@@ -101,9 +91,8 @@ func (r *resource) createWithFinalizer(t *testing.T, name string) {
 	t.Helper()
 	object := r.object(t, "v1", name, "spec: {}")
 	object.SetFinalizers([]string{testFinalizer})
-	if _, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("create %s: %v", name, err)
-	}
+	_, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
+	expect.NoError(t, err, "create %s", name)
 }
 
 func TestNamespaceDeletion(t *testing.T) {
@@ -124,12 +113,8 @@ func TestNamespaceDeletion(t *testing.T) {
 		t.Errorf("etcd still holds %q", keys)
 	}
 
-	// Whoever makes the namespace again gets an empty one.
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
-	expect.Create(t, a.Kube.CoreV1().Namespaces(), namespace)
-	if names := widgets.names(t, "v1", metav1.ListOptions{}); len(names) > 0 {
-		t.Errorf("the new namespace of the same name holds %q", names)
-	}
+	expect.Create(t, a.Kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}})
+	widgets.wantNames(t, "in the new namespace of the same name")
 }
 
 // A custom resource is emptied although its namespace was deleted before

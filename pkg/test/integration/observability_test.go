@@ -182,9 +182,7 @@ func TestStatusAndFlags(t *testing.T) {
 			"a monitor":         {a.httpClientAs(t, bearerToken("monitor-token")), http.StatusOK},
 			"the administrator": {a.HTTP, http.StatusOK},
 		} {
-			if got := send(t, test.login, http.MethodGet, a.URL+path, ""); got.Code != test.code {
-				t.Errorf("%s for %s: %s, want %d", path, name, got, test.code)
-			}
+			send(t, test.login, http.MethodGet, a.URL+path, "").Expect(t, test.code, "%s for %s", path, name)
 		}
 	}
 	var status statuszv1beta1.Statusz
@@ -214,9 +212,7 @@ func TestFeatureGateMetrics(t *testing.T) {
 		}
 	}
 	for path, code := range map[string]int{"/statusz": http.StatusNotFound, "/flagz": http.StatusOK} {
-		if got := a.get(t, path); got.Code != code {
-			t.Errorf("%s: %s, want %d", path, got, code)
-		}
+		a.get(t, path).Expect(t, code, "%s", path)
 	}
 }
 

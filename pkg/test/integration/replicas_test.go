@@ -148,9 +148,7 @@ func TestReadyAfterWarmUp(t *testing.T) {
 	second := startReplica(t, endpoint)
 	for _, widgets := range resources {
 		for _, query := range []string{"", "?resourceVersion=0", "?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
-			if got := second.get(t, widgets.path("v1")+query); got.Code != http.StatusOK {
-				t.Errorf("%s%s: %s", widgets.name, query, got)
-			}
+			second.get(t, widgets.path("v1")+query).Expect(t, http.StatusOK, "%s%s", widgets.name, query)
 		}
 	}
 }

@@ -6,7 +6,6 @@ package integration
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"net/http"
 	"os"
 	"slices"
@@ -38,9 +37,7 @@ func (a *annex) waitForRootCA(t *testing.T, namespace, what string, want []byte)
 func (a *annex) expectTrusted(t *testing.T, pool *x509.CertPool) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
-	if got := send(t, client, http.MethodGet, a.URL+"/readyz", ""); got.Code != http.StatusOK {
-		t.Errorf("readyz: %s", got)
-	}
+	send(t, client, http.MethodGet, a.URL+"/readyz", "").Expect(t, http.StatusOK, "readyz")
 }
 
 func TestRootCAConfigMap(t *testing.T) {
@@ -73,7 +70,7 @@ func TestRootCAOfProvidedCertificate(t *testing.T) {
 	raw, err := os.ReadFile(bundle)
 	expect.NoError(t, err)
 	a.expectTrusted(t, a.waitForRootCA(t, metav1.NamespaceDefault, "is of the file", raw))
-	both := slices.Concat(raw, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: second.certificate.Raw}))
+	both := slices.Concat(raw, certificatePEM(second.certificate))
 	expect.NoError(t, os.WriteFile(bundle, both, 0o600))
 	a.waitForRootCA(t, metav1.NamespaceDefault, "follows the file", both)
 }

@@ -7,11 +7,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/process"
 )
 
 // host creates a HostedResource without a CRD, with a unique name.
@@ -116,9 +114,7 @@ func TestBinding(t *testing.T) {
 		others.Go(func() { results[i] = bind("default", hosted.UID) })
 	}
 	others.Wait()
-	if err := errors.Join(results...); err != nil {
-		t.Errorf("the same binding several times: %v", err)
-	}
+	expect.Succeeds(t, errors.Join(results...), "the same binding several times")
 	r.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
 	elsewhere := a.newStore(t, "elsewhere-"+rand.String(8)).Name
 	if err := bind(elsewhere, ""); !apierrors.IsConflict(err) {
@@ -126,55 +122,18 @@ func TestBinding(t *testing.T) {
 	}
 }
 
-// scheduler is `annex scheduler` as a process.
-type scheduler struct {
-	command *exec.Cmd
-	out     lockedBuffer
-}
-
-// lockedBuffer is the output of a process.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-func (a *annex) startScheduler(t *testing.T, name string) *scheduler {
+// startScheduler runs `annex scheduler` as a process.
+func (a *annex) startScheduler(t *testing.T, name string) *process.Annex {
 	t.Helper()
-	s := &scheduler{}
-	s.command = exec.CommandContext(t.Context(), os.Args[0], "scheduler", "--kubeconfig="+a.Kubeconfig, "--scheduler-name="+name)
-	s.command.Env = append(os.Environ(), serveVariable+"=1")
-	s.command.Stdout, s.command.Stderr = &s.out, &s.out
-	expect.NoError(t, s.command.Start())
-	return s
+	return startCommand(t, "scheduler", "--kubeconfig="+a.Kubeconfig, "--scheduler-name="+name)
 }
 
-// stop sends SIGTERM, and checks the exit code.
-func (s *scheduler) stop(t *testing.T) {
-	t.Helper()
-	expect.NoError(t, s.command.Process.Signal(syscall.SIGTERM))
-	if err := s.command.Wait(); err != nil {
-		t.Errorf("annex scheduler ended with %v:\n%s", err, &s.out)
-	}
-}
-
-// waitForLeadership waits until it is the leader.
-func (s *scheduler) waitForLeadership(t *testing.T, name string) {
+// waitForLeadership waits until a scheduler is the leader.
+func waitForLeadership(t *testing.T, scheduler *process.Annex, name string) {
 	t.Helper()
 	poll.UntilDone(t, "the scheduler leads", func() (bool, string) {
-		out := s.out.String()
-		return strings.Contains(out, "annex scheduler: placing resources for "+name), "it printed " + out
+		printed := scheduler.Stdout()
+		return strings.Contains(printed, "annex scheduler: placing resources for "+name), "it printed " + printed
 	})
 }
 
@@ -190,7 +149,7 @@ func TestExternalScheduler(t *testing.T) {
 	}
 
 	leader := a.startScheduler(t, name)
-	leader.waitForLeadership(t, name)
+	waitForLeadership(t, leader, name)
 	first.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
 	first.waitForEvent(t, name, "Scheduled", "Placed on Store default")
 
@@ -199,13 +158,13 @@ func TestExternalScheduler(t *testing.T) {
 	if err != nil || *lease.Spec.HolderIdentity == "" {
 		t.Errorf("the lease: %v, %v", lease, err)
 	}
-	if strings.Contains(standby.out.String(), "placing") {
+	if strings.Contains(standby.Stdout(), "placing") {
 		t.Error("there are two leaders")
 	}
-	leader.stop(t)
-	standby.waitForLeadership(t, name)
+	expect.Succeeds(t, leader.Stop(poll.Timeout))
+	waitForLeadership(t, standby, name)
 	a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: name}).waitForHostedResource(t, "is placed by the next leader", scheduled(metav1.ConditionTrue, "Bound"))
-	standby.stop(t)
+	expect.Succeeds(t, standby.Stop(poll.Timeout))
 }
 
 func TestPlaceCommand(t *testing.T) {

@@ -79,13 +79,9 @@ func (m *attacker) send(t *testing.T, method, path, body string, headers ...stri
 func (m *attacker) expectRefused(t *testing.T, code int, method, path, body string, headers ...string) string {
 	t.Helper()
 	got := m.send(t, method, path, body, headers...)
-	if got.Code != code {
-		t.Errorf("%s %s %s: %s, want %d", method, path, body, got, code)
-	}
+	got.Expect(t, code, "%s %s %s", method, path, body)
 	var status metav1.Status
-	if err := json.Unmarshal(got.Body, &status); err != nil {
-		t.Errorf("%s %s: %s: %v", method, path, got, err)
-	}
+	expect.Succeeds(t, json.Unmarshal(got.Body, &status), "%s %s: %s", method, path, got)
 	return status.Message
 }
 
@@ -117,9 +113,7 @@ func TestStoresDoNotEscalateRights(t *testing.T) {
 	// Allowed requests succeed.
 	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: m.namespace}, Data: far.Authority.SecretData(t, time.Now().Add(time.Hour))}
 	expect.Create(t, a.Kube.CoreV1().Secrets(own.Namespace), own)
-	if got := m.send(t, "POST", hostingPath+"stores", storeBody("own", allowed, withSecret(own.Namespace, own.Name)+`, "keyPrefix": "/own"`)); got.Code != 201 {
-		t.Errorf("a Store at an allowed endpoint, with a Secret of the attacker: %s", got)
-	}
+	m.send(t, "POST", hostingPath+"stores", storeBody("own", allowed, withSecret(own.Namespace, own.Name)+`, "keyPrefix": "/own"`)).Expect(t, 201, "a Store at an allowed endpoint, with a Secret of the attacker")
 	a.waitForStore(t, "own", metav1.ConditionTrue, "")
 	a.waitForStore(t, "default", metav1.ConditionTrue, "")
 	a.waitForStore(t, "far", metav1.ConditionTrue, "")
@@ -195,9 +189,7 @@ func (m *attacker) testCredentials(t *testing.T, allowed string) {
 	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/far", `{"spec": {"etcd": {"endpoints": ["`+allowed+`", "`+strings.Replace(allowed, "https", "http", 1)+`"]}}}`,
 		"Content-Type", "application/merge-patch+json")
 	// Other changes are allowed.
-	if got := m.send(t, "PATCH", hostingPath+"stores/far", `{"metadata": {"labels": {"a": "b"}}}`, "Content-Type", "application/merge-patch+json"); got.Code != 200 {
-		t.Errorf("a label: %s", got)
-	}
+	m.send(t, "PATCH", hostingPath+"stores/far", `{"metadata": {"labels": {"a": "b"}}}`, "Content-Type", "application/merge-patch+json").Expect(t, 200, "a label")
 }
 
 // testKeys tries names and prefixes that map to the keys of Secrets.
@@ -207,9 +199,7 @@ func (m *attacker) testKeys(t *testing.T, allowed string) {
 		m.expectRefused(t, 422, "POST", hostingPath+"hostedresources", hostedBody(name))
 	}
 	for _, name := range []string{"secrets.annex.example.com", "stores.hosting.annex.dev", "apiservices.apiregistration.k8s.io"} {
-		if got := m.send(t, "POST", hostingPath+"hostedresources", hostedBody(name)); got.Code != 201 {
-			t.Errorf("a HostedResource %s: %s", name, got)
-		}
+		m.send(t, "POST", hostingPath+"hostedresources", hostedBody(name)).Expect(t, 201, "a HostedResource %s", name)
 		m.expectRefused(t, 409, "POST", hostingPath+"hostedresources/"+name+"/backup", "")
 		m.expectRefused(t, 403, "PATCH", hostingPath+"hostedresources/"+name+"/status", `{"status": {"definitionUID": "1"}}`, "Content-Type", "application/merge-patch+json")
 	}

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,10 +26,7 @@ import (
 
 func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "pinned", etcd)
-	r := a.installOn(t, "pinned")
+	a, etcd, r := startWithStore(t, "pinned")
 	r.create(t, "v1", "kept", "spec: {}")
 
 	impostors := map[string]*etcdcluster.Cluster{
@@ -37,9 +37,7 @@ func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 		back := etcd.Impersonate(impostor)
 		r.waitForUnavailable(t, "refused", "pinned")
 		a.waitForStore(t, "pinned", metav1.ConditionFalse, reason)
-		if got := a.get(t, r.path("v1")); got.Code != http.StatusServiceUnavailable {
-			t.Errorf("%s: a list from another cluster: %s", reason, got)
-		}
+		a.get(t, r.path("v1")).Expect(t, http.StatusServiceUnavailable, "%s: a list from another cluster", reason)
 		// After a restart only the status has the cluster ID.
 		a = a.restart(t)
 		r.annex = a
@@ -51,9 +49,7 @@ func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 		}
 		back()
 		r.waitForCreate(t, "after")
-		if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
-			t.Errorf("%s: there are %v", reason, got)
-		}
+		r.wantNames(t, "after "+reason, "after", "kept")
 	}
 }
 
@@ -105,30 +101,22 @@ func TestStoreOutOfSpace(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "small") && apierrors.ReasonForError(err) == "StoreFull", fmt.Sprint(err)
 	})
 	a.waitForStore(t, "small", metav1.ConditionFalse, "NoSpace")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[first second]" {
-		t.Errorf("a full Store returns %v", got)
-	}
-	if err := r.in("v1").Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete from a full Store: %v", err)
-	}
+	r.wantNames(t, "in a full Store", "first", "second")
+	expect.Succeeds(t, r.in("v1").Delete(t.Context(), "first", metav1.DeleteOptions{}), "delete from a full Store")
 	expectOthersServed(t, a, r, other)
 
 	// Other clients delete keys, and annex reclaims the space.
-	if _, err := etcd.Client(t).Delete(t.Context(), "/others", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := etcd.Client(t).Delete(t.Context(), "/others", clientv3.WithPrefix())
+	expect.NoError(t, err)
 	r.waitForCreate(t, "after")
 	a.waitForStore(t, "small", metav1.ConditionTrue, "")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after second]" {
-		t.Errorf("there are %v", got)
-	}
+	r.wantNames(t, "at the end", "after", "second")
 }
 
 func TestUnschedulableResources(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "unlabelled", etcd)
+	a.addEtcd(t, "unlabelled")
 
 	crd := newCRD(t, anySchema)
 	a.createHostedResource(t, crd.Name, hostingv1alpha1.HostedResourceSpec{
@@ -170,17 +158,15 @@ func TestResourceOnUnknownStore(t *testing.T) {
 	r := a.installCRD(t, crd)
 	r.waitForUnavailable(t, "refused", "nowhere")
 	// The Store is created later.
-	a.addStore(t, "nowhere", etcdcluster.Start(t, etcdcluster.Config{Members: 1}))
+	a.addEtcd(t, "nowhere")
 	r.waitForCreate(t, "first")
 }
 
 // A frozen member neither responds nor refuses. No request may hang.
 func TestFrozenStore(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "still", etcd)
-	r, other := a.installOn(t, "still"), a.installOn(t, "default")
+	a, etcd, r := startWithStore(t, "still")
+	other := a.installOn(t, "default")
 	r.create(t, "v1", "kept", "spec: {}")
 	etcd.Members[0].Freeze(t)
 	defer etcd.Members[0].Thaw(t)
@@ -194,4 +180,49 @@ func TestFrozenStore(t *testing.T) {
 	expectOthersServed(t, a, r, other)
 	etcd.Members[0].Thaw(t)
 	r.waitForCreate(t, "after")
+}
+
+// A CRD is deleted after its objects. While their Store is down the CRD waits, has
+// conditions with the reason, and does not delay others.
+func TestCRDDeletionWhileStoreIsDown(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := a.addEtcd(t, "fragile")
+	var stuck []*resource
+	for range 6 { // more than the workers
+		r := a.installOn(t, "fragile")
+		r.create(t, "v1", "there", "spec: {}")
+		stuck = append(stuck, r)
+	}
+	other := a.installOn(t, "default")
+	other.create(t, "v1", "there", "spec: {}")
+	etcd.Members[0].Kill(t)
+	a.waitForStore(t, "fragile", metav1.ConditionFalse, "")
+	for _, r := range stuck {
+		r.deleteCRD(t)
+	}
+	for _, r := range stuck {
+		r.waitForCRDCondition(t, apiextensionsv1.Terminating, apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", `store "fragile" is not available`)
+		r.waitForCRDCondition(t, "StoreReady", apiextensionsv1.ConditionFalse, "StoreNotReady", `Store "fragile" is not ready`)
+	}
+	other.deleteCRD(t)
+	other.waitForCRDDeleted(t)
+
+	etcd.Members[0].Start(t)
+	for _, r := range stuck {
+		r.waitForCRDDeleted(t)
+		r.waitForHostedResource(t, "has no CRD", isPending) // the test created it
+		if left := r.keysOf(t, etcd.Client(t)); left > 0 {
+			t.Errorf("%s left %d objects behind", r.name, left)
+		}
+	}
+}
+
+// waitForCRDCondition waits for a condition of the CRD.
+func (r *resource) waitForCRDCondition(t *testing.T, kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, words string) {
+	t.Helper()
+	expect.Eventually(t, r.annex.CRDs(), r.name, fmt.Sprintf("%s has %s=%s %s", r.name, kind, status, reason), func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		condition := apiextensionshelpers.FindCRDCondition(crd, kind)
+		return condition != nil && condition.Status == status && condition.Reason == reason && strings.Contains(condition.Message, words)
+	})
 }

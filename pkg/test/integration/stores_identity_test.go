@@ -86,10 +86,7 @@ func (a *annex) adopt(t *testing.T, name string) {
 // the administrator adopts it.
 func TestStoreLosesItsData(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "emptied", etcd)
-	r := a.installOn(t, "emptied")
+	a, etcd, r := startWithStore(t, "emptied")
 	var last string
 	for i := range 20 {
 		last = r.create(t, "v1", fmt.Sprintf("w%02d", i), "spec: {}").GetResourceVersion()
@@ -115,9 +112,7 @@ func TestStoreLosesItsData(t *testing.T) {
 		t.Errorf("the cluster %s and the epoch %s became %s and %s", before.ClusterID, before.History.Epoch, after.ClusterID, after.History.Epoch)
 	}
 	r.waitForCreate(t, "new")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[new]" {
-		t.Errorf("there are %v", got)
-	}
+	r.wantNames(t, "at the end", "new")
 	if first, then := resourceVersion(t, last), resourceVersion(t, r.get(t, "v1", "new").GetResourceVersion()); then <= first {
 		t.Errorf("resource versions changed from %d to %d", first, then)
 	}
@@ -135,10 +130,7 @@ func TestStoreLosesItsData(t *testing.T) {
 // TestStoreIsRolledBack restarts an etcd with an earlier copy of its data.
 func TestStoreIsRolledBack(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "earlier", etcd)
-	r := a.installOn(t, "earlier")
+	a, etcd, r := startWithStore(t, "earlier")
 	r.create(t, "v1", "old", "spec: {}")
 	earlier := copyData(t, etcd)
 	r.waitForCreate(t, "new")
@@ -162,19 +154,14 @@ func TestStoreIsRolledBack(t *testing.T) {
 
 	replaceData(t, etcd, right)
 	r.waitForCreate(t, "after")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after new new0 new1 new2 new3 new4 old]" {
-		t.Errorf("with its own data there are %v", got)
-	}
+	r.wantNames(t, "with its own data", "after", "new", "new0", "new1", "new2", "new3", "new4", "old")
 }
 
 // TestStoreIsReplacedByCopy restarts an etcd with an earlier copy that other clients wrote to,
 // so that its revision is higher.
 func TestStoreIsReplacedByCopy(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "copied", etcd)
-	r := a.installOn(t, "copied")
+	a, etcd, r := startWithStore(t, "copied")
 	r.create(t, "v1", "old", "spec: {}")
 	earlier := copyData(t, etcd)
 	a = a.restart(t) // each process leaves a checkpoint
@@ -185,9 +172,7 @@ func TestStoreIsReplacedByCopy(t *testing.T) {
 	etcd.WaitReady(t)
 	client := etcd.Client(t)
 	for i := range 100 {
-		if _, err := client.Put(t.Context(), "elsewhere", fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
+		etcdPut(t, client, "elsewhere", fmt.Sprint(i))
 	}
 	r.waitForUnavailable(t, "refused", "another history")
 	r.expectUnavailable(t, "new")

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -29,6 +31,22 @@ func (a *annex) addStore(t *testing.T, name string, cluster *etcdcluster.Cluster
 	t.Helper()
 	a.makeStore(t, name, cluster, time.Now().Add(time.Hour))
 	a.waitForStore(t, name, metav1.ConditionTrue, "")
+}
+
+// addEtcd starts an etcd with one member, and creates a Store of it.
+func (a *annex) addEtcd(t *testing.T, name string) *etcdcluster.Cluster {
+	t.Helper()
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, name, etcd)
+	return etcd
+}
+
+// startWithStore starts annex, and installs Widgets on a Store with an etcd of its own.
+func startWithStore(t *testing.T, store string) (*annex, *etcdcluster.Cluster, *resource) {
+	t.Helper()
+	a := startAnnex(t)
+	etcd := a.addEtcd(t, store)
+	return a, etcd, a.installOn(t, store)
 }
 
 // makeStore creates a Store of a cluster, with a client certificate that expires at
@@ -152,9 +170,7 @@ func (r *resource) waitForCreate(t *testing.T, name string) {
 func TestStoresAddedAtRuntime(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	first, second := etcdcluster.Start(t, etcdcluster.Config{Members: 1}), etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "first", first)
-	a.addStore(t, "second", second)
+	first, second := a.addEtcd(t, "first"), a.addEtcd(t, "second")
 
 	onFirst := a.installOn(t, "first")
 	crd := newCRD(t, anySchema)
@@ -235,10 +251,8 @@ func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 
 func TestStoreOutage(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "fragile", etcd)
-	r, other := a.installOn(t, "fragile"), a.installOn(t, "default")
+	a, etcd, r := startWithStore(t, "fragile")
+	other := a.installOn(t, "default")
 	created := r.create(t, "v1", "before", "spec: {}")
 	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
 	poll.UntilDone(t, "the watch cache has the object", func() (bool, string) {
@@ -253,12 +267,8 @@ func TestStoreOutage(t *testing.T) {
 	if err := r.tryCreate(t, "refused"); !apierrors.IsServiceUnavailable(err) || time.Since(begin) > 10*time.Second {
 		t.Errorf("after %s: %v", time.Since(begin), err)
 	}
-	if got := a.get(t, r.path("v1")+"?resourceVersion=0"); got.Code != http.StatusOK || !strings.Contains(string(got.Body), `"before"`) {
-		t.Errorf("a read from the watch cache: %s", got)
-	}
-	if got := a.get(t, r.path("v1")); got.Code != http.StatusServiceUnavailable || !strings.Contains(string(got.Body), "fragile") {
-		t.Errorf("a read from etcd: %s", got)
-	}
+	a.get(t, r.path("v1")+"?resourceVersion=0").ExpectText(t, http.StatusOK, `"before"`, "a read from the watch cache")
+	a.get(t, r.path("v1")).ExpectText(t, http.StatusServiceUnavailable, "fragile", "a read from etcd")
 	expectOthersServed(t, a, r, other)
 
 	etcd.Members[0].Start(t)
@@ -279,9 +289,7 @@ func expectOthersServed(t *testing.T, a *annex, down, other *resource) {
 	other.create(t, "v1", "meanwhile", "spec: {}")
 	a.newNamespace(t)
 	for _, path := range []string{"/readyz", "/livez", "/api", "/apis", "/apis/" + down.group + "/v1", "/openapi/v3"} {
-		if got := a.get(t, path); got.Code != http.StatusOK {
-			t.Errorf("%s: %s", path, got)
-		}
+		a.get(t, path).Expect(t, http.StatusOK, "%s", path)
 	}
 	if got := a.get(t, "/apis"); !strings.Contains(string(got.Body), down.group) {
 		t.Error("discovery lacks the group")
@@ -290,19 +298,14 @@ func expectOthersServed(t *testing.T, a *annex, down, other *resource) {
 
 func TestStoreDownAtStart(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	a.addStore(t, "late", etcd)
-	r := a.installOn(t, "late")
+	a, etcd, r := startWithStore(t, "late")
 	r.create(t, "v1", "kept", "spec: {}")
 	other := a.installOn(t, "default")
 
 	a = a.restart(t)
 	r.annex, other.annex = a, a
 	r.waitForList(t)
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[kept]" {
-		t.Errorf("after a restart there are %v", got)
-	}
+	r.wantNames(t, "after a restart", "kept")
 
 	etcd.Members[0].Kill(t)
 	a = a.restart(t)
@@ -311,9 +314,7 @@ func TestStoreDownAtStart(t *testing.T) {
 	expectOthersServed(t, a, r, other)
 	etcd.Members[0].Start(t)
 	r.waitForCreate(t, "after")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
-		t.Errorf("when the Store is available there are %v", got)
-	}
+	r.wantNames(t, "when the Store is available", "after", "kept")
 }
 
 func TestStoresOfTwoReplicas(t *testing.T) {
@@ -344,4 +345,79 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 	waitForNumbers(t, there, "shared", 21)
 	etcd.Members[0].Kill(t)
 	b.waitForStore(t, "shared", metav1.ConditionFalse, "")
+}
+
+// TestHostedResourceRecreatedOnAnotherStore deletes a HostedResource and recreates it on
+// another Store while objects are written. No acknowledged object may be missing.
+func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	one := a.addEtcd(t, "one")
+	a.addEtcd(t, "two")
+	hosted := a.HostedResources()
+	crd := newCRD(t, anySchema)
+	first := &hostingv1alpha1.HostedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: crd.Name, Finalizers: []string{"example.com/hold"}},
+		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "one"},
+	}
+	expect.Create(t, hosted, first)
+	expect.Delete(t, hosted, crd.Name)
+	widgets := a.installCRD(t, crd)
+	written, stopWriting := widgets.keepWriting(t)
+	widgets.waitForHostedResource(t, "is not used", func(hosted *hostingv1alpha1.HostedResource) bool {
+		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
+		return hosted.Status.DefinitionUID == "" && ready != nil && ready.Reason == "Terminating"
+	})
+
+	// The scheduler may recreate it first.
+	a.patchStore(t, "one", `{"spec": {"unschedulable": true}}`)
+	expect.Patch(t, hosted, crd.Name, `{"metadata": {"finalizers": null}}`)
+	second := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: crd.Name}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "two"}}
+	if _, err := hosted.Create(t.Context(), second, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	for range 20 {
+		<-written
+	}
+	acknowledged := sets.New(stopWriting()...)
+	if missing := acknowledged.Difference(sets.New(widgets.names(t, "v1", metav1.ListOptions{})...)); missing.Len() > 0 {
+		t.Errorf("of %d acknowledged objects, missing: %v", acknowledged.Len(), sets.List(missing))
+	}
+	if got := widgets.keysOf(t, one.Client(t)); got > 0 {
+		t.Errorf("the first Store has %d objects", got)
+	}
+
+	// In use it cannot be deleted, whatever its finalizers are.
+	expect.Patch(t, hosted, crd.Name, `{"metadata": {"finalizers": ["example.com/hold"]}}`)
+	if err := hosted.Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("delete a HostedResource in use: %v", err)
+	}
+}
+
+// keepWriting creates objects until it is stopped, and returns the names of the
+// acknowledged ones. Each name is also sent.
+func (r *resource) keepWriting(t *testing.T) (written <-chan string, stop func() []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	sent, done := make(chan string), make(chan []string)
+	go func() {
+		var names []string
+		defer func() { done <- names }()
+		for i := 0; ctx.Err() == nil; i++ {
+			name := fmt.Sprintf("w%06d", i)
+			if err := r.tryCreate(t, name); err != nil {
+				continue
+			}
+			names = append(names, name)
+			select {
+			case sent <- name:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return sent, func() []string {
+		cancel()
+		return <-done
+	}
 }

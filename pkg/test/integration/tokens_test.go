@@ -324,12 +324,8 @@ func TestTokenKeysNeedLogin(t *testing.T) {
 	a := sharedAnnex(t)
 	robot := a.createToken(t, a.newServiceAccount(t), authenticationv1.TokenRequestSpec{}).Status.Token
 	for _, path := range []string{"/openid/v1/jwks", "/.well-known/openid-configuration"} {
-		if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.Code != http.StatusUnauthorized {
-			t.Errorf("%s without a login: %s", path, got)
-		}
-		if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.Code != http.StatusForbidden {
-			t.Errorf("%s for a user without rights: %s", path, got)
-		}
+		send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, "").Expect(t, http.StatusUnauthorized, "%s without a login", path)
+		send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, "").Expect(t, http.StatusForbidden, "%s for a user without rights", path)
 		if got := send(t, a.httpClientAs(t, bearerToken(robot)), http.MethodGet, a.URL+path, ""); got.Code != http.StatusOK || !strings.Contains(got.Header.Get("Cache-Control"), "public, max-age=") {
 			t.Errorf("%s: %s, %s", path, got, got.Header.Get("Cache-Control"))
 		}

@@ -135,9 +135,7 @@ func TestCorruptObject(t *testing.T) {
 	widgets.waitForObjectsReadable(t, a, "True Every object can be read")
 	widgets.create(t, "v1", "b", "spec: {}")
 	widgets.waitForNames(t, "a", "b", "c", "d")
-	if err := widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Errorf("delete all: %v", err)
-	}
+	expect.Succeeds(t, widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}), "delete all")
 }
 
 // TestReplicaWithoutTheKey encrypts on one of two replicas with a key that the other does

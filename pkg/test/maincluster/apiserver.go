@@ -83,13 +83,14 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.setAPIServer(started)
-	if err := c.waitReady(ctx, started); err != nil {
-		err = fmt.Errorf("%w\n%s", err, started.tail())
+	c.apiServer.Store(started)
+	err = c.waitUntil(ctx, started, "kube-apiserver is ready", func(ctx context.Context, mainClient kubernetes.Interface) error {
+		return mainClient.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+	if err != nil {
 		started.kill()
-		return err
 	}
-	return nil
+	return err
 }
 
 // startOnFreePort starts the API server for the first time.
@@ -109,7 +110,8 @@ func (c *Cluster) startOnFreePort(ctx context.Context) error {
 	return err
 }
 
-func (c *Cluster) waitReady(ctx context.Context, server *child) error {
+// waitUntil waits until a check of a program that was started succeeds.
+func (c *Cluster) waitUntil(ctx context.Context, program *child, what string, check func(context.Context, kubernetes.Interface) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	mainClient, err := kubernetes.NewForConfig(c.Config)
@@ -118,32 +120,35 @@ func (c *Cluster) waitReady(ctx context.Context, server *child) error {
 	}
 	var last error
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		if !server.running() {
-			return false, fmt.Errorf("kube-apiserver exited while starting: %w", server.exitErr)
+		if !program.running() {
+			return false, fmt.Errorf("%s exited while starting: %w", program.name, program.exitErr)
 		}
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		last = mainClient.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(attempt).Error()
+		last = check(attempt, mainClient)
 		return last == nil, nil
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("kube-apiserver is not ready: %w", errors.Join(context.Cause(ctx), last))
+		err = errors.Join(context.Cause(ctx), last)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("wait until %s: %w\n%s", what, err, program.tail())
+	}
+	return nil
 }
 
 // StopAPIServer stops the API server as an upgrade of the main cluster does, and ends its
 // connections. etcd and the controller manager continue to run.
 func (c *Cluster) StopAPIServer(ctx context.Context) error {
-	return c.currentAPIServer().stop(ctx)
+	return c.apiServer.Load().stop(ctx)
 }
 
 // KillAPIServer kills the API server.
-func (c *Cluster) KillAPIServer() { c.currentAPIServer().kill() }
+func (c *Cluster) KillAPIServer() { c.apiServer.Load().kill() }
 
 // StartAPIServer restarts the API server at its address, and returns when it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
-	if c.currentAPIServer().running() {
+	if c.apiServer.Load().running() {
 		return errors.New("kube-apiserver runs already")
 	}
 	return c.startAPIServer(ctx)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	restclient "k8s.io/client-go/rest"
@@ -51,11 +52,11 @@ type Cluster struct {
 	etcd       *embeddedetcd.Server
 	identities *identities
 
-	mu                sync.Mutex
-	apiServer         *child
-	controllerManager *child
-	kubeconfigs       int
-	stopped           bool
+	apiServer, controllerManager atomic.Pointer[child]
+
+	mu          sync.Mutex
+	kubeconfigs int
+	stopped     bool
 }
 
 // Start starts a cluster and returns when it is ready. ctx bounds the start; the cluster runs
@@ -115,7 +116,7 @@ func (c *Cluster) Stop() error {
 		return nil
 	}
 	c.stopped = true
-	for _, child := range []*child{c.controllerManager, c.apiServer} {
+	for _, child := range []*child{c.controllerManager.Load(), c.apiServer.Load()} {
 		if child != nil {
 			child.kill()
 		}
@@ -166,34 +167,10 @@ func (c *Cluster) DeleteEtcdKey(ctx context.Context, key string) error {
 // Logs returns the ends of the logs of the cluster's programs. The complete logs are in Dir.
 func (c *Cluster) Logs() string {
 	var all strings.Builder
-	for _, child := range []*child{c.currentAPIServer(), c.currentControllerManager()} {
+	for _, child := range []*child{c.apiServer.Load(), c.controllerManager.Load()} {
 		if child != nil {
 			all.WriteString(child.tail())
 		}
 	}
 	return all.String()
-}
-
-func (c *Cluster) currentAPIServer() *child {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.apiServer
-}
-
-func (c *Cluster) currentControllerManager() *child {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.controllerManager
-}
-
-func (c *Cluster) setAPIServer(started *child) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.apiServer = started
-}
-
-func (c *Cluster) setControllerManager(started *child) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.controllerManager = started
 }

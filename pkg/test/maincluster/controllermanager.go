@@ -6,13 +6,11 @@ package maincluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -66,42 +64,20 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.setControllerManager(started)
-	if err := c.waitForControllers(ctx, started); err != nil {
-		return fmt.Errorf("%w\n%s", err, started.tail())
-	}
-	return nil
-}
-
-// waitForControllers waits for the service account of the default namespace, which users of a
-// new cluster need first.
-func (c *Cluster) waitForControllers(ctx context.Context, manager *child) error {
+	c.controllerManager.Store(started)
 	if !slices.Contains(c.opts.Controllers, ServiceAccountController) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	mainClient, err := kubernetes.NewForConfig(c.Config)
-	if err != nil {
-		return fmt.Errorf("create a client of the main cluster: %w", err)
-	}
-	var last error
-	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		if !manager.running() {
-			return false, fmt.Errorf("kube-controller-manager exited while starting: %w", manager.exitErr)
-		}
-		_, last = mainClient.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
-		return last == nil, nil
+	// Users of a new cluster need this service account first.
+	return c.waitUntil(ctx, started, "the service account default/default exists", func(ctx context.Context, mainClient kubernetes.Interface) error {
+		_, err := mainClient.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return err
 	})
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("kube-controller-manager has not created the service account default/default: %w", errors.Join(context.Cause(ctx), last))
-	}
-	return err
 }
 
 // StopControllerManager stops all controllers of the main cluster.
 func (c *Cluster) StopControllerManager(ctx context.Context) error {
-	manager := c.currentControllerManager()
+	manager := c.controllerManager.Load()
 	if manager == nil {
 		return errors.New("the cluster has no kube-controller-manager")
 	}
@@ -110,7 +86,7 @@ func (c *Cluster) StopControllerManager(ctx context.Context) error {
 
 // StartControllerManager restarts the controllers.
 func (c *Cluster) StartControllerManager(ctx context.Context) error {
-	if manager := c.currentControllerManager(); manager != nil && manager.running() {
+	if manager := c.controllerManager.Load(); manager != nil && manager.running() {
 		return errors.New("kube-controller-manager runs already")
 	}
 	return c.startControllerManager(ctx)

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	restclient "k8s.io/client-go/rest"
@@ -35,6 +36,7 @@ type Annex struct {
 
 	command *exec.Cmd
 	started time.Time
+	stdout  lockedBuffer
 	stderr  lockedBuffer
 	readyc  chan [2]string // URL and kubeconfig
 	exited  chan struct{}
@@ -95,7 +97,7 @@ func StartCommand(command *exec.Cmd) (*Annex, error) {
 
 func (a *Annex) watchOutput(output io.ReadCloser) {
 	defer output.Close()
-	lines := bufio.NewScanner(output)
+	lines := bufio.NewScanner(io.TeeReader(output, &a.stdout))
 	for lines.Scan() {
 		if found := announcement.FindStringSubmatch(lines.Text()); found != nil {
 			select {
@@ -135,6 +137,9 @@ func (a *Annex) PID() int { return a.command.Process.Pid }
 // Started returns the start time of the process.
 func (a *Annex) Started() time.Time { return a.started }
 
+// Stdout returns the stdout of the process so far.
+func (a *Annex) Stdout() string { return a.stdout.String() }
+
 // Stderr returns the stderr of the process so far.
 func (a *Annex) Stderr() string { return a.stderr.String() }
 
@@ -160,6 +165,28 @@ func (a *Annex) exitCode() int {
 		return exit.ExitCode()
 	}
 	return 0
+}
+
+// Stop sends SIGTERM, and waits until the process has ended with code 0. One that still
+// runs after the timeout prints its stacks, and is killed.
+func (a *Annex) Stop(timeout time.Duration) error {
+	if err := a.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stop annex: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	if _, err := a.Wait(ctx); err != nil {
+		_ = a.Signal(syscall.SIGQUIT)
+		select {
+		case <-a.exited:
+		case <-time.After(time.Second):
+			a.Kill()
+		}
+	}
+	if code := a.exitCode(); code != 0 {
+		return fmt.Errorf("annex exited with code %d after SIGTERM: %s", code, a.Stderr())
+	}
+	return nil
 }
 
 // Kill kills the process and waits for its end.

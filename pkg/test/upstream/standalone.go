@@ -6,10 +6,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/annex-dev/annex/pkg/test/process"
@@ -43,14 +41,5 @@ func runStandalone(ctx context.Context, dir string) (outcomes []outcome, err err
 
 // stopAnnex stops annex and writes its log.
 func stopAnnex(annex *process.Annex, dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
-	defer cancel()
-	err := annex.Signal(syscall.SIGTERM)
-	code, waitErr := annex.Wait(ctx)
-	if waitErr != nil {
-		annex.Kill()
-	} else if code != 0 {
-		waitErr = fmt.Errorf("annex ended with code %d", code)
-	}
-	return errors.Join(err, waitErr, os.WriteFile(filepath.Join(dir, "annex.log"), []byte(annex.Stderr()), 0o600))
+	return errors.Join(annex.Stop(serverTimeout), os.WriteFile(filepath.Join(dir, "annex.log"), []byte(annex.Stderr()), 0o600))
 }

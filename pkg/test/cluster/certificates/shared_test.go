@@ -104,9 +104,7 @@ func TestConcurrentRotation(t *testing.T) {
 			Lifetimes: servingca.Lifetimes{CA: 6 * time.Second, Certificate: time.Second, Propagation: 500 * time.Millisecond},
 		})
 		opened.Go(func() {
-			if err := shared[i].Open(ctx); err != nil {
-				t.Error(err)
-			}
+			expect.Succeeds(t, shared[i].Open(ctx))
 		})
 	}
 	opened.Wait()
@@ -216,9 +214,7 @@ func TestEditedBundle(t *testing.T) {
 			return bytes.Equal(spec.CABundle, right) && !spec.InsecureSkipTLSVerify, fmt.Sprintf("%t, %s", spec.InsecureSkipTLSVerify, spec.CABundle)
 		})
 	}
-	if err := annex.WaitHosting(t.Context()); err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, annex.WaitHosting(t.Context()))
 }
 
 // TestMetrics reads the expiry metrics of a running annex.

@@ -6,8 +6,13 @@
 package definitions
 
 import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +23,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -368,4 +374,58 @@ func (f *fixture) versionsJSON(plural string, versions ...string) string {
 	content, err := json.Marshal(f.newCRD(plural, versions...).Spec.Versions)
 	expect.NoError(f, err)
 	return string(content)
+}
+
+// restored: a resource whose CRD was deleted in the main cluster is restored through the
+// main cluster.
+func restored(f *fixture) {
+	name := "widgets." + f.group
+	definition := hosted(f.newCRD("widgets", "v1"))
+	definition.Spec.Versions[0].Schema.OpenAPIV3Schema.XPreserveUnknownFields = new(true)
+	f.createInMain(definition)
+	f.waitPublished("v1")
+	f.waitForSync(name)
+	f.createObject("widgets", "v1", "one")
+	before, err := f.objects(f.mainObjects, "widgets", "v1").Get(f.Context(), "one", metav1.GetOptions{})
+	expect.NoError(f, err)
+	// Larger than etcd's limit in the main cluster, also when compressed.
+	random := make([]byte, 3<<20)
+	_, err = rand.Read(random)
+	expect.NoError(f, err)
+	large := f.newObject("widgets", "v1", "large")
+	large.Object["data"] = hex.EncodeToString(random)
+	_, err = f.objects(f.mainObjects, "widgets", "v1").Create(f.Context(), large, metav1.CreateOptions{})
+	expect.NoError(f, err)
+	file := filepath.Join(f.TempDir(), "widgets.backup")
+	f.runCommand("backup", "--resource="+name, file)
+
+	expect.Delete(f, f.mainCRDs, name)
+	f.waitForDeletionInMain(name)
+	f.waitForDeletion("widgets")
+	f.runCommand("restore", file)
+	f.waitPublished("v1")
+	f.waitForSync(name)
+	f.expectInMainEtcd(0)
+	after, err := f.objects(f.mainObjects, "widgets", "v1").Get(f.Context(), "large", metav1.GetOptions{})
+	expect.NoError(f, err)
+	if after.Object["data"] != large.Object["data"] {
+		f.Error("the large object has changed")
+	}
+	poll.UntilDone(f, "the object has its UID and a new resource version", func() (bool, string) {
+		after, err := f.objects(f.mainObjects, "widgets", "v1").Get(f.Context(), "one", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		same := after.GetUID() == before.GetUID() && after.GetResourceVersion() != before.GetResourceVersion()
+		return same, fmt.Sprint(after.Object)
+	})
+}
+
+// runCommand runs a command of annex with the kubeconfig of the main cluster.
+func (f *fixture) runCommand(args ...string) {
+	f.Helper()
+	var out, errOut bytes.Buffer
+	if code := cmd.Execute(append(args, "--kubeconfig="+mainCluster.Kubeconfig), &out, &errOut); code != 0 {
+		f.Fatalf("annex %s: exit code %d: %s", strings.Join(args, " "), code, errOut.String())
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -139,17 +138,7 @@ func (f *fleet) start(t testing.TB) *replica {
 func (f *fleet) restart(t testing.TB, r *replica) time.Duration {
 	t.Helper()
 	began := time.Now()
-	expect.NoError(t, r.Process.Signal(syscall.SIGTERM))
-	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-	defer cancel()
-	code, err := r.Process.Wait(ctx)
-	if err != nil {
-		_ = r.Process.Signal(syscall.SIGQUIT)
-		<-r.Process.Exited()
-	}
-	if err != nil || code != 0 {
-		t.Errorf("a replica exited with code %d, error %v, stderr: %s", code, err, r.Process.Stderr())
-	}
+	expect.Succeeds(t, r.Process.Stop(poll.Timeout))
 	took := time.Since(began)
 	f.forget(r)
 	f.start(t)

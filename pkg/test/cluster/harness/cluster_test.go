@@ -6,6 +6,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
@@ -135,9 +137,7 @@ func TestRestart(t *testing.T) {
 	cluster, err := maincluster.Start(t.Context(), maincluster.Options{Controllers: []string{maincluster.NoControllers}})
 	expect.NoError(t, err)
 	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, cluster.Stop())
 		if _, err := os.Stat(cluster.Dir); !os.IsNotExist(err) {
 			t.Errorf("%s is left behind: %v", cluster.Dir, err)
 		}
@@ -214,4 +214,20 @@ func childrenOf(pid int) []string {
 		}
 	}
 	return children
+}
+
+// TestAnnex: the main cluster proxies to this annex, and another one can replace it.
+func TestAnnex(t *testing.T) {
+	t.Parallel()
+	var earlier string
+	for range 2 {
+		annex := annextest.Start(t, shared)
+		through := expect.Get(t, clients.For(t, shared.Config).Stores(), "default")
+		direct := expect.Get(t, clients.For(t, annex.AnnexConfig).Stores(), "default")
+		if through.UID != direct.UID || string(through.UID) == earlier {
+			t.Errorf("through the main cluster the Store has UID %s, in annex %s, in the previous annex %q", through.UID, direct.UID, earlier)
+		}
+		earlier = string(direct.UID)
+		expect.NoError(t, errors.Join(annex.Shutdown(), annex.Uninstall(t.Context())))
+	}
 }

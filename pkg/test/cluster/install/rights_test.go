@@ -116,9 +116,7 @@ func TestForbidden(t *testing.T) {
 	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "another-"}}
 	other = expect.Create(t, secrets, other)
 	t.Cleanup(func() {
-		if err := secrets.Delete(context.Background(), other.Name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, secrets.Delete(context.Background(), other.Name, metav1.DeleteOptions{}))
 	})
 	for name, try := range map[string]func(ctx context.Context) error{
 		"get another Secret": func(ctx context.Context) error {

@@ -7,6 +7,7 @@ package mode
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
@@ -96,9 +98,7 @@ func TestMainClusterIsDownAtStart(t *testing.T) {
 	started := launch(t, installation)
 	waitForLog(t, started, "connection refused")
 	expect.NoError(t, cluster.StartAPIServer(t.Context()))
-	if err := started.WaitReady(ctx); err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, started.WaitReady(ctx))
 }
 
 // TestMissingRoleBinding: annex logs which manifest is missing, and starts once it is applied.
@@ -116,9 +116,7 @@ func TestMissingRoleBinding(t *testing.T) {
 	expect.Create(t, bindings, binding)
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
-	if err := annex.WaitReady(ctx); err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, annex.WaitReady(ctx))
 }
 
 // launch starts annex as a process and does not wait for it.
@@ -139,4 +137,47 @@ func waitForLog(t *testing.T, annex *process.Annex, reason string) {
 		log := annex.Stderr()
 		return strings.Contains(log, "Waiting for the main cluster") && strings.Contains(log, reason), log
 	})
+}
+
+// TestNoUnauthorizedDuringStart sends requests through the main cluster while annex starts: they
+// may fail, but not because of the login.
+func TestNoUnauthorizedDuringStart(t *testing.T) {
+	cluster := ownCluster(t)
+	annex := annextest.Start(t, cluster)
+	_, port, err := net.SplitHostPort(annex.Address())
+	expect.NoError(t, err)
+	mainStores := kube(t, cluster.Config).CoreV1().RESTClient()
+	request := func(ctx context.Context) error {
+		return mainStores.Get().AbsPath("/apis/hosting.annex.dev/v1alpha1/stores").MaxRetries(0).Do(ctx).Error()
+	}
+	for range 3 {
+		expect.NoError(t, annex.Shutdown())
+		// annex uses the same port again, and receives connections before it is ready.
+		annex.Balancer.Add(annex.Address())
+		ctx, stop := context.WithCancel(t.Context())
+		responses := make(chan map[string]int)
+		go func() {
+			counts := map[string]int{}
+			for ctx.Err() == nil {
+				if err := request(ctx); ctx.Err() == nil {
+					counts[string(apierrors.ReasonForError(err))]++
+				}
+			}
+			responses <- counts
+		}()
+		if annex, err = annex.Launch(annex.DataDir, "--secure-port="+port); err != nil {
+			stop()
+			t.Fatal(err)
+		}
+		stopLater := annex
+		t.Cleanup(func() { stopLater.Stop(t) })
+		poll.UntilDone(t, "a response after the start", func() (bool, string) {
+			err := request(t.Context())
+			return err == nil, string(apierrors.ReasonForError(err))
+		})
+		stop()
+		if counts := <-responses; counts["Unauthorized"] > 0 || counts["Forbidden"] > 0 {
+			t.Errorf("responses while annex started: %v", counts)
+		}
+	}
 }

@@ -10,20 +10,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
-	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/reflectors"
 )
 
 const (
@@ -122,20 +116,6 @@ func TestWatchListThroughTheMainCluster(t *testing.T) {
 	}
 }
 
-// listCounter counts plain lists.
-type listCounter struct {
-	http.RoundTripper
-	lists atomic.Int64
-}
-
-// RoundTrip sends the request.
-func (c *listCounter) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodGet && !r.URL.Query().Has("watch") {
-		c.lists.Add(1)
-	}
-	return c.RoundTripper.RoundTrip(r)
-}
-
 // TestReflectorsThroughTheMainCluster: client-go's reflectors start with a WatchList, without
 // falling back to a list.
 func TestReflectorsThroughTheMainCluster(t *testing.T) {
@@ -144,34 +124,7 @@ func TestReflectorsThroughTheMainCluster(t *testing.T) {
 	for _, name := range []string{"one", "two", "three"} {
 		w.create(t, name)
 	}
-	counter := &listCounter{}
-	config := restclient.CopyConfig(mainCluster.Config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		counter.RoundTripper = next
-		return counter
+	reflectors.Check(t, mainCluster.Config, reflectors.Resource{
+		GroupVersionResource: w.resource(), Objects: 3, Namespaces: []string{metav1.NamespaceAll, w.namespace},
 	})
-	httpClient, err := restclient.HTTPClientFor(config)
-	expect.NoError(t, err)
-	mainDynamic, err := dynamic.NewForConfigAndClient(config, httpClient)
-	expect.NoError(t, err)
-	mainMetadata, err := metadata.NewForConfigAndClient(config, httpClient)
-	expect.NoError(t, err)
-	informers := map[string]cache.SharedIndexInformer{
-		"of objects":              dynamicinformer.NewFilteredDynamicInformer(mainDynamic, w.resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
-		"of objects, namespaced":  dynamicinformer.NewFilteredDynamicInformer(mainDynamic, w.resource(), w.namespace, 0, cache.Indexers{}, nil).Informer(),
-		"of metadata":             metadatainformer.NewFilteredMetadataInformer(mainMetadata, w.resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
-		"of metadata, namespaced": metadatainformer.NewFilteredMetadataInformer(mainMetadata, w.resource(), w.namespace, 0, cache.Indexers{}, nil).Informer(),
-	}
-	for name, informer := range informers {
-		go informer.RunWithContext(t.Context())
-		poll.UntilDone(t, "the informer "+name+" has synced", func() (bool, string) {
-			return informer.HasSynced(), "not yet"
-		})
-		if got := len(informer.GetStore().ListKeys()); got != 3 {
-			t.Errorf("the informer %s has %d objects, want 3", name, got)
-		}
-	}
-	if lists := counter.lists.Load(); lists > 0 {
-		t.Errorf("%d plain lists were sent", lists)
-	}
 }

@@ -6,9 +6,11 @@
 package registration
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,4 +158,38 @@ func discoveryFailures(err error) map[schema.GroupVersion]error {
 		return failed.Groups
 	}
 	return nil
+}
+
+// TestNotReached: an annex that the main cluster cannot reach publishes only its own group, and
+// reports the reason in the condition Published of other resources.
+func TestNotReached(t *testing.T) {
+	for name, tc := range map[string]struct {
+		publishService, mentions string
+	}{
+		"wrong port":      {"annex-system/annex:1", "connection refused"},
+		"no such Service": {"no-service/annex:443", `service/annex in "no-service" is not present`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const group = "unreached.example.com"
+			i := annextest.InstallForTest(t, mainCluster)
+			if namespace, _, _ := strings.Cut(tc.publishService, "/"); namespace != annextest.Namespace {
+				allowSecondAnnex(t, namespace)
+			}
+			annex, err := i.Launch(t.TempDir(), "--publish-service="+tc.publishService)
+			expect.NoError(t, err)
+			t.Cleanup(func() {
+				annex.Stop(t)
+				for _, name := range []string{hostingName, "v1." + group} {
+					if err := apiServices(t).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+						t.Error(err)
+					}
+				}
+			})
+			expect.Create(t, definitions(t, annex.AnnexConfig), newDefinition(group, "v1"))
+			waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex", tc.mentions)
+			if _, err := apiServices(t).Get(t.Context(), "v1."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Errorf("its group was published: %v", err)
+			}
+		})
+	}
 }

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -171,14 +170,7 @@ func dataDirOf(prefix string) (string, error) {
 
 // stop ends annex. If that fails, the test fails with what annex has logged.
 func stop(t Logger, annex *process.Annex) {
-	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
-	defer cancel()
-	if err := annex.Signal(syscall.SIGTERM); err != nil {
-		t.Errorf("stop annex: %v", err)
-	}
-	code, err := annex.Wait(ctx)
-	if err != nil || code != 0 {
-		annex.Kill()
-		t.Errorf("annex ended with code %d, error %v: %s", code, err, annex.Stderr())
+	if err := annex.Stop(serverTimeout); err != nil {
+		t.Errorf("%v", err)
 	}
 }
