@@ -16,6 +16,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
@@ -53,7 +54,10 @@ func startStore(t testing.TB, limits Limits) *store {
 
 func (s *store) client(t testing.TB) *kubernetes.Client {
 	t.Helper()
-	return etcdtest.Client(t, s.endpoint)
+	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{s.endpoint}, Logger: zap.NewNop()})
+	expect.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	return client
 }
 
 // replica writes below limits, with a connection and a count of its own.
