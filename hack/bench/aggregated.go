@@ -21,6 +21,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -77,7 +78,7 @@ func (b *bench) measureBehind(ctx context.Context, installation *annextest.Insta
 // is not counted: annex does not change the main cluster in its first seconds. It returns
 // a CRD that was taken over.
 func (b *bench) addTakeovers(ctx context.Context, annex *annextest.Annex) (*apiextensionsv1.CustomResourceDefinition, error) {
-	mainCRDs, err := apiextensionsclient.NewForConfig(annex.Cluster.Config)
+	mainClients, err := clients.New(annex.Cluster.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func (b *bench) addTakeovers(ctx context.Context, annex *annextest.Annex) (*apie
 		followed = definition(i)
 		followed.Spec.Group = fmt.Sprintf("followed%d.example.com", i)
 		followed.Name = followed.Spec.Names.Plural + "." + followed.Spec.Group
-		served, err := timeTakeover(ctx, annex, mainCRDs, followed)
+		served, err := timeTakeover(ctx, annex, mainClients, followed)
 		if err != nil {
 			return nil, err
 		}
@@ -99,14 +100,14 @@ func (b *bench) addTakeovers(ctx context.Context, annex *annextest.Annex) (*apie
 	return followed, nil
 }
 
-func timeTakeover(ctx context.Context, annex *annextest.Annex, mainCRDs apiextensionsclient.Interface, crd *apiextensionsv1.CustomResourceDefinition) (time.Duration, error) {
+func timeTakeover(ctx context.Context, annex *annextest.Annex, mainClients *clients.Clients, crd *apiextensionsv1.CustomResourceDefinition) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	created, err := mainCRDs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, crd, metav1.CreateOptions{})
+	created, err := mainClients.CRDs().Create(ctx, crd, metav1.CreateOptions{})
 	if err != nil {
 		return 0, err
 	}
-	if err := (&clients{annexCRDs: mainCRDs}).waitServed(ctx, created, noRetries); err != nil {
+	if err := waitServed(ctx, mainClients, created, noRetries); err != nil {
 		return 0, err
 	}
 	if err := annex.AllowGroup(ctx, crd.Spec.Group); err != nil {
@@ -114,13 +115,13 @@ func timeTakeover(ctx context.Context, annex *annextest.Annex, mainCRDs apiexten
 	}
 	began := time.Now()
 	label := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, hostingv1alpha1.HostedLabel)
-	if _, err := mainCRDs.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, crd.Name, types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
+	if _, err := mainClients.CRDs().Patch(ctx, crd.Name, types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
 		return 0, err
 	}
 	if err := annex.WaitPublished(ctx, crd.Spec.Group, crd.Spec.Versions[0].Name); err != nil {
 		return 0, err
 	}
-	err = (&clients{annexCRDs: mainCRDs}).waitServed(ctx, created, noRetries)
+	err = waitServed(ctx, mainClients, created, noRetries)
 	return time.Since(began), err
 }
 

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
@@ -42,9 +42,9 @@ const (
 // stored is an annex with a client of its etcd.
 type stored struct {
 	*process.Annex
-	objects dynamic.Interface
-	crds    apiextensionsclient.Interface
-	etcd    *clientv3.Client
+	*clients.Clients
+
+	etcd *clientv3.Client
 }
 
 func (b *bench) openStored(ctx context.Context, name string, flags ...string) (*stored, error) {
@@ -65,15 +65,8 @@ func (s *stored) connect(ctx context.Context, dataDir string) error {
 	if err := s.WaitReady(ctx); err != nil {
 		return err
 	}
-	config, err := s.Config()
-	if err != nil {
-		return err
-	}
-	config.QPS = -1
-	if s.objects, err = dynamic.NewForConfig(config); err != nil {
-		return err
-	}
-	if s.crds, err = apiextensionsclient.NewForConfig(config); err != nil {
+	var err error
+	if s.Clients, err = connect(s.Annex); err != nil {
 		return err
 	}
 	s.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + filepath.Join(dataDir, "etcd", "client.sock")}})
@@ -188,11 +181,11 @@ func (s *stored) install(ctx context.Context, manifest crds.Manifest) error {
 	crd := manifest.CRD.DeepCopy()
 	crd.Spec.Conversion = nil // needs a webhook of the project
 	crd.Status.StoredVersions = nil
-	_, err := s.crds.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, crd, metav1.CreateOptions{})
+	_, err := s.CRDs().Create(ctx, crd, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	return (&clients{annexCRDs: s.crds}).waitServed(ctx, crd, usualRetries)
+	return waitServed(ctx, s.Clients, crd, usualRetries)
 }
 
 // write applies objects under unique names, and returns the keys of the valid ones.
@@ -201,10 +194,10 @@ func (s *stored) write(ctx context.Context, manifest crds.Manifest, objects []*u
 	for i, object := range objects {
 		name := fmt.Sprintf("%.40s-%d", object.GetName(), first+i)
 		resource := object.GroupVersionKind().GroupVersion().WithResource(names.Plural)
-		var client dynamic.ResourceInterface = s.objects.Resource(resource)
+		var client dynamic.ResourceInterface = s.Dynamic.Resource(resource)
 		key := name
 		if manifest.CRD.Spec.Scope == "Namespaced" {
-			client, key = s.objects.Resource(resource).Namespace("default"), "default/"+name
+			client, key = s.Dynamic.Resource(resource).Namespace("default"), "default/"+name
 			object.SetNamespace("default")
 		}
 		object.SetName(name)

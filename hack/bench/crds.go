@@ -13,11 +13,11 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -33,26 +33,12 @@ const (
 	noRetries, usualRetries = 0, 10
 )
 
-// clients talk to one annex.
-type clients struct {
-	annexCRDs    apiextensionsclient.Interface
-	annexHosting annexclient.Interface
-}
-
-func connect(annex *process.Annex) (*clients, error) {
+func connect(annex *process.Annex) (*clients.Clients, error) {
 	config, err := annex.Config()
 	if err != nil {
 		return nil, err
 	}
-	annexCRDs, err := apiextensionsclient.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	annexHosting, err := annexclient.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	return &clients{annexCRDs: annexCRDs, annexHosting: annexHosting}, nil
+	return clients.New(config)
 }
 
 func (b *bench) fewCRDs(ctx context.Context) error {
@@ -81,11 +67,11 @@ func (b *bench) addServing(ctx context.Context, annex *process.Annex, dataDir st
 			inAdvance bool
 		}{{&impatient, noRetries, false}, {&patient, usualRetries, false}, {&placed, noRetries, true}} {
 			if probe.inAdvance {
-				if err := annexClients.place(ctx, 3*i+number); err != nil {
+				if err := place(ctx, annexClients, 3*i+number); err != nil {
 					return annex, err
 				}
 			}
-			served, err := annexClients.timeCRD(ctx, 3*i+number, probe.retries)
+			served, err := timeCRD(ctx, annexClients, 3*i+number, probe.retries)
 			if err != nil {
 				return annex, err
 			}
@@ -123,7 +109,7 @@ func (b *bench) addMany(ctx context.Context, annex *process.Annex, dataDir strin
 		return annex, err
 	}
 	began := time.Now()
-	if err := annexClients.createMany(ctx, manyCRDs); err != nil {
+	if err := createMany(ctx, annexClients, manyCRDs); err != nil {
 		return annex, err
 	}
 	b.add(figure{name: fmt.Sprintf("%d CRDs created and served", manyCRDs), measured: time.Since(began).Seconds(), unit: "s"})
@@ -140,8 +126,8 @@ func (b *bench) addMany(ctx context.Context, annex *process.Annex, dataDir strin
 }
 
 // place creates a CRD's HostedResource, on the Store default, before the CRD.
-func (c *clients) place(ctx context.Context, i int) error {
-	_, err := c.annexHosting.HostingV1alpha1().HostedResources().Create(ctx, &hostingv1alpha1.HostedResource{
+func place(ctx context.Context, c *clients.Clients, i int) error {
+	_, err := c.HostedResources().Create(ctx, &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: definition(i).Name},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName},
 	}, metav1.CreateOptions{})
@@ -149,25 +135,25 @@ func (c *clients) place(ctx context.Context, i int) error {
 }
 
 // timeCRD measures the time from creating a CRD to listing its objects.
-func (c *clients) timeCRD(ctx context.Context, i, retries int) (time.Duration, error) {
+func timeCRD(ctx context.Context, c *clients.Clients, i, retries int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
-	crd, err := c.annexCRDs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition(i), metav1.CreateOptions{})
+	crd, err := c.CRDs().Create(ctx, definition(i), metav1.CreateOptions{})
 	if err != nil {
 		return 0, err
 	}
-	if err := c.waitServed(ctx, crd, retries); err != nil {
+	if err := waitServed(ctx, c, crd, retries); err != nil {
 		return 0, err
 	}
 	return time.Since(began), nil
 }
 
 // waitServed polls until the objects can be listed.
-func (c *clients) waitServed(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, retries int) error {
+func waitServed(ctx context.Context, c *clients.Clients, crd *apiextensionsv1.CustomResourceDefinition, retries int) error {
 	path := fmt.Sprintf("/apis/%s/%s/%s", crd.Spec.Group, crd.Spec.Versions[0].Name, crd.Spec.Names.Plural)
 	for {
-		err := c.annexCRDs.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(retries).Do(ctx).Error()
+		err := c.Kube.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(retries).Do(ctx).Error()
 		if err == nil {
 			return nil
 		}
@@ -180,15 +166,15 @@ func (c *clients) waitServed(ctx context.Context, crd *apiextensionsv1.CustomRes
 }
 
 // createMany creates CRDs concurrently and waits until all are served.
-func (c *clients) createMany(ctx context.Context, count int) error {
+func createMany(ctx context.Context, c *clients.Clients, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return concurrently(count, func(i int) error {
-		crd, err := c.annexCRDs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition(i), metav1.CreateOptions{})
+		crd, err := c.CRDs().Create(ctx, definition(i), metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}
-		return c.waitServed(ctx, crd, noRetries)
+		return waitServed(ctx, c, crd, noRetries)
 	})
 }
 
@@ -218,26 +204,17 @@ func definition(i int) *apiextensionsv1.CustomResourceDefinition {
 	for field := range fields {
 		spec[fmt.Sprintf("field%d", field)] = apiextensionsv1.JSONSchemaProps{Type: "string", Description: "One of many fields."}
 	}
-	plural, group := fmt.Sprintf("things%d", i), fmt.Sprintf("group%d.example.com", i%25)
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: group,
-			Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: fmt.Sprintf("thing%d", i), Kind: fmt.Sprintf("Thing%d", i), ListKind: fmt.Sprintf("Thing%dList", i)},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true,
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object",
-					Properties: map[string]apiextensionsv1.JSONSchemaProps{
-						"spec":   {Type: "object", Properties: spec},
-						"status": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"phase": {Type: "string"}}},
-					},
-				}},
-			}},
+	crd := crds.New(fmt.Sprintf("group%d.example.com", i%25), fmt.Sprintf("things%d", i))
+	version := crds.NewVersion("v1", true, &apiextensionsv1.JSONSchemaProps{
+		Type: "object",
+		Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"spec":   {Type: "object", Properties: spec},
+			"status": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"phase": {Type: "string"}}},
 		},
-	}
+	})
+	version.Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+	crd.Spec.Versions = append(crd.Spec.Versions, version)
+	return crd
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

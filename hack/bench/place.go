@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 )
@@ -41,12 +40,7 @@ func (b *bench) placement(ctx context.Context) error {
 		return err
 	}
 	defer annex.Kill()
-	config, err := annex.Config()
-	if err != nil {
-		return err
-	}
-	config.QPS = -1
-	annexHosting, err := annexclient.NewForConfig(config)
+	annexClients, err := connect(annex)
 	if err != nil {
 		return err
 	}
@@ -55,15 +49,15 @@ func (b *bench) placement(ctx context.Context) error {
 		return err
 	}
 	defer etcd.Close()
-	if err := makeStores(ctx, annexHosting.HostingV1alpha1().Stores(), "unix://"+socket); err != nil {
+	if err := makeStores(ctx, annexClients.Stores(), "unix://"+socket); err != nil {
 		return err
 	}
-	if err := makeWaiting(ctx, annexHosting.HostingV1alpha1().HostedResources()); err != nil {
+	if err := makeWaiting(ctx, annexClients.HostedResources()); err != nil {
 		return err
 	}
 
 	// A placed resource is deleted from this watch.
-	waiting, err := annexHosting.HostingV1alpha1().HostedResources().Watch(ctx, metav1.ListOptions{FieldSelector: "spec.storeName="})
+	waiting, err := annexClients.HostedResources().Watch(ctx, metav1.ListOptions{FieldSelector: "spec.storeName="})
 	if err != nil {
 		return err
 	}

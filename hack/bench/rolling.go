@@ -15,12 +15,12 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -83,13 +83,13 @@ func (b *bench) measureRolling(ctx context.Context, installation *annextest.Inst
 // publish defines a resource on annex and waits until the main cluster sends
 // requests for it there. It returns their path.
 func publish(ctx context.Context, annex *annextest.Annex) (string, error) {
-	annexCRDs, err := apiextensionsclient.NewForConfig(annex.AnnexConfig)
+	annexClients, err := clients.New(annex.AnnexConfig)
 	if err != nil {
 		return "", err
 	}
 	crd := definition(0)
 	crd.Spec.Versions[0].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object"}
-	created, err := annexCRDs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, crd, metav1.CreateOptions{})
+	created, err := annexClients.CRDs().Create(ctx, crd, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -97,12 +97,12 @@ func publish(ctx context.Context, annex *annextest.Annex) (string, error) {
 	if err := annex.WaitPublished(ctx, crd.Spec.Group, version); err != nil {
 		return "", err
 	}
-	mainCRDs, err := apiextensionsclient.NewForConfig(annex.Cluster.Config)
+	mainClients, err := clients.New(annex.Cluster.Config)
 	if err != nil {
 		return "", err
 	}
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/default/%s", crd.Spec.Group, version, crd.Spec.Names.Plural)
-	return path, (&clients{annexCRDs: mainCRDs}).waitServed(ctx, created, noRetries)
+	return path, waitServed(ctx, mainClients, created, noRetries)
 }
 
 // underLoad counts requests, and failed ones, during do. It does not retry.

@@ -19,8 +19,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/faultproxy"
 )
 
@@ -44,16 +44,7 @@ func (b *bench) slowStore(ctx context.Context) error {
 		return err
 	}
 	defer annex.Kill()
-	config, err := annex.Config()
-	if err != nil {
-		return err
-	}
-	config.QPS = -1
 	annexClients, err := connect(annex)
-	if err != nil {
-		return err
-	}
-	annexHosting, err := annexclient.NewForConfig(config)
 	if err != nil {
 		return err
 	}
@@ -74,11 +65,11 @@ func (b *bench) slowStore(ctx context.Context) error {
 			defer slowed.Close()
 			endpoint = "http://" + slowed.Address()
 		}
-		if resources[name], err = resourceOn(ctx, annexHosting, annexClients, name, endpoint, i); err != nil {
+		if resources[name], err = resourceOn(ctx, annexClients, name, endpoint, i); err != nil {
 			return err
 		}
 	}
-	annexREST := annexClients.annexCRDs.Discovery().RESTClient()
+	annexREST := annexClients.Kube.Discovery().RESTClient()
 	var quick, slow []time.Duration
 	for round := range slowRounds {
 		for delay, took := range map[time.Duration]*[]time.Duration{0: &quick, slowBy: &slow} {
@@ -109,11 +100,8 @@ func (b *bench) addSlow(quick, slow []time.Duration) {
 }
 
 // resourceOn creates a Store and a CRD whose objects are on it.
-func resourceOn(
-	ctx context.Context, annexHosting annexclient.Interface, annexClients *clients, store, endpoint string, i int,
-) (*apiextensionsv1.CustomResourceDefinition, error) {
-	hosting := annexHosting.HostingV1alpha1()
-	_, err := hosting.Stores().Create(ctx, &hostingv1alpha1.Store{
+func resourceOn(ctx context.Context, c *clients.Clients, store, endpoint string, i int) (*apiextensionsv1.CustomResourceDefinition, error) {
+	_, err := c.Stores().Create(ctx, &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: store},
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{endpoint}}},
 	}, metav1.CreateOptions{})
@@ -121,7 +109,7 @@ func resourceOn(
 		return nil, err
 	}
 	err = poll(ctx, "Store "+store+" is ready", func() (string, error) {
-		made, err := hosting.Stores().Get(ctx, store, metav1.GetOptions{})
+		made, err := c.Stores().Get(ctx, store, metav1.GetOptions{})
 		if err != nil || meta.IsStatusConditionTrue(made.Status.Conditions, hostingv1alpha1.StoreReady) {
 			return "", err
 		}
@@ -130,17 +118,17 @@ func resourceOn(
 	if err != nil {
 		return nil, err
 	}
-	_, err = hosting.HostedResources().Create(ctx, &hostingv1alpha1.HostedResource{
+	_, err = c.HostedResources().Create(ctx, &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: definition(i).Name}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: store},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	crd, err := annexClients.annexCRDs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition(i), metav1.CreateOptions{})
+	crd, err := c.CRDs().Create(ctx, definition(i), metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return crd, annexClients.waitServed(ctx, crd, noRetries)
+	return crd, waitServed(ctx, c, crd, noRetries)
 }
 
 // timeRequests measures creates, reads and short lists, one after the other.

@@ -78,3 +78,12 @@ func IgnoreNotFound[T any](object *T, err error) (*T, error) {
 	}
 	return object, err
 }
+
+// Pointers returns pointers to the items of a list.
+func Pointers[T any](items []T) []*T {
+	all := make([]*T, 0, len(items))
+	for i := range items {
+		all = append(all, &items[i])
+	}
+	return all
+}

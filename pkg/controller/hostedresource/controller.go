@@ -18,7 +18,6 @@ import (
 	"context"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -90,22 +89,13 @@ func New(config Config) (*Controller, error) {
 		getHosted:     hostedResources.Get,
 		getDefinition: definitions.Get,
 		getStore:      stores.Get,
-		getLiveDefinition: func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-			return config.AnnexDefinitions.Get(ctx, name, metav1.GetOptions{})
-		},
-		create: func(ctx context.Context, hosted *hostingv1alpha1.HostedResource) error {
-			_, err := config.AnnexHostedResources.Create(ctx, hosted, metav1.CreateOptions{})
-			return err
-		},
-		updateStatus: func(ctx context.Context, hosted *hostingv1alpha1.HostedResource) error {
-			_, err := config.AnnexHostedResources.UpdateStatus(ctx, hosted, metav1.UpdateOptions{})
-			return err
-		},
-		updateDefinitionStatus: func(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
-			_, err := config.AnnexDefinitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
-			return err
-		},
-		delete:     config.AnnexHostedResources.Delete,
+
+		getLiveDefinition:      config.AnnexDefinitions.Get,
+		create:                 config.AnnexHostedResources.Create,
+		updateStatus:           config.AnnexHostedResources.UpdateStatus,
+		updateDefinitionStatus: config.AnnexDefinitions.UpdateStatus,
+		delete:                 config.AnnexHostedResources.Delete,
+
 		usage:      config.Usage,
 		unreadable: config.Unreadable,
 		events:     config.Events,

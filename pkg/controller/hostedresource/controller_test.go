@@ -4,7 +4,6 @@
 package hostedresource
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -78,21 +78,7 @@ func run(t *testing.T, existing ...runtime.Object) *controllerFixture {
 	})
 	expect.NoError(t, err)
 	r.Controller = c
-
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	annex.StartWithContext(ctx)
-	definitions.StartWithContext(ctx)
-	go func() {
-		defer close(done)
-		c.Run(ctx, 2)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		annex.Shutdown()
-		definitions.Shutdown()
-	})
+	controllertest.Run(t, c, 2, annex, definitions)
 	synctest.Wait()
 	return r
 }

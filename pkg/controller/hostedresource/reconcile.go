@@ -44,14 +44,15 @@ type (
 // reconciler holds the dependencies of one reconcile. The functions get… return objects
 // from caches, which are never changed.
 type reconciler struct {
-	getHosted         func(name string) (*hosted, error)
-	getDefinition     func(name string) (*definition, error)
-	getStore          func(name string) (*hostingv1alpha1.Store, error)
-	getLiveDefinition func(ctx context.Context, name string) (*definition, error)
+	getHosted     func(name string) (*hosted, error)
+	getDefinition func(name string) (*definition, error)
+	getStore      func(name string) (*hostingv1alpha1.Store, error)
 
-	create                 func(ctx context.Context, resource *hosted) error
-	updateStatus           func(ctx context.Context, resource *hosted) error
-	updateDefinitionStatus func(ctx context.Context, crd *definition) error
+	// These use annex's API.
+	getLiveDefinition      func(ctx context.Context, name string, options metav1.GetOptions) (*definition, error)
+	create                 func(ctx context.Context, resource *hosted, options metav1.CreateOptions) (*hosted, error)
+	updateStatus           func(ctx context.Context, resource *hosted, options metav1.UpdateOptions) (*hosted, error)
+	updateDefinitionStatus func(ctx context.Context, crd *definition, options metav1.UpdateOptions) (*definition, error)
 	delete                 func(ctx context.Context, name string, options metav1.DeleteOptions) error
 
 	usage      Usage
@@ -98,9 +99,9 @@ func (r *reconciler) createHosted(ctx context.Context, name string, crd *definit
 	if crd == nil || !crd.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	err := r.create(ctx, &hosted{
+	_, err := r.create(ctx, &hosted{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{hostingv1alpha1.AutomanagedLabel: automanaged}},
-	})
+	}, metav1.CreateOptions{})
 	// One that exists has not reached the cache yet.
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create hosted resource %s: %w", name, err)
@@ -112,7 +113,7 @@ func (r *reconciler) createHosted(ctx context.Context, name string, crd *definit
 // isGone reads the definition from the server: acting on a cache that lags would free the
 // resource of its Store, or delete settings that a user added.
 func (r *reconciler) isGone(ctx context.Context, name string) (bool, error) {
-	crd, err := framework.IgnoreNotFound(r.getLiveDefinition(ctx, name))
+	crd, err := framework.IgnoreNotFound(r.getLiveDefinition(ctx, name, metav1.GetOptions{}))
 	if err != nil {
 		return false, fmt.Errorf("check that custom resource definition %s is gone: %w", name, err)
 	}
@@ -170,7 +171,7 @@ func (r *reconciler) reconcileStatus(ctx context.Context, resource *hosted, crd 
 
 	updated := resource.DeepCopy()
 	updated.Status = *status
-	if err := r.updateStatus(ctx, updated); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := r.updateStatus(ctx, updated, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return framework.Result{}, fmt.Errorf("write status of hosted resource %s: %w", resource.Name, err)
 	}
 	r.throttle.Mark(resource.Name)
@@ -231,7 +232,7 @@ func (r *reconciler) setDefinitionStoreReady(ctx context.Context, crd *definitio
 		Reason:  ready.Reason,
 		Message: ready.Message,
 	})
-	if err := r.updateDefinitionStatus(ctx, updated); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := r.updateDefinitionStatus(ctx, updated, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write condition %s of custom resource definition %s: %w", definitionStoreReady, crd.Name, err)
 	}
 	return nil

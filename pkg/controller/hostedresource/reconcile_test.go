@@ -56,11 +56,12 @@ func get[T any](w *fixture, what string, object *T) func(string) (*T, error) {
 	}
 }
 
-func (w *fixture) do(what string) func(context.Context, *hosted) error {
-	return func(_ context.Context, resource *hosted) error {
+// do is a client's method that writes an object, with options of type O.
+func do[O, T any](w *fixture, what string, written *T) func(context.Context, T, O) (T, error) {
+	return func(_ context.Context, object T, _ O) (T, error) {
 		w.done = append(w.done, what)
-		w.written = resource
-		return w.errs[what]
+		*written = object
+		return object, w.errs[what]
 	}
 }
 
@@ -87,17 +88,15 @@ func (w *fixture) reconciler() *reconciler {
 	}
 	live := get(w, "liveDefinition", w.liveCRD)
 	return &reconciler{
-		getHosted:         get(w, "hosted", w.resource),
-		getDefinition:     get(w, "definition", w.crd),
-		getStore:          get(w, "store", w.store),
-		getLiveDefinition: func(_ context.Context, name string) (*definition, error) { return live(name) },
-		create:            w.do("create"),
-		updateStatus:      w.do("updateStatus"),
-		updateDefinitionStatus: func(_ context.Context, crd *definition) error {
-			w.done = append(w.done, "updateDefinitionStatus")
-			w.writtenCRD = crd
-			return w.errs["updateDefinitionStatus"]
+		getHosted:     get(w, "hosted", w.resource),
+		getDefinition: get(w, "definition", w.crd),
+		getStore:      get(w, "store", w.store),
+		getLiveDefinition: func(_ context.Context, name string, _ metav1.GetOptions) (*definition, error) {
+			return live(name)
 		},
+		create:                 do[metav1.CreateOptions](w, "create", &w.written),
+		updateStatus:           do[metav1.UpdateOptions](w, "updateStatus", &w.written),
+		updateDefinitionStatus: do[metav1.UpdateOptions](w, "updateDefinitionStatus", &w.writtenCRD),
 		delete: func(_ context.Context, _ string, options metav1.DeleteOptions) error {
 			w.done = append(w.done, "delete")
 			w.options = options

@@ -139,7 +139,7 @@ func (r *reconciler) finalize(ctx context.Context, store *hostingv1alpha1.Store,
 	r.release(ctx, store, connection)
 	without := store.DeepCopy()
 	without.Finalizers = slices.DeleteFunc(without.Finalizers, func(name string) bool { return name == hostingv1alpha1.StoreFinalizer })
-	if err := r.update(ctx, without); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := r.update(ctx, without, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("let store %s go: %w", store.Name, err)
 	}
 	return true, nil

@@ -71,16 +71,11 @@ func New(config Config) (*Controller, error) {
 	c := &Controller{throttle: framework.NewThrottle(minInterval, time.Now), addListener: config.AddListener}
 	hosted := config.HostedResources.Lister()
 	r := &reconciler{
-		getStore: config.Stores.Lister().Get,
-		updateStatus: func(ctx context.Context, store *hostingv1alpha1.Store) (*hostingv1alpha1.Store, error) {
-			return config.AnnexStores.UpdateStatus(ctx, store, metav1.UpdateOptions{})
-		},
-		update: func(ctx context.Context, store *hostingv1alpha1.Store) error {
-			_, err := config.AnnexStores.Update(ctx, store, metav1.UpdateOptions{})
-			return err
-		},
-		connection: config.Connection,
-		objects:    config.Objects,
+		getStore:     config.Stores.Lister().Get,
+		updateStatus: config.AnnexStores.UpdateStatus,
+		update:       config.AnnexStores.Update,
+		connection:   config.Connection,
+		objects:      config.Objects,
 		placed: func(store string) int32 {
 			all, _ := hosted.List(labels.Everything()) // reading memory does not fail
 			return countOn(store, all)

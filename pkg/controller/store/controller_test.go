@@ -4,7 +4,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -17,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -75,18 +75,7 @@ func run(t *testing.T) *running {
 	})
 	expect.NoError(t, err)
 	r.Controller = c
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	informers.StartWithContext(ctx)
-	go func() {
-		defer close(done)
-		c.Run(ctx, 2)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		informers.Shutdown()
-	})
+	controllertest.Run(t, c, 2, informers)
 	synctest.Wait()
 	return r
 }

@@ -39,12 +39,14 @@ const (
 	troubleInterval = 5 * time.Second
 )
 
+// updateFunc is a client's method that updates a Store.
+type updateFunc func(ctx context.Context, store *hostingv1alpha1.Store, options metav1.UpdateOptions) (*hostingv1alpha1.Store, error)
+
 // reconciler holds the dependencies of one reconcile.
 type reconciler struct {
-	getStore     func(name string) (*hostingv1alpha1.Store, error)
-	updateStatus func(ctx context.Context, store *hostingv1alpha1.Store) (*hostingv1alpha1.Store, error)
-	update       func(ctx context.Context, store *hostingv1alpha1.Store) error
-	connection   func(name string) (Connection, error)
+	getStore             func(name string) (*hostingv1alpha1.Store, error)
+	updateStatus, update updateFunc
+	connection           func(name string) (Connection, error)
 	// objects counts annex's objects in a store, and returns false while the number is
 	// unknown.
 	objects func(store string) (int64, bool)
@@ -155,7 +157,7 @@ func isAdopted(store *hostingv1alpha1.Store, seen *stores.Snapshot) bool {
 func (r *reconciler) endAdoption(ctx context.Context, store *hostingv1alpha1.Store) error {
 	without := store.DeepCopy()
 	delete(without.Annotations, hostingv1alpha1.AdoptClusterAnnotation)
-	if err := r.update(ctx, without); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := r.update(ctx, without, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("end the adoption of a cluster by store %s: %w", store.Name, err)
 	}
 	return nil
@@ -166,7 +168,7 @@ func (r *reconciler) write(ctx context.Context, store *hostingv1alpha1.Store, be
 	if !needsWrite(before, &store.Status) && !r.historyIsDue(store, before) {
 		return false, nil
 	}
-	_, err = r.updateStatus(ctx, store)
+	_, err = r.updateStatus(ctx, store, metav1.UpdateOptions{})
 	if err == nil {
 		r.mu.Lock()
 		r.noted[store.Name] = r.now()

@@ -71,7 +71,7 @@ func TestReconcile(t *testing.T) {
 			writes := 0
 			r := &reconciler{
 				getStore: func(string) (*hostingv1alpha1.Store, error) { return tc.store, tc.getErr },
-				updateStatus: func(_ context.Context, s *hostingv1alpha1.Store) (*hostingv1alpha1.Store, error) {
+				updateStatus: func(_ context.Context, s *hostingv1alpha1.Store, _ metav1.UpdateOptions) (*hostingv1alpha1.Store, error) {
 					writes++
 					return s, tc.writeErr
 				},
@@ -114,16 +114,13 @@ type one struct {
 
 func newOne(store *hostingv1alpha1.Store, seen *stores.Snapshot) *one {
 	o := &one{store: store, connection: &connection{seen: seen}}
+	update := func(_ context.Context, s *hostingv1alpha1.Store, _ metav1.UpdateOptions) (*hostingv1alpha1.Store, error) {
+		o.store = s
+		return s, nil
+	}
 	o.reconciler = &reconciler{
-		getStore: func(string) (*hostingv1alpha1.Store, error) { return o.store, nil },
-		updateStatus: func(_ context.Context, s *hostingv1alpha1.Store) (*hostingv1alpha1.Store, error) {
-			o.store = s
-			return s, nil
-		},
-		update: func(_ context.Context, s *hostingv1alpha1.Store) error {
-			o.store = s
-			return nil
-		},
+		getStore:     func(string) (*hostingv1alpha1.Store, error) { return o.store, nil },
+		updateStatus: update, update: update,
 		connection: func(string) (Connection, error) { return o.connection, nil },
 		objects:    func(string) (int64, bool) { return 0, false },
 		placed:     func(string) int32 { return o.resident },

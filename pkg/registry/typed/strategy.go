@@ -78,6 +78,12 @@ type ValidatedStrategy[T runtime.Object] struct {
 	ValidateUpdateFunc func(updated, old T) field.ErrorList
 }
 
+// Validated returns the strategy of a kind that differs from the base only in its
+// validation.
+func Validated[T runtime.Object](base BaseStrategy, validate func(T) field.ErrorList, validateUpdate func(updated, old T) field.ErrorList) ValidatedStrategy[T] {
+	return ValidatedStrategy[T]{BaseStrategy: base, ValidateFunc: validate, ValidateUpdateFunc: validateUpdate}
+}
+
 // Validate implements rest.RESTCreateStrategy.
 func (s ValidatedStrategy[T]) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return s.ValidateFunc(obj.(T))

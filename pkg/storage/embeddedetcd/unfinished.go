@@ -60,8 +60,7 @@ func isUnfinished(dir string, log *zap.Logger) (bool, error) {
 // isEmptyDatabase reports whether the database has neither members nor keys.
 func isEmptyDatabase(path string) (empty bool, err error) {
 	// A finished or an unfinished start has made it; a lost one is neither.
-	info, err := os.Stat(path)
-	if err != nil || info.Size() == 0 {
+	if info, _ := os.Stat(path); info == nil || info.Size() == 0 {
 		return false, nil
 	}
 	empty = true

@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -30,7 +31,10 @@ type replica struct {
 
 func newReplica(t *testing.T, endpoint string) *replica {
 	t.Helper()
-	r := &replica{T: t, Target: Target{KV: etcdtest.Client(t, endpoint).KV, Prefix: "/annex", Resource: widgets}}
+	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	expect.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	r := &replica{T: t, Target: Target{KV: client.KV, Prefix: "/annex", Resource: widgets}}
 	view := clientv3.NewCtxClient(t.Context())
 	view.KV = r.Guard()
 	r.guarded = &kubernetes.Client{Client: view}

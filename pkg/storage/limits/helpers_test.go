@@ -16,6 +16,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
@@ -53,7 +54,10 @@ func startStore(t testing.TB, limits Limits) *store {
 
 func (s *store) client(t testing.TB) *kubernetes.Client {
 	t.Helper()
-	return etcdtest.Client(t, s.endpoint)
+	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{s.endpoint}, Logger: zap.NewNop()})
+	expect.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	return client
 }
 
 // replica writes below limits, with a connection and a count of its own.
@@ -141,7 +145,7 @@ func (l *faultyKV) RequestProgress(ctx context.Context) error { return l.watcher
 func (l *faultyKV) Txn(ctx context.Context) clientv3.Txn { return etcdkv.New(nil, l.commit).Txn(ctx) }
 
 func (l *faultyKV) commit(ctx context.Context, op clientv3.Op) (none clientv3.OpResponse, err error) {
-	commit := func() (clientv3.OpResponse, error) { return l.KV.Do(context.WithoutCancel(ctx), op) }
+	commit := func() (clientv3.OpResponse, error) { return l.Do(context.WithoutCancel(ctx), op) }
 	fate := 100
 	if l.bad.Load() {
 		fate = rand.IntN(30)

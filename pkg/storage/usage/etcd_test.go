@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
@@ -36,7 +37,7 @@ func startEtcd(t testing.TB) *testEtcd {
 	}}
 	etcd.start(t)
 	t.Cleanup(func() { etcd.server.Close() })
-	etcd.client = etcdtest.Client(t, etcd.endpoint()).Client
+	etcd.client = newClient(t, etcd.endpoint())
 	return etcd
 }
 
@@ -82,7 +83,7 @@ func (e *testEtcd) track(t testing.TB, prefix string) *Tracker {
 
 func (e *testEtcd) trackThrough(t testing.TB, endpoint, prefix string) *Tracker {
 	t.Helper()
-	tracker := NewTracker(etcdtest.Client(t, endpoint).Client, prefix, nil)
+	tracker := NewTracker(newClient(t, endpoint), prefix, nil)
 	run(t, tracker)
 	return tracker
 }
@@ -154,6 +155,14 @@ func (t *Tracker) all() map[schema.GroupResource]Usage {
 // plain returns the usage of uncompressed objects.
 func plain(objects, bytes int64) Usage {
 	return Usage{Objects: objects, Bytes: bytes, PlainBytes: bytes}
+}
+
+func newClient(t testing.TB, endpoint string) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	expect.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	return client
 }
 
 func run(t testing.TB, tracker *Tracker) {

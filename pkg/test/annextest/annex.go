@@ -125,6 +125,15 @@ func (a *Annex) join() (*Annex, error) {
 	return a, nil
 }
 
+// ConfigAs returns a login's configuration for annex's own endpoint.
+func (a *Annex) ConfigAs(login *restclient.Config) *restclient.Config {
+	config := restclient.CopyConfig(login)
+	config.Host = a.AnnexConfig.Host
+	config.CAFile, config.CAData = a.AnnexConfig.CAFile, a.AnnexConfig.CAData
+	config.ServerName = a.AnnexConfig.ServerName
+	return config
+}
+
 // Address is its endpoint in the balancer.
 func (a *Annex) Address() string { return a.address }
 

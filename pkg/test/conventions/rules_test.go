@@ -126,7 +126,7 @@ var rules = []rule{
 		packages: "pkg/storage/embeddedetcd/etcdtest",
 		duty:     "Runs a real etcd in the process of a test.",
 		ours:     []string{"pkg/storage/embeddedetcd"},
-		others:   []string{"go.etcd.io/etcd/client/v3/kubernetes", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap"},
+		others:   []string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/kubernetes", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap"},
 	},
 	{
 		packages: "pkg/storage/keys",

@@ -34,19 +34,19 @@ func TestAuthenticationKubeconfig(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the kubeconfig has %v, %v", info.Mode(), err)
 	}
-	contains(t, alice.run(t, "auth", "whoami"), "alice", "system:masters", "dev", "system:authenticated")
-	contains(t, alice.run(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}", "--as=bob", "--as-group=system:masters"), "bob")
-	contains(t, alice.run(t, "config", "current-context"), "alice@annex")
-	contains(t, alice.run(t, "get", "namespaces"), "default")
+	expect.Contains(t, alice.run(t, "auth", "whoami"), "alice", "system:masters", "dev", "system:authenticated")
+	expect.Contains(t, alice.run(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}", "--as=bob", "--as-group=system:masters"), "bob")
+	expect.Contains(t, alice.run(t, "config", "current-context"), "alice@annex")
+	expect.Contains(t, alice.run(t, "get", "namespaces"), "default")
 
 	bob := s.kubectl
 	bob.kubeconfig = filepath.Join(t.TempDir(), "bob.kubeconfig")
 	printKubeconfig(t, bob.kubeconfig, "--data-dir="+s.dataDir, "--user=bob")
-	contains(t, bob.run(t, "auth", "whoami"), "bob", "[system:authenticated]")
+	expect.Contains(t, bob.run(t, "auth", "whoami"), "bob", "[system:authenticated]")
 	bob.refuse(t, "", []string{"get", "secrets"}, "Forbidden", `User "bob"`)
 
 	review := `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"nobodys"}}`
-	contains(t, alice.feed(t, review, "create", "-o", "jsonpath={.status}", "-f", "-"), "invalid bearer token")
+	expect.Contains(t, alice.feed(t, review, "create", "-o", "jsonpath={.status}", "-f", "-"), "invalid bearer token")
 }
 
 // printKubeconfig runs `annex kubeconfig` with its output redirected to a file.
@@ -129,14 +129,14 @@ func TestRBACKubectl(t *testing.T) {
 			t.Errorf("can carol %s? %s, want %s", question, got, want)
 		}
 	}
-	contains(t, carol.run(t, here("auth", "can-i", "--list")...), "configmaps", "stores.hosting.annex.dev", "selfsubjectreviews")
+	expect.Contains(t, carol.run(t, here("auth", "can-i", "--list")...), "configmaps", "stores.hosting.annex.dev", "selfsubjectreviews")
 
-	contains(t, s.kubectl.run(t, here("get", "rolebindings", "-o", "wide")...), "ROLE", "USERS", "Role/reader", "carol", "ClusterRole/admin", "rbac-team/keeper")
-	contains(t, s.kubectl.run(t, "get", "clusterrolebindings", "rbac-stores", "-o", "wide"), "ClusterRole/rbac-stores", "rbac-watchers")
-	contains(t, s.kubectl.run(t, here("get", "role", "reader")...), "NAME", "CREATED AT", "reader")
-	contains(t, s.kubectl.run(t, here("describe", "role", "reader")...), "configmaps", "[get list]")
+	expect.Contains(t, s.kubectl.run(t, here("get", "rolebindings", "-o", "wide")...), "ROLE", "USERS", "Role/reader", "carol", "ClusterRole/admin", "rbac-team/keeper")
+	expect.Contains(t, s.kubectl.run(t, "get", "clusterrolebindings", "rbac-stores", "-o", "wide"), "ClusterRole/rbac-stores", "rbac-watchers")
+	expect.Contains(t, s.kubectl.run(t, here("get", "role", "reader")...), "NAME", "CREATED AT", "reader")
+	expect.Contains(t, s.kubectl.run(t, here("describe", "role", "reader")...), "configmaps", "[get list]")
 	s.kubectl.run(t, here("set", "subject", "rolebinding", "readers", "--group=rbac-readers")...)
-	contains(t, s.kubectl.run(t, here("describe", "rolebinding", "readers")...), "carol", "rbac-readers")
+	expect.Contains(t, s.kubectl.run(t, here("describe", "rolebinding", "readers")...), "carol", "rbac-readers")
 
 	// The keeper has the role admin, and may grant no more than that.
 	keeper := func(args ...string) []string {
@@ -173,10 +173,10 @@ func TestRBACReconcile(t *testing.T) {
 	reconcile := func(manifest string, args ...string) string {
 		return s.kubectl.feed(t, manifest, append([]string{"auth", "reconcile", "-f", "-"}, args...)...)
 	}
-	contains(t, reconcile(reconciled), "clusterrole.rbac.authorization.k8s.io/rbac-reconciled reconciled", "clusterrolebinding.rbac.authorization.k8s.io/rbac-reconciled reconciled")
+	expect.Contains(t, reconcile(reconciled), "clusterrole.rbac.authorization.k8s.io/rbac-reconciled reconciled", "clusterrolebinding.rbac.authorization.k8s.io/rbac-reconciled reconciled")
 	s.kubectl.run(t, "patch", "clusterrole", "rbac-reconciled", "--type=json", "-p", `[{"op":"replace","path":"/rules/0/verbs","value":["list","watch"]}]`)
 	reconcile(reconciled)
-	contains(t, s.kubectl.run(t, "get", "clusterrole", "rbac-reconciled", "-o", "jsonpath={.rules[*].verbs}"), "get", "list", "watch")
+	expect.Contains(t, s.kubectl.run(t, "get", "clusterrole", "rbac-reconciled", "-o", "jsonpath={.rules[*].verbs}"), "get", "list", "watch")
 	reconcile(reconciled, "--remove-extra-permissions")
 	if got := s.kubectl.run(t, "get", "clusterrole", "rbac-reconciled", "-o", "jsonpath={.rules[*].verbs}"); got != `["get","list"]` {
 		t.Errorf("verbs %s after extra permissions were removed", got)
@@ -184,7 +184,7 @@ func TestRBACReconcile(t *testing.T) {
 	other := strings.ReplaceAll(reconciled, "kind: ClusterRole, name: rbac-reconciled", "kind: ClusterRole, name: view")
 	s.kubectl.refuse(t, other, []string{"apply", "-f", "-"}, "cannot change roleRef")
 	reconcile(other)
-	contains(t, s.kubectl.run(t, "get", "clusterrolebinding", "rbac-reconciled"), "ClusterRole/view")
+	expect.Contains(t, s.kubectl.run(t, "get", "clusterrolebinding", "rbac-reconciled"), "ClusterRole/view")
 }
 
 // TestQuotaKubectl limits a namespace with kubectl's own commands for it.
@@ -197,7 +197,7 @@ func TestQuotaKubectl(t *testing.T) {
 
 	s.kubectl.refuse(t, "", here("create", "quota", "objects", "--hard=widgets=1"), "must be a standard resource for quota")
 	s.kubectl.refuse(t, "", here("create", "quota", "objects", "--hard=secrets=1", "--scopes=BestEffort"), "unsupported scope applied to resource")
-	contains(t, s.kubectl.run(t, here("create", "quota", "objects", "--hard=secrets=1,count/configmaps=2")...), "resourcequota/objects created")
+	expect.Contains(t, s.kubectl.run(t, here("create", "quota", "objects", "--hard=secrets=1,count/configmaps=2")...), "resourcequota/objects created")
 	described := func(want ...string) {
 		t.Helper()
 		poll.UntilDone(t, "the usage", func() (bool, string) {
@@ -218,8 +218,8 @@ func TestQuotaKubectl(t *testing.T) {
 		`secrets "two" is forbidden: exceeded quota: objects, requested: secrets=1, used: secrets=1, limited: secrets=1`)
 	s.kubectl.run(t, here("delete", "secret", "one")...)
 	described("secrets 0 1")
-	contains(t, s.kubectl.run(t, here("get", "quota")...), "REQUEST", "count/configmaps: 1/2, secrets: 0/1")
-	contains(t, s.kubectl.run(t, here("describe", "namespace", namespace)...), "Resource Quotas", "count/configmaps")
+	expect.Contains(t, s.kubectl.run(t, here("get", "quota")...), "REQUEST", "count/configmaps: 1/2, secrets: 0/1")
+	expect.Contains(t, s.kubectl.run(t, here("describe", "namespace", namespace)...), "Resource Quotas", "count/configmaps")
 }
 
 // TestFlowControlKubectl uses flow control objects.
@@ -227,12 +227,12 @@ func TestFlowControlKubectl(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
 	schemas := s.kubectl.run(t, "get", "flowschemas")
-	contains(t, schemas, "PRIORITYLEVEL", "MATCHINGPRECEDENCE", "DISTINGUISHERMETHOD", "MISSINGPL", "service-accounts", "global-default")
+	expect.Contains(t, schemas, "PRIORITYLEVEL", "MATCHINGPRECEDENCE", "DISTINGUISHERMETHOD", "MISSINGPL", "service-accounts", "global-default")
 	if lines := strings.Split(strings.TrimSpace(schemas), "\n"); !strings.HasPrefix(lines[1], "exempt ") || !strings.HasPrefix(lines[len(lines)-1], "catch-all ") {
 		t.Errorf("not in the order in which they are tried:\n%s", schemas)
 	}
-	contains(t, s.kubectl.run(t, "get", "prioritylevelconfigurations"), "NOMINALCONCURRENCYSHARES", "workload-low", "Exempt")
-	contains(t, s.kubectl.run(t, "get", "--raw", "/debug/api_priority_and_fairness/dump_priority_levels"), "PriorityLevelName", "catch-all")
+	expect.Contains(t, s.kubectl.run(t, "get", "prioritylevelconfigurations"), "NOMINALCONCURRENCYSHARES", "workload-low", "Exempt")
+	expect.Contains(t, s.kubectl.run(t, "get", "--raw", "/debug/api_priority_and_fairness/dump_priority_levels"), "PriorityLevelName", "catch-all")
 	s.kubectl.refuse(t, "", []string{"patch", "flowschema", "catch-all", "--type=merge", "-p", `{"spec":{"matchingPrecedence":9999}}`}, "spec of 'catch-all' must equal the fixed value")
 }
 
@@ -253,6 +253,6 @@ func TestPolicy(t *testing.T) {
 		return got.code != 0 && strings.Contains(got.stderr, refusal), got.stdout + got.stderr
 	})
 	s.kubectl.refuse(t, widget("red"), []string{"apply", "-f", "-"}, refusal)
-	contains(t, s.kubectl.feed(t, widget("green"), "apply", "-f", "-"), "created")
-	contains(t, s.kubectl.run(t, "get", "api-extensions"), "no-red-widgets")
+	expect.Contains(t, s.kubectl.feed(t, widget("green"), "apply", "-f", "-"), "created")
+	expect.Contains(t, s.kubectl.run(t, "get", "api-extensions"), "no-red-widgets")
 }

@@ -317,7 +317,7 @@ func TestRunAnywhere(t *testing.T) {
 	if want := filepath.Join(dir, ".annex", "admin.kubeconfig"); annex.Kubeconfig != want {
 		t.Errorf("the kubeconfig is %s, want %s", annex.Kubeconfig, want)
 	}
-	contains(t, kubectl{kubeconfig: annex.Kubeconfig, home: t.TempDir()}.run(t, "get", "namespaces"), "default")
+	expect.Contains(t, kubectl{kubeconfig: annex.Kubeconfig, home: t.TempDir()}.run(t, "get", "namespaces"), "default")
 }
 
 // freePort returns a free port, for tests that need it before annex runs.

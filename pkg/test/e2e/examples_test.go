@@ -39,11 +39,11 @@ func TestExamples(t *testing.T) {
 			t.Errorf("%s holds a %s, which its name must contain", file, object.Kind)
 		}
 		kinds[kind] = true
-		contains(t, s.kubectl.run(t, "apply", "-f", file), " created")
+		expect.Contains(t, s.kubectl.run(t, "apply", "-f", file), " created")
 		if object.Kind == "CustomResourceDefinition" {
 			s.kubectl.run(t, "wait", "--for=condition=Established", "-f", file)
 		}
-		contains(t, s.kubectl.run(t, "apply", "-f", file), " unchanged")
+		expect.Contains(t, s.kubectl.run(t, "apply", "-f", file), " unchanged")
 	}
 	// Reviews are not stored, so they cannot be applied.
 	for _, row := range strings.Fields(s.kubectl.run(t, "api-resources", "--verbs=get", "--no-headers", "-o", "name")) {
@@ -59,7 +59,7 @@ func TestExamples(t *testing.T) {
 			t.Errorf("there is no example of %s", row)
 		}
 	}
-	contains(t, s.kubectl.run(t, "get", "widgets", "-n", "annex-examples"), "first", "green")
-	contains(t, s.kubectl.run(t, "get", "hostedresource", "widgets.example.com", "-o", "jsonpath={.spec.priority} {.spec.storeName}"), "10 default")
+	expect.Contains(t, s.kubectl.run(t, "get", "widgets", "-n", "annex-examples"), "first", "green")
+	expect.Contains(t, s.kubectl.run(t, "get", "hostedresource", "widgets.example.com", "-o", "jsonpath={.spec.priority} {.spec.storeName}"), "10 default")
 	s.kubectl.run(t, "delete", "namespace", "annex-examples")
 }

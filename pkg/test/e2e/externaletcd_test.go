@@ -49,7 +49,7 @@ func TestExternalEtcd(t *testing.T) {
 		t.Errorf("the widget is not below --etcd-prefix: %v, %v", kept, err)
 	}
 	s.kubectl.run(t, "wait", "store/default", "--for=condition=Ready", "--timeout=60s")
-	contains(t, s.kubectl.run(t, "get", "store", "default", "-o", "jsonpath={.spec}"), config.SocketPath)
+	expect.Contains(t, s.kubectl.run(t, "get", "store", "default", "-o", "jsonpath={.spec}"), config.SocketPath)
 
 	expect.NoError(t, etcd.Close())
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

@@ -223,16 +223,6 @@ func (s *server) namespace(t *testing.T) string {
 	return name
 }
 
-// contains fails for each part that is missing from text.
-func contains(t *testing.T, text string, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			t.Errorf("lacks %q:\n%s", part, text)
-		}
-	}
-}
-
 // matchesColumns checks the header of a table that kubectl printed.
 func matchesColumns(t *testing.T, table string, columns ...string) {
 	t.Helper()

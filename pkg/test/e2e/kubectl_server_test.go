@@ -56,10 +56,10 @@ func testEvents(t *testing.T, s *server) {
 		"involvedObject":{"apiVersion":"example.com/v1","kind":"Widget","namespace":%q,"name":"a"},"count":2,
 		"firstTimestamp":"2026-01-02T03:04:05Z","lastTimestamp":"2026-01-02T03:05:05Z","source":{"component":"painter"}}`
 	s.kubectl.feed(t, fmt.Sprintf(event, namespace, namespace), "create", "-f", "-")
-	contains(t, s.kubectl.run(t, "events", "-n", namespace, "--for", "widgets.example.com/a"), "Warning", "Dull", "Widget/a", "needs paint")
-	contains(t, s.kubectl.run(t, "get", "events", "-n", namespace), "widget/a", "needs paint")
+	expect.Contains(t, s.kubectl.run(t, "events", "-n", namespace, "--for", "widgets.example.com/a"), "Warning", "Dull", "Widget/a", "needs paint")
+	expect.Contains(t, s.kubectl.run(t, "get", "events", "-n", namespace), "widget/a", "needs paint")
 	// Both groups show the same events.
-	contains(t, s.kubectl.run(t, "get", "events.events.k8s.io", "a.1", "-n", namespace, "-o", "yaml"), "apiVersion: events.k8s.io/v1", "note: needs paint", "regarding:")
+	expect.Contains(t, s.kubectl.run(t, "get", "events.events.k8s.io", "a.1", "-n", namespace, "-o", "yaml"), "apiVersion: events.k8s.io/v1", "note: needs paint", "regarding:")
 	if got := s.kubectl.run(t, "get", "events", "-n", namespace, "--field-selector", "involvedObject.name=a,reason=Dull", "-o", "name"); got != "event/a.1\n" {
 		t.Errorf("events of the widget: %q", got)
 	}
@@ -80,7 +80,7 @@ func testWait(t *testing.T, s *server) {
 func testHosting(t *testing.T, s *server) {
 	s.kubectl.run(t, "wait", "store/default", "--for=condition=Ready", "--timeout=60s")
 	s.kubectl.run(t, "wait", "hostedresource/widgets.example.com", "--for=condition=Ready", "--timeout=60s")
-	contains(t, s.kubectl.run(t, "get", "hostedresources,stores"), "hostedresource.hosting.annex.dev/widgets.example.com", "Hosted", "store.hosting.annex.dev/default")
+	expect.Contains(t, s.kubectl.run(t, "get", "hostedresources,stores"), "hostedresource.hosting.annex.dev/widgets.example.com", "Hosted", "store.hosting.annex.dev/default")
 	poll.UntilDone(t, "the status of the store", func() (bool, string) {
 		status := s.kubectl.run(t, "get", "store", "default", "-o", "jsonpath={.status.size} {.status.sizeInUse} {.status.quota} {.status.objects} {.status.version}")
 		fields := strings.Fields(status)
@@ -119,9 +119,9 @@ func testTables(t *testing.T, s *server) {
 	} {
 		matchesColumns(t, s.kubectl.run(t, append([]string{"get", "-n", namespace}, strings.Fields(resource)...)...), columns...)
 	}
-	contains(t, s.kubectl.run(t, "get", "stores"), "NAME", "READY", "default")
-	contains(t, s.kubectl.run(t, "get", "hostedresources"), "NAME", "PHASE", "OBJECTS", "widgets.example.com")
-	contains(t, s.kubectl.run(t, "describe", "widget", "a", "-n", namespace), "Name:", "Color:", "red")
+	expect.Contains(t, s.kubectl.run(t, "get", "stores"), "NAME", "READY", "default")
+	expect.Contains(t, s.kubectl.run(t, "get", "hostedresources"), "NAME", "PHASE", "OBJECTS", "widgets.example.com")
+	expect.Contains(t, s.kubectl.run(t, "describe", "widget", "a", "-n", namespace), "Name:", "Color:", "red")
 }
 
 func testVersions(t *testing.T, s *server) {

@@ -81,10 +81,10 @@ func testDiscovery(t *testing.T, s *server) {
 			t.Errorf("api-resources lacks %s:\n%s", want, resources)
 		}
 	}
-	contains(t, s.kubectl.run(t, "api-versions"),
+	expect.Contains(t, s.kubectl.run(t, "api-versions"),
 		"v1\n", "apiextensions.k8s.io/v1\n", "apiregistration.k8s.io/v1\n", "coordination.k8s.io/v1\n", "events.k8s.io/v1\n",
 		"example.com/v1\n", "example.com/v1beta1\n", "hosting.annex.dev/v1alpha1\n")
-	contains(t, s.kubectl.run(t, "api-resources", "--categories=examples"), "widgets")
+	expect.Contains(t, s.kubectl.run(t, "api-resources", "--categories=examples"), "widgets")
 
 	version := s.kubectl.run(t, "version", "-o", "json")
 	var versions struct {
@@ -97,17 +97,17 @@ func testDiscovery(t *testing.T, s *server) {
 }
 
 func testExplain(t *testing.T, s *server) {
-	contains(t, s.kubectl.run(t, "explain", "configmap.data"), "KIND:", "ConfigMap", "FIELD: data")
-	contains(t, s.kubectl.run(t, "explain", "crd.spec.versions.schema"), "openAPIV3Schema")
-	contains(t, s.kubectl.run(t, "explain", "store.spec"), "embedded", "etcd", "taints", "unschedulable")
-	contains(t, s.kubectl.run(t, "explain", "hostedresource.spec.storeName"), "FIELD: storeName", "the Store of the objects")
-	contains(t, s.kubectl.run(t, "explain", "hostedresource.status", "--recursive"), "storedBytes", "conditions", "lastTransitionTime")
+	expect.Contains(t, s.kubectl.run(t, "explain", "configmap.data"), "KIND:", "ConfigMap", "FIELD: data")
+	expect.Contains(t, s.kubectl.run(t, "explain", "crd.spec.versions.schema"), "openAPIV3Schema")
+	expect.Contains(t, s.kubectl.run(t, "explain", "store.spec"), "embedded", "etcd", "taints", "unschedulable")
+	expect.Contains(t, s.kubectl.run(t, "explain", "hostedresource.spec.storeName"), "FIELD: storeName", "the Store of the objects")
+	expect.Contains(t, s.kubectl.run(t, "explain", "hostedresource.status", "--recursive"), "storedBytes", "conditions", "lastTransitionTime")
 	// OpenAPI of a CRD is published shortly after its discovery.
 	poll.UntilDone(t, "explain of a custom resource", func() (bool, string) {
 		result := s.kubectl.try(t, "", "explain", "widget.spec.parts.count")
 		return strings.Contains(result.stdout, "How many of the part"), result.stdout + result.stderr
 	})
-	contains(t, s.kubectl.run(t, "explain", "widget", "--api-version=example.com/v1beta1"), "VERSION:    v1beta1", "something to count")
+	expect.Contains(t, s.kubectl.run(t, "explain", "widget", "--api-version=example.com/v1beta1"), "VERSION:    v1beta1", "something to count")
 }
 
 func testGetWatch(t *testing.T, s *server) {
@@ -145,17 +145,17 @@ func testGetWatch(t *testing.T, s *server) {
 
 func testApplyClientSide(t *testing.T, s *server) {
 	namespace := s.namespace(t)
-	contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"color":"red","replicas":2}`), "apply", "-f", "-"), "created")
-	contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"color":"red","replicas":2}`), "apply", "-f", "-"), "unchanged")
+	expect.Contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"color":"red","replicas":2}`), "apply", "-f", "-"), "created")
+	expect.Contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"color":"red","replicas":2}`), "apply", "-f", "-"), "unchanged")
 	// A field that is no longer applied gets its default.
-	contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"replicas":3}`), "apply", "-f", "-"), "configured")
+	expect.Contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"replicas":3}`), "apply", "-f", "-"), "configured")
 	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.color} {.spec.replicas}"); got != "blue 3" {
 		t.Errorf("after apply the widget is %q", got)
 	}
 
 	configMap := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"a"},"data":%s}`
-	contains(t, s.kubectl.feed(t, fmt.Sprintf(configMap, namespace, `{"x":"1","y":"1"}`), "apply", "-f", "-"), "created")
-	contains(t, s.kubectl.feed(t, fmt.Sprintf(configMap, namespace, `{"x":"2"}`), "apply", "-f", "-"), "configured")
+	expect.Contains(t, s.kubectl.feed(t, fmt.Sprintf(configMap, namespace, `{"x":"1","y":"1"}`), "apply", "-f", "-"), "created")
+	expect.Contains(t, s.kubectl.feed(t, fmt.Sprintf(configMap, namespace, `{"x":"2"}`), "apply", "-f", "-"), "configured")
 	if got := s.kubectl.run(t, "get", "configmap", "a", "-n", namespace, "-o", "jsonpath={.data}"); got != `{"x":"2"}` {
 		t.Errorf("after apply the data is %s", got)
 	}
@@ -199,7 +199,7 @@ func testDiff(t *testing.T, s *server) {
 	if result.code != 1 {
 		t.Errorf("diff exits with %d: %s", result.code, result.stderr)
 	}
-	contains(t, result.stdout, "-  replicas: 2", "+  replicas: 5")
+	expect.Contains(t, result.stdout, "-  replicas: 2", "+  replicas: 5")
 	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.replicas}"); got != "2" {
 		t.Errorf("diff changed the widget: %s replicas", got)
 	}
@@ -231,7 +231,7 @@ func testPatchTyped(t *testing.T, s *server) {
 		s.kubectl.run(t, "patch", "configmap", "a", "-n", namespace, "--type="+kind, "-p", patch)
 	}
 	got := s.kubectl.run(t, "get", "configmap", "a", "-n", namespace, "-o", "jsonpath={.data}")
-	contains(t, got, `"strategic":"1"`, `"merge":"1"`, `"json":"1"`, `"y":"1"`)
+	expect.Contains(t, got, `"strategic":"1"`, `"merge":"1"`, `"json":"1"`, `"y":"1"`)
 	if strings.Contains(got, `"x"`) {
 		t.Errorf("null did not remove a field: %s", got)
 	}
@@ -274,7 +274,7 @@ func testStatus(t *testing.T, s *server) {
 	if got := s.kubectl.run(t, get...); got != "7 Painted 2" {
 		t.Errorf("after a patch of the spec the widget is %q", got)
 	}
-	contains(t, s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "--subresource=status", "-o", "yaml"), "phase: Painted")
+	expect.Contains(t, s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "--subresource=status", "-o", "yaml"), "phase: Painted")
 }
 
 func testSelectors(t *testing.T, s *server) {
@@ -341,7 +341,7 @@ func testValidation(t *testing.T, s *server) {
 	s.kubectl.refuse(t, "", []string{"patch", "widget", "a", "-n", namespace, "--type=merge", "-p", `{"spec":{"serial":"B-2"}}`}, "serial is written once")
 	s.kubectl.refuse(t, widget(namespace, "a", `{}`), create, "AlreadyExists")
 	s.kubectl.refuse(t, "", []string{"get", "widget", "none", "-n", namespace}, "NotFound")
-	contains(t, s.kubectl.feed(t, widget(namespace, "dry", `{}`), "create", "--dry-run=server", "-o", "jsonpath={.spec.color}", "-f", "-"), "blue")
+	expect.Contains(t, s.kubectl.feed(t, widget(namespace, "dry", `{}`), "create", "--dry-run=server", "-o", "jsonpath={.spec.color}", "-f", "-"), "blue")
 	s.kubectl.refuse(t, "", []string{"get", "widget", "dry", "-n", namespace}, "NotFound")
 }
 

@@ -58,7 +58,7 @@ func TestOperator(t *testing.T) {
 	s.kubectl.run(t, "delete", "broadcast", "greeting", "-n", "broadcasting", "--wait=false")
 	s.kubectl.run(t, "get", "configmap", "greeting", "-n", "right")
 	deleted := s.kubectl.run(t, "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath={.metadata.finalizers} {.metadata.deletionTimestamp}")
-	contains(t, deleted, `["operator.example.com/copies"] 2`)
+	expect.Contains(t, deleted, `["operator.example.com/copies"] 2`)
 	startOperator(t, kubeconfig)
 	s.kubectl.run(t, "wait", "--for=delete", "broadcast/greeting", "-n", "broadcasting", "--timeout="+poll.Timeout.String())
 	s.wantNoCopy(t, "right")
@@ -164,7 +164,7 @@ func testOperatorRights(t *testing.T, s *server, kubeconfig string) {
 		}
 	}
 	list := operator.run(t, "auth", "can-i", "--list", "-n", "left")
-	contains(t, list, "configmaps", "[get list watch create patch delete]")
+	expect.Contains(t, list, "configmaps", "[get list watch create patch delete]")
 	for _, unseen := range []string{"broadcasts", "secrets"} {
 		if strings.Contains(list, unseen) {
 			t.Errorf("can-i --list in left has %s:\n%s", unseen, list)
@@ -197,7 +197,7 @@ func testOperatorRefused(t *testing.T, s *server) {
 	setNamespaces(`["left","right","closed"]`)
 	s.wantBroadcast(t, "False Forbidden left,right", "hello")
 	message := s.kubectl.run(t, "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath={.status.conditions[0].message}")
-	contains(t, message, `configmaps "greeting" is forbidden: User "`+operatorUser+`" cannot patch resource "configmaps"`, `in the namespace "closed"`)
+	expect.Contains(t, message, `configmaps "greeting" is forbidden: User "`+operatorUser+`" cannot patch resource "configmaps"`, `in the namespace "closed"`)
 	s.kubectl.refuse(t, "", []string{"get", "configmap", "greeting", "-n", "closed"}, "NotFound")
 	setNamespaces(`["left","right"]`)
 	s.wantBroadcast(t, "True Copied left,right", "hello")

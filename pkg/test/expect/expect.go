@@ -8,6 +8,7 @@ package expect
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,40 @@ func Explain(problem string, explanation ...any) string {
 		return problem
 	}
 	return fmt.Sprintf(explanation[0].(string), explanation[1:]...) + ": " + problem
+}
+
+// Missing reports which of the words a text lacks. It is empty if the text has all of them.
+func Missing(text string, words ...string) string {
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			return fmt.Sprintf("no %q in: %s", word, text)
+		}
+	}
+	return ""
+}
+
+// MissingFrom is Missing for the text of an error.
+func MissingFrom(err error, words ...string) string {
+	if err == nil {
+		return fmt.Sprintf("no error, want one with %q", words)
+	}
+	return Missing(err.Error(), words...)
+}
+
+// Contains fails the test unless a text has all words.
+func Contains(t testing.TB, text string, words ...string) {
+	t.Helper()
+	if missing := Missing(text, words...); missing != "" {
+		t.Error(missing)
+	}
+}
+
+// Error fails the test unless there is an error with all words.
+func Error(t testing.TB, err error, words ...string) {
+	t.Helper()
+	if missing := MissingFrom(err, words...); missing != "" {
+		t.Error(missing)
+	}
 }
 
 // Create creates an object with a typed client.

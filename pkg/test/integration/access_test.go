@@ -116,9 +116,9 @@ func TestForbiddenMessage(t *testing.T) {
 	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.httpClientAs(t, bearerToken(outsiderToken)))
 	expect.NoError(t, err)
 	_, err = annexKube.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
-	wantError(t, err, `secrets is forbidden: User "bob" cannot list resource "secrets" in API group "" in the namespace "default"`)
+	expect.Error(t, err, `secrets is forbidden: User "bob" cannot list resource "secrets" in API group "" in the namespace "default"`)
 	err = annexKube.CoreV1().Namespaces().Delete(t.Context(), "default", metav1.DeleteOptions{})
-	wantError(t, err, `namespaces "default" is forbidden: User "bob" cannot delete resource "namespaces"`)
+	expect.Error(t, err, `namespaces "default" is forbidden: User "bob" cannot delete resource "namespaces"`)
 }
 
 // Only the administrator can impersonate, and then has the rights of the other user.
@@ -168,7 +168,7 @@ func TestInvalidTokenFile(t *testing.T) {
 	expect.NoError(t, os.WriteFile(junk, []byte("only-a-token\n"), 0o600))
 	for _, file := range []string{junk, "/nowhere/tokens.csv"} {
 		_, err := testserver.TryStartIn(t, t.TempDir(), "--token-auth-file="+file)
-		wantError(t, err, "--token-auth-file", file)
+		expect.Error(t, err, "--token-auth-file", file)
 	}
 }
 

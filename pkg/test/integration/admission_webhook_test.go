@@ -268,7 +268,7 @@ func TestAdmissionWebhookFailures(t *testing.T) {
 				install(t, lenient, newWebhook(lenient, "sentinel", sentinel.client()), newWebhook(lenient, "tested", client, shortTimeout, ignoreFailures))
 				a.waitForWebhooks(t, strict, sentinel)
 				_, err := a.tryConfigMap(t, strict, "one", false)
-				wantError(t, err, failure.want...)
+				expect.Error(t, err, failure.want...)
 				if !apierrors.IsInternalError(err) {
 					t.Errorf("%v is not an internal error", err)
 				}
@@ -300,7 +300,7 @@ func TestAdmissionWebhookDecisions(t *testing.T) {
 	a.waitForWebhooks(t, namespace, seen)
 
 	_, err := a.tryConfigMap(t, namespace, "bad", false)
-	wantError(t, err, `admission webhook "choosy.hook.example.com" denied the request: not like that`)
+	expect.Error(t, err, `admission webhook "choosy.hook.example.com" denied the request: not like that`)
 	if status, ok := err.(apierrors.APIStatus); !ok || status.Status().Code != http.StatusTeapot {
 		t.Errorf("%v does not have the code that the webhook gave", err)
 	}
@@ -309,7 +309,7 @@ func TestAdmissionWebhookDecisions(t *testing.T) {
 		t.Errorf("a good one: %s, warnings %q", answer, warnings)
 	}
 	err = a.Kube.CoreV1().ConfigMaps(namespace).Delete(t.Context(), "good", metav1.DeleteOptions{})
-	wantError(t, err, "not like that")
+	expect.Error(t, err, "not like that")
 	asked := seen.requestsFor("good")
 	if len(asked) != 2 {
 		t.Fatalf("%d requests about an object that was created and nearly deleted, want 2", len(asked))
@@ -347,7 +347,7 @@ func TestAdmissionWebhookDryRun(t *testing.T) {
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-some"}, Webhooks: []hook{
 		newWebhook(namespace, "some", server.client(), func(h *hook) { h.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassSome) })}}
 	_, err := a.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), configuration, metav1.CreateOptions{})
-	wantError(t, err, `webhooks[0].sideEffects: Unsupported value: "Some"`)
+	expect.Error(t, err, `webhooks[0].sideEffects: Unsupported value: "Some"`)
 }
 
 // A match condition that cannot be evaluated counts as a failure of the webhook.
@@ -392,7 +392,7 @@ func TestAdmissionWebhookMatchConditions(t *testing.T) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		if test.want != "" {
-			wantError(t, err, test.want)
+			expect.Error(t, err, test.want)
 		}
 	}
 }
@@ -418,7 +418,7 @@ func TestMutatingAdmissionWebhook(t *testing.T) {
 			a.waitForWebhooks(t, namespace, server)
 			created, err := a.tryConfigMap(t, namespace, "one", false)
 			if test.want != nil {
-				wantError(t, err, test.want...)
+				expect.Error(t, err, test.want...)
 				return
 			}
 			if err != nil || created.Data["added"] != "yes" {

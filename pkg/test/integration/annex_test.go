@@ -74,20 +74,6 @@ func send(t *testing.T, annexHTTP *http.Client, method, url, body string, header
 	return r
 }
 
-// wantError fails unless there is an error that contains all of the words.
-func wantError(t *testing.T, err error, words ...string) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("got no error, want one with %q", words)
-		return
-	}
-	for _, word := range words {
-		if !strings.Contains(err.Error(), word) {
-			t.Errorf("error lacks %q: %v", word, err)
-		}
-	}
-}
-
 // etcd returns a client of the server's embedded etcd.
 func (a *annex) etcd(t *testing.T) *clientv3.Client {
 	t.Helper()

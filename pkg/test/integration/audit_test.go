@@ -467,7 +467,7 @@ rules:
 	down.Store(true)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "unrecorded"}}
 	_, err := a.Kube.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
-	wantError(t, err, "failed to store audit event")
+	expect.Error(t, err, "failed to store audit event")
 	down.Store(false)
 	if _, err := a.Kube.CoreV1().ConfigMaps("default").Get(t.Context(), "unrecorded", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a request was executed without a record: %v", err)

@@ -211,7 +211,7 @@ func testTokenReviews(t *testing.T, e *authenticators) {
 		}
 	}
 	_, err := e.Kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{}, metav1.CreateOptions{})
-	wantError(t, err, "token is required")
+	expect.Error(t, err, "token is required")
 	got := send(t, e.httpClientAs(t, bearerToken(outsiderToken)), http.MethodPost, e.URL+"/apis/authentication.k8s.io/v1/tokenreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+masterToken+`"}}`)
 	got.Expect(t, http.StatusForbidden, "a user without rights may create TokenReviews")
@@ -262,7 +262,7 @@ func TestInvalidAuthenticationConfiguration(t *testing.T) {
 			t.Errorf("%s: annex starts", name)
 			continue
 		}
-		wantError(t, err, test.want...)
+		expect.Error(t, err, test.want...)
 	}
 }
 
@@ -309,7 +309,7 @@ func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 			t.Errorf("%s: annex starts", name)
 			continue
 		}
-		wantError(t, err, "--requestheader-client-ca-file", "--requestheader-allowed-names")
+		expect.Error(t, err, "--requestheader-client-ca-file", "--requestheader-allowed-names")
 	}
 }
 

@@ -132,13 +132,13 @@ func (a *annex) testReviewsOfOthers(t *testing.T, bob kubernetes.Interface, name
 	}
 	spec := authorizationv1.SubjectAccessReviewSpec{User: "carol", ResourceAttributes: listing}
 	_, err := bob.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-	wantError(t, err, `User "bob" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`)
+	expect.Error(t, err, `User "bob" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`)
 	_, err = bob.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-	wantError(t, err, `in the namespace "default"`)
+	expect.Error(t, err, `in the namespace "default"`)
 	_, err = a.Kube.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-	wantError(t, err, "spec.resourceAttributes.namespace", "must match metadata.namespace")
+	expect.Error(t, err, "spec.resourceAttributes.namespace", "must match metadata.namespace")
 	_, err = a.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
-	wantError(t, err, "spec.user", "spec.resourceAttributes", "at least one of user or group must be specified")
+	expect.Error(t, err, "spec.user", "spec.resourceAttributes", "at least one of user or group must be specified")
 }
 
 // startRightsWebhook serves SubjectAccessReviews that allow one user, and returns a
@@ -234,6 +234,6 @@ func TestInvalidAuthorizationConfiguration(t *testing.T) {
 		"--authorization-mode=Webhook --authorization-webhook-config-file=" + file: {"--authorization-webhook-config-file", file},
 	} {
 		_, err := testserver.TryStartIn(t, t.TempDir(), strings.Fields(flags)...)
-		wantError(t, err, want...)
+		expect.Error(t, err, want...)
 	}
 }

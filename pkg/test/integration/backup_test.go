@@ -117,9 +117,9 @@ func TestRestoreToAnotherServer(t *testing.T) {
 		t.Errorf("the file: %v, %v", info.Mode(), err)
 	}
 	_, err := run("backup", "--kubeconfig="+home.Kubeconfig, "--resource="+widgets.name, file)
-	wantError(t, err, "it exists already")
+	expect.Error(t, err, "it exists already")
 	_, err = run("restore", "--kubeconfig="+home.Kubeconfig, file)
-	wantError(t, err, "customresourcedefinition "+widgets.name+" exists")
+	expect.Error(t, err, "customresourcedefinition "+widgets.name+" exists")
 
 	there := widgets.on(elsewhere)
 	restore := []string{"restore", "--kubeconfig=" + elsewhere.Kubeconfig, file}
@@ -161,7 +161,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 	widgets.waitForCRDDeleted(t)
 	widgets.waitForHostedResourceDeleted(t)
 	_, err = run("restore", "--kubeconfig="+home.Kubeconfig, back)
-	wantError(t, err, "no change was made", "cannot be read")
+	expect.Error(t, err, "no change was made", "cannot be read")
 	if found, err := home.etcd(t).Get(t.Context(), strings.TrimSuffix(widgets.key("x"), "x"), clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
 		t.Errorf("a refused restore wrote: %v, %v", found.Kvs, err)
 	}
@@ -251,11 +251,11 @@ func TestRestoreDataDirectory(t *testing.T) {
 
 	dir := filepath.Join(t.TempDir(), "data")
 	_, err := run("restore", file, "--data-dir="+a.DataDir)
-	wantError(t, err, "there is an etcd already")
+	expect.Error(t, err, "there is an etcd already")
 	cut := filepath.Join(t.TempDir(), "cut.backup")
 	mustWrite(t, cut, readFile(t, file)[:10_000])
 	_, err = run("restore", cut, "--data-dir="+dir)
-	wantError(t, err, "its end is missing")
+	expect.Error(t, err, "its end is missing")
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("a refused backup left %s: %v", dir, err)
 	}
@@ -309,7 +309,7 @@ func TestUnfinishedRestoreIsNotServed(t *testing.T) {
 	a.Stop(t)
 	expect.NoError(t, os.Mkdir(filepath.Join(dir, "etcd.restoring"), 0o700))
 	_, err := testserver.TryStartIn(t, dir)
-	wantError(t, err, "--data-dir", "a restore is unfinished")
+	expect.Error(t, err, "--data-dir", "a restore is unfinished")
 }
 
 // TestBackupRequests sends requests that the commands do not send.
@@ -383,11 +383,11 @@ func TestRestoreResumes(t *testing.T) {
 		t.Fatalf("the first half: %s", got)
 	}
 	_, err := run("restore", "--kubeconfig="+a.Kubeconfig, less)
-	wantError(t, err, "no change was made", "that are not in the backup (1)")
+	expect.Error(t, err, "no change was made", "that are not in the backup (1)")
 	stored := etcdValue(t, a.etcd(t), widgets.key("w-0"))
 	etcdPut(t, a.etcd(t), widgets.key("w-0"), `{"another": "object"}`)
 	_, err = run("restore", "--kubeconfig="+a.Kubeconfig, file)
-	wantError(t, err, "no change was made", "w-0: the Store has another object in its place")
+	expect.Error(t, err, "no change was made", "w-0: the Store has another object in its place")
 	etcdPut(t, a.etcd(t), widgets.key("w-0"), string(stored))
 	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
 	if diff := cmp.Diff(without(before), without(widgets.list(t))); diff != "" {
@@ -418,7 +418,7 @@ func TestBackupOfUnreadableObject(t *testing.T) {
 	widgets.waitForCRDDeleted(t)
 	restore := []string{"restore", "--kubeconfig=" + a.Kubeconfig, file}
 	_, err := run(restore...)
-	wantError(t, err, "no change was made", lost+" cannot be read", "--skip-unreadable skips it")
+	expect.Error(t, err, "no change was made", lost+" cannot be read", "--skip-unreadable skips it")
 	errOut.Reset()
 	if code := cmd.Execute(append(restore, "--skip-unreadable"), &out, &errOut); code != 0 || errOut.String() != "annex: warning: 1 object cannot be read, and skipped: "+lost+"\n" {
 		t.Errorf("exit code %d, %q", code, errOut.String())
@@ -480,20 +480,20 @@ func TestBackupRights(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "exists"), fmt.Sprint(err)
 	})
 	_, err := run("backup", resourceKeeper, "--store=default", filepath.Join(dir, "x"))
-	wantError(t, err, "forbidden")
+	expect.Error(t, err, "forbidden")
 	_, err = run("backup", storeKeeper, "--resource="+widgets.name, filepath.Join(dir, "x"))
-	wantError(t, err, "forbidden")
+	expect.Error(t, err, "forbidden")
 	_, err = run("backup", restorer, "--resource="+widgets.name, filepath.Join(dir, "x"))
-	wantError(t, err, "forbidden")
+	expect.Error(t, err, "forbidden")
 	_, err = run("backup", viewer, "--resource="+widgets.name, filepath.Join(dir, "x"))
-	wantError(t, err, `cannot create resource "hostedresources/backup"`)
+	expect.Error(t, err, `cannot create resource "hostedresources/backup"`)
 	_, err = run("backup", viewer, "--store=default", filepath.Join(dir, "x"))
-	wantError(t, err, `cannot create resource "stores/backup"`)
+	expect.Error(t, err, `cannot create resource "stores/backup"`)
 	widgets.deleteCRD(t)
 	widgets.waitForCRDDeleted(t)
 	widgets.waitForHostedResourceDeleted(t)
 	_, err = run("restore", resourceKeeper, file)
-	wantError(t, err, "no change was made", "forbidden")
+	expect.Error(t, err, "no change was made", "forbidden")
 	mustRun(t, "restore", restorer, file)
 	poll.UntilNoError(t, "the object is back", func() error {
 		_, err := widgets.in("v1").Get(t.Context(), "w", metav1.GetOptions{})
@@ -520,15 +520,15 @@ func TestRestoreToExternalEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := run(append([]string{"restore", file}, flags...)...)
-	wantError(t, err, "--etcd-servers", "a part of another backup")
+	expect.Error(t, err, "--etcd-servers", "a part of another backup")
 	_, err = testserver.TryStartIn(t, t.TempDir(), flags...)
-	wantError(t, err, "--etcd-servers", "did not come to its end")
+	expect.Error(t, err, "--etcd-servers", "did not come to its end")
 	if _, err := client.Delete(t.Context(), note); err != nil {
 		t.Fatal(err)
 	}
 	mustRun(t, append([]string{"restore", file}, flags...)...)
 	_, err = run(append([]string{"restore", file}, flags...)...)
-	wantError(t, err, "--etcd-servers", "there are other keys already")
+	expect.Error(t, err, "--etcd-servers", "there are other keys already")
 
 	back := newAnnex(t, testserver.Start(t, flags...))
 	again := widgets.on(back)
@@ -572,7 +572,7 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 	incomplete := filepath.Join(t.TempDir(), "incomplete.backup")
 	copyBackup(t, file, incomplete, func(record backup.Record) bool { return record.Kind != backup.KindDictionary })
 	_, err := run("restore", "--kubeconfig="+elsewhere.Kubeconfig, incomplete)
-	wantError(t, err, "no change was made", "cannot be read", "dictionary")
+	expect.Error(t, err, "no change was made", "cannot be read", "dictionary")
 
 	mustRun(t, "restore", "--kubeconfig="+elsewhere.Kubeconfig, file)
 	there := widgets.on(elsewhere)

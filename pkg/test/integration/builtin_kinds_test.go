@@ -49,7 +49,7 @@ func TestSystemNamespaces(t *testing.T) {
 		}
 	}
 	err := a.Kube.CoreV1().Namespaces().Delete(t.Context(), "kube-system", metav1.DeleteOptions{})
-	wantError(t, err, `namespaces "kube-system" is forbidden: this namespace may not be deleted`)
+	expect.Error(t, err, `namespaces "kube-system" is forbidden: this namespace may not be deleted`)
 	active, err := a.Kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Active"})
 	if err != nil || len(active.Items) < 4 {
 		t.Errorf("active namespaces: %v, %v", active, err)
@@ -64,11 +64,11 @@ func TestObjectsNeedTheirNamespace(t *testing.T) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("got %v, want NotFound", err)
 	}
-	wantError(t, err, `namespaces "nowhere" not found`)
+	expect.Error(t, err, `namespaces "nowhere" not found`)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.namespace = "nowhere"
 	_, err = widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "a", "spec: {}"), metav1.CreateOptions{})
-	wantError(t, err, `namespaces "nowhere" not found`)
+	expect.Error(t, err, `namespaces "nowhere" not found`)
 }
 
 func TestConfigMaps(t *testing.T) {
@@ -82,7 +82,7 @@ func TestConfigMaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := apply("bob", false, map[string]string{"b": "2"})
-	wantError(t, err, `conflict with "alice"`, ".data.b")
+	expect.Error(t, err, `conflict with "alice"`, ".data.b")
 	if _, err := apply("bob", true, map[string]string{"b": "2"}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestConfigMaps(t *testing.T) {
 	expect.NoError(t, err)
 	patched.Data["c"] = "4"
 	_, err = configs.Update(t.Context(), patched, metav1.UpdateOptions{})
-	wantError(t, err, "field is immutable when `immutable` is set")
+	expect.Error(t, err, "field is immutable when `immutable` is set")
 
 	generated, err := configs.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "gen-"}}, metav1.CreateOptions{})
 	if err != nil || !strings.HasPrefix(generated.Name, "gen-") || len(generated.Name) != len("gen-")+5 {
@@ -131,14 +131,14 @@ func TestSecrets(t *testing.T) {
 	basic := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "basic"}, Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{"username": []byte("x")}}
 	expect.Create(t, secrets, basic)
 	_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}, Type: corev1.SecretTypeTLS}, metav1.CreateOptions{})
-	wantError(t, err, `data[tls.crt]: Required value`)
+	expect.Error(t, err, `data[tls.crt]: Required value`)
 	list, err := secrets.List(t.Context(), metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBasicAuth)})
 	if err != nil || len(list.Items) != 1 || list.Items[0].Name != "basic" {
 		t.Errorf("secrets by type: %v, %v", list, err)
 	}
 	created.Type = corev1.SecretTypeBasicAuth
 	_, err = secrets.Update(t.Context(), created, metav1.UpdateOptions{})
-	wantError(t, err, "type: Invalid value", "field is immutable")
+	expect.Error(t, err, "type: Invalid value", "field is immutable")
 }
 
 // Typed clients of kubectl and controllers request protobuf.

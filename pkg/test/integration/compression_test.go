@@ -375,7 +375,7 @@ func TestLostDictionary(t *testing.T) {
 		expect.NoError(t, change(widgets.annex.etcd(t)))
 		widgets.annex = widgets.annex.restart(t)
 		_, err := widgets.in("v1").Get(t.Context(), lost, metav1.GetOptions{})
-		wantError(t, err, "dictionary "+id, key, name)
+		expect.Error(t, err, "dictionary "+id, key, name)
 		if apierrors.IsNotFound(err) {
 			t.Errorf("%s: it is not found: %v", name, err)
 		}

@@ -107,7 +107,7 @@ func TestHostedResourceInUseCannotBeDeleted(t *testing.T) {
 	if !apierrors.IsConflict(err) {
 		t.Errorf("delete it: %v, want a conflict", err)
 	}
-	wantError(t, err, "delete the CustomResourceDefinition", widgets.name, "first")
+	expect.Error(t, err, "delete the CustomResourceDefinition", widgets.name, "first")
 	widgets.create(t, "v1", "widget", "spec: {}")
 
 	// A new CRD of the same name gets a new HostedResource.

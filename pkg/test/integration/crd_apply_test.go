@@ -79,7 +79,7 @@ func TestApply(t *testing.T) {
 	if !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
-	wantError(t, err, `conflict with "alice"`, ".spec.color")
+	expect.Error(t, err, `conflict with "alice"`, ".spec.color")
 	if got := field(widgets.get(t, "v1", "a"), "spec", "color"); got != "blue" {
 		t.Errorf("a refused apply changed the color to %v", got)
 	}
@@ -120,7 +120,7 @@ func TestApply(t *testing.T) {
 	}
 
 	_, err = widgets.apply(t, "alice", "spec: {sise: 1}", false)
-	wantError(t, err, ".spec.sise: field not declared in schema")
+	expect.Error(t, err, ".spec.sise: field not declared in schema")
 	_, err = widgets.apply(t, "alice", "{metadata: {managedFields: [{manager: x}]}, spec: {size: 1}}", false)
 	if err == nil {
 		t.Error("an apply with managedFields was accepted")

@@ -113,6 +113,17 @@ func convertAddress(raw []byte, apiVersion string) ([]byte, error) {
 	return object.MarshalJSON()
 }
 
+// unreachableConversion is a conversion by a webhook that does not exist.
+func unreachableConversion() *apiextensionsv1.CustomResourceConversion {
+	return &apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook: &apiextensionsv1.WebhookConversion{
+			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/unreachable")},
+			ConversionReviewVersions: []string{"v1"},
+		},
+	}
+}
+
 // installConvertedCRD installs a CRD with both versions; v1 is stored.
 func (a *annex) installConvertedCRD(t *testing.T, webhook *apiextensionsv1.WebhookConversion) *resource {
 	t.Helper()

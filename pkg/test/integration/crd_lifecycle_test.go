@@ -55,7 +55,7 @@ func TestCRDDeletionWaitsForFinalizers(t *testing.T) {
 		return condition != nil && condition.Status == apiextensionsv1.ConditionTrue && cmp.Equal(names, []string{"held"})
 	})
 	_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "late", "spec: {}"), metav1.CreateOptions{})
-	wantError(t, err, "create not allowed while custom resource definition is terminating")
+	expect.Error(t, err, "create not allowed while custom resource definition is terminating")
 
 	widgets.mustPatch(t, "v1", "held", `{"metadata": {"finalizers": null}}`)
 	widgets.waitForCRDDeleted(t)
@@ -92,7 +92,7 @@ properties: {spec: {type: object, properties: {size: {type: string}}}}
 		t.Errorf("created %v", got)
 	}
 	_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "b", "spec: {size: 1}"), metav1.CreateOptions{})
-	wantError(t, err, "spec.size in body must be of type string")
+	expect.Error(t, err, "spec.size in body must be of type string")
 }
 
 func TestStorageVersionChanges(t *testing.T) {
@@ -140,7 +140,7 @@ func TestStorageVersionChanges(t *testing.T) {
 	dropFirst := func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions = crd.Spec.Versions[1:] }
 	dropFirst(stored)
 	_, err := definitions.Update(t.Context(), stored, metav1.UpdateOptions{})
-	wantError(t, err, `status.storedVersions[0]: Invalid value: "v1": missing from spec.versions`)
+	expect.Error(t, err, `status.storedVersions[0]: Invalid value: "v1": missing from spec.versions`)
 
 	// The old version can be removed once the status does not list it.
 	poll.UntilNoError(t, "v1 is dropped from the stored versions", func() error {

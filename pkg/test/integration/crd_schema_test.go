@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -107,7 +108,7 @@ func TestSchemaValidation(t *testing.T) {
 			if !apierrors.IsInvalid(err) {
 				t.Errorf("got %v, want an Invalid error", err)
 			}
-			wantError(t, err, `Widget.`+widgets.group+` "refused" is invalid`, test.want)
+			expect.Error(t, err, `Widget.`+widgets.group+` "refused" is invalid`, test.want)
 		})
 	}
 }
@@ -137,7 +138,7 @@ func TestCRDValidation(t *testing.T) {
 				test.change(crd)
 			}
 			_, err := a.CRDs().Create(t.Context(), crd, metav1.CreateOptions{})
-			wantError(t, err, test.want)
+			expect.Error(t, err, test.want)
 		})
 	}
 }
@@ -160,11 +161,11 @@ properties:
         x-kubernetes-validations: [{rule: "self == oldSelf", message: class is immutable}]
 `))
 	_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "a", "spec: {min: 5, max: 1, class: x}"), metav1.CreateOptions{})
-	wantError(t, err, "spec.min: Forbidden: a small min exceeds max")
+	expect.Error(t, err, "spec.min: Forbidden: a small min exceeds max")
 
 	widgets.create(t, "v1", "a", "spec: {min: 1, max: 5, class: x}")
 	_, err = widgets.patch(t, "v1", "a", `{"spec": {"class": "y"}}`)
-	wantError(t, err, "spec.class: Invalid value", "class is immutable")
+	expect.Error(t, err, "spec.class: Invalid value", "class is immutable")
 	if _, err = widgets.patch(t, "v1", "a", `{"spec": {"max": 9}}`); err != nil {
 		t.Errorf("changing a field beside the immutable one: %v", err)
 	}
@@ -198,9 +199,9 @@ properties:
 		t.Errorf("changing a field beside the invalid ones: %v", err)
 	}
 	_, err := widgets.patch(t, "v1", "a", `{"spec": {"color": "yellow"}}`)
-	wantError(t, err, `spec.color: Unsupported value: "yellow"`)
+	expect.Error(t, err, `spec.color: Unsupported value: "yellow"`)
 	_, err = widgets.patch(t, "v1", "a", `{"spec": {"shape": "oval"}}`)
-	wantError(t, err, "squares only")
+	expect.Error(t, err, "squares only")
 }
 
 func TestFieldValidation(t *testing.T) {
@@ -262,11 +263,7 @@ func wantRefusal(t *testing.T, got response, _ string, want []string) {
 	if got.Code != http.StatusBadRequest && got.Code != http.StatusUnprocessableEntity {
 		t.Errorf("got %s, want a refusal", got)
 	}
-	for _, problem := range want {
-		if !strings.Contains(string(got.Body), problem) {
-			t.Errorf("refusal %s lacks the %s", got, problem)
-		}
-	}
+	expect.Contains(t, string(got.Body), want...)
 }
 
 func wantWarnings(t *testing.T, got response, warnings string, want []string) {
@@ -274,9 +271,5 @@ func wantWarnings(t *testing.T, got response, warnings string, want []string) {
 	if got.Code/100 != 2 {
 		t.Errorf("got %s", got)
 	}
-	for _, problem := range want {
-		if !strings.Contains(warnings, problem) {
-			t.Errorf("warnings %q lack %s", warnings, problem)
-		}
-	}
+	expect.Contains(t, warnings, want...)
 }

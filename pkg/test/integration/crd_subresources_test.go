@@ -54,7 +54,7 @@ func TestStatusSubresource(t *testing.T) {
 
 	status.SetResourceVersion(created.GetResourceVersion())
 	_, err := widgets.in("v1").UpdateStatus(t.Context(), status, metav1.UpdateOptions{})
-	wantError(t, err, "the object has been modified; please apply your changes to the latest version and try again")
+	expect.Error(t, err, "the object has been modified; please apply your changes to the latest version and try again")
 }
 
 func TestScaleSubresource(t *testing.T) {
@@ -163,7 +163,7 @@ func TestSelectableFields(t *testing.T) {
 		}
 	}
 	_, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.size=1"})
-	wantError(t, err, `field label not supported: spec.size`)
+	expect.Error(t, err, `field label not supported: spec.size`)
 
 	// An object enters and leaves a watch with a field selector.
 	widgets.mustPatch(t, "v1", "blue", `{"spec": {"color": "red"}}`)

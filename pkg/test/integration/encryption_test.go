@@ -571,7 +571,7 @@ func TestEncryptionKMSUnavailable(t *testing.T) {
 		return got.Code == http.StatusOK, got.String()
 	})
 	_, err := a.Kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
-	wantError(t, err, "transformer")
+	expect.Error(t, err, "transformer")
 	a.createConfigMap(t, "default", "c", "text")
 
 	plugin.run(t)

@@ -150,9 +150,8 @@ func (o *testObject) removeFinalizer(t *testing.T) {
 	if o.kind != configMapKind {
 		patch, kind = []byte(`{"metadata":{"finalizers":null}}`), types.MergePatchType
 	}
-	if _, err := o.objects().Patch(t.Context(), o.meta.Name, kind, patch, metav1.PatchOptions{}); err != nil {
-		t.Fatalf("releasing %s: %v", o, err)
-	}
+	_, err := o.objects().Patch(t.Context(), o.meta.Name, kind, patch, metav1.PatchOptions{})
+	expect.NoError(t, err, "release %s", o)
 }
 
 // waitForEvent waits for the only event about the object, a warning.
@@ -396,13 +395,7 @@ func TestGarbageCollectionWithUnreadableResource(t *testing.T) {
 		for i := range crd.Spec.Versions {
 			crd.Spec.Versions[i].Storage = crd.Spec.Versions[i].Name == "v2"
 		}
-		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
-			Strategy: apiextensionsv1.WebhookConverter,
-			Webhook: &apiextensionsv1.WebhookConversion{
-				ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/unreachable")},
-				ConversionReviewVersions: []string{"v1"},
-			},
-		}
+		crd.Spec.Conversion = unreachableConversion()
 	})
 	poll.UntilDone(t, "objects cannot be read", func() (bool, string) {
 		_, err := broken.in("v2").Get(t.Context(), "stored-in-v1", metav1.GetOptions{})

@@ -79,9 +79,9 @@ func TestStoreClientset(t *testing.T) {
 	}
 
 	_, err = stores.Patch(t.Context(), created.Name, types.MergePatchType, []byte(`{"spec": {"etcd": null, "embedded": {}}}`), metav1.PatchOptions{})
-	wantError(t, err, "spec: Forbidden: may not change between `embedded` and `etcd`")
+	expect.Error(t, err, "spec: Forbidden: may not change between `embedded` and `etcd`")
 	_, err = stores.Patch(t.Context(), created.Name, types.MergePatchType, []byte(`{"spec": {"etcd": {"endpoints": ["ftp://x"]}}}`), metav1.PatchOptions{})
-	wantError(t, err, `spec.etcd.endpoints[0]`, `"ftp"`)
+	expect.Error(t, err, `spec.etcd.endpoints[0]`, `"ftp"`)
 	// Strategic merge uses the keys of lists.
 	_, err = stores.Patch(t.Context(), created.Name, types.StrategicMergePatchType, []byte(`{"metadata": {"labels": {"disk": "fast"}}}`), metav1.PatchOptions{})
 	expect.Succeeds(t, err, "strategic merge patch")
@@ -132,7 +132,7 @@ func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("got %v, want Forbidden", err)
 	}
-	wantError(t, err, `stores.hosting.annex.dev "default" is forbidden: this Store always exists`)
+	expect.Error(t, err, `stores.hosting.annex.dev "default" is forbidden: this Store always exists`)
 
 	// Stores of the shared server are in use, so another deletes the collection.
 	own := startAnnex(t)
@@ -212,9 +212,9 @@ func TestHostedResourceClientset(t *testing.T) {
 		t.Errorf("the watch received %v", event)
 	}
 	_, err = hosted.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec": {"storeName": "other"}}`), metav1.PatchOptions{})
-	wantError(t, err, "spec.storeName")
+	expect.Error(t, err, "spec.storeName")
 	_, err = hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: "nodots"}}, metav1.CreateOptions{})
-	wantError(t, err, `HostedResource.hosting.annex.dev "nodots" is invalid: metadata.name`)
+	expect.Error(t, err, `HostedResource.hosting.annex.dev "nodots" is invalid: metadata.name`)
 	expect.Eventually(t, hosted, name, "it is pending", func(current *hostingv1alpha1.HostedResource) bool {
 		return current.Status.Phase == hostingv1alpha1.HostedResourcePending && meta.IsStatusConditionFalse(current.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 	})

@@ -308,7 +308,7 @@ func TestInvalidConfigurationIsRefused(t *testing.T) {
 			t.Parallel()
 			started := time.Now()
 			_, err := testserver.TryStartIn(t, test.dataDir, test.flags...)
-			wantError(t, err, test.want...)
+			expect.Error(t, err, test.want...)
 			if err != nil && strings.Contains(err.Error(), "\n") {
 				t.Errorf("the error has several lines: %v", err)
 			}

@@ -17,7 +17,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -65,9 +64,13 @@ func (a *annex) deleteNamespace(t *testing.T, name string) {
 	expect.Delete(t, a.Kube.CoreV1().Namespaces(), name)
 }
 
+// waitForNamespaceDeleted waits until a namespace is deleted. Its objects must be deleted then.
 func (a *annex) waitForNamespaceDeleted(t *testing.T, name string) {
 	t.Helper()
 	expect.Gone(t, a.Kube.CoreV1().Namespaces(), name)
+	if keys := a.keysIn(t, name); len(keys) > 0 {
+		t.Errorf("etcd still holds %q", keys)
+	}
 }
 
 // waitForNamespaceCondition waits until a condition is true and its message contains words.
@@ -109,9 +112,6 @@ func TestNamespaceDeletion(t *testing.T) {
 	})
 	a.deleteNamespace(t, widgets.namespace)
 	a.waitForNamespaceDeleted(t, widgets.namespace)
-	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
-		t.Errorf("etcd still holds %q", keys)
-	}
 
 	expect.Create(t, a.Kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}})
 	widgets.wantNames(t, "in the new namespace of the same name")
@@ -169,9 +169,8 @@ func TestNamespaceDeletionWaitsForSpecFinalizers(t *testing.T) {
 		return len(namespace.Spec.Finalizers) == 1 && namespace.Spec.Finalizers[0] == testFinalizer, fmt.Sprintf("finalizers %q", namespace.Spec.Finalizers)
 	})
 	namespace.Spec.Finalizers = nil
-	if _, err := namespaces.Finalize(t.Context(), namespace, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = namespaces.Finalize(t.Context(), namespace, metav1.UpdateOptions{})
+	expect.NoError(t, err)
 	a.waitForNamespaceDeleted(t, namespace.Name)
 }
 
@@ -187,13 +186,7 @@ func TestNamespaceDeletionWithUnreadableContents(t *testing.T) {
 	widgets.create(t, "v1", "widget", "spec: {}")
 	a.createContents(t, widgets.namespace)
 	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
-		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
-			Strategy: apiextensionsv1.WebhookConverter,
-			Webhook: &apiextensionsv1.WebhookConversion{
-				ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/unreachable")},
-				ConversionReviewVersions: []string{"v1"},
-			},
-		}
+		crd.Spec.Conversion = unreachableConversion()
 	})
 	poll.UntilDone(t, "objects cannot be read", func() (bool, string) {
 		_, err := widgets.in("v2").List(t.Context(), metav1.ListOptions{})
@@ -210,9 +203,6 @@ func TestNamespaceDeletionWithUnreadableContents(t *testing.T) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 	})
 	a.waitForNamespaceDeleted(t, widgets.namespace)
-	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
-		t.Errorf("etcd still holds %q", keys)
-	}
 }
 
 func TestNamespaceDeletionResumesAfterRestart(t *testing.T) {
@@ -226,7 +216,4 @@ func TestNamespaceDeletionResumesAfterRestart(t *testing.T) {
 	a.deleteNamespace(t, widgets.namespace)
 	a = a.restart(t)
 	a.waitForNamespaceDeleted(t, widgets.namespace)
-	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
-		t.Errorf("etcd still holds %q", keys)
-	}
 }

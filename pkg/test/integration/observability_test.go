@@ -168,11 +168,7 @@ func TestStatusAndFlags(t *testing.T) {
 		"/flagz":   {"apiserver flagz", "token-auth-file", tokens, "data-dir", a.DataDir, "secure-port"},
 	} {
 		got := a.get(t, path, "Accept", "text/plain")
-		for _, word := range want {
-			if !strings.Contains(string(got.Body), word) {
-				t.Errorf("%s lacks %q: %s", path, word, got)
-			}
-		}
+		expect.Contains(t, string(got.Body), want...)
 		for name, test := range map[string]struct {
 			login *http.Client
 			code  int
@@ -250,16 +246,16 @@ func TestInvalidFiles(t *testing.T) {
 				flags = append(flags, "--audit-policy-file="+writeFile(t, "policy.yaml", []byte(auditEverything)))
 			}
 			_, err := testserver.TryStartIn(t, t.TempDir(), flags...)
-			wantError(t, err, "--"+test.flag+": ", file, test.want)
+			expect.Error(t, err, "--"+test.flag+": ", file, test.want)
 			if err != nil && strings.Contains(err.Error(), "\n") {
 				t.Errorf("the error has several lines: %v", err)
 			}
 		})
 	}
 	_, err := testserver.TryStartIn(t, t.TempDir(), "--audit-log-path=/proc/no/log", "--audit-policy-file="+writeFile(t, "policy.yaml", []byte(auditEverything)))
-	wantError(t, err, "--audit-log-path", "/proc/no")
+	expect.Error(t, err, "--audit-log-path", "/proc/no")
 	for _, flag := range []string{"--audit-log-path=-", "--audit-policy-file=/p"} {
 		_, err := testserver.TryStartIn(t, t.TempDir(), flag)
-		wantError(t, err, "--audit-policy-file", "--audit-log-path", "need")
+		expect.Error(t, err, "--audit-policy-file", "--audit-log-path", "need")
 	}
 }

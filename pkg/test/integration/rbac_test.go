@@ -144,19 +144,19 @@ func TestRBACEscalation(t *testing.T) {
 	more := coreRule("update", "resourcequotas")
 	const quotas = `{APIGroups:[""], Resources:["resourcequotas"], Verbs:["update"]}`
 	_, err := roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Rules: []rbacv1.PolicyRule{more}}, metav1.CreateOptions{})
-	wantError(t, err, `roles.rbac.authorization.k8s.io "more" is forbidden: user "`+alice.name+`" (groups=["system:authenticated"]) is attempting to grant RBAC permissions `+held+quotas)
+	expect.Error(t, err, `roles.rbac.authorization.k8s.io "more" is forbidden: user "`+alice.name+`" (groups=["system:authenticated"]) is attempting to grant RBAC permissions `+held+quotas)
 	update := own.DeepCopy()
 	update.Rules = append(update.Rules, more)
 	_, err = roles.Update(t.Context(), update, metav1.UpdateOptions{})
-	wantError(t, err, "forbidden", held+quotas)
+	expect.Error(t, err, "forbidden", held+quotas)
 	_, err = roles.Patch(t.Context(), "own", types.JSONPatchType, []byte(`[{"op":"add","path":"/rules/0/verbs/0","value":"*"}]`), metav1.PatchOptions{})
-	wantError(t, err, "forbidden", held)
+	expect.Error(t, err, "forbidden", held)
 	_, err = roles.Patch(t.Context(), "own", types.MergePatchType, []byte(`{"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}`), metav1.PatchOptions{})
-	wantError(t, err, "forbidden", held)
+	expect.Error(t, err, "forbidden", held)
 	for _, name := range []string{"own", "new"} {
 		_, err := roles.Apply(t.Context(), rbacv1apply.Role(name, namespace).WithRules(
 			rbacv1apply.PolicyRule().WithVerbs("update").WithAPIGroups("").WithResources("resourcequotas")), metav1.ApplyOptions{FieldManager: "test", Force: true})
-		wantError(t, err, "forbidden", held+quotas)
+		expect.Error(t, err, "forbidden", held+quotas)
 	}
 	if stored, err := roles.Get(t.Context(), "own", metav1.GetOptions{}); err != nil || len(stored.Rules) != 1 || len(stored.Rules[0].Verbs) != 1 {
 		t.Errorf("after all that was refused there is %v, %v", stored, err)
@@ -170,17 +170,17 @@ func TestRBACEscalation(t *testing.T) {
 		_, err := bindings.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: clusterRef(role), Subjects: userSubject(alice.name)}, metav1.CreateOptions{})
 		return err
 	}
-	wantError(t, bind("root", "cluster-admin"), `rolebindings.rbac.authorization.k8s.io "root" is forbidden`, held, `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
+	expect.Error(t, bind("root", "cluster-admin"), `rolebindings.rbac.authorization.k8s.io "root" is forbidden`, held, `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
 	// Another test's role reaches edit by aggregation a moment before it reaches admin.
 	poll.UntilNoError(t, "bind a role with rights of alice", func() error { return bind("friends", "edit") })
 	_, err = bindings.Apply(t.Context(), rbacv1apply.RoleBinding("applied", namespace).WithRoleRef(
 		rbacv1apply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("cluster-admin")), metav1.ApplyOptions{FieldManager: "test"})
-	wantError(t, err, "forbidden", held)
-	wantError(t, bind("lost", "nowhere"), `clusterroles.rbac.authorization.k8s.io "nowhere" not found`)
+	expect.Error(t, err, "forbidden", held)
+	expect.Error(t, bind("lost", "nowhere"), `clusterroles.rbac.authorization.k8s.io "nowhere" not found`)
 	_, err = bindings.Patch(t.Context(), "friends", types.MergePatchType, []byte(`{"roleRef":{"name":"cluster-admin"}}`), metav1.PatchOptions{})
-	wantError(t, err, held)
+	expect.Error(t, err, held)
 	_, err = alice.Kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "alices"}}, metav1.CreateOptions{})
-	wantError(t, err, "cannot create resource \"clusterroles\"")
+	expect.Error(t, err, "cannot create resource \"clusterroles\"")
 }
 
 // The verbs bind and escalate allow it, for their resources only.
@@ -201,7 +201,7 @@ func TestRBACVerbs(t *testing.T) {
 		return err
 	}
 	poll.UntilNoError(t, "binding by the verb", func() error { return bind("annex:hosting-view") })
-	wantError(t, bind("annex:hosting-edit"), "not currently held")
+	expect.Error(t, bind("annex:hosting-edit"), "not currently held")
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
 	poll.UntilNoError(t, "escalating by the verb", func() error {
 		_, err := bob.Kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})

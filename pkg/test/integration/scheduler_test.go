@@ -36,15 +36,8 @@ func (a *annex) host(t *testing.T, spec hostingv1alpha1.HostedResourceSpec) *res
 func scheduled(status metav1.ConditionStatus, reason string, words ...string) func(*hostingv1alpha1.HostedResource) bool {
 	return func(hosted *hostingv1alpha1.HostedResource) bool {
 		condition := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceScheduled)
-		if condition == nil || condition.Status != status || condition.Reason != reason || condition.ObservedGeneration != hosted.Generation {
-			return false
-		}
-		for _, word := range words {
-			if !strings.Contains(condition.Message, word) {
-				return false
-			}
-		}
-		return (hosted.Spec.StoreName != "") == (status == metav1.ConditionTrue)
+		return condition != nil && condition.Status == status && condition.Reason == reason && condition.ObservedGeneration == hosted.Generation &&
+			expect.Missing(condition.Message, words...) == "" && (hosted.Spec.StoreName != "") == (status == metav1.ConditionTrue)
 	}
 }
 
@@ -58,11 +51,7 @@ func (r *resource) waitForEvent(t *testing.T, reporter, reason string, words ...
 		}
 		var notes []string
 		for _, event := range events.Items {
-			missing := false
-			for _, word := range words {
-				missing = missing || !strings.Contains(event.Note, word)
-			}
-			if event.Reason == reason && event.ReportingController == reporter && event.Regarding.Kind == "HostedResource" && !missing {
+			if event.Reason == reason && event.ReportingController == reporter && event.Regarding.Kind == "HostedResource" && expect.Missing(event.Note, words...) == "" {
 				return ""
 			}
 			notes = append(notes, event.ReportingController+" "+event.Reason+": "+event.Note)
@@ -97,10 +86,10 @@ func TestBinding(t *testing.T) {
 		}, metav1.CreateOptions{DryRun: dryRun})
 		return err
 	}
-	wantError(t, bind("lost", ""), `storeName: Not found: "lost"`)
-	wantError(t, bind("default", "another"), "it has the UID")
+	expect.Error(t, bind("lost", ""), `storeName: Not found: "lost"`)
+	expect.Error(t, bind("default", "another"), "it has the UID")
 	_, err := client.Patch(t.Context(), r.name, types.MergePatchType, []byte(`{"spec": {"storeName": "default"}}`), metav1.PatchOptions{})
-	wantError(t, err, "the subresource binding sets it")
+	expect.Error(t, err, "the subresource binding sets it")
 	expect.NoError(t, bind("default", "", metav1.DryRunAll))
 	hosted, err := client.Get(t.Context(), r.name, metav1.GetOptions{})
 	if err != nil || hosted.Spec.StoreName != "" {
@@ -176,23 +165,14 @@ func TestPlaceCommand(t *testing.T) {
 		return out.String(), errOut.String()
 	}
 	out, _ := place("lost.example.com")
-	wantWords(t, out, "There is no HostedResource lost.example.com. One that asks for nothing would be placed on default.", "STORE", "SCORE", "LeastAllocated 2x")
+	expect.Contains(t, out, "There is no HostedResource lost.example.com. One that asks for nothing would be placed on default.", "STORE", "SCORE", "LeastAllocated 2x")
 	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "unknown", StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"no": "store"}}})
 	out, _ = place(r.name)
-	wantWords(t, out, r.name+" waits for the scheduler unknown. Here it fits on no Store.", "default", "does not match the selector no=store")
+	expect.Contains(t, out, r.name+" waits for the scheduler unknown. Here it fits on no Store.", "default", "does not match the selector no=store")
 	_, errOut := place(r.name, "--store=lost")
-	wantWords(t, errOut, "place "+r.name+" on Store lost", `Not found: "lost"`)
+	expect.Contains(t, errOut, "place "+r.name+" on Store lost", `Not found: "lost"`)
 	out, _ = place(r.name, "--store=default")
-	wantWords(t, out, r.name+" is on Store default\n")
+	expect.Contains(t, out, r.name+" is on Store default\n")
 	out, _ = place(r.name)
-	wantWords(t, out, r.name+" is on Store default. If it were not, it fits on no Store.")
-}
-
-func wantWords(t *testing.T, text string, words ...string) {
-	t.Helper()
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			t.Errorf("%q is not in:\n%s", word, text)
-		}
-	}
+	expect.Contains(t, out, r.name+" is on Store default. If it were not, it fits on no Store.")
 }

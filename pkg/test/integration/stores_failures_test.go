@@ -152,7 +152,7 @@ func TestResourceOnUnknownStore(t *testing.T) {
 	}
 	_, err := a.HostedResources().Create(t.Context(), hosted, metav1.CreateOptions{})
 	if err != nil {
-		wantError(t, err, "nowhere")
+		expect.Error(t, err, "nowhere")
 		return
 	}
 	r := a.installCRD(t, crd)

@@ -147,12 +147,7 @@ func (r *resource) waitForUnavailable(t *testing.T, name string, words ...string
 		case !apierrors.IsServiceUnavailable(err):
 			return err.Error()
 		}
-		for _, word := range words {
-			if !strings.Contains(err.Error(), word) {
-				return fmt.Sprintf("no %q in: %v", word, err)
-			}
-		}
-		return ""
+		return expect.MissingFrom(err, words...)
 	})
 }
 
@@ -225,7 +220,7 @@ func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 	t.Helper()
 	stores := r.annex.Stores()
 	err := stores.Delete(t.Context(), store, metav1.DeleteOptions{})
-	wantError(t, err, store, r.name)
+	expect.Error(t, err, store, r.name)
 	if !apierrors.IsConflict(err) && !apierrors.IsForbidden(err) {
 		t.Errorf("delete a Store that holds a resource: %v", err)
 	}

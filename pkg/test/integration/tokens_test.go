@@ -106,10 +106,10 @@ func TestServiceAccountTokens(t *testing.T) {
 		t.Error("it is refused")
 	}
 	_, err := a.tryCreateToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](60)})
-	wantError(t, err, "spec.expirationSeconds", "10 minutes")
+	expect.Error(t, err, "spec.expirationSeconds", "10 minutes")
 	for kind, name := range map[string]string{"Pod": "p", "Node": "n"} {
 		_, err := a.tryCreateToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name}})
-		wantError(t, err, "annex has no "+kind+"s")
+		expect.Error(t, err, "annex has no "+kind+"s")
 	}
 }
 
@@ -347,7 +347,7 @@ func TestInvalidTokenKeys(t *testing.T) {
 			t.Errorf("%s: annex starts", name)
 			continue
 		}
-		wantError(t, err, flag, test.want)
+		expect.Error(t, err, flag, test.want)
 	}
 }
 

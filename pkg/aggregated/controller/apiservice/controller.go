@@ -23,7 +23,6 @@ import (
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -119,19 +118,11 @@ func newReconciler(config Config, c *Controller) *reconciler {
 		view:                 c.listers.view,
 		getAPIService:        c.listers.mainAPIServices.Get,
 		getStore:             config.AnnexStoreInformer.Lister().Get,
-		listAnnexDefinitions: listDefinitions(config.AnnexDefinitions),
-		listAnnexHosted:      listHosted(config.AnnexHostedResources),
+		annexDefinitions:     config.AnnexDefinitions,
+		annexHostedResources: config.AnnexHostedResources,
 		readStoreThroughMain: config.ReadStoreThroughMain,
 		servedBy:             config.ServedBy,
-		create: func(ctx context.Context, wanted *apiService) error {
-			_, err := config.MainAPIServices.Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager})
-			return err
-		},
-		update: func(ctx context.Context, wanted *apiService) error {
-			_, err := config.MainAPIServices.Update(ctx, wanted, metav1.UpdateOptions{FieldManager: fieldManager})
-			return err
-		},
-		delete: config.MainAPIServices.Delete,
+		mainAPIServices:      config.MainAPIServices,
 		writeCondition: conditions.Writer{
 			Type: hostingv1alpha1.HostedResourcePublished, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
 		}.Write,
@@ -143,36 +134,6 @@ func newReconciler(config Config, c *Controller) *reconciler {
 		messages:  framework.NewThrottle(messageInterval, config.Now),
 		now:       config.Now,
 		announced: map[schema.GroupVersion]string{},
-	}
-}
-
-// listDefinitions lists all definitions from annex's API.
-func listDefinitions(annexDefinitions apiextensionsclient.CustomResourceDefinitionInterface) func(ctx context.Context) ([]*definition, error) {
-	return func(ctx context.Context) ([]*definition, error) {
-		list, err := annexDefinitions.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		definitions := make([]*definition, 0, len(list.Items))
-		for i := range list.Items {
-			definitions = append(definitions, &list.Items[i])
-		}
-		return definitions, nil
-	}
-}
-
-// listHosted lists all HostedResources from annex's API.
-func listHosted(annexHostedResources hostingclient.HostedResourceInterface) func(ctx context.Context) ([]*hosted, error) {
-	return func(ctx context.Context) ([]*hosted, error) {
-		list, err := annexHostedResources.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		resources := make([]*hosted, 0, len(list.Items))
-		for i := range list.Items {
-			resources = append(resources, &list.Items[i])
-		}
-		return resources, nil
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -147,22 +148,7 @@ func (w *fixture) run() (stop func()) {
 		CABundle:                w.bundle,
 	})
 	expect.NoError(w.t, err)
-	ctx, cancel := context.WithCancel(w.t.Context())
-	var running sync.WaitGroup
-	mainInformers.StartWithContext(ctx)
-	mainDefinitions.StartWithContext(ctx)
-	annexDefinitions.StartWithContext(ctx)
-	annexHosting.StartWithContext(ctx)
-	running.Go(func() { c.Run(ctx, 3) })
-	stop = func() {
-		cancel()
-		running.Wait()
-		mainInformers.Shutdown()
-		mainDefinitions.Shutdown()
-		annexDefinitions.Shutdown()
-		annexHosting.Shutdown()
-	}
-	w.t.Cleanup(stop)
+	stop = controllertest.Run(w.t, c, 3, mainInformers, mainDefinitions, annexDefinitions, annexHosting)
 	synctest.Wait()
 	return stop
 }
@@ -463,16 +449,7 @@ func (w *fixture) clear(takeover *hostingv1alpha1.HostedResourceTakeover) {
 
 func TestAClearanceThatIsNoMoreIsNotUsed(t *testing.T) {
 	t.Parallel()
-	r := &reconciler{
-		listAnnexDefinitions: func(context.Context) ([]*definition, error) { return []*definition{cleared(crd(widgets, "v1"))}, nil },
-		listAnnexHosted: func(context.Context) ([]*hosted, error) {
-			return []*hosted{{ObjectMeta: metav1.ObjectMeta{Name: widgets}}}, nil
-		},
-		update: func(context.Context, *apiService) error {
-			t.Error("took over what is not cleared")
-			return nil
-		},
-	}
+	r := unwritten(t, cleared(crd(widgets, "v1")))
 	v := viewOf([]*definition{cleared(crd(widgets, "v1"))}, []*definition{labelled(crd(widgets, "v1"))}, localOf("v1"))
 	err := r.confirmAndWrite(t.Context(), v, schema.GroupVersion{Group: group, Version: "v1"}, decide(v, "v1", ours, opened))
 	if err == nil || !strings.Contains(err.Error(), "no longer cleared") {
@@ -504,23 +481,36 @@ func TestRemoving(t *testing.T) {
 	})
 }
 
+// unwritten returns a reconciler that must not write to the main cluster, with
+// definitions in annex's API whose takeover is not cleared.
+func unwritten(t *testing.T, live ...*definition) *reconciler {
+	main := aggregatorfake.NewClientset()
+	main.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		t.Errorf("%s in the main cluster", action.GetVerb())
+		return true, nil, nil
+	})
+	return &reconciler{
+		annexDefinitions:     apiextensionsfake.NewClientset(objects(live)...).ApiextensionsV1().CustomResourceDefinitions(),
+		annexHostedResources: annexfake.NewClientset(resource(widgets)).HostingV1alpha1().HostedResources(),
+		mainAPIServices:      main.ApiregistrationV1().APIServices(),
+	}
+}
+
 func TestALaggingCacheRemovesNothing(t *testing.T) {
 	t.Parallel()
-	for name, live := range map[string]func(context.Context) ([]*definition, error){
-		"served after all": func(context.Context) ([]*definition, error) { return []*definition{crd(widgets, "v1")}, nil },
-		"not known":        func(context.Context) ([]*definition, error) { return nil, errors.New("shutting down") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := &reconciler{listAnnexDefinitions: live, delete: func(context.Context, string, metav1.DeleteOptions) error {
-				t.Error("deleted what annex serves")
-				return nil
-			}}
-			v := viewOf(nil, nil, available("v1"))
-			if err := r.remove(t.Context(), v, "v1"); (err != nil) != (name == "not known") {
-				t.Errorf("error %v", err)
-			}
-		})
+	expect.NoError(t, unwritten(t, crd(widgets, "v1")).remove(t.Context(), viewOf(nil, nil, available("v1")), "v1"))
+}
+
+func TestNothingIsRemovedWhileDefinitionsAreUnknown(t *testing.T) {
+	t.Parallel()
+	r := unwritten(t)
+	failing := apiextensionsfake.NewClientset()
+	failing.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("shutting down")
+	})
+	r.annexDefinitions = failing.ApiextensionsV1().CustomResourceDefinitions()
+	if err := r.remove(t.Context(), viewOf(nil, nil, available("v1")), "v1"); err == nil {
+		t.Error("no error")
 	}
 }
 

@@ -82,7 +82,7 @@ func (r *reconciler) recheck(ctx context.Context, version schema.GroupVersion, c
 	}
 	updated := current.DeepCopy()
 	metav1.SetMetaDataAnnotation(&updated.ObjectMeta, hostingv1alpha1.RecheckAnnotation, now.UTC().Format(time.RFC3339))
-	err := r.update(ctx, updated)
+	_, err := r.mainAPIServices.Update(ctx, updated, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return 0, fmt.Errorf("recheck APIService %s: %w", updated.Name, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,11 +21,13 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
 const (
@@ -47,16 +50,14 @@ type reconciler struct {
 	getAPIService func(name string) (*apiService, error)
 	getStore      func(name string) (*hostingv1alpha1.Store, error)
 
-	// listAnnexDefinitions and listAnnexHosted read from annex's API, not from caches.
-	listAnnexDefinitions func(ctx context.Context) ([]*definition, error)
-	listAnnexHosted      func(ctx context.Context) ([]*hosted, error)
+	// These read from annex's API, not from caches.
+	annexDefinitions     apiextensionsclient.CustomResourceDefinitionInterface
+	annexHostedResources hostingclient.HostedResourceInterface
 	readStoreThroughMain func(ctx context.Context) (types.UID, error)
 	servedBy             func(ctx context.Context, version schema.GroupVersion) (string, error)
 
-	create         func(ctx context.Context, wanted *apiService) error
-	update         func(ctx context.Context, wanted *apiService) error
-	delete         func(ctx context.Context, name string, options metav1.DeleteOptions) error
-	writeCondition func(ctx context.Context, name string, condition *metav1.Condition) error
+	mainAPIServices aggregatorclient.APIServiceInterface
+	writeCondition  func(ctx context.Context, name string, condition *metav1.Condition) error
 
 	// allGroups queues every group.
 	allGroups func()
@@ -146,15 +147,15 @@ func (r *reconciler) act(ctx context.Context, v *view, name string, todo action,
 // cluster may serve: the cache may not contain yet that a clearance was withdrawn.
 func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schema.GroupVersion, todo action) error {
 	if todo.operation != update && len(v.mainDefinitions) > 0 {
-		live, err := r.listAnnexDefinitions(ctx)
+		live, err := r.annexDefinitions.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return fmt.Errorf("check that group %s may be taken over: %w", v.group, err)
 		}
-		resources, err := r.listAnnexHosted(ctx)
+		resources, err := r.annexHostedResources.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return fmt.Errorf("check that group %s may be taken over: %w", v.group, err)
 		}
-		if inTheWay := v.notCleared(live, resources); len(inTheWay) > 0 {
+		if inTheWay := v.notCleared(framework.Pointers(live.Items), framework.Pointers(resources.Items)); len(inTheWay) > 0 {
 			return fmt.Errorf("take over group %s: the takeover of %s is no longer cleared", v.group, inTheWay[0].Name)
 		}
 	}
@@ -164,14 +165,18 @@ func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schem
 // write writes the APIService of an action. Its own change, or a conflicting one, causes
 // the next reconcile.
 func (r *reconciler) write(ctx context.Context, version schema.GroupVersion, todo action) error {
-	wanted, do, what := todo.apiService, r.update, "Put an APIService in the main cluster right"
+	wanted, what := todo.apiService, "Put an APIService in the main cluster right"
+	var err error
 	switch todo.operation {
 	case create:
-		do, what = r.create, "Made an APIService in the main cluster"
+		what = "Made an APIService in the main cluster"
+		_, err = r.mainAPIServices.Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager})
 	case takeOver:
 		what = "Took over an APIService of the main cluster: requests for its definitions go to annex"
+		fallthrough
+	default:
+		_, err = r.mainAPIServices.Update(ctx, wanted, metav1.UpdateOptions{FieldManager: fieldManager})
 	}
-	err := do(ctx, wanted)
 	switch {
 	case apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return nil
@@ -189,14 +194,14 @@ func (r *reconciler) write(ctx context.Context, version schema.GroupVersion, tod
 func (r *reconciler) remove(ctx context.Context, v *view, name string) error {
 	version := schema.GroupVersion{Group: v.group, Version: name}
 	current := v.apiServices[name]
-	live, err := r.listAnnexDefinitions(ctx)
+	live, err := r.annexDefinitions.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("check that annex does not serve %s: %w", version, err)
 	}
-	if definedIn(live, version) {
+	if definedIn(framework.Pointers(live.Items), version) {
 		return nil
 	}
-	err = r.delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+	err = r.mainAPIServices.Delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
 		UID:             ptr.To(current.UID),
 		ResourceVersion: ptr.To(current.ResourceVersion),
 	}})

@@ -29,6 +29,7 @@ import (
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -142,24 +143,7 @@ func run(t *testing.T, mainObjects ...runtime.Object) *fixture {
 	})
 	expect.NoError(t, err)
 	r.Controller = c
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	main.StartWithContext(ctx)
-	definitions.StartWithContext(ctx)
-	apiServices.Start(ctx.Done())
-	annex.StartWithContext(ctx)
-	go func() {
-		defer close(done)
-		c.Run(ctx, 2)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		main.Shutdown()
-		definitions.Shutdown()
-		apiServices.Shutdown()
-		annex.Shutdown()
-	})
+	controllertest.Run(t, c, 2, main, definitions, apiServices, annex)
 	synctest.Wait()
 	return r
 }

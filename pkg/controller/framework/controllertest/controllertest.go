@@ -10,24 +10,40 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/client-go/informers"
 )
 
-// Run runs a controller and the informers of a factory until the end of the test.
-func Run(t *testing.T, factory informers.SharedInformerFactory, controller interface {
+// Factory starts and stops informers.
+type Factory interface {
+	StartWithContext(ctx context.Context)
+	Shutdown()
+}
+
+// Run runs a controller and informers until stop is called or the test ends.
+func Run(t *testing.T, controller interface {
 	Run(ctx context.Context, workers int)
-}, workers int) {
+}, workers int, factories ...Factory) (stop func()) {
+	t.Helper()
+	return Start(t, func(ctx context.Context) { controller.Run(ctx, workers) }, factories...)
+}
+
+// Start is Run for a function.
+func Start(t *testing.T, run func(ctx context.Context), factories ...Factory) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	factory.StartWithContext(ctx)
+	for _, factory := range factories {
+		factory.StartWithContext(ctx)
+	}
 	var running sync.WaitGroup
-	running.Go(func() { controller.Run(ctx, workers) })
-	t.Cleanup(func() {
+	running.Go(func() { run(ctx) })
+	stop = func() {
 		cancel()
 		running.Wait()
-		factory.Shutdown()
-	})
+		for _, factory := range factories {
+			factory.Shutdown()
+		}
+	}
+	t.Cleanup(stop)
+	return stop
 }
 
 // Advance advances the clock of a synctest bubble, and waits until its goroutines are

@@ -35,16 +35,12 @@ type (
 // NewStorage returns the endpoints.
 func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter, access ParamAccess) (*Storage, error) {
 	s, base := &Storage{}, typed.ClusterScoped(scheme)
-	validating := validatingStrategy{policyStrategy(typed.ValidatedStrategy[*validatingPolicy]{
-		BaseStrategy:       base,
-		ValidateFunc:       validation.ValidateValidatingAdmissionPolicy,
-		ValidateUpdateFunc: validation.ValidateValidatingAdmissionPolicyUpdate,
-	}, access, func(policy *validatingPolicy) any { return policy.Spec }, validatingParamKind)}
-	mutating := policyStrategy(typed.ValidatedStrategy[*mutatingPolicy]{
-		BaseStrategy:       base,
-		ValidateFunc:       validation.ValidateMutatingAdmissionPolicy,
-		ValidateUpdateFunc: validation.ValidateMutatingAdmissionPolicyUpdate,
-	}, access, func(policy *mutatingPolicy) any { return policy.Spec }, mutatingParamKind)
+	validating := validatingStrategy{policyStrategy(
+		typed.Validated(base, validation.ValidateValidatingAdmissionPolicy, validation.ValidateValidatingAdmissionPolicyUpdate),
+		access, func(policy *validatingPolicy) any { return policy.Spec }, validatingParamKind)}
+	mutating := policyStrategy(
+		typed.Validated(base, validation.ValidateMutatingAdmissionPolicy, validation.ValidateMutatingAdmissionPolicyUpdate),
+		access, func(policy *mutatingPolicy) any { return policy.Spec }, mutatingParamKind)
 	validatingBindings := bindingStrategy(base, validation.ValidateValidatingAdmissionPolicyBinding, access,
 		func(binding *validatingBinding) any { return binding.Spec }, validatingReference, s.validatingParams)
 	mutatingBindings := bindingStrategy(base, validation.ValidateMutatingAdmissionPolicyBinding, access,

@@ -41,7 +41,7 @@ func policyStrategy[T table.Object](validated typed.ValidatedStrategy[T], access
 func bindingStrategy[T table.Object](base typed.BaseStrategy, validate func(T) field.ErrorList, access ParamAccess,
 	spec func(T) any, referenceOf func(T) reference, params paramsOf,
 ) strategy[T] {
-	validated := typed.ValidatedStrategy[T]{BaseStrategy: base, ValidateFunc: validate, ValidateUpdateFunc: func(updated, _ T) field.ErrorList { return validate(updated) }}
+	validated := typed.Validated(base, validate, func(updated, _ T) field.ErrorList { return validate(updated) })
 	return strategy[T]{ValidatedStrategy: validated, spec: spec, authorize: func(ctx context.Context, binding T, old runtime.Object) *field.Error {
 		var stored reference
 		if old, ok := old.(T); ok {

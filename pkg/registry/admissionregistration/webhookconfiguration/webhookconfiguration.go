@@ -24,11 +24,8 @@ import (
 func ValidatingResource(typer runtime.ObjectTyper) typed.Resource {
 	type configuration = admissionregistrationv1.ValidatingWebhookConfiguration
 	return newResource("ValidatingWebhookConfiguration", strategy[*configuration]{
-		ValidatedStrategy: typed.ValidatedStrategy[*configuration]{
-			BaseStrategy:       typed.ClusterScoped(typer),
-			ValidateFunc:       validation.ValidateValidatingWebhookConfiguration,
-			ValidateUpdateFunc: validation.ValidateValidatingWebhookConfigurationUpdate,
-		},
+		ValidatedStrategy: typed.Validated(typed.ClusterScoped(typer),
+			validation.ValidateValidatingWebhookConfiguration, validation.ValidateValidatingWebhookConfigurationUpdate),
 		webhooks: func(object *configuration) any { return object.Webhooks },
 		clients: func(object *configuration) (clients []admissionregistrationv1.WebhookClientConfig) {
 			for _, webhook := range object.Webhooks {
@@ -43,11 +40,8 @@ func ValidatingResource(typer runtime.ObjectTyper) typed.Resource {
 func MutatingResource(typer runtime.ObjectTyper) typed.Resource {
 	type configuration = admissionregistrationv1.MutatingWebhookConfiguration
 	return newResource("MutatingWebhookConfiguration", strategy[*configuration]{
-		ValidatedStrategy: typed.ValidatedStrategy[*configuration]{
-			BaseStrategy:       typed.ClusterScoped(typer),
-			ValidateFunc:       validation.ValidateMutatingWebhookConfiguration,
-			ValidateUpdateFunc: validation.ValidateMutatingWebhookConfigurationUpdate,
-		},
+		ValidatedStrategy: typed.Validated(typed.ClusterScoped(typer),
+			validation.ValidateMutatingWebhookConfiguration, validation.ValidateMutatingWebhookConfigurationUpdate),
 		webhooks: func(object *configuration) any { return object.Webhooks },
 		clients: func(object *configuration) (clients []admissionregistrationv1.WebhookClientConfig) {
 			for _, webhook := range object.Webhooks {

@@ -21,12 +21,8 @@ import (
 // Resource describes Leases.
 func Resource(typer runtime.ObjectTyper) typed.Resource {
 	return typed.Resource{
-		Kind: coordinationv1.SchemeGroupVersion.WithKind("Lease"),
-		Strategy: strategy{typed.ValidatedStrategy[*coordinationv1.Lease]{
-			BaseStrategy:       typed.Namespaced(typer),
-			ValidateFunc:       validation.ValidateLease,
-			ValidateUpdateFunc: validation.ValidateLeaseUpdate,
-		}},
+		Kind:     coordinationv1.SchemeGroupVersion.WithKind("Lease"),
+		Strategy: strategy{typed.Validated(typed.Namespaced(typer), validation.ValidateLease, validation.ValidateLeaseUpdate)},
 		Table: table.New(coordinationv1.Resource("leases"),
 			table.Name[*coordinationv1.Lease](),
 			table.Column[*coordinationv1.Lease]{

@@ -24,11 +24,7 @@ func Resource(typer runtime.ObjectTyper) typed.Resource {
 }
 
 func newStrategy(typer runtime.ObjectTyper) typed.ValidatedStrategy[*corev1.ConfigMap] {
-	return typed.ValidatedStrategy[*corev1.ConfigMap]{
-		BaseStrategy:       typed.Namespaced(typer),
-		ValidateFunc:       validation.ValidateConfigMap,
-		ValidateUpdateFunc: validation.ValidateConfigMapUpdate,
-	}
+	return typed.Validated(typed.Namespaced(typer), validation.ValidateConfigMap, validation.ValidateConfigMapUpdate)
 }
 
 var tableConvertor = table.New(corev1.Resource("configmaps"),

@@ -38,11 +38,7 @@ type strategy struct {
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
 	return strategy{typed.SpecStatusStrategy[*corev1.ResourceQuota, corev1.ResourceQuotaSpec, corev1.ResourceQuotaStatus]{
-		ValidatedStrategy: typed.ValidatedStrategy[*corev1.ResourceQuota]{
-			BaseStrategy:       typed.Namespaced(typer),
-			ValidateFunc:       validation.ValidateResourceQuota,
-			ValidateUpdateFunc: validation.ValidateResourceQuotaUpdate,
-		},
+		ValidatedStrategy:        typed.Validated(typed.Namespaced(typer), validation.ValidateResourceQuota, validation.ValidateResourceQuotaUpdate),
 		ValidateStatusUpdateFunc: validation.ValidateResourceQuotaStatusUpdate,
 		Version:                  corev1.SchemeGroupVersion,
 		Spec:                     func(quota *corev1.ResourceQuota) *corev1.ResourceQuotaSpec { return &quota.Spec },

@@ -51,11 +51,7 @@ type strategy struct {
 }
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
-	return strategy{typed.ValidatedStrategy[*corev1.Secret]{
-		BaseStrategy:       typed.Namespaced(typer),
-		ValidateFunc:       validation.ValidateSecret,
-		ValidateUpdateFunc: validation.ValidateSecretUpdate,
-	}}
+	return strategy{typed.Validated(typed.Namespaced(typer), validation.ValidateSecret, validation.ValidateSecretUpdate)}
 }
 
 func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {

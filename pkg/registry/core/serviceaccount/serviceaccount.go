@@ -37,11 +37,7 @@ type strategy struct {
 }
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
-	return strategy{typed.ValidatedStrategy[*corev1.ServiceAccount]{
-		BaseStrategy:       typed.Namespaced(typer),
-		ValidateFunc:       validation.ValidateServiceAccount,
-		ValidateUpdateFunc: validation.ValidateServiceAccountUpdate,
-	}}
+	return strategy{typed.Validated(typed.Namespaced(typer), validation.ValidateServiceAccount, validation.ValidateServiceAccountUpdate)}
 }
 
 func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) { keepSecretNames(obj) }

@@ -23,11 +23,7 @@ import (
 // Resource describes FlowSchemas.
 func Resource(typer runtime.ObjectTyper) typed.Resource {
 	strategy := typed.SpecStatusStrategy[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]{
-		ValidatedStrategy: typed.ValidatedStrategy[*flowcontrolv1.FlowSchema]{
-			BaseStrategy:       typed.ClusterScoped(typer),
-			ValidateFunc:       validation.ValidateFlowSchema,
-			ValidateUpdateFunc: validation.ValidateFlowSchemaUpdate,
-		},
+		ValidatedStrategy: typed.Validated(typed.ClusterScoped(typer), validation.ValidateFlowSchema, validation.ValidateFlowSchemaUpdate),
 		ValidateStatusUpdateFunc: func(updated, _ *flowcontrolv1.FlowSchema) field.ErrorList {
 			return validation.ValidateFlowSchemaStatus(updated)
 		},

@@ -18,11 +18,8 @@ import (
 // Resource describes PriorityLevelConfigurations.
 func Resource(typer runtime.ObjectTyper) typed.Resource {
 	strategy := typed.SpecStatusStrategy[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]{
-		ValidatedStrategy: typed.ValidatedStrategy[*flowcontrolv1.PriorityLevelConfiguration]{
-			BaseStrategy:       typed.ClusterScoped(typer),
-			ValidateFunc:       validation.ValidatePriorityLevelConfiguration,
-			ValidateUpdateFunc: validation.ValidatePriorityLevelConfigurationUpdate,
-		},
+		ValidatedStrategy: typed.Validated(typed.ClusterScoped(typer),
+			validation.ValidatePriorityLevelConfiguration, validation.ValidatePriorityLevelConfigurationUpdate),
 		ValidateStatusUpdateFunc: func(updated, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 			return validation.ValidatePriorityLevelConfigurationStatus(updated)
 		},

@@ -25,11 +25,7 @@ type strategy struct {
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
 	return strategy{typed.SpecStatusStrategy[*v1alpha1.HostedResource, v1alpha1.HostedResourceSpec, v1alpha1.HostedResourceStatus]{
-		ValidatedStrategy: typed.ValidatedStrategy[*v1alpha1.HostedResource]{
-			BaseStrategy:       typed.ClusterScoped(typer),
-			ValidateFunc:       validation.ValidateHostedResource,
-			ValidateUpdateFunc: validation.ValidateHostedResourceUpdate,
-		},
+		ValidatedStrategy:        typed.Validated(typed.ClusterScoped(typer), validation.ValidateHostedResource, validation.ValidateHostedResourceUpdate),
 		ValidateStatusUpdateFunc: validation.ValidateHostedResourceStatusUpdate,
 		Version:                  v1alpha1.SchemeGroupVersion,
 		Spec:                     func(object *v1alpha1.HostedResource) *v1alpha1.HostedResourceSpec { return &object.Spec },

@@ -22,11 +22,7 @@ type strategy struct {
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
 	return strategy{typed.SpecStatusStrategy[*v1alpha1.Store, v1alpha1.StoreSpec, v1alpha1.StoreStatus]{
-		ValidatedStrategy: typed.ValidatedStrategy[*v1alpha1.Store]{
-			BaseStrategy:       typed.ClusterScoped(typer),
-			ValidateFunc:       validation.ValidateStore,
-			ValidateUpdateFunc: validation.ValidateStoreUpdate,
-		},
+		ValidatedStrategy:        typed.Validated(typed.ClusterScoped(typer), validation.ValidateStore, validation.ValidateStoreUpdate),
 		ValidateStatusUpdateFunc: validation.ValidateStoreStatusUpdate,
 		Version:                  v1alpha1.SchemeGroupVersion,
 		Spec:                     func(object *v1alpha1.Store) *v1alpha1.StoreSpec { return &object.Spec },

@@ -62,7 +62,7 @@ type strategy[T runtime.Object] struct {
 }
 
 func newStrategy[T runtime.Object](base typed.BaseStrategy, validate func(T) field.ErrorList, validateUpdate func(updated, old T) field.ErrorList) strategy[T] {
-	return strategy[T]{typed.ValidatedStrategy[T]{BaseStrategy: base, ValidateFunc: validate, ValidateUpdateFunc: validateUpdate}}
+	return strategy[T]{typed.Validated(base, validate, validateUpdate)}
 }
 
 // AllowCreateOnUpdate lets a PUT create, as in Kubernetes.

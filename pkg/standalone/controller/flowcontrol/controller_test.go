@@ -4,11 +4,9 @@
 package flowcontrol
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -23,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -199,23 +198,13 @@ func TestControllerRestoresWhatIsDeletedOrChanged(t *testing.T) {
 			PriorityLevels:   factory.Flowcontrol().V1().PriorityLevelConfigurations().Informer(),
 		})
 		expect.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		factory.StartWithContext(ctx)
-		var running sync.WaitGroup
-		running.Go(func() { controller.Run(ctx, 1) })
-		defer func() {
-			cancel()
-			running.Wait()
-			factory.Shutdown()
-		}()
+		controllertest.Run(t, controller, 1, factory)
 		synctest.Wait()
-		expect.NoError(t, annexKube.FlowcontrolV1().FlowSchemas().Delete(ctx, "catch-all", metav1.DeleteOptions{}))
+		expect.Delete(t, annexKube.FlowcontrolV1().FlowSchemas(), "catch-all")
 		synctest.Wait()
 		schema := schemaOf(t, annexKube, "catch-all")
 		schema.Spec.MatchingPrecedence, schema.Generation = 5, 2
-		if _, err := annexKube.FlowcontrolV1().FlowSchemas().Update(ctx, schema, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.Update(t, annexKube.FlowcontrolV1().FlowSchemas(), schema)
 		synctest.Wait()
 		if got := schemaOf(t, annexKube, "catch-all").Spec.MatchingPrecedence; got != 10000 {
 			t.Errorf("precedence %d, want it restored to 10000", got)

@@ -17,6 +17,8 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // fieldManager owns what annex writes.
@@ -58,7 +60,7 @@ func newSchemas(annexSchemas schemaClient) kind[*flowcontrolv1.FlowSchema] {
 			if err != nil {
 				return nil, err
 			}
-			return pointers(list.Items), nil
+			return framework.Pointers(list.Items), nil
 		},
 		mandatory: bootstrap.MandatoryFlowSchemas,
 		suggested: bootstrap.SuggestedFlowSchemas,
@@ -79,7 +81,7 @@ func newLevels(annexLevels levelClient) kind[*flowcontrolv1.PriorityLevelConfigu
 			if err != nil {
 				return nil, err
 			}
-			return pointers(list.Items), nil
+			return framework.Pointers(list.Items), nil
 		},
 		mandatory: bootstrap.MandatoryPriorityLevelConfigurations,
 		suggested: bootstrap.SuggestedPriorityLevelConfigurations,
@@ -97,14 +99,6 @@ func newLevels(annexLevels levelClient) kind[*flowcontrolv1.PriorityLevelConfigu
 			current.Spec = *wanted.Spec.DeepCopy()
 		},
 	}
-}
-
-func pointers[T any](items []T) []*T {
-	all := make([]*T, 0, len(items))
-	for i := range items {
-		all = append(all, &items[i])
-	}
-	return all
 }
 
 // ensure writes concurrently: etcd writes requests that arrive together to disk at once.

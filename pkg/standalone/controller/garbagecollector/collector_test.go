@@ -22,6 +22,7 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -42,23 +43,8 @@ func startController(t *testing.T, annexMetadata *metadatafake.FakeMetadataClien
 	})
 	expect.NoError(t, err)
 	c := New(Config{AnnexMetadata: annexMetadata, AnnexEvents: fake.NewClientset().CoreV1(), Informers: informers})
-	ctx, cancel := context.WithCancel(t.Context())
-	factory.StartWithContext(ctx)
-	running, following := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(following)
-		informers.Run(ctx)
-	}()
-	go func() {
-		defer close(running)
-		c.Run(ctx, 2)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-running
-		<-following
-		factory.Shutdown()
-	})
+	controllertest.Start(t, informers.Run, factory)
+	controllertest.Run(t, c, 2)
 }
 
 func newMetadataClient(t *testing.T, objects ...runtime.Object) *metadatafake.FakeMetadataClient {

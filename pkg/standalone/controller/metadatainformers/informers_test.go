@@ -28,6 +28,7 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -173,18 +174,7 @@ func startServer(t *testing.T, definitions []runtime.Object, objects []runtime.O
 	if !s.silent {
 		s.AddHandler(&s.recorder)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	factory.StartWithContext(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		factory.Shutdown()
-	})
+	controllertest.Start(t, s.Run, factory)
 	return s
 }
 

@@ -72,7 +72,12 @@ func hasVerbs(verbs metav1.Verbs) bool {
 	return !slices.ContainsFunc(followable, func(verb string) bool { return !slices.Contains(verbs, verb) })
 }
 
-// fromDefinition returns the resource of a definition, and false if it is not served.
+// FromDefinition returns the resource of a definition, and false if it is not served.
+func FromDefinition(crd *apiextensionsv1.CustomResourceDefinition) (Resource, bool) {
+	item, ok := fromDefinition(crd)
+	return item.Resource, ok
+}
+
 func fromDefinition(crd *apiextensionsv1.CustomResourceDefinition) (served, bool) {
 	// apiextensions-apiserver serves definitions by the same rule.
 	accepted := apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) ||

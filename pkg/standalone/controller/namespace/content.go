@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +22,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
 // leftover is what a namespace still contains after the deletion.
@@ -243,26 +244,8 @@ func fromDiscovery(groupVersion schema.GroupVersion, entry *metav1.APIResource) 
 // fromDefinition returns the resource of a definition, and false if that is not
 // namespaced or not served.
 func fromDefinition(crd *definition) (resource, bool) {
-	// apiextensions-apiserver serves definitions by the same rule.
-	served := apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) ||
-		apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted)
-	if !served || crd.Spec.Scope != apiextensionsv1.NamespaceScoped {
-		return resource{}, false
-	}
-	version := ""
-	for i := range crd.Spec.Versions {
-		if candidate := &crd.Spec.Versions[i]; candidate.Served && (version == "" || candidate.Storage) {
-			version = candidate.Name
-		}
-	}
-	if version == "" {
-		return resource{}, false
-	}
+	defined, served := metadatainformers.FromDefinition(crd)
 	// apiextensions-apiserver serves every verb.
-	return resource{
-		gvr:              schema.GroupVersionResource{Group: crd.Spec.Group, Version: version, Resource: crd.Spec.Names.Plural},
-		list:             true,
-		delete:           true,
-		deleteCollection: true,
-	}, true
+	item := resource{gvr: defined.GroupVersionResource, list: true, delete: true, deleteCollection: true}
+	return item, served && defined.Namespaced
 }

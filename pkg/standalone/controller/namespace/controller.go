@@ -69,15 +69,9 @@ func New(config Config) (*framework.Queue[string], error) {
 	definitions := config.CustomResourceDefinitions.Lister()
 	contents := &contentDeleter{annexMetadata: config.AnnexMetadata, now: time.Now}
 	r := &reconciler{
-		getNamespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
-			return config.AnnexNamespaces.Get(ctx, name, metav1.GetOptions{})
-		},
-		updateStatus: func(ctx context.Context, namespace *corev1.Namespace) (*corev1.Namespace, error) {
-			return config.AnnexNamespaces.UpdateStatus(ctx, namespace, metav1.UpdateOptions{})
-		},
-		finalize: func(ctx context.Context, namespace *corev1.Namespace) (*corev1.Namespace, error) {
-			return config.AnnexNamespaces.Finalize(ctx, namespace, metav1.UpdateOptions{})
-		},
+		getNamespace:    config.AnnexNamespaces.Get,
+		updateStatus:    config.AnnexNamespaces.UpdateStatus,
+		finalize:        config.AnnexNamespaces.Finalize,
 		discover:        config.Discover,
 		listDefinitions: func() ([]*definition, error) { return definitions.List(labels.Everything()) },
 		deleteContents:  contents.deleteAll,

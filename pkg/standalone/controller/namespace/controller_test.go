@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -84,20 +85,7 @@ func TestController(t *testing.T) {
 		CustomResourceDefinitions: definitions.Apiextensions().V1().CustomResourceDefinitions(),
 	})
 	expect.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	defer func() {
-		cancel()
-		<-done
-		namespaces.Shutdown()
-		definitions.Shutdown()
-	}()
-	namespaces.StartWithContext(ctx)
-	definitions.StartWithContext(ctx)
-	go func() {
-		defer close(done)
-		c.Run(ctx, 2)
-	}()
+	controllertest.Run(t, c, 2, namespaces, definitions)
 
 	select {
 	case name := <-finalized:

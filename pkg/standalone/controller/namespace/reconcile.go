@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/klog/v2"
 
@@ -26,9 +27,9 @@ const (
 
 // reconciler holds the dependencies of one reconcile.
 type reconciler struct {
-	getNamespace    func(ctx context.Context, name string) (*corev1.Namespace, error)
-	updateStatus    func(ctx context.Context, namespace *corev1.Namespace) (*corev1.Namespace, error)
-	finalize        func(ctx context.Context, namespace *corev1.Namespace) (*corev1.Namespace, error)
+	getNamespace    func(ctx context.Context, name string, options metav1.GetOptions) (*corev1.Namespace, error)
+	updateStatus    func(ctx context.Context, namespace *corev1.Namespace, options metav1.UpdateOptions) (*corev1.Namespace, error)
+	finalize        func(ctx context.Context, namespace *corev1.Namespace, options metav1.UpdateOptions) (*corev1.Namespace, error)
 	discover        DiscoverFunc
 	listDefinitions func() ([]*definition, error)
 	deleteContents  func(ctx context.Context, namespace string, resources []resource) (leftover, []error)
@@ -39,7 +40,7 @@ type reconciler struct {
 // reconcile reads the namespace from the API, so a conflict needs no handling: the next
 // reconcile is the retry.
 func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
-	namespace, err := r.getNamespace(ctx, name)
+	namespace, err := r.getNamespace(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return framework.Result{}, nil
 	}
@@ -117,7 +118,7 @@ func (r *reconciler) writeStatus(ctx context.Context, namespace *corev1.Namespac
 	if !changed {
 		return namespace, nil
 	}
-	return r.updateStatus(ctx, updated)
+	return r.updateStatus(ctx, updated, metav1.UpdateOptions{})
 }
 
 // release removes annex's finalizer.
@@ -126,7 +127,7 @@ func (r *reconciler) release(ctx context.Context, namespace *corev1.Namespace) e
 	finalized.Spec.Finalizers = slices.DeleteFunc(finalized.Spec.Finalizers, func(name corev1.FinalizerName) bool {
 		return name == corev1.FinalizerKubernetes
 	})
-	if _, err := r.finalize(ctx, finalized); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := r.finalize(ctx, finalized, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalize namespace %s: %w", namespace.Name, err)
 	}
 	klog.FromContext(ctx).V(2).Info("The namespace is empty and was released")

@@ -70,13 +70,13 @@ type fixture struct {
 
 func (w *fixture) reconciler() *reconciler {
 	return &reconciler{
-		getNamespace: func(_ context.Context, name string) (*corev1.Namespace, error) {
+		getNamespace: func(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Namespace, error) {
 			if w.namespace == nil {
 				return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 			}
 			return w.namespace.DeepCopy(), nil
 		},
-		updateStatus: func(_ context.Context, namespace *corev1.Namespace) (*corev1.Namespace, error) {
+		updateStatus: func(_ context.Context, namespace *corev1.Namespace, _ metav1.UpdateOptions) (*corev1.Namespace, error) {
 			if w.statusErr != nil {
 				return nil, w.statusErr
 			}
@@ -84,7 +84,7 @@ func (w *fixture) reconciler() *reconciler {
 			w.namespace = namespace.DeepCopy()
 			return namespace, nil
 		},
-		finalize: func(_ context.Context, namespace *corev1.Namespace) (*corev1.Namespace, error) {
+		finalize: func(_ context.Context, namespace *corev1.Namespace, _ metav1.UpdateOptions) (*corev1.Namespace, error) {
 			w.finalized = namespace.DeepCopy()
 			return namespace, w.finalizeErr
 		},

@@ -45,7 +45,7 @@ func TestController(t *testing.T) {
 		Check:         wrong,
 	})
 	expect.NoError(t, err)
-	controllertest.Run(t, factory, c, 1)
+	controllertest.Run(t, c, 1, factory)
 	policies := annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	expect.Create(t, policies, newPolicy(3, 2))
 	want := admissionregistrationv1.ValidatingAdmissionPolicyStatus{ObservedGeneration: 3, TypeChecking: &admissionregistrationv1.TypeChecking{ExpressionWarnings: wrong(nil)}}

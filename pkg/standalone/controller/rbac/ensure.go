@@ -15,6 +15,8 @@ import (
 	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // Ensure creates the default roles and bindings, and adds missing rules, subjects, labels
@@ -31,8 +33,8 @@ func Ensure(ctx context.Context, annexRBAC rbacv1client.RbacV1Interface) error {
 	if err != nil {
 		return fmt.Errorf("list cluster role bindings: %w", err)
 	}
-	storedRoles := &roleModifier{ctx: ctx, client: annexRBAC.ClusterRoles(), stored: byName(pointers(roles.Items))}
-	storedBindings := &bindingModifier{ctx: ctx, client: annexRBAC.ClusterRoleBindings(), stored: byName(pointers(bindings.Items))}
+	storedRoles := &roleModifier{ctx: ctx, client: annexRBAC.ClusterRoles(), stored: byName(framework.Pointers(roles.Items))}
+	storedBindings := &bindingModifier{ctx: ctx, client: annexRBAC.ClusterRoleBindings(), stored: byName(framework.Pointers(bindings.Items))}
 
 	var work []func() error
 	for _, role := range defaultClusterRoles() {
@@ -49,7 +51,7 @@ func Ensure(ctx context.Context, annexRBAC rbacv1client.RbacV1Interface) error {
 	if err != nil {
 		return fmt.Errorf("list cluster roles: %w", err)
 	}
-	return aggregate(ctx, pointers(roles.Items), annexRBAC.ClusterRoles())
+	return aggregate(ctx, framework.Pointers(roles.Items), annexRBAC.ClusterRoles())
 }
 
 func ensureRole(ctx context.Context, stored *roleModifier, role *rbacv1.ClusterRole) error {
@@ -148,14 +150,6 @@ func (m *bindingModifier) Update(binding reconciliation.RoleBinding) (reconcilia
 
 func asBinding(binding *rbacv1.ClusterRoleBinding, err error) (reconciliation.RoleBinding, error) {
 	return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: binding}, err
-}
-
-func pointers[T any](items []T) []*T {
-	to := make([]*T, 0, len(items))
-	for i := range items {
-		to = append(to, &items[i])
-	}
-	return to
 }
 
 func byName[O metav1.Object](objects []O) map[string]O {

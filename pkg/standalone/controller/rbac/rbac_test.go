@@ -4,7 +4,6 @@
 package rbac
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -226,22 +226,11 @@ func TestController(t *testing.T) {
 	kinds := informers.NewSharedInformerFactory(annexKube, 0)
 	c, err := New(Config{AnnexClusterRoles: annexKube.RbacV1().ClusterRoles(), ClusterRoles: kinds.Rbac().V1().ClusterRoles().Informer()})
 	expect.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer kinds.Shutdown()
-	defer cancel()
-	kinds.StartWithContext(ctx)
-	kinds.WaitForCacheSyncWithContext(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.Run(ctx, 1)
-	}()
-	defer func() { cancel(); <-done }()
+	controllertest.Run(t, c, 1, kinds)
+	kinds.WaitForCacheSyncWithContext(t.Context())
 
 	part := labelled(clusterRole("part", on("", "get")("widgets")), "all")
-	if _, err := annexKube.RbacV1().ClusterRoles().Create(ctx, part, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, annexKube.RbacV1().ClusterRoles(), part)
 	awaitRule(t, annexKube, "all", true)
 	part.Labels = nil
 	updateRole(t, annexKube, part)

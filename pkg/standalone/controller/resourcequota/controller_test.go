@@ -90,7 +90,7 @@ func start(t *testing.T, quota *corev1.ResourceQuota, reactors ...clienttesting.
 	factory := informers.NewSharedInformerFactory(a.Clientset, 0)
 	controller, err := New(Config{AnnexQuotas: a.CoreV1(), Quotas: factory.Core().V1().ResourceQuotas().Informer(), Metadata: a.metadata})
 	expect.NoError(t, err)
-	controllertest.Run(t, factory, controller, 2)
+	controllertest.Run(t, controller, 2, factory)
 	a.metadata.set(secrets, true, true)
 	close(a.metadata.settled)
 	return a

@@ -45,7 +45,7 @@ func run(t *testing.T, annexKube *fake.Clientset, ca *source) {
 	factory := informers.NewSharedInformerFactory(annexKube, 0)
 	c, err := New(Config{Annex: annexKube, Namespaces: factory.Core().V1().Namespaces().Informer(), CA: ca})
 	expect.NoError(t, err)
-	controllertest.Run(t, factory, c, 2)
+	controllertest.Run(t, c, 2, factory)
 	settle()
 }
 

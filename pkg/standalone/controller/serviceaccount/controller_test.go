@@ -37,7 +37,7 @@ func run(t *testing.T, annexKube *fake.Clientset) {
 		ServiceAccounts:      factory.Core().V1().ServiceAccounts().Informer(),
 	})
 	expect.NoError(t, err)
-	controllertest.Run(t, factory, c, 2)
+	controllertest.Run(t, c, 2, factory)
 	settle()
 }
 

@@ -38,7 +38,7 @@ func run(t *testing.T, annexKube *fake.Clientset) {
 	factory := informers.NewSharedInformerFactory(annexKube, 0)
 	c, err := New(Config{AnnexSecrets: annexKube.CoreV1(), Secrets: factory.Core().V1().Secrets().Informer()})
 	expect.NoError(t, err)
-	controllertest.Run(t, factory, c, 1)
+	controllertest.Run(t, c, 1, factory)
 	controllertest.Advance(time.Second)
 }
 

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -42,20 +41,12 @@ func Start(t testing.TB, change func(*embeddedetcd.Config)) *embeddedetcd.Server
 	return server
 }
 
-// StartClient runs an embedded etcd until the end of the test, and returns a client of it.
+// StartClient runs an embedded etcd until the end of the test, and returns its client in
+// upstream's form.
 func StartClient(t testing.TB) *kubernetes.Client {
 	t.Helper()
-	return Client(t, Start(t, nil).Endpoint())
-}
-
-// Client returns a client with a connection of its own until the end of the test.
-func Client(t testing.TB, endpoint string) *kubernetes.Client {
-	t.Helper()
-	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
+	client := &kubernetes.Client{Client: Start(t, nil).Client()}
+	client.Kubernetes = client
 	return client
 }
 

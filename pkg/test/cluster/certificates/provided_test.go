@@ -126,10 +126,6 @@ func TestInvalidProvidedCertificate(t *testing.T) {
 			t.Errorf("%s: annex started", name)
 			continue
 		}
-		for _, want := range tt.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: error %q does not contain %q", name, err, want)
-			}
-		}
+		expect.Error(t, err, tt.want...)
 	}
 }

@@ -176,14 +176,7 @@ func TestDamagedSecret(t *testing.T) {
 	damaged := expect.Patch(t, secrets, servingca.SecretName(annextest.ServiceName), `{"data":{"ca.key":"anVuaw=="}}`)
 	load := startLoad(t, annex.Installation)
 	_, err := annex.Launch(t.TempDir())
-	if err == nil {
-		t.Fatal("a replica started with a damaged CA")
-	}
-	for _, want := range []string{"the Secret annex-system/annex-serving-ca of the main cluster", "ca.key", "restore it, or delete it"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("error %q does not contain %q", err, want)
-		}
-	}
+	expect.Error(t, err, "the Secret annex-system/annex-serving-ca of the main cluster", "ca.key", "restore it, or delete it")
 	poll.UntilDone(t, "the metric reports it", func() (bool, string) {
 		text := metrics(t, annex)
 		return strings.Contains(text, "\nannex_published_certificate_refused 1\n"), grep(text, "annex_published")

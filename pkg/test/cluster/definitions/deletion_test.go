@@ -59,7 +59,7 @@ func (f *fixture) waitForTerminating(name string, words ...string) {
 	f.Helper()
 	expect.Eventually(f, f.mainCRDs, name, fmt.Sprintf("%s is terminating with %q", name, words), func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		condition := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Terminating)
-		return condition != nil && condition.Status == apiextensionsv1.ConditionTrue && containsAll(condition.Message, words)
+		return condition != nil && condition.Status == apiextensionsv1.ConditionTrue && expect.Missing(condition.Message, words...) == ""
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,12 +173,8 @@ func (f *fixture) waitForCondition(name string, status metav1.ConditionStatus, r
 	f.Helper()
 	expect.Eventually(f, f.hostedResources, name, fmt.Sprintf("%s is DefinitionSynced=%s %s %q", name, status, reason, words), func(resource *hostingv1alpha1.HostedResource) bool {
 		condition := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
-		return condition != nil && condition.Status == status && condition.Reason == reason && containsAll(condition.Message, words)
+		return condition != nil && condition.Status == status && condition.Reason == reason && expect.Missing(condition.Message, words...) == ""
 	})
-}
-
-func containsAll(text string, words []string) bool {
-	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }
 
 func (f *fixture) waitForSync(name string) {

@@ -65,7 +65,7 @@ type report struct {
 // find returns the first finding of a check with a status and all words.
 func (r report) find(check, status string, words ...string) (finding, bool) {
 	for _, f := range r.findings {
-		if f.Check == check && f.Status == status && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(f.Message, word) }) {
+		if f.Check == check && f.Status == status && expect.Missing(f.Message, words...) == "" {
 			return f, true
 		}
 	}

@@ -47,7 +47,7 @@ func TestTokenFlood(t *testing.T) {
 	cluster := ownCluster(t)
 	// Without a cache the token of the user is reviewed with every request.
 	annex := annextest.Start(t, cluster, "--authentication-token-webhook-cache-ttl=0s")
-	user := direct(annex, serviceAccount(t, cluster, "robot"))
+	user := annex.ConfigAs(serviceAccount(t, cluster, "robot"))
 	allow(t, cluster, "stores-reader", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
 	poll.UntilDone(t, "the user is accepted", func() (bool, string) {
 		got, body := get(t, user, stores)
@@ -55,7 +55,7 @@ func TestTokenFlood(t *testing.T) {
 	})
 
 	const floodClients, tokens = 300, 2000
-	httpClient, err := restclient.HTTPClientFor(direct(annex, restclient.AnonymousClientConfig(annex.AnnexConfig)))
+	httpClient, err := restclient.HTTPClientFor(annex.ConfigAs(restclient.AnonymousClientConfig(annex.AnnexConfig)))
 	expect.NoError(t, err)
 	before, began := tokenReviews(t, cluster), time.Now()
 	next := make(chan int)

@@ -7,7 +7,6 @@ package mode
 
 import (
 	"net/http"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +41,7 @@ func TestLogins(t *testing.T) {
 	})
 
 	t.Run("anonymous requests", func(t *testing.T) {
-		anonymous := direct(annex, restclient.AnonymousClientConfig(annex.AnnexConfig))
+		anonymous := annex.ConfigAs(restclient.AnonymousClientConfig(annex.AnnexConfig))
 		for path, want := range map[string]int{"/readyz": http.StatusOK, "/livez": http.StatusOK, "/apis": http.StatusUnauthorized, "/metrics": http.StatusUnauthorized, stores: http.StatusUnauthorized} {
 			if got, body := get(t, anonymous, path); got != want {
 				t.Errorf("%s without a login: %d, want %d: %s", path, got, want, body)
@@ -55,9 +54,9 @@ func TestLogins(t *testing.T) {
 	token := serviceAccount(t, mainCluster, "robot")
 	logins := map[string]*restclient.Config{
 		"certificate of the main cluster, through it": alice,
-		"certificate of the main cluster, direct":     direct(annex, alice),
+		"certificate of the main cluster, direct":     annex.ConfigAs(alice),
 		"token, through the main cluster":             token,
-		"token, direct":                               direct(annex, token),
+		"token, direct":                               annex.ConfigAs(token),
 	}
 	for name, config := range logins {
 		if got, body := get(t, config, stores); got != http.StatusForbidden {
@@ -87,7 +86,7 @@ func TestFakedHeaders(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	mallory, err := mainCluster.ConfigFor("mallory")
 	expect.NoError(t, err)
-	config := direct(annex, mallory)
+	config := annex.ConfigAs(mallory)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(req *http.Request) (*http.Response, error) {
 			req = req.Clone(req.Context())
@@ -104,15 +103,6 @@ func TestFakedHeaders(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
-// direct returns a config for the same login at annex's own endpoint.
-func direct(annex *annextest.Annex, login *restclient.Config) *restclient.Config {
-	config := restclient.CopyConfig(login)
-	config.Host = annex.AnnexConfig.Host
-	config.CAFile, config.CAData = annex.AnnexConfig.CAFile, slices.Clone(annex.AnnexConfig.CAData)
-	config.ServerName = annex.AnnexConfig.ServerName
-	return config
-}
 
 // get returns the status and body of a response.
 func get(t *testing.T, config *restclient.Config, path string) (int, string) {

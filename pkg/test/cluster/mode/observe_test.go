@@ -66,17 +66,17 @@ func TestObserved(t *testing.T) {
 	mallory, err := mainCluster.ConfigFor("mallory")
 	expect.NoError(t, err)
 	// Requests that the main cluster refuses do not reach annex's log.
-	if got, body := get(t, direct(annex, mallory), stores); got != http.StatusForbidden {
+	if got, body := get(t, annex.ConfigAs(mallory), stores); got != http.StatusForbidden {
 		t.Errorf("mallory, direct: %d: %s", got, body)
 	}
 	if got, body := get(t, mainCluster.Config, stores); got != http.StatusOK {
 		t.Errorf("the main cluster's administrator, through it: %d: %s", got, body)
 	}
 	for _, path := range []string{"/statusz", "/flagz"} {
-		if got, body := get(t, direct(annex, mallory), path); got != http.StatusForbidden {
+		if got, body := get(t, annex.ConfigAs(mallory), path); got != http.StatusForbidden {
 			t.Errorf("%s for mallory: %d: %s", path, got, body)
 		}
-		if got, body := get(t, direct(annex, mainCluster.Config), path); got != http.StatusOK {
+		if got, body := get(t, annex.ConfigAs(mainCluster.Config), path); got != http.StatusOK {
 			t.Errorf("%s for the main cluster's administrator: %d: %s", path, got, body)
 		}
 	}

@@ -31,13 +31,13 @@ func TestMainClusterGoesDown(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
 	annex := annextest.Start(t, cluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authentication-token-webhook-cache-ttl=0s")
-	token := direct(annex, serviceAccount(t, cluster, "robot"))
+	token := annex.ConfigAs(serviceAccount(t, cluster, "robot"))
 	certificate, err := cluster.ConfigFor("alice")
 	expect.NoError(t, err)
-	certificate = direct(annex, certificate)
+	certificate = annex.ConfigAs(certificate)
 	masters, err := cluster.ConfigFor("root", "system:masters")
 	expect.NoError(t, err)
-	masters = direct(annex, masters)
+	masters = annex.ConfigAs(masters)
 	allow(t, cluster, "stores-reader",
 		rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"},
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})

@@ -8,7 +8,6 @@ package noninterference
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -143,17 +142,4 @@ func (w widgets) create(t *testing.T, name string) *unstructured.Unstructured {
 	created, err := w.by(main(t)).Create(t.Context(), w.object(name), metav1.CreateOptions{})
 	expect.NoError(t, err, "create widget %s through the main cluster", name)
 	return created
-}
-
-// missingFrom reports which of the words an error lacks.
-func missingFrom(err error, words ...string) string {
-	if err == nil {
-		return "no error"
-	}
-	for _, word := range words {
-		if !strings.Contains(err.Error(), word) {
-			return fmt.Sprintf("error lacks %q: %v", word, err)
-		}
-	}
-	return ""
 }

@@ -44,7 +44,7 @@ func TestNamespaceDeletion(t *testing.T) {
 		})
 	})
 	_, err := w.by(mainClients).Create(t.Context(), w.object("late"), metav1.CreateOptions{})
-	if problem := missingFrom(err, w.namespace, "being terminated"); problem != "" || !apierrors.IsForbidden(err) {
+	if problem := expect.MissingFrom(err, w.namespace, "being terminated"); problem != "" || !apierrors.IsForbidden(err) {
 		t.Errorf("create in a terminating namespace: %v", err)
 	}
 	left, err := w.by(mainClients).List(t.Context(), metav1.ListOptions{})
@@ -158,7 +158,7 @@ func TestResourceQuota(t *testing.T) {
 		t.Errorf("right after the second: %s", problem)
 	}
 	_, err := w.by(mainClients).Create(t.Context(), w.object("third"), metav1.CreateOptions{})
-	if problem := missingFrom(err, "exceeded quota: widgets", string(counted)+"=1", "used: "+string(counted)+"=2", "limited: "+string(counted)+"=2"); problem != "" || !apierrors.IsForbidden(err) {
+	if problem := expect.MissingFrom(err, "exceeded quota: widgets", string(counted)+"=1", "used: "+string(counted)+"=2", "limited: "+string(counted)+"=2"); problem != "" || !apierrors.IsForbidden(err) {
 		t.Errorf("the third: %v", err)
 	}
 	if _, err := w.by(s.own(t)).Create(t.Context(), w.object("third"), metav1.CreateOptions{}); !apierrors.IsForbidden(err) {

@@ -23,7 +23,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -124,7 +123,7 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 	expect.Create(t, mainClients.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), mutating)
 	poll.Until(t, "the validating webhook is called", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
-		return missingFrom(err, "validate."+w.group, "no blue widgets (webhook)")
+		return expect.MissingFrom(err, "validate."+w.group, "no blue widgets (webhook)")
 	})
 	poll.UntilDone(t, "the mutating webhook is called", func() (bool, string) {
 		created, err := w.tryCreate(t.Context(), mainClients, "")
@@ -138,7 +137,7 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 		t.Errorf("an object that the webhook allows: %v", err)
 	}
 	// The same webhooks apply at annex's own endpoint.
-	if _, err := w.tryCreate(t.Context(), s.own(t), "blue"); missingFrom(err, "no blue widgets") != "" {
+	if _, err := w.tryCreate(t.Context(), s.own(t), "blue"); expect.MissingFrom(err, "no blue widgets") != "" {
 		t.Errorf("at annex's own endpoint: %v", err)
 	}
 	elsewhere := widgets{group: w.group, namespace: newNamespace(t)}
@@ -174,7 +173,7 @@ func TestPoliciesOfTheMainCluster(t *testing.T) {
 	}})
 	poll.Until(t, "the validating policy applies", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
-		return missingFrom(err, "ValidatingAdmissionPolicy", "no blue widgets (policy)")
+		return expect.MissingFrom(err, "ValidatingAdmissionPolicy", "no blue widgets (policy)")
 	})
 	poll.UntilDone(t, "the mutating policy applies", func() (bool, string) {
 		created, err := w.tryCreate(t.Context(), mainClients, "red")
@@ -194,13 +193,10 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 	expect.NoError(t, err)
 	through := newEndpoint(t, config)
 	// The same certificate is valid at annex's own endpoint.
-	direct := restclient.CopyConfig(config)
-	direct.Host = s.annex.URL
-	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
-	direct.ServerName = s.annex.AnnexConfig.ServerName
-	for name, by := range map[string]*endpoint{"through the main cluster": through, "at annex's own endpoint": newEndpoint(t, direct)} {
+	direct := newEndpoint(t, s.annex.ConfigAs(config))
+	for name, by := range map[string]*endpoint{"through the main cluster": through, "at annex's own endpoint": direct} {
 		_, err := w.by(by).List(t.Context(), metav1.ListOptions{})
-		if problem := missingFrom(err, user, "cannot list resource", w.group); problem != "" || !apierrors.IsForbidden(err) {
+		if problem := expect.MissingFrom(err, user, "cannot list resource", w.group); problem != "" || !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -250,11 +246,7 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 	})
 	config, err := mainCluster.ConfigFor(user)
 	expect.NoError(t, err)
-	direct := restclient.CopyConfig(config)
-	direct.Host = s.annex.URL
-	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
-	direct.ServerName = s.annex.AnnexConfig.ServerName
-	by := newEndpoint(t, direct)
+	by := newEndpoint(t, s.annex.ConfigAs(config))
 	poll.UntilDone(t, "annex applies the main cluster's FlowSchema", func() (bool, string) {
 		got := by.get(t, w.path())
 		uid := got.Header.Get(flowSchemaHeader)

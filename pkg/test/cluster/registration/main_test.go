@@ -10,8 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -94,7 +92,7 @@ func waitPublished(t testing.TB, annexConfig *restclient.Config, name string, st
 	expect.Eventually(t, clients.For(t, annexConfig).HostedResources(), name, fmt.Sprintf("%s is Published=%s %s", name, status, reason), func(found *hostingv1alpha1.HostedResource) bool {
 		published := meta.FindStatusCondition(found.Status.Conditions, "Published")
 		return published != nil && published.Status == status && published.Reason == reason &&
-			!slices.ContainsFunc(mentions, func(mention string) bool { return !strings.Contains(published.Message, mention) })
+			expect.Missing(published.Message, mentions...) == ""
 	})
 }
 
