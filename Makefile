@@ -87,6 +87,12 @@ test-cluster: build kubectl helm cluster-programs ## Test annex behind a real ku
 test-upstream: build kubectl cluster-programs bin/e2e-apimachinery ## Run Kubernetes' own API server tests against annex.
 	@go run ./pkg/test/upstream $(SUITES)
 
+# make differential DURATION=1h
+DURATION ?= 10m
+.PHONY: differential
+differential: ## Compare random reads with upstream's, byte for byte.
+	@DIFFERENTIAL_DURATION=$(DURATION) go test ./pkg/test/integration/differential -run TestRandom -count=1 -timeout=0 -v
+
 .PHONY: bench
 bench: build cluster-programs ## Measure start-up time, memory, size and latencies.
 	@go run ./hack/bench

@@ -31,7 +31,8 @@ import (
 //     OpenAPI and discovery for the main cluster's aggregator. It needs the user.
 //  8. The aggregator, then core, then extensions, then not found (chain.go).
 //  9. Upstream's endpoint handlers: decoding, admission (pkg/admission), validation, and
-//     the REST storage (pkg/registry, or the custom resource handler).
+//     the REST storage (pkg/registry, or the custom resource handler). encodedreads answers
+//     reads of custom resources in front of that handler, which decodes what it reads.
 //
 // Below that, pkg/storage/routing/stack.go continues from the storage to etcd.
 func (c CompletedConfig) buildHandlerChain(definitions crdinformers.CustomResourceDefinitionInformer) func(http.Handler, *genericapiserver.Config) http.Handler {

@@ -14,6 +14,9 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/encoded"
 )
 
+// drainTimeout is twice the timeout of requests, as in upstream's handler of custom resources.
+const drainTimeout = 2 * time.Minute
+
 // Registry has the storage of custom resources that can be read encoded.
 type Registry struct {
 	minRequestTimeout time.Duration
@@ -58,7 +61,21 @@ func (r *Registry) Add(added encoded.Endpoint) (remove func()) {
 			delete(r.versions, key)
 		}
 		r.mu.Unlock()
+		e.drain()
+	}
+}
+
+// drain waits for the requests that use the storage. It does not wait forever for clients that
+// do not read their responses.
+func (e *entry) drain() {
+	drained := make(chan struct{})
+	go func() {
 		e.requests.Wait()
+		close(drained)
+	}()
+	select {
+	case <-drained:
+	case <-time.After(drainTimeout):
 	}
 }
 

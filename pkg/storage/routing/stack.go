@@ -43,27 +43,29 @@ import (
 //	                           upstream asks for storage before a Store is chosen
 //	 2. writeinfo              describes a write to the layers below etcd3
 //	 3. objectsize.Storage     waits for memory before a large object is read to be changed
-//	 4. corruption.Cached      reports lists of the watch cache that fail
-//	 5. warmingCache           reads small resources from etcd until the watch cache is warm
-//	 6. cacher*                answers reads from memory
-//	 7. corruption.Storage     names the objects that make a read of etcd fail
-//	 8. etcd3*                 encodes objects, and deletes those that cannot be read
+//	 4. encoded                custom resources: decodes what upstream's handler reads from the watch
+//	                           cache, and answers consistent reads of an object from the cache
+//	 5. corruption.Cached      reports lists of the watch cache that fail
+//	 6. warmingCache           reads small resources from etcd until the watch cache is warm
+//	 7. cacher*                answers reads from memory
+//	 8. corruption.Storage     names the objects that make a read of etcd fail
+//	 9. etcd3*                 encodes objects, and deletes those that cannot be read
 //
 // Transformers, which have values:
 //
-//	 9. corruption.Transformer records values that cannot be read, whatever the reason below
-//	10. objectsize.Transformer limits the size of the encoded object, before compression
-//	11. compression            compresses; ciphertext would not compress
-//	12. encryption*            encrypts
+//	10. corruption.Transformer records values that cannot be read, whatever the reason below
+//	11. objectsize.Transformer limits the size of the encoded object, before compression
+//	12. compression            compresses; ciphertext would not compress
+//	13. encryption*            encrypts
 //
 // Clients, which have keys and values:
 //
-//	13. latency tracker*       adds the time that etcd took to the audit log
-//	14. revision               shifts revisions of a restored resource; all below see those of etcd
-//	15. limits                 counts what is really stored: compressed and encrypted
-//	16. freeze                 refuses writes while the resource is moved, those of 15 included
-//	17. stream                 gives the resource a watch stream of its own
-//	18. stores.Store           the client of the Store that all its resources share
+//	14. latency tracker*       adds the time that etcd took to the audit log
+//	15. revision               shifts revisions of a restored resource; all below see those of etcd
+//	16. limits                 counts what is really stored: compressed and encrypted
+//	17. freeze                 refuses writes while the resource is moved, those of 16 included
+//	18. stream                 gives the resource a watch stream of its own
+//	19. stores.Store           the client of the Store that all its resources share
 //
 // A new layer is a package, a line in this list and in the code below, and if it has state
 // of the whole process a field of Layers.
@@ -100,6 +102,13 @@ type storageConfig struct {
 	// of the HostedResource.
 	compress func() bool
 	limits   func() limits.Limits
+}
+
+// setCodec replaces the codec. Copies of the config share what is not replaced.
+func (c *storageConfig) setCodec(codec runtime.Codec) {
+	config := *c.ConfigForResource
+	config.Codec = codec
+	c.ConfigForResource = &config
 }
 
 var versioner storage.Versioner = storage.APIObjectVersioner{}
@@ -142,7 +151,7 @@ func (b *backend) isStale() bool {
 // canServeReads reports whether the watch cache can serve reads while the Store is unavailable.
 func (b *backend) canServeReads() bool { return b.cached && b.ReadinessCheck() == nil }
 
-// build builds the layers 17 to 2 in a Store.
+// build builds the layers 18 to 2 in a Store.
 func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err error) {
 	b := &backend{store: store, cached: c.cached}
 	defer func() {
@@ -162,22 +171,22 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 		Codec: c.Codec, New: c.newFunc, Registry: c.Unreadable,
 	})
 	b.onDestroy(detector.Close)
-	transformer := b.buildTransformer(c)            // 12, 11
-	transformer = limiter.Transformer(transformer)  // 10
-	transformer = detector.Transformer(transformer) // 9
-	config := *c.ConfigForResource
-	config.Codec = detector.Codec() // 8
-	c.ConfigForResource = &config
-	etcd := func(c storageConfig) (storage.Interface, error) {
-		return b.buildEtcd(c, client, compactor, transformer, detector)
-	}
-	if b.Interface, err = etcd(c); err != nil { // 8, 7
+	transformer := b.buildTransformer(c)            // 13, 12
+	transformer = limiter.Transformer(transformer)  // 11
+	transformer = detector.Transformer(transformer) // 10
+	c.setCodec(detector.Codec())                    // 9
+	below := lower{client, compactor, transformer, detector}
+	if b.Interface, err = b.buildEtcd(c, below); err != nil { // 9, 8
 		return nil, err
 	}
-	if c.cached {
-		if err := b.addCaches(c, etcd, client.KV, detector); err != nil { // 6, 5, 4
-			return nil, err
-		}
+	switch {
+	case c.cached && c.encoded != nil:
+		err = b.addEncodedCache(c, below)
+	case c.cached:
+		b.Interface, err = b.buildCache(c, b.Interface, detector) // 7, 6, 5
+	}
+	if err != nil {
+		return nil, err
 	}
 	b.Interface = limiter.Storage(b.Interface)   // 3
 	b.Interface = writeinfo.Storage(b.Interface) // 2
@@ -187,7 +196,7 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 // buildClient returns a client of the resource's own. It has no connection: its requests go
 // through the client of the Store.
 func (b *backend) buildClient(ctx context.Context, c storageConfig) (*kubernetes.Client, etcd3.Compactor, error) {
-	shared, prefix, resource := b.store.Client(), b.store.Prefix(), c.GroupResource // 18
+	shared, prefix, resource := b.store.Client(), b.store.Prefix(), c.GroupResource // 19
 	offset, err := revision.Load(ctx, shared.KV, prefix, resource)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the revision offset of %s in Store %s: %w", resource, b.store.Name(), err)
@@ -196,15 +205,15 @@ func (b *backend) buildClient(ctx context.Context, c storageConfig) (*kubernetes
 	b.onDestroy(cancel)
 	base := clientv3.NewCtxClient(lifetime)
 	base.Lease, base.Maintenance = shared.Lease, shared.Maintenance
-	base.Watcher = newStream(shared.Watcher, shared.KV, resource.String())             // 17
-	base.KV = freeze.Target{KV: shared.KV, Prefix: prefix, Resource: resource}.Guard() // 16
+	base.Watcher = newStream(shared.Watcher, shared.KV, resource.String())             // 18
+	base.KV = freeze.Target{KV: shared.KV, Prefix: prefix, Resource: resource}.Guard() // 17
 	var release func()
-	base.KV, release = limits.KV(limits.Config{ // 15
+	base.KV, release = limits.KV(limits.Config{ // 16
 		KV: base.KV, Prefix: prefix, Resource: resource, Usage: b.store.Usage(), Limits: c.limits,
 	})
 	b.onDestroy(release)
-	client := revision.Client(&kubernetes.Client{Client: base}, offset) // 14
-	client.KV = etcd3.NewETCDLatencyTracker(client.KV)                  // 13
+	client := revision.Client(&kubernetes.Client{Client: base}, offset) // 15
+	client.KV = etcd3.NewETCDLatencyTracker(client.KV)                  // 14
 	client.Kubernetes = client
 	return client, revision.Compactor(b.store.Compactor(), offset), nil
 }
@@ -226,13 +235,19 @@ func (b *backend) buildTransformer(c storageConfig) value.Transformer {
 	return identity.NewEncryptCheckTransformer()
 }
 
-// buildEtcd builds the layers 8 and 7.
-func (b *backend) buildEtcd(
-	c storageConfig, client *kubernetes.Client, compactor etcd3.Compactor, transformer value.Transformer, detector *corruption.Detector,
-) (storage.Interface, error) {
-	decoder := detector.Decoder(etcd3.NewDefaultDecoder(c.Codec, versioner))
-	raw, err := etcd3.New(client, compactor, c.Codec, c.newFunc, c.newListFunc, b.store.Prefix(),
-		c.resourcePrefix, c.GroupResource, transformer, c.LeaseManagerConfig, decoder, versioner)
+// lower has the layers below etcd3.
+type lower struct {
+	client      *kubernetes.Client
+	compactor   etcd3.Compactor
+	transformer value.Transformer
+	detector    *corruption.Detector
+}
+
+// buildEtcd builds the layers 9 and 8.
+func (b *backend) buildEtcd(c storageConfig, below lower) (storage.Interface, error) {
+	decoder := below.detector.Decoder(etcd3.NewDefaultDecoder(c.Codec, versioner))
+	raw, err := etcd3.New(below.client, below.compactor, c.Codec, c.newFunc, c.newListFunc, b.store.Prefix(),
+		c.resourcePrefix, c.GroupResource, below.transformer, c.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, fmt.Errorf("create the storage of %s in Store %s: %w", c.GroupResource, b.store.Name(), err)
 	}
@@ -241,38 +256,29 @@ func (b *backend) buildEtcd(
 	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
 		etcd = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, c.GroupResource)
 	}
-	return detector.Storage(etcd), nil
+	return below.detector.Storage(etcd), nil
 }
 
-// addCaches adds the watch cache. That of a custom resource has encoded objects, and is read
-// from etcd by storage of its own.
-func (b *backend) addCaches(
-	c storageConfig, etcd func(storageConfig) (storage.Interface, error), kv clientv3.KV, detector *corruption.Detector,
-) (err error) {
-	if c.encoded == nil {
-		b.Interface, err = b.addCache(c, b.Interface, detector)
-		return err
-	}
-	from := c
-	from.newFunc, from.newListFunc, from.attrs = c.encoded.NewObject, c.encoded.NewList, encoded.Attrs
-	config := *c.ConfigForResource
-	config.Codec = c.encoded.Codec(c.Codec)
-	from.ConfigForResource = &config
-	uncached, err := etcd(from)
+// addEncodedCache adds a watch cache of encoded objects, which reads etcd through storage of
+// its own.
+func (b *backend) addEncodedCache(c storageConfig, below lower) error {
+	c.newFunc, c.newListFunc, c.attrs = c.encoded.NewObject, c.encoded.NewList, encoded.Attrs
+	c.setCodec(c.encoded.Codec(c.Codec))
+	etcd, err := b.buildEtcd(c, below) // 9, 8
 	if err != nil {
 		return err
 	}
-	cached, err := b.addCache(from, uncached, detector)
+	cached, err := b.buildCache(c, etcd, below.detector) // 7, 6, 5
 	if err != nil {
 		return err
 	}
-	b.encoded = encoded.ConsistentGet(cached, kv, b.store.Prefix())
-	b.Interface = encoded.Storage(b.Interface, b.encoded)
+	b.encoded = encoded.ConsistentGet(cached, below.client.KV, b.store.Prefix()) // 4
+	b.Interface = encoded.Storage(b.Interface, b.encoded)                        // 4
 	return nil
 }
 
-// addCache adds a watch cache over storage.
-func (b *backend) addCache(c storageConfig, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
+// buildCache builds the layers 7 to 5 over storage.
+func (b *backend) buildCache(c storageConfig, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
 	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage:             etcd,
 		Versioner:           versioner,
@@ -290,8 +296,8 @@ func (b *backend) addCache(c storageConfig, etcd storage.Interface, detector *co
 	if err != nil {
 		return nil, fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
 	}
-	delegator := cacher.NewCacheDelegator(watchCache, etcd)                                               // 6
-	warming := newWarmingCache(delegator, etcd, func() bool { return isSmall(b.store, c.GroupResource) }) // 5
+	delegator := cacher.NewCacheDelegator(watchCache, etcd)                                               // 7
+	warming := newWarmingCache(delegator, etcd, func() bool { return isSmall(b.store, c.GroupResource) }) // 6
 	var filling sync.WaitGroup
 	filling.Go(func() {
 		if watchCache.Wait(context.Background()) == nil { // or stopped
@@ -303,5 +309,5 @@ func (b *backend) addCache(c storageConfig, etcd storage.Interface, detector *co
 		watchCache.Stop()
 		filling.Wait()
 	})
-	return detector.Cached(warming), nil // 4
+	return detector.Cached(warming), nil // 5
 }

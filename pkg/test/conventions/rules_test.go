@@ -197,6 +197,13 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/..."}, clients...),
 	},
 	{
+		packages: "pkg/storage/encoded",
+		duty:     "Custom resources as the JSON that clients read.",
+		others: append([]string{
+			"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/...", "k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
+		}, apiTypes...),
+	},
+	{
 		packages: "pkg/storage/revision",
 		duty:     "A view of an etcd client with revisions that are higher by a constant, and the key that stores it.",
 		ours:     []string{"pkg/storage/etcdkv", "pkg/storage/keys"},
@@ -324,6 +331,12 @@ var rules = []rule{
 		duty:     "Receives the bodies of requests, within limits.",
 		ours:     []string{"pkg/storage/objectsize"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/apiserver/encodedreads",
+		duty:     "Serves reads of custom resources from their encoded form, in front of upstream's handler.",
+		ours:     []string{"pkg/storage/encoded"},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
 	},
 	{
 		packages: "pkg/apiserver",

@@ -22,6 +22,7 @@ import (
 
 // pair is two replicas over one etcd, of which one reads custom resources as upstream does.
 type pair struct {
+	etcd            string
 	annex, upstream *server
 }
 
@@ -31,20 +32,25 @@ type server struct {
 	dynamic dynamic.Interface
 }
 
-// startPair starts two replicas. The feature gate is that of the process; each server reads it
-// when it starts.
-func startPair(t testing.TB, flags ...string) *pair {
+// startPair starts two replicas over an etcd.
+func startPair(t testing.TB) *pair {
 	t.Helper()
-	etcd := etcdtest.StartTCP(t, nil)
-	start := func(gate string) *server {
-		s := testserver.Start(t, append(flags, "--etcd-servers="+etcd.URL, "--feature-gates=EncodedReads="+gate)...)
-		client, err := restclient.HTTPClientFor(s.AnnexConfig)
-		expect.NoError(t, err)
-		objects, err := dynamic.NewForConfig(s.AnnexConfig)
-		expect.NoError(t, err)
-		return &server{Server: s, http: client, dynamic: objects}
-	}
-	return &pair{upstream: start("false"), annex: start("true")}
+	p := &pair{etcd: etcdtest.StartTCP(t, nil).URL}
+	p.upstream = p.start(t, false)
+	p.annex = p.start(t, true)
+	return p
+}
+
+// start starts a replica. Feature gates are those of the process, but a server reads this one
+// only when it starts.
+func (p *pair) start(t testing.TB, encoded bool) *server {
+	t.Helper()
+	s := testserver.Start(t, "--etcd-servers="+p.etcd, fmt.Sprintf("--feature-gates=EncodedReads=%v", encoded))
+	client, err := restclient.HTTPClientFor(s.AnnexConfig)
+	expect.NoError(t, err)
+	objects, err := dynamic.NewForConfig(s.AnnexConfig)
+	expect.NoError(t, err)
+	return &server{Server: s, http: client, dynamic: objects}
 }
 
 // request is a read.

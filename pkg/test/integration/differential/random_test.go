@@ -34,7 +34,8 @@ var (
 )
 
 // TestRandom changes objects and their definition at random, through both servers, and compares
-// random reads in between.
+// random reads in between and after a restart. It runs for a short time, or for the duration in
+// DIFFERENTIAL_DURATION.
 func TestRandom(t *testing.T) {
 	duration := defaultDuration
 	if set := os.Getenv(durationVariable); set != "" {
@@ -55,6 +56,11 @@ func TestRandom(t *testing.T) {
 		for range 20 {
 			r.compare(t)
 		}
+	}
+	p.annex.Stop(t)
+	p.annex = p.start(t, true)
+	for range 100 {
+		r.compare(t)
 	}
 	t.Logf("%d changes, of which %d of the definition, and %d comparisons", r.changes, r.schemas, r.reads)
 }
