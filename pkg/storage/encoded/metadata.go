@@ -4,6 +4,8 @@
 package encoded
 
 import (
+	"maps"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -11,7 +13,7 @@ import (
 // GetNamespace implements metav1.Object.
 func (o *Object) GetNamespace() string {
 	if o.record != nil && o.decoded == nil {
-		return o.fields["metadata.namespace"]
+		return o.fields[namespaceField]
 	}
 	return o.objectMeta().GetNamespace()
 }
@@ -19,7 +21,12 @@ func (o *Object) GetNamespace() string {
 // GetName implements metav1.Object.
 func (o *Object) GetName() string {
 	if o.record != nil && o.decoded == nil {
-		return o.fields["metadata.name"]
+		r := &reader{text: o.json, at: int(o.metadata.start)}
+		if name, found := member(o.json, r.at, "name"); found {
+			r.at = int(name.start)
+			return r.string()
+		}
+		return ""
 	}
 	return o.objectMeta().GetName()
 }
@@ -27,7 +34,7 @@ func (o *Object) GetName() string {
 // GetLabels implements metav1.Object.
 func (o *Object) GetLabels() map[string]string {
 	if o.record != nil && o.decoded == nil {
-		return o.labels
+		return maps.Clone(o.labels)
 	}
 	return o.objectMeta().GetLabels()
 }

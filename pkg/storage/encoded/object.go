@@ -5,6 +5,7 @@ package encoded
 
 import (
 	"fmt"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,6 +23,8 @@ type Resource struct {
 	Kind, ListKind schema.GroupVersionKind
 	// Attrs returns the labels and fields of a decoded object.
 	Attrs storage.AttrFunc
+
+	shared sharedSets
 }
 
 // NewObject returns an empty Object.
@@ -54,8 +57,9 @@ type record struct {
 	json string
 	// metadata and version are the values of metadata and metadata.resourceVersion in json.
 	metadata, version span
-	labels            labels.Set
-	fields            fields.Set
+	// labels and fields are shared by objects with equal ones. fields lacks the name.
+	labels labels.Set
+	fields fields.Set
 }
 
 var (
@@ -70,9 +74,12 @@ func encode(resource *Resource, decoded *unstructured.Unstructured) (*record, er
 		return nil, fmt.Errorf("encode %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
 	}
 	r := &record{resource: resource, json: string(encoded)}
-	if r.labels, r.fields, err = resource.Attrs(decoded); err != nil {
+	labelSet, fieldSet, err := resource.Attrs(decoded)
+	if err != nil {
 		return nil, fmt.Errorf("read the labels and fields of %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
 	}
+	delete(fieldSet, nameField)
+	r.labels, r.fields = resource.shared.get(labelSet), fields.Set(resource.shared.get(labels.Set(fieldSet)))
 	var found bool
 	if r.metadata, found = member(r.json, 0, "metadata"); !found {
 		return nil, fmt.Errorf("encode %s: the object has no metadata", resource.Kind.Kind)
@@ -108,8 +115,9 @@ func (o *Object) Decode() (*unstructured.Unstructured, error) {
 	return decoded, nil
 }
 
-// Attrs returns the labels and fields of an Object. It is a storage.AttrFunc.
-func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+// CacheAttrs returns the labels and fields of an Object for the watch cache, without the name.
+// It is a storage.AttrFunc.
+func CacheAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	o, ok := obj.(*Object)
 	if !ok || o.record == nil {
 		return nil, nil, fmt.Errorf("read the labels and fields of a %T: it is not an encoded object", obj)
@@ -118,6 +126,17 @@ func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 		return o.resource.Attrs(o.decoded)
 	}
 	return o.labels, o.fields, nil
+}
+
+// Attrs returns the labels and all fields of an Object. It is a storage.AttrFunc.
+func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	labelSet, cached, err := CacheAttrs(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := fields.Set{nameField: obj.(*Object).GetName()}
+	maps.Copy(all, cached)
+	return labelSet, all, nil
 }
 
 // objectMeta returns the metadata, decoded.

@@ -6,7 +6,10 @@ package encoded
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"math/rand/v2"
+	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -231,4 +234,44 @@ func BenchmarkDecodeMeta(b *testing.B) {
 			_ = json.Unmarshal(text, &metav1.ObjectMeta{})
 		}
 	})
+}
+
+func TestSharedSets(t *testing.T) {
+	t.Parallel()
+	var s sharedSets
+	first := s.get(labels.Set{"a": "1", "b": "2"})
+	if second := s.get(labels.Set{"b": "2", "a": "1"}); reflect.ValueOf(first).Pointer() != reflect.ValueOf(second).Pointer() {
+		t.Error("equal sets are not shared")
+	}
+	for _, other := range []labels.Set{{"a": "1,b=2", "b": ""}, {"a": "1", "b": "2,b="}, {"a": "1"}, {"a": "11:b1:2"}, {"a:1": "1"}} {
+		if got := s.get(other); !maps.Equal(got, other) {
+			t.Errorf("got %v for %v", got, other)
+		}
+	}
+	for i := range 3 * maxSharedSets {
+		if value := strconv.Itoa(i); s.get(labels.Set{"a": value})["a"] != value || len(s.sets) > maxSharedSets {
+			t.Fatalf("set %d: %d sets are remembered", i, len(s.sets))
+		}
+	}
+}
+
+func TestSelectNames(t *testing.T) {
+	t.Parallel()
+	for selector, want := range map[string]struct {
+		others string
+		isKey  bool
+		a, b   bool
+	}{
+		"metadata.name=a":                          {"", true, true, false},
+		"metadata.name==a,spec.c=d":                {"spec.c=d", true, true, false},
+		"metadata.name!=a":                         {"", false, false, true},
+		"metadata.name=a,metadata.name!=a":         {"", false, false, false},
+		"spec.c!=d,metadata.namespace=n":           {"metadata.namespace=n,spec.c!=d", false, true, true},
+		"metadata.name!=a,metadata.namespace=n,x=": {"metadata.namespace=n,x=", false, false, true},
+	} {
+		names, others := split(fields.ParseSelectorOrDie(selector))
+		if others.String() != want.others || isKey(names, false) != want.isKey || isKey(names, true) || match(names, "a") != want.a || match(names, "b") != want.b {
+			t.Errorf("%s: others %q, isKey %v, a %v, b %v; want %+v", selector, others, isKey(names, false), match(names, "a"), match(names, "b"), want)
+		}
+	}
 }

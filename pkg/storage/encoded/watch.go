@@ -10,38 +10,53 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// mapEvents replaces the objects of a watch. Unlike watch.Filter it ends when it is stopped,
-// also while no events are read.
+// mapEvents replaces the objects of a watch.
 func mapEvents(events watch.Interface, replace func(runtime.Object) runtime.Object) watch.Interface {
-	m := &mapped{events: events, result: make(chan watch.Event), stopped: make(chan struct{})}
-	go m.run(replace)
-	return m
+	return pipe(events, func(event watch.Event) (watch.Event, bool) {
+		event.Object = replace(event.Object)
+		return event, true
+	})
 }
 
-type mapped struct {
+// filterEvents drops events of a watch.
+func filterEvents(events watch.Interface, keep func(watch.Event) bool) watch.Interface {
+	return pipe(events, func(event watch.Event) (watch.Event, bool) { return event, keep(event) })
+}
+
+// pipe is watch.Filter that ends when it is stopped, also while no events are read.
+func pipe(events watch.Interface, filter watch.FilterFunc) watch.Interface {
+	p := &piped{events: events, result: make(chan watch.Event), stopped: make(chan struct{})}
+	go p.run(filter)
+	return p
+}
+
+type piped struct {
 	events  watch.Interface
 	result  chan watch.Event
 	stopped chan struct{}
 	once    sync.Once
 }
 
-func (m *mapped) run(replace func(runtime.Object) runtime.Object) {
-	defer close(m.result)
-	for event := range m.events.ResultChan() {
-		event.Object = replace(event.Object)
+func (p *piped) run(filter watch.FilterFunc) {
+	defer close(p.result)
+	for event := range p.events.ResultChan() {
+		filtered, keep := filter(event)
+		if !keep {
+			continue
+		}
 		select {
-		case m.result <- event:
-		case <-m.stopped:
+		case p.result <- filtered:
+		case <-p.stopped:
 			return
 		}
 	}
 }
 
 // ResultChan implements watch.Interface.
-func (m *mapped) ResultChan() <-chan watch.Event { return m.result }
+func (p *piped) ResultChan() <-chan watch.Event { return p.result }
 
 // Stop implements watch.Interface.
-func (m *mapped) Stop() {
-	m.once.Do(func() { close(m.stopped) })
-	m.events.Stop()
+func (p *piped) Stop() {
+	p.once.Do(func() { close(p.stopped) })
+	p.events.Stop()
 }

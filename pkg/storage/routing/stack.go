@@ -262,7 +262,7 @@ func (b *backend) buildEtcd(c storageConfig, below lower) (storage.Interface, er
 // addEncodedCache adds a watch cache of encoded objects, which reads etcd through storage of
 // its own.
 func (b *backend) addEncodedCache(c storageConfig, below lower) error {
-	c.newFunc, c.newListFunc, c.attrs = c.encoded.NewObject, c.encoded.NewList, encoded.Attrs
+	c.newFunc, c.newListFunc, c.attrs = c.encoded.NewObject, c.encoded.NewList, encoded.CacheAttrs
 	c.setCodec(c.encoded.Codec(c.Codec))
 	etcd, err := b.buildEtcd(c, below) // 9, 8
 	if err != nil {
@@ -272,6 +272,7 @@ func (b *backend) addEncodedCache(c storageConfig, below lower) error {
 	if err != nil {
 		return err
 	}
+	cached = encoded.SelectNames(cached, etcd)                                   // 4
 	b.encoded = encoded.ConsistentGet(cached, below.client.KV, b.store.Prefix()) // 4
 	b.Interface = encoded.Storage(b.Interface, b.encoded)                        // 4
 	return nil

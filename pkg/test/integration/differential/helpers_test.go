@@ -105,6 +105,9 @@ var (
 	allSent      = regexp.MustCompile(`("k8s.io/initial-events-end":"true"\},"resourceVersion":")\d+`)
 	continueSeen = regexp.MustCompile(`"continue":\s*"([^"]+)"`)
 	tokenVersion = regexp.MustCompile(`"rv":\d+`)
+	// tokenStart differs between upstream's watch cache and etcd storage, which answers lists by
+	// name with a limit. Both take both.
+	tokenStart = regexp.MustCompile(`"start":"/`)
 )
 
 // compare sends a request to both servers. The resource version of a consistent list may
@@ -148,7 +151,8 @@ func normalized(body string) string {
 		if err != nil {
 			return found
 		}
-		return `"continue":"` + tokenVersion.ReplaceAllString(string(decoded), "RV") + `"`
+		token = tokenStart.ReplaceAllString(tokenVersion.ReplaceAllString(string(decoded), "RV"), `"start":"`)
+		return `"continue":"` + token + `"`
 	})
 }
 

@@ -219,7 +219,8 @@ func reads(versions []string) []request {
 			"labelSelector=part%3D1", "labelSelector=part+in+(1,2)", "labelSelector=part%3D1&limit=3", "labelSelector=!part", "labelSelector=%3D%3D",
 			"labelSelector=part%3D1&resourceVersion=0", "fieldSelector=metadata.name%3Dobject-002", "fieldSelector=metadata.namespace%3Ddefault",
 			"fieldSelector=metadata.namespace%3Dother&resourceVersion=0", "fieldSelector=spec.color%3Dgreen", "fieldSelector=spec.color!%3Dgreen&labelSelector=part%3D1",
-			"fieldSelector=spec.color%3D", "fieldSelector=spec.size%3D1", "fieldSelector=metadata.name!%3Dobject-002", "timeoutSeconds=1", "timeoutSeconds=x",
+			"fieldSelector=spec.color%3D", "fieldSelector=spec.size%3D1", "fieldSelector=metadata.name!%3Dobject-002", "fieldSelector=metadata.name!%3Dobject-002&limit=3",
+			"fieldSelector=metadata.name%3Dobject-002,metadata.namespace%3Ddefault&resourceVersion=0", "fieldSelector=metadata.name%3Dobject-002,spec.color%3D%3Cred%3E+%26+blue", "timeoutSeconds=1", "timeoutSeconds=x",
 			"sendInitialEvents=true", "allowWatchBookmarks=true", "unknown=1",
 		} {
 			add([]request{plain}, path+"?"+query)

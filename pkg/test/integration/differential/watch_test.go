@@ -20,7 +20,8 @@ func compareWatches(t *testing.T, p *pair, versions []string) {
 		v1 + "/namespaces/default/widgets/object-002", v1 + "/planets/object-005",
 	} {
 		for _, selector := range []string{
-			"", "&labelSelector=part%3D1", "&fieldSelector=metadata.name%3Dobject-002", "&fieldSelector=metadata.namespace%3Dother", "&fieldSelector=spec.color%3Dgreen",
+			"", "&labelSelector=part%3D1", "&fieldSelector=metadata.name%3Dobject-002", "&fieldSelector=metadata.namespace%3Dother", "&fieldSelector=metadata.name!%3Dobject-002",
+			"&fieldSelector=metadata.name%3Dobject-002,spec.color!%3Dx", "&fieldSelector=spec.color%3Dgreen",
 		} {
 			for _, from := range []string{
 				"resourceVersion=" + versions[0], "resourceVersion=" + versions[1], "resourceVersion=0", "", "resourceVersion=x", "resourceVersion=1", "resourceVersion=99999999",
