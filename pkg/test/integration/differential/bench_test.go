@@ -7,16 +7,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -24,26 +24,8 @@ import (
 // BenchmarkReads reads 10,000 objects of 2.5 kB from both servers, in turn.
 func BenchmarkReads(b *testing.B) {
 	p := startPair(b)
-	create(b, p.annex, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition("widgets", "Widget", apiextensionsv1.NamespaceScoped))
-	widgets := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
-	for _, s := range []*server{p.annex, p.upstream} {
-		poll.UntilNoError(b, "widgets are served", func() error {
-			_, err := s.dynamic.Resource(widgets).List(b.Context(), metav1.ListOptions{Limit: 1})
-			return err
-		})
-	}
-	var creates errgroup.Group
-	creates.SetLimit(16)
-	for i := range 10_000 {
-		creates.Go(func() error {
-			object := newObject("Widget", "default", i+1)
-			object.SetName(fmt.Sprintf("object-%05d", i))
-			expectSet(object, strings.Repeat(fmt.Sprintf("text %d ", i), 150), "spec", "text")
-			create(b, p.annex, "/apis/"+group+"/v1/namespaces/default/widgets", object)
-			return nil
-		})
-	}
-	expect.NoError(b, creates.Wait())
+	fillMany(b, p.annex)
+	serveWidgets(b, p.upstream)
 	all := "/apis/" + group + "/v1/widgets"
 	for name, r := range map[string]request{
 		"list":           {path: all, accept: "application/json"},
@@ -65,13 +47,72 @@ func BenchmarkReads(b *testing.B) {
 	}
 }
 
+// BenchmarkMemory reports the heap that 10,000 objects take in the watch caches of two versions.
+func BenchmarkMemory(b *testing.B) {
+	p := &pair{etcd: etcdtest.StartTCP(b, nil).URL}
+	heap := func(encoded bool, use func(*server)) float64 {
+		s := p.start(b, encoded)
+		use(s)
+		runtime.GC()
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		s.Stop(b)
+		return float64(stats.HeapAlloc)
+	}
+	empty := map[bool]float64{}
+	for _, encoded := range []bool{false, true} {
+		empty[encoded] = heap(encoded, func(*server) {})
+	}
+	heap(true, func(s *server) { fillMany(b, s) })
+	for name, encoded := range map[string]bool{"upstream": false, "annex": true} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				full := heap(encoded, func(s *server) { serveWidgets(b, s) })
+				b.ReportMetric((full-empty[encoded])/many, "B/object")
+			}
+		})
+	}
+}
+
+// many is how many objects are created.
+const many = 10_000
+
+// serveWidgets waits until a server has the objects in its watch caches.
+func serveWidgets(b *testing.B, s *server) {
+	b.Helper()
+	poll.UntilNoError(b, "widgets are served", func() error {
+		_, err := s.dynamic.Resource(widgets).List(b.Context(), metav1.ListOptions{ResourceVersion: "0"})
+		return err
+	})
+}
+
+// fillMany creates objects of 2.5 kB.
+func fillMany(b *testing.B, s *server) {
+	b.Helper()
+	create(b, s, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition("widgets", "Widget", apiextensionsv1.NamespaceScoped))
+	serveWidgets(b, s)
+	var creates errgroup.Group
+	creates.SetLimit(16)
+	for i := range many {
+		creates.Go(func() error {
+			object := newObject("Widget", "default", i+1)
+			object.SetName(fmt.Sprintf("object-%05d", i))
+			object.SetFinalizers(nil)
+			expectSet(object, strings.Repeat(fmt.Sprintf("text %d ", i), 150), "spec", "text")
+			create(b, s, "/apis/"+group+"/v1/namespaces/default/widgets", object)
+			return nil
+		})
+	}
+	expect.NoError(b, creates.Wait())
+}
+
 // drain reads an answer, of a watch until its initial events are sent.
 func drain(b *testing.B, s *server, r request) {
 	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.URL+r.path, nil)
 	expect.NoError(b, err)
 	req.Header.Set("Accept", r.accept)
 	req.Header.Set("Accept-Encoding", r.encoding)
-	begin := time.Now()
 	response, err := s.http.Do(req)
 	expect.NoError(b, err)
 	defer response.Body.Close()
@@ -91,6 +132,5 @@ func drain(b *testing.B, s *server, r request) {
 		}
 		expect.NoError(b, err)
 	}
-	_ = begin
 	b.SetBytes(int64(n))
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -105,9 +106,15 @@ func TestReads(t *testing.T) {
 	p := startPair(t)
 	versions := fill(t, p)
 	t.Run("gets and lists", func(t *testing.T) {
+		var group errgroup.Group
+		group.SetLimit(10)
 		for _, r := range reads(versions) {
-			p.compare(t, r)
+			group.Go(func() error {
+				p.compare(t, r)
+				return nil
+			})
 		}
+		_ = group.Wait()
 	})
 	t.Run("watches", func(t *testing.T) { compareWatches(t, p, versions) })
 }

@@ -4,46 +4,66 @@
 package differential
 
 import (
-	"fmt"
+	"strings"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // compareWatches compares watches of what was written before.
 func compareWatches(t *testing.T, p *pair, versions []string) {
-	var watches errgroup.Group
-	watches.SetLimit(100)
+	var group errgroup.Group
+	group.SetLimit(50)
+	for _, r := range watches(versions) {
+		group.Go(func() error {
+			// A watch on a busy machine may end before all events are sent.
+			poll.Until(t, r.String()+" is answered alike", func() string { return p.difference(t, r) })
+			return nil
+		})
+	}
+	_ = group.Wait()
+}
+
+// watches returns the watches that are compared: each selector from few versions, all versions
+// without a selector, and all formats for one path.
+func watches(versions []string) (all []request) {
 	v1 := "/apis/" + group + "/v1"
+	from := []string{
+		"resourceVersion=" + versions[0], "resourceVersion=0",
+		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=" + versions[1],
+		"resourceVersion=" + versions[1], "", "resourceVersion=x", "resourceVersion=1", "resourceVersion=" + future,
+		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "sendInitialEvents=true",
+		"sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=" + versions[1],
+	}
+	selectors := []string{
+		"labelSelector=part%3D1", "fieldSelector=metadata.name%3Dobject-002", "fieldSelector=metadata.namespace%3Dother", "fieldSelector=metadata.name!%3Dobject-002",
+		"fieldSelector=metadata.name%3Dobject-002,spec.color!%3Dx", "fieldSelector=spec.color%3Dgreen",
+	}
+	add := func(path, accept string, queries ...string) {
+		all = append(all, request{path: path + "?watch=true&timeoutSeconds=2&" + strings.Join(queries, "&"), accept: accept, userAgent: "test"})
+	}
 	for _, path := range []string{
 		v1 + "/widgets", v1 + "/namespaces/default/widgets", v1 + "/planets", "/apis/" + group + "/v2/widgets", "/apis/" + group + "/v1beta1/widgets",
 		v1 + "/namespaces/default/widgets/object-002", v1 + "/planets/object-005",
 	} {
-		for _, selector := range []string{
-			"", "&labelSelector=part%3D1", "&fieldSelector=metadata.name%3Dobject-002", "&fieldSelector=metadata.namespace%3Dother", "&fieldSelector=metadata.name!%3Dobject-002",
-			"&fieldSelector=metadata.name%3Dobject-002,spec.color!%3Dx", "&fieldSelector=spec.color%3Dgreen",
-		} {
-			for _, from := range []string{
-				"resourceVersion=" + versions[0], "resourceVersion=" + versions[1], "resourceVersion=0", "", "resourceVersion=x", "resourceVersion=1", "resourceVersion=99999999",
-				"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=" + versions[1],
-				"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
-				"sendInitialEvents=true", "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=" + versions[1],
-			} {
-				for _, accept := range []string{
-					"application/json", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-					"application/yaml", "application/vnd.kubernetes.protobuf",
-				} {
-					if (selector != "" || path != v1+"/widgets") && accept != "application/json" {
-						continue
-					}
-					r := request{path: fmt.Sprintf("%s?watch=true&timeoutSeconds=3&%s%s", path, from, selector), accept: accept, userAgent: "test"}
-					watches.Go(func() error {
-						p.compare(t, r)
-						return nil
-					})
+		for i, version := range from {
+			add(path, "application/json", version)
+			for _, selector := range selectors {
+				if i < 3 {
+					add(path, "application/json", version, selector)
 				}
 			}
 		}
 	}
-	_ = watches.Wait()
+	for _, accept := range []string{
+		"application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+		"application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml", "application/vnd.kubernetes.protobuf",
+	} {
+		for _, version := range from {
+			add(v1+"/widgets", accept, version)
+		}
+	}
+	return all
 }
