@@ -53,9 +53,9 @@ func NewPlugins() *admission.Plugins {
 	plugins.Register(lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
 		return lifecycle.NewLifecycle(sets.New(hostingv1alpha1.SystemNamespaces()...))
 	})
-	localapiservice.Register(plugins)
-	compiledin.Register(plugins)
-	storeaccess.Register(plugins)
+	plugins.Register(localapiservice.PluginName, func(io.Reader) (admission.Interface, error) { return localapiservice.New(), nil })
+	plugins.Register(compiledin.PluginName, func(io.Reader) (admission.Interface, error) { return compiledin.New(), nil })
+	plugins.Register(storeaccess.PluginName, func(io.Reader) (admission.Interface, error) { return storeaccess.New(), nil })
 	mutatingpolicy.Register(plugins)
 	mutatingwebhook.Register(plugins)
 	validatingpolicy.Register(plugins)

@@ -4,10 +4,6 @@
 package apiserver
 
 import (
-	"errors"
-	"fmt"
-	"net/url"
-
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -16,27 +12,22 @@ import (
 )
 
 func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarget, crds apiextensionsinformers.SharedInformerFactory) (*aggregatorapiserver.APIAggregator, error) {
-	generic := c.copyForDelegate()
+	generic, _, err := c.forDelegate(upstreamServer{
+		stored: apiregistrationv1.SchemeGroupVersion, codecs: aggregatorscheme.Codecs,
+		scheme: aggregatorscheme.Scheme, resources: aggregatorapiserver.DefaultAPIResourceConfigSource(),
+	})
+	if err != nil {
+		return nil, err
+	}
 	// The aggregator serves the OpenAPI of the whole chain itself.
 	generic.SkipOpenAPIInstallation = true
-	etcd := c.extra.Etcd
-	etcd.SkipHealthEndpoints = true
-	etcd.StorageConfig.Codec = aggregatorscheme.Codecs.LegacyCodec(apiregistrationv1.SchemeGroupVersion)
-	etcd.StorageConfig.EncodeVersioner = apiregistrationv1.SchemeGroupVersion
-	if err := etcd.ApplyTo(&generic); err != nil {
-		return nil, fmt.Errorf("configure storage: %w", err)
-	}
-	generic.RESTOptionsGetter = c.router.Pinned(generic.RESTOptionsGetter)
-	if err := c.extra.APIEnablement.ApplyTo(&generic, aggregatorapiserver.DefaultAPIResourceConfigSource(), aggregatorscheme.Scheme); err != nil {
-		return nil, fmt.Errorf("--runtime-config: %w", err)
-	}
 	definitions := crds.Apiextensions().V1().CustomResourceDefinitions()
 	// Only the outermost server's handler chain is used.
 	generic.BuildHandlerChainFunc = c.buildHandlerChain(definitions)
 	config := aggregatorapiserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
 		ExtraConfig: aggregatorapiserver.ExtraConfig{
-			ServiceResolver: noProxying{},
+			ServiceResolver: noProxying,
 			// It would watch Services and EndpointSlices, which annex does not serve.
 			DisableRemoteAvailableConditionController: true,
 		},
@@ -54,15 +45,6 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 	return aggregator, registerAPIServices(aggregator, delegate, definitions)
 }
 
-var errNoProxying = errors.New("annex does not proxy requests to other servers")
-
 // noProxying resolves no Service: admission rejects APIServices that have one, and one
 // that was stored before must not be dialed.
-type noProxying struct{}
-
-var _ aggregatorapiserver.ServiceResolver = noProxying{}
-
-// ResolveEndpoint always returns an error.
-func (noProxying) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {
-	return nil, fmt.Errorf("resolve Service %s/%s: %w", namespace, name, errNoProxying)
-}
+const noProxying noServices = "annex does not proxy requests to other servers"

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
@@ -55,16 +56,15 @@ func registerAPIServices(aggregator *aggregatorapiserver.APIAggregator, delegate
 	for groupVersion, p := range priorities {
 		aggregator.GenericAPIServer.AggregatedDiscoveryGroupManager.SetGroupVersionPriority(metav1.GroupVersion(groupVersion), int(p.group), int(p.version))
 	}
-	fromCRDs, err := newCRDRegistration(crds, registration)
+	crdsRegistered, err := registerCRDs(crds, registration)
 	if err != nil {
 		return err
 	}
 	err = aggregator.GenericAPIServer.AddPostStartHook("annex-apiservice-registration", func(hook genericapiserver.PostStartHookContext) error {
-		go fromCRDs.Run(hook)
 		go func() {
 			// Otherwise the first pass would delete the APIServices of CRDs that are
 			// not known yet.
-			if fromCRDs.WaitForInitialSync(hook) {
+			if cache.WaitForNamedCacheSyncWithContext(hook, crdsRegistered) {
 				registration.Run(autoRegisterWorkers, hook.Done())
 			}
 		}()

@@ -102,10 +102,9 @@ func (e *ExtraConfig) servers() int {
 }
 
 type completedConfig struct {
-	generic        *genericapiserver.Config
-	extra          *ExtraConfig
-	storageFactory *serverstorage.DefaultStorageFactory
-	router         *routing.Router
+	generic *genericapiserver.Config
+	extra   *ExtraConfig
+	router  *routing.Router
 }
 
 // CompletedConfig builds the chain. Only Complete creates one.
@@ -138,7 +137,7 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	}
 	c.Generic.RESTOptionsGetter = router.Pinned(c.Generic.RESTOptionsGetter)
 	c.Generic.AdmissionControl = router.WithDryRunLimits(c.Generic.AdmissionControl)
-	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory, router: router}}, nil
+	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, router: router}}, nil
 }
 
 // newStorageFactory configures how the kinds of the core server are stored: as protobuf

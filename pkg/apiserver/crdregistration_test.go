@@ -15,6 +15,7 @@ import (
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -65,17 +66,16 @@ func TestCRDRegistration(t *testing.T) {
 	annexClient := fake.NewClientset(first, second)
 	informers := crdinformers.NewSharedInformerFactory(annexClient, 0)
 	got := &registered{names: sets.New[string]()}
-	registration, err := newCRDRegistration(informers.Apiextensions().V1().CustomResourceDefinitions(), got)
+	registered, err := registerCRDs(informers.Apiextensions().V1().CustomResourceDefinitions(), got)
 	expect.NoError(t, err)
+	if registered() {
+		t.Error("an initial sync is reported before the informers run")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
 	defer informers.Shutdown()
 	defer cancel()
 	informers.Start(ctx.Done())
-	running.Go(func() { registration.Run(ctx) })
-
-	if !registration.WaitForInitialSync(ctx) {
+	if !cache.WaitForCacheSync(ctx.Done(), registered) {
 		t.Fatal("no initial sync")
 	}
 	if diff := cmp.Diff([]string{"v1.x.com"}, got.list()); diff != "" {
@@ -104,18 +104,5 @@ func TestCRDRegistration(t *testing.T) {
 			t.Fatalf("%s: %v", step.name, err)
 		}
 		poll.Until(t, "APIServices when "+step.name, func() string { return cmp.Diff(step.want, got.list()) })
-	}
-}
-
-func TestCRDRegistrationStops(t *testing.T) {
-	t.Parallel()
-	informers := crdinformers.NewSharedInformerFactory(fake.NewClientset(), 0)
-	registration, err := newCRDRegistration(informers.Apiextensions().V1().CustomResourceDefinitions(), &registered{names: sets.New[string]()})
-	expect.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	registration.Run(ctx) // returns although the informer never syncs
-	if registration.WaitForInitialSync(ctx) {
-		t.Error("an initial sync is reported that never was")
 	}
 }

@@ -4,7 +4,6 @@
 package apiserver
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -13,7 +12,12 @@ import (
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	definitionlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/webhook"
 
 	"github.com/annex-dev/annex/pkg/apiserver/encodedreads"
@@ -22,18 +26,13 @@ import (
 )
 
 func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*apiextensionsapiserver.CustomResourceDefinitions, error) {
-	generic := c.copyForDelegate()
-	etcd := c.extra.Etcd
-	etcd.SkipHealthEndpoints = true
 	// Upstream stores CRDs as v1beta1 for old clusters; annex has none.
-	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
-	etcd.StorageConfig.EncodeVersioner = apiextensionsv1.SchemeGroupVersion
-	if err := etcd.ApplyTo(&generic); err != nil {
-		return nil, fmt.Errorf("configure storage: %w", err)
-	}
-	generic.RESTOptionsGetter = c.router.Pinned(generic.RESTOptionsGetter)
-	if err := c.extra.APIEnablement.ApplyTo(&generic, apiextensionsapiserver.DefaultAPIResourceConfigSource(), apiextensionsapiserver.Scheme); err != nil {
-		return nil, fmt.Errorf("--runtime-config: %w", err)
+	generic, etcd, err := c.forDelegate(upstreamServer{
+		stored: apiextensionsv1.SchemeGroupVersion, codecs: apiextensionsapiserver.Codecs,
+		scheme: apiextensionsapiserver.Scheme, resources: apiextensionsapiserver.DefaultAPIResourceConfigSource(),
+	})
+	if err != nil {
+		return nil, err
 	}
 	// The lister belongs to the server that is created below, and only its requests use
 	// it.
@@ -67,24 +66,44 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	return server, nil
 }
 
-// copyForDelegate returns a copy of the generic configuration for one of the outer or
-// inner servers. Hooks belong to one server only and would be rejected as duplicates;
-// each server has its own storage.
-func (c CompletedConfig) copyForDelegate() genericapiserver.Config {
-	generic := *c.generic
-	generic.PostStartHooks = map[string]genericapiserver.PostStartHookConfigEntry{}
-	generic.RESTOptionsGetter = nil
-	return generic
+// upstreamServer is a server of the chain that upstream builds.
+type upstreamServer struct {
+	// stored is the version of its objects in etcd.
+	stored    schema.GroupVersion
+	codecs    serializer.CodecFactory
+	scheme    *runtime.Scheme
+	resources *serverstorage.ResourceConfig
 }
 
-var errNoServices = errors.New("a standalone annex has no Services: set clientConfig.url instead of clientConfig.service")
+// forDelegate returns copies of the generic configuration and of that of etcd for one of
+// the outer or inner servers. Hooks belong to one server only and would be rejected as
+// duplicates; each server has its own storage.
+func (c CompletedConfig) forDelegate(server upstreamServer) (generic genericapiserver.Config, etcd genericoptions.EtcdOptions, err error) {
+	generic, etcd = *c.generic, c.extra.Etcd
+	generic.PostStartHooks = map[string]genericapiserver.PostStartHookConfigEntry{}
+	generic.RESTOptionsGetter = nil
+	etcd.SkipHealthEndpoints = true
+	etcd.StorageConfig.Codec = server.codecs.LegacyCodec(server.stored)
+	etcd.StorageConfig.EncodeVersioner = server.stored
+	if err := etcd.ApplyTo(&generic); err != nil {
+		return generic, etcd, fmt.Errorf("configure storage: %w", err)
+	}
+	generic.RESTOptionsGetter = c.router.Pinned(generic.RESTOptionsGetter)
+	if err := c.extra.APIEnablement.ApplyTo(&generic, server.resources, server.scheme); err != nil {
+		return generic, etcd, fmt.Errorf("--runtime-config: %w", err)
+	}
+	return generic, etcd, nil
+}
+
+// noServices resolves no Service, for the reason that it holds.
+type noServices string
+
+var _ webhook.ServiceResolver = NoServices
 
 // NoServices resolves no Service: a standalone annex has none to send webhooks to.
-type NoServices struct{}
-
-var _ webhook.ServiceResolver = NoServices{}
+const NoServices noServices = "a standalone annex has no Services: set clientConfig.url instead of clientConfig.service"
 
 // ResolveEndpoint always returns an error.
-func (NoServices) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {
-	return nil, fmt.Errorf("resolve Service %s/%s: %w", namespace, name, errNoServices)
+func (reason noServices) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {
+	return nil, fmt.Errorf("resolve Service %s/%s: %s", namespace, name, string(reason))
 }

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -60,12 +58,10 @@ func TestOpenRefuses(t *testing.T) {
 			if tt.mode != 0 {
 				expect.NoError(t, os.Chmod(dir, tt.mode))
 			}
-			before := snapshot(t, dir)
+			before := expect.Snapshot(t, dir)
 			_, err := Open(dir)
-			wantError(t, err, "--data-dir "+dir+": ", tt.want)
-			if diff := cmp.Diff(before, snapshot(t, dir)); diff != "" {
-				t.Errorf("the refused directory was changed (-before +after):\n%s", diff)
-			}
+			expect.ErrorLine(t, err, "--data-dir "+dir+": ", tt.want)
+			expect.Unchanged(t, dir, before)
 		})
 	}
 }
@@ -76,7 +72,7 @@ func TestOpenNamesWhatCannotBeUsed(t *testing.T) {
 	writeFile(t, file, "")
 	for _, path := range []string{"", file, filepath.Join(file, "below")} {
 		_, err := Open(path)
-		wantError(t, err, "--data-dir "+path+": ")
+		expect.ErrorLine(t, err, "--data-dir "+path+": ")
 	}
 }
 
@@ -88,7 +84,7 @@ func TestOpenWithoutPermission(t *testing.T) {
 	dir := t.TempDir()
 	expect.NoError(t, os.Chmod(dir, 0o500))
 	_, err := Open(filepath.Join(dir, "data"))
-	wantError(t, err, "permission denied")
+	expect.ErrorLine(t, err, "permission denied")
 }
 
 func TestOpenSecondTime(t *testing.T) {
@@ -96,7 +92,7 @@ func TestOpenSecondTime(t *testing.T) {
 	dir := t.TempDir()
 	d := mustOpen(t, dir)
 	_, err := Open(dir)
-	wantError(t, err, fmt.Sprintf("--data-dir %s: in use by another annex (pid %d)", dir, os.Getpid()))
+	expect.ErrorLine(t, err, fmt.Sprintf("--data-dir %s: in use by another annex (pid %d)", dir, os.Getpid()))
 	mustClose(t, d)
 	mustClose(t, mustOpen(t, dir))
 }
@@ -228,49 +224,9 @@ func wantGone(t *testing.T, path string) {
 	}
 }
 
-func wantError(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("want an error with %q", parts)
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %q does not contain %q", err, part)
-		}
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %q is not one line", err)
-	}
-}
-
 func writeFile(t *testing.T, path, body string) {
 	t.Helper()
 	expect.NoError(t, os.WriteFile(path, []byte(body), 0o600))
-}
-
-// snapshot is every path below dir with mode and content.
-func snapshot(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	found := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		var body []byte
-		if info.Mode().IsRegular() {
-			if body, err = os.ReadFile(path); err != nil {
-				return err
-			}
-		}
-		found[path] = info.Mode().String() + " " + string(body)
-		return nil
-	})
-	expect.NoError(t, err)
-	return found
 }
 
 // Find returns the directory of a running annex, and does not create one.

@@ -7,11 +7,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -88,44 +86,4 @@ func mustRemove(t *testing.T, paths ...string) {
 	for _, path := range paths {
 		expect.NoError(t, os.Remove(path))
 	}
-}
-
-func wantError(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("want an error with %q", parts)
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %q does not contain %q", err, part)
-		}
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %q is not one line", err)
-	}
-}
-
-// snapshot is every path below dir with mode and content.
-func snapshot(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	found := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		var body []byte
-		if info.Mode().IsRegular() {
-			if body, err = os.ReadFile(path); err != nil {
-				return err
-			}
-		}
-		found[path] = info.Mode().String() + " " + string(body)
-		return nil
-	})
-	expect.NoError(t, err)
-	return found
 }

@@ -38,14 +38,12 @@ func TestEnsureCreatesEverythingOnce(t *testing.T) {
 			t.Errorf("%s has mode %04o, want %04o", path, got, want)
 		}
 	}
-	before := snapshot(t, filepath.Dir(dir))
+	before := expect.Snapshot(t, filepath.Dir(dir))
 	second := mustEnsure(t, dir, opts)
 	if diff := cmp.Diff(first, second); diff != "" {
 		t.Errorf("second call gave other files (-first +second):\n%s", diff)
 	}
-	if diff := cmp.Diff(before, snapshot(t, filepath.Dir(dir))); diff != "" {
-		t.Errorf("second call changed files (-before +after):\n%s", diff)
-	}
+	expect.Unchanged(t, filepath.Dir(dir), before)
 }
 
 func TestCertificatesWorkTogether(t *testing.T) {
@@ -92,14 +90,14 @@ func TestEnsureRenews(t *testing.T) {
 			clock.SetTime(epoch)
 			mustRemove(t, filepath.Join(dir, servingName), filepath.Join(dir, adminName))
 			files := mustEnsure(t, dir, opts)
-			before := snapshot(t, filepath.Dir(dir))
+			before := expect.Snapshot(t, filepath.Dir(dir))
 
 			clock.SetTime(epoch.Add(tt.step))
 			if tt.change != nil {
 				tt.change(&opts)
 			}
 			mustEnsure(t, dir, opts)
-			after := snapshot(t, filepath.Dir(dir))
+			after := expect.Snapshot(t, filepath.Dir(dir))
 			for path, want := range map[string]bool{
 				files.CACert: false, filepath.Join(dir, caKeyName): false,
 				files.Serving: tt.serving, files.Admin: tt.admin, files.AdminKubeconfig: tt.admin,
@@ -174,12 +172,10 @@ func TestEnsureRefuses(t *testing.T) {
 				tt.damage(t, dir, otherDir)
 			}
 			clock.SetTime(epoch.Add(tt.step))
-			before := snapshot(t, filepath.Dir(dir))
+			before := expect.Snapshot(t, filepath.Dir(dir))
 			_, err := Ensure(dir, opts)
-			wantError(t, err, filepath.Join(dir, tt.file), tt.want)
-			if diff := cmp.Diff(before, snapshot(t, filepath.Dir(dir))); diff != "" {
-				t.Errorf("files were changed (-before +after):\n%s", diff)
-			}
+			expect.ErrorLine(t, err, filepath.Join(dir, tt.file), tt.want)
+			expect.Unchanged(t, filepath.Dir(dir), before)
 		})
 	}
 }
@@ -320,7 +316,7 @@ func TestEnsureTokenKey(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	path, err := EnsureTokenKey(dir)
 	expect.NoError(t, err)
-	made := snapshot(t, dir)
+	made := expect.Snapshot(t, dir)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("mode of the key: %v, error %v; want 0600", info, err)
@@ -328,9 +324,7 @@ func TestEnsureTokenKey(t *testing.T) {
 	if again, err := EnsureTokenKey(dir); err != nil || again != path {
 		t.Fatalf("a second time: %s, error %v", again, err)
 	}
-	if diff := cmp.Diff(made, snapshot(t, dir)); diff != "" {
-		t.Errorf("a second time changed (-want +got):\n%s", diff)
-	}
+	expect.Unchanged(t, dir, made)
 	expect.NoError(t, os.Chmod(path, 0o644))
 	_, err = EnsureTokenKey(dir)
 	expect.NoError(t, err)
@@ -346,7 +340,7 @@ func TestEnsureTokenKeyKeepsADamagedOne(t *testing.T) {
 	path := filepath.Join(dir, tokenKeyName)
 	mustWrite(t, path, "rubbish")
 	_, err := EnsureTokenKey(dir)
-	wantError(t, err, path, "damaged", "service account")
+	expect.ErrorLine(t, err, path, "damaged", "service account")
 	if got := mustRead(t, path); got != "rubbish" {
 		t.Errorf("the damaged key was replaced by %q", got)
 	}

@@ -178,7 +178,7 @@ func TestCheckServingPair(t *testing.T) {
 				expect.NoError(t, err)
 				return
 			}
-			wantError(t, err, tt.want...)
+			expect.ErrorLine(t, err, tt.want...)
 			if strings.Count(err.Error(), tt.cert) > 1 {
 				t.Errorf("error %q names the file twice", err)
 			}

@@ -6,7 +6,6 @@ package servingca
 import (
 	"crypto/x509"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -75,18 +74,6 @@ func verify(t *testing.T, bundle, cert []byte, name string, at time.Time) error 
 	expect.NoError(t, err)
 	_, err = chain[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: at})
 	return err
-}
-
-func wantError(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("want an error with %q", parts)
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %q does not contain %q", err, part)
-		}
-	}
 }
 
 func contained(part, all []*x509.Certificate) bool {

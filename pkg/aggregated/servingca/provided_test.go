@@ -176,7 +176,7 @@ func TestOpenProvidedRefuses(t *testing.T) {
 			}
 			tt.damage(b)
 			_, err := b.open()
-			wantError(t, err, tt.want...)
+			expect.Error(t, err, tt.want...)
 		})
 	}
 }

@@ -223,7 +223,7 @@ func TestMainClusterThatRefuses(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), SecretName("annex"), errors.New("no RoleBinding"))
 		})
 		err := main.replica().Open(t.Context())
-		wantError(t, err, want, "forbidden", "no RoleBinding")
+		expect.Error(t, err, want, "forbidden", "no RoleBinding")
 		if !apierrors.IsForbidden(err) || errors.Is(err, ErrUnusable) {
 			t.Errorf("%s: the error hides that the main cluster refused: %v", verb, err)
 		}
@@ -242,7 +242,7 @@ func TestRotationWaitsForAResponse(t *testing.T) {
 	})
 	for at := 200 * time.Hour; at < 210*time.Hour; at += time.Hour {
 		main.clock.SetTime(epoch.Add(at))
-		wantError(t, a.Open(t.Context()), "list the APIServices of annex", "away")
+		expect.Error(t, a.Open(t.Context()), "list the APIServices of annex", "away")
 	}
 	if state := mustParse(t, main.secret(t)); state.Next == nil || !state.CarriedSince.IsZero() || len(state.Previous) > 0 {
 		t.Errorf("the rotation continued: %v", subjects(state.Certificates()))

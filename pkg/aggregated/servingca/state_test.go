@@ -103,7 +103,7 @@ func TestParseRefuses(t *testing.T) {
 			secret := mustSecret(t, rotating(t))
 			tt.damage(t, secret)
 			_, err := Parse(secret)
-			wantError(t, err, "the Secret annex-system/annex-serving-ca of the main cluster", tt.want, "restore it, or delete it")
+			expect.Error(t, err, "the Secret annex-system/annex-serving-ca of the main cluster", tt.want, "restore it, or delete it")
 			if !errors.Is(err, ErrUnusable) {
 				t.Error("it is not an ErrUnusable")
 			}

@@ -83,7 +83,7 @@ func (m *standalone) kubernetes(config *apiserver.Config) (*kubernetesCluster, e
 func (m *standalone) applyTo(_ context.Context, o options.CompletedOptions, config *apiserver.Config, kinds *kubernetesCluster, identity *identity) error {
 	generic, extra := config.Generic, &config.Extra
 	extra.Groups = apiserver.AllGroups()
-	extra.ServiceResolver = apiserver.NoServices{}
+	extra.ServiceResolver = apiserver.NoServices
 	extra.WebhookCredentials = loopbackWebhookCredentials(generic)
 
 	authenticators := options.Authenticators{OwnCAFile: identity.CAFile(), TokenCacheTTL: o.Main.Login.TokenCacheTTL}

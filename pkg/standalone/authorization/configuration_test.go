@@ -79,12 +79,7 @@ func TestFileThatIsWrong(t *testing.T) {
 			t.Parallel()
 			file := writeFile(t, test.data)
 			_, err := authorization.New(authorization.Config{File: file})
-			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), file+":") {
-				t.Errorf("got %v, want %s:%s", err, file, test.want)
-			}
-			if err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than one line: %v", err)
-			}
+			expect.ErrorLine(t, err, test.want, file+":")
 		})
 	}
 	if _, err := authorization.New(authorization.Config{File: writeFile(t, good)}); err != nil {

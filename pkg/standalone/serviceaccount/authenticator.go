@@ -10,11 +10,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
 	jose "gopkg.in/go-jose/go-jose.v2"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	apiserviceaccount "k8s.io/apiserver/pkg/authentication/serviceaccount"
 	tokenjwt "k8s.io/apiserver/pkg/authentication/token/jwt"
@@ -49,11 +49,7 @@ type AuthenticatorConfig struct {
 
 // tokenAuthenticator authenticates the tokens of service accounts.
 type tokenAuthenticator struct {
-	issuers      sets.Set[string]
-	keys         *Keys
-	audiences    authenticator.Audiences
-	boundObjects boundObjectValidator
-	clock        clock.PassiveClock
+	AuthenticatorConfig
 
 	// verified caches the claims of tokens with a verified signature, by their hash:
 	// verifying takes most of the time, and its result never changes. All else is
@@ -73,18 +69,10 @@ type verified struct {
 // NewAuthenticator returns an authenticator of the tokens of service accounts. It
 // caches what may be cached, and must not be wrapped by a cache.
 func NewAuthenticator(config AuthenticatorConfig) authenticator.Token {
-	a := &tokenAuthenticator{
-		issuers:      sets.New(config.Issuers...),
-		keys:         config.Keys,
-		audiences:    config.Audiences,
-		boundObjects: boundObjectValidator{serviceAccounts: config.ServiceAccounts, secrets: config.Secrets, live: config.Live},
-		clock:        config.Clock,
-		verified:     lru.New(verifiedTokens),
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
 	}
-	if a.clock == nil {
-		a.clock = clock.RealClock{}
-	}
-	return a
+	return &tokenAuthenticator{AuthenticatorConfig: config, verified: lru.New(verifiedTokens)}
 }
 
 // AuthenticateToken returns the user of a token. A token of another issuer is ignored;
@@ -98,13 +86,13 @@ func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string
 	if content == nil || err != nil {
 		return nil, false, err
 	}
-	if err := content.validateTime(a.clock.Now()); err != nil {
+	if err := content.validateTime(a.Clock.Now()); err != nil {
 		a.verified.Remove(hash)
 		return nil, false, err
 	}
 	requested, ok := authenticator.AudiencesFrom(ctx)
 	if !ok {
-		requested = a.audiences
+		requested = a.Audiences
 	}
 	audiences := authenticator.Audiences(content.Audience).Intersect(requested)
 	if len(audiences) == 0 {
@@ -113,7 +101,7 @@ func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string
 	if revoked := content.revoked.Load(); revoked != nil {
 		return nil, false, *revoked
 	}
-	if err := a.boundObjects.validate(ctx, content.Kubernetes); err != nil {
+	if err := a.validateObjects(ctx, content.Kubernetes); err != nil {
 		if isFinal(err) {
 			content.revoked.Store(&err)
 		}
@@ -127,7 +115,7 @@ func (a *tokenAuthenticator) read(token string, hash [sha256.Size]byte) (*verifi
 	if known, ok := a.verified.Get(hash); ok {
 		return known.(*verified), nil
 	}
-	if !a.issuers.Has(claimedIssuer(token)) {
+	if !slices.Contains(a.Issuers, claimedIssuer(token)) {
 		return nil, nil
 	}
 	payload, err := a.verify(token)
@@ -139,7 +127,7 @@ func (a *tokenAuthenticator) read(token string, hash [sha256.Size]byte) (*verifi
 		return nil, fmt.Errorf("read the claims of a token: %w", err)
 	}
 	// The issuer that was read before the verification may differ.
-	if !a.issuers.Has(content.Issuer) {
+	if !slices.Contains(a.Issuers, content.Issuer) {
 		return nil, fmt.Errorf("the token was issued by %q", content.Issuer)
 	}
 	if err := content.validate(); err != nil {
@@ -166,7 +154,7 @@ func (a *tokenAuthenticator) verify(token string) ([]byte, error) {
 		return nil, fmt.Errorf("the token has %d signatures, not one", len(parsed.Signatures))
 	}
 	header := parsed.Signatures[0].Header
-	candidates := a.keys.candidates(header.KeyID)
+	candidates := a.Keys.candidates(header.KeyID)
 	if len(candidates) == 0 {
 		return nil, fmt.Errorf("the token is signed with the key %.64q, which is unknown", header.KeyID)
 	}

@@ -249,7 +249,7 @@ func TestKeyRotation(t *testing.T) {
 		{"after", mustKeys(t, after.Public()), false, true},
 	} {
 		restarted := newFixture(t, robot)
-		restarted.authenticator.keys = step.keys
+		restarted.authenticator.Keys = step.keys
 		for name, test := range map[string]struct {
 			token string
 			want  bool

@@ -10,59 +10,42 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	corev1listers "k8s.io/client-go/listers/core/v1"
 )
 
-// boundObjectValidator checks that the objects named by tokens still exist.
-type boundObjectValidator struct {
-	serviceAccounts corev1listers.ServiceAccountLister
-	secrets         corev1listers.SecretLister
-	live            corev1client.CoreV1Interface
-}
-
-// validate returns an error unless the service account, and the Secret of a token that
-// is bound to one, are those that the token was issued for.
-func (b boundObjectValidator) validate(ctx context.Context, token *kubernetesClaims) error {
-	err := checkReference(ctx, token.ServiceAccount, objectReader{
-		cached: func(name string) (metav1.Object, error) {
-			return b.serviceAccounts.ServiceAccounts(token.Namespace).Get(name)
-		},
-		live: func(ctx context.Context, name string) (metav1.Object, error) {
-			return b.live.ServiceAccounts(token.Namespace).Get(ctx, name, metav1.GetOptions{})
-		},
-	})
+// validateObjects returns an error unless the service account, and the Secret of a token
+// that is bound to one, are those that the token was issued for.
+func (a *tokenAuthenticator) validateObjects(ctx context.Context, token *kubernetesClaims) error {
+	err := checkReference(ctx, token.ServiceAccount, a.ServiceAccounts.ServiceAccounts(token.Namespace), a.Live.ServiceAccounts(token.Namespace))
 	if err != nil {
 		return fmt.Errorf("the service account %s/%s of the token %w", token.Namespace, token.ServiceAccount.Name, err)
 	}
 	if token.Secret == nil {
 		return nil
 	}
-	err = checkReference(ctx, *token.Secret, objectReader{
-		cached: func(name string) (metav1.Object, error) { return b.secrets.Secrets(token.Namespace).Get(name) },
-		live: func(ctx context.Context, name string) (metav1.Object, error) {
-			return b.live.Secrets(token.Namespace).Get(ctx, name, metav1.GetOptions{})
-		},
-	})
+	err = checkReference(ctx, *token.Secret, a.Secrets.Secrets(token.Namespace), a.Live.Secrets(token.Namespace))
 	if err != nil {
 		return fmt.Errorf("the Secret %s/%s that the token is bound to %w", token.Namespace, token.Secret.Name, err)
 	}
 	return nil
 }
 
-// objectReader reads objects of one resource.
-type objectReader struct {
-	cached func(name string) (metav1.Object, error)
-	live   func(ctx context.Context, name string) (metav1.Object, error)
+// lister is a lister of one namespace.
+type lister[T metav1.Object] interface {
+	Get(name string) (T, error)
+}
+
+// client is a client of one namespace.
+type client[T metav1.Object] interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
 }
 
 // checkReference returns nil if the referenced object exists. If the cache lacks it,
 // the cache may be behind, and the live object is read.
-func checkReference(ctx context.Context, wanted reference, find objectReader) error {
-	if object, err := find.cached(wanted.Name); err == nil && matches(wanted, object) == nil {
+func checkReference[T metav1.Object](ctx context.Context, wanted reference, cached lister[T], live client[T]) error {
+	if object, err := cached.Get(wanted.Name); err == nil && matches(wanted, object) == nil {
 		return nil
 	}
-	object, err := find.live(ctx, wanted.Name)
+	object, err := live.Get(ctx, wanted.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return errDeleted
 	}

@@ -76,8 +76,8 @@ func TestEveryKindOfKey(t *testing.T) {
 			issuer, err := NewIssuer(issuerName, signing)
 			expect.NoError(t, err)
 			w := newFixture(t, robot)
-			w.authenticator.keys = mustKeys(t, verifying...)
-			if diff := cmp.Diff([]string{algorithm}, w.authenticator.keys.algorithms()); diff != "" {
+			w.authenticator.Keys = mustKeys(t, verifying...)
+			if diff := cmp.Diff([]string{algorithm}, w.authenticator.Keys.algorithms()); diff != "" {
 				t.Errorf("algorithms (-want +got):\n%s", diff)
 			}
 			token, err := issuer.Issue(Grant{ServiceAccount: robot, Audiences: []string{"annex"}, IssuedAt: epoch, Expires: epoch.Add(time.Hour)})

@@ -220,12 +220,12 @@ func TestMissingDictionary(t *testing.T) {
 		return err
 	}
 	err = replace("")
-	wantError(t, err, "read /annex/w", "dictionary "+dictionaryName(id), key)
+	expect.Error(t, err, "read /annex/w", "dictionary "+dictionaryName(id), key)
 	var missing *MissingDictionaryError
 	if !errors.As(err, &missing) || missing.ID != id || missing.Key != key {
 		t.Errorf("got %#v", missing)
 	}
-	wantError(t, replace("damaged"), "read /annex/w", key, "its content is that of dictionary")
+	expect.Error(t, replace("damaged"), "read /annex/w", key, "its content is that of dictionary")
 	if err := replace(string(content.Kvs[0].Value)); err != nil {
 		t.Errorf("with the restored dictionary: %v", err)
 	}
@@ -337,7 +337,7 @@ func TestEncryption(t *testing.T) {
 
 	encryption.keys = []string{"three"}
 	_, err := newTestTransformerError(t, etcd, encryption, stored)
-	wantError(t, err, "no matching key was found", key)
+	expect.Error(t, err, "no matching key was found", key)
 }
 
 // newTestTransformerError reads a plain value whose dictionary cannot be decrypted.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -136,16 +135,4 @@ func dictionaryIn(t testing.TB, stored []byte) uint32 {
 	h, err := parse(stored)
 	expect.NoError(t, err)
 	return h.dictionary
-}
-
-func wantError(t testing.TB, err error, parts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not contain %q", err, part)
-		}
-	}
 }

@@ -132,7 +132,7 @@ func TestDamaged(t *testing.T) {
 	}
 	for what, behind := range map[string][]byte{"itself": stored[len(magic):], "a newline": []byte("\n"), "zeros": make([]byte, 20)} {
 		_, _, err := r.TransformFromStorage(t.Context(), append(bytes.Clone(stored), behind...), value.DefaultContext("/annex/w"))
-		wantError(t, err, "damaged")
+		expect.Error(t, err, "damaged")
 		if t.Failed() {
 			t.Fatalf("with %s after it", what)
 		}
@@ -180,7 +180,7 @@ func TestBomb(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, _, err := r.TransformFromStorage(t.Context(), test.value, value.DefaultContext("/annex/w"))
 			runtime.ReadMemStats(&after)
-			wantError(t, err, "/annex/w", test.want)
+			expect.Error(t, err, "/annex/w", test.want)
 			if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
 				t.Errorf("%d bytes of memory for a value of %d", took, len(test.value))
 			}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,20 +41,10 @@ func mustStart(t *testing.T, cfg Config) *Server {
 
 func wantError(t *testing.T, s *Server, err error, parts ...string) {
 	t.Helper()
-	if err == nil {
-		if s != nil {
-			s.Close()
-		}
-		t.Fatalf("want an error with %q", parts)
+	if err == nil && s != nil {
+		s.Close()
 	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %q does not contain %q", err, part)
-		}
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %q is not one line", err)
-	}
+	expect.ErrorLine(t, err, parts...)
 }
 
 func overwrite(t *testing.T, path string, offset int64, n int) {

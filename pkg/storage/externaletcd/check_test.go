@@ -93,16 +93,7 @@ func TestCheckErrors(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := Check(t.Context(), tt.config)
-			if err == nil {
-				t.Fatalf("want an error with %q", tt.want)
-			}
-			if !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %q does not contain %q", err, tt.want)
-			}
-			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("error %q is not one line", err)
-			}
+			expect.ErrorLine(t, Check(t.Context(), tt.config), tt.want)
 		})
 	}
 }

@@ -77,6 +77,15 @@ func Error(t testing.TB, err error, words ...string) {
 	}
 }
 
+// ErrorLine is Error for an error that must be one line.
+func ErrorLine(t testing.TB, err error, words ...string) {
+	t.Helper()
+	Error(t, err, words...)
+	if err != nil && strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %q is not one line", err)
+	}
+}
+
 // Create creates an object with a typed client.
 func Create[T any](t testing.TB, client interface {
 	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)

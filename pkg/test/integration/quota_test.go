@@ -31,14 +31,25 @@ func resourceList(of ...string) corev1.ResourceList {
 	return hard
 }
 
-// newQuota creates a quota, and waits until it is counted.
+// newQuota creates a quota that also forbids Secrets, and waits until admission applies it:
+// admission reads quotas from an informer.
 func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 	t.Helper()
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: resourceList(of...)}}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: resourceList(append(of, "secrets=0")...)}}
 	expect.Create(t, a.Kube.CoreV1().ResourceQuotas(namespace), quota)
-	poll.UntilDone(t, "the quota "+name+" is counted", func() (bool, string) {
-		got := a.quota(t, namespace, name)
-		return len(got.Status.Hard) == len(of) && len(got.Status.Used) == len(of), fmt.Sprintf("%+v", got.Status)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}
+	a.waitForRefusal(t, "exceeded quota: "+name+", requested: secrets=1, used: secrets=0, limited: secrets=0", func(options metav1.CreateOptions) error {
+		_, err := a.Kube.CoreV1().Secrets(namespace).Create(t.Context(), secret, options)
+		return err
+	})
+}
+
+// waitForRefusal waits until admission refuses a dry run, which charges no quota.
+func (a *annex) waitForRefusal(t *testing.T, message string, create func(metav1.CreateOptions) error) {
+	t.Helper()
+	poll.UntilDone(t, "a refusal with "+message, func() (bool, string) {
+		err := create(metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), message), fmt.Sprint(err)
 	})
 }
 
@@ -67,8 +78,13 @@ func (a *annex) waitForUsage(t *testing.T, namespace, name string, want map[stri
 // tryCreateConfigMapNamed creates a ConfigMap.
 func (a *annex) tryCreateConfigMapNamed(t *testing.T, namespace, name string) error {
 	t.Helper()
+	return a.tryCreateConfigMap(t, namespace, name, metav1.CreateOptions{})
+}
+
+func (a *annex) tryCreateConfigMap(t *testing.T, namespace, name string, options metav1.CreateOptions) error {
+	t.Helper()
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	_, err := a.Kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
+	_, err := a.Kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, options)
 	return err
 }
 
@@ -87,7 +103,7 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	for i := range 2 {
 		expect.NoError(t, a.tryCreateConfigMapNamed(t, ns, fmt.Sprintf("before-%d", i)))
 	}
-	a.newQuota(t, ns, "small", "configmaps=4", "count/configmaps=9", "secrets=0", "resourcequotas=2", "count/leases.coordination.k8s.io=1")
+	a.newQuota(t, ns, "small", "configmaps=4", "count/configmaps=9", "resourcequotas=2", "count/leases.coordination.k8s.io=1")
 	want := map[string]int64{"configmaps": 3, "count/configmaps": 3, "secrets": 0, "resourcequotas": 1, "count/leases.coordination.k8s.io": 0}
 	a.waitForUsage(t, ns, "small", want)
 
@@ -111,10 +127,13 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 		_, err := a.Kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{})
 		return err
 	})
-	poll.Until(t, "the status has the new limits", func() string {
-		got := a.quota(t, ns, "small")
-		return cmp.Diff(got.Spec.Hard, got.Status.Hard)
+	a.waitForRefusal(t, "limited: configmaps=1", func(options metav1.CreateOptions) error {
+		return a.tryCreateConfigMap(t, ns, "fourth", options)
 	})
+	updated := a.quota(t, ns, "small")
+	if diff := cmp.Diff(updated.Spec.Hard, updated.Status.Hard); diff != "" {
+		t.Errorf("limits in the status (-want +got):\n%s", diff)
+	}
 	wantExceeded(t, a.tryCreateConfigMapNamed(t, ns, "fourth"), "limited: configmaps=1")
 }
 
@@ -141,14 +160,14 @@ func TestQuotaOfCustomResources(t *testing.T) {
 		// Terminating objects count.
 		r.delete(t, "held")
 		r.delete(t, "one")
-		a.waitForUsage(t, r.namespace, "widgets", map[string]int64{count: 1})
+		a.waitForUsage(t, r.namespace, "widgets", map[string]int64{count: 1, "secrets": 0})
 
 		// The CRD is deleted with its objects.
 		r.removeFinalizers(t, "held")
 		r.create(t, "v1", "last", "{}")
 		r.deleteCRD(t)
 		r.waitForCRDDeleted(t)
-		a.waitForUsage(t, r.namespace, "widgets", map[string]int64{count: 0})
+		a.waitForUsage(t, r.namespace, "widgets", map[string]int64{count: 0, "secrets": 0})
 	}
 }
 
@@ -205,7 +224,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	if most > hard || live != 0 {
 		t.Errorf("at most %d objects at a time and %d in the end, want at most %d and 0", most, live, hard)
 	}
-	a.waitForUsage(t, ns, "six", map[string]int64{"count/configmaps": 1})
+	a.waitForUsage(t, ns, "six", map[string]int64{"count/configmaps": 1, "secrets": 0})
 }
 
 // The charge of a create that fails is corrected.
@@ -220,7 +239,7 @@ func TestQuotaOfFailedCreates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.waitForUsage(t, ns, "nine", map[string]int64{"configmaps": 2})
+	a.waitForUsage(t, ns, "nine", map[string]int64{"configmaps": 2, "secrets": 0})
 }
 
 func TestInvalidQuota(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,11 +19,6 @@ import (
 
 // PluginName is the name in --enable-admission-plugins.
 const PluginName = "CompiledInGroups"
-
-// Register registers the plugin.
-func Register(plugins *admission.Plugins) {
-	plugins.Register(PluginName, func(io.Reader) (admission.Interface, error) { return New(), nil })
-}
 
 // Plugin refuses CustomResourceDefinitions in some groups.
 type Plugin struct {

@@ -7,7 +7,6 @@ package localapiservice
 import (
 	"context"
 	"fmt"
-	"io"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -17,11 +16,6 @@ import (
 
 // PluginName is the name in --enable-admission-plugins.
 const PluginName = "LocalAPIService"
-
-// Register registers the plugin.
-func Register(plugins *admission.Plugins) {
-	plugins.Register(PluginName, func(io.Reader) (admission.Interface, error) { return New(), nil })
-}
 
 // Plugin refuses APIServices with spec.service.
 type Plugin struct {

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -34,11 +33,6 @@ const (
 	endpointsVerb        = "use"
 	endpointsSubresource = "endpoints"
 )
-
-// Register registers the plugin.
-func Register(plugins *admission.Plugins) {
-	plugins.Register(PluginName, func(io.Reader) (admission.Interface, error) { return New(), nil })
-}
 
 // Plugin checks changes of the endpoints and credentials of a Store.
 type Plugin struct {

@@ -6,6 +6,7 @@ package rbac
 
 import (
 	"context"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -51,7 +52,7 @@ func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attrib
 			errs = append(errs, err)
 			continue
 		}
-		if anyAllows(from.rules, attributes) {
+		if slices.ContainsFunc(from.rules, func(rule rbacv1.PolicyRule) bool { return allows(rule, attributes) }) {
 			by = from
 			break
 		}

@@ -94,48 +94,39 @@ func (g grant) String() string {
 // the namespace, if any.
 func (r Resolver) grants(ctx context.Context, u user.Info, namespace string) iter.Seq2[grant, error] {
 	return func(yield func(grant, error) bool) {
-		if r.everywhere(ctx, u, yield) && namespace != "" {
-			r.within(ctx, u, namespace, yield)
-		}
-	}
-}
-
-func (r Resolver) everywhere(ctx context.Context, u user.Info, yield func(grant, error) bool) bool {
-	bindings, err := r.Source.ClusterRoleBindings(ctx, u)
-	if err != nil {
-		return yield(grant{}, err)
-	}
-	for _, binding := range bindings {
-		subject := firstSubject(binding.Subjects, "", u)
-		if subject == nil {
-			continue
-		}
-		rules, err := r.RoleRules(ctx, binding.RoleRef, "")
-		from := grant{binding: "ClusterRoleBinding", name: binding.Name, ref: &binding.RoleRef, subject: subject, rules: rules}
-		if !yield(from, err) {
-			return false
-		}
-	}
-	return true
-}
-
-func (r Resolver) within(ctx context.Context, u user.Info, namespace string, yield func(grant, error) bool) {
-	bindings, err := r.Source.RoleBindings(ctx, namespace, u)
-	if err != nil {
-		yield(grant{}, err)
-		return
-	}
-	for _, binding := range bindings {
-		subject := firstSubject(binding.Subjects, namespace, u)
-		if subject == nil {
-			continue
-		}
-		rules, err := r.RoleRules(ctx, binding.RoleRef, namespace)
-		from := grant{binding: "RoleBinding", name: binding.Name, namespace: namespace, ref: &binding.RoleRef, subject: subject, rules: rules}
-		if !yield(from, err) {
+		cluster, err := r.Source.ClusterRoleBindings(ctx, u)
+		if err != nil && !yield(grant{}, err) {
 			return
 		}
+		for _, binding := range cluster {
+			if !r.yield(ctx, u, grant{binding: "ClusterRoleBinding", name: binding.Name, ref: &binding.RoleRef}, binding.Subjects, yield) {
+				return
+			}
+		}
+		if namespace == "" {
+			return
+		}
+		bindings, err := r.Source.RoleBindings(ctx, namespace, u)
+		if err != nil && !yield(grant{}, err) {
+			return
+		}
+		for _, binding := range bindings {
+			if !r.yield(ctx, u, grant{binding: "RoleBinding", name: binding.Name, namespace: namespace, ref: &binding.RoleRef}, binding.Subjects, yield) {
+				return
+			}
+		}
 	}
+}
+
+// yield completes and yields the grant of a binding, if the user is one of its subjects.
+func (r Resolver) yield(ctx context.Context, u user.Info, of grant, subjects []rbacv1.Subject, yield func(grant, error) bool) bool {
+	of.subject = firstSubject(subjects, of.namespace, u)
+	if of.subject == nil {
+		return true
+	}
+	var err error
+	of.rules, err = r.RoleRules(ctx, *of.ref, of.namespace)
+	return yield(of, err)
 }
 
 // firstSubject returns the first of a binding's subjects that matches the user, or nil.

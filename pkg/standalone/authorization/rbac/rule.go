@@ -11,18 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// anyAllows reports whether one of the rules allows a request.
-func anyAllows(rules []rbacv1.PolicyRule, request authorizer.Attributes) bool {
-	for i := range rules {
-		if allows(&rules[i], request) {
-			return true
-		}
-	}
-	return false
-}
-
 // allows reports whether a rule allows a request.
-func allows(rule *rbacv1.PolicyRule, request authorizer.Attributes) bool {
+func allows(rule rbacv1.PolicyRule, request authorizer.Attributes) bool {
 	if !hasOr(rule.Verbs, rbacv1.VerbAll, request.GetVerb()) {
 		return false
 	}
@@ -36,32 +26,18 @@ func allows(rule *rbacv1.PolicyRule, request authorizer.Attributes) bool {
 
 // hasOr reports whether a list has a value or the wildcard.
 func hasOr(list []string, all, value string) bool {
-	for _, candidate := range list {
-		if candidate == all || candidate == value {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, all) || slices.Contains(list, value)
 }
 
 // anyResourceMatches reports whether one of the patterns matches a resource: `*`
 // matches all, `*/scale` that subresource of all.
 func anyResourceMatches(patterns []string, resource, subresource string) bool {
-	for _, pattern := range patterns {
-		if pattern == rbacv1.ResourceAll {
-			return true
-		}
-		if subresource == "" {
-			if pattern == resource {
-				return true
-			}
-			continue
-		}
-		if joins(pattern, resource, subresource) || joins(pattern, rbacv1.ResourceAll, subresource) {
-			return true
-		}
+	if subresource == "" {
+		return hasOr(patterns, rbacv1.ResourceAll, resource)
 	}
-	return false
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		return pattern == rbacv1.ResourceAll || joins(pattern, resource, subresource) || joins(pattern, rbacv1.ResourceAll, subresource)
+	})
 }
 
 // joins reports whether a name equals resource/subresource, without allocating.
@@ -73,10 +49,7 @@ func joins(name, resource, subresource string) bool {
 // anyURLMatches reports whether one of the patterns matches a path: an asterisk at the
 // end matches any suffix, also an empty one.
 func anyURLMatches(patterns []string, path string) bool {
-	for _, pattern := range patterns {
-		if pattern == path || strings.HasSuffix(pattern, "*") && strings.HasPrefix(path, strings.TrimRight(pattern, "*")) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		return pattern == path || strings.HasSuffix(pattern, "*") && strings.HasPrefix(path, strings.TrimRight(pattern, "*"))
+	})
 }
