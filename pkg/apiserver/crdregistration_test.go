@@ -78,9 +78,7 @@ func TestCRDRegistration(t *testing.T) {
 	if !cache.WaitForCacheSync(ctx.Done(), registered) {
 		t.Fatal("no initial sync")
 	}
-	if diff := cmp.Diff([]string{"v1.x.com"}, got.list()); diff != "" {
-		t.Fatalf("after the initial sync (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []string{"v1.x.com"}, got.list(), "after the initial sync")
 	crds := annexClient.ApiextensionsV1().CustomResourceDefinitions()
 	steps := []struct {
 		name string

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,9 +89,7 @@ func TestReplicasShareOneCA(t *testing.T) {
 	main := newMainFake()
 	a, b := main.replica(), main.replica()
 	mustOpen(t, a, b)
-	if diff := cmp.Diff(string(a.CABundle()), string(b.CABundle())); diff != "" {
-		t.Errorf("the bundles differ:\n%s", diff)
-	}
+	expect.Equal(t, string(a.CABundle()), string(b.CABundle()), "the bundles differ")
 	certA, keyA := a.ServingCert().CurrentCertKeyContent()
 	_, keyB := b.ServingCert().CurrentCertKeyContent()
 	if len(keyA) == 0 || string(keyA) == string(keyB) {
@@ -166,9 +163,7 @@ func TestDeletedSecretIsPutBack(t *testing.T) {
 	expect.Delete(t, main.kube.CoreV1().Secrets("annex-system"), SecretName("annex"))
 	cert, _ := a.ServingCert().CurrentCertKeyContent()
 	mustOpen(t, a)
-	if diff := cmp.Diff(before.Data, main.secret(t).Data); diff != "" {
-		t.Errorf("another one was put back (-before +after):\n%s", diff)
-	}
+	expect.Equal(t, before.Data, main.secret(t).Data, "another one was put back")
 	if after, _ := a.ServingCert().CurrentCertKeyContent(); string(after) != string(cert) {
 		t.Error("another certificate is served")
 	}
@@ -198,9 +193,7 @@ func TestUnusableSecretIsNotTouched(t *testing.T) {
 					t.Errorf("%s replica: error %v, want an ErrUnusable", what, err)
 				}
 			}
-			if diff := cmp.Diff(before, main.secret(t)); diff != "" {
-				t.Errorf("the Secret changed (-before +after):\n%s", diff)
-			}
+			expect.Equal(t, before, main.secret(t), "the Secret changed")
 			if string(running.CABundle()) != bundle {
 				t.Error("the running replica published another bundle")
 			}
@@ -281,9 +274,7 @@ func TestRunWatchesTheSecret(t *testing.T) {
 			t.Fatal("the replica did not see the change")
 		}
 	}
-	if diff := cmp.Diff(string(next.Bundle()), string(a.CABundle())); diff != "" {
-		t.Errorf("it publishes another bundle:\n%s", diff)
-	}
+	expect.Equal(t, string(next.Bundle()), string(a.CABundle()), "it publishes another bundle")
 	cancel()
 	<-stopped
 }

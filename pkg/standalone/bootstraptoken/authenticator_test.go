@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -115,9 +116,7 @@ func TestAuthenticateToken(t *testing.T) {
 			if name := response.User.GetName(); name != "system:bootstrap:abcdef" {
 				t.Errorf("user %s", name)
 			}
-			if diff := cmp.Diff(test.groups, response.User.GetGroups()); diff != "" {
-				t.Errorf("groups (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.groups, response.User.GetGroups(), "groups")
 		})
 	}
 }

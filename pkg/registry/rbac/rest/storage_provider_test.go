@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,9 +57,7 @@ func put(ctx context.Context, storage rest.StandardStorage, object runtime.Objec
 func TestStorage(t *testing.T) {
 	t.Parallel()
 	storage, etcd := served(t)
-	if diff := cmp.Diff([]string{"clusterrolebindings", "clusterroles", "rolebindings", "roles"}, slices.Sorted(maps.Keys(storage))); diff != "" {
-		t.Fatalf("served (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []string{"clusterrolebindings", "clusterroles", "rolebindings", "roles"}, slices.Sorted(maps.Keys(storage)), "served")
 	root := as(t, "root", "", "system:masters")
 	here := as(t, "root", "ns", "system:masters")
 	rule := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}
@@ -92,9 +89,7 @@ func TestStorage(t *testing.T) {
 		if strings.HasSuffix(resource, "bindings") {
 			want = []any{"a", "ClusterRole/a", "<unknown>", "alice, bob", "devs", "ns/robot"}
 		}
-		if diff := cmp.Diff(want, table.Rows[0].Cells); diff != "" {
-			t.Errorf("cells of %s (-want +got):\n%s", resource, diff)
-		}
+		expect.Equal(t, want, table.Rows[0].Cells, "cells of %s", resource)
 	}
 }
 
