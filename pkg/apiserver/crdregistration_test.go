@@ -98,9 +98,7 @@ func TestCRDRegistration(t *testing.T) {
 		{"the last CRD is removed", func() error { return crds.Delete(ctx, second.Name, metav1.DeleteOptions{}) }, []string{}},
 	}
 	for _, step := range steps {
-		if err := step.do(); err != nil {
-			t.Fatalf("%s: %v", step.name, err)
-		}
+		expect.NoError(t, step.do(), "%s", step.name)
 		poll.Until(t, "APIServices when "+step.name, func() string { return cmp.Diff(step.want, got.list()) })
 	}
 }

@@ -151,9 +151,7 @@ func get(handler http.Handler, username, path string, headers ...string) *httpte
 func listedPaths(t *testing.T, answer *httptest.ResponseRecorder) []string {
 	t.Helper()
 	var index struct{ Paths map[string]any }
-	if err := json.Unmarshal(answer.Body.Bytes(), &index); err != nil {
-		t.Fatalf("%d %s: %v", answer.Code, answer.Body, err)
-	}
+	expect.NoError(t, json.Unmarshal(answer.Body.Bytes(), &index), "%d %s", answer.Code, answer.Body)
 	return slices.Sorted(maps.Keys(index.Paths))
 }
 

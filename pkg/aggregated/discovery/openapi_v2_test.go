@@ -90,9 +90,7 @@ func TestAggregatorGetsAV2DocumentOfWhatOnlyAnnexHas(t *testing.T) {
 	handler := newV2Handler(served, main)
 	answer := get(handler, aggregatorUser, openAPIV2Path)
 	var got swagger
-	if err := json.Unmarshal(answer.Body.Bytes(), &got); err != nil {
-		t.Fatalf("%d %s: %v", answer.Code, answer.Body, err)
-	}
+	expect.NoError(t, json.Unmarshal(answer.Body.Bytes(), &got), "%d %s", answer.Code, answer.Body)
 	wantPaths := []string{
 		"/apis/example.com/v1/widget",
 		"/apis/hosting.annex.dev/v1alpha1/stores", "/apis/hosting.annex.dev/v1alpha1/stores/{name}", "/apis/hosting.annex.dev/v1alpha1/watch/stores",

@@ -96,9 +96,7 @@ func TestReplicasShareOneCA(t *testing.T) {
 		t.Error("the replicas serve with one key")
 	}
 	for _, name := range []string{"annex.annex-system.svc", "annex.annex-system.svc.cluster.local", "localhost", "127.0.0.1", "192.0.2.7", "annex.example.com"} {
-		if err := verify(t, b.CABundle(), certA, name, epoch); err != nil {
-			t.Errorf("as %s: %v", name, err)
-		}
+		expect.Succeeds(t, verify(t, b.CABundle(), certA, name, epoch), "as %s", name)
 	}
 	if err := verify(t, b.CABundle(), certA, "other.annex-system.svc", epoch); err == nil {
 		t.Error("the certificate is good for a foreign Service")
@@ -134,9 +132,7 @@ func TestSharedRotates(t *testing.T) {
 		}
 		for _, replica := range []*Shared{a, b} {
 			cert, _ := replica.ServingCert().CurrentCertKeyContent()
-			if err := verify(t, a.CABundle(), cert, "annex.annex-system.svc", main.clock.Now()); err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
+			expect.Succeeds(t, verify(t, a.CABundle(), cert, "annex.annex-system.svc", main.clock.Now()), "%s", what)
 		}
 	}
 	phase("new", time.Hour, 0, 0, 1)
@@ -198,9 +194,7 @@ func TestUnusableSecretIsNotTouched(t *testing.T) {
 				t.Error("the running replica published another bundle")
 			}
 			cert, _ := running.ServingCert().CurrentCertKeyContent()
-			if err := verify(t, []byte(bundle), cert, "localhost", main.clock.Now()); err != nil {
-				t.Errorf("the running replica did not renew its certificate: %v", err)
-			}
+			expect.Succeeds(t, verify(t, []byte(bundle), cert, "localhost", main.clock.Now()), "the running replica did not renew its certificate")
 		})
 	}
 }
@@ -261,9 +255,7 @@ func TestRunWatchesTheSecret(t *testing.T) {
 	for waiting := true; waiting; {
 		// The fake forgets watches that begin after a change; so change it again.
 		main.change(t, func(secret *corev1.Secret) {
-			if err := next.Write(secret); err != nil {
-				t.Error(err)
-			}
+			expect.Succeeds(t, next.Write(secret))
 		})
 		select {
 		case <-changed:

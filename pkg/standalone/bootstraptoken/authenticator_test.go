@@ -104,9 +104,7 @@ func TestAuthenticateToken(t *testing.T) {
 			}
 			a := &tokenAuthenticator{secrets: secrets{secret: tokenSecret(test.change)}, clock: clocktesting.NewFakePassiveClock(now)}
 			response, ok, err := a.AuthenticateToken(t.Context(), test.token)
-			if err != nil {
-				t.Fatalf("error %v", err)
-			}
+			expect.NoError(t, err)
 			if ok != (test.groups != nil) {
 				t.Fatalf("recognised: %t", ok)
 			}

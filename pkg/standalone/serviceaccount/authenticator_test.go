@@ -137,9 +137,7 @@ func TestAuthenticateTokenRefuses(t *testing.T) {
 				if ok || response != nil || err == nil {
 					t.Fatalf("again %t: recognised %t as %v, error %v", again, ok, response, err)
 				}
-				if !strings.Contains(err.Error(), test.want) {
-					t.Errorf("again %t: error %q does not contain %q", again, err, test.want)
-				}
+				expect.Error(t, err, test.want)
 			}
 		})
 	}

@@ -30,9 +30,7 @@ func TestDiscovery(t *testing.T) {
 
 	raw := get(t, mux, KeysPath, "application/jwk-set+json")
 	var published jose.JSONWebKeySet
-	if err := json.Unmarshal([]byte(raw), &published); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
+	expect.NoError(t, json.Unmarshal([]byte(raw), &published), "%s", raw)
 	if len(published.Keys) != 2 || !published.Keys[0].IsPublic() || !published.Keys[1].IsPublic() {
 		t.Fatalf("keys %s, want two public ones", raw)
 	}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestValidate(t *testing.T) {
@@ -39,9 +41,7 @@ func TestValidate(t *testing.T) {
 				tc.resource.WithVersion("v1"), tc.subresource, admission.Create, &metav1.CreateOptions{}, false, nil)
 			err := New().Validate(t.Context(), attributes, nil)
 			if tc.wantErr == "" {
-				if err != nil {
-					t.Errorf("unexpected error: %v", err)
-				}
+				expect.Succeeds(t, err, "unexpected error")
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.wantErr) {

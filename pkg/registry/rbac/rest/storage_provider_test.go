@@ -77,9 +77,7 @@ func TestStorage(t *testing.T) {
 		if storage[resource].(rest.Scoper).NamespaceScoped() {
 			ctx, path = here, []string{resource, "ns", "a"}
 		}
-		if err := create(ctx, storage[resource], object.DeepCopyObject()); err != nil {
-			t.Fatalf("create in %s: %v", resource, err)
-		}
+		expect.NoError(t, create(ctx, storage[resource], object.DeepCopyObject()), "create in %s", resource)
 		if etcd.Stored(t, path...) == nil {
 			t.Errorf("nothing is stored at %v", path)
 		}
@@ -140,9 +138,7 @@ func TestEveryWriteIsChecked(t *testing.T) {
 			if err := write(a.ctx, endpoint, a.object("more-"+how, "much", rules("secrets"))); !apierrors.IsForbidden(err) {
 				t.Errorf("%s in %s with more: %v, want forbidden", how, a.resource, err)
 			}
-			if err := write(a.ctx, endpoint, a.object("own-"+how, "little", rules("configmaps"))); err != nil {
-				t.Errorf("%s in %s with own rights: %v", how, a.resource, err)
-			}
+			expect.Succeeds(t, write(a.ctx, endpoint, a.object("own-"+how, "little", rules("configmaps"))), "%s in %s with own rights", how, a.resource)
 		}
 		if err := put(a.ctx, endpoint, a.object("own-create", "much", rules("configmaps", "secrets"))); !apierrors.IsForbidden(err) {
 			t.Errorf("update in %s to more: %v, want forbidden", a.resource, err)
@@ -158,9 +154,7 @@ func TestEveryWriteIsChecked(t *testing.T) {
 	expect.NoError(t, err)
 	collected := owned.DeepCopyObject().(*rbacv1.ClusterRole)
 	collected.Finalizers = []string{"example.com/wait"}
-	if err := put(alice, storage["clusterroles"], collected); err != nil {
-		t.Errorf("change only finalizers: %v", err)
-	}
+	expect.Succeeds(t, put(alice, storage["clusterroles"], collected), "change only finalizers")
 	relabelled := owned.DeepCopyObject().(*rbacv1.ClusterRole)
 	relabelled.ResourceVersion = ""
 	relabelled.Labels = map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}

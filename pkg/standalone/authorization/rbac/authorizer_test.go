@@ -25,9 +25,7 @@ func newAuthorizer(tb testing.TB, objects ...runtime.Object) *rbac.Authorizer {
 	tb.Helper()
 	kinds := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Rbac().V1()
 	rights, err := rbac.New(kinds)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	for _, object := range objects {
 		switch object.(type) {
 		case *rbacv1.Role:
@@ -41,9 +39,7 @@ func newAuthorizer(tb testing.TB, objects ...runtime.Object) *rbac.Authorizer {
 		default:
 			tb.Fatalf("unexpected type %T", object)
 		}
-		if err != nil {
-			tb.Fatal(err)
-		}
+		expect.NoError(tb, err)
 	}
 	return rights
 }
