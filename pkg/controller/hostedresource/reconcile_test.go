@@ -6,7 +6,6 @@ package hostedresource
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -184,9 +183,7 @@ func TestReconcile(t *testing.T) {
 			w := tc.fixture
 			cached := w.resource.DeepCopy()
 			result, err := w.reconciler().reconcile(t.Context(), widgets)
-			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("error %v, want one with %q", err, tc.wantErr)
-			}
+			expect.ErrorOrNone(t, err, tc.wantErr)
 			expect.Equal(t, tc.want, w.done, "done")
 			if result.RequeueAfter != tc.wantRequeue {
 				t.Errorf("requeued after %s, want %s", result.RequeueAfter, tc.wantRequeue)

@@ -90,9 +90,7 @@ func TestReconcile(t *testing.T) {
 				noted:    map[string]time.Time{},
 			}
 			result, err := r.reconcile(t.Context(), "default")
-			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("error %v, want one with %q", err, tc.wantErr)
-			}
+			expect.ErrorOrNone(t, err, tc.wantErr)
 			if result.RequeueAfter != tc.wantRequeue {
 				t.Errorf("requeued after %s, want %s", result.RequeueAfter, tc.wantRequeue)
 			}

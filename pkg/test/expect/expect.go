@@ -80,6 +80,17 @@ func Error(t testing.TB, err error, words ...string) {
 	}
 }
 
+// ErrorOrNone is Error for one text, and fails the test if there is an error although the
+// text is empty.
+func ErrorOrNone(t testing.TB, err error, text string) {
+	t.Helper()
+	if text == "" {
+		Succeeds(t, err)
+		return
+	}
+	Error(t, err, text)
+}
+
 // ErrorLine is Error for an error that must be one line.
 func ErrorLine(t testing.TB, err error, words ...string) {
 	t.Helper()

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -194,9 +193,7 @@ func TestReconcile(t *testing.T) {
 			t.Parallel()
 			w := tc.fixture
 			result, err := w.reconciler().reconcile(t.Context(), "team")
-			if (err != nil) != (tc.wantErr != "") || (err != nil && !strings.Contains(err.Error(), tc.wantErr)) {
-				t.Errorf("error %v, want one with %q", err, tc.wantErr)
-			}
+			expect.ErrorOrNone(t, err, tc.wantErr)
 			if result.RequeueAfter != tc.wantRequeue {
 				t.Errorf("requeued after %s, want %s", result.RequeueAfter, tc.wantRequeue)
 			}
