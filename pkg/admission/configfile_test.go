@@ -92,9 +92,7 @@ func TestCheckConfigFile(t *testing.T) {
 			}
 		})
 	}
-	if err := CheckConfigFile(""); err != nil {
-		t.Errorf("without a file: %v", err)
-	}
+	expect.Succeeds(t, CheckConfigFile(""), "without a file")
 	if err := CheckConfigFile("/missing/admission.yaml"); err == nil {
 		t.Error("no error for a missing file")
 	}

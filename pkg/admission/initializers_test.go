@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
@@ -58,7 +56,5 @@ func TestReviewsAreExcluded(t *testing.T) {
 		{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"},
 		{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
 	}
-	if diff := cmp.Diff(want, plugin.excluded); diff != "" {
-		t.Errorf("what policies leave out (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, plugin.excluded, "what policies leave out")
 }

@@ -62,9 +62,7 @@ func TestQuotaPlugin(t *testing.T) {
 				"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w", "namespace": test.namespace}}}
 			err = plugin.(admission.ValidationInterface).Validate(t.Context(), admission.NewAttributesRecord(widget, nil,
 				widgets.GroupVersion().WithKind("Widget"), test.namespace, "w", widgets, "", admission.Create, &metav1.CreateOptions{}, false, nil), nil)
-			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
+			expect.ErrorOrNone(t, err, test.want)
 		})
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -50,9 +48,7 @@ func TestUnserved(t *testing.T) {
 			t.Parallel()
 			got, err := Unserved(t.Context(), test.main)
 			expect.NoError(t, err)
-			if diff := cmp.Diff(test.want, sets.List(got)); diff != "" {
-				t.Errorf("plugins to disable (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.want, sets.List(got), "plugins to disable")
 		})
 	}
 	// Plugins must not be disabled because discovery fails.

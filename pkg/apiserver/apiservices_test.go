@@ -6,8 +6,6 @@ package apiserver
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -38,9 +36,7 @@ func TestGroupVersionsFromPaths(t *testing.T) {
 			if (err != nil) != tc.wantErr {
 				t.Fatalf("error is %v, want one: %v", err, tc.wantErr)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("group versions (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, tc.want, got, "group versions")
 		})
 	}
 }

@@ -78,9 +78,7 @@ func TestCRDRegistration(t *testing.T) {
 	if !cache.WaitForCacheSync(ctx.Done(), registered) {
 		t.Fatal("no initial sync")
 	}
-	if diff := cmp.Diff([]string{"v1.x.com"}, got.list()); diff != "" {
-		t.Fatalf("after the initial sync (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []string{"v1.x.com"}, got.list(), "after the initial sync")
 	crds := annexClient.ApiextensionsV1().CustomResourceDefinitions()
 	steps := []struct {
 		name string
@@ -100,9 +98,7 @@ func TestCRDRegistration(t *testing.T) {
 		{"the last CRD is removed", func() error { return crds.Delete(ctx, second.Name, metav1.DeleteOptions{}) }, []string{}},
 	}
 	for _, step := range steps {
-		if err := step.do(); err != nil {
-			t.Fatalf("%s: %v", step.name, err)
-		}
+		expect.NoError(t, step.do(), "%s", step.name)
 		poll.Until(t, "APIServices when "+step.name, func() string { return cmp.Diff(step.want, got.list()) })
 	}
 }

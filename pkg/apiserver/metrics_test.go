@@ -6,7 +6,6 @@ package apiserver
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -24,7 +23,5 @@ func TestEtcdMetricsLeavesOutWhatOthersHave(t *testing.T) {
 	for _, family := range families {
 		got = append(got, family.GetName())
 	}
-	if diff := cmp.Diff([]string{"etcd_server_proposals"}, got); diff != "" {
-		t.Errorf("metrics (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []string{"etcd_server_proposals"}, got, "metrics")
 }

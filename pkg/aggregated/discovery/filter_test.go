@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -153,9 +151,7 @@ func get(handler http.Handler, username, path string, headers ...string) *httpte
 func listedPaths(t *testing.T, answer *httptest.ResponseRecorder) []string {
 	t.Helper()
 	var index struct{ Paths map[string]any }
-	if err := json.Unmarshal(answer.Body.Bytes(), &index); err != nil {
-		t.Fatalf("%d %s: %v", answer.Code, answer.Body, err)
-	}
+	expect.NoError(t, json.Unmarshal(answer.Body.Bytes(), &index), "%d %s", answer.Code, answer.Body)
 	return slices.Sorted(maps.Keys(index.Paths))
 }
 
@@ -181,9 +177,7 @@ func TestAggregatorGetsTheIndexOfWhatOnlyAnnexHas(t *testing.T) {
 		newDefinition("gadgets", "mixed.example.com", time.Hour), newDefinition("widgets", "undocumented.example.com", time.Hour))
 
 	answer := get(handler, aggregatorUser, openAPIV3Path)
-	if diff := cmp.Diff([]string{"apis/hosting.annex.dev/v1alpha1", "apis/own.example.com/v1"}, listedPaths(t, answer)); diff != "" {
-		t.Errorf("paths for the aggregator (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []string{"apis/hosting.annex.dev/v1alpha1", "apis/own.example.com/v1"}, listedPaths(t, answer), "paths for the aggregator")
 	if !strings.Contains(answer.Body.String(), `"serverRelativeURL":"/openapi/v3/apis/own.example.com/v1?hash=1"`) {
 		t.Errorf("the links changed: %s", answer.Body)
 	}
@@ -191,9 +185,7 @@ func TestAggregatorGetsTheIndexOfWhatOnlyAnnexHas(t *testing.T) {
 		t.Errorf("asked for changes of what did not change: %d", again.Code)
 	}
 	slices.Sort(all)
-	if diff := cmp.Diff(all, listedPaths(t, get(handler, "admin", openAPIV3Path))); diff != "" {
-		t.Errorf("paths for others (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, all, listedPaths(t, get(handler, "admin", openAPIV3Path)), "paths for others")
 }
 
 func TestAggregatorThatComesTooEarly(t *testing.T) {
@@ -226,9 +218,7 @@ func TestAggregatorWaitsForWhatIsDefinedJustNow(t *testing.T) {
 	appears := time.AfterFunc(3*settlingInterval, func() { served.setV3(t, "apis/fresh.example.com/v1") })
 	defer appears.Stop()
 	answer := get(handler, aggregatorUser, openAPIV3Path)
-	if diff := cmp.Diff([]string{"apis/fresh.example.com/v1"}, listedPaths(t, answer)); diff != "" {
-		t.Errorf("paths (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []string{"apis/fresh.example.com/v1"}, listedPaths(t, answer), "paths")
 	never := newHandler(newDocuments(t, swagger{}), &knownMain{}, newDefinition("widgets", "fresh.example.com", 0))
 	if answer := get(never, aggregatorUser, openAPIV3Path); answer.Code != http.StatusServiceUnavailable {
 		t.Errorf("still without the document: got %d, want 503", answer.Code)

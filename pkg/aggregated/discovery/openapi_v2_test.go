@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	mainaggregator "k8s.io/kube-openapi/pkg/aggregator"
@@ -92,22 +90,14 @@ func TestAggregatorGetsAV2DocumentOfWhatOnlyAnnexHas(t *testing.T) {
 	handler := newV2Handler(served, main)
 	answer := get(handler, aggregatorUser, openAPIV2Path)
 	var got swagger
-	if err := json.Unmarshal(answer.Body.Bytes(), &got); err != nil {
-		t.Fatalf("%d %s: %v", answer.Code, answer.Body, err)
-	}
+	expect.NoError(t, json.Unmarshal(answer.Body.Bytes(), &got), "%d %s", answer.Code, answer.Body)
 	wantPaths := []string{
 		"/apis/example.com/v1/widget",
 		"/apis/hosting.annex.dev/v1alpha1/stores", "/apis/hosting.annex.dev/v1alpha1/stores/{name}", "/apis/hosting.annex.dev/v1alpha1/watch/stores",
 	}
-	if diff := cmp.Diff(wantPaths, listedPaths(t, answer)); diff != "" {
-		t.Errorf("paths (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"Store", "StoreSpec", "WatchEvent", "Widget"}, slices.Sorted(maps.Keys(got.Definitions))); diff != "" {
-		t.Errorf("definitions (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"pretty"}, slices.Sorted(maps.Keys(got.Parameters))); diff != "" {
-		t.Errorf("parameters (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, wantPaths, listedPaths(t, answer), "paths")
+	expect.Equal(t, []string{"Store", "StoreSpec", "WatchEvent", "Widget"}, slices.Sorted(maps.Keys(got.Definitions)), "definitions")
+	expect.Equal(t, []string{"pretty"}, slices.Sorted(maps.Keys(got.Parameters)), "parameters")
 	if whole := get(handler, "admin", openAPIV2Path); len(listedPaths(t, whole)) != len(annexDocument().Paths) {
 		t.Errorf("others do not get the document whole: %s", whole.Body)
 	}

@@ -6,8 +6,6 @@ package maincluster
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	fakeextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,9 +61,7 @@ func TestAPIs(t *testing.T) {
 	}
 
 	v1, v2 := schema.GroupVersion{Group: "example.com", Version: "v1"}, schema.GroupVersion{Group: "example.com", Version: "v2"}
-	if diff := cmp.Diff([]string{"gadgets", "widgets"}, sets.List(apis.Defines(v1))); diff != "" {
-		t.Errorf("defined in %s (-want +got):\n%s", v1, diff)
-	}
+	expect.Equal(t, []string{"gadgets", "widgets"}, sets.List(apis.Defines(v1)), "defined in %s", v1)
 	if defined := apis.Defines(v2); defined.Len() > 0 {
 		t.Errorf("%v are defined in %s, which is not served", sets.List(defined), v2)
 	}

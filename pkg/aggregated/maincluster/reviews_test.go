@@ -30,14 +30,10 @@ func TestReviewsAreLimited(t *testing.T) {
 	main := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		review := &authenticationv1.TokenReview{}
-		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, json.NewDecoder(r.Body).Decode(review))
 		review.Status.Authenticated = review.Spec.Token == "good"
 		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(review); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, json.NewEncoder(w).Encode(review))
 	}))
 	defer main.Close()
 	cluster := &Cluster{Config: &restclient.Config{

@@ -49,17 +49,13 @@ func (b *brought) path(name string) string { return filepath.Join(b.dir, name) }
 
 func (b *brought) write(name string, content []byte) {
 	b.t.Helper()
-	if err := os.WriteFile(b.path(name), content, 0o600); err != nil {
-		b.t.Fatal(err)
-	}
+	expect.NoError(b.t, os.WriteFile(b.path(name), content, 0o600))
 }
 
 func (b *brought) ca(name string) *pki.Authority {
 	b.t.Helper()
 	ca, err := pki.NewAuthority(name, epoch.Add(-time.Hour), epoch.Add(10000*time.Hour))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	expect.NoError(b.t, err)
 	return ca
 }
 
@@ -67,9 +63,7 @@ func (b *brought) ca(name string) *pki.Authority {
 func (b *brought) cert(ca *pki.Authority, names ...string) {
 	b.t.Helper()
 	pair, err := ca.Issue(pki.ServingTemplate(nil, names...), b.clock.Now(), 100*time.Hour)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	expect.NoError(b.t, err)
 	b.write("tls.crt", pair.CertPEM)
 	b.write("tls.key", pair.KeyPEM)
 }
@@ -108,9 +102,7 @@ func (b *brought) carry(p *Provided) {
 func (b *brought) check(p *Provided, what string, step time.Duration, issuer *pki.Authority, cas ...*pki.Authority) {
 	b.t.Helper()
 	b.clock.Step(step)
-	if err := p.sync(b.t.Context()); err != nil {
-		b.t.Errorf("%s: %v", what, err)
-	}
+	expect.Succeeds(b.t, p.sync(b.t.Context()), "%s", what)
 	b.look(p, what, issuer, cas...)
 }
 
@@ -118,20 +110,14 @@ func (b *brought) look(p *Provided, what string, issuer *pki.Authority, cas ...*
 	b.t.Helper()
 	cert, _ := p.ServingCert().CurrentCertKeyContent()
 	chain, err := pki.ParseBundle(cert)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	expect.NoError(b.t, err)
 	if got, want := chain[0].Issuer.CommonName, issuer.Certificate().Subject.CommonName; got != want {
 		b.t.Errorf("%s: a certificate of %s is served, want %s", what, got, want)
 	}
 	published, err := pki.ParseBundle(p.CABundle())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	expect.NoError(b.t, err)
 	want, err := pki.ParseBundle(bundleOf(cas...))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	expect.NoError(b.t, err)
 	if !slices.Equal(subjects(published), subjects(want)) {
 		b.t.Errorf("%s: %v are published, want %v", what, subjects(published), subjects(want))
 	}
@@ -171,11 +157,10 @@ func TestOpenProvidedRefuses(t *testing.T) {
 			ca := b.ca("good")
 			b.cert(ca, serviceName)
 			b.bundle(ca)
-			if _, err := b.open(); err != nil {
-				t.Fatal(err)
-			}
-			tt.damage(b)
 			_, err := b.open()
+			expect.NoError(t, err)
+			tt.damage(b)
+			_, err = b.open()
 			expect.Error(t, err, tt.want...)
 		})
 	}
@@ -188,9 +173,7 @@ func (b *brought) client() {
 	template := pki.ServingTemplate(nil, serviceName)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	pair, err := ca.Issue(template, epoch, time.Hour)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	expect.NoError(b.t, err)
 	b.write("tls.crt", pair.CertPEM)
 	b.write("tls.key", pair.KeyPEM)
 	b.bundle(ca)

@@ -133,9 +133,7 @@ func TestRotationKeepsCertificatesInUse(t *testing.T) {
 
 func TestLifetimesValidate(t *testing.T) {
 	t.Parallel()
-	if err := DefaultLifetimes().Validate(); err != nil {
-		t.Error(err)
-	}
+	expect.Succeeds(t, DefaultLifetimes().Validate())
 	for name, bad := range map[string]Lifetimes{
 		"zero":               {},
 		"no propagation":     {CA: time.Hour, Certificate: time.Minute},

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,18 +89,14 @@ func TestReplicasShareOneCA(t *testing.T) {
 	main := newMainFake()
 	a, b := main.replica(), main.replica()
 	mustOpen(t, a, b)
-	if diff := cmp.Diff(string(a.CABundle()), string(b.CABundle())); diff != "" {
-		t.Errorf("the bundles differ:\n%s", diff)
-	}
+	expect.Equal(t, string(a.CABundle()), string(b.CABundle()), "the bundles differ")
 	certA, keyA := a.ServingCert().CurrentCertKeyContent()
 	_, keyB := b.ServingCert().CurrentCertKeyContent()
 	if len(keyA) == 0 || string(keyA) == string(keyB) {
 		t.Error("the replicas serve with one key")
 	}
 	for _, name := range []string{"annex.annex-system.svc", "annex.annex-system.svc.cluster.local", "localhost", "127.0.0.1", "192.0.2.7", "annex.example.com"} {
-		if err := verify(t, b.CABundle(), certA, name, epoch); err != nil {
-			t.Errorf("as %s: %v", name, err)
-		}
+		expect.Succeeds(t, verify(t, b.CABundle(), certA, name, epoch), "as %s", name)
 	}
 	if err := verify(t, b.CABundle(), certA, "other.annex-system.svc", epoch); err == nil {
 		t.Error("the certificate is good for a foreign Service")
@@ -137,9 +132,7 @@ func TestSharedRotates(t *testing.T) {
 		}
 		for _, replica := range []*Shared{a, b} {
 			cert, _ := replica.ServingCert().CurrentCertKeyContent()
-			if err := verify(t, a.CABundle(), cert, "annex.annex-system.svc", main.clock.Now()); err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
+			expect.Succeeds(t, verify(t, a.CABundle(), cert, "annex.annex-system.svc", main.clock.Now()), "%s", what)
 		}
 	}
 	phase("new", time.Hour, 0, 0, 1)
@@ -166,9 +159,7 @@ func TestDeletedSecretIsPutBack(t *testing.T) {
 	expect.Delete(t, main.kube.CoreV1().Secrets("annex-system"), SecretName("annex"))
 	cert, _ := a.ServingCert().CurrentCertKeyContent()
 	mustOpen(t, a)
-	if diff := cmp.Diff(before.Data, main.secret(t).Data); diff != "" {
-		t.Errorf("another one was put back (-before +after):\n%s", diff)
-	}
+	expect.Equal(t, before.Data, main.secret(t).Data, "another one was put back")
 	if after, _ := a.ServingCert().CurrentCertKeyContent(); string(after) != string(cert) {
 		t.Error("another certificate is served")
 	}
@@ -198,16 +189,12 @@ func TestUnusableSecretIsNotTouched(t *testing.T) {
 					t.Errorf("%s replica: error %v, want an ErrUnusable", what, err)
 				}
 			}
-			if diff := cmp.Diff(before, main.secret(t)); diff != "" {
-				t.Errorf("the Secret changed (-before +after):\n%s", diff)
-			}
+			expect.Equal(t, before, main.secret(t), "the Secret changed")
 			if string(running.CABundle()) != bundle {
 				t.Error("the running replica published another bundle")
 			}
 			cert, _ := running.ServingCert().CurrentCertKeyContent()
-			if err := verify(t, []byte(bundle), cert, "localhost", main.clock.Now()); err != nil {
-				t.Errorf("the running replica did not renew its certificate: %v", err)
-			}
+			expect.Succeeds(t, verify(t, []byte(bundle), cert, "localhost", main.clock.Now()), "the running replica did not renew its certificate")
 		})
 	}
 }
@@ -268,9 +255,7 @@ func TestRunWatchesTheSecret(t *testing.T) {
 	for waiting := true; waiting; {
 		// The fake forgets watches that begin after a change; so change it again.
 		main.change(t, func(secret *corev1.Secret) {
-			if err := next.Write(secret); err != nil {
-				t.Error(err)
-			}
+			expect.Succeeds(t, next.Write(secret))
 		})
 		select {
 		case <-changed:
@@ -281,9 +266,7 @@ func TestRunWatchesTheSecret(t *testing.T) {
 			t.Fatal("the replica did not see the change")
 		}
 	}
-	if diff := cmp.Diff(string(next.Bundle()), string(a.CABundle())); diff != "" {
-		t.Errorf("it publishes another bundle:\n%s", diff)
-	}
+	expect.Equal(t, string(next.Bundle()), string(a.CABundle()), "it publishes another bundle")
 	cancel()
 	<-stopped
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/annex-dev/annex/pkg/pki"
@@ -32,9 +31,7 @@ func TestStateSurvivesTheSecret(t *testing.T) {
 		if got.Rotate != state.Rotate {
 			t.Errorf("%s: a rotation is asked for: %t", name, got.Rotate)
 		}
-		if diff := cmp.Diff(secret, mustSecret(t, got)); diff != "" {
-			t.Errorf("%s: another state was read (-written +read):\n%s", name, diff)
-		}
+		expect.Equal(t, secret, mustSecret(t, got), "%s: another state was read", name)
 		if !got.CarriedSince.Equal(state.CarriedSince) || !got.PreviousUntil.Equal(state.PreviousUntil) {
 			t.Errorf("%s: read %v, %v, wrote %v, %v", name, got.CarriedSince, got.PreviousUntil, state.CarriedSince, state.PreviousUntil)
 		}

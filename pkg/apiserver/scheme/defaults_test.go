@@ -6,7 +6,6 @@ package scheme
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -99,16 +98,12 @@ func TestDefaultsAtDecode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			manifest := `{"apiVersion":"` + test.version.String() + `","kind":"` + test.kind + `",` + test.fields + `}`
-			if diff := cmp.Diff(test.want, decode(t, test.version.Group, manifest)); diff != "" {
-				t.Errorf("alone (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.want, decode(t, test.version.Group, manifest), "alone")
 			list := decode(t, test.version.Group, `{"apiVersion":"`+test.version.String()+`","kind":"`+test.kind+`List","items":[`+manifest+`]}`)
 			items, err := meta.ExtractList(list)
 			expect.NoError(t, err)
 			items[0].GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-			if diff := cmp.Diff(test.want, items[0]); diff != "" {
-				t.Errorf("in a list (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.want, items[0], "in a list")
 		})
 	}
 }
@@ -155,9 +150,7 @@ func TestEventsAreStoredThroughCore(t *testing.T) {
 	want := &corev1.Event{Message: "n", InvolvedObject: corev1.ObjectReference{Name: "r"}, Count: 3, Series: &corev1.EventSeries{Count: 2}}
 	want.SetGroupVersionKind(*gvk)
 	want.Name = "a"
-	if diff := cmp.Diff(want, read); diff != "" {
-		t.Errorf("stored (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, read, "stored")
 	kinds, _, err := Scheme.ObjectKinds(&corev1.Event{})
 	if err != nil || kinds[0] != *gvk {
 		t.Errorf("first kind of the type is %v (error %v), want %s: errors are worded with it", kinds, err, gvk)

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,13 +52,9 @@ func TestRunMakesEverything(t *testing.T) {
 	t.Parallel()
 	annexKube, annexHosting := fake.NewClientset(), annexfake.NewClientset()
 	expect.NoError(t, Run(t.Context(), config(annexKube, annexHosting)))
-	if diff := cmp.Diff([]string{"annex-system", "default", "kube-public", "kube-system"}, namespaceNames(t, annexKube)); diff != "" {
-		t.Errorf("namespaces (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []string{"annex-system", "default", "kube-public", "kube-system"}, namespaceNames(t, annexKube), "namespaces")
 	store := expect.Get(t, annexHosting.HostingV1alpha1().Stores(), "default")
-	if diff := cmp.Diff(embedded, store.Spec); diff != "" {
-		t.Errorf("spec of the default store (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, embedded, store.Spec, "spec of the default store")
 }
 
 func TestRunMakesOthers(t *testing.T) {

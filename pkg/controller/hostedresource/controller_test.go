@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -133,9 +132,7 @@ func (r *controllerFixture) wantEvents(t *testing.T, what string, want ...string
 	for len(r.recorder.Events) > 0 {
 		got = append(got, <-r.recorder.Events)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s: events (-want +got):\n%s", what, diff)
-	}
+	expect.Equal(t, want, got, "%s: events", what)
 }
 
 // statusWrites counts the writes of statuses so far.

@@ -109,9 +109,7 @@ func TestWithinLimits(t *testing.T) {
 					"that of the fullest namespace. Only the replica that runs the controllers reports it.\n# TYPE annex_hostedresource_limit_used_ratio gauge\n" +
 					`annex_hostedresource_limit_used_ratio{hostedresource="widgets.example.com",limit="objects",scope="whole"} ` + ratio + "\n"
 			}
-			if err := testutil.CollectAndCompare(limitUsedRatio, strings.NewReader(expected), "annex_hostedresource_limit_used_ratio"); err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
+			expect.Succeeds(t, testutil.CollectAndCompare(limitUsedRatio, strings.NewReader(expected), "annex_hostedresource_limit_used_ratio"), "%s", what)
 		}
 		r.unknown.Store(true)
 		r.objects.Store(3)

@@ -6,11 +6,9 @@ package hostedresource
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +21,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // fixture is the reconciler's surroundings in a test: what there is, what there
@@ -184,21 +183,15 @@ func TestReconcile(t *testing.T) {
 			w := tc.fixture
 			cached := w.resource.DeepCopy()
 			result, err := w.reconciler().reconcile(t.Context(), widgets)
-			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("error %v, want one with %q", err, tc.wantErr)
-			}
-			if diff := cmp.Diff(tc.want, w.done); diff != "" {
-				t.Errorf("done (-want +got):\n%s", diff)
-			}
+			expect.ErrorOrNone(t, err, tc.wantErr)
+			expect.Equal(t, tc.want, w.done, "done")
 			if result.RequeueAfter != tc.wantRequeue {
 				t.Errorf("requeued after %s, want %s", result.RequeueAfter, tc.wantRequeue)
 			}
 			if tc.wantPhase != "" && w.written != nil && w.written.Status.Phase != tc.wantPhase {
 				t.Errorf("phase %s, want %s", w.written.Status.Phase, tc.wantPhase)
 			}
-			if diff := cmp.Diff(cached, w.resource); diff != "" {
-				t.Errorf("the cached object was changed (-before +after):\n%s", diff)
-			}
+			expect.Equal(t, cached, w.resource, "the cached object was changed")
 		})
 	}
 }
@@ -212,9 +205,7 @@ func TestReconcileMarksWhatItMakes(t *testing.T) {
 	want := &hosted{
 		ObjectMeta: metav1.ObjectMeta{Name: widgets, Labels: map[string]string{"annex.dev/automanaged": "true"}},
 	}
-	if diff := cmp.Diff(want, w.written); diff != "" {
-		t.Errorf("made (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, w.written, "made")
 }
 
 // TestReconcileSetsStoreReadyOfADefinition has a definition whose objects cannot be
@@ -300,7 +291,5 @@ func TestReconcileDeletesOnlyWhatItSaw(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &metav1.Preconditions{UID: &w.resource.UID, ResourceVersion: ptr.To("5")}
-	if diff := cmp.Diff(want, w.options.Preconditions); diff != "" {
-		t.Errorf("preconditions (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, w.options.Preconditions, "preconditions")
 }

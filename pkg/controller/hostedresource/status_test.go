@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +14,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const widgets = "widgets.example.com"
@@ -182,14 +182,10 @@ func TestSetState(t *testing.T) {
 					t.Errorf("condition %s observed generation %d, want 7", c.Type, c.ObservedGeneration)
 				}
 			}
-			if diff := cmp.Diff(tc.wantStates, states); diff != "" {
-				t.Errorf("conditions (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, tc.wantStates, states, "conditions")
 			before := status.DeepCopy()
 			setState(&status, resource, tc.crd, tc.store, epoch.Add(time.Hour))
-			if diff := cmp.Diff(before, &status); diff != "" {
-				t.Errorf("the same state an hour later changed the status (-before +after):\n%s", diff)
-			}
+			expect.Equal(t, before, &status, "the same state an hour later changed the status")
 		})
 	}
 }
@@ -311,9 +307,7 @@ func TestReconcileWritesUsage(t *testing.T) {
 				got = w.written.Status
 			}
 			status := hostingv1alpha1.HostedResourceStatus{Objects: got.Objects, Bytes: got.Bytes, StoredBytes: got.StoredBytes}
-			if diff := cmp.Diff(tc.want, status); diff != "" {
-				t.Errorf("status (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, tc.want, status, "status")
 		})
 	}
 }

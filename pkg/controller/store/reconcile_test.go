@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/storage/stores"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestReconcile(t *testing.T) {
@@ -90,9 +90,7 @@ func TestReconcile(t *testing.T) {
 				noted:    map[string]time.Time{},
 			}
 			result, err := r.reconcile(t.Context(), "default")
-			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("error %v, want one with %q", err, tc.wantErr)
-			}
+			expect.ErrorOrNone(t, err, tc.wantErr)
 			if result.RequeueAfter != tc.wantRequeue {
 				t.Errorf("requeued after %s, want %s", result.RequeueAfter, tc.wantRequeue)
 			}
@@ -220,9 +218,7 @@ func TestAdoptionHoldsOnce(t *testing.T) {
 	o := newOne(store, nil)
 	o.look(t, emptied())
 	o.look(t, cluster(answer(1, mebi, nil)))
-	if diff := cmp.Diff(map[string]string{"keep": "this"}, o.store.Annotations); diff != "" {
-		t.Errorf("annotations (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, map[string]string{"keep": "this"}, o.store.Annotations, "annotations")
 	o.look(t, emptied())
 	if !slices.Equal(o.claims, []bool{true}) {
 		t.Errorf("claimed %v, want once", o.claims)
@@ -247,9 +243,7 @@ func TestEvents(t *testing.T) {
 		"Normal Ready: Etcd takes reads and writes",
 		"Normal PressureRelieved: There is space for more, and etcd answers in time",
 	}
-	if diff := cmp.Diff(want, o.all()); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, o.all(), "events")
 }
 
 func TestFinalizes(t *testing.T) {

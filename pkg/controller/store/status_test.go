@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/stores"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestReadiness(t *testing.T) {
@@ -132,9 +132,7 @@ func TestSetObserved(t *testing.T) {
 		},
 		Version: "3.5.19",
 	}
-	if diff := cmp.Diff(&want, status); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, &want, status, "status")
 
 	// Silence takes nothing away but readiness.
 	setObserved(store, down(), epoch.Add(time.Minute))
@@ -142,9 +140,7 @@ func TestSetObserved(t *testing.T) {
 		t.Errorf("Ready is %s of an etcd that is down", status.Conditions[0].Status)
 	}
 	status.Conditions, want.Conditions = nil, nil
-	if diff := cmp.Diff(&want, status); diff != "" {
-		t.Errorf("what was known was lost (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, &want, status, "what was known was lost")
 }
 
 func TestLowerVersion(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,12 +68,8 @@ func TestConvertToTable(t *testing.T) {
 			t.Parallel()
 			got, err := convertor.ConvertToTable(t.Context(), test.object, nil)
 			expect.NoError(t, err, "ConvertToTable")
-			if diff := cmp.Diff(test.listMeta, got.ListMeta); diff != "" {
-				t.Errorf("list metadata (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.rows, got.Rows); diff != "" {
-				t.Errorf("rows (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.listMeta, got.ListMeta, "list metadata")
+			expect.Equal(t, test.rows, got.Rows, "rows")
 		})
 	}
 }
@@ -89,9 +84,7 @@ func TestHeaders(t *testing.T) {
 		{Name: "Labels", Type: "integer", Description: "How many labels it has", Priority: 1},
 		{Name: "Age", Type: "string", Description: doc["creationTimestamp"]},
 	}
-	if diff := cmp.Diff(want, got.ColumnDefinitions); diff != "" {
-		t.Errorf("columns (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got.ColumnDefinitions, "columns")
 
 	got, err = convertor.ConvertToTable(t.Context(), namespace("a"), &metav1.TableOptions{NoHeaders: true})
 	expect.NoError(t, err, "ConvertToTable without headers")

@@ -6,13 +6,13 @@ package typed_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/registry/typed"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 type quotaStrategy = typed.SpecStatusStrategy[*corev1.ResourceQuota, corev1.ResourceQuotaSpec, corev1.ResourceQuotaStatus]
@@ -56,9 +56,7 @@ func TestSpecStatusStrategyCreates(t *testing.T) {
 		got, want := storedQuota(), storedQuota()
 		newStrategy(noGeneration).PrepareForCreate(t.Context(), got)
 		want.Generation, want.Status = generation, corev1.ResourceQuotaStatus{}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("NoGeneration %t (-want +got):\n%s", noGeneration, diff)
-		}
+		expect.Equal(t, want, got, "NoGeneration %t", noGeneration)
 	}
 }
 
@@ -95,17 +93,13 @@ func TestSpecStatusStrategyUpdates(t *testing.T) {
 				strategy.PrepareForUpdate(t.Context(), got, storedQuota())
 				test.main(want)
 				want.Generation = generation
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("update (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, want, got, "update")
 
 				got, want = storedQuota(), storedQuota()
 				test.change(got)
 				strategy.ForStatus().PrepareForUpdate(t.Context(), got, storedQuota())
 				test.status(want)
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("status update (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, want, got, "status update")
 			}
 		})
 	}

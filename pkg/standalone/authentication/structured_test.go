@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/component-base/metrics/legacyregistry"
 
@@ -294,9 +292,7 @@ func TestAnonymous(t *testing.T) {
 					open = append(open, path)
 				}
 			}
-			if diff := cmp.Diff(test.open, open); diff != "" {
-				t.Errorf("open (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.open, open, "open")
 		})
 	}
 }

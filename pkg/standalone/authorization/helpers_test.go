@@ -80,9 +80,7 @@ func startWebhook(t *testing.T, allowed, denied string) *webhook {
 			Reason:  "the webhook knows " + review.Spec.User,
 		}
 		answer.WriteHeader(code)
-		if err := json.NewEncoder(answer).Encode(review); err != nil {
-			t.Error(err)
-		}
+		expect.Succeeds(t, json.NewEncoder(answer).Encode(review))
 	}))
 	t.Cleanup(w.Close)
 	return w

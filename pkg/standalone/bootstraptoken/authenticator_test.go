@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -103,9 +104,7 @@ func TestAuthenticateToken(t *testing.T) {
 			}
 			a := &tokenAuthenticator{secrets: secrets{secret: tokenSecret(test.change)}, clock: clocktesting.NewFakePassiveClock(now)}
 			response, ok, err := a.AuthenticateToken(t.Context(), test.token)
-			if err != nil {
-				t.Fatalf("error %v", err)
-			}
+			expect.NoError(t, err)
 			if ok != (test.groups != nil) {
 				t.Fatalf("recognised: %t", ok)
 			}
@@ -115,9 +114,7 @@ func TestAuthenticateToken(t *testing.T) {
 			if name := response.User.GetName(); name != "system:bootstrap:abcdef" {
 				t.Errorf("user %s", name)
 			}
-			if diff := cmp.Diff(test.groups, response.User.GetGroups()); diff != "" {
-				t.Errorf("groups (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.groups, response.User.GetGroups(), "groups")
 		})
 	}
 }

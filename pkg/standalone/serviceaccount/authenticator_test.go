@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	jose "gopkg.in/go-jose/go-jose.v2"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -42,9 +41,7 @@ func TestAuthenticateToken(t *testing.T) {
 		if !ok || err != nil {
 			t.Fatalf("%s: recognised %t, error %v", name, ok, err)
 		}
-		if diff := cmp.Diff(want, response); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		expect.Equal(t, want, response, "%s", name)
 	}
 	if got := w.authenticator.verified.Len(); got != 1 {
 		t.Errorf("%d tokens are remembered, want 1", got)
@@ -140,9 +137,7 @@ func TestAuthenticateTokenRefuses(t *testing.T) {
 				if ok || response != nil || err == nil {
 					t.Fatalf("again %t: recognised %t as %v, error %v", again, ok, response, err)
 				}
-				if !strings.Contains(err.Error(), test.want) {
-					t.Errorf("again %t: error %q does not contain %q", again, err, test.want)
-				}
+				expect.Error(t, err, test.want)
 			}
 		})
 	}
@@ -223,9 +218,7 @@ func TestAuthenticateTokenForAudiences(t *testing.T) {
 			continue
 		}
 		if ok {
-			if diff := cmp.Diff(test.want, response.Audiences); diff != "" {
-				t.Errorf("asked for %q (-want +got):\n%s", test.asked, diff)
-			}
+			expect.Equal(t, test.want, response.Audiences, "asked for %q", test.asked)
 		}
 	}
 }

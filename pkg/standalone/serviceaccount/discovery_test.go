@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	jose "gopkg.in/go-jose/go-jose.v2"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -27,15 +26,11 @@ func TestDiscovery(t *testing.T) {
 
 	want := `{"issuer":"https://annex.example","jwks_uri":"https://annex.example/openid/v1/jwks","response_types_supported":["id_token"],` +
 		`"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256","RS256"]}`
-	if diff := cmp.Diff(want, get(t, mux, ConfigurationPath, "application/json")); diff != "" {
-		t.Errorf("configuration (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, get(t, mux, ConfigurationPath, "application/json"), "configuration")
 
 	raw := get(t, mux, KeysPath, "application/jwk-set+json")
 	var published jose.JSONWebKeySet
-	if err := json.Unmarshal([]byte(raw), &published); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
+	expect.NoError(t, json.Unmarshal([]byte(raw), &published), "%s", raw)
 	if len(published.Keys) != 2 || !published.Keys[0].IsPublic() || !published.Keys[1].IsPublic() {
 		t.Fatalf("keys %s, want two public ones", raw)
 	}

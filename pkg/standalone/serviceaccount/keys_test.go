@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -77,9 +76,7 @@ func TestEveryKindOfKey(t *testing.T) {
 			expect.NoError(t, err)
 			w := newFixture(t, robot)
 			w.authenticator.Keys = mustKeys(t, verifying...)
-			if diff := cmp.Diff([]string{algorithm}, w.authenticator.Keys.algorithms()); diff != "" {
-				t.Errorf("algorithms (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, []string{algorithm}, w.authenticator.Keys.algorithms(), "algorithms")
 			token, err := issuer.Issue(Grant{ServiceAccount: robot, Audiences: []string{"annex"}, IssuedAt: epoch, Expires: epoch.Add(time.Hour)})
 			expect.NoError(t, err)
 			if _, ok, err := w.authenticator.AuthenticateToken(t.Context(), token.Signed); !ok || err != nil {
@@ -93,9 +90,7 @@ func TestKeyIDsAreStable(t *testing.T) {
 	t.Parallel()
 	key := newECDSA(t, elliptic.P256())
 	once, again := mustKeys(t, key.Public()), mustKeys(t, key.Public(), key.Public())
-	if diff := cmp.Diff(once.published[0].KeyID, again.published[0].KeyID); diff != "" {
-		t.Errorf("the ID of a key changed:\n%s", diff)
-	}
+	expect.Equal(t, once.published[0].KeyID, again.published[0].KeyID, "the ID of a key changed")
 	if len(again.published) != 1 {
 		t.Errorf("a key that is there twice is published %d times", len(again.published))
 	}
@@ -106,9 +101,7 @@ func TestLoadPublicKeysOfSeveral(t *testing.T) {
 	first, second := newECDSA(t, elliptic.P256()), newRSA(t, 2048)
 	loaded, err := LoadPublicKeys(writePEM(t, first, second.Public()))
 	expect.NoError(t, err)
-	if diff := cmp.Diff(mustKeys(t, public(first, second)...).algorithms(), mustKeys(t, loaded...).algorithms()); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, mustKeys(t, public(first, second)...).algorithms(), mustKeys(t, loaded...).algorithms(), "keys")
 }
 
 func TestBadKeyFiles(t *testing.T) {

@@ -11,9 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -77,12 +80,45 @@ func Error(t testing.TB, err error, words ...string) {
 	}
 }
 
+// ErrorOrNone is Error for one text, and fails the test if there is an error although the
+// text is empty.
+func ErrorOrNone(t testing.TB, err error, text string) {
+	t.Helper()
+	if text == "" {
+		Succeeds(t, err)
+		return
+	}
+	Error(t, err, text)
+}
+
 // ErrorLine is Error for an error that must be one line.
 func ErrorLine(t testing.TB, err error, words ...string) {
 	t.Helper()
 	Error(t, err, words...)
 	if err != nil && strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %q is not one line", err)
+	}
+}
+
+// Equal fails the test unless got is what is wanted.
+func Equal(t testing.TB, want, got any, explanation ...any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(Explain("not equal (-want +got):\n"+diff, explanation...))
+	}
+}
+
+// FieldErrors fails the test unless there are exactly these errors of a validation, in
+// order. What is wanted is the beginning of each: apimachinery's explanations are long.
+func FieldErrors(t testing.TB, got field.ErrorList, want ...string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d errors, want %d: %v", len(got), len(want), got)
+	}
+	for i, err := range got {
+		if !strings.HasPrefix(err.Error(), want[i]) {
+			t.Errorf("error %q, want %q", err, want[i])
+		}
 	}
 }
 

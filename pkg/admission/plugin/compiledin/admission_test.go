@@ -4,7 +4,6 @@
 package compiledin
 
 import (
-	"strings"
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -45,9 +44,7 @@ func TestValidate(t *testing.T) {
 			attributes := admission.NewAttributesRecord(tc.object, nil, apiextensions.Kind("CustomResourceDefinition").WithVersion("v1"), "", "x",
 				tc.resource.WithVersion("v1"), "", admission.Create, &metav1.CreateOptions{}, false, nil)
 			err := plugin.Validate(t.Context(), attributes, nil)
-			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("got error %v, want one with %q", err, tc.wantErr)
-			}
+			expect.ErrorOrNone(t, err, tc.wantErr)
 		})
 	}
 }

@@ -4,7 +4,6 @@
 package localapiservice
 
 import (
-	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestValidate(t *testing.T) {
@@ -38,16 +39,8 @@ func TestValidate(t *testing.T) {
 			attributes := admission.NewAttributesRecord(tc.object, nil, apiregistration.Kind("APIService").WithVersion("v1"), "", "v1.example.com",
 				tc.resource.WithVersion("v1"), tc.subresource, admission.Create, &metav1.CreateOptions{}, false, nil)
 			err := New().Validate(t.Context(), attributes, nil)
-			if tc.wantErr == "" {
-				if err != nil {
-					t.Errorf("unexpected error: %v", err)
-				}
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("got error %v, want one with %q", err, tc.wantErr)
-			}
-			if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+			expect.ErrorOrNone(t, err, tc.wantErr)
+			if err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 				t.Errorf("%v is not an API status error", err)
 			}
 		})

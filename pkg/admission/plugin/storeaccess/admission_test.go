@@ -6,7 +6,6 @@ package storeaccess
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,9 +104,7 @@ func TestValidate(t *testing.T) {
 			}
 			err = plugin.Validate(t.Context(), admission.NewAttributesRecord(tc.object, tc.old, hostingv1alpha1.SchemeGroupVersion.WithKind("Store").GroupKind().WithVersion("v1alpha1"), "", "far",
 				hostingv1alpha1.Resource("stores").WithVersion("v1alpha1"), tc.subresource, operation, nil, false, &user.DefaultInfo{Name: caller}), nil)
-			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("got error %v, want one with %q", err, tc.wantErr)
-			}
+			expect.ErrorOrNone(t, err, tc.wantErr)
 		})
 	}
 }

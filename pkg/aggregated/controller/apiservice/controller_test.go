@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -226,9 +225,7 @@ func (w *fixture) wantWrites(what string, want ...string) {
 	// A second attempt to delete, before the first is seen, finds nothing.
 	got = slices.CompactFunc(got, func(a, b string) bool { return a == b && strings.HasPrefix(a, "delete ") })
 	slices.Sort(want)
-	if diff := cmp.Diff(want, got); diff != "" {
-		w.t.Errorf("%s: writes (-want +got): %s", what, diff)
-	}
+	expect.Equal(w.t, want, got, "%s: writes", what)
 }
 
 func (w *fixture) wantCondition(name, status, reason, message string) {
@@ -317,9 +314,7 @@ func TestHealing(t *testing.T) {
 		} {
 			w.edit("v1.example.com", edit)
 			w.wantWrites(what, "update v1.example.com", "update v1.example.com")
-			if diff := cmp.Diff(right.Spec, w.get("v1.example.com").Spec); diff != "" {
-				t.Errorf("%s: not put right (-want +got): %s", what, diff)
-			}
+			expect.Equal(t, right.Spec, w.get("v1.example.com").Spec, "%s: not put right", what)
 			wait(writeInterval)
 		}
 		expect.Delete(t, w.main.ApiregistrationV1().APIServices(), "v1.example.com")
@@ -335,9 +330,7 @@ func TestHealing(t *testing.T) {
 		if again := len(w.writes()) - 100; again < 5 || again > 7 {
 			t.Errorf("put right %d times in 6 s", again)
 		}
-		if diff := cmp.Diff(right.Spec, w.get("v1.example.com").Spec); diff != "" {
-			t.Errorf("not put right in the end (-want +got): %s", diff)
-		}
+		expect.Equal(t, right.Spec, w.get("v1.example.com").Spec, "not put right in the end")
 		// Users may change priorities.
 		w.edit("v1.example.com", func(a *apiService) { a.Spec.GroupPriorityMinimum = 1500 })
 		w.wantWrites("another priority", "update v1.example.com")
@@ -452,9 +445,7 @@ func TestAClearanceThatIsNoMoreIsNotUsed(t *testing.T) {
 	r := unwritten(t, cleared(crd(widgets, "v1")))
 	v := viewOf([]*definition{cleared(crd(widgets, "v1"))}, []*definition{labelled(crd(widgets, "v1"))}, localOf("v1"))
 	err := r.confirmAndWrite(t.Context(), v, schema.GroupVersion{Group: group, Version: "v1"}, decide(v, "v1", ours, opened))
-	if err == nil || !strings.Contains(err.Error(), "no longer cleared") {
-		t.Errorf("error %v", err)
-	}
+	expect.Error(t, err, "no longer cleared")
 }
 
 func TestRemoving(t *testing.T) {
@@ -525,9 +516,7 @@ func TestStoppingChangesNothing(t *testing.T) {
 		before := w.get("v1.example.com")
 		stop()
 		w.wantWrites("stopped")
-		if diff := cmp.Diff(before, w.get("v1.example.com")); diff != "" {
-			t.Errorf("changed: %s", diff)
-		}
+		expect.Equal(t, before, w.get("v1.example.com"), "changed")
 		// The next term has nothing to write, and waits for nothing to mend.
 		w.run()
 		w.edit("v1.example.com", func(a *apiService) { a.Spec.CABundle = []byte("other") })

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const (
@@ -298,9 +299,7 @@ func TestTakingOverKeepsWhatIsNotOurs(t *testing.T) {
 	before.ResourceVersion = "9"
 	original := before.DeepCopy()
 	got := ours.desired(schema.GroupVersion{Group: group, Version: "v1"}, before)
-	if diff := cmp.Diff(original, before); diff != "" {
-		t.Errorf("the current one was changed: %s", diff)
-	}
+	expect.Equal(t, original, before, "the current one was changed")
 	want := &apiService{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "v1.example.com", ResourceVersion: "9",
@@ -313,9 +312,7 @@ func TestTakingOverKeepsWhatIsNotOurs(t *testing.T) {
 		},
 		Status: original.Status,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("taken over (-want +got): %s", diff)
-	}
+	expect.Equal(t, want, got, "taken over")
 }
 
 func TestLeftovers(t *testing.T) {
@@ -324,17 +321,11 @@ func TestLeftovers(t *testing.T) {
 	v := viewOf([]*definition{crd(widgets, "v1", "-v2")}, nil,
 		available("v1"), available("v2"), available("v3beta1"), available("v3"), otherData,
 		elsewhere(schema.GroupVersion{Group: group, Version: "v5"}, "x", "y"), localOf("v6"))
-	if diff := cmp.Diff([]string{"v3", "v2", "v3beta1"}, v.staleVersions(ours)); diff != "" {
-		t.Errorf("leftovers (-want +got): %s", diff)
-	}
-	if diff := cmp.Diff([]string{"v4"}, v.mismatchedVersions(ours)); diff != "" {
-		t.Errorf("of other data (-want +got): %s", diff)
-	}
+	expect.Equal(t, []string{"v3", "v2", "v3beta1"}, v.staleVersions(ours), "leftovers")
+	expect.Equal(t, []string{"v4"}, v.mismatchedVersions(ours), "of other data")
 	// The main cluster asks annex to serve v3 again.
 	v.mainDefinitions = []*definition{labelled(crd(widgets, "v1", "v3")), crd("gadgets."+group, "v2")}
-	if diff := cmp.Diff([]string{"v2", "v3beta1"}, v.staleVersions(ours)); diff != "" {
-		t.Errorf("leftovers while a version is awaited (-want +got): %s", diff)
-	}
+	expect.Equal(t, []string{"v2", "v3beta1"}, v.staleVersions(ours), "leftovers while a version is awaited")
 	if got := v.staleVersions(template{service: ourService}); len(got) > 0 {
 		t.Errorf("leftovers %v although it is not known what data this is", got)
 	}

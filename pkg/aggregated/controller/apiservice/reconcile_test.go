@@ -19,6 +19,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestAnnouncedOnce(t *testing.T) {
@@ -133,9 +134,7 @@ func TestReport(t *testing.T) {
 			v := viewOf([]*definition{crd(widgets, "v1")}, nil)
 			v.hosted = []*hosted{resource(widgets, tc.before...)}
 			again, err := r.report(t.Context(), v, map[string]status{"v1": tc.stands})
-			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("error %v, want one with %q", err, tc.wantErr)
-			}
+			expect.ErrorOrNone(t, err, tc.wantErr)
 			if again != tc.wantAgain || (len(wrote) == 1) != tc.wantWrite {
 				t.Fatalf("wrote %+v and comes again after %s; want write %t, %s", wrote, again, tc.wantWrite, tc.wantAgain)
 			}

@@ -100,8 +100,7 @@ func (r *fixture) wantFrozen(want bool) {
 // wantRoute fails unless the main cluster answers for the widgets itself, or annex does.
 func (r *fixture) wantRoute(annex bool) {
 	r.Helper()
-	current, err := r.mainAPIServices.ApiregistrationV1().APIServices().Get(r.Context(), "v1."+groupName, metav1.GetOptions{})
-	r.noError(err)
+	current := expect.Get(r, r.mainAPIServices.ApiregistrationV1().APIServices(), "v1."+groupName)
 	if is := current.Spec.Service != nil; is != annex {
 		r.Errorf("annex answers: %t, want %t", is, annex)
 	}
@@ -164,40 +163,28 @@ func (r *fixture) publish() {
 	published.Annotations = map[string]string{hostingv1alpha1.PublishedStoreAnnotation: "data"}
 	published.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex"}
 	published.Spec.CABundle = []byte("CA")
-	_, err := r.mainAPIServices.ApiregistrationV1().APIServices().Update(r.Context(), published, metav1.UpdateOptions{})
-	r.noError(err)
+	expect.Update(r, r.mainAPIServices.ApiregistrationV1().APIServices(), published)
 	settle()
-}
-
-func (r *fixture) noError(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
 }
 
 // define makes a definition in the main cluster.
 func (r *fixture) define(crd *definition) {
 	r.Helper()
-	_, err := r.main.ApiextensionsV1().CustomResourceDefinitions().Create(r.Context(), crd, metav1.CreateOptions{})
-	r.noError(err)
+	expect.Create(r, r.main.ApiextensionsV1().CustomResourceDefinitions(), crd)
 	settle()
 }
 
 // redefine changes it.
 func (r *fixture) redefine(crd *definition) {
 	r.Helper()
-	_, err := r.main.ApiextensionsV1().CustomResourceDefinitions().Update(r.Context(), crd, metav1.UpdateOptions{})
-	r.noError(err)
+	expect.Update(r, r.main.ApiextensionsV1().CustomResourceDefinitions(), crd)
 	settle()
 }
 
 // followerOf is annex's definition.
 func (r *fixture) followerOf(name string) *definition {
 	r.Helper()
-	crd, err := r.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(r.Context(), name, metav1.GetOptions{})
-	r.noError(err)
-	return crd
+	return expect.Get(r, r.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions(), name)
 }
 
 // isCleared reports whether the widgets may be published.
@@ -213,7 +200,7 @@ func (r *fixture) establish(name string) {
 	crd := r.followerOf(name)
 	condition(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "")(crd)
 	_, err := r.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().UpdateStatus(r.Context(), crd, metav1.UpdateOptions{})
-	r.noError(err)
+	expect.NoError(r, err)
 	settle()
 }
 
@@ -231,9 +218,7 @@ func (r *fixture) takenOver() {
 
 func (r *fixture) hosted(name string) *hosted {
 	r.Helper()
-	resource, err := r.annex.HostingV1alpha1().HostedResources().Get(r.Context(), name, metav1.GetOptions{})
-	r.noError(err)
-	return resource
+	return expect.Get(r, r.annex.HostingV1alpha1().HostedResources(), name)
 }
 
 func (r *fixture) wantCondition(name, reason string) {
@@ -258,7 +243,13 @@ func widget(name string) *unstructured.Unstructured {
 func (r *fixture) createInMain(name string) {
 	r.Helper()
 	_, err := r.mainObjects.Resource(widgetsV1).Namespace("ns").Create(r.Context(), widget(name), metav1.CreateOptions{})
-	r.noError(err)
+	expect.NoError(r, err)
+	settle()
+}
+
+func (r *fixture) deleteInMain(name string) {
+	r.Helper()
+	expect.NoError(r, r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(r.Context(), name, metav1.DeleteOptions{}))
 	settle()
 }
 
@@ -321,7 +312,7 @@ func TestObjectsFirstThenNone(t *testing.T) {
 		if store := r.hosted(widgets).Spec.StoreName; store != "" {
 			t.Errorf("it is on store %q, which the scheduler has not chosen", store)
 		}
-		r.noError(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		r.deleteInMain("old")
 		time.Sleep(pollInterval)
 		settle()
 		r.wantCondition(widgets, reasonTakingOver)
@@ -339,8 +330,7 @@ func TestSlipsInBeforeTheSwitch(t *testing.T) {
 		if r.isCleared() {
 			t.Error("the takeover is still cleared")
 		}
-		r.noError(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "late", metav1.DeleteOptions{}))
-		settle()
+		r.deleteInMain("late")
 		if !r.isCleared() {
 			t.Error("the takeover is not cleared again")
 		}
@@ -357,8 +347,7 @@ func TestSlipsInAfterTheSwitch(t *testing.T) {
 		if r.isCleared() {
 			t.Error("the takeover is still cleared")
 		}
-		back, err := r.mainAPIServices.ApiregistrationV1().APIServices().Get(t.Context(), "v1."+groupName, metav1.GetOptions{})
-		r.noError(err)
+		back := expect.Get(r, r.mainAPIServices.ApiregistrationV1().APIServices(), "v1."+groupName)
 		if back.Spec.Service != nil || len(back.Spec.CABundle) > 0 || back.Labels[automanagedLabel] != automanaged ||
 			back.Labels[hostingv1alpha1.PublishedByLabel] != "" || back.Labels["kept"] == "" || len(back.Annotations) > 0 {
 			t.Errorf("given back as %+v, %+v", back.ObjectMeta, back.Spec)
@@ -381,7 +370,7 @@ func TestSlipsInAfterAnnexHasObjects(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		r.wantCondition(widgets, reasonObjectsAppeared)
-		r.noError(r.annex.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets, metav1.DeleteOptions{}))
+		expect.Delete(r, r.annex.HostingV1alpha1().HostedResources(), widgets)
 		settle()
 		r.wantCondition(widgets, reasonSynced)
 	})
@@ -413,7 +402,7 @@ func TestFrozenUntilTakenOver(t *testing.T) {
 		time.Sleep(time.Hour)
 		settle()
 		r.wantFrozen(true)
-		r.noError(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "late", metav1.DeleteOptions{}))
+		r.deleteInMain("late")
 		time.Sleep(pollInterval)
 		settle()
 		if !r.isCleared() {
@@ -456,7 +445,7 @@ func TestThawsWhatIsAnnexsOwn(t *testing.T) {
 		r.takenOver()
 		r.createInMain("late")
 		r.wantFrozen(true)
-		r.noError(r.main.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}))
+		expect.Delete(r, r.main.ApiextensionsV1().CustomResourceDefinitions(), widgets)
 		settle()
 		r.wantFrozen(false)
 	})
@@ -478,7 +467,7 @@ func TestWatchEnds(t *testing.T) {
 		}
 		second := <-watches
 		// This one is not seen by a watch.
-		r.noError(r.mainObjects.Tracker().Create(widgetsV1, widget("unseen"), "ns"))
+		expect.NoError(r, r.mainObjects.Tracker().Create(widgetsV1, widget("unseen"), "ns"))
 		second.Error(&metav1.Status{Code: 410})
 		settle()
 		r.wantCondition(widgets, reasonObjectsExist)
@@ -499,7 +488,7 @@ func TestAnswerOfAnnexIsNotMains(t *testing.T) {
 		r.mainAPIServices.PrependReactor("get", "apiservices", func(kubetesting.Action) (bool, runtime.Object, error) { return true, switched, nil })
 		r.define(crd(widgets, labelled))
 		r.wantCondition(widgets, reasonTakingOver)
-		r.noError(r.mainObjects.Tracker().Delete(widgetsV1, "ns", "annexs own"))
+		expect.NoError(r, r.mainObjects.Tracker().Delete(widgetsV1, "ns", "annexs own"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		r.wantCondition(widgets, reasonTakingOver)

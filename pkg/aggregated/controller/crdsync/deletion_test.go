@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +17,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func withOwnFinalizer(crd *definition) {
@@ -133,14 +133,11 @@ func TestPlanDeletions(t *testing.T) {
 			if of, reported := p.statuses[widgets]; reported {
 				verdict = string(of.status) + " " + of.reason
 			}
-			for what, diff := range map[string]string{
-				"hold": cmp.Diff(tc.hold, p.addFinalizer), "release": cmp.Diff(tc.release, p.removeFinalizer), "explain": cmp.Diff(tc.explain, explain),
-				"delete": cmp.Diff(tc.delete, p.delete), "verdict": cmp.Diff(tc.verdict, verdict),
-			} {
-				if diff != "" {
-					t.Errorf("%s (-want +got):\n%s", what, diff)
-				}
-			}
+			expect.Equal(t, tc.hold, p.addFinalizer, "hold")
+			expect.Equal(t, tc.release, p.removeFinalizer, "release")
+			expect.Equal(t, tc.explain, explain, "explain")
+			expect.Equal(t, tc.delete, p.delete, "delete")
+			expect.Equal(t, tc.verdict, verdict, "verdict")
 		})
 	}
 }

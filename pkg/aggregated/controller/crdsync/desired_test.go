@@ -6,12 +6,13 @@ package crdsync
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestDesired(t *testing.T) {
@@ -41,22 +42,14 @@ func TestDesired(t *testing.T) {
 	if got.UID != "annex" || got.ResourceVersion != "5" || len(got.Status.Conditions) != len(current.Status.Conditions) {
 		t.Errorf("identity and status became those of the main cluster: %+v", got)
 	}
-	if diff := cmp.Diff(map[string]string{"team": "a", "annex.dev/own": "y"}, got.Labels); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(map[string]string{
+	expect.Equal(t, map[string]string{"team": "a", "annex.dev/own": "y"}, got.Labels, "labels")
+	expect.Equal(t, map[string]string{
 		"note": "kept", apiextensionsv1.KubeAPIApprovedAnnotation: "https://example.com/1", "annex.dev/definition-uid": "main", "annex.dev/definition-from": "main",
-	}, got.Annotations); diff != "" {
-		t.Errorf("annotations (-want +got):\n%s", diff)
-	}
+	}, got.Annotations, "annotations")
 	want := main.Spec.DeepCopy()
 	want.Conversion.Webhook.ClientConfig.Service.Port = ptr.To[int32](443)
-	if diff := cmp.Diff(want, &got.Spec); diff != "" {
-		t.Errorf("spec (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(before, main); diff != "" {
-		t.Errorf("the cached definition was changed (-before +after):\n%s", diff)
-	}
+	expect.Equal(t, want, &got.Spec, "spec")
+	expect.Equal(t, before, main, "the cached definition was changed")
 	if !differs(current, got) || differs(got, desired(main, got)) {
 		t.Error("what is as desired differs, or what is not does not")
 	}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +18,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const (
@@ -168,9 +169,7 @@ func (tc *planCase) check(t *testing.T) {
 	for _, l := range g.watchRequests() {
 		requests = append(requests, l.name+" "+l.resource.Version+": "+strings.Join(l.versions, ","))
 	}
-	if diff := cmp.Diff(tc.requests, requests); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, tc.requests, requests, "requests")
 	p := g.plan()
 	var statuses, write []string
 	for _, name := range slices.Sorted(maps.Keys(p.statuses)) {
@@ -199,16 +198,10 @@ func (tc *planCase) check(t *testing.T) {
 	for _, current := range p.giveBack {
 		giveBack = append(giveBack, current.Name)
 	}
-	for what, diff := range map[string]string{
-		"statuses":  cmp.Diff(tc.statuses, statuses),
-		"write":     cmp.Diff(tc.write, write),
-		"give back": cmp.Diff(tc.giveBack, giveBack),
-		"count":     cmp.Diff(tc.count, p.needsObjectCount),
-	} {
-		if diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
-	}
+	expect.Equal(t, tc.statuses, statuses, "statuses")
+	expect.Equal(t, tc.write, write, "write")
+	expect.Equal(t, tc.giveBack, giveBack, "give back")
+	expect.Equal(t, tc.count, p.needsObjectCount, "count")
 }
 
 // TestPlanFresh is about groups that the main cluster answers for.

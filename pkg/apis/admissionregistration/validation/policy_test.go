@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func match(resources ...string) *admissionregistrationv1.MatchResources {
@@ -132,7 +134,7 @@ func TestValidatingPolicies(t *testing.T) {
 			t.Parallel()
 			policy := validValidating()
 			test.change(policy)
-			check(t, ValidateValidatingAdmissionPolicy(policy), test.want...)
+			expect.FieldErrors(t, ValidateValidatingAdmissionPolicy(policy), test.want...)
 		})
 	}
 }
@@ -143,10 +145,10 @@ func TestValidatingPolicyUpdates(t *testing.T) {
 	stored.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{condition("a", "gone == 1")}
 	updated := stored.DeepCopy()
 	updated.Spec.Validations[0].Message = "changed"
-	check(t, ValidateValidatingAdmissionPolicyUpdate(updated, stored))
+	expect.FieldErrors(t, ValidateValidatingAdmissionPolicyUpdate(updated, stored))
 	// What a condition sees has changed.
 	updated.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
-	check(t, ValidateValidatingAdmissionPolicyUpdate(updated, stored), "spec.matchConditions[0].expression: Invalid value")
+	expect.FieldErrors(t, ValidateValidatingAdmissionPolicyUpdate(updated, stored), "spec.matchConditions[0].expression: Invalid value")
 }
 
 // Each expression that is stored is compiled as such when it is there again, in
@@ -190,10 +192,10 @@ func TestPolicyStatus(t *testing.T) {
 			{FieldRef: "spec.validations[0].expression", Warning: "w"}, {}, {FieldRef: "spec[", Warning: "w"}}},
 		Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, LastTransitionTime: metav1.Now()}},
 	}}
-	check(t, ValidateValidatingAdmissionPolicyStatusUpdate(policy),
+	expect.FieldErrors(t, ValidateValidatingAdmissionPolicyStatusUpdate(policy),
 		"status.typeChecking.expressionWarnings[1].warning: Required", "status.typeChecking.expressionWarnings[1].fieldRef: Required",
 		`status.typeChecking.expressionWarnings[2].fieldRef: Invalid value: "spec[": invalid JSONPath`, "status.conditions[0].reason: Required")
-	check(t, ValidateValidatingAdmissionPolicyStatusUpdate(&validatingSample{}))
+	expect.FieldErrors(t, ValidateValidatingAdmissionPolicyStatusUpdate(&validatingSample{}))
 }
 
 type mutatingSample = admissionregistrationv1.MutatingAdmissionPolicy
@@ -251,13 +253,13 @@ func TestMutatingPolicies(t *testing.T) {
 			t.Parallel()
 			policy := validMutating()
 			test.change(policy)
-			check(t, ValidateMutatingAdmissionPolicy(policy), test.want...)
+			expect.FieldErrors(t, ValidateMutatingAdmissionPolicy(policy), test.want...)
 		})
 	}
 	stored := validMutating()
 	stored.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{condition("a", "gone == 1")}
-	check(t, ValidateMutatingAdmissionPolicyUpdate(stored, stored))
-	check(t, ValidateMutatingAdmissionPolicyUpdate(stored, validMutating()), "spec.matchConditions[0].expression: Invalid value")
+	expect.FieldErrors(t, ValidateMutatingAdmissionPolicyUpdate(stored, stored))
+	expect.FieldErrors(t, ValidateMutatingAdmissionPolicyUpdate(stored, validMutating()), "spec.matchConditions[0].expression: Invalid value")
 }
 
 func TestBindings(t *testing.T) {
@@ -289,14 +291,14 @@ func TestBindings(t *testing.T) {
 			s := spec{PolicyName: "p", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}
 			test.change(&s)
 			meta := metav1.ObjectMeta{Name: "b"}
-			check(t, ValidateValidatingAdmissionPolicyBinding(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: s}), test.want...)
-			check(t, ValidateMutatingAdmissionPolicyBinding(&admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+			expect.FieldErrors(t, ValidateValidatingAdmissionPolicyBinding(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: s}), test.want...)
+			expect.FieldErrors(t, ValidateMutatingAdmissionPolicyBinding(&admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
 				PolicyName: s.PolicyName, ParamRef: s.ParamRef, MatchResources: s.MatchResources}}), test.want...)
 		})
 	}
 	deleting := match("configmaps")
 	deleting.ResourceRules[0].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Delete}
-	check(t, ValidateMutatingAdmissionPolicyBinding(&admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+	expect.FieldErrors(t, ValidateMutatingAdmissionPolicyBinding(&admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
 		PolicyName: "p", MatchResources: deleting}}), "spec.matchResources.resourceRules.operations: Unsupported")
 }
 
@@ -315,7 +317,7 @@ func TestActions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check(t, ValidateValidatingAdmissionPolicyBinding(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			expect.FieldErrors(t, ValidateValidatingAdmissionPolicyBinding(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "p", ValidationActions: test.actions}}), test.want...)
 		})
 	}

@@ -9,22 +9,10 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
-)
 
-// check fails unless there are just the errors that start with what is wanted.
-func check(t *testing.T, got field.ErrorList, want ...string) {
-	t.Helper()
-	if len(got) != len(want) {
-		t.Fatalf("got %d errors, want %d:\n%v", len(got), len(want), got)
-	}
-	for i, err := range got {
-		if !strings.HasPrefix(err.Error(), want[i]) {
-			t.Errorf("error %d is\n%s\nwant it to start with\n%s", i, err, want[i])
-		}
-	}
-}
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
 
 func rule(resources ...string) admissionregistrationv1.RuleWithOperations {
 	return admissionregistrationv1.RuleWithOperations{
@@ -155,9 +143,9 @@ func TestWebhooks(t *testing.T) {
 			hook := validHook()
 			test.change(&hook)
 			mutating := configuration(hook)
-			check(t, ValidateMutatingWebhookConfiguration(mutating), test.want...)
+			expect.FieldErrors(t, ValidateMutatingWebhookConfiguration(mutating), test.want...)
 			if name != "reinvocation" { // only mutating webhooks have it
-				check(t, ValidateValidatingWebhookConfiguration(asValidating(mutating)), test.want...)
+				expect.FieldErrors(t, ValidateValidatingWebhookConfiguration(asValidating(mutating)), test.want...)
 			}
 		})
 	}
@@ -167,13 +155,13 @@ func TestWebhookNames(t *testing.T) {
 	t.Parallel()
 	twice := configuration(validHook(), validHook())
 	const want = `webhooks[1].name: Duplicate value: "hook.example.com"`
-	check(t, ValidateMutatingWebhookConfiguration(twice), want)
-	check(t, ValidateValidatingWebhookConfiguration(asValidating(twice)), want)
+	expect.FieldErrors(t, ValidateMutatingWebhookConfiguration(twice), want)
+	expect.FieldErrors(t, ValidateValidatingWebhookConfiguration(asValidating(twice)), want)
 	nameless := configuration()
 	nameless.Name = "A"
-	check(t, ValidateMutatingWebhookConfiguration(nameless), `metadata.name: Invalid value: "A"`)
-	check(t, ValidateNewName("hooks"))
-	check(t, ValidateNewName("hooks.static.k8s.io"), `metadata.name: Invalid value: "hooks.static.k8s.io": names ending with ".static.k8s.io" are reserved`)
+	expect.FieldErrors(t, ValidateMutatingWebhookConfiguration(nameless), `metadata.name: Invalid value: "A"`)
+	expect.FieldErrors(t, ValidateNewName("hooks"))
+	expect.FieldErrors(t, ValidateNewName("hooks.static.k8s.io"), `metadata.name: Invalid value: "hooks.static.k8s.io": names ending with ".static.k8s.io" are reserved`)
 }
 
 // What is stored may stay as it is, however it came there; what is new may not be
@@ -206,15 +194,15 @@ func TestWebhookUpdates(t *testing.T) {
 			stored := configuration(hook)
 			updated := stored.DeepCopy()
 			updated.Labels = map[string]string{"a": "b"}
-			check(t, ValidateMutatingWebhookConfigurationUpdate(updated, stored))
-			check(t, ValidateValidatingWebhookConfigurationUpdate(asValidating(updated), asValidating(stored)))
-			check(t, ValidateMutatingWebhookConfigurationUpdate(updated, configuration(validHook())), test.want)
-			check(t, ValidateValidatingWebhookConfigurationUpdate(asValidating(updated), asValidating(configuration(validHook()))), test.want)
+			expect.FieldErrors(t, ValidateMutatingWebhookConfigurationUpdate(updated, stored))
+			expect.FieldErrors(t, ValidateValidatingWebhookConfigurationUpdate(asValidating(updated), asValidating(stored)))
+			expect.FieldErrors(t, ValidateMutatingWebhookConfigurationUpdate(updated, configuration(validHook())), test.want)
+			expect.FieldErrors(t, ValidateValidatingWebhookConfigurationUpdate(asValidating(updated), asValidating(configuration(validHook()))), test.want)
 		})
 	}
 	twice := configuration(validHook(), validHook())
-	check(t, ValidateMutatingWebhookConfigurationUpdate(twice, twice))
-	check(t, ValidateMutatingWebhookConfigurationUpdate(twice, configuration(validHook())), "webhooks[1].name: Duplicate value")
+	expect.FieldErrors(t, ValidateMutatingWebhookConfigurationUpdate(twice, twice))
+	expect.FieldErrors(t, ValidateMutatingWebhookConfigurationUpdate(twice, configuration(validHook())), "webhooks[1].name: Duplicate value")
 
 	// A changed condition is validated again.
 	hook := validHook()
@@ -222,5 +210,5 @@ func TestWebhookUpdates(t *testing.T) {
 	stored := configuration(hook)
 	changed := stored.DeepCopy()
 	changed.Webhooks[0].MatchConditions[0].Name = "b"
-	check(t, ValidateMutatingWebhookConfigurationUpdate(changed, stored), "webhooks[0].matchConditions[0].expression: Invalid value")
+	expect.FieldErrors(t, ValidateMutatingWebhookConfigurationUpdate(changed, stored), "webhooks[0].matchConditions[0].expression: Invalid value")
 }

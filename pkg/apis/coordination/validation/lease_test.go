@@ -4,15 +4,14 @@
 package validation_test
 
 import (
-	"strings"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/coordination/validation"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestValidateLease(t *testing.T) {
@@ -62,24 +61,12 @@ func TestValidateLease(t *testing.T) {
 			if test.lease != "" {
 				lease.Name = test.lease
 			}
-			check(t, validation.ValidateLease(lease), test.want)
+			expect.FieldErrors(t, validation.ValidateLease(lease), test.want...)
 			if test.lease == "" {
 				old := lease.DeepCopy()
 				old.Spec = coordinationv1.LeaseSpec{}
-				check(t, validation.ValidateLeaseUpdate(lease, old), test.want)
+				expect.FieldErrors(t, validation.ValidateLeaseUpdate(lease, old), test.want...)
 			}
 		})
-	}
-}
-
-func check(t *testing.T, got field.ErrorList, want []string) {
-	t.Helper()
-	if len(got) != len(want) {
-		t.Fatalf("%d errors, want %d: %v", len(got), len(want), got)
-	}
-	for i, err := range got {
-		if !strings.HasPrefix(err.Error(), want[i]) {
-			t.Errorf("error %q, want %q", err, want[i])
-		}
 	}
 }

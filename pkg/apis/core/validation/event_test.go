@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var microTime = metav1.NewMicroTime(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
@@ -137,7 +138,7 @@ func TestValidateEventCreate(t *testing.T) {
 			if test.mutate != nil {
 				test.mutate(test.event)
 			}
-			check(t, validation.ValidateEventCreate(test.event, test.version), test.want)
+			expect.FieldErrors(t, validation.ValidateEventCreate(test.event, test.version), test.want...)
 		})
 	}
 }
@@ -185,7 +186,7 @@ func TestValidateEventUpdate(t *testing.T) {
 			t.Parallel()
 			updated := newEvent()
 			test.mutate(updated)
-			check(t, validation.ValidateEventUpdate(updated, newEvent(), test.version), test.want)
+			expect.FieldErrors(t, validation.ValidateEventUpdate(updated, newEvent(), test.version), test.want...)
 		})
 	}
 }

@@ -10,22 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
-
-func checkQuotaErrors(t *testing.T, got field.ErrorList, want []string) {
-	t.Helper()
-	if len(got) != len(want) {
-		t.Fatalf("%d errors, want %d: %v", len(got), len(want), got)
-	}
-	for i, err := range got {
-		if !strings.HasPrefix(err.Error(), want[i]) {
-			t.Errorf("error %q, want %q", err, want[i])
-		}
-	}
-}
 
 // list makes quantities of name=quantity.
 func list(limits ...string) corev1.ResourceList {
@@ -100,10 +88,10 @@ func TestValidateResourceQuota(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", ResourceVersion: "1"}, Spec: test.spec}
-			checkQuotaErrors(t, validation.ValidateResourceQuota(quota), test.want)
+			expect.FieldErrors(t, validation.ValidateResourceQuota(quota), test.want...)
 			old := quota.DeepCopy()
 			old.Spec.Hard = nil
-			checkQuotaErrors(t, validation.ValidateResourceQuotaUpdate(quota, old), test.want)
+			expect.FieldErrors(t, validation.ValidateResourceQuotaUpdate(quota, old), test.want...)
 		})
 	}
 }
@@ -113,11 +101,11 @@ func TestValidateResourceQuotaUpdate(t *testing.T) {
 	old := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", ResourceVersion: "1"}}
 	scoped := old.DeepCopy()
 	scoped.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
-	checkQuotaErrors(t, validation.ValidateResourceQuotaUpdate(scoped, old), []string{`spec.scopes: Invalid value: ["Terminating"]: field is immutable`})
+	expect.FieldErrors(t, validation.ValidateResourceQuotaUpdate(scoped, old), `spec.scopes: Invalid value: ["Terminating"]: field is immutable`)
 
 	counted := old.DeepCopy()
 	counted.Status = corev1.ResourceQuotaStatus{Hard: list("secrets=2"), Used: list("secrets=1")}
-	checkQuotaErrors(t, validation.ValidateResourceQuotaStatusUpdate(counted, old), nil)
+	expect.FieldErrors(t, validation.ValidateResourceQuotaStatusUpdate(counted, old))
 	counted.Status = corev1.ResourceQuotaStatus{Hard: list("widgets.=1"), Used: list("secrets=-1")}
 	counted.ResourceVersion = ""
 	got := validation.ValidateResourceQuotaStatusUpdate(counted, old)

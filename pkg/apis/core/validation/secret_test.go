@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestValidateSecret(t *testing.T) {
@@ -59,7 +60,7 @@ func TestValidateSecret(t *testing.T) {
 			t.Parallel()
 			secret := &corev1.Secret{ObjectMeta: meta(), Type: test.secretType, Data: test.data}
 			secret.Annotations = test.annotations
-			check(t, validation.ValidateSecret(secret), test.want)
+			expect.FieldErrors(t, validation.ValidateSecret(secret), test.want...)
 		})
 	}
 }
@@ -95,7 +96,7 @@ func TestValidateSecretUpdate(t *testing.T) {
 			}
 			newSecret := oldSecret.DeepCopy()
 			test.mutate(newSecret)
-			check(t, validation.ValidateSecretUpdate(newSecret, oldSecret), test.want)
+			expect.FieldErrors(t, validation.ValidateSecretUpdate(newSecret, oldSecret), test.want...)
 		})
 	}
 }

@@ -7,31 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // subdomainMessage is the start of the error for an invalid name.
 const subdomainMessage = "a lowercase RFC 1123 subdomain must consist of"
-
-// check compares errors with their expected texts. An expected text may be the
-// beginning of the error only: apimachinery's explanations are long.
-func check(t *testing.T, got field.ErrorList, want []string) {
-	t.Helper()
-	if len(got) != len(want) {
-		t.Fatalf("%d errors, want %d: %v", len(got), len(want), got)
-	}
-	for i, err := range got {
-		if !strings.HasPrefix(err.Error(), want[i]) {
-			t.Errorf("error %d (-want +got):\n%s", i, cmp.Diff(want[i], err.Error()))
-		}
-	}
-}
 
 func meta(mutate ...func(*metav1.ObjectMeta)) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Name: "a", Namespace: "ns", ResourceVersion: "1"}
@@ -88,7 +73,7 @@ func TestValidateNamespace(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			check(t, validation.ValidateNamespace(&test.namespace), test.want)
+			expect.FieldErrors(t, validation.ValidateNamespace(&test.namespace), test.want...)
 		})
 	}
 }
@@ -118,7 +103,7 @@ func TestValidateNamespaceStatusUpdate(t *testing.T) {
 			t.Parallel()
 			namespace := &corev1.Namespace{ObjectMeta: meta(clusterScoped), Status: corev1.NamespaceStatus{Phase: test.phase}}
 			namespace.DeletionTimestamp = test.deleted
-			check(t, validation.ValidateNamespaceStatusUpdate(namespace, namespace.DeepCopy()), test.want)
+			expect.FieldErrors(t, validation.ValidateNamespaceStatusUpdate(namespace, namespace.DeepCopy()), test.want...)
 		})
 	}
 }
@@ -129,11 +114,10 @@ func TestValidateNamespaceUpdates(t *testing.T) {
 	newNamespace := oldNamespace.DeepCopy()
 	newNamespace.UID = "other"
 	immutable := `metadata.uid: Invalid value: "other": field is immutable`
-	check(t, validation.ValidateNamespaceUpdate(newNamespace, oldNamespace), []string{immutable})
+	expect.FieldErrors(t, validation.ValidateNamespaceUpdate(newNamespace, oldNamespace), immutable)
 	newNamespace.Spec.Finalizers = []corev1.FinalizerName{"a.com/b", "c"}
-	check(t, validation.ValidateNamespaceFinalizeUpdate(newNamespace, oldNamespace), []string{
-		immutable, `spec.finalizers[1]: Invalid value: "c": name is neither a standard finalizer name nor is it fully qualified`,
-	})
+	expect.FieldErrors(t, validation.ValidateNamespaceFinalizeUpdate(newNamespace, oldNamespace),
+		immutable, `spec.finalizers[1]: Invalid value: "c": name is neither a standard finalizer name nor is it fully qualified`)
 }
 
 func TestValidateConfigMap(t *testing.T) {
@@ -181,7 +165,7 @@ func TestValidateConfigMap(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			check(t, validation.ValidateConfigMap(&test.configMap), test.want)
+			expect.FieldErrors(t, validation.ValidateConfigMap(&test.configMap), test.want...)
 		})
 	}
 }
@@ -213,7 +197,7 @@ func TestValidateConfigMapUpdate(t *testing.T) {
 			oldConfigMap.Immutable = test.immutable
 			newConfigMap := oldConfigMap.DeepCopy()
 			test.mutate(newConfigMap)
-			check(t, validation.ValidateConfigMapUpdate(newConfigMap, oldConfigMap), test.want)
+			expect.FieldErrors(t, validation.ValidateConfigMapUpdate(newConfigMap, oldConfigMap), test.want...)
 		})
 	}
 }
@@ -221,13 +205,11 @@ func TestValidateConfigMapUpdate(t *testing.T) {
 func TestValidateServiceAccount(t *testing.T) {
 	t.Parallel()
 	valid := &corev1.ServiceAccount{ObjectMeta: meta(named("system.a"))}
-	check(t, validation.ValidateServiceAccount(valid), nil)
-	check(t, validation.ValidateServiceAccount(&corev1.ServiceAccount{ObjectMeta: meta(named("A"))}), []string{
-		`metadata.name: Invalid value: "A": ` + subdomainMessage,
-	})
+	expect.FieldErrors(t, validation.ValidateServiceAccount(valid))
+	expect.FieldErrors(t, validation.ValidateServiceAccount(&corev1.ServiceAccount{ObjectMeta: meta(named("A"))}),
+		`metadata.name: Invalid value: "A": `+subdomainMessage)
 	renamed := valid.DeepCopy()
 	renamed.Name = "b"
-	check(t, validation.ValidateServiceAccountUpdate(renamed, valid), []string{
-		`metadata.name: Invalid value: "b": field is immutable`,
-	})
+	expect.FieldErrors(t, validation.ValidateServiceAccountUpdate(renamed, valid),
+		`metadata.name: Invalid value: "b": field is immutable`)
 }

@@ -6,7 +6,6 @@ package v1_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
@@ -64,9 +63,7 @@ func TestPriorityLevelDefaults(t *testing.T) {
 			t.Parallel()
 			list := &flowcontrolv1.PriorityLevelConfigurationList{Items: []flowcontrolv1.PriorityLevelConfiguration{{Spec: test.given}}}
 			scheme.Default(list)
-			if diff := cmp.Diff(test.want, list.Items[0].Spec); diff != "" {
-				t.Errorf("defaulted spec (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.want, list.Items[0].Spec, "defaulted spec")
 		})
 	}
 }
@@ -85,8 +82,6 @@ func TestBootstrapObjectsNeedNoDefaults(t *testing.T) {
 	for _, object := range objects {
 		defaulted := object.DeepCopyObject()
 		scheme.Default(defaulted)
-		if diff := cmp.Diff(object, defaulted); diff != "" {
-			t.Errorf("defaults change an object (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, object, defaulted, "defaults change an object")
 	}
 }

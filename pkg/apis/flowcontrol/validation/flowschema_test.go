@@ -4,15 +4,14 @@
 package validation_test
 
 import (
-	"strings"
 	"testing"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 
 	"github.com/annex-dev/annex/pkg/apis/flowcontrol/validation"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 type (
@@ -139,9 +138,9 @@ func TestValidateFlowSchema(t *testing.T) {
 			t.Parallel()
 			changed := flowSchema()
 			test.change(changed)
-			check(t, validation.ValidateFlowSchema(changed), test.want)
+			expect.FieldErrors(t, validation.ValidateFlowSchema(changed), test.want...)
 			if changed.Name == flowSchema().Name {
-				check(t, validation.ValidateFlowSchemaUpdate(changed, flowSchema()), test.want)
+				expect.FieldErrors(t, validation.ValidateFlowSchemaUpdate(changed, flowSchema()), test.want...)
 			}
 		})
 	}
@@ -150,26 +149,14 @@ func TestValidateFlowSchema(t *testing.T) {
 func TestMandatoryFlowSchemasAreFixed(t *testing.T) {
 	t.Parallel()
 	for _, mandatory := range bootstrap.MandatoryFlowSchemas {
-		check(t, validation.ValidateFlowSchema(mandatory), nil)
+		expect.FieldErrors(t, validation.ValidateFlowSchema(mandatory))
 		changed := mandatory.DeepCopy()
 		changed.Labels = map[string]string{"mine": "yes"}
-		check(t, validation.ValidateFlowSchema(changed), nil)
+		expect.FieldErrors(t, validation.ValidateFlowSchema(changed))
 		changed.Spec.Rules = changed.Spec.Rules[:0]
-		check(t, validation.ValidateFlowSchema(changed), []string{"spec: Invalid value: "})
+		expect.FieldErrors(t, validation.ValidateFlowSchema(changed), "spec: Invalid value: ")
 	}
 	for _, suggested := range bootstrap.SuggestedFlowSchemas {
-		check(t, validation.ValidateFlowSchema(suggested), nil)
-	}
-}
-
-func check(t *testing.T, got field.ErrorList, want []string) {
-	t.Helper()
-	if len(got) != len(want) {
-		t.Fatalf("%d errors, want %d: %v", len(got), len(want), got)
-	}
-	for i, err := range got {
-		if !strings.HasPrefix(err.Error(), want[i]) {
-			t.Errorf("error %q, want %q", err, want[i])
-		}
+		expect.FieldErrors(t, validation.ValidateFlowSchema(suggested))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/flowcontrol/validation"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func priorityLevel() *flowcontrolv1.PriorityLevelConfiguration {
@@ -96,9 +97,9 @@ func TestValidatePriorityLevelConfiguration(t *testing.T) {
 			t.Parallel()
 			changed := priorityLevel()
 			test.change(changed)
-			check(t, validation.ValidatePriorityLevelConfiguration(changed), test.want)
+			expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(changed), test.want...)
 			if changed.Name == priorityLevel().Name {
-				check(t, validation.ValidatePriorityLevelConfigurationUpdate(changed, priorityLevel()), test.want)
+				expect.FieldErrors(t, validation.ValidatePriorityLevelConfigurationUpdate(changed, priorityLevel()), test.want...)
 			}
 		})
 	}
@@ -107,21 +108,20 @@ func TestValidatePriorityLevelConfiguration(t *testing.T) {
 func TestMandatoryPriorityLevelsAreFixed(t *testing.T) {
 	t.Parallel()
 	catchAll := bootstrap.MandatoryPriorityLevelConfigurationCatchAll.DeepCopy()
-	check(t, validation.ValidatePriorityLevelConfiguration(catchAll), nil)
+	expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(catchAll))
 	catchAll.Spec.Limited.NominalConcurrencyShares = ptr.To[int32](6)
-	check(t, validation.ValidatePriorityLevelConfiguration(catchAll), []string{"spec: Invalid value: "})
+	expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(catchAll), "spec: Invalid value: ")
 
 	exempt := bootstrap.MandatoryPriorityLevelConfigurationExempt.DeepCopy()
 	exempt.Spec.Exempt.LendablePercent = ptr.To[int32](50)
-	check(t, validation.ValidatePriorityLevelConfiguration(exempt), nil)
+	expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(exempt))
 	exempt.Spec.Exempt.LendablePercent = ptr.To[int32](-1)
-	check(t, validation.ValidatePriorityLevelConfiguration(exempt), []string{"spec.exempt.lendablePercent: Invalid value: -1"})
+	expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(exempt), "spec.exempt.lendablePercent: Invalid value: -1")
 	exempt.Spec = *priorityLevel().Spec.DeepCopy()
-	check(t, validation.ValidatePriorityLevelConfiguration(exempt), []string{
-		"spec.type: Invalid value: \"Limited\": must be 'Exempt' if and only if `name` is 'exempt'", "spec: Invalid value: ",
-	})
+	expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(exempt),
+		"spec.type: Invalid value: \"Limited\": must be 'Exempt' if and only if `name` is 'exempt'", "spec: Invalid value: ")
 
 	for _, suggested := range bootstrap.SuggestedPriorityLevelConfigurations {
-		check(t, validation.ValidatePriorityLevelConfiguration(suggested), nil)
+		expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(suggested))
 	}
 }

@@ -6,7 +6,6 @@ package v1_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -43,8 +42,6 @@ func TestDefaults(t *testing.T) {
 	}
 	for _, test := range tests {
 		scheme.Default(test.object)
-		if diff := cmp.Diff(test.want, test.object); diff != "" {
-			t.Errorf("%T (-want +got):\n%s", test.object, diff)
-		}
+		expect.Equal(t, test.want, test.object, "%T", test.object)
 	}
 }

@@ -4,14 +4,13 @@
 package validation_test
 
 import (
-	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annex-dev/annex/pkg/apis/rbac/validation"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func meta(name, namespace string) metav1.ObjectMeta {
@@ -67,10 +66,10 @@ func TestValidateRole(t *testing.T) {
 			if test.wantCluster != nil {
 				wantCluster = test.wantCluster
 			}
-			check(t, validation.ValidateRole(role), test.want)
-			check(t, validation.ValidateRoleUpdate(role, role), test.want)
-			check(t, validation.ValidateClusterRole(clusterRole), wantCluster)
-			check(t, validation.ValidateClusterRoleUpdate(clusterRole, clusterRole), wantCluster)
+			expect.FieldErrors(t, validation.ValidateRole(role), test.want...)
+			expect.FieldErrors(t, validation.ValidateRoleUpdate(role, role), test.want...)
+			expect.FieldErrors(t, validation.ValidateClusterRole(clusterRole), wantCluster...)
+			expect.FieldErrors(t, validation.ValidateClusterRoleUpdate(clusterRole, clusterRole), wantCluster...)
 		})
 	}
 }
@@ -80,21 +79,18 @@ func TestValidateAggregationRule(t *testing.T) {
 	aggregated := func(selectors ...metav1.LabelSelector) *rbacv1.ClusterRole {
 		return &rbacv1.ClusterRole{ObjectMeta: meta("a", ""), AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: selectors}}
 	}
-	check(t, validation.ValidateClusterRole(aggregated(metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}})), nil)
-	check(t, validation.ValidateClusterRole(aggregated()), []string{
-		"aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required if aggregationRule is non-nil",
-	})
-	check(t, validation.ValidateClusterRole(aggregated(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}})), []string{
+	expect.FieldErrors(t, validation.ValidateClusterRole(aggregated(metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}})))
+	expect.FieldErrors(t, validation.ValidateClusterRole(aggregated()),
+		"aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required if aggregationRule is non-nil")
+	expect.FieldErrors(t, validation.ValidateClusterRole(aggregated(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}})),
 		`aggregationRule.clusterRoleSelectors[0].matchExpressions[0].operator: Invalid value: "Like": not a valid selector operator`,
-		"aggregationRule.clusterRoleSelectors[0]: Invalid value: ",
-	})
+		"aggregationRule.clusterRoleSelectors[0]: Invalid value: ")
 	old := aggregated(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpIn, Values: []string{"no good"}}}})
 	if errs := validation.ValidateClusterRole(old); len(errs) == 0 {
 		t.Error("a value that no label has is accepted")
 	}
-	check(t, validation.ValidateClusterRoleUpdate(old, aggregated(metav1.LabelSelector{})), []string{
-		"aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values[0]: Invalid value", "aggregationRule.clusterRoleSelectors[0]: Invalid value",
-	})
+	expect.FieldErrors(t, validation.ValidateClusterRoleUpdate(old, aggregated(metav1.LabelSelector{})),
+		"aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values[0]: Invalid value", "aggregationRule.clusterRoleSelectors[0]: Invalid value")
 }
 
 func TestValidateBinding(t *testing.T) {
@@ -157,10 +153,10 @@ func TestValidateBinding(t *testing.T) {
 			}
 			binding := &rbacv1.RoleBinding{ObjectMeta: meta("a", "ns"), RoleRef: test.ref, Subjects: test.subjects}
 			clusterBinding := &rbacv1.ClusterRoleBinding{ObjectMeta: meta("a", ""), RoleRef: test.ref, Subjects: test.subjects}
-			check(t, validation.ValidateRoleBinding(binding), test.want)
-			check(t, validation.ValidateRoleBindingUpdate(binding, binding), test.want)
-			check(t, validation.ValidateClusterRoleBinding(clusterBinding), wantCluster)
-			check(t, validation.ValidateClusterRoleBindingUpdate(clusterBinding, clusterBinding), wantCluster)
+			expect.FieldErrors(t, validation.ValidateRoleBinding(binding), test.want...)
+			expect.FieldErrors(t, validation.ValidateRoleBindingUpdate(binding, binding), test.want...)
+			expect.FieldErrors(t, validation.ValidateClusterRoleBinding(clusterBinding), wantCluster...)
+			expect.FieldErrors(t, validation.ValidateClusterRoleBindingUpdate(clusterBinding, clusterBinding), wantCluster...)
 		})
 	}
 	t.Run("another role", func(t *testing.T) {
@@ -168,21 +164,9 @@ func TestValidateBinding(t *testing.T) {
 		other := ref
 		other.Name = "other"
 		want := []string{`roleRef: Invalid value: {"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"other"}: cannot change roleRef`}
-		check(t, validation.ValidateRoleBindingUpdate(
-			&rbacv1.RoleBinding{ObjectMeta: meta("a", "ns"), RoleRef: other}, &rbacv1.RoleBinding{ObjectMeta: meta("a", "ns"), RoleRef: ref}), want)
-		check(t, validation.ValidateClusterRoleBindingUpdate(
-			&rbacv1.ClusterRoleBinding{ObjectMeta: meta("a", ""), RoleRef: other}, &rbacv1.ClusterRoleBinding{ObjectMeta: meta("a", ""), RoleRef: ref}), want)
+		expect.FieldErrors(t, validation.ValidateRoleBindingUpdate(
+			&rbacv1.RoleBinding{ObjectMeta: meta("a", "ns"), RoleRef: other}, &rbacv1.RoleBinding{ObjectMeta: meta("a", "ns"), RoleRef: ref}), want...)
+		expect.FieldErrors(t, validation.ValidateClusterRoleBindingUpdate(
+			&rbacv1.ClusterRoleBinding{ObjectMeta: meta("a", ""), RoleRef: other}, &rbacv1.ClusterRoleBinding{ObjectMeta: meta("a", ""), RoleRef: ref}), want...)
 	})
-}
-
-func check(t *testing.T, got field.ErrorList, want []string) {
-	t.Helper()
-	if len(got) != len(want) {
-		t.Fatalf("%d errors, want %d: %v", len(got), len(want), got)
-	}
-	for i, err := range got {
-		if !strings.HasPrefix(err.Error(), want[i]) {
-			t.Errorf("error %q, want %q", err, want[i])
-		}
-	}
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -178,9 +177,7 @@ func TestServed(t *testing.T) {
 		}
 		table, err := endpoint.(rest.TableConvertor).ConvertToTable(ctx, created, nil)
 		expect.NoError(t, err)
-		if diff := cmp.Diff(test.cells, table.Rows[0].Cells[:len(test.cells)]); diff != "" {
-			t.Errorf("%s: cells (-want +got):\n%s", test.resource, diff)
-		}
+		expect.Equal(t, test.cells, table.Rows[0].Cells[:len(test.cells)], "%s: cells", test.resource)
 		if categories := endpoint.(rest.CategoriesProvider).Categories(); !slices.Equal(categories, []string{"api-extensions"}) {
 			t.Errorf("%s: categories %v, want api-extensions", test.resource, categories)
 		}
@@ -239,9 +236,7 @@ func TestWarningForWebhooksOfServices(t *testing.T) {
 	created, err := create(ctx, group["validatingwebhookconfigurations"], webhooks(service))
 	expect.NoError(t, err)
 	const want = "webhooks[0].clientConfig.service: a standalone annex has no Services to reach ns/hook: calls will fail, and the webhook's failurePolicy applies; set webhooks[0].clientConfig.url instead"
-	if diff := cmp.Diff(&recorder{want}, warnings); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, &recorder{want}, warnings, "warnings")
 	repaired := created.(*admissionregistrationv1.ValidatingWebhookConfiguration).DeepCopy()
 	repaired.Webhooks[0].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:8443/")}
 	*warnings = nil

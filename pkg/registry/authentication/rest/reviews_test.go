@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,9 +75,7 @@ func TestTokenReview(t *testing.T) {
 				Status: authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "root"}},
 			}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 			expect.NoError(t, err)
-			if diff := cmp.Diff(test.want, answer.(*authenticationv1.TokenReview).Status); diff != "" {
-				t.Errorf("status (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.want, answer.(*authenticationv1.TokenReview).Status, "status")
 		})
 	}
 }
@@ -108,9 +104,7 @@ func TestSelfSubjectReview(t *testing.T) {
 	answer, err := newSelfSubjectReviewREST().Create(ctx, asked, nil, nil)
 	expect.NoError(t, err)
 	want := authenticationv1.UserInfo{Username: "ali", UID: "40", Groups: []string{"thieves"}, Extra: map[string]authenticationv1.ExtraValue{"cave": {"open"}}}
-	if diff := cmp.Diff(want, answer.(*authenticationv1.SelfSubjectReview).Status.UserInfo); diff != "" {
-		t.Errorf("user (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, answer.(*authenticationv1.SelfSubjectReview).Status.UserInfo, "user")
 }
 
 func TestSelfSubjectReviewRefused(t *testing.T) {

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,9 +79,7 @@ func TestCreate(t *testing.T) {
 			t.Parallel()
 			got, err := answer(t, test.rest, test.review)
 			expect.NoError(t, err)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("answer (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.want, got, "answer")
 		})
 	}
 }

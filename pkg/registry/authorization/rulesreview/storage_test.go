@@ -8,8 +8,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -47,9 +45,7 @@ func TestCreate(t *testing.T) {
 	} {
 		got, err := r.Create(alice, ask(namespace), nil, nil)
 		expect.NoError(t, err)
-		if diff := cmp.Diff(want, got.(*authorizationv1.SelfSubjectRulesReview).Status); diff != "" {
-			t.Errorf("namespace %s (-want +got):\n%s", namespace, diff)
-		}
+		expect.Equal(t, want, got.(*authorizationv1.SelfSubjectRulesReview).Status, "namespace %s", namespace)
 	}
 	if _, err := r.Create(alice, ask(""), nil, nil); !apierrors.IsBadRequest(err) {
 		t.Errorf("no namespace: %v", err)

@@ -6,7 +6,6 @@ package lease_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,9 +49,7 @@ func TestLeases(t *testing.T) {
 	t.Run("renewal of a deleted Lease", func(t *testing.T) {
 		stored, err := put(t, coordinated("a"))
 		expect.NoError(t, err, "putting a lease that does not exist")
-		if diff := cmp.Diff(coordinationv1.LeaseSpec{HolderIdentity: ptr.To("me")}, stored.Spec); diff != "" {
-			t.Errorf("spec while the feature is off (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, coordinationv1.LeaseSpec{HolderIdentity: ptr.To("me")}, stored.Spec, "spec while the feature is off")
 		if etcd.Stored(t, "leases", "ns", "a") == nil {
 			t.Error("the lease is not stored under /leases/ns/a")
 		}
@@ -66,9 +63,7 @@ func TestLeases(t *testing.T) {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CoordinatedLeaderElection, true)
 		stored, err := put(t, coordinated("b"))
 		expect.NoError(t, err, "putting")
-		if diff := cmp.Diff(coordinated("b").Spec, stored.Spec); diff != "" {
-			t.Errorf("spec while the feature is on (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, coordinated("b").Spec, stored.Spec, "spec while the feature is on")
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CoordinatedLeaderElection, false)
 		stored.Spec.LeaseTransitions = ptr.To[int32](1)
 		updated, err := put(t, stored)
@@ -81,11 +76,7 @@ func TestLeases(t *testing.T) {
 		lease := coordinated("c")
 		table, err := leases.ConvertToTable(t.Context(), &coordinationv1.LeaseList{Items: []coordinationv1.Lease{*lease, {}}}, nil)
 		expect.NoError(t, err, "ConvertToTable")
-		if diff := cmp.Diff([]any{"c", "me", "<unknown>"}, table.Rows[0].Cells); diff != "" {
-			t.Errorf("cells (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff([]any{"", "", "<unknown>"}, table.Rows[1].Cells); diff != "" {
-			t.Errorf("cells without a holder (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, []any{"c", "me", "<unknown>"}, table.Rows[0].Cells, "cells")
+		expect.Equal(t, []any{"", "", "<unknown>"}, table.Rows[1].Cells, "cells without a holder")
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,7 +39,5 @@ func TestTable(t *testing.T) {
 	}
 	table, err := tableConvertor.ConvertToTable(t.Context(), configMap, nil)
 	expect.NoError(t, err, "ConvertToTable")
-	if diff := cmp.Diff([]any{"a", int64(2), "36h"}, table.Rows[0].Cells); diff != "" {
-		t.Errorf("cells (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []any{"a", int64(2), "36h"}, table.Rows[0].Cells, "cells")
 }

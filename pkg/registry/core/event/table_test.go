@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -58,18 +57,14 @@ func TestTable(t *testing.T) {
 			test.event.Name = "e"
 			table, err := tableConvertor.ConvertToTable(t.Context(), &test.event, nil)
 			expect.NoError(t, err, "ConvertToTable")
-			if diff := cmp.Diff(test.want, table.Rows[0].Cells); diff != "" {
-				t.Errorf("cells (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.want, table.Rows[0].Cells, "cells")
 			var narrow []string
 			for _, column := range table.ColumnDefinitions {
 				if column.Priority == 0 {
 					narrow = append(narrow, column.Name)
 				}
 			}
-			if diff := cmp.Diff([]string{"Last Seen", "Type", "Reason", "Object", "Message"}, narrow); diff != "" {
-				t.Errorf("columns without -o wide (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, []string{"Last Seen", "Type", "Reason", "Object", "Message"}, narrow, "columns without -o wide")
 		})
 	}
 }

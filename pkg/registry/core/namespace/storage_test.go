@@ -209,9 +209,7 @@ func testDeleteRefused(t *testing.T, s *server) {
 	}
 	object, err := s.Namespace.Get(s.ctx, "refused", &metav1.GetOptions{})
 	expect.NoError(t, err, "Get")
-	if diff := cmp.Diff(created, object.(*corev1.Namespace)); diff != "" {
-		t.Errorf("refused and dry-run deletes changed the namespace (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, created, object.(*corev1.Namespace), "refused and dry-run deletes changed the namespace")
 	s.delete("refused", nil)
 	if _, _, err := s.Namespace.Delete(s.ctx, "refused", rest.ValidateAllObjectFunc, deleteUID("other")); !apierrors.IsConflict(err) {
 		t.Errorf("delete a terminating namespace with another UID: %v, want a conflict", err)
@@ -278,12 +276,8 @@ func testEndpointsSetTheirPart(t *testing.T, s *server) {
 	}
 	wantSpec := corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"example.com/mine", corev1.FinalizerKubernetes}}
 	wantStatus := corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
-	if diff := cmp.Diff(wantSpec, created.Spec); diff != "" {
-		t.Errorf("created spec (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(wantStatus, created.Status); diff != "" {
-		t.Errorf("created status (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, wantSpec, created.Spec, "created spec")
+	expect.Equal(t, wantStatus, created.Status, "created status")
 
 	condition := corev1.NamespaceCondition{Type: corev1.NamespaceDeletionContentFailure, Status: corev1.ConditionFalse}
 	change := func(ns *corev1.Namespace) {

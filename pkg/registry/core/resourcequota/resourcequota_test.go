@@ -6,7 +6,6 @@ package resourcequota
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,15 +44,11 @@ func TestEndpointsWriteTheirPart(t *testing.T) {
 	got, want := change(), change()
 	s.PrepareForUpdate(t.Context(), got, stored())
 	want.Status = stored().Status
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("updated (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "updated")
 	got, want = change(), stored()
 	s.ForStatus().PrepareForUpdate(t.Context(), got, stored())
 	want.Status = change().Status
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("updated status (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "updated status")
 	reset := fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
 	if got := s.GetResetFields()["v1"]; !got.Equals(reset) {
 		t.Errorf("the main endpoint resets %v, want %v", got, reset)
@@ -85,16 +80,12 @@ func TestWarnings(t *testing.T) {
 		"spec.hard[limits.cpu]: annex serves nothing that this counts",
 		"spec.scopes, spec.scopeSelector: a quota with scopes counts only pods and volume claims, which annex does not serve",
 	}
-	if diff := cmp.Diff(want, strategy{}.WarningsOnCreate(t.Context(), quota)); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, strategy{}.WarningsOnCreate(t.Context(), quota), "warnings")
 }
 
 func TestTable(t *testing.T) {
 	t.Parallel()
 	got, err := tableConvertor.ConvertToTable(t.Context(), stored(), nil)
 	expect.NoError(t, err)
-	if diff := cmp.Diff([]any{"q", "configmaps: 0/1, secrets: 3/5", "limits.cpu: 0/2", "<unknown>"}, got.Rows[0].Cells); diff != "" {
-		t.Errorf("cells (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []any{"q", "configmaps: 0/1, secrets: 3/5", "limits.cpu: 0/2", "<unknown>"}, got.Rows[0].Cells, "cells")
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -82,9 +81,7 @@ func testServed(t *testing.T, g *groups) {
 		}
 	}
 	wantNames := map[string][]string{"namespaces": {"ns"}, "configmaps": {"cm"}, "serviceaccounts": {"sa"}, "events": {"ev"}, "resourcequotas": {"quota"}}
-	if diff := cmp.Diff(wantNames, names); diff != "" {
-		t.Errorf("short names (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, wantNames, names, "short names")
 }
 
 // newEvent passes the rules of both groups.
@@ -107,9 +104,7 @@ func testEventsAreOne(t *testing.T, g *groups) {
 	expect.NoError(t, err, "create through events.k8s.io")
 	read, err := core.Get(request(t, "ns", corev1.SchemeGroupVersion), "one", &metav1.GetOptions{})
 	expect.NoError(t, err, "read through core")
-	if diff := cmp.Diff(created, read); diff != "" {
-		t.Errorf("written through one group, read through the other (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, created, read, "written through one group, read through the other")
 
 	stored := g.etcd.Stored(t, "events", "ns", "one")
 	if stored == nil {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,12 +37,8 @@ func TestWarnings(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := newStrategy(runtime.NewScheme())
-			if diff := cmp.Diff(test.want, s.WarningsOnCreate(t.Context(), &test.secret)); diff != "" {
-				t.Errorf("warnings on create (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.want, s.WarningsOnUpdate(t.Context(), &test.secret, &test.secret)); diff != "" {
-				t.Errorf("warnings on update (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.want, s.WarningsOnCreate(t.Context(), &test.secret), "warnings on create")
+			expect.Equal(t, test.want, s.WarningsOnUpdate(t.Context(), &test.secret, &test.secret), "warnings on update")
 		})
 	}
 }
@@ -73,7 +68,5 @@ func TestTable(t *testing.T) {
 	}
 	table, err := tableConvertor.ConvertToTable(t.Context(), secret, nil)
 	expect.NoError(t, err, "ConvertToTable")
-	if diff := cmp.Diff([]any{"a", "Opaque", int64(2), "36h"}, table.Rows[0].Cells); diff != "" {
-		t.Errorf("cells (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []any{"a", "Opaque", int64(2), "36h"}, table.Rows[0].Cells, "cells")
 }

@@ -6,7 +6,6 @@ package serviceaccount
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,12 +24,8 @@ func TestStrategyKeepsSecretNamesOnly(t *testing.T) {
 	created, updated := serviceAccount.DeepCopy(), serviceAccount.DeepCopy()
 	s.PrepareForCreate(t.Context(), created)
 	s.PrepareForUpdate(t.Context(), updated, created)
-	if diff := cmp.Diff(want, created.Secrets); diff != "" {
-		t.Errorf("created (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(want, updated.Secrets); diff != "" {
-		t.Errorf("updated (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, created.Secrets, "created")
+	expect.Equal(t, want, updated.Secrets, "updated")
 	if errs := s.Validate(t.Context(), created); len(errs) != 0 {
 		t.Errorf("Validate: %v", errs)
 	}
@@ -44,7 +39,5 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	table, err := tableConvertor.ConvertToTable(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, nil)
 	expect.NoError(t, err, "ConvertToTable")
-	if diff := cmp.Diff([]any{"a", "<unknown>"}, table.Rows[0].Cells); diff != "" {
-		t.Errorf("cells (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []any{"a", "<unknown>"}, table.Rows[0].Cells, "cells")
 }

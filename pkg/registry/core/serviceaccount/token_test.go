@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -169,12 +168,8 @@ func TestTokenCreate(t *testing.T) {
 				"iss": "https://annex.example", "sub": "system:serviceaccount:team:robot", "aud": test.audience,
 				"iat": float64(epoch.Unix()), "nbf": float64(epoch.Unix()), "exp": float64(expires.Unix()), "kubernetes.io": kubernetes,
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("claims (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.told, told); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, want, got, "claims")
+			expect.Equal(t, test.told, told, "warnings")
 		})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,9 +50,7 @@ func TestNewRESTStorage(t *testing.T) {
 	t.Parallel()
 	storage := newStorage(t)
 	want := []string{"flowschemas", "flowschemas/status", "prioritylevelconfigurations", "prioritylevelconfigurations/status"}
-	if diff := cmp.Diff(want, sets.List(sets.KeySet(storage))); diff != "" {
-		t.Errorf("served (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, sets.List(sets.KeySet(storage)), "served")
 }
 
 func TestFlowSchemaEndpoints(t *testing.T) {
@@ -131,9 +128,7 @@ func TestTables(t *testing.T) {
 		{"service-accounts", "workload-low", int64(9000), "ByUser", "<unknown>", "True"},
 		{"catch-all", "catch-all", int64(10000), "ByUser", "<unknown>", "?"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("schemas (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "schemas")
 	got = cells(t, storage["prioritylevelconfigurations"], &flowcontrolv1.PriorityLevelConfigurationList{Items: []flowcontrolv1.PriorityLevelConfiguration{
 		*bootstrap.MandatoryPriorityLevelConfigurationExempt, *bootstrap.MandatoryPriorityLevelConfigurationCatchAll, *bootstrap.SuggestedPriorityLevelConfigurationWorkloadLow,
 	}})
@@ -142,7 +137,5 @@ func TestTables(t *testing.T) {
 		{"catch-all", "Limited", int64(5), "<none>", "<none>", "<none>", "<unknown>"},
 		{"workload-low", "Limited", int64(100), int64(128), int64(6), int64(50), "<unknown>"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("levels (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "levels")
 }

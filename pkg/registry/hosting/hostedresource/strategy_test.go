@@ -6,12 +6,12 @@ package hostedresource
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // stored returns a stored HostedResource.
@@ -29,9 +29,7 @@ func TestPrepareForCreate(t *testing.T) {
 	newStrategy(nil).PrepareForCreate(t.Context(), got)
 	want.Generation = 1
 	want.Status = v1alpha1.HostedResourceStatus{Phase: v1alpha1.HostedResourcePending}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("new HostedResource (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "new HostedResource")
 }
 
 func TestPreassignedStore(t *testing.T) {
@@ -52,15 +50,11 @@ func TestPrepareForUpdate(t *testing.T) {
 	got, want := change.DeepCopy(), stored()
 	newStrategy(nil).PrepareForUpdate(t.Context(), got, stored())
 	want.Spec.Priority, want.Generation = 9, 4
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("update (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "update")
 	got, want = change.DeepCopy(), stored()
 	newStrategy(nil).ForStatus().PrepareForUpdate(t.Context(), got, stored())
 	want.Status.Objects = 8
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("status update (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "status update")
 	if _, ok := newStrategy(nil).GetResetFields()[fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String())]; !ok {
 		t.Error("no reset fields of v1alpha1")
 	}

@@ -6,11 +6,11 @@ package store
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // stored returns a stored Store.
@@ -29,9 +29,7 @@ func TestPrepareForCreate(t *testing.T) {
 	want.Generation = 1
 	want.Status = v1alpha1.StoreStatus{}
 	want.Finalizers = []string{v1alpha1.StoreFinalizer}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("new Store (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "new Store")
 }
 
 func TestPrepareForUpdate(t *testing.T) {
@@ -41,15 +39,11 @@ func TestPrepareForUpdate(t *testing.T) {
 	got, want := change.DeepCopy(), stored()
 	newStrategy(nil).PrepareForUpdate(t.Context(), got, stored())
 	want.Spec.Unschedulable, want.Generation = true, 4
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("update (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "update")
 	got, want = change.DeepCopy(), stored()
 	newStrategy(nil).ForStatus().PrepareForUpdate(t.Context(), got, stored())
 	want.Status.Objects = 8
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("status update (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "status update")
 	if _, ok := newStrategy(nil).GetResetFields()[fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String())]; !ok {
 		t.Error("no reset fields of v1alpha1")
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -65,9 +64,7 @@ func TestTable(t *testing.T) {
 			t.Parallel()
 			got, err := tableConvertor.ConvertToTable(t.Context(), test.store, nil)
 			expect.NoError(t, err, "ConvertToTable")
-			if diff := cmp.Diff(test.want, got.Rows[0].Cells); diff != "" {
-				t.Errorf("cells (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, test.want, got.Rows[0].Cells, "cells")
 		})
 	}
 }
@@ -84,10 +81,6 @@ func TestColumns(t *testing.T) {
 			wide = append(wide, column.Name)
 		}
 	}
-	if diff := cmp.Diff([]string{"Name", "Ready", "Resources", "Objects", "Size", "In Use", "Quota", "Version", "Age"}, always); diff != "" {
-		t.Errorf("columns (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"Reason", "Members", "Endpoints", "Taints"}, wide); diff != "" {
-		t.Errorf("wide columns (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []string{"Name", "Ready", "Resources", "Objects", "Size", "In Use", "Quota", "Version", "Age"}, always, "columns")
+	expect.Equal(t, []string{"Reason", "Members", "Endpoints", "Taints"}, wide, "wide columns")
 }

@@ -4,7 +4,6 @@
 package escalation_test
 
 import (
-	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/registry/rbac/escalation"
 	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func may(verb, group, resource string, names ...string) rbacv1.PolicyRule {
@@ -161,13 +161,7 @@ func TestGuard(t *testing.T) {
 			ctx := genericapirequest.WithNamespace(t.Context(), test.namespace)
 			ctx = genericapirequest.WithUser(ctx, &user.DefaultInfo{Name: test.caller, Groups: test.groups})
 			ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{Name: test.path})
-			err := test.check(ctx, test.object, test.old)
-			switch {
-			case test.want == "" && err != nil:
-				t.Errorf("unexpected error: %v", err)
-			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
-				t.Errorf("error %v, want %s", err, test.want)
-			}
+			expect.ErrorOrNone(t, test.check(ctx, test.object, test.old), test.want)
 		})
 	}
 	t.Run("no user", func(t *testing.T) {

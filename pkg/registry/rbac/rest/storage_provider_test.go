@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,9 +57,7 @@ func put(ctx context.Context, storage rest.StandardStorage, object runtime.Objec
 func TestStorage(t *testing.T) {
 	t.Parallel()
 	storage, etcd := served(t)
-	if diff := cmp.Diff([]string{"clusterrolebindings", "clusterroles", "rolebindings", "roles"}, slices.Sorted(maps.Keys(storage))); diff != "" {
-		t.Fatalf("served (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, []string{"clusterrolebindings", "clusterroles", "rolebindings", "roles"}, slices.Sorted(maps.Keys(storage)), "served")
 	root := as(t, "root", "", "system:masters")
 	here := as(t, "root", "ns", "system:masters")
 	rule := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}
@@ -80,9 +77,7 @@ func TestStorage(t *testing.T) {
 		if storage[resource].(rest.Scoper).NamespaceScoped() {
 			ctx, path = here, []string{resource, "ns", "a"}
 		}
-		if err := create(ctx, storage[resource], object.DeepCopyObject()); err != nil {
-			t.Fatalf("create in %s: %v", resource, err)
-		}
+		expect.NoError(t, create(ctx, storage[resource], object.DeepCopyObject()), "create in %s", resource)
 		if etcd.Stored(t, path...) == nil {
 			t.Errorf("nothing is stored at %v", path)
 		}
@@ -92,9 +87,7 @@ func TestStorage(t *testing.T) {
 		if strings.HasSuffix(resource, "bindings") {
 			want = []any{"a", "ClusterRole/a", "<unknown>", "alice, bob", "devs", "ns/robot"}
 		}
-		if diff := cmp.Diff(want, table.Rows[0].Cells); diff != "" {
-			t.Errorf("cells of %s (-want +got):\n%s", resource, diff)
-		}
+		expect.Equal(t, want, table.Rows[0].Cells, "cells of %s", resource)
 	}
 }
 
@@ -145,9 +138,7 @@ func TestEveryWriteIsChecked(t *testing.T) {
 			if err := write(a.ctx, endpoint, a.object("more-"+how, "much", rules("secrets"))); !apierrors.IsForbidden(err) {
 				t.Errorf("%s in %s with more: %v, want forbidden", how, a.resource, err)
 			}
-			if err := write(a.ctx, endpoint, a.object("own-"+how, "little", rules("configmaps"))); err != nil {
-				t.Errorf("%s in %s with own rights: %v", how, a.resource, err)
-			}
+			expect.Succeeds(t, write(a.ctx, endpoint, a.object("own-"+how, "little", rules("configmaps"))), "%s in %s with own rights", how, a.resource)
 		}
 		if err := put(a.ctx, endpoint, a.object("own-create", "much", rules("configmaps", "secrets"))); !apierrors.IsForbidden(err) {
 			t.Errorf("update in %s to more: %v, want forbidden", a.resource, err)
@@ -163,9 +154,7 @@ func TestEveryWriteIsChecked(t *testing.T) {
 	expect.NoError(t, err)
 	collected := owned.DeepCopyObject().(*rbacv1.ClusterRole)
 	collected.Finalizers = []string{"example.com/wait"}
-	if err := put(alice, storage["clusterroles"], collected); err != nil {
-		t.Errorf("change only finalizers: %v", err)
-	}
+	expect.Succeeds(t, put(alice, storage["clusterroles"], collected), "change only finalizers")
 	relabelled := owned.DeepCopyObject().(*rbacv1.ClusterRole)
 	relabelled.ResourceVersion = ""
 	relabelled.Labels = map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,9 +25,7 @@ func newAuthorizer(tb testing.TB, objects ...runtime.Object) *rbac.Authorizer {
 	tb.Helper()
 	kinds := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Rbac().V1()
 	rights, err := rbac.New(kinds)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	for _, object := range objects {
 		switch object.(type) {
 		case *rbacv1.Role:
@@ -42,9 +39,7 @@ func newAuthorizer(tb testing.TB, objects ...runtime.Object) *rbac.Authorizer {
 		default:
 			tb.Fatalf("unexpected type %T", object)
 		}
-		if err != nil {
-			tb.Fatal(err)
-		}
+		expect.NoError(tb, err)
 	}
 	return rights
 }
@@ -241,13 +236,9 @@ func TestRulesFor(t *testing.T) {
 		&authorizer.DefaultResourceRuleInfo{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
 		&authorizer.DefaultResourceRuleInfo{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"mine"}},
 	}
-	if diff := cmp.Diff(wantResources, resources); diff != "" {
-		t.Errorf("resources (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, wantResources, resources, "resources")
 	wantURLs := []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}}
-	if diff := cmp.Diff(wantURLs, urls); diff != "" {
-		t.Errorf("URLs (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, wantURLs, urls, "URLs")
 	if resources, _, _, err := rights.RulesFor(t.Context(), alice, "elsewhere"); len(resources) != 1 || err != nil {
 		t.Errorf("in another namespace: %v, %v; want what holds everywhere", resources, err)
 	}

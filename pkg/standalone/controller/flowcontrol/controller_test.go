@@ -6,11 +6,9 @@ package flowcontrol
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,14 +58,10 @@ func TestEnsureMakesEverythingOnce(t *testing.T) {
 	t.Parallel()
 	annexKube := ensured(t)
 	for _, want := range slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas) {
-		if diff := cmp.Diff(want.Spec, schemaOf(t, annexKube, want.Name).Spec); diff != "" {
-			t.Errorf("schema %s (-want +got):\n%s", want.Name, diff)
-		}
+		expect.Equal(t, want.Spec, schemaOf(t, annexKube, want.Name).Spec, "schema %s", want.Name)
 	}
 	for _, want := range slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations) {
-		if diff := cmp.Diff(want.Spec, levelOf(t, annexKube, want.Name).Spec); diff != "" {
-			t.Errorf("level %s (-want +got):\n%s", want.Name, diff)
-		}
+		expect.Equal(t, want.Spec, levelOf(t, annexKube, want.Name).Spec, "level %s", want.Name)
 	}
 	annexKube.ClearActions()
 	expect.NoError(t, Ensure(t.Context(), annexKube.FlowcontrolV1()))
@@ -180,9 +174,7 @@ func TestEnsureFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := Ensure(t.Context(), test.annexKube.FlowcontrolV1())
-			if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
-				t.Errorf("error %v, want %q", err, test.want)
-			}
+			expect.ErrorOrNone(t, err, test.want)
 		})
 	}
 }

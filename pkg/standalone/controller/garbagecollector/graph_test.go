@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var (
@@ -66,12 +67,8 @@ func (f *fixture) queued() (now, later []types.UID) {
 func (f *fixture) wantQueued(t *testing.T, what string, now, later []types.UID) {
 	t.Helper()
 	gotNow, gotLater := f.queued()
-	if diff := cmp.Diff(now, gotNow); diff != "" {
-		t.Errorf("%s: queued now (-want +got):\n%s", what, diff)
-	}
-	if diff := cmp.Diff(later, gotLater); diff != "" {
-		t.Errorf("%s: queued for later (-want +got):\n%s", what, diff)
-	}
+	expect.Equal(t, now, gotNow, "%s: queued now", what)
+	expect.Equal(t, later, gotLater, "%s: queued for later", what)
 }
 
 // put sends an object to the graph, as informers do.

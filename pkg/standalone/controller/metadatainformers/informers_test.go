@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
@@ -114,9 +113,7 @@ func (r *recorder) told(resource string) []string {
 
 func (r *recorder) want(t *testing.T, resource string, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, r.told(resource)); diff != "" {
-		t.Errorf("events of handlers (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, r.told(resource), "events of handlers")
 }
 
 // server is what Informers see of annex.
@@ -225,9 +222,7 @@ func TestTellsWhatChanges(t *testing.T) {
 		pause()
 		told := s.told("configmaps")
 		slices.Sort(told)
-		if diff := cmp.Diff([]string{"added configmaps 1", "added configmaps 2", "synced configmaps"}, told); diff != "" {
-			t.Errorf("events of handlers (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, []string{"added configmaps 1", "added configmaps 2", "synced configmaps"}, told, "events of handlers")
 		s.want(t, "widgets", "synced widgets")
 		if !s.HasSynced() || s.discovered() != 1 {
 			t.Errorf("synced %t after %d discoveries, want all synced after one", s.HasSynced(), s.discovered())
@@ -284,9 +279,7 @@ func TestKnowsKinds(t *testing.T) {
 				t.Errorf("%s is %+v, want it current", state.GroupResource(), state)
 			}
 		}
-		if diff := cmp.Diff([]string{"configmaps", "widgets.example.com"}, names); diff != "" {
-			t.Errorf("followed are (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, []string{"configmaps", "widgets.example.com"}, names, "followed are")
 	})
 }
 

@@ -257,9 +257,7 @@ func TestDeleteAll(t *testing.T) {
 					t.Errorf("error %q, want one that begins with %q", err, tc.wantErrors[i])
 				}
 			}
-			if diff := cmp.Diff(tc.wantRequests, server.requests); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, tc.wantRequests, server.requests, "requests")
 		})
 	}
 }

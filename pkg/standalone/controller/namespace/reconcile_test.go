@@ -7,16 +7,16 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var (
@@ -193,9 +193,7 @@ func TestReconcile(t *testing.T) {
 			t.Parallel()
 			w := tc.fixture
 			result, err := w.reconciler().reconcile(t.Context(), "team")
-			if (err != nil) != (tc.wantErr != "") || (err != nil && !strings.Contains(err.Error(), tc.wantErr)) {
-				t.Errorf("error %v, want one with %q", err, tc.wantErr)
-			}
+			expect.ErrorOrNone(t, err, tc.wantErr)
 			if result.RequeueAfter != tc.wantRequeue {
 				t.Errorf("requeued after %s, want %s", result.RequeueAfter, tc.wantRequeue)
 			}
@@ -206,17 +204,13 @@ func TestReconcile(t *testing.T) {
 				t.Fatalf("finalized: %v, want %v", w.finalized != nil, tc.wantFinalizers != nil)
 			}
 			if w.finalized != nil {
-				if diff := cmp.Diff(tc.wantFinalizers, w.finalized.Spec.Finalizers); diff != "" {
-					t.Errorf("finalizers left (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, tc.wantFinalizers, w.finalized.Spec.Finalizers, "finalizers left")
 			}
 			if w.statusUpdates > 0 {
 				if w.namespace.Status.Phase != corev1.NamespaceTerminating {
 					t.Errorf("phase %s, want Terminating", w.namespace.Status.Phase)
 				}
-				if diff := cmp.Diff(tc.wantTrue, trueConditions(w.namespace.Status)); diff != "" {
-					t.Errorf("conditions that are true (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, tc.wantTrue, trueConditions(w.namespace.Status), "conditions that are true")
 			}
 			if len(tc.fixture.lists) > 0 && w.deletions > 0 && !slices.Contains(w.asked, "configmaps") {
 				t.Errorf("only %v were to be deleted; discovery lists configmaps too", w.asked)

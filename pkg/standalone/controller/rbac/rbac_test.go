@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -77,9 +76,7 @@ func TestEnsureMakesDefaults(t *testing.T) {
 		"system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view", "system:auth-delegator", "system:basic-user",
 		"system:discovery", "system:monitoring", "system:public-info-viewer", "system:service-account-issuer-discovery", "view",
 	}
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Errorf("roles (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, names, "roles")
 	for _, test := range []struct {
 		verb, resource    string
 		view, edit, admin bool
@@ -212,9 +209,7 @@ func TestSettle(t *testing.T) {
 		got[role.Name] = role.Rules
 	}
 	want := map[string][]rbacv1.PolicyRule{"top": {a, b}, "middle": {a, b}, "circle-1": {a, b}, "circle-2": {a, b}, "lonely": nil}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("changed (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, got, "changed")
 	if roles[1].Rules != nil {
 		t.Error("what was given was changed")
 	}

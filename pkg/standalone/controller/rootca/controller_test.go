@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,7 +106,5 @@ func wantBundle(t *testing.T, annexKube *fake.Clientset, bundle string) {
 			t.Errorf("%s has binary data", one.Namespace)
 		}
 	}
-	if diff := cmp.Diff(map[string]map[string]string{"team/" + configMapName: {caKey: bundle}}, got); diff != "" {
-		t.Errorf("config maps (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, map[string]map[string]string{"team/" + configMapName: {caKey: bundle}}, got, "config maps")
 }

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,9 +64,7 @@ func TestEveryNamespaceHasOne(t *testing.T) {
 		annexKube := fake.NewClientset(namespace("a"), namespace("b"), ending,
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "default", Labels: map[string]string{"mine": "yes"}}})
 		run(t, annexKube)
-		if diff := cmp.Diff([]string{"a/default", "b/default"}, accounts(t, annexKube)); diff != "" {
-			t.Errorf("after the start (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, []string{"a/default", "b/default"}, accounts(t, annexKube), "after the start")
 		kept, err := annexKube.CoreV1().ServiceAccounts("b").Get(t.Context(), "default", metav1.GetOptions{})
 		if err != nil || kept.Labels["mine"] != "yes" {
 			t.Errorf("the one that was there: %v, error %v", kept, err)
@@ -76,9 +73,7 @@ func TestEveryNamespaceHasOne(t *testing.T) {
 		expect.Create(t, annexKube.CoreV1().Namespaces(), namespace("c"))
 		expect.Delete(t, annexKube.CoreV1().ServiceAccounts("a"), "default")
 		settle()
-		if diff := cmp.Diff([]string{"a/default", "b/default", "c/default"}, accounts(t, annexKube)); diff != "" {
-			t.Errorf("after a new namespace and a deleted service account (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, []string{"a/default", "b/default", "c/default"}, accounts(t, annexKube), "after a new namespace and a deleted service account")
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,19 +68,13 @@ func TestDeletesWhatExpired(t *testing.T) {
 			secret("default", "other-namespace", bootstrapToken, after(-time.Hour)),
 		)
 		run(t, annexKube)
-		if diff := cmp.Diff([]string{"expires", "forever", "misspelt", "other-namespace", "other-type", "prolonged"}, names(t, annexKube)); diff != "" {
-			t.Errorf("after the start (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, []string{"expires", "forever", "misspelt", "other-namespace", "other-type", "prolonged"}, names(t, annexKube), "after the start")
 		longer := secret("kube-system", "prolonged", bootstrapToken, after(2*time.Hour))
 		expect.Update(t, annexKube.CoreV1().Secrets("kube-system"), longer)
 		controllertest.Advance(time.Hour)
-		if diff := cmp.Diff([]string{"forever", "misspelt", "other-namespace", "other-type", "prolonged"}, names(t, annexKube)); diff != "" {
-			t.Errorf("after an hour (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, []string{"forever", "misspelt", "other-namespace", "other-type", "prolonged"}, names(t, annexKube), "after an hour")
 		controllertest.Advance(time.Hour)
-		if diff := cmp.Diff([]string{"forever", "misspelt", "other-namespace", "other-type"}, names(t, annexKube)); diff != "" {
-			t.Errorf("after two hours (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, []string{"forever", "misspelt", "other-namespace", "other-type"}, names(t, annexKube), "after two hours")
 	})
 }
 
