@@ -228,7 +228,7 @@ type List struct {
 // DeepCopyObject implements runtime.Object.
 func (l *List) DeepCopyObject() runtime.Object {
 	copied := &List{TypeMeta: l.TypeMeta}
-	l.ListMeta.DeepCopyInto(&copied.ListMeta)
+	l.DeepCopyInto(&copied.ListMeta)
 	for i := range l.Items {
 		copied.Items = append(copied.Items, *l.Items[i].DeepCopyObject().(*Object))
 	}

@@ -146,7 +146,7 @@ func randomMeta(random *rand.Rand) metav1.ObjectMeta {
 	for range random.IntN(3) {
 		m.ManagedFields = append(m.ManagedFields, metav1.ManagedFieldsEntry{
 			Manager: word(), Operation: metav1.ManagedFieldsOperationApply, APIVersion: word(), Time: ptr.To(metav1.Unix(random.Int64N(1e9), 0)),
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:a":{},"k:{\"x\":\"}\"}":[1]}`)}, Subresource: word(),
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:a":{},"k:{\"x\":\"}\"}":[1]}`), Subresource: word(),
 		})
 	}
 	return m

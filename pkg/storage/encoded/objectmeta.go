@@ -80,7 +80,7 @@ func (r *reader) managedFields() (entry metav1.ManagedFieldsEntry) {
 		case "fieldsType":
 			entry.FieldsType = r.string()
 		case "fieldsV1":
-			entry.FieldsV1 = &metav1.FieldsV1{Raw: []byte(r.value())}
+			entry.FieldsV1 = metav1.NewFieldsV1(r.value())
 		case "manager":
 			entry.Manager = r.string()
 		case "operation":

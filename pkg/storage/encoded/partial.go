@@ -64,7 +64,7 @@ type metadataList struct {
 // DeepCopyObject implements runtime.Object.
 func (l *metadataList) DeepCopyObject() runtime.Object {
 	copied := &metadataList{TypeMeta: l.TypeMeta, Items: append([]metadata(nil), l.Items...)}
-	l.ListMeta.DeepCopyInto(&copied.ListMeta)
+	l.DeepCopyInto(&copied.ListMeta)
 	return copied
 }
 

@@ -140,6 +140,6 @@ type rowList struct {
 // DeepCopyObject implements runtime.Object.
 func (l *rowList) DeepCopyObject() runtime.Object {
 	copied := &rowList{TypeMeta: l.TypeMeta, Items: append([]row(nil), l.Items...)}
-	l.ListMeta.DeepCopyInto(&copied.ListMeta)
+	l.DeepCopyInto(&copied.ListMeta)
 	return copied
 }
