@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -16,7 +15,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -44,34 +42,6 @@ func BenchmarkReads(b *testing.B) {
 				}
 			})
 		}
-	}
-}
-
-// BenchmarkMemory reports the heap that 10,000 objects take in the watch caches of two versions.
-func BenchmarkMemory(b *testing.B) {
-	p := &pair{etcd: etcdtest.StartTCP(b, nil).URL}
-	heap := func(encoded bool, use func(*server)) float64 {
-		s := p.start(b, encoded)
-		use(s)
-		runtime.GC()
-		runtime.GC()
-		var stats runtime.MemStats
-		runtime.ReadMemStats(&stats)
-		s.Stop(b)
-		return float64(stats.HeapAlloc)
-	}
-	empty := map[bool]float64{}
-	for _, encoded := range []bool{false, true} {
-		empty[encoded] = heap(encoded, func(*server) {})
-	}
-	heap(true, func(s *server) { fillMany(b, s) })
-	for name, encoded := range map[string]bool{"upstream": false, "annex": true} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				full := heap(encoded, func(s *server) { serveWidgets(b, s) })
-				b.ReportMetric((full-empty[encoded])/many, "B/object")
-			}
-		})
 	}
 }
 
