@@ -4,6 +4,7 @@
 package differential
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -11,12 +12,16 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -70,26 +75,28 @@ type answer struct {
 	body                          string
 }
 
-func (s *server) read(t *testing.T, r request) answer {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+r.path, nil)
-	expect.NoError(t, err)
+func (s *server) read(ctx context.Context, r request) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+r.path, nil)
+	if err != nil {
+		return answer{}, err
+	}
 	req.Header.Set("Accept", r.accept)
 	req.Header.Set("User-Agent", r.userAgent)
 	if r.encoding != "" {
 		req.Header.Set("Accept-Encoding", r.encoding)
 	}
 	response, err := s.http.Do(req)
-	expect.NoError(t, err, r)
+	if err != nil {
+		return answer{}, err
+	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	expect.NoError(t, err, r)
 	h := response.Header
 	return answer{
 		code: response.StatusCode, contentType: h.Get("Content-Type"), encoding: h.Get("Content-Encoding"), vary: h.Get("Vary"),
 		warnings: strings.Join(h.Values("Warning"), ";"), retryAfter: h.Get("Retry-After"), noSniff: h.Get("X-Content-Type-Options"),
-		body: string(body),
-	}
+		body: normalized(string(body)),
+	}, err
 }
 
 var (
@@ -110,25 +117,52 @@ var (
 	tokenStart = regexp.MustCompile(`"start":"/`)
 )
 
-// compare sends a request to both servers. The resource version of a consistent list may
+// compareAll compares requests, some at the same time.
+func (p *pair) compareAll(t *testing.T, requests []request, atOnce int) {
+	t.Helper()
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for _, r := range requests {
+		group.Go(func() error { return p.compare(t.Context(), r) })
+	}
+	expect.NoError(t, group.Wait())
+}
+
+// compare sends a request to both servers until they answer alike: a replica may lag behind
+// changes made through the other, and a watch on a busy machine may end before it has sent all.
+func (p *pair) compare(ctx context.Context, r request) error {
+	var different error
+	err := wait.PollUntilContextTimeout(ctx, interval, poll.Timeout, true, func(ctx context.Context) (bool, error) {
+		different = p.difference(ctx, r)
+		return different == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, different)
+	}
+	return nil
+}
+
+// interval is the time between two attempts.
+const interval = 20 * time.Millisecond
+
+// difference returns how the answers differ. The resource version of a consistent list may
 // differ, because annex writes objects of its own all the time.
-func (p *pair) compare(t *testing.T, r request) {
-	t.Helper()
-	if different := p.difference(t, r); different != "" {
-		t.Error(different)
+func (p *pair) difference(ctx context.Context, r request) error {
+	want, err := p.upstream.read(ctx, r)
+	if err != nil {
+		return fmt.Errorf("%s: upstream: %w", r, err)
 	}
+	got, err := p.annex.read(ctx, r)
+	if err != nil {
+		return fmt.Errorf("%s: annex: %w", r, err)
+	}
+	if got == want {
+		return nil
+	}
+	return fmt.Errorf("%s\nannex:    %s\nupstream: %s", r, cut(got, want), cut(want, got))
 }
 
-// difference returns how the answers differ, or nothing.
-func (p *pair) difference(t *testing.T, r request) string {
-	t.Helper()
-	want, got := p.upstream.read(t, r), p.annex.read(t, r)
-	if want.body, got.body = normalized(want.body), normalized(got.body); got == want {
-		return ""
-	}
-	return fmt.Sprintf("%s\nannex:    %s\nupstream: %s", r, cut(got, want), cut(want, got))
-}
-
+// normalized replaces what depends on time.
 func normalized(body string) string {
 	body = listVersion.ReplaceAllString(body, "${1}RV$2")
 	body = listFirst.ReplaceAllString(body, "${1}RV$2")

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -105,18 +104,8 @@ func expectSet(object *unstructured.Unstructured, value string, path ...string) 
 func TestReads(t *testing.T) {
 	p := startPair(t)
 	versions := fill(t, p)
-	t.Run("gets and lists", func(t *testing.T) {
-		var group errgroup.Group
-		group.SetLimit(10)
-		for _, r := range reads(versions) {
-			group.Go(func() error {
-				p.compare(t, r)
-				return nil
-			})
-		}
-		_ = group.Wait()
-	})
-	t.Run("watches", func(t *testing.T) { compareWatches(t, p, versions) })
+	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, reads(versions), 10) })
+	t.Run("watches", func(t *testing.T) { p.compareAll(t, watches(versions), 50) })
 }
 
 // fill creates objects of a namespaced and a cluster-scoped resource, changes and deletes some,

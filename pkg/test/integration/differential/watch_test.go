@@ -3,28 +3,7 @@
 
 package differential
 
-import (
-	"strings"
-	"testing"
-
-	"golang.org/x/sync/errgroup"
-
-	"github.com/annex-dev/annex/pkg/test/poll"
-)
-
-// compareWatches compares watches of what was written before.
-func compareWatches(t *testing.T, p *pair, versions []string) {
-	var group errgroup.Group
-	group.SetLimit(50)
-	for _, r := range watches(versions) {
-		group.Go(func() error {
-			// A watch on a busy machine may end before all events are sent.
-			poll.Until(t, r.String()+" is answered alike", func() string { return p.difference(t, r) })
-			return nil
-		})
-	}
-	_ = group.Wait()
-}
+import "strings"
 
 // watches returns the watches that are compared: each selector from few versions, all versions
 // without a selector, and all formats for one path.
