@@ -96,7 +96,7 @@ func newHandlers(from reader, scope *handlers.RequestScope, minRequestTimeout ti
 var metadataKinds = map[string]string{"get": "PartialObjectMetadata", "list": "PartialObjectMetadataList", "watch": "PartialObjectMetadata"}
 
 // handlerFor returns the handler of a request, or nil if upstream's must serve it: tables with
-// whole objects, and watches of tables, need decoded objects.
+// whole objects need decoded ones.
 func (e *endpoint) handlerFor(req *http.Request, verb string) http.HandlerFunc {
 	if e.scope == nil {
 		return nil
@@ -109,7 +109,7 @@ func (e *endpoint) handlerFor(req *http.Request, verb string) http.HandlerFunc {
 		return e.objects[verb]
 	case accepted.Convert.Kind == metadataKinds[verb]:
 		return e.metadata[verb]
-	case accepted.Convert.Kind == "Table" && verb != "watch" && req.URL.Query().Get("includeObject") != string(metav1.IncludeObject):
+	case accepted.Convert.Kind == "Table" && req.URL.Query().Get("includeObject") != string(metav1.IncludeObject):
 		return e.tables[verb]
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 
 	"github.com/annex-dev/annex/pkg/storage/encoded"
@@ -58,4 +59,13 @@ func (s tableStore) List(ctx context.Context, options *metainternalversion.ListO
 		return nil, err
 	}
 	return s.columns.Rows(list.(*encoded.List))
+}
+
+// Watch implements rest.Watcher.
+func (s tableStore) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+	events, err := s.Store.Watch(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return s.columns.Watch(events), nil
 }

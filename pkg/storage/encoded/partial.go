@@ -29,12 +29,16 @@ func MetadataOf(obj runtime.Object) runtime.Object {
 }
 
 // WatchMetadata does the same for the objects of a watch, once for all watches of an event.
-func WatchMetadata(events watch.Interface) watch.Interface {
+func WatchMetadata(events watch.Interface) watch.Interface { return watchShared(events, MetadataOf) }
+
+// watchShared replaces the objects of a watch. What all watches of an event share is replaced when
+// it is encoded, which is once for all.
+func watchShared(events watch.Interface, replace func(runtime.Object) runtime.Object) watch.Interface {
 	return mapEvents(events, func(obj runtime.Object) runtime.Object {
-		if shared, ok := obj.(runtime.CacheableObject); ok {
-			return sharedMetadata{obj, shared}
+		if event, ok := obj.(runtime.CacheableObject); ok {
+			return shared{obj, event, replace}
 		}
-		return MetadataOf(obj)
+		return replace(obj)
 	})
 }
 
@@ -68,16 +72,17 @@ func (l *metadataList) DeepCopyObject() runtime.Object {
 	return copied
 }
 
-// sharedMetadata is an event's object that all watches share.
-type sharedMetadata struct {
+// shared is an event's object that all watches share.
+type shared struct {
 	runtime.Object
-	shared runtime.CacheableObject
+	event   runtime.CacheableObject
+	replace func(runtime.Object) runtime.Object
 }
 
 // CacheEncode implements runtime.CacheableObject.
-func (s sharedMetadata) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	return s.shared.CacheEncode(id, func(obj runtime.Object, w io.Writer) error { return encode(MetadataOf(obj), w) }, w)
+func (s shared) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	return s.event.CacheEncode(id, func(obj runtime.Object, w io.Writer) error { return encode(s.replace(obj), w) }, w)
 }
 
 // GetObject implements runtime.CacheableObject.
-func (s sharedMetadata) GetObject() runtime.Object { return s.shared.GetObject() }
+func (s shared) GetObject() runtime.Object { return s.event.GetObject() }

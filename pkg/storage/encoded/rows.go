@@ -4,6 +4,7 @@
 package encoded
 
 import (
+	"fmt"
 	"maps"
 	"regexp"
 
@@ -11,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // Columns has the parts of objects that the columns of a table show.
@@ -59,6 +62,22 @@ func (c *Columns) Rows(list *List) (runtime.Object, error) {
 func (c *Columns) Row(object *Object) (runtime.Object, error) {
 	decoded, err := c.row(object)
 	return &decoded, err
+}
+
+// Watch does the same for the objects of a watch, once for all watches of an event.
+func (c *Columns) Watch(events watch.Interface) watch.Interface {
+	return watchShared(events, func(obj runtime.Object) runtime.Object {
+		object, ok := obj.(*Object)
+		if !ok {
+			return obj
+		}
+		row, err := c.Row(object)
+		if err != nil {
+			utilruntime.HandleError(fmt.Errorf("decode %s %s/%s for a table: %w", object.resource.Kind.Kind, object.GetNamespace(), object.GetName(), err))
+			return MetadataOf(object)
+		}
+		return row
+	})
 }
 
 func (c *Columns) row(object *Object) (row, error) {
