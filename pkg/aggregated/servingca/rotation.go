@@ -14,12 +14,12 @@ import (
 type step string
 
 const (
-	stepDropPrevious step = "The previous serving CA left the bundle: no certificate of it can be in use"
-	stepAddNext      step = "The next serving CA joined the bundle"
-	stepCarried      step = "Every APIService has the next serving CA"
-	stepNotCarried   step = "An APIService lost the next serving CA"
-	stepPromote      step = "The next CA signs serving certificates"
-	stepReplace      step = "The serving CA had expired and was replaced; requests fail until the APIServices have the new one"
+	stepDropPrevious   step = "The previous serving CA left the bundle: no certificate of it can be in use"
+	stepAddNext        step = "The next serving CA joined the bundle"
+	stepDistributed    step = "Every APIService has the next serving CA"
+	stepNotDistributed step = "An APIService lost the next serving CA"
+	stepPromote        step = "The next CA signs serving certificates"
+	stepReplace        step = "The serving CA had expired and was replaced; requests fail until the APIServices have the new one"
 )
 
 // newState is the first state.
@@ -40,8 +40,8 @@ func newCA(notBefore, now time.Time, l Lifetimes) (*pki.Authority, error) {
 }
 
 // advance returns the next state and its step, or the same state if no step is due.
-// carried reports whether every APIService of annex has the whole bundle of the state.
-func advance(s *State, carried bool, now time.Time, l Lifetimes) (*State, step, error) {
+// distributed reports whether every APIService of annex has the whole bundle of the state.
+func advance(s *State, distributed bool, now time.Time, l Lifetimes) (*State, step, error) {
 	if len(s.Previous) > 0 && !now.Before(s.PreviousUntil) {
 		next := *s
 		next.Previous, next.PreviousUntil = nil, time.Time{}
@@ -50,7 +50,7 @@ func advance(s *State, carried bool, now time.Time, l Lifetimes) (*State, step, 
 	if s.Next == nil {
 		return begin(s, now, l)
 	}
-	return finish(s, carried, now, l)
+	return finish(s, distributed, now, l)
 }
 
 // begin decides whether a next CA is due.
@@ -71,12 +71,12 @@ func begin(s *State, now time.Time, l Lifetimes) (*State, step, error) {
 		return s, "", err
 	}
 	next := *s
-	next.Next, next.CarriedSince, next.Rotate = made, time.Time{}, false
+	next.Next, next.DistributedSince, next.Rotate = made, time.Time{}, false
 	return &next, stepAddNext, nil
 }
 
 // finish decides whether the next CA can sign.
-func finish(s *State, carried bool, now time.Time, l Lifetimes) (*State, step, error) {
+func finish(s *State, distributed bool, now time.Time, l Lifetimes) (*State, step, error) {
 	if !now.Before(s.Next.Certificate().NotAfter) {
 		replaced, err := newState(now, l)
 		return replaced, stepReplace, err
@@ -84,20 +84,20 @@ func finish(s *State, carried bool, now time.Time, l Lifetimes) (*State, step, e
 	// An APIService that cannot be updated must not break the others when the CA
 	// expires: those with the bundle keep working.
 	overdue := !now.Before(s.Signing.Certificate().NotAfter.Add(-l.Propagation))
-	waited := carried && !s.CarriedSince.IsZero() && now.Sub(s.CarriedSince) >= l.Propagation
+	waited := distributed && !s.DistributedSince.IsZero() && now.Sub(s.DistributedSince) >= l.Propagation
 	next := *s
 	switch {
 	case overdue || waited:
-		next.Signing, next.Next, next.CarriedSince = s.Next, nil, time.Time{}
+		next.Signing, next.Next, next.DistributedSince = s.Next, nil, time.Time{}
 		next.Previous = append(next.Previous[:len(next.Previous):len(next.Previous)], s.Signing.Certificate())
 		next.PreviousUntil = now.Add(l.overlap())
 		return &next, stepPromote, nil
-	case carried && s.CarriedSince.IsZero():
-		next.CarriedSince = now
-		return &next, stepCarried, nil
-	case !carried && !s.CarriedSince.IsZero():
-		next.CarriedSince = time.Time{}
-		return &next, stepNotCarried, nil
+	case distributed && s.DistributedSince.IsZero():
+		next.DistributedSince = now
+		return &next, stepDistributed, nil
+	case !distributed && !s.DistributedSince.IsZero():
+		next.DistributedSince = time.Time{}
+		return &next, stepNotDistributed, nil
 	}
 	return s, "", nil
 }

@@ -16,15 +16,15 @@ func TestAdvance(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	stable := func(t *testing.T) *State { return mustState(t, epoch) }
-	carriedSince := func(at time.Duration) func(*testing.T) *State {
+	distributedSince := func(at time.Duration) func(*testing.T) *State {
 		return func(t *testing.T) *State {
 			state := rotating(t)
-			state.CarriedSince = epoch.Add(at)
+			state.DistributedSince = epoch.Add(at)
 			return state
 		}
 	}
 	promoted := func(t *testing.T) *State {
-		state, due, err := advance(carriedSince(202*hour)(t), true, epoch.Add(203*hour), lifetimes)
+		state, due, err := advance(distributedSince(202*hour)(t), true, epoch.Add(203*hour), lifetimes)
 		if err != nil || due != stepPromote {
 			t.Fatalf("advance: %q, %v", due, err)
 		}
@@ -38,38 +38,38 @@ func TestAdvance(t *testing.T) {
 		}
 	}
 	tests := map[string]struct {
-		state   func(*testing.T) *State
-		carried bool
-		at      time.Duration
-		want    step
+		state       func(*testing.T) *State
+		distributed bool
+		at          time.Duration
+		want        step
 	}{
-		"new":                               {stable, true, 199 * hour, ""},
-		"a third is left":                   {stable, true, 200 * hour, stepAddNext},
-		"nothing is published":              {stable, false, 200 * hour, stepAddNext},
-		"clock is behind":                   {stable, true, -1000 * hour, ""},
-		"asked for":                         {asked(stable), true, hour, stepAddNext},
-		"asked for while rotating":          {asked(rotating), true, 202 * hour, stepCarried},
-		"asked for again soon":              {asked(promoted), true, 204 * hour, stepAddNext},
-		"expired without replicas":          {stable, true, 300 * hour, stepReplace},
-		"next is not carried yet":           {rotating, false, 202 * hour, ""},
-		"next is carried now":               {rotating, true, 202 * hour, stepCarried},
-		"next is carried for too short":     {carriedSince(202 * hour), true, 202*hour + 59*time.Minute, ""},
-		"next is carried long enough":       {carriedSince(202 * hour), true, 203 * hour, stepPromote},
-		"next was lost":                     {carriedSince(202 * hour), false, 202*hour + 30*time.Minute, stepNotCarried},
-		"next was lost at the last moment":  {carriedSince(202 * hour), false, 203 * hour, stepNotCarried},
-		"next is never carried, CA lives":   {rotating, false, 298 * hour, ""},
-		"next is never carried, CA expires": {rotating, false, 299 * hour, stepPromote},
-		"both expired without replicas":     {rotating, true, 501 * hour, stepReplace},
-		"previous may be in use":            {promoted, true, 233*hour + 59*time.Minute, ""},
-		"previous cannot be in use":         {promoted, true, 234 * hour, stepDropPrevious},
-		"previous before the next rotation": {promoted, true, 450 * hour, stepDropPrevious},
+		"new":                                   {stable, true, 199 * hour, ""},
+		"a third is left":                       {stable, true, 200 * hour, stepAddNext},
+		"nothing is published":                  {stable, false, 200 * hour, stepAddNext},
+		"clock is behind":                       {stable, true, -1000 * hour, ""},
+		"asked for":                             {asked(stable), true, hour, stepAddNext},
+		"asked for while rotating":              {asked(rotating), true, 202 * hour, stepDistributed},
+		"asked for again soon":                  {asked(promoted), true, 204 * hour, stepAddNext},
+		"expired without replicas":              {stable, true, 300 * hour, stepReplace},
+		"next is not distributed yet":           {rotating, false, 202 * hour, ""},
+		"next is distributed now":               {rotating, true, 202 * hour, stepDistributed},
+		"next is distributed for too short":     {distributedSince(202 * hour), true, 202*hour + 59*time.Minute, ""},
+		"next is distributed long enough":       {distributedSince(202 * hour), true, 203 * hour, stepPromote},
+		"next was lost":                         {distributedSince(202 * hour), false, 202*hour + 30*time.Minute, stepNotDistributed},
+		"next was lost at the last moment":      {distributedSince(202 * hour), false, 203 * hour, stepNotDistributed},
+		"next is never distributed, CA lives":   {rotating, false, 298 * hour, ""},
+		"next is never distributed, CA expires": {rotating, false, 299 * hour, stepPromote},
+		"both expired without replicas":         {rotating, true, 501 * hour, stepReplace},
+		"previous may be in use":                {promoted, true, 233*hour + 59*time.Minute, ""},
+		"previous cannot be in use":             {promoted, true, 234 * hour, stepDropPrevious},
+		"previous before the next rotation":     {promoted, true, 450 * hour, stepDropPrevious},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			state := tt.state(t)
 			before := mustSecret(t, state)
-			after, due, err := advance(state, tt.carried, epoch.Add(tt.at), lifetimes)
+			after, due, err := advance(state, tt.distributed, epoch.Add(tt.at), lifetimes)
 			expect.NoError(t, err)
 			if due != tt.want {
 				t.Errorf("the step is %q, want %q", due, tt.want)
@@ -97,8 +97,8 @@ func TestRotationKeepsCertificatesInUse(t *testing.T) {
 	var steps []step
 	published := state // what the APIServices carry, one step of time late
 	for now := epoch; now.Before(epoch.Add(3 * lifetimes.CA)); now = now.Add(20 * time.Minute) {
-		carriedNow := contained(state.Certificates(), published.Certificates())
-		next, due, err := advance(state, carriedNow, now, lifetimes)
+		distributedNow := contained(state.Certificates(), published.Certificates())
+		next, due, err := advance(state, distributedNow, now, lifetimes)
 		expect.NoError(t, err)
 		if due != "" {
 			steps = append(steps, due)
@@ -120,7 +120,7 @@ func TestRotationKeepsCertificatesInUse(t *testing.T) {
 		}
 		published, state = state, next
 	}
-	rotation := []step{stepAddNext, stepCarried, stepPromote, stepDropPrevious}
+	rotation := []step{stepAddNext, stepDistributed, stepPromote, stepDropPrevious}
 	if len(steps) < 3*len(rotation) {
 		t.Fatalf("only these steps were taken: %q", steps)
 	}

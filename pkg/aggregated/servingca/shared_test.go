@@ -231,7 +231,7 @@ func TestRotationWaitsForAResponse(t *testing.T) {
 		main.clock.SetTime(epoch.Add(at))
 		expect.Error(t, a.Open(t.Context()), "list the APIServices of annex", "away")
 	}
-	if state := mustParse(t, main.secret(t)); state.Next == nil || !state.CarriedSince.IsZero() || len(state.Previous) > 0 {
+	if state := mustParse(t, main.secret(t)); state.Next == nil || !state.DistributedSince.IsZero() || len(state.Previous) > 0 {
 		t.Errorf("the rotation continued: %v", subjects(state.Certificates()))
 	}
 }
@@ -271,7 +271,7 @@ func TestRunWatchesTheSecret(t *testing.T) {
 	<-stopped
 }
 
-func TestCarried(t *testing.T) {
+func TestDistributed(t *testing.T) {
 	t.Parallel()
 	state := rotating(t)
 	whole, half := state.Bundle(), state.Signing.CertPEM()
@@ -297,7 +297,7 @@ func TestCarried(t *testing.T) {
 			main := newMainFake(tt.apiServices...)
 			got, err := caBundlePropagated(t.Context(), main.aggregator.ApiregistrationV1().APIServices(), "annex-system", "annex", state.Certificates())
 			if err != nil || got != tt.want {
-				t.Errorf("carried = %t, %v, want %t", got, err, tt.want)
+				t.Errorf("distributed = %t, %v, want %t", got, err, tt.want)
 			}
 		})
 	}

@@ -38,9 +38,9 @@ const (
 	// One that is neither of those above has stopped signing.
 	BundleKey = "ca-bundle.crt"
 
-	// CarriedSinceAnnotation is since when every APIService of annex has had a bundle
+	// DistributedSinceAnnotation is since when every APIService of annex has had a bundle
 	// with the next CA.
-	CarriedSinceAnnotation = "annex.dev/bundle-carried-since"
+	DistributedSinceAnnotation = "annex.dev/bundle-distributed-since"
 	// RotateAnnotation requests a next CA now, with any value. annex removes it when
 	// the rotation begins.
 	RotateAnnotation = "annex.dev/rotate-ca"
@@ -59,8 +59,8 @@ type State struct {
 	Signing *pki.Authority
 	// Next is in the bundle and signs next; nil outside of a rotation.
 	Next *pki.Authority
-	// CarriedSince is since when every APIService has Next, or zero.
-	CarriedSince time.Time
+	// DistributedSince is since when every APIService has Next, or zero.
+	DistributedSince time.Time
 	// Previous have stopped signing.
 	Previous []*x509.Certificate
 	// PreviousUntil is when Previous leave the bundle.
@@ -120,7 +120,7 @@ func parse(secret *corev1.Secret) (*State, error) {
 	if !bytes.Equal(state.Bundle(), pki.EncodeBundle(bundle)) {
 		return nil, fmt.Errorf("%s does not end in %s and %s", BundleKey, CertKey, NextCertKey)
 	}
-	if state.CarriedSince, err = timeAnnotation(secret, CarriedSinceAnnotation); err != nil {
+	if state.DistributedSince, err = timeAnnotation(secret, DistributedSinceAnnotation); err != nil {
 		return nil, err
 	}
 	if state.PreviousUntil, err = timeAnnotation(secret, PreviousUntilAnnotation); err != nil {
@@ -152,7 +152,7 @@ func (s *State) Write(secret *corev1.Secret) error {
 		data[NextCertKey], data[NextPrivateKey] = s.Next.CertPEM(), nextKey
 	}
 	secret.Data = data
-	setTimeAnnotation(secret, CarriedSinceAnnotation, s.CarriedSince)
+	setTimeAnnotation(secret, DistributedSinceAnnotation, s.DistributedSince)
 	setTimeAnnotation(secret, PreviousUntilAnnotation, s.PreviousUntil)
 	switch _, asked := secret.Annotations[RotateAnnotation]; {
 	case asked && !s.Rotate:

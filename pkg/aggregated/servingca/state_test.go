@@ -19,27 +19,27 @@ import (
 
 func TestStateSurvivesTheSecret(t *testing.T) {
 	t.Parallel()
-	carried := rotating(t)
-	carried.CarriedSince = epoch.Add(202 * time.Hour)
-	promoted, _, err := advance(carried, true, epoch.Add(203*time.Hour), lifetimes)
+	distributed := rotating(t)
+	distributed.DistributedSince = epoch.Add(202 * time.Hour)
+	promoted, _, err := advance(distributed, true, epoch.Add(203*time.Hour), lifetimes)
 	expect.NoError(t, err)
 	asked := mustState(t, epoch)
 	asked.Rotate = true
-	for name, state := range map[string]*State{"stable": mustState(t, epoch), "rotating": rotating(t), "carried": carried, "promoted": promoted, "asked for": asked} {
+	for name, state := range map[string]*State{"stable": mustState(t, epoch), "rotating": rotating(t), "distributed": distributed, "promoted": promoted, "asked for": asked} {
 		secret := mustSecret(t, state)
 		got := mustParse(t, secret)
 		if got.Rotate != state.Rotate {
 			t.Errorf("%s: a rotation is asked for: %t", name, got.Rotate)
 		}
 		expect.Equal(t, secret, mustSecret(t, got), "%s: another state was read", name)
-		if !got.CarriedSince.Equal(state.CarriedSince) || !got.PreviousUntil.Equal(state.PreviousUntil) {
-			t.Errorf("%s: read %v, %v, wrote %v, %v", name, got.CarriedSince, got.PreviousUntil, state.CarriedSince, state.PreviousUntil)
+		if !got.DistributedSince.Equal(state.DistributedSince) || !got.PreviousUntil.Equal(state.PreviousUntil) {
+			t.Errorf("%s: read %v, %v, wrote %v, %v", name, got.DistributedSince, got.PreviousUntil, state.DistributedSince, state.PreviousUntil)
 		}
 		if !slices.EqualFunc(got.Previous, state.Previous, (*x509.Certificate).Equal) {
 			t.Errorf("%s: the previous CAs are %v, want %v", name, subjects(got.Previous), subjects(state.Previous))
 		}
 	}
-	if !bytes.Equal(carried.Bundle(), promoted.Bundle()) {
+	if !bytes.Equal(distributed.Bundle(), promoted.Bundle()) {
 		t.Error("the bundle changed when the next CA took over: every APIService would be written once more")
 	}
 }
@@ -48,7 +48,7 @@ func TestWriteLeavesAloneWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	secret := mustSecret(t, rotating(t))
 	secret.Data["note"] = []byte("theirs")
-	secret.Annotations = map[string]string{"theirs": "too", CarriedSinceAnnotation: "x", RotateAnnotation: "x"}
+	secret.Annotations = map[string]string{"theirs": "too", DistributedSinceAnnotation: "x", RotateAnnotation: "x"}
 	expect.NoError(t, mustState(t, epoch).Write(secret))
 	if string(secret.Data["note"]) != "theirs" || len(secret.Annotations) != 1 {
 		t.Errorf("kept %v and %v", secret.Data["note"], secret.Annotations)
@@ -89,9 +89,9 @@ func TestParseRefuses(t *testing.T) {
 			s.Data[BundleKey] = append(bytes.Clone(s.Data[NextCertKey]), s.Data[CertKey]...)
 		}, "ca-bundle.crt does not end in"},
 		"leaf in the bundle": {func(t *testing.T, s *corev1.Secret) { s.Data[BundleKey] = append(leafy(t), s.Data[BundleKey]...) }, "is not a CA"},
-		"damaged carried since": {func(_ *testing.T, s *corev1.Secret) {
-			s.Annotations = map[string]string{CarriedSinceAnnotation: "today"}
-		}, CarriedSinceAnnotation},
+		"damaged distributed since": {func(_ *testing.T, s *corev1.Secret) {
+			s.Annotations = map[string]string{DistributedSinceAnnotation: "today"}
+		}, DistributedSinceAnnotation},
 		"damaged previous until": {func(_ *testing.T, s *corev1.Secret) { s.Annotations = map[string]string{PreviousUntilAnnotation: ""} }, PreviousUntilAnnotation},
 	}
 	for name, tt := range tests {

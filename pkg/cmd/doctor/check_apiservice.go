@@ -80,14 +80,14 @@ func (e *environment) availability(of *apiregistrationv1.APIService) finding {
 	case available == nil:
 		return fail("kubectl get apiservice "+of.Name, "the main cluster has not yet checked whether it reaches annex for %s", of.Name)
 	case available.Status != apiregistrationv1.ConditionTrue:
-		why, mend := e.explain(available)
-		return fail(mend, "the main cluster does not reach annex for %s%s: %s: %s", of.Name, why, available.Reason, available.Message)
+		why, fix := e.explain(available)
+		return fail(fix, "the main cluster does not reach annex for %s%s: %s: %s", of.Name, why, available.Reason, available.Message)
 	}
 	return ok("the main cluster reports %s as available", of.Name)
 }
 
 // explain returns the cause of a condition's reason and what to do.
-func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) (why, mend string) {
+func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) (why, fix string) {
 	message := available.Message
 	switch {
 	case available.Reason == "ServiceNotFound":

@@ -80,15 +80,15 @@ func (e *environment) sharedAuthorities(ctx context.Context) ([]byte, *finding) 
 }
 
 func (e *environment) compareAuthorities(of *apiregistrationv1.APIService, shared []byte) []finding {
-	mend := e.rightAuthorities(of.Name)
+	fix := e.rightAuthorities(of.Name)
 	if shared == nil {
-		mend = e.logs()
+		fix = e.logs()
 	}
 	if _, err := pki.ParseBundle(of.Spec.CABundle); err != nil {
-		return []finding{fail(mend, "the caBundle of APIService %s: %v", of.Name, err)}
+		return []finding{fail(fix, "the caBundle of APIService %s: %v", of.Name, err)}
 	}
 	if shared != nil && !bytes.Equal(bytes.TrimSpace(of.Spec.CABundle), bytes.TrimSpace(shared)) {
-		return []finding{fail(mend, "the caBundle of APIService %s is not the one in Secret %s/%s: the main cluster verifies annex with the wrong authorities, and annex has not corrected it",
+		return []finding{fail(fix, "the caBundle of APIService %s is not the one in Secret %s/%s: the main cluster verifies annex with the wrong authorities, and annex has not corrected it",
 			of.Name, e.service.Namespace, servingca.SecretName(e.service.Name))}
 	}
 	return nil
@@ -207,18 +207,18 @@ func subjects(certificates []*x509.Certificate) string {
 
 // expiring returns findings about certificates that have expired or are in the last tenth
 // of their life, by which they should have been replaced.
-func expiring(certificates []*x509.Certificate, what string, now time.Time, mend string) []finding {
+func expiring(certificates []*x509.Certificate, what string, now time.Time, fix string) []finding {
 	var findings []finding
 	for _, certificate := range certificates {
 		left := certificate.NotAfter.Sub(now)
 		lifetime := certificate.NotAfter.Sub(certificate.NotBefore)
 		switch {
 		case now.Before(certificate.NotBefore):
-			findings = append(findings, fail(mend, "%s %q is not valid before %s: are the clocks right?", what, certificate.Subject.CommonName, certificate.NotBefore.Format(time.RFC3339)))
+			findings = append(findings, fail(fix, "%s %q is not valid before %s: are the clocks right?", what, certificate.Subject.CommonName, certificate.NotBefore.Format(time.RFC3339)))
 		case left <= 0:
-			findings = append(findings, fail(mend, "%s %q expired at %s", what, certificate.Subject.CommonName, certificate.NotAfter.Format(time.RFC3339)))
+			findings = append(findings, fail(fix, "%s %q expired at %s", what, certificate.Subject.CommonName, certificate.NotAfter.Format(time.RFC3339)))
 		case left < lifetime/10:
-			findings = append(findings, warn(mend, "%s %q expires at %s and has not been replaced", what, certificate.Subject.CommonName, certificate.NotAfter.Format(time.RFC3339)))
+			findings = append(findings, warn(fix, "%s %q expires at %s and has not been replaced", what, certificate.Subject.CommonName, certificate.NotAfter.Format(time.RFC3339)))
 		}
 	}
 	return findings

@@ -129,9 +129,9 @@ func (e *environment) checkParameters(ctx context.Context) []finding {
 		missing, err := e.denied(ctx, listAndWatch(resource))
 		if err == nil && len(missing) > 0 {
 			role := "annex-parameters-" + strings.ReplaceAll(resource.String(), "/", ".")
-			mend := fmt.Sprintf("kubectl create clusterrole %s --verb=list,watch --resource=%s && kubectl label clusterrole %s %s=true",
+			fix := fmt.Sprintf("kubectl create clusterrole %s --verb=list,watch --resource=%s && kubectl label clusterrole %s %s=true",
 				role, resource, role, hostingv1alpha1.AggregateLabel)
-			findings = append(findings, warn(mend, "annex may not %s: the parameters of admission policies %s. Those that match annex's objects refuse them", listRights(missing), strings.Join(names, ", ")))
+			findings = append(findings, warn(fix, "annex may not %s: the parameters of admission policies %s. Those that match annex's objects refuse them", listRights(missing), strings.Join(names, ", ")))
 		}
 	}
 	return findings

@@ -18,14 +18,14 @@ import (
 
 // checkMainCluster checks whether the main cluster responds, and its version.
 func checkMainCluster(ctx context.Context, e *environment) []finding {
-	const mend = "kubectl cluster-info"
+	const fix = "kubectl cluster-info"
 	version, err := e.getMain(ctx, "/version", "application/json")
 	if err != nil {
-		return []finding{fail(mend, "%s does not answer: %v", e.mainServer, err)}
+		return []finding{fail(fix, "%s does not answer: %v", e.mainServer, err)}
 	}
 	var info apimachineryversion.Info
 	if version.status != http.StatusOK || json.Unmarshal(version.body, &info) != nil {
-		return []finding{fail(mend, "%s does not answer as an API server: %d: %s", e.mainServer, version.status, firstLine(version.body))}
+		return []finding{fail(fix, "%s does not answer as an API server: %d: %s", e.mainServer, version.status, firstLine(version.body))}
 	}
 	ready, err := e.getMain(ctx, "/readyz", "*/*")
 	switch {
@@ -84,7 +84,7 @@ const (
 // checkClock compares three clocks with the Date header of responses. Responses of annex's
 // group have annex's.
 func checkClock(ctx context.Context, e *environment) []finding {
-	const mend = "timedatectl status"
+	const fix = "timedatectl status"
 	mainSkew, mainError, err := skew(ctx, e, "/version")
 	if err != nil {
 		return []finding{warn("kubectl get --raw /version", "the main cluster's clock is not known: %v", err)}
@@ -101,9 +101,9 @@ func checkClock(ctx context.Context, e *environment) []finding {
 	}
 	switch {
 	case worst > skewToMend+tolerance:
-		return []finding{fail(mend, "%s: certificates, tokens and leases of one seem expired to the other", message)}
+		return []finding{fail(fix, "%s: certificates, tokens and leases of one seem expired to the other", message)}
 	case worst > skewToMention+tolerance:
-		return []finding{warn(mend, "%s", message)}
+		return []finding{warn(fix, "%s", message)}
 	}
 	return []finding{ok("%s", message)}
 }

@@ -44,8 +44,8 @@ func checkService(ctx context.Context, e *environment) []finding {
 	if len(ports) == 0 {
 		return []finding{fail(applyManifests, "annex publishes port %d of Service %s/%s, which has none", e.service.Port, e.service.Namespace, e.service.Name)}
 	}
-	mend := fmt.Sprintf("annex serve --publish-service=%s/%s:%s", e.service.Namespace, e.service.Name, ports[0])
-	return []finding{fail(mend, "annex publishes port %d of Service %s/%s, which has %s", e.service.Port, e.service.Namespace, e.service.Name, strings.Join(ports, ", "))}
+	fix := fmt.Sprintf("annex serve --publish-service=%s/%s:%s", e.service.Namespace, e.service.Name, ports[0])
+	return []finding{fail(fix, "annex publishes port %d of Service %s/%s, which has %s", e.service.Port, e.service.Namespace, e.service.Name, strings.Join(ports, ", "))}
 }
 
 // checkEndpoints checks whether the Service has ready endpoints.

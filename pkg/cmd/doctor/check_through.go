@@ -85,11 +85,11 @@ func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
 		if condition.Status == metav1.ConditionUnknown || condition.Reason == "Terminating" {
 			report = warn
 		}
-		message, mend := splitCommand(condition.Message)
-		if mend == "" {
-			mend = mendCondition(resource.Name, condition.Reason)
+		message, fix := splitCommand(condition.Message)
+		if fix == "" {
+			fix = mendCondition(resource.Name, condition.Reason)
 		}
-		findings = append(findings, report(mend, "%s: %s is %s: %s: %s", resource.Name, kind, condition.Status, condition.Reason, message))
+		findings = append(findings, report(fix, "%s: %s is %s: %s: %s", resource.Name, kind, condition.Status, condition.Reason, message))
 	}
 	return findings
 }

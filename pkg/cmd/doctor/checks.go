@@ -99,20 +99,20 @@ type finding struct {
 	Check   string `json:"check"`
 	Status  status `json:"status"`
 	Message string `json:"message"`
-	// Mend is the command that fixes the problem, or shows more about it.
-	Mend string `json:"mend,omitempty"`
+	// Fix is the command that fixes the problem, or shows more about it.
+	Fix string `json:"fix,omitempty"`
 }
 
 func ok(format string, args ...any) finding {
 	return finding{Status: statusOK, Message: fmt.Sprintf(format, args...)}
 }
 
-func warn(mend, format string, args ...any) finding {
-	return finding{Status: statusWarn, Message: fmt.Sprintf(format, args...), Mend: mend}
+func warn(fix, format string, args ...any) finding {
+	return finding{Status: statusWarn, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-func fail(mend, format string, args ...any) finding {
-	return finding{Status: statusFail, Message: fmt.Sprintf(format, args...), Mend: mend}
+func fail(fix, format string, args ...any) finding {
+	return finding{Status: statusFail, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
 // failed counts the failures, which make the command exit with 1.
@@ -137,8 +137,8 @@ func printText(out io.Writer, findings []finding) error {
 	for _, f := range findings {
 		message := strings.ReplaceAll(strings.TrimSpace(f.Message), "\n", "\n"+indent)
 		fmt.Fprintf(&lines, "%-*s  %-*s  %s\n", len(statusFail), f.Status, width, f.Check, message)
-		if f.Mend != "" {
-			fmt.Fprintf(&lines, "%s-> %s\n", indent, f.Mend)
+		if f.Fix != "" {
+			fmt.Fprintf(&lines, "%s-> %s\n", indent, f.Fix)
 		}
 	}
 	_, err := io.WriteString(out, lines.String())

@@ -85,7 +85,7 @@ func found(status int, body any) answer {
 type want struct {
 	status  status
 	message string
-	mend    string
+	fix     string
 }
 
 // checkTest is a check in a fixture.
@@ -113,13 +113,13 @@ func compare(t *testing.T, got []finding, wants []want) {
 			t.Errorf("one finding too many: %+v", f)
 			continue
 		}
-		if w := wants[i]; f.Status != w.status || !strings.Contains(f.Message, w.message) || !strings.Contains(f.Mend, w.mend) {
+		if w := wants[i]; f.Status != w.status || !strings.Contains(f.Message, w.message) || !strings.Contains(f.Fix, w.fix) {
 			t.Errorf("finding %d is %+v, want %+v", i, f, w)
 		}
-		if f.Status == statusFail && f.Mend == "" {
+		if f.Status == statusFail && f.Fix == "" {
 			t.Errorf("finding %d has no command: %+v", i, f)
 		}
-		if f.Status == statusOK && f.Mend != "" {
+		if f.Status == statusOK && f.Fix != "" {
 			t.Errorf("finding %d mends what is well: %+v", i, f)
 		}
 	}
@@ -151,7 +151,7 @@ func TestExamine(t *testing.T) {
 	}
 	got := examine(t.Context(), nil, []check{
 		{name: "a", run: returns(ok("fine"), warn("look", "hm"))},
-		{name: "b", after: []string{"a"}, run: returns(fail("mend", "broken %d", 1), ok("rest"))},
+		{name: "b", after: []string{"a"}, run: returns(fail("fix", "broken %d", 1), ok("rest"))},
 		{name: "c", after: []string{"b"}, run: returns(ok("never"))},
 		{name: "d", after: []string{"c"}, run: returns(ok("never"))},
 		{name: "e", run: returns(ok("independent"))},
@@ -159,7 +159,7 @@ func TestExamine(t *testing.T) {
 	want := []finding{
 		{"a", statusOK, "fine", ""},
 		{"a", statusWarn, "hm", "look"},
-		{"b", statusFail, "broken 1", "mend"},
+		{"b", statusFail, "broken 1", "fix"},
 		{"b", statusOK, "rest", ""},
 		{"c", statusSkip, "skipped, because this fails: b", ""},
 		{"d", statusSkip, "skipped, because this fails: c", ""},

@@ -97,7 +97,7 @@ func TestCutAndSlow(t *testing.T) {
 	if _, err := client.Get(ctx, "key"); err == nil {
 		t.Error("a disconnected member responded")
 	}
-	c.Members[0].Mend()
+	c.Members[0].Restore()
 	if got := get(t, client, "key"); got != "value" {
 		t.Errorf("%q after the cut", got)
 	}

@@ -192,8 +192,8 @@ func (m *Member) end() {
 // still reach it.
 func (m *Member) Cut() { m.line.Cut() }
 
-// Mend reverts Cut.
-func (m *Member) Mend() { m.line.Restore() }
+// Restore reverts Cut.
+func (m *Member) Restore() { m.line.Restore() }
 
 // SlowDown delays data between the member and clients, in each direction; 0 reverts it.
 func (m *Member) SlowDown(delay time.Duration) { m.line.SetDelay(delay) }

@@ -204,8 +204,8 @@ func (r *fixture) establish(name string) {
 	settle()
 }
 
-// takenOver is a group that was.
-func (r *fixture) takenOver() {
+// setHosted makes the group one that annex serves.
+func (r *fixture) setHosted() {
 	r.Helper()
 	r.define(crd(widgets, labelled))
 	r.establish(widgets)
@@ -277,7 +277,7 @@ func TestTakesOverAndFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
 		watches := r.fakeWatches()
-		r.takenOver()
+		r.setHosted()
 		watching := <-watches
 		if got := r.openWatches(); got != 1 || watching.IsStopped() {
 			t.Errorf("%d watches just after the switch, want 1", got)
@@ -341,7 +341,7 @@ func TestSlipsInAfterTheSwitch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		r.takenOver()
+		r.setHosted()
 		r.createInMain("late")
 		r.wantCondition(widgets, reasonObjectsAppeared)
 		if r.isCleared() {
@@ -359,7 +359,7 @@ func TestSlipsInAfterAnnexHasObjects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		r.takenOver()
+		r.setHosted()
 		r.stored.objects = 1
 		r.createInMain("late")
 		r.wantCondition(widgets, reasonObjectsAppeared)
@@ -382,7 +382,7 @@ func TestWrittenWhileGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		r.takenOver()
+		r.setHosted()
 		r.stored.late = 1
 		r.createInMain("late")
 		r.wantCondition(widgets, reasonObjectsAppeared)
@@ -396,7 +396,7 @@ func TestFrozenUntilTakenOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		r.takenOver()
+		r.setHosted()
 		r.createInMain("late")
 		r.wantRoute(false)
 		time.Sleep(time.Hour)
@@ -423,7 +423,7 @@ func TestFinishesAReturn(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				r := run(t)
-				r.takenOver()
+				r.setHosted()
 				// This term has yet to look.
 				r.freezer.known = map[frozenKey]int64{}
 				r.stored.frozen, r.stored.freezes, r.stored.objects = 7, 7, tc.objects
@@ -442,7 +442,7 @@ func TestThawsWhatIsAnnexsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		r.takenOver()
+		r.setHosted()
 		r.createInMain("late")
 		r.wantFrozen(true)
 		expect.Delete(r, r.main.ApiextensionsV1().CustomResourceDefinitions(), widgets)
@@ -502,7 +502,7 @@ func TestRefusal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		r.takenOver()
+		r.setHosted()
 		var refusing atomic.Bool
 		refusing.Store(true)
 		r.annexDefinitions.PrependReactor("update", "customresourcedefinitions", func(kubetesting.Action) (bool, runtime.Object, error) {

@@ -147,7 +147,7 @@ func TestDeleteAsksTheMainCluster(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		r.takenOver()
+		r.setHosted()
 		live := crd(widgets, labelled, leaving, annotated(hostingv1alpha1.DeletionPolicyAnnotation, hostingv1alpha1.DeletionPolicyKeep))
 		live.ResourceVersion = "7"
 		r.main.PrependReactor("get", "customresourcedefinitions", func(kubetesting.Action) (bool, runtime.Object, error) { return true, live, nil })

@@ -318,9 +318,9 @@ func TestFollowsDefinitions(t *testing.T) {
 func TestBrokenResourceHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var mended atomic.Bool
+		var repaired atomic.Bool
 		refuse := func(clienttesting.Action) (bool, runtime.Object, error) {
-			return !mended.Load(), nil, errors.New("conversion webhook failed")
+			return !repaired.Load(), nil, errors.New("conversion webhook failed")
 		}
 		s := startServer(t, []runtime.Object{newDefinition("d1")}, []runtime.Object{newWidget("w", "1")}, func(s *server) {
 			s.annexMetadata.PrependReactor("list", "widgets", refuse)
@@ -348,7 +348,7 @@ func TestBrokenResourceHoldsUpNoOther(t *testing.T) {
 		default:
 			t.Error("not settled in time")
 		}
-		mended.Store(true)
+		repaired.Store(true)
 		time.Sleep(time.Minute)
 		s.want(t, "widgets", "added widgets 1", "synced widgets")
 		if !s.HasSynced() {

@@ -137,9 +137,9 @@ func (c *Controller) write(ctx context.Context, namespace string, found *corev1.
 	if maps.Equal(found.Data, data) && len(found.BinaryData) == 0 {
 		return nil
 	}
-	mended := found.DeepCopy()
-	mended.Data, mended.BinaryData = data, nil
-	_, err := client.Update(ctx, mended, metav1.UpdateOptions{})
+	corrected := found.DeepCopy()
+	corrected.Data, corrected.BinaryData = data, nil
+	_, err := client.Update(ctx, corrected, metav1.UpdateOptions{})
 	if apierrors.IsInvalid(err) {
 		// It is immutable. Its deletion causes an event, and it is created again.
 		return client.Delete(ctx, configMapName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(found.UID)}})

@@ -131,7 +131,7 @@ func TestConcurrentRotation(t *testing.T) {
 			t.Fatalf("the rotation stopped after %q", phases)
 		}
 	}
-	if got, want := strings.Join(phases, ", "), "stable, next, next carried, previous, stable"; got != want {
+	if got, want := strings.Join(phases, ", "), "stable, next, next distributed, previous, stable"; got != want {
 		t.Errorf("the Secret went through %s; want %s", got, want)
 	}
 	want := last.Bundle()
@@ -144,8 +144,8 @@ func TestConcurrentRotation(t *testing.T) {
 
 func phase(state *servingca.State) string {
 	switch {
-	case state.Next != nil && !state.CarriedSince.IsZero():
-		return "next carried"
+	case state.Next != nil && !state.DistributedSince.IsZero():
+		return "next distributed"
 	case state.Next != nil:
 		return "next"
 	case len(state.Previous) > 0:

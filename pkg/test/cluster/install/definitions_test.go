@@ -71,7 +71,7 @@ func groupNotAllowed(t *testing.T, annex *annextest.Annex) {
 	expect.Create(t, definitions(t, mainCluster.Config), labelled(crd("guests."+group)))
 	found := waitForFinding(t, mainCluster, "groups-rbac", "FAIL", "list/watch guests."+group)
 	waitForFinding(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "Forbidden")
-	fix(t, mainCluster, found.Mend)
+	fix(t, mainCluster, found.Fix)
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	waitForFinding(t, mainCluster, "groups-rbac", "ok", group)
 }
@@ -99,8 +99,8 @@ func invalidStorageVersion(t *testing.T, annex *annextest.Annex) {
 	write(`{"status":{"storedVersions":["v2"]}}`, "status")
 	write(`{"spec":{"versions":[{"name":"v2","storage":true,` + schema + `}]}}`)
 	found := waitForFinding(t, mainCluster, "resources", "FAIL", name, "DefinitionSynced", "Rejected", "storedVersions")
-	if found.Mend != "kubectl edit crd "+name {
-		t.Errorf("the doctor prints the fix %q", found.Mend)
+	if found.Fix != "kubectl edit crd "+name {
+		t.Errorf("the doctor prints the fix %q", found.Fix)
 	}
 	if _, err := widgets.Get(t.Context(), "one", metav1.GetOptions{}); err != nil {
 		t.Errorf("the object in annex: %v", err)
@@ -115,8 +115,8 @@ func wrongServicePort(t *testing.T, _ *annextest.Annex) {
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}},
 	})
 	found := waitForFinding(t, mainCluster, "service", "FAIL", "which has 443")
-	if found.Mend != "annex serve --publish-service=annex-system/annex:443" {
-		t.Errorf("the doctor prints the fix %q", found.Mend)
+	if found.Fix != "annex serve --publish-service=annex-system/annex:443" {
+		t.Errorf("the doctor prints the fix %q", found.Fix)
 	}
 	poll.UntilDone(t, "the main cluster reports the wrong port", func() (bool, string) {
 		r := doctor(t, mainCluster)
@@ -129,8 +129,8 @@ func wrongServicePort(t *testing.T, _ *annextest.Annex) {
 func noService(t *testing.T, _ *annextest.Annex) {
 	expect.Delete(t, kube(t, mainCluster.Config).CoreV1().Services(namespace), "annex")
 	found := waitForFinding(t, mainCluster, "service", "FAIL", "there is no Service annex-system/annex")
-	if found.Mend != "kubectl apply -k artifacts/deploy/base" {
-		t.Errorf("the doctor prints the fix %q", found.Mend)
+	if found.Fix != "kubectl apply -k artifacts/deploy/base" {
+		t.Errorf("the doctor prints the fix %q", found.Fix)
 	}
 	waitForFinding(t, mainCluster, "apiservice", "FAIL", "ServiceNotFound")
 	restoreService(t)
@@ -189,8 +189,8 @@ func otherAnnex(t *testing.T, _ *annextest.Annex) {
 	if !ok {
 		t.Fatalf("the doctor does not report the first annex:\n%s", r.raw)
 	}
-	if output, err := shell(t, mainCluster, found.Mend); err != nil {
-		t.Errorf("%s: %v\n%s", found.Mend, err, output)
+	if output, err := shell(t, mainCluster, found.Fix); err != nil {
+		t.Errorf("%s: %v\n%s", found.Fix, err, output)
 	}
 }
 

@@ -80,13 +80,13 @@ func apiServices(t *testing.T) aggregatorclientv1.APIServiceInterface {
 func missingRoleBinding(t *testing.T, _ *annextest.Annex) {
 	expect.Delete(t, kube(t, mainCluster.Config).RbacV1().RoleBindings("kube-system"), "annex-authentication-reader")
 	found := waitForFinding(t, mainCluster, "rbac", "FAIL", "get/list/watch configmaps extension-apiserver-authentication in kube-system")
-	fix(t, mainCluster, found.Mend)
+	fix(t, mainCluster, found.Fix)
 }
 
 func missingDelegation(t *testing.T, _ *annextest.Annex) {
 	expect.Delete(t, kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings(), "annex-auth-delegator")
 	found := waitForFinding(t, mainCluster, "rbac", "FAIL", "create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io")
-	fix(t, mainCluster, found.Mend)
+	fix(t, mainCluster, found.Fix)
 }
 
 func missingRole(t *testing.T, _ *annextest.Annex) {
@@ -95,7 +95,7 @@ func missingRole(t *testing.T, _ *annextest.Annex) {
 	expect.Delete(t, rbac.ClusterRoleBindings(), "annex")
 	found := waitForFinding(t, mainCluster, "rbac", "FAIL", "create leases.coordination.k8s.io in annex-system")
 	waitForFinding(t, mainCluster, "rbac", "FAIL", "get/list/watch namespaces")
-	fix(t, mainCluster, found.Mend)
+	fix(t, mainCluster, found.Fix)
 }
 
 func tooManyPermissions(t *testing.T, _ *annextest.Annex) {
@@ -106,9 +106,9 @@ func tooManyPermissions(t *testing.T, _ *annextest.Annex) {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "annex"}},
 	})
 	found := waitForFinding(t, mainCluster, "rbac", "warn", "may get secrets anywhere")
-	output, err := shell(t, mainCluster, found.Mend)
+	output, err := shell(t, mainCluster, found.Fix)
 	if err != nil || !strings.Contains(output, "annex-too-much") {
-		t.Errorf("%s: %v: the output lacks the binding:\n%s", found.Mend, err, output)
+		t.Errorf("%s: %v: the output lacks the binding:\n%s", found.Fix, err, output)
 	}
 	expect.Delete(t, bindings, "annex-too-much")
 }
@@ -122,7 +122,7 @@ func wrongCABundle(t *testing.T, _ *annextest.Annex) {
 	waitForFinding(t, mainCluster, "apiservice", "FAIL", "the wrong authorities", "x509")
 	found := waitForFinding(t, mainCluster, "certificates", "FAIL", "is not the one in Secret annex-system/annex-serving-ca")
 	waitForFinding(t, mainCluster, "certificates", "FAIL", "a certificate", "that the main cluster cannot verify")
-	fix(t, mainCluster, found.Mend)
+	fix(t, mainCluster, found.Fix)
 	waitForFinding(t, mainCluster, "apiservice", "ok")
 	fix(t, mainCluster, "annex doctor --print-rbac | kubectl apply -f -")
 }
@@ -140,7 +140,7 @@ func unlabelledAPIService(t *testing.T, _ *annextest.Annex) {
 	if !ok {
 		t.Fatalf("the doctor does not report it:\n%s", r.raw)
 	}
-	fix(t, mainCluster, found.Mend)
+	fix(t, mainCluster, found.Fix)
 }
 
 func openAPI(t *testing.T, annex *annextest.Annex) {
@@ -193,7 +193,7 @@ func TestStopped(t *testing.T) {
 
 	waitForFinding(t, cluster, "deletions", "warn", left, "Start annex")
 	fix(t, cluster, "kubectl delete crd "+deleted+" --wait=false")
-	fix(t, cluster, waitForFinding(t, cluster, "deletions", "FAIL", deleted, "Start annex").Mend)
+	fix(t, cluster, waitForFinding(t, cluster, "deletions", "FAIL", deleted, "Start annex").Fix)
 	fix(t, cluster, "kubectl wait --for=delete --timeout=50s crd/"+deleted)
 
 	again, err := annex.Launch(annex.DataDir)

@@ -52,7 +52,7 @@ func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
 
 // finding is one finding of the doctor.
 type finding struct {
-	Check, Status, Message, Mend string
+	Check, Status, Message, Fix string
 }
 
 // report is the output of the doctor.
