@@ -78,7 +78,7 @@ func checkLeader(ctx context.Context, e *environment) []finding {
 const (
 	// Leases and caches tolerate seconds of skew, certificates and tokens a minute.
 	skewToMention = 5 * time.Second
-	skewToMend    = time.Minute
+	skewToFix    = time.Minute
 )
 
 // checkClock compares three clocks with the Date header of responses. Responses of annex's
@@ -100,7 +100,7 @@ func checkClock(ctx context.Context, e *environment) []finding {
 		tolerance = max(tolerance, annexError)
 	}
 	switch {
-	case worst > skewToMend+tolerance:
+	case worst > skewToFix+tolerance:
 		return []finding{fail(fix, "%s: certificates, tokens and leases of one seem expired to the other", message)}
 	case worst > skewToMention+tolerance:
 		return []finding{warn(fix, "%s", message)}
