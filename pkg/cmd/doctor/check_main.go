@@ -78,7 +78,7 @@ func checkLeader(ctx context.Context, e *environment) []finding {
 const (
 	// Leases and caches tolerate seconds of skew, certificates and tokens a minute.
 	skewToMention = 5 * time.Second
-	skewToFix    = time.Minute
+	skewToFix     = time.Minute
 )
 
 // checkClock compares three clocks with the Date header of responses. Responses of annex's
