@@ -117,13 +117,13 @@ var (
 	tokenStart = regexp.MustCompile(`"start":"/`)
 )
 
-// compareAll compares requests, some at the same time.
+// compareAll compares requests, some at the same time, until one differs.
 func (p *pair) compareAll(t *testing.T, requests []request, atOnce int) {
 	t.Helper()
-	var group errgroup.Group
+	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(atOnce)
 	for _, r := range requests {
-		group.Go(func() error { return p.compare(t.Context(), r) })
+		group.Go(func() error { return p.compare(ctx, r) })
 	}
 	expect.NoError(t, group.Wait())
 }
