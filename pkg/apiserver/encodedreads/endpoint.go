@@ -71,8 +71,8 @@ func newEndpoint(from encoded.Endpoint, minRequestTimeout time.Duration) *endpoi
 	return &endpoint{
 		scope:    scope,
 		objects:  newHandlers(store, scope, minRequestTimeout),
-		metadata: newHandlers(metadataStore{store}, scope, minRequestTimeout),
-		tables:   newHandlers(newTableStore(store, columns), scope, minRequestTimeout),
+		metadata: newHandlers(projected{store, encoded.Metadata}, scope, minRequestTimeout),
+		tables:   newHandlers(projected{store, shown(columns).Rows}, scope, minRequestTimeout),
 	}
 }
 
@@ -139,34 +139,37 @@ func newStore(from encoded.Endpoint, resource schema.GroupResource, clusterScope
 	return store
 }
 
-// metadataStore returns objects of which only the metadata is decoded.
-type metadataStore struct{ *genericregistry.Store }
+// projected returns objects of which only a part is decoded.
+type projected struct {
+	*genericregistry.Store
+	project encoded.Projection
+}
 
 // Get implements rest.Getter.
-func (s metadataStore) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+func (s projected) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	object, err := s.Store.Get(ctx, name, options)
 	if err != nil {
 		return nil, err
 	}
-	return encoded.MetadataOf(object), nil
+	return s.project(object)
 }
 
 // List implements rest.Lister.
-func (s metadataStore) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+func (s projected) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	list, err := s.Store.List(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	return encoded.MetadataOf(list), nil
+	return s.project(list)
 }
 
 // Watch implements rest.Watcher.
-func (s metadataStore) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+func (s projected) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
 	events, err := s.Store.Watch(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	return encoded.WatchMetadata(events), nil
+	return s.project.Watch(events), nil
 }
 
 // fieldLabels returns upstream's converter of custom resources, which knows the field labels.

@@ -4,14 +4,8 @@
 package encodedreads
 
 import (
-	"context"
-
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 
 	"github.com/annex-dev/annex/pkg/storage/encoded"
 )
@@ -29,43 +23,11 @@ func columnsOf(definition *apiextensionsv1.CustomResourceDefinition, version str
 	}}
 }
 
-// tableStore returns objects of which only what a table shows is decoded.
-type tableStore struct {
-	*genericregistry.Store
-	columns *encoded.Columns
-}
-
-func newTableStore(store *genericregistry.Store, columns []apiextensionsv1.CustomResourceColumnDefinition) tableStore {
+// shown returns the parts of objects that columns show.
+func shown(columns []apiextensionsv1.CustomResourceColumnDefinition) *encoded.Columns {
 	paths := make([]string, len(columns))
 	for i := range columns {
 		paths[i] = columns[i].JSONPath
 	}
-	return tableStore{store, encoded.NewColumns(paths)}
-}
-
-// Get implements rest.Getter.
-func (s tableStore) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	object, err := s.Store.Get(ctx, name, options)
-	if err != nil {
-		return nil, err
-	}
-	return s.columns.Row(object.(*encoded.Object))
-}
-
-// List implements rest.Lister.
-func (s tableStore) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
-	list, err := s.Store.List(ctx, options)
-	if err != nil {
-		return nil, err
-	}
-	return s.columns.Rows(list.(*encoded.List))
-}
-
-// Watch implements rest.Watcher.
-func (s tableStore) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
-	events, err := s.Store.Watch(ctx, options)
-	if err != nil {
-		return nil, err
-	}
-	return s.columns.Watch(events), nil
+	return encoded.NewColumns(paths)
 }

@@ -165,7 +165,7 @@ func TestColumns(t *testing.T) {
 		"missing":          {[]string{".none.of", ".spec.none"}, `{"spec":{}}`},
 		"not an object":    {[]string{".list.x", ".list[0]"}, `{"list":[1]}`},
 	} {
-		row, err := NewColumns(test.paths).Row(object)
+		row, err := NewColumns(test.paths).Rows(object)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestColumns(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", name, got, test.want)
 		}
 	}
-	row, err := NewColumns([]string{"['spec'].c"}).Row(object)
+	row, err := NewColumns([]string{"['spec'].c"}).Rows(object)
 	if content := row.(runtime.Unstructured).UnstructuredContent(); err != nil || len(content) != 6 {
 		t.Errorf("an unusual path: got %v, %v; want the whole object", content, err)
 	}

@@ -9,36 +9,45 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// MetadataOf returns an object or list from which upstream makes PartialObjectMetadata without
-// decoding more than the metadata. It returns other objects as they are.
-func MetadataOf(obj runtime.Object) runtime.Object {
+// Projection returns an object or list of which only a part is decoded. It returns other objects
+// as they are.
+type Projection func(runtime.Object) (runtime.Object, error)
+
+// Metadata is a Projection from which upstream makes PartialObjectMetadata.
+func Metadata(obj runtime.Object) (runtime.Object, error) {
 	switch typed := obj.(type) {
 	case *Object:
-		return &metadata{typed}
+		return &metadata{typed}, nil
 	case *List:
 		list := &metadataList{TypeMeta: typed.TypeMeta, ListMeta: typed.ListMeta, Items: make([]metadata, len(typed.Items))}
 		for i := range typed.Items {
 			list.Items[i] = metadata{&typed.Items[i]}
 		}
-		return list
+		return list, nil
 	}
-	return obj
+	return obj, nil
 }
 
-// WatchMetadata does the same for the objects of a watch, once for all watches of an event.
-func WatchMetadata(events watch.Interface) watch.Interface { return watchShared(events, MetadataOf) }
-
-// watchShared replaces the objects of a watch. What all watches of an event share is replaced when
-// it is encoded, which is once for all.
-func watchShared(events watch.Interface, replace func(runtime.Object) runtime.Object) watch.Interface {
+// Watch projects the objects of a watch. What all watches of an event share is projected when it
+// is encoded, which is once for all.
+func (p Projection) Watch(events watch.Interface) watch.Interface {
+	project := func(obj runtime.Object) runtime.Object {
+		projected, err := p(obj)
+		if err != nil {
+			utilruntime.HandleError(err)
+			projected, _ = Metadata(obj)
+		}
+		return projected
+	}
 	return mapEvents(events, func(obj runtime.Object) runtime.Object {
 		if event, ok := obj.(runtime.CacheableObject); ok {
-			return shared{obj, event, replace}
+			return shared{obj, event, project}
 		}
-		return replace(obj)
+		return project(obj)
 	})
 }
 
@@ -76,12 +85,12 @@ func (l *metadataList) DeepCopyObject() runtime.Object {
 type shared struct {
 	runtime.Object
 	event   runtime.CacheableObject
-	replace func(runtime.Object) runtime.Object
+	project func(runtime.Object) runtime.Object
 }
 
 // CacheEncode implements runtime.CacheableObject.
 func (s shared) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
-	return s.event.CacheEncode(id, func(obj runtime.Object, w io.Writer) error { return encode(s.replace(obj), w) }, w)
+	return s.event.CacheEncode(id, func(obj runtime.Object, w io.Writer) error { return encode(s.project(obj), w) }, w)
 }
 
 // GetObject implements runtime.CacheableObject.

@@ -5,15 +5,12 @@ package encoded
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 )
 
 // Columns has the parts of objects that the columns of a table show.
@@ -46,44 +43,32 @@ func NewColumns(paths []string) *Columns {
 	return c
 }
 
-// Rows returns a list of which only the metadata and the parts for the columns are decoded.
-func (c *Columns) Rows(list *List) (runtime.Object, error) {
-	rows := &rowList{TypeMeta: list.TypeMeta, ListMeta: list.ListMeta, Items: make([]row, len(list.Items))}
-	for i := range list.Items {
-		var err error
-		if rows.Items[i], err = c.row(&list.Items[i]); err != nil {
-			return nil, err
+// Rows is a Projection: only the metadata and the parts for the columns are decoded.
+func (c *Columns) Rows(obj runtime.Object) (runtime.Object, error) {
+	switch typed := obj.(type) {
+	case *Object:
+		decoded, err := c.row(typed)
+		return &decoded, err
+	case *List:
+		rows := &rowList{TypeMeta: typed.TypeMeta, ListMeta: typed.ListMeta, Items: make([]row, len(typed.Items))}
+		for i := range typed.Items {
+			var err error
+			if rows.Items[i], err = c.row(&typed.Items[i]); err != nil {
+				return nil, err
+			}
 		}
+		return rows, nil
 	}
-	return rows, nil
-}
-
-// Row does the same for an object.
-func (c *Columns) Row(object *Object) (runtime.Object, error) {
-	decoded, err := c.row(object)
-	return &decoded, err
-}
-
-// Watch does the same for the objects of a watch, once for all watches of an event.
-func (c *Columns) Watch(events watch.Interface) watch.Interface {
-	return watchShared(events, func(obj runtime.Object) runtime.Object {
-		object, ok := obj.(*Object)
-		if !ok {
-			return obj
-		}
-		row, err := c.Row(object)
-		if err != nil {
-			utilruntime.HandleError(fmt.Errorf("decode %s %s/%s for a table: %w", object.resource.Kind.Kind, object.GetNamespace(), object.GetName(), err))
-			return MetadataOf(object)
-		}
-		return row
-	})
+	return obj, nil
 }
 
 func (c *Columns) row(object *Object) (row, error) {
 	if c.whole || object.record == nil || object.decoded != nil {
 		decoded, err := object.Decode()
-		return row{metadata{object}, decoded}, err
+		if err != nil {
+			return row{}, err
+		}
+		return row{metadata{object}, decoded.UnstructuredContent()}, nil
 	}
 	content := map[string]any{}
 	for name, below := range c.parts {
@@ -93,11 +78,11 @@ func (c *Columns) row(object *Object) (row, error) {
 		}
 		value, err := decodeParts(object.json, field, below)
 		if err != nil {
-			return row{}, err
+			return row{}, fmt.Errorf("decode %s of %s %s/%s for a table: %w", name, object.resource.Kind.Kind, object.GetNamespace(), object.GetName(), err)
 		}
 		content[name] = value
 	}
-	return row{metadata{object}, &unstructured.Unstructured{Object: content}}, nil
+	return row{metadata{object}, content}, nil
 }
 
 // decodeParts decodes some fields of an object, or any other value.
@@ -121,18 +106,16 @@ func decodeParts(text string, field span, names []string) (value any, err error)
 // row is an object of which the metadata and some other parts are decoded.
 type row struct {
 	metadata
-	content *unstructured.Unstructured
+	content map[string]any
 }
 
 var _ runtime.Unstructured = &row{}
 
 // UnstructuredContent implements runtime.Unstructured.
-func (r *row) UnstructuredContent() map[string]any { return r.content.UnstructuredContent() }
+func (r *row) UnstructuredContent() map[string]any { return r.content }
 
 // SetUnstructuredContent implements runtime.Unstructured.
-func (r *row) SetUnstructuredContent(content map[string]any) {
-	r.content = &unstructured.Unstructured{Object: maps.Clone(content)}
-}
+func (r *row) SetUnstructuredContent(content map[string]any) { r.content = content }
 
 // NewEmptyInstance implements runtime.Unstructured.
 func (r *row) NewEmptyInstance() runtime.Unstructured { return &unstructured.Unstructured{} }
@@ -147,7 +130,9 @@ func (r *row) EachListItem(func(runtime.Object) error) error { return nil }
 func (r *row) EachListItemWithAlloc(func(runtime.Object) error) error { return nil }
 
 // DeepCopyObject implements runtime.Object.
-func (r *row) DeepCopyObject() runtime.Object { return &row{r.metadata, r.content.DeepCopy()} }
+func (r *row) DeepCopyObject() runtime.Object {
+	return &row{r.metadata, runtime.DeepCopyJSON(r.content)}
+}
 
 type rowList struct {
 	metav1.TypeMeta `json:",inline"`
