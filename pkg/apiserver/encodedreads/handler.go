@@ -20,30 +20,35 @@ import (
 // a resource.
 func Handler(next http.Handler, registry *Registry, definitions definitionlisters.CustomResourceDefinitionLister) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		info, ok := request.RequestInfoFrom(req.Context())
-		if !ok || !info.IsResourceRequest || info.Subresource != "" || !isRead(info.Verb) {
-			next.ServeHTTP(w, req)
-			return
-		}
-		definition, err := definitions.Get(info.Resource + "." + info.APIGroup)
-		if err != nil || !isServed(definition, info) {
-			next.ServeHTTP(w, req)
-			return
-		}
-		e := registry.find(definition, info.APIVersion)
-		if e == nil {
-			next.ServeHTTP(w, req)
-			return
-		}
-		handler := e.endpoint().handlerFor(req, info.Verb)
+		handler := registry.handlerFor(req, definitions)
 		if handler == nil {
-			next.ServeHTTP(w, req)
-			return
+			handler = next
 		}
-		handler = metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, "",
-			metrics.CleanScope(info), metrics.APIServerComponent, false, "", handler.ServeHTTP)
-		filters.WithWaitGroup(handler, isWatch, &e.requests).ServeHTTP(w, req)
+		handler.ServeHTTP(w, req)
 	})
+}
+
+// handlerFor returns the handler of a request that can be served, or nil.
+func (r *Registry) handlerFor(req *http.Request, definitions definitionlisters.CustomResourceDefinitionLister) http.Handler {
+	info, ok := request.RequestInfoFrom(req.Context())
+	if !ok || !info.IsResourceRequest || info.Subresource != "" || !isRead(info.Verb) {
+		return nil
+	}
+	definition, err := definitions.Get(info.Resource + "." + info.APIGroup)
+	if err != nil || !isServed(definition, info) {
+		return nil
+	}
+	e := r.find(definition, info.APIVersion)
+	if e == nil {
+		return nil
+	}
+	handler := e.endpoint().handlerFor(req, info.Verb)
+	if handler == nil {
+		return nil
+	}
+	handler = metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, "",
+		metrics.CleanScope(info), metrics.APIServerComponent, false, "", handler)
+	return filters.WithWaitGroup(handler, isWatch, &e.requests)
 }
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
