@@ -29,11 +29,9 @@ type consistentGet struct {
 
 // Get implements storage.Interface.
 func (s *consistentGet) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
-	if into, ok := out.(*Object); ok && options.ResourceVersion == "" && s.ReadinessCheck() == nil {
-		var cached Object
-		err := s.Interface.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, &cached)
-		if err == nil && s.isCurrent(ctx, key, cached.GetResourceVersion()) {
-			*into = cached
+	if into, ok := out.(*Object); ok && options.ResourceVersion == "" {
+		if cached := lookUp(ctx, s.Interface, key); cached != nil && s.isCurrent(ctx, key, cached.GetResourceVersion()) {
+			*into = *cached
 			return nil
 		}
 	}
@@ -44,4 +42,13 @@ func (s *consistentGet) Get(ctx context.Context, key string, options storage.Get
 func (s *consistentGet) isCurrent(ctx context.Context, key, version string) bool {
 	found, err := s.kv.Get(ctx, s.prefix+strings.TrimPrefix(key, "/"), clientv3.WithKeysOnly())
 	return err == nil && len(found.Kvs) == 1 && strconv.FormatInt(found.Kvs[0].ModRevision, 10) == version
+}
+
+// lookUp returns the object that a watch cache has, or nil.
+func lookUp(ctx context.Context, cache storage.Interface, key string) *Object {
+	object := &Object{}
+	if cache.ReadinessCheck() != nil || cache.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, object) != nil {
+		return nil
+	}
+	return object
 }

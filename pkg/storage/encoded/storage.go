@@ -117,8 +117,8 @@ func (s *decoding) Delete(
 // current returns the object that the watch cache has, or nil. Upstream's watch cache passes
 // it to etcd's storage as well, which saves a read of etcd before a write.
 func (s *decoding) current(ctx context.Context, key string) runtime.Object {
-	var object Object
-	if s.cached.ReadinessCheck() != nil || s.cached.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, &object) != nil {
+	object := lookUp(ctx, s.cached, key)
+	if object == nil {
 		return nil
 	}
 	decoded, err := object.Decode()
