@@ -197,8 +197,14 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/..."}, clients...),
 	},
 	{
+		packages: "pkg/storage/canonical",
+		duty:     "Recognises stored custom resources that upstream's codec would not change.",
+		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
 		packages: "pkg/storage/encoded",
 		duty:     "Custom resources as the JSON that clients read.",
+		ours:     []string{"pkg/storage/canonical"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/...", "k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
 		}, apiTypes...),
