@@ -102,17 +102,19 @@ COUNTS ?= 10000
 SIZES  ?= 2500
 ROUNDS ?= 5
 MEMORY ?= 16
+ONLY   ?=
 JSON   ?=
 .PHONY: bench-peer
 bench-peer: build bin/etcd bin/kube-apiserver ## Compare annex with a kube-apiserver that serves the same CRD.
 	@BENCH_COMMAND='make bench-peer COUNTS=$(COUNTS) SIZES=$(SIZES)' go run ./hack/benchpeer peer \
-		--counts=$(COUNTS) --sizes=$(SIZES) --rounds=$(ROUNDS) --memory=$(MEMORY) --json=$(JSON)
+		--counts=$(COUNTS) --sizes=$(SIZES) --rounds=$(ROUNDS) --memory=$(MEMORY) --only="$(ONLY)" --json=$(JSON)
 
-# make bench-million OBJECTS=20000
+# make bench-million OBJECTS=20000 DIR=/path, which keeps the data.
 OBJECTS ?= 1000000
+DIR     ?=
 .PHONY: bench-million
 bench-million: build bin/etcd ## Measure an annex of 8 GiB with a million objects.
-	@BENCH_COMMAND='make bench-million OBJECTS=$(OBJECTS)' go run ./hack/benchpeer million --objects=$(OBJECTS) --json=$(JSON)
+	@BENCH_COMMAND='make bench-million OBJECTS=$(OBJECTS)' go run ./hack/benchpeer million --objects=$(OBJECTS) --dir=$(DIR) --json=$(JSON)
 
 # make bench-charts RESULTS='peer.json million.json'
 RESULTS ?= docs/benchmarks/*.json

@@ -54,6 +54,7 @@ func runPeer(ctx context.Context, arguments []string) error {
 	duration := flags.Duration("duration", time.Second, "How long requests are sent in each round.")
 	settle := flags.Duration("settle", 10*time.Second, "The idle time before memory is read.")
 	limit := flags.Int64("memory", 16, "Memory in GiB that all processes may use. Servers that would exceed it are skipped.")
+	only := flags.String("only", "", "Measure only operations whose name contains this, besides creation, restart and memory.")
 	output := flags.String("json", "", "Also write the result to this file.")
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -70,7 +71,7 @@ func runPeer(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	p := &peer{rounds: *rounds, duration: *duration, settle: *settle, memory: min(*limit<<30, available)}
+	p := &peer{rounds: *rounds, duration: *duration, settle: *settle, only: *only, memory: min(*limit<<30, available)}
 	if p.programs, err = findPrograms(ctx, "kube-apiserver"); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -18,6 +19,8 @@ type peer struct {
 	dir      string
 	rounds   int
 	duration time.Duration
+	// only is part of the names of the operations that are measured.
+	only string
 	// settle is the idle time before memory is read.
 	settle time.Duration
 	// memory is what all processes may use together, in bytes.
@@ -104,6 +107,9 @@ func (p *peer) measure(ctx context.Context, c *caseReport, servers []*server) er
 		return err
 	}
 	for _, o := range operations(c.Objects, c.Bytes, p.duration) {
+		if !strings.Contains(o.name, p.only) {
+			continue
+		}
 		logf("measuring %s ...", o.name)
 		f, err := o.compare(ctx, p.rounds, servers)
 		if ctx.Err() != nil {
@@ -169,7 +175,7 @@ func (p *peer) measureProcesses(ctx context.Context, c *caseReport, servers []*s
 		figure{Name: "kill -9, process start to full watch caches", Unit: "s", Measured: fullMedian, Target: 4},
 		figure{Name: "peak RSS of the reads and writes above", Unit: "MiB", Measured: peak},
 		figure{Name: "RSS growth per object, after a restart", Unit: "B", Measured: rss, Target: 6},
-		figure{Name: fmt.Sprintf("live heap growth per object (JSON: %d B), after a restart", c.JSONBytes), Unit: "B", Measured: heap},
+		figure{Name: "live heap growth per object, after a restart", Unit: "B", Measured: heap},
 	)
 	return nil
 }

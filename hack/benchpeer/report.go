@@ -51,7 +51,7 @@ type figure struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
 	Per  string `json:"per,omitempty"`
-	// Measured is a wall time, or what Unit says, and CPU the CPU time of the server.
+	// Measured is a wall time, or a value in Unit, and CPU the CPU time of the server.
 	Measured map[string]float64 `json:"measured,omitempty"`
 	CPU      map[string]float64 `json:"cpu,omitempty"`
 	// Target is a ratio kube-apiserver/annex, of the CPU times with TargetOnCPU; in a report

@@ -61,6 +61,7 @@ func main() {
 }
 
 func run(arguments []string) error {
+	plot.DefaultFont.Variant = "Sans"
 	if len(arguments) < 2 {
 		return errors.New("usage: charts DIRECTORY FILE...")
 	}
