@@ -615,6 +615,11 @@ var rules = []rule{
 		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/storage/value", "sigs.k8s.io/yaml"}, clients...),
 	}, {
+		packages: "hack/benchpeer",
+		duty:     "The benchmark of annex beside kube-apiserver, and with a million objects, both from outside.",
+		ours:     []string{"pkg/test/..."},
+		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
+	}, {
 		packages: "hack/...",
 		duty:     "Programs for development, never part of annex.",
 		ours:     []string{"pkg/apis/...", "pkg/generated/openapi", "pkg/apiserver/scheme"},
