@@ -29,7 +29,9 @@ const (
 // million measures one annex with very many objects.
 type million struct {
 	count, size int
-	// load is for writes, settle the idle time before memory is read.
+	// cache is spec.cache of the HostedResource, empty for the default.
+	cache string
+	// duration is the time of writes, settle the idle time before memory is read.
 	duration, settle time.Duration
 	server           *server
 	result           caseReport
@@ -41,6 +43,7 @@ func runMillion(ctx context.Context, arguments []string) (err error) {
 	m := &million{}
 	flags.IntVar(&m.count, "objects", 1_000_000, "The number of objects.")
 	flags.IntVar(&m.size, "size", 2500, "The size of an object in bytes of JSON.")
+	flags.StringVar(&m.cache, "cache", "", "spec.cache of the HostedResource: how watch caches keep the objects.")
 	flags.DurationVar(&m.duration, "duration", time.Minute, "How long writes are sent while watchers receive events.")
 	flags.DurationVar(&m.settle, "settle", 30*time.Second, "The idle time before memory is read.")
 	limit := flags.Int("memory", 8, "Memory in GiB that annex may use: GOMEMLIMIT is set to 90 % of it, and the peak is measured.")
@@ -70,7 +73,7 @@ func runMillion(ctx context.Context, arguments []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, m.server.stop()) }()
 	m.result = caseReport{Objects: m.count, Bytes: m.size}
-	for _, step := range []func(context.Context) error{m.load, m.memory, m.pages, m.labels, m.events, m.restart} {
+	for _, step := range []func(context.Context) error{m.setCache, m.load, m.memory, m.pages, m.labels, m.events, m.restart} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -81,6 +84,24 @@ func runMillion(ctx context.Context, arguments []string) (err error) {
 
 func (m *million) add(name, unit string, value, target float64) {
 	m.result.Figures = append(m.result.Figures, figure{Name: name, Unit: unit, Measured: map[string]float64{annexName: value}, Target: target})
+}
+
+// setCache sets spec.cache, and fails if annex does not know the value.
+func (m *million) setCache(ctx context.Context) error {
+	if m.cache == "" {
+		return nil
+	}
+	received, err := m.server.client.send(ctx, request{
+		method: "PATCH", path: "/apis/hosting.annex.dev/v1alpha1/hostedresources/" + plural + "." + group,
+		contentType: "application/merge-patch+json", body: fmt.Appendf(nil, `{"spec":{"cache":%q}}`, m.cache), keep: true,
+	})
+	if err == nil && !bytes.Contains(received.body, fmt.Appendf(nil, `"cache":%q`, m.cache)) {
+		err = errors.New("annex dropped the field")
+	}
+	if err != nil {
+		return fmt.Errorf("set spec.cache: %w", err)
+	}
+	return nil
 }
 
 // load creates the objects through the API, unless they exist.
