@@ -148,14 +148,14 @@ func (m *million) memory(ctx context.Context) error { return m.addMemory(ctx, "a
 
 func (m *million) addMemory(ctx context.Context, when string) error {
 	logf("measuring memory ...")
-	read, err := (&peer{settle: m.settle}).memories(ctx, []*server{m.server}, false)
+	read, err := memoryOfIdle(ctx, []*server{m.server}, m.settle)
 	if err != nil {
 		return err
 	}
 	with := read[annexName]
-	m.add("RSS, "+when, "GiB", mebibytes(with.rss)/1024, 6)
-	m.add("live heap, "+when, "GiB", mebibytes(with.heap)/1024, 0)
-	m.add("live heap per object, "+when, "B", float64(with.heap)/float64(m.count), 0)
+	m.add("RSS, "+when, "GiB", with.rss/(1<<30), 6)
+	m.add("live heap, "+when, "GiB", with.heap/(1<<30), 0)
+	m.add("live heap per object, "+when, "B", with.heap/float64(m.count), 0)
 	return nil
 }
 
