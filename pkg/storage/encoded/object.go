@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/canonical"
 )
 
 // Resource describes a version of a custom resource.
@@ -23,6 +25,10 @@ type Resource struct {
 	Kind, ListKind schema.GroupVersionKind
 	// Attrs returns the labels and fields of a decoded object.
 	Attrs storage.AttrFunc
+	// Selectable is set if the fields are more than name and namespace.
+	Selectable bool
+	// Schema returns the schema of the version. It may be nil, or return nil.
+	Schema func() *canonical.Schema
 
 	shared sharedSets
 }
@@ -73,7 +79,12 @@ func encode(resource *Resource, decoded *unstructured.Unstructured) (*record, er
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
 	}
-	r := &record{resource: resource, json: string(encoded)}
+	return newRecord(resource, string(encoded), decoded)
+}
+
+// newRecord returns the record of an encoded object. decoded needs only what Attrs reads.
+func newRecord(resource *Resource, json string, decoded *unstructured.Unstructured) (*record, error) {
+	r := &record{resource: resource, json: json}
 	labelSet, fieldSet, err := resource.Attrs(decoded)
 	if err != nil {
 		return nil, fmt.Errorf("read the labels and fields of %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
