@@ -38,19 +38,19 @@ type server struct {
 }
 
 // startPair starts two replicas over an etcd.
-func startPair(t testing.TB) *pair {
+func startPair(t testing.TB, upstreamFlags ...string) *pair {
 	t.Helper()
 	p := &pair{etcd: etcdtest.StartTCP(t, nil).URL}
-	p.upstream = p.start(t, false)
+	p.upstream = p.start(t, false, upstreamFlags...)
 	p.annex = p.start(t, true)
 	return p
 }
 
 // start starts a replica. Feature gates are those of the process, but a server reads this one
 // only when it starts.
-func (p *pair) start(t testing.TB, encoded bool) *server {
+func (p *pair) start(t testing.TB, encoded bool, flags ...string) *server {
 	t.Helper()
-	s := testserver.Start(t, "--etcd-servers="+p.etcd, fmt.Sprintf("--feature-gates=EncodedReads=%v", encoded))
+	s := testserver.Start(t, append(flags, "--etcd-servers="+p.etcd, fmt.Sprintf("--feature-gates=EncodedReads=%v", encoded))...)
 	client, err := restclient.HTTPClientFor(s.AnnexConfig)
 	expect.NoError(t, err)
 	objects, err := dynamic.NewForConfig(s.AnnexConfig)
