@@ -68,5 +68,7 @@ func (c *Chain) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prepare the aggregator: %w", err)
 	}
+	// Without it upstream does not start its controller of OpenAPI v3: openapiv3 serves that.
+	c.Extensions.GenericAPIServer.OpenAPIV3VersionedService = nil
 	return prepared.Run(ctx)
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 
 	"github.com/annex-dev/annex/pkg/apiserver/encodedreads"
+	"github.com/annex-dev/annex/pkg/apiserver/openapiv3"
 	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
@@ -34,6 +35,7 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	if err != nil {
 		return nil, err
 	}
+	generic.LoopbackClientConfig = retryConflicts(generic.LoopbackClientConfig)
 	// The lister belongs to the server that is created below, and only its requests use
 	// it.
 	var definitions definitionlisters.CustomResourceDefinitionLister
@@ -58,9 +60,13 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	if err != nil {
 		return nil, err
 	}
-	definitions = server.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister()
+	informer := server.Informers.Apiextensions().V1().CustomResourceDefinitions()
+	definitions = informer.Lister()
+	handler := server.GenericAPIServer.Handler
+	if handler.Director, err = openapiv3.Handler(handler.Director, informer); err != nil {
+		return nil, fmt.Errorf("serve OpenAPI v3 of custom resources: %w", err)
+	}
 	if encodedReads != nil {
-		handler := server.GenericAPIServer.Handler
 		handler.Director = encodedreads.Handler(handler.Director, encodedReads, definitions)
 	}
 	return server, nil

@@ -38,7 +38,7 @@ type fakeCache struct {
 func (c *fakeCache) Usage() Usage { return c.usage }
 
 func (c *fakeCache) Apply(_ context.Context, form hostingv1alpha1.Cache) error {
-	if c.filling && form != none {
+	if c.filling && form == compressed {
 		return errors.New("the cache is filling")
 	}
 	c.form = form
@@ -141,32 +141,40 @@ func TestFilling(t *testing.T) {
 	w.expect(t, "it is too large", map[string]hostingv1alpha1.Cache{"a": none})
 }
 
-// TestRestore checks that caches grow again when there is room, and ever later.
+// TestRestore checks that caches grow again when there is room, and later each time.
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	type forms = map[string]hostingv1alpha1.Cache
-	w := newWorld(1000, map[string]int64{"a": 900, "b": 11000})
-	w.expect(t, "it begins", forms{"a": plain, "b": none})
-	w.caches["b"].size = 1000
-	w.now = w.now.Add(minRestore)
-	w.expect(t, "before its time", forms{"a": plain, "b": none})
-	w.now = w.now.Add(minRestore)
-	w.expect(t, "there is no room", forms{"a": plain, "b": none})
-	w.caches["a"].size = 100
-	w.caches["a"].set()
-	w.expect(t, "there is no room for what it took", forms{"a": plain, "b": none})
-	w.resources[named("b")].saved[none] = 100
-	w.sync(t.Context())
-	w.expect(t, "there is room", forms{"a": plain, "b": compressed})
-	w.caches["a"].size = 0
-	w.caches["a"].set()
-	w.resources[named("b")].saved[compressed] = 700
-	w.now = w.now.Add(maxRestore)
-	w.sync(t.Context())
-	w.expect(t, "it is plain again", forms{"a": plain, "b": plain})
-	if _, _, reduced := w.Reduced(named("b")); reduced {
-		t.Error("it is still reduced")
+	w := newWorld(1000, map[string]int64{"b": 1500})
+	only := func(form hostingv1alpha1.Cache) map[string]hostingv1alpha1.Cache {
+		return map[string]hostingv1alpha1.Cache{"b": form}
 	}
+	b := w.caches["b"]
+	for round, delay := range []time.Duration{minRestore, 2 * minRestore, 4 * minRestore} {
+		w.expect(t, fmt.Sprintf("round %d: it exceeds the budget", round), only(compressed))
+		b.size = 400
+		b.set()
+		w.now = w.now.Add(delay)
+		w.expect(t, fmt.Sprintf("round %d: there is no room for what it took", round), only(compressed))
+		w.resources[named("b")].saved[compressed] = 400
+		w.now = w.now.Add(-1)
+		w.expect(t, fmt.Sprintf("round %d: it is not time", round), only(compressed))
+		w.now = w.now.Add(1)
+		w.expect(t, fmt.Sprintf("round %d: it is time", round), only(compressed))
+		w.expect(t, fmt.Sprintf("round %d: there is room", round), only(plain))
+		if _, _, reduced := w.Reduced(named("b")); reduced {
+			t.Errorf("round %d: it is still reduced", round)
+		}
+		b.size = 1500
+		b.set()
+	}
+	b.size = 15_000
+	b.set()
+	w.expect(t, "it exceeds the budget compressed", only(none))
+	b.size = 300
+	w.resources[named("b")].saved[none] = 30
+	w.now = w.now.Add(maxRestore)
+	w.expect(t, "it is time", only(none))
+	w.expect(t, "there is room for it compressed", only(compressed))
 }
 
 // TestAdded checks that a resource stays reduced while its caches are created again, as after a

@@ -346,6 +346,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
 	},
 	{
+		packages: "pkg/apiserver/openapiv3",
+		duty:     "Serves the OpenAPI v3 documents of custom resources, built when they are asked for.",
+		ours:     []string{"pkg/version"},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-openapi/..."}, clients...),
+	},
+	{
 		packages: "pkg/apiserver",
 		duty:     "The chain of servers; never a controller or a command.",
 		ours: []string{

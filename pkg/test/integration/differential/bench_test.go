@@ -60,7 +60,7 @@ func serveWidgets(b *testing.B, s *server) {
 // fillMany creates objects of 2.5 kB.
 func fillMany(b *testing.B, s *server) {
 	b.Helper()
-	create(b, s, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition("widgets", "Widget", apiextensionsv1.NamespaceScoped))
+	create(b, s, definitionsPath, definition("widgets", "Widget", apiextensionsv1.NamespaceScoped))
 	serveWidgets(b, s)
 	var creates errgroup.Group
 	creates.SetLimit(16)
@@ -79,7 +79,7 @@ func fillMany(b *testing.B, s *server) {
 
 // drain reads an answer, of a watch until its initial events are sent.
 func drain(b *testing.B, s *server, r request) {
-	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.URL+r.path, nil)
+	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.url+r.path, nil)
 	expect.NoError(b, err)
 	req.Header.Set("Accept", r.accept)
 	req.Header.Set("Accept-Encoding", r.encoding)

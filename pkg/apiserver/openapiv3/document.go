@@ -1,0 +1,79 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package openapiv3
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"k8s.io/apiextensions-apiserver/pkg/features"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/spec3"
+)
+
+// document is the encoded document of a group version.
+type document struct {
+	hash     string
+	json     []byte
+	modified time.Time
+	protobuf func() ([]byte, error)
+}
+
+// newDocument builds a document.
+func newDocument(g *groupVersion) (*document, error) {
+	merged, err := builder.MergeSpecsV3(g.specs()...)
+	if err != nil {
+		return nil, fmt.Errorf("build the OpenAPI v3 document of %s: %w", g.path, err)
+	}
+	encoded, err := json.Marshal(merged)
+	if err != nil {
+		return nil, fmt.Errorf("encode the OpenAPI v3 document of %s: %w", g.path, err)
+	}
+	return &document{
+		hash: g.hash, json: encoded, modified: time.Now(),
+		protobuf: sync.OnceValues(func() ([]byte, error) { return handler3.ToV3ProtoBinary(encoded) }),
+	}, nil
+}
+
+// specs returns the documents of the definitions. As in upstream's controller, one that cannot
+// be built is missing.
+func (g *groupVersion) specs() []*spec3.OpenAPI {
+	options := builder.Options{IncludeSelectableFields: utilfeature.DefaultFeatureGate.Enabled(features.CustomResourceFieldSelectors)}
+	specs := make([]*spec3.OpenAPI, len(g.definitions))
+	workqueue.ParallelizeUntil(context.Background(), runtime.GOMAXPROCS(0), len(specs), func(i int) {
+		var err error
+		if specs[i], err = builder.BuildOpenAPIV3(g.definitions[i], g.version, options); err != nil {
+			utilruntime.HandleError(fmt.Errorf("build the OpenAPI v3 document of %s: %w", g.definitions[i].Name, err))
+		}
+	})
+	return slices.DeleteFunc(specs, func(spec *spec3.OpenAPI) bool { return spec == nil })
+}
+
+// serve writes the document in a format.
+func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType string) {
+	body := d.json
+	if mediaType != mediaTypeJSON {
+		var err error
+		if body, err = d.protobuf(); err != nil {
+			utilruntime.HandleError(fmt.Errorf("encode an OpenAPI v3 document in protobuf: %w", err))
+			http.Error(w, "the document cannot be encoded", http.StatusInternalServerError)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Etag", strconv.Quote(d.hash))
+	http.ServeContent(w, r, "", d.modified, bytes.NewReader(body))
+}
