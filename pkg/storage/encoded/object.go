@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/canonical"
 )
 
 // Resource describes a version of a custom resource.
@@ -25,6 +27,10 @@ type Resource struct {
 	Kind, ListKind schema.GroupVersionKind
 	// Attrs returns the labels and fields of a decoded object.
 	Attrs storage.AttrFunc
+	// Selectable is set if the fields are more than name and namespace.
+	Selectable bool
+	// Schema returns the schema of the version. It may be nil, or return nil.
+	Schema func() *canonical.Schema
 
 	shared sharedSets
 }
@@ -83,8 +89,12 @@ func encode(resource *Resource, decoded *unstructured.Unstructured) (*record, er
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
 	}
-	r := &record{resource: resource, length: uint32(len(encoded))}
-	json := string(encoded)
+	return newRecord(resource, string(encoded), decoded)
+}
+
+// newRecord returns the record of an encoded object. decoded needs only what Attrs reads.
+func newRecord(resource *Resource, json string, decoded *unstructured.Unstructured) (*record, error) {
+	r := &record{resource: resource, length: uint32(len(json))}
 	r.text.Store(&text{data: json})
 	labelSet, fieldSet, err := resource.Attrs(decoded)
 	if err != nil {
@@ -229,7 +239,9 @@ func (r *record) withVersion(version string) (*record, error) {
 		return nil, fmt.Errorf("set the resource version of %s: the object has none", r.key)
 	}
 	json = json[:at.start] + `"` + version + `"` + json[at.end:]
-	changed := &record{resource: r.resource, key: r.key, metadata: r.metadata, labels: r.labels, fields: r.fields, length: uint32(len(json))}
+	changed := &record{
+		resource: r.resource, key: r.key, metadata: r.metadata, labels: r.labels, fields: r.fields, ownSets: r.ownSets, length: uint32(len(json)),
+	}
 	changed.metadata.end += uint32(len(json)) - r.length
 	changed.text.Store(&text{data: json})
 	changed.revision, _ = strconv.ParseUint(version, 10, 64)

@@ -21,6 +21,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/canonical"
 	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -175,8 +176,11 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 		hosted, custom := to.(*hostedRoute)
 		isEncoded := custom && add != nil && storageConfig.cached
 		if isEncoded {
+			kind := newFunc().GetObjectKind().GroupVersionKind()
 			storageConfig.encoded = &encoded.Resource{
-				Kind: newFunc().GetObjectKind().GroupVersionKind(), ListKind: newListFunc().GetObjectKind().GroupVersionKind(), Attrs: attrs,
+				Kind: kind, ListKind: newListFunc().GetObjectKind().GroupVersionKind(), Attrs: attrs,
+				Selectable: hasSelectableFields(hosted.definition, kind.Version),
+				Schema:     sync.OnceValue(func() *canonical.Schema { return canonical.NewSchema(hosted.definition, kind.Version) }),
 			}
 		}
 		s := newLazyStorage(to, r.config.Store, storageConfig)
@@ -199,6 +203,16 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 			s.destroy()
 		}, nil
 	}
+}
+
+// hasSelectableFields reports whether a version has selectable fields of its own.
+func hasSelectableFields(definition *apiextensionsv1.CustomResourceDefinition, version string) bool {
+	for i := range definition.Spec.Versions {
+		if v := &definition.Spec.Versions[i]; v.Name == version {
+			return len(v.SelectableFields) > 0
+		}
+	}
+	return false
 }
 
 // isCompressed reports whether new values of a resource are to be compressed. A HostedResource

@@ -169,6 +169,9 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 	limiter := objectsize.NewLimiter(objectsize.Config{
 		Resource: c.GroupResource, Store: store.Name(), Prefix: store.Prefix(), MaxBytes: c.MaxObjectBytes, Budget: c.ObjectBudget,
 	})
+	if c.encoded != nil {
+		c.setCodec(c.encoded.DecodedCodec(c.Codec)) // 9
+	}
 	detector := corruption.New(corruption.Config{
 		Resource: c.GroupResource, Prefix: store.Prefix(), ResourcePrefix: c.resourcePrefix,
 		Codec: c.Codec, New: c.newFunc, Registry: c.Unreadable,

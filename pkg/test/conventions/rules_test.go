@@ -203,9 +203,14 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
+		packages: "pkg/storage/canonical",
+		duty:     "Recognises stored custom resources that upstream's codec would not change.",
+		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
 		packages: "pkg/storage/encoded",
 		duty:     "Custom resources as the JSON that clients read, and the memory of their watch caches.",
-		ours:     []string{"pkg/storage/compression"},
+		ours:     []string{"pkg/storage/canonical", "pkg/storage/compression"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/...", "k8s.io/client-go/tools/cache", "k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
 		}, apiTypes...),
@@ -615,6 +620,11 @@ var rules = []rule{
 		duty:     "The benchmark: measures annex from outside, and what it stores in etcd.",
 		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/storage/value", "sigs.k8s.io/yaml"}, clients...),
+	}, {
+		packages: "hack/benchpeer",
+		duty:     "The benchmark of annex beside kube-apiserver, and with a million objects, both from outside.",
+		ours:     []string{"pkg/test/..."},
+		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
 	}, {
 		packages: "hack/...",
 		duty:     "Programs for development, never part of annex.",
