@@ -4,6 +4,7 @@
 package differential
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -115,12 +116,17 @@ func (s *server) read(ctx context.Context, r request) (answer, error) {
 		return answer{}, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	h := response.Header
+	h, body := response.Header, response.Body
+	if h.Get("Content-Encoding") == "gzip" {
+		if body, err = gzip.NewReader(body); err != nil {
+			return answer{}, err
+		}
+	}
+	content, err := io.ReadAll(body)
 	return answer{
 		code: response.StatusCode, contentType: h.Get("Content-Type"), encoding: h.Get("Content-Encoding"), vary: h.Get("Vary"),
 		warnings: strings.Join(h.Values("Warning"), ";"), retryAfter: h.Get("Retry-After"), noSniff: h.Get("X-Content-Type-Options"),
-		body: normalized(string(body)),
+		body: normalized(string(content)),
 	}, err
 }
 

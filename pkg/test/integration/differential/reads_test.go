@@ -164,7 +164,11 @@ func fill(t *testing.T, p *pair) []string {
 	for i := range 40 {
 		namespace := []string{"default", "other"}[i%2]
 		create(t, p.annex, "/apis/"+group+"/v1/namespaces/"+namespace+"/widgets", newObject("Widget", namespace, i))
-		create(t, p.annex, "/apis/"+group+"/v1/planets", newObject("Planet", "", i))
+		planet := newObject("Planet", "", i)
+		if i == 5 {
+			expectSet(planet, strings.Repeat("large ", 25<<10), "spec", "text") // so large that it is sent compressed
+		}
+		create(t, p.annex, "/apis/"+group+"/v1/planets", planet)
 	}
 	mark()
 	for i := range 20 {
