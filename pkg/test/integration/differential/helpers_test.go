@@ -50,18 +50,18 @@ const (
 )
 
 // startPair starts both over a new etcd.
-func startPair(t testing.TB) *pair {
+func startPair(t testing.TB, upstreamFlags ...string) *pair {
 	t.Helper()
 	p := &pair{etcd: etcdtest.StartTCP(t, nil), conversion: startConversion(t)}
 	t.Setenv(etcdVariable, p.etcd.URL)
-	p.startUpstream(t)
+	p.startUpstream(t, upstreamFlags...)
 	p.startAnnex(t)
 	return p
 }
 
-func (p *pair) startUpstream(t testing.TB) {
+func (p *pair) startUpstream(t testing.TB, flags ...string) {
 	t.Helper()
-	stop, config, _, err := fixtures.StartDefaultServer(t, "--etcd-prefix="+etcdPrefix)
+	stop, config, _, err := fixtures.StartDefaultServer(t, append(flags, "--etcd-prefix="+etcdPrefix)...)
 	expect.NoError(t, err)
 	stop = sync.OnceFunc(stop)
 	t.Cleanup(stop)
