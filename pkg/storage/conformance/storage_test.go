@@ -27,6 +27,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
@@ -150,6 +151,7 @@ func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager,
 		Layers: routing.Layers{
 			MaxObjectBytes: maxObjectBytes, ObjectBudget: objectsize.NewBudget(1<<30, time.Minute),
 			Compression: manager, DefaultCompression: hostingv1alpha1.CompressionZstd,
+			Caches: cachememory.NewRegistry(cachememory.Config{}),
 		},
 	})
 	expect.NoError(t, err)

@@ -74,7 +74,11 @@ func New(config Config) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("route resources to Stores: %w", err)
 	}
-	return &Router{config: config, routes: routes, compiledIn: sets.New[string]()}, nil
+	r := &Router{config: config, routes: routes, compiledIn: sets.New[string]()}
+	if config.Caches != nil {
+		config.Caches.SetSpecified(r.cacheOf)
+	}
+	return r, nil
 }
 
 // HasSyncedChecker is done once all HostedResources are known.
@@ -219,6 +223,15 @@ func (r *Router) isCompressed(resource schema.GroupResource) bool {
 		wanted = hosted.Spec.Compression
 	}
 	return wanted == hostingv1alpha1.CompressionZstd
+}
+
+// cacheOf returns spec.cache of a resource.
+func (r *Router) cacheOf(resource schema.GroupResource) hostingv1alpha1.Cache {
+	hosted, err := r.routes.hosted.Get(resource.String())
+	if err != nil {
+		return ""
+	}
+	return hosted.Spec.Cache
 }
 
 // pinned is the route to the Store default.

@@ -4,6 +4,7 @@
 package differential
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -49,18 +50,18 @@ const (
 )
 
 // startPair starts both over a new etcd.
-func startPair(t testing.TB) *pair {
+func startPair(t testing.TB, upstreamFlags ...string) *pair {
 	t.Helper()
 	p := &pair{etcd: etcdtest.StartTCP(t, nil), conversion: startConversion(t)}
 	t.Setenv(etcdVariable, p.etcd.URL)
-	p.startUpstream(t)
+	p.startUpstream(t, upstreamFlags...)
 	p.startAnnex(t)
 	return p
 }
 
-func (p *pair) startUpstream(t testing.TB) {
+func (p *pair) startUpstream(t testing.TB, flags ...string) {
 	t.Helper()
-	stop, config, _, err := fixtures.StartDefaultServer(t, "--etcd-prefix="+etcdPrefix)
+	stop, config, _, err := fixtures.StartDefaultServer(t, append(flags, "--etcd-prefix="+etcdPrefix)...)
 	expect.NoError(t, err)
 	stop = sync.OnceFunc(stop)
 	t.Cleanup(stop)
@@ -115,12 +116,17 @@ func (s *server) read(ctx context.Context, r request) (answer, error) {
 		return answer{}, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	h := response.Header
+	h, body := response.Header, response.Body
+	if h.Get("Content-Encoding") == "gzip" {
+		if body, err = gzip.NewReader(body); err != nil {
+			return answer{}, err
+		}
+	}
+	content, err := io.ReadAll(body)
 	return answer{
 		code: response.StatusCode, contentType: h.Get("Content-Type"), encoding: h.Get("Content-Encoding"), vary: h.Get("Vary"),
 		warnings: strings.Join(h.Values("Warning"), ";"), retryAfter: h.Get("Retry-After"), noSniff: h.Get("X-Content-Type-Options"),
-		body: normalized(string(body)),
+		body: normalized(string(content)),
 	}, err
 }
 

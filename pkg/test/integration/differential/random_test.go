@@ -108,6 +108,12 @@ func (r *randomizer) change(t *testing.T) {
 	patch := func(body string, subresources ...string) {
 		_, _ = objects.Patch(t.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresources...)
 	}
+	if r.random.IntN(30) == 0 {
+		cache := []string{"Plain", "Compressed"}[r.random.IntN(2)]
+		_, err := r.annex.dynamic.Resource(hostedResources).Patch(t.Context(), "widgets."+group, types.MergePatchType,
+			fmt.Appendf(nil, `{"spec":{"cache":%q}}`, cache), metav1.PatchOptions{})
+		expect.NoError(t, err)
+	}
 	switch r.random.IntN(21) {
 	case 0, 1, 2, 3, 4, 5:
 		object := newObject("Widget", namespace, i)

@@ -109,7 +109,26 @@ func TestReads(t *testing.T) {
 	p := startPair(t)
 	versions := fill(t, p)
 	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, reads(versions), 10) })
+	p.setCache(t, "Compressed")
+	t.Run("compressed in memory", func(t *testing.T) { p.compareAll(t, every(4, reads(versions)), 10) })
 	t.Run("watches", func(t *testing.T) { p.compareAll(t, watches(versions), 50) })
+}
+
+// TestUncached compares reads without a watch cache, as upstream's without one.
+func TestUncached(t *testing.T) {
+	p := startPair(t, "--watch-cache=false")
+	versions := fill(t, p)
+	p.setCache(t, "None")
+	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, every(4, reads(versions)), 10) })
+	t.Run("watches", func(t *testing.T) { p.compareAll(t, every(2, watches(versions)), 50) })
+}
+
+// every returns each nth request.
+func every(n int, all []request) (some []request) {
+	for i := 0; i < len(all); i += n {
+		some = append(some, all[i])
+	}
+	return some
 }
 
 // fill creates objects of a namespaced and a cluster-scoped resource, changes and deletes some,
@@ -145,7 +164,11 @@ func fill(t *testing.T, p *pair) []string {
 	for i := range 40 {
 		namespace := []string{"default", "other"}[i%2]
 		create(t, p.annex, "/apis/"+group+"/v1/namespaces/"+namespace+"/widgets", newObject("Widget", namespace, i))
-		create(t, p.annex, "/apis/"+group+"/v1/planets", newObject("Planet", "", i))
+		planet := newObject("Planet", "", i)
+		if i == 5 {
+			expectSet(planet, strings.Repeat("large ", 25<<10), "spec", "text") // so large that it is sent compressed
+		}
+		create(t, p.annex, "/apis/"+group+"/v1/planets", planet)
 	}
 	mark()
 	for i := range 20 {
