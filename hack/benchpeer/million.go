@@ -22,8 +22,8 @@ const (
 	page = 500
 	// labelLists is how often 1 % of the objects are listed.
 	labelLists = 20
-	// writesPerSecond are sent while watchers receives events.
-	writesPerSecond, watchers = 300, 50
+	// writesPerSecond are sent by writers while watchers receive events.
+	writesPerSecond, writers, watchers = 300, 16, 50
 )
 
 // million measures one annex with very many objects.
@@ -280,10 +280,10 @@ func (m *million) events(ctx context.Context) error {
 // write sends writesPerSecond patches, as far as the server keeps up, and returns their number.
 func (m *million) write(ctx context.Context) (int, error) {
 	end := time.Now().Add(m.duration)
-	writes, _, err := inParallel(workers, func(worker int, add func(response)) error {
-		pace := time.NewTicker(time.Second * workers / writesPerSecond)
+	writes, _, err := inParallel(writers, func(worker int, add func(response)) error {
+		pace := time.NewTicker(time.Second * writers / writesPerSecond)
 		defer pace.Stop()
-		for i := worker; time.Now().Before(end); i += workers {
+		for i := worker; time.Now().Before(end); i += writers {
 			select {
 			case <-pace.C:
 			case <-ctx.Done():

@@ -49,7 +49,7 @@ func (p *peer) run(ctx context.Context, count, size int) (c caseReport, err erro
 	both, annexOnly := estimate(count, size)
 	const gib = 1 << 30
 	if annexOnly > p.memory {
-		c.Skipped = fmt.Sprintf("it needs about %.0f GiB of %.0f GiB", float64(annexOnly)/gib, float64(p.memory)/gib)
+		c.Skipped = fmt.Sprintf("it needs about %.1f GiB of %.1f GiB", float64(annexOnly)/gib, float64(p.memory)/gib)
 		return c, nil
 	}
 	servers, err := p.start(ctx, both <= p.memory)
@@ -63,7 +63,7 @@ func (p *peer) run(ctx context.Context, count, size int) (c caseReport, err erro
 		return c, err
 	}
 	if both > p.memory {
-		c.Skipped = fmt.Sprintf("kube-apiserver, both need about %.0f GiB of %.0f GiB", float64(both)/gib, float64(p.memory)/gib)
+		c.Skipped = fmt.Sprintf("kube-apiserver, both need about %.1f GiB of %.1f GiB", float64(both)/gib, float64(p.memory)/gib)
 	}
 	err = p.measure(ctx, &c, servers)
 	return c, err
