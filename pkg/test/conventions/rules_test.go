@@ -348,7 +348,7 @@ var rules = []rule{
 		packages: "pkg/apiserver/encodedreads",
 		duty:     "Serves reads of custom resources from their encoded form, in front of upstream's handler.",
 		ours:     []string{"pkg/storage/encoded"},
-		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
+		others:   append([]string{"github.com/klauspost/compress/gzip", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
 	},
 	{
 		packages: "pkg/apiserver/openapiv3",
