@@ -109,12 +109,13 @@ bench-peer: build bin/etcd bin/kube-apiserver ## Compare annex with a kube-apise
 	@BENCH_COMMAND='make bench-peer COUNTS=$(COUNTS) SIZES=$(SIZES)' go run ./hack/benchpeer peer \
 		--counts=$(COUNTS) --sizes=$(SIZES) --rounds=$(ROUNDS) --memory=$(MEMORY) --only="$(ONLY)" --json=$(JSON)
 
-# make bench-million OBJECTS=20000 DIR=/path, which keeps the data.
+# make bench-million OBJECTS=20000 CACHE=Compressed DIR=/path, which keeps the data.
 OBJECTS ?= 1000000
+CACHE   ?=
 DIR     ?=
 .PHONY: bench-million
 bench-million: build bin/etcd ## Measure an annex of 8 GiB with a million objects.
-	@BENCH_COMMAND='make bench-million OBJECTS=$(OBJECTS)' go run ./hack/benchpeer million --objects=$(OBJECTS) --dir=$(DIR) --json=$(JSON)
+	@BENCH_COMMAND='make bench-million OBJECTS=$(OBJECTS)$(if $(CACHE), CACHE=$(CACHE))' go run ./hack/benchpeer million --objects=$(OBJECTS) --cache=$(CACHE) --dir=$(DIR) --json=$(JSON)
 
 # make bench-charts RESULTS='peer.json million.json'
 RESULTS ?= docs/benchmarks/*.json

@@ -95,7 +95,7 @@ func (o operation) compare(ctx context.Context, rounds int, servers []*server) (
 }
 
 // medianOf returns the median of a property of all samples.
-func medianOf(samples []sample, property func(sample) float64) float64 {
+func medianOf[T any](samples []T, property func(T) float64) float64 {
 	values := make([]float64, 0, len(samples))
 	for _, s := range samples {
 		values = append(values, property(s))

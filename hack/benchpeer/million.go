@@ -22,14 +22,16 @@ const (
 	page = 500
 	// labelLists is how often 1 % of the objects are listed.
 	labelLists = 20
-	// writesPerSecond are sent while watchers receives events.
-	writesPerSecond, watchers = 300, 50
+	// writesPerSecond are sent by writers while watchers receive events.
+	writesPerSecond, writers, watchers = 300, 16, 50
 )
 
 // million measures one annex with very many objects.
 type million struct {
 	count, size int
-	// load is for writes, settle the idle time before memory is read.
+	// cache is spec.cache of the HostedResource, empty for the default.
+	cache string
+	// duration is the time of writes, settle the idle time before memory is read.
 	duration, settle time.Duration
 	server           *server
 	result           caseReport
@@ -41,6 +43,7 @@ func runMillion(ctx context.Context, arguments []string) (err error) {
 	m := &million{}
 	flags.IntVar(&m.count, "objects", 1_000_000, "The number of objects.")
 	flags.IntVar(&m.size, "size", 2500, "The size of an object in bytes of JSON.")
+	flags.StringVar(&m.cache, "cache", "", "spec.cache of the HostedResource: how watch caches keep the objects.")
 	flags.DurationVar(&m.duration, "duration", time.Minute, "How long writes are sent while watchers receive events.")
 	flags.DurationVar(&m.settle, "settle", 30*time.Second, "The idle time before memory is read.")
 	limit := flags.Int("memory", 8, "Memory in GiB that annex may use: GOMEMLIMIT is set to 90 % of it, and the peak is measured.")
@@ -70,7 +73,7 @@ func runMillion(ctx context.Context, arguments []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, m.server.stop()) }()
 	m.result = caseReport{Objects: m.count, Bytes: m.size}
-	for _, step := range []func(context.Context) error{m.load, m.memory, m.pages, m.labels, m.events, m.restart} {
+	for _, step := range []func(context.Context) error{m.setCache, m.load, m.memory, m.pages, m.labels, m.events, m.restart} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -81,6 +84,24 @@ func runMillion(ctx context.Context, arguments []string) (err error) {
 
 func (m *million) add(name, unit string, value, target float64) {
 	m.result.Figures = append(m.result.Figures, figure{Name: name, Unit: unit, Measured: map[string]float64{annexName: value}, Target: target})
+}
+
+// setCache sets spec.cache, and fails if annex does not know the value.
+func (m *million) setCache(ctx context.Context) error {
+	if m.cache == "" {
+		return nil
+	}
+	received, err := m.server.client.send(ctx, request{
+		method: "PATCH", path: "/apis/hosting.annex.dev/v1alpha1/hostedresources/" + plural + "." + group,
+		contentType: "application/merge-patch+json", body: fmt.Appendf(nil, `{"spec":{"cache":%q}}`, m.cache), keep: true,
+	})
+	if err == nil && !bytes.Contains(received.body, fmt.Appendf(nil, `"cache":%q`, m.cache)) {
+		err = errors.New("annex dropped the field")
+	}
+	if err != nil {
+		return fmt.Errorf("set spec.cache: %w", err)
+	}
+	return nil
 }
 
 // load creates the objects through the API, unless they exist.
@@ -127,14 +148,14 @@ func (m *million) memory(ctx context.Context) error { return m.addMemory(ctx, "a
 
 func (m *million) addMemory(ctx context.Context, when string) error {
 	logf("measuring memory ...")
-	read, err := (&peer{settle: m.settle}).memories(ctx, []*server{m.server}, false)
+	read, err := memoryOfIdle(ctx, []*server{m.server}, m.settle)
 	if err != nil {
 		return err
 	}
 	with := read[annexName]
-	m.add("RSS, "+when, "GiB", mebibytes(with.rss)/1024, 6)
-	m.add("live heap, "+when, "GiB", mebibytes(with.heap)/1024, 0)
-	m.add("live heap per object, "+when, "B", float64(with.heap)/float64(m.count), 0)
+	m.add("RSS, "+when, "GiB", with.rss/(1<<30), 6)
+	m.add("live heap, "+when, "GiB", with.heap/(1<<30), 0)
+	m.add("live heap per object, "+when, "B", with.heap/float64(m.count), 0)
 	return nil
 }
 
@@ -259,10 +280,10 @@ func (m *million) events(ctx context.Context) error {
 // write sends writesPerSecond patches, as far as the server keeps up, and returns their number.
 func (m *million) write(ctx context.Context) (int, error) {
 	end := time.Now().Add(m.duration)
-	writes, _, err := inParallel(workers, func(worker int, add func(response)) error {
-		pace := time.NewTicker(time.Second * workers / writesPerSecond)
+	writes, _, err := inParallel(writers, func(worker int, add func(response)) error {
+		pace := time.NewTicker(time.Second * writers / writesPerSecond)
 		defer pace.Stop()
-		for i := worker; time.Now().Before(end); i += workers {
+		for i := worker; time.Now().Before(end); i += writers {
 			select {
 			case <-pace.C:
 			case <-ctx.Done():

@@ -49,7 +49,7 @@ func (p *peer) run(ctx context.Context, count, size int) (c caseReport, err erro
 	both, annexOnly := estimate(count, size)
 	const gib = 1 << 30
 	if annexOnly > p.memory {
-		c.Skipped = fmt.Sprintf("it needs about %.0f GiB of %.0f GiB", float64(annexOnly)/gib, float64(p.memory)/gib)
+		c.Skipped = fmt.Sprintf("it needs about %.1f GiB of %.1f GiB", float64(annexOnly)/gib, float64(p.memory)/gib)
 		return c, nil
 	}
 	servers, err := p.start(ctx, both <= p.memory)
@@ -63,7 +63,7 @@ func (p *peer) run(ctx context.Context, count, size int) (c caseReport, err erro
 		return c, err
 	}
 	if both > p.memory {
-		c.Skipped = fmt.Sprintf("kube-apiserver, both need about %.0f GiB of %.0f GiB", float64(both)/gib, float64(p.memory)/gib)
+		c.Skipped = fmt.Sprintf("kube-apiserver, both need about %.1f GiB of %.1f GiB", float64(both)/gib, float64(p.memory)/gib)
 	}
 	err = p.measure(ctx, &c, servers)
 	return c, err
@@ -71,12 +71,12 @@ func (p *peer) run(ctx context.Context, count, size int) (c caseReport, err erro
 
 // start starts the servers, each with an etcd of its own.
 func (p *peer) start(ctx context.Context, withPeer bool) ([]*server, error) {
-	starts := []func(string) (*server, error){func(dir string) (*server, error) { return startAnnex(ctx, p.programs, dir) }}
+	starters := []func(string) (*server, error){func(dir string) (*server, error) { return startAnnex(ctx, p.programs, dir) }}
 	if withPeer {
-		starts = append(starts, func(dir string) (*server, error) { return startKubeAPIServer(ctx, p.programs, dir) })
+		starters = append(starters, func(dir string) (*server, error) { return startKubeAPIServer(ctx, p.programs, dir) })
 	}
 	var servers []*server
-	for i, start := range starts {
+	for i, start := range starters {
 		dir := filepath.Join(p.dir, fmt.Sprint(i))
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return servers, err
@@ -92,8 +92,8 @@ func (p *peer) start(ctx context.Context, withPeer bool) ([]*server, error) {
 
 // measure measures everything on servers without objects.
 func (p *peer) measure(ctx context.Context, c *caseReport, servers []*server) error {
-	logf("measuring memory without objects ...")
-	empty, err := p.memories(ctx, servers, true)
+	logf("measuring starts without objects ...")
+	empty, err := p.restarts(ctx, servers)
 	if err != nil {
 		return err
 	}
@@ -139,9 +139,9 @@ func jsonBytes(ctx context.Context, s *server, count int) (int, error) {
 	return int(received.bytes) / count, err
 }
 
-// measureProcesses measures restarts, and the memory before and after them.
-func (p *peer) measureProcesses(ctx context.Context, c *caseReport, servers []*server, empty map[string]memory) error {
-	logf("measuring restarts ...")
+// measureProcesses measures the servers' memory and restarts with all objects. empty is what
+// restarts returned without objects.
+func (p *peer) measureProcesses(ctx context.Context, c *caseReport, servers []*server, empty map[string]start) error {
 	peak := map[string]float64{}
 	for _, s := range servers {
 		usage, err := s.usage()
@@ -150,29 +150,20 @@ func (p *peer) measureProcesses(ctx context.Context, c *caseReport, servers []*s
 		}
 		peak[s.name] = mebibytes(usage.PeakRSS)
 	}
-	listed, full := map[string][]float64{}, map[string][]float64{}
-	for range p.rounds {
-		for _, s := range servers {
-			first, caches, err := s.restart(ctx)
-			if err != nil {
-				return err
-			}
-			listed[s.name], full[s.name] = append(listed[s.name], first.Seconds()), append(full[s.name], caches.Seconds())
-		}
-	}
-	loaded, err := p.memories(ctx, servers, false)
+	logf("measuring restarts ...")
+	loaded, err := p.restarts(ctx, servers)
 	if err != nil {
 		return err
 	}
-	rss, heap, listedMedian, fullMedian := map[string]float64{}, map[string]float64{}, map[string]float64{}, map[string]float64{}
+	rss, heap, listed, full := map[string]float64{}, map[string]float64{}, map[string]float64{}, map[string]float64{}
 	for name, with := range loaded {
-		rss[name] = float64(with.rss-empty[name].rss) / float64(c.Objects)
-		heap[name] = float64(with.heap-empty[name].heap) / float64(c.Objects)
-		listedMedian[name], fullMedian[name] = quantile(listed[name], 0.5), quantile(full[name], 0.5)
+		rss[name] = (with.rss - empty[name].rss) / float64(c.Objects)
+		heap[name] = (with.heap - empty[name].heap) / float64(c.Objects)
+		listed[name], full[name] = with.listed, with.full
 	}
 	c.Figures = append(c.Figures,
-		figure{Name: "kill -9, process start to the first list", Unit: "s", Measured: listedMedian},
-		figure{Name: "kill -9, process start to full watch caches", Unit: "s", Measured: fullMedian, Target: 4},
+		figure{Name: "kill -9, process start to the first list", Unit: "s", Measured: listed},
+		figure{Name: "kill -9, process start to full watch caches", Unit: "s", Measured: full, Target: 4},
 		figure{Name: "peak RSS of the reads and writes above", Unit: "MiB", Measured: peak},
 		figure{Name: "RSS growth per object, after a restart", Unit: "B", Measured: rss, Target: 6},
 		figure{Name: "live heap growth per object, after a restart", Unit: "B", Measured: heap},
@@ -180,28 +171,55 @@ func (p *peer) measureProcesses(ctx context.Context, c *caseReport, servers []*s
 	return nil
 }
 
-// memory is what a server needs, in bytes.
-type memory struct{ rss, heap int64 }
+// start is a start of a server: seconds until a list was answered and until the watch caches
+// were full, and bytes of memory of the idle server after it.
+type start struct{ listed, full, rss, heap float64 }
 
-// memories returns the memory of each idle server, after a restart if one is asked for: only
-// then it does not depend on earlier requests.
-func (p *peer) memories(ctx context.Context, servers []*server, restart bool) (map[string]memory, error) {
-	read := map[string]memory{}
-	for _, s := range servers {
-		if restart {
-			if _, _, err := s.restart(ctx); err != nil {
+// restarts kills and starts the servers in several rounds, and returns medians.
+func (p *peer) restarts(ctx context.Context, servers []*server) (map[string]start, error) {
+	starts := map[string][]start{}
+	for range p.rounds {
+		round := map[string]start{}
+		for _, s := range servers {
+			listed, full, err := s.restart(ctx)
+			if err != nil {
 				return nil, err
 			}
+			round[s.name] = start{listed: listed.Seconds(), full: full.Seconds()}
 		}
+		memory, err := memoryOfIdle(ctx, servers, p.settle)
+		if err != nil {
+			return nil, err
+		}
+		for name, one := range round {
+			one.rss, one.heap = memory[name].rss, memory[name].heap
+			starts[name] = append(starts[name], one)
+		}
+	}
+	medians := map[string]start{}
+	for name, all := range starts {
+		medians[name] = start{
+			listed: medianOf(all, func(s start) float64 { return s.listed }), full: medianOf(all, func(s start) float64 { return s.full }),
+			rss: medianOf(all, func(s start) float64 { return s.rss }), heap: medianOf(all, func(s start) float64 { return s.heap }),
+		}
+	}
+	return medians, nil
+}
+
+// memoryOfIdle returns rss and heap of servers that were idle for some time after a garbage
+// collection.
+func memoryOfIdle(ctx context.Context, servers []*server, settle time.Duration) (map[string]start, error) {
+	for _, s := range servers {
 		if _, err := s.heap(ctx); err != nil {
 			return nil, err
 		}
 	}
 	select {
-	case <-time.After(p.settle):
+	case <-time.After(settle):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	read := map[string]start{}
 	for _, s := range servers {
 		usage, err := s.usage()
 		if err != nil {
@@ -211,7 +229,7 @@ func (p *peer) memories(ctx context.Context, servers []*server, restart bool) (m
 		if err != nil {
 			return nil, err
 		}
-		read[s.name] = memory{rss: usage.RSS, heap: heap}
+		read[s.name] = start{rss: float64(usage.RSS), heap: float64(heap)}
 	}
 	return read, nil
 }

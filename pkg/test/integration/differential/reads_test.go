@@ -115,15 +115,6 @@ func TestReads(t *testing.T) {
 	t.Run("watches", func(t *testing.T) { p.compareAll(t, watches(versions), 50) })
 }
 
-// TestUncached compares reads without a watch cache, as upstream's without one.
-func TestUncached(t *testing.T) {
-	p := startPair(t, "--watch-cache=false")
-	versions := fill(t, p)
-	p.setCache(t, "None")
-	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, every(4, reads(versions)), 10) })
-	t.Run("watches", func(t *testing.T) { p.compareAll(t, every(2, watches(versions)), 50) })
-}
-
 // every returns each nth request.
 func every(n int, all []request) (some []request) {
 	for i := 0; i < len(all); i += n {
