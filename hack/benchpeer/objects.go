@@ -27,6 +27,8 @@ const (
 	serverAdds = 620
 	// ruleFrame is the JSON of an entry of the list in spec without its message.
 	ruleFrame = 150
+	// noteFrame is the JSON of the annotation that fills up an object, without its value.
+	noteFrame = 28
 	// revisionDigits is the length of the field that writes change, so that sizes stay the same.
 	revisionDigits = 19
 )
@@ -60,6 +62,7 @@ func pathOf(i int) string { return parentOf(i) + "/" + nameOf(i) }
 func newObject(i, size int) ([]byte, error) {
 	random := rand.New(rand.NewPCG(uint64(i), uint64(size)))
 	rules := []map[string]any{}
+	annotations := map[string]any{"bench.example.com/checksum": fmt.Sprintf("%016x", random.Uint64())}
 	object := map[string]any{
 		"apiVersion": group + "/v1", "kind": kind,
 		"metadata": map[string]any{
@@ -68,7 +71,7 @@ func newObject(i, size int) ([]byte, error) {
 				"app.kubernetes.io/name": "record", "app.kubernetes.io/managed-by": "bench",
 				"part": fmt.Sprint("part-", partOf(i, 1)),
 			},
-			"annotations": map[string]any{"bench.example.com/checksum": fmt.Sprintf("%016x", random.Uint64())},
+			"annotations": annotations,
 		},
 		"spec": map[string]any{
 			"revision": fmt.Sprintf("%0*d", revisionDigits, 0), "owner": fmt.Sprint("owner-", partOf(i, 3)),
@@ -80,12 +83,16 @@ func newObject(i, size int) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode an object: %w", err)
 		}
-		if len(encoded)+serverAdds+ruleFrame/2 >= size {
+		room := size - serverAdds - len(encoded)
+		switch {
+		case room > ruleFrame:
+			rules = append(rules, newRule(random, len(rules), room))
+			object["spec"].(map[string]any)["rules"] = rules
+		case room > noteFrame:
+			annotations["bench.example.com/note"] = strings.Repeat("x", room-noteFrame)
+		default:
 			return encoded, nil
 		}
-		rule := newRule(random, len(rules), size-serverAdds-len(encoded))
-		rules = append(rules, rule)
-		object["spec"].(map[string]any)["rules"] = rules
 	}
 }
 
