@@ -73,6 +73,7 @@ func New(config Config) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("route resources to Stores: %w", err)
 	}
+	config.fills = make(fills, fillsAtOnce)
 	return &Router{config: config, routes: routes, compiledIn: sets.New[string]()}, nil
 }
 
@@ -175,14 +176,13 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 				Kind: newFunc().GetObjectKind().GroupVersionKind(), ListKind: newListFunc().GetObjectKind().GroupVersionKind(), Attrs: attrs,
 			}
 		}
+		_, storageConfig.eager = to.(pinned)
 		s := newLazyStorage(to, r.config.Store, storageConfig)
-		if _, always := to.(pinned); always {
+		if storageConfig.eager {
 			// Readiness waits for its cache.
 			if err := s.prepare(); err != nil {
 				return nil, nil, err
 			}
-		} else {
-			s.prepareInBackground()
 		}
 		if !isEncoded {
 			return s, s.destroy, nil

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -45,8 +44,9 @@ import (
 //	 3. objectsize.Storage     waits for memory before a large object is read to be changed
 //	 4. encoded                custom resources: decodes what upstream's handler reads from the watch
 //	                           cache, and answers consistent reads of an object from the cache
-//	 5. corruption.Cached      reports lists of the watch cache that fail
-//	 6. warmingCache           reads small resources from etcd until the watch cache is warm
+//	 5. lazyCache              creates the watch cache when it is first needed, and reads etcd until
+//	                           it is filled
+//	 6. corruption.Cached      reports lists of the watch cache that fail
 //	 7. cacher*                answers reads from memory
 //	 8. corruption.Storage     names the objects that make a read of etcd fail
 //	 9. etcd3*                 encodes objects, and deletes those that cannot be read
@@ -82,6 +82,8 @@ type Layers struct {
 	DefaultCompression hostingv1alpha1.Compression
 	// Unreadable collects the objects that cannot be read.
 	Unreadable *corruption.Registry
+	// fills bounds the caches that are filled at the same time.
+	fills fills
 }
 
 // storageConfig describes the storage of a resource in any Store.
@@ -96,6 +98,8 @@ type storageConfig struct {
 	triggers       storage.IndexerFuncs
 	indexers       *cache.Indexers
 	cached         bool
+	// eager is set if the watch cache is created at once.
+	eager bool
 	// encoded is set if the watch cache has encoded objects.
 	encoded *encoded.Resource
 	// compress reports whether values are to be compressed, and limits returns the limits
@@ -183,7 +187,7 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 	case c.cached && c.encoded != nil:
 		err = b.addEncodedCache(c, below)
 	case c.cached:
-		b.Interface, err = b.buildCache(c, b.Interface, detector) // 7, 6, 5
+		b.Interface, err = b.buildCache(c, b.Interface, detector) // 5
 	}
 	if err != nil {
 		return nil, err
@@ -213,7 +217,7 @@ func (b *backend) buildClient(ctx context.Context, c storageConfig) (*kubernetes
 	})
 	b.onDestroy(release)
 	client := revision.Client(&kubernetes.Client{Client: base}, offset) // 15
-	client.KV = etcd3.NewETCDLatencyTracker(client.KV)                  // 14
+	client.KV = sinceKV{etcd3.NewETCDLatencyTracker(client.KV)}         // 14
 	client.Kubernetes = client
 	return client, revision.Compactor(b.store.Compactor(), offset), nil
 }
@@ -268,7 +272,7 @@ func (b *backend) addEncodedCache(c storageConfig, below lower) error {
 	if err != nil {
 		return err
 	}
-	cached, err := b.buildCache(c, etcd, below.detector) // 7, 6, 5
+	cached, err := b.buildCache(c, etcd, below.detector) // 5
 	if err != nil {
 		return err
 	}
@@ -278,37 +282,16 @@ func (b *backend) addEncodedCache(c storageConfig, below lower) error {
 	return nil
 }
 
-// buildCache builds the layers 7 to 5 over storage.
+// buildCache builds the layer 5 over storage. The cache of a pinned resource is created at once,
+// because readiness waits for it.
 func (b *backend) buildCache(c storageConfig, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
-	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
-		Storage:             etcd,
-		Versioner:           versioner,
-		GroupResource:       c.GroupResource,
-		EventsHistoryWindow: c.EventsHistoryWindow,
-		ResourcePrefix:      c.resourcePrefix,
-		KeyFunc:             c.keyFunc,
-		NewFunc:             c.newFunc,
-		NewListFunc:         c.newListFunc,
-		GetAttrsFunc:        c.attrs,
-		IndexerFuncs:        c.triggers,
-		Indexers:            c.indexers,
-		Codec:               c.Codec,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
-	}
-	delegator := cacher.NewCacheDelegator(watchCache, etcd)                                               // 7
-	warming := newWarmingCache(delegator, etcd, func() bool { return isSmall(b.store, c.GroupResource) }) // 6
-	var filling sync.WaitGroup
-	filling.Go(func() {
-		if watchCache.Wait(context.Background()) == nil { // or stopped
-			detector.NoteAllRead()
+	lazy := newLazyCache(etcd, lazyCacheConfig{usage: usageOf(b.store, c.GroupResource), unreadable: detector.FoundAny})
+	lazy.config.create = func(since []uint64) (*filledCache, error) { return c.createCache(etcd, detector, since, lazy.isSmall) }
+	b.onDestroy(lazy.destroy)
+	if c.eager {
+		if _, err := lazy.get(context.Background(), 0); err != nil {
+			return nil, err
 		}
-	})
-	b.onDestroy(func() {
-		delegator.Stop()
-		watchCache.Stop()
-		filling.Wait()
-	})
-	return detector.Cached(warming), nil // 5
+	}
+	return lazy, nil
 }
