@@ -79,10 +79,14 @@ func (c storageConfig) createCache(etcd storage.Interface, detector *corruption.
 		return nil, fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(watchCache, etcd) // 7
+	current := make(chan struct{})
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		if watchCache.Wait(context.Background()) == nil { // or stopped
 			detector.NoteAllRead()
+			if waitCurrent(lifetime, watchCache, c.resourcePrefix, c.newFunc, since) {
+				close(current)
+			}
 		}
 		end()
 		if source.turn() == nil {
@@ -93,6 +97,7 @@ func (c storageConfig) createCache(etcd storage.Interface, detector *corruption.
 		Interface: detector.Cached(delegator), // 6
 		cacher:    watchCache,
 		created:   time.Now(),
+		current:   current,
 		destroy: func() {
 			end()
 			delegator.Stop()
@@ -100,6 +105,21 @@ func (c storageConfig) createCache(etcd storage.Interface, detector *corruption.
 			waiting.Wait()
 		},
 	}, nil
+}
+
+// waitCurrent waits until a watch cache has the last of some revisions.
+func waitCurrent(ctx context.Context, watchCache *cacher.Cacher, prefix string, newFunc func() runtime.Object, since []uint64) (current bool) {
+	if len(since) == 0 {
+		return true
+	}
+	options := storage.GetOptions{ResourceVersion: strconv.FormatUint(since[len(since)-1], 10), IgnoreNotFound: true}
+	for ctx.Err() == nil {
+		// It waits for some seconds. Any key will do.
+		if !storage.IsTooLargeResourceVersion(watchCache.Get(ctx, prefix+"/-", options, newFunc())) {
+			return true
+		}
+	}
+	return false
 }
 
 // filling is etcd as a watch cache reads it.

@@ -77,7 +77,30 @@ type filledCache struct {
 	storage.Interface
 	cacher  *cacher.Cacher
 	created time.Time
+	// current is closed when the cache has first been as new as at its creation: it begins with
+	// history.
+	current chan struct{}
 	destroy func()
+}
+
+// ReadinessCheck implements storage.Interface.
+func (c *filledCache) ReadinessCheck() error {
+	select {
+	case <-c.current:
+		return c.Interface.ReadinessCheck()
+	default:
+		return storage.ErrStorageNotReady
+	}
+}
+
+// wait waits until the cache is filled.
+func (c *filledCache) wait(ctx context.Context) error {
+	select {
+	case <-c.current:
+		return c.cacher.Wait(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func newLazyCache(etcd storage.Interface, config lazyCacheConfig) *lazyCache {
@@ -156,7 +179,7 @@ func (c *lazyCache) destroy() {
 func (c *lazyCache) wait(ctx context.Context, cache *filledCache) (filled bool) {
 	for {
 		step, cancel := context.WithTimeout(ctx, waitInterval)
-		err := cache.cacher.Wait(step)
+		err := cache.wait(step)
 		cancel()
 		if err == nil {
 			return true
@@ -176,6 +199,9 @@ func (c *lazyCache) Get(ctx context.Context, key string, options storage.GetOpti
 	if err != nil {
 		return err
 	}
+	if cache.ReadinessCheck() != nil {
+		return c.Interface.Get(ctx, key, options, out)
+	}
 	return cache.Get(ctx, key, options, out)
 }
 
@@ -190,13 +216,19 @@ func (c *lazyCache) GetList(ctx context.Context, key string, options storage.Lis
 	}
 	filled := cache.ReadinessCheck() == nil
 	warm := filled && (options.ResourceVersion != "" || time.Since(cache.created) >= warmUpTime)
-	if !warm && c.isSmall() {
+	if !warm && c.isSmall() || !filled && isPage(options) {
 		return c.Interface.GetList(ctx, key, options, list)
 	}
-	if !filled && options.Predicate.Limit == 0 {
+	if !filled {
 		c.waitToList(ctx, cache)
 	}
 	return cache.GetList(ctx, key, options, list)
+}
+
+// isPage reports whether etcd can answer a list without reading much more.
+func isPage(options storage.ListOptions) bool {
+	selection := options.Predicate
+	return selection.Limit > 0 && (selection.Label == nil || selection.Label.Empty()) && (selection.Field == nil || selection.Field.Empty())
 }
 
 // waitToList waits until the cache is filled. If it is not filled in time, the cache returns the

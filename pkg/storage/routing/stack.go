@@ -286,7 +286,12 @@ func (b *backend) addEncodedCache(c storageConfig, below lower) error {
 // because readiness waits for it.
 func (b *backend) buildCache(c storageConfig, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
 	lazy := newLazyCache(etcd, lazyCacheConfig{usage: usageOf(b.store, c.GroupResource), unreadable: detector.FoundAny})
-	lazy.config.create = func(since []uint64) (*filledCache, error) { return c.createCache(etcd, detector, since, lazy.isSmall) }
+	lazy.config.create = func(since []uint64) (*filledCache, error) {
+		if c.eager {
+			since = nil // it would take longer until annex is ready
+		}
+		return c.createCache(etcd, detector, since, lazy.isSmall)
+	}
 	b.onDestroy(lazy.destroy)
 	if c.eager {
 		if _, err := lazy.get(context.Background(), 0); err != nil {
