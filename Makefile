@@ -97,6 +97,32 @@ differential: ## Compare random reads with upstream's, byte for byte.
 bench: build cluster-programs ## Measure start-up time, memory, size and latencies.
 	@go run ./hack/bench
 
+# make bench-peer COUNTS=10000,50000 SIZES=1000,2500,14000 JSON=peer.json
+COUNTS ?= 10000
+SIZES  ?= 2500
+ROUNDS ?= 5
+MEMORY ?= 16
+ONLY   ?=
+JSON   ?=
+.PHONY: bench-peer
+bench-peer: build bin/etcd bin/kube-apiserver ## Compare annex with a kube-apiserver that serves the same CRD.
+	@BENCH_COMMAND='make bench-peer COUNTS=$(COUNTS) SIZES=$(SIZES)' go run ./hack/benchpeer peer \
+		--counts=$(COUNTS) --sizes=$(SIZES) --rounds=$(ROUNDS) --memory=$(MEMORY) --only="$(ONLY)" --json=$(JSON)
+
+# make bench-million OBJECTS=20000 CACHE=Compressed DIR=/path, which keeps the data.
+OBJECTS ?= 1000000
+CACHE   ?=
+DIR     ?=
+.PHONY: bench-million
+bench-million: build bin/etcd ## Measure an annex of 8 GiB with a million objects.
+	@BENCH_COMMAND='make bench-million OBJECTS=$(OBJECTS)$(if $(CACHE), CACHE=$(CACHE))' go run ./hack/benchpeer million --objects=$(OBJECTS) --cache=$(CACHE) --dir=$(DIR) --json=$(JSON)
+
+# make bench-charts RESULTS='peer.json million.json'
+RESULTS ?= docs/benchmarks/*.json
+.PHONY: bench-charts
+bench-charts: bin/charts ## Draw the charts of docs/performance.md from the results of bench-peer and bench-million.
+	bin/charts docs/benchmarks $(RESULTS)
+
 ##@ Change it
 
 .PHONY: generate
@@ -155,6 +181,9 @@ bin/kube-apiserver bin/kube-controller-manager: hack/tools/cluster/go.mod hack/t
 bin/e2e-apimachinery: hack/tools/cluster/e2e/main.go hack/tools/cluster/go.mod hack/tools/cluster/go.sum
 	@echo "building $(@F), Kubernetes' end-to-end tests of api-machinery $(cluster_version): 3 to 8 minutes the first time"
 	cd hack/tools/cluster && go build -o ../../../$@ -ldflags '$(cluster_ldflags)' ./e2e
+
+bin/charts: hack/tools/charts/main.go hack/tools/charts/go.mod hack/tools/charts/go.sum
+	cd hack/tools/charts && go build -o ../../../$@ .
 
 bin/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
 	cd hack/tools/lint && go build -o ../../../$@ -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -213,11 +213,11 @@ func (b *bench) addMemory(ctx context.Context, annex *process.Annex, name string
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	bytes, err := annex.RSS()
+	usage, err := process.UsageOf(annex.PID())
 	if err != nil {
 		return err
 	}
-	b.add(figure{name: name, measured: float64(bytes) / (1 << 20), target: target, unit: "MiB"})
+	b.add(figure{name: name, measured: float64(usage.RSS) / (1 << 20), target: target, unit: "MiB"})
 	return nil
 }
 

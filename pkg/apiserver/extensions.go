@@ -35,6 +35,7 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	if err != nil {
 		return nil, err
 	}
+	generic.LoopbackClientConfig = retryConflicts(generic.LoopbackClientConfig)
 	// The lister belongs to the server that is created below, and only its requests use
 	// it.
 	var definitions definitionlisters.CustomResourceDefinitionLister

@@ -32,6 +32,7 @@ func newHostedResource(config Config) (controller, error) {
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
 		Usage:                     config.Usage,
 		Unreadable:                config.Unreadable,
+		Caches:                    config.Caches,
 		Events:                    config.recorder(hostedresource.ControllerName),
 	})
 }

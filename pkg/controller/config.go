@@ -20,6 +20,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -76,6 +77,8 @@ type Config struct {
 	Usage UsageTracker
 	// Unreadable records the objects that cannot be read.
 	Unreadable *corruption.Registry
+	// Caches has the watch caches of custom resources.
+	Caches *cachememory.Registry
 	// Stores holds the connections to Stores.
 	Stores Stores
 	// DefaultStore is the spec that the Store "default" is created with.

@@ -27,6 +27,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -122,6 +123,7 @@ func newAnnex(t *testing.T) *annex {
 		Usage:                       a.usage,
 		Stores:                      noStores{},
 		Unreadable:                  corruption.NewRegistry(),
+		Caches:                      cachememory.NewRegistry(cachememory.Config{}),
 		DefaultStore:                hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
 	}
 	a.config.RequestInformers()

@@ -46,6 +46,9 @@ func (r *Registry) handlerFor(req *http.Request, definitions definitionlisters.C
 	if handler == nil {
 		return nil
 	}
+	if info.Verb != "watch" {
+		handler = withGzip(handler)
+	}
 	handler = metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, "",
 		metrics.CleanScope(info), metrics.APIServerComponent, false, "", handler)
 	return filters.WithWaitGroup(handler, isWatch, &e.requests)

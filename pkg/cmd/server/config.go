@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
@@ -71,6 +72,10 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 	if err != nil {
 		return nil, nil, err
 	}
+	cacheBudget, err := o.Etcd.CacheBudget()
+	if err != nil {
+		return nil, nil, err
+	}
 	bodies := newBodyLimits(generic, o.Etcd)
 	generic.Flagz = o.Flagz()
 	apiserver.ConfigureOpenAPI(generic)
@@ -88,6 +93,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 			Compression:        compression.NewManager(),
 			DefaultCompression: hostingv1alpha1.Compression(o.Etcd.Compression),
 			Unreadable:         corruption.NewRegistry(),
+			Caches:             cachememory.NewRegistry(cachememory.Config{Budget: cacheBudget}),
 		},
 	}
 	if err := mode.applyTo(ctx, o, config, kinds, identity); err != nil {

@@ -105,6 +105,7 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		Usage:                       s.store.Usage,
 		Stores:                      s.store.Stores,
 		Unreadable:                  s.config.Extra.StorageLayers.Unreadable,
+		Caches:                      s.config.Extra.StorageLayers.Caches,
 		DefaultStore:                s.store.Spec(),
 	}
 	config.RequestInformers()

@@ -146,6 +146,7 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	running.Go(func() { s.identity.Run(serving) })
 	running.Go(func() { s.mode.run(serving) })
 	running.Go(func() { s.config.Extra.StorageLayers.Compression.Run(serving) })
+	running.Go(func() { s.config.Extra.StorageLayers.Caches.Run(serving) })
 	running.Go(func() { s.shutDownWhenDone(ctx, serving, settled, stop) })
 	running.Go(func() {
 		if waitReady(serving, loopback) {

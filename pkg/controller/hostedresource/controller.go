@@ -68,6 +68,7 @@ type Config struct {
 
 	Usage      Usage
 	Unreadable UnreadableObjects
+	Caches     Caches
 	Events     events.EventRecorder
 }
 
@@ -77,6 +78,7 @@ type Controller struct {
 	lister     hostinglisters.HostedResourceLister
 	throttle   *framework.Throttle
 	unreadable UnreadableObjects
+	caches     Caches
 }
 
 // New returns a controller that adds handlers to the informers of config. It does nothing
@@ -84,7 +86,7 @@ type Controller struct {
 func New(config Config) (*Controller, error) {
 	hostedResources, definitions, stores := config.HostedResources.Lister(), config.CustomResourceDefinitions.Lister(), config.Stores.Lister()
 	registerMetrics()
-	c := &Controller{lister: hostedResources, throttle: framework.NewThrottle(usageInterval, time.Now), unreadable: config.Unreadable}
+	c := &Controller{lister: hostedResources, throttle: framework.NewThrottle(usageInterval, time.Now), unreadable: config.Unreadable, caches: config.Caches}
 	r := &reconciler{
 		getHosted:     hostedResources.Get,
 		getDefinition: definitions.Get,
@@ -98,6 +100,7 @@ func New(config Config) (*Controller, error) {
 
 		usage:      config.Usage,
 		unreadable: config.Unreadable,
+		caches:     config.Caches,
 		events:     config.Events,
 		throttle:   c.throttle,
 		now:        time.Now,
@@ -130,6 +133,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	// Another replica reports the metrics afterwards.
 	defer limitUsedRatio.Reset()
 	defer c.unreadable.AddHandler(func(resource schema.GroupResource) { c.Add(resource.String()) })()
+	defer c.caches.AddHandler(c.UsageChanged)()
 	c.Queue.Run(ctx, workers)
 }
 

@@ -73,6 +73,7 @@ func run(t *testing.T, existing ...runtime.Object) *controllerFixture {
 		CustomResourceDefinitions: definitions.Apiextensions().V1().CustomResourceDefinitions(),
 		Usage:                     r,
 		Unreadable:                r.registry,
+		Caches:                    &fakeCaches{},
 		Events:                    r.recorder,
 	})
 	expect.NoError(t, err)

@@ -57,6 +57,7 @@ type reconciler struct {
 
 	usage      Usage
 	unreadable UnreadableObjects
+	caches     Caches
 	events     events.EventRecorder
 	// throttle bounds the rate of writes that change only the usage.
 	throttle *framework.Throttle
@@ -154,12 +155,15 @@ func (r *reconciler) reconcileStatus(ctx context.Context, resource *hosted, crd 
 		return framework.Result{}, err
 	}
 	unreadable := r.setObjectsReadable(status, resource)
+	r.setCachedAsSpecified(status, resource)
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)
 
 	used, known := r.usage.In(resource.Spec.StoreName, schema.ParseGroupResource(resource.Name))
 	if known {
 		status.Objects, status.Bytes, status.StoredBytes = used.Objects, used.PlainBytes, used.Bytes
 	}
+	cached, _ := r.caches.Usage(schema.ParseGroupResource(resource.Name))
+	status.CachedBytes = cached.Total()
 	r.setWithinLimits(status, resource, used, known)
 	urgent = urgent || limitsChanged(&resource.Status, status)
 	if equality.Semantic.DeepEqual(status, &resource.Status) {

@@ -103,6 +103,7 @@ func (w *fixture) reconciler() *reconciler {
 		},
 		usage:      w,
 		unreadable: &registry{},
+		caches:     &fakeCaches{},
 		events:     events.NewFakeRecorder(10),
 		throttle:   p,
 		now:        func() time.Time { return epoch },

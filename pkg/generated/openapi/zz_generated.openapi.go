@@ -813,6 +813,14 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 							Enum:        []interface{}{"None", "Zstd"},
 						},
 					},
+					"cache": {
+						SchemaProps: spec.SchemaProps{
+							Description: "cache is how annex keeps the objects of a custom resource in memory: Plain, the default, answers reads fastest; Compressed takes a fraction of the memory, and lists take longer; None reads the Store. It applies at once. If memory is short, annex reduces it; see the condition CachedAsSpecified.\n\nPossible enum values:\n - `\"Compressed\"` keeps objects compressed with Zstandard.\n - `\"None\"` keeps no objects. Every read and watch is served by the Store.\n - `\"Plain\"` keeps objects as the JSON that clients read.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Compressed", "None", "Plain"},
+						},
+					},
 					"schedulerName": {
 						SchemaProps: spec.SchemaProps{
 							Description: "schedulerName is the scheduler that chooses the Store. Defaults to \"annex-scheduler\".",
@@ -883,7 +891,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions of the resource, with the reason and a message: \"Established\": it is defined and its names are accepted. \"Scheduled\": a Store was chosen. \"StoreReady\": the Store exists and is ready. \"Ready\": requests are served. \"ObjectsReadable\": all stored objects can be read. \"WithinLimits\": no limit is reached. \"Published\": the main cluster sends requests to annex. \"DefinitionSynced\": annex syncs the definition from the main cluster.",
+							Description: "conditions of the resource, with the reason and a message: \"Established\": it is defined and its names are accepted. \"Scheduled\": a Store was chosen. \"StoreReady\": the Store exists and is ready. \"Ready\": requests are served. \"ObjectsReadable\": all stored objects can be read. \"WithinLimits\": no limit is reached. \"CachedAsSpecified\": the memory budget allows spec.cache. \"Published\": the main cluster sends requests to annex. \"DefinitionSynced\": annex syncs the definition from the main cluster.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -933,7 +941,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 					},
 					"cachedBytes": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cachedBytes is the memory that annex uses to serve those objects without reading the Store. Absent if unknown.",
+							Description: "cachedBytes is the memory that the watch caches of the replica that runs the controllers use for those objects and their history. Absent if there is none or it is unknown.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},

@@ -27,6 +27,8 @@ const shifted = 1_000_000_000_000
 type variant struct {
 	cached bool
 	offset int64
+	// custom is set for custom resources, whose watch caches have encoded objects.
+	custom bool
 }
 
 func TestRawStorage(t *testing.T) { runSuite(t, variant{}) }
@@ -37,6 +39,10 @@ func TestCachedStorage(t *testing.T) { runSuite(t, variant{cached: true}) }
 func TestShiftedRawStorage(t *testing.T) { runSuite(t, variant{offset: shifted}) }
 
 func TestShiftedCachedStorage(t *testing.T) { runSuite(t, variant{cached: true, offset: shifted}) }
+
+func TestEncodedStorage(t *testing.T) {
+	runSuite(t, variant{cached: true, offset: shifted, custom: true})
+}
 
 func runSuite(t *testing.T, v variant) {
 	for _, name := range slices.Sorted(maps.Keys(suite)) {
@@ -57,6 +63,9 @@ func runSuite(t *testing.T, v variant) {
 }
 
 func (e entry) excuse(v variant) string {
+	if v.custom && e.notCustom != "" {
+		return e.notCustom
+	}
 	if v.cached {
 		return e.notCached
 	}

@@ -27,7 +27,9 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
@@ -78,22 +80,44 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 	_, err = stored.TransformToStorage(t.Context(), dictionary.sample, value.DefaultContext("any"))
 	expect.NoError(t, err)
 	router := newRouter(t, store, manager, subject.cached)
-	factory := &genericoptions.SimpleStorageFactory{StorageConfig: etcdOptions.StorageConfig}
-	rest, err := router.Custom(etcdOptions.CreateRESTOptionsGetter(factory, nil), defined, nil).GetRESTOptions(pods, newPod())
-	expect.NoError(t, err)
-	triggers, indexers := s.indexes()
-	built, destroy, err := rest.Decorator(rest.StorageConfig, resourcePrefix, s.keyFunc(), newPod, newPodList, podAttrs, triggers, indexers)
-	expect.NoError(t, err)
-	t.Cleanup(destroy)
-	subject.Interface = built
+	subject.Interface = decorate(t, subject, router, etcdOptions, s)
 	// The first use makes the backend, whose watch cache then fills.
 	poll.Until(t, "the first list", func() string {
-		err := built.GetList(t.Context(), resourcePrefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, newPodList())
+		err := subject.GetList(t.Context(), resourcePrefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, newPodList())
 		if err != nil {
 			return err.Error()
 		}
 		return ""
 	})
+}
+
+// decorate calls the router as upstream does for a registry's store.
+func decorate(t *testing.T, subject *subject, router *routing.Router, etcdOptions *genericoptions.EtcdOptions, s shape) storage.Interface {
+	t.Helper()
+	var endpoint encoded.Endpoint
+	var add routing.AddEncodedFunc
+	newObject, newList, attrs := newPod, newPodList, podAttrs
+	triggers, indexers := s.indexes()
+	config := etcdOptions.StorageConfig
+	if subject.custom {
+		newObject, newList, attrs = newCustomPod, newCustomPodList, customPodAttrs
+		triggers, indexers = nil, nil // custom resources have none
+		config.Codec = customCodec{config.Codec}
+		add = func(added encoded.Endpoint) func() {
+			endpoint = added
+			return func() {}
+		}
+	}
+	factory := &genericoptions.SimpleStorageFactory{StorageConfig: config}
+	rest, err := router.Custom(etcdOptions.CreateRESTOptionsGetter(factory, nil), defined, add).GetRESTOptions(pods, newObject())
+	expect.NoError(t, err)
+	built, destroy, err := rest.Decorator(rest.StorageConfig, resourcePrefix, s.keyFunc(), newObject, newList, attrs, triggers, indexers)
+	expect.NoError(t, err)
+	t.Cleanup(destroy)
+	if subject.custom {
+		return customPods{Interface: built, encoded: endpoint.Storage}
+	}
+	return built
 }
 
 // definitionUID is that of the definition that the suite's resource would have.
@@ -127,6 +151,7 @@ func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager,
 		Layers: routing.Layers{
 			MaxObjectBytes: maxObjectBytes, ObjectBudget: objectsize.NewBudget(1<<30, time.Minute),
 			Compression: manager, DefaultCompression: hostingv1alpha1.CompressionZstd,
+			Caches: cachememory.NewRegistry(cachememory.Config{}),
 		},
 	})
 	expect.NoError(t, err)

@@ -64,6 +64,7 @@ type subject struct {
 	storage.Interface
 
 	cached      bool
+	custom      bool
 	offset      int64             // of revisions, from those of etcd
 	first       int64             // revision of etcd that objects may come after
 	stored      value.Transformer // of what etcd gets
@@ -88,6 +89,7 @@ func newSubject(t *testing.T, v variant, s shape) *subject {
 	t.Helper()
 	subject := &subject{
 		cached:      v.cached,
+		custom:      v.custom,
 		offset:      v.offset,
 		etcd:        etcdtest.Start(t, nil),
 		transformer: newTransformerSwitch(),

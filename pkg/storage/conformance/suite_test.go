@@ -23,8 +23,9 @@ type entry struct {
 	gateOff featuregate.Feature
 	alone   bool
 	run     func(ctx context.Context, t *testing.T, s *subject)
-	// notRaw and notCached are why it is not run without or with the watch cache.
-	notRaw, notCached string
+	// notRaw and notCached are why it is not run without or with the watch cache, and notCustom
+	// why not with custom resources.
+	notRaw, notCached, notCustom string
 }
 
 // Upstream leaves the same functions out for its own watch cache.
@@ -149,7 +150,7 @@ var suite = map[string]entry{
 		// Sizes are estimated for the watch cache's keys only.
 		storagetesting.RunTestStats(ctx, t, s, s.codec, s.stored, s.cached && enabled(features.SizeBasedListCostEstimate))
 	}},
-	"RunTestKeySchema": plain(storagetesting.RunTestKeySchema),
+	"RunTestKeySchema": {run: plain(storagetesting.RunTestKeySchema).run, notCustom: "its objects have no name, which a custom resource must have"},
 
 	"RunTestGuaranteedUpdate": {run: func(ctx context.Context, t *testing.T, s *subject) {
 		storagetesting.RunTestGuaranteedUpdate(ctx, t, s, s.checkStored)

@@ -26,6 +26,14 @@ func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runti
 	if into != nil && !ok {
 		return c.Codec.Decode(data, defaults, into)
 	}
+	if object == nil {
+		object = &Object{}
+	}
+	if found := c.resource.fromStored(data); found != nil {
+		object.record = found
+		kind := c.resource.Kind
+		return object, &kind, nil
+	}
 	// With no object to decode into, upstream would take one with a field `items` for a list.
 	decoded, kind, err := c.Codec.Decode(data, defaults, c.resource.newDecoded())
 	if err != nil {
@@ -34,9 +42,6 @@ func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runti
 	custom, ok := decoded.(*unstructured.Unstructured)
 	if !ok {
 		return nil, kind, fmt.Errorf("decode %s: got a %T", c.resource.Kind.Kind, decoded)
-	}
-	if object == nil {
-		object = &Object{}
 	}
 	object.record = &record{resource: c.resource, decoded: custom}
 	return object, kind, nil

@@ -5,6 +5,7 @@ package encoded
 
 import (
 	"maps"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,15 +21,23 @@ func (o *Object) GetNamespace() string {
 
 // GetName implements metav1.Object.
 func (o *Object) GetName() string {
-	if o.record != nil && o.decoded == nil {
-		r := &reader{text: o.json, at: int(o.metadata.start)}
-		if name, found := member(o.json, r.at, "name"); found {
-			r.at = int(name.start)
-			return r.string()
-		}
+	if o.record == nil || o.decoded != nil {
+		return o.objectMeta().GetName()
+	}
+	if o.key != "" {
+		return o.key[strings.LastIndexByte(o.key, '/')+1:]
+	}
+	json, err := o.json()
+	if err != nil {
 		return ""
 	}
-	return o.objectMeta().GetName()
+	r := &reader{text: json, at: int(o.metadata.start)}
+	name, found := member(json, r.at, "name")
+	if !found {
+		return ""
+	}
+	r.at = int(name.start)
+	return r.string()
 }
 
 // GetLabels implements metav1.Object.

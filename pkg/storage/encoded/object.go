@@ -6,6 +6,8 @@ package encoded
 import (
 	"fmt"
 	"maps"
+	"strconv"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/canonical"
 )
 
 // Resource describes a version of a custom resource.
@@ -23,6 +27,10 @@ type Resource struct {
 	Kind, ListKind schema.GroupVersionKind
 	// Attrs returns the labels and fields of a decoded object.
 	Attrs storage.AttrFunc
+	// Selectable is set if the fields are more than name and namespace.
+	Selectable bool
+	// Schema returns the schema of the version. It may be nil, or return nil.
+	Schema func() *canonical.Schema
 
 	shared sharedSets
 }
@@ -53,13 +61,21 @@ type record struct {
 	resource *Resource
 	decoded  *unstructured.Unstructured
 
-	// json ends with a newline.
-	json string
-	// metadata and version are the values of metadata and metadata.resourceVersion in json.
-	metadata, version span
+	// text is the JSON. A Cache replaces it by an equal one that is compressed, or by a plain one.
+	text atomic.Pointer[text]
+	// key is that of the watch cache, where the object is in one. Its last segment is the name.
+	key string
+	// metadata is the value of metadata in the JSON, and revision the resource version, or 0.
+	metadata span
+	revision uint64
 	// labels and fields are shared by objects with equal ones. fields lacks the name.
 	labels labels.Set
 	fields fields.Set
+	// length is that of the JSON. ownSets is how many of labels and fields were new.
+	length  uint32
+	ownSets uint8
+	// generation is that of the Cache that has stored the object. It is guarded by the Cache.
+	generation uint32
 }
 
 var (
@@ -73,18 +89,34 @@ func encode(resource *Resource, decoded *unstructured.Unstructured) (*record, er
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
 	}
-	r := &record{resource: resource, json: string(encoded)}
+	return newRecord(resource, string(encoded), decoded)
+}
+
+// newRecord returns the record of an encoded object. decoded needs only what Attrs reads.
+func newRecord(resource *Resource, json string, decoded *unstructured.Unstructured) (*record, error) {
+	r := &record{resource: resource, length: uint32(len(json))}
+	r.text.Store(&text{data: json})
 	labelSet, fieldSet, err := resource.Attrs(decoded)
 	if err != nil {
 		return nil, fmt.Errorf("read the labels and fields of %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
 	}
 	delete(fieldSet, nameField)
-	r.labels, r.fields = resource.shared.get(labelSet), fields.Set(resource.shared.get(labels.Set(fieldSet)))
+	var newLabels, newFields bool
+	r.labels, newLabels = resource.shared.get(labelSet)
+	sharedFields, newFields := resource.shared.get(labels.Set(fieldSet))
+	r.fields = fields.Set(sharedFields)
+	for _, own := range []bool{newLabels, newFields} {
+		if own {
+			r.ownSets++
+		}
+	}
 	var found bool
-	if r.metadata, found = member(r.json, 0, "metadata"); !found {
+	if r.metadata, found = member(json, 0, "metadata"); !found {
 		return nil, fmt.Errorf("encode %s: the object has no metadata", resource.Kind.Kind)
 	}
-	r.version, _ = member(r.json, int(r.metadata.start), "resourceVersion")
+	if version, found := member(json, int(r.metadata.start), "resourceVersion"); found {
+		r.revision, _ = strconv.ParseUint(json[version.start+1:version.end-1], 10, 64)
+	}
 	return r, nil
 }
 
@@ -94,7 +126,7 @@ func (o *Object) JSON() (string, error) {
 		return "", fmt.Errorf("encode an object: it is empty")
 	}
 	if o.decoded == nil {
-		return o.json, nil
+		return o.json()
 	}
 	encoded, err := o.decoded.MarshalJSON()
 	return string(encoded), err
@@ -108,7 +140,11 @@ func (o *Object) Decode() (*unstructured.Unstructured, error) {
 	case o.decoded != nil:
 		return o.decoded.DeepCopy(), nil
 	default:
-		if err := decoded.UnmarshalJSON([]byte(o.json)); err != nil {
+		json, err := o.json()
+		if err != nil {
+			return nil, err
+		}
+		if err := decoded.UnmarshalJSON([]byte(json)); err != nil {
 			return nil, fmt.Errorf("decode %s from the watch cache: %w", o.resource.Kind.Kind, err)
 		}
 	}
@@ -147,7 +183,11 @@ func (o *Object) objectMeta() metav1.Object {
 	case o.decoded != nil:
 		return o.decoded
 	}
-	meta, err := decodeMeta(o.json[o.metadata.start:o.metadata.end])
+	meta := &metav1.ObjectMeta{}
+	json, err := o.json()
+	if err == nil {
+		meta, err = decodeMeta(json[o.metadata.start:o.metadata.end])
+	}
 	if err != nil {
 		// The codec of custom resources lets only valid metadata pass.
 		utilruntime.HandleError(fmt.Errorf("decode the metadata of %s %s/%s: %w", o.resource.Kind.Kind, o.GetNamespace(), o.GetName(), err))
@@ -176,28 +216,44 @@ func (o *Object) SetResourceVersion(version string) {
 		if r, err := encode(o.resource, decoded); err == nil {
 			o.record = r
 		} // else JSON returns the error
-	case o.version == span{}:
+	case o.revision == 0:
 		o.edit(func(object metav1.Object) { object.SetResourceVersion(version) })
 	default:
-		o.record = o.withVersion(version)
+		changed, err := o.withVersion(version)
+		if err != nil {
+			utilruntime.HandleError(err)
+			return
+		}
+		o.record = changed
 	}
 }
 
 // withVersion returns a record with another resource version.
-func (r *record) withVersion(version string) *record {
-	changed := *r
-	changed.json = r.json[:r.version.start] + `"` + version + `"` + r.json[r.version.end:]
-	changed.version.end = r.version.start + uint32(len(version)) + 2
-	changed.metadata.end += changed.version.end - r.version.end
-	return &changed
+func (r *record) withVersion(version string) (*record, error) {
+	json, err := r.json()
+	if err != nil {
+		return nil, err
+	}
+	at, found := member(json, int(r.metadata.start), "resourceVersion")
+	if !found {
+		return nil, fmt.Errorf("set the resource version of %s: the object has none", r.key)
+	}
+	json = json[:at.start] + `"` + version + `"` + json[at.end:]
+	changed := &record{
+		resource: r.resource, key: r.key, metadata: r.metadata, labels: r.labels, fields: r.fields, ownSets: r.ownSets, length: uint32(len(json)),
+	}
+	changed.metadata.end += uint32(len(json)) - r.length
+	changed.text.Store(&text{data: json})
+	changed.revision, _ = strconv.ParseUint(version, 10, 64)
+	return changed, nil
 }
 
 // GetResourceVersion implements metav1.Object.
 func (o *Object) GetResourceVersion() string {
-	if o.record == nil || o.decoded != nil || o.version == (span{}) {
+	if o.record == nil || o.decoded != nil || o.revision == 0 {
 		return o.objectMeta().GetResourceVersion()
 	}
-	return o.json[o.version.start+1 : o.version.end-1]
+	return strconv.FormatUint(o.revision, 10)
 }
 
 // DeepCopyObject implements runtime.Object.

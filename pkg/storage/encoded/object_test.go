@@ -239,17 +239,18 @@ func BenchmarkDecodeMeta(b *testing.B) {
 func TestSharedSets(t *testing.T) {
 	t.Parallel()
 	var s sharedSets
-	first := s.get(labels.Set{"a": "1", "b": "2"})
-	if second := s.get(labels.Set{"b": "2", "a": "1"}); reflect.ValueOf(first).Pointer() != reflect.ValueOf(second).Pointer() {
+	first, _ := s.get(labels.Set{"a": "1", "b": "2"})
+	if second, isNew := s.get(labels.Set{"b": "2", "a": "1"}); isNew || reflect.ValueOf(first).Pointer() != reflect.ValueOf(second).Pointer() {
 		t.Error("equal sets are not shared")
 	}
 	for _, other := range []labels.Set{{"a": "1,b=2", "b": ""}, {"a": "1", "b": "2,b="}, {"a": "1"}, {"a": "11:b1:2"}, {"a:1": "1"}} {
-		if got := s.get(other); !maps.Equal(got, other) {
+		if got, isNew := s.get(other); !isNew || !maps.Equal(got, other) {
 			t.Errorf("got %v for %v", got, other)
 		}
 	}
 	for i := range 3 * maxSharedSets {
-		if value := strconv.Itoa(i); s.get(labels.Set{"a": value})["a"] != value || len(s.sets) > maxSharedSets {
+		value := strconv.Itoa(i)
+		if got, _ := s.get(labels.Set{"a": value}); got["a"] != value || len(s.sets) > maxSharedSets {
 			t.Fatalf("set %d: %d sets are remembered", i, len(s.sets))
 		}
 	}

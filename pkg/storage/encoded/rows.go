@@ -70,13 +70,17 @@ func (c *Columns) row(object *Object) (row, error) {
 		}
 		return row{metadata{object}, decoded.UnstructuredContent()}, nil
 	}
+	text, err := object.json()
+	if err != nil {
+		return row{}, err
+	}
 	content := map[string]any{}
 	for name, below := range c.parts {
-		field, found := member(object.json, 0, name)
+		field, found := member(text, 0, name)
 		if !found {
 			continue
 		}
-		value, err := decodeParts(object.json, field, below)
+		value, err := decodeParts(text, field, below)
 		if err != nil {
 			return row{}, fmt.Errorf("decode %s of %s %s/%s for a table: %w", name, object.resource.Kind.Kind, object.GetNamespace(), object.GetName(), err)
 		}

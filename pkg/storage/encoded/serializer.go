@@ -166,14 +166,13 @@ func (l *List) writeJSON(w io.Writer) error {
 	text := make([]byte, 0, chunk+chunk/4)
 	text = append(append(append(text, `"apiVersion":`...), version...), `,"items":[`...)
 	for i := range l.Items {
-		item, err := l.Items[i].JSON()
-		if err != nil {
-			return err
-		}
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = append(text, item[:len(item)-1]...)
+		if text, err = l.Items[i].appendJSON(text); err != nil {
+			return err
+		}
+		text = text[:len(text)-1] // a newline
 		if len(text) >= chunk {
 			if _, err := w.Write(text); err != nil {
 				return err

@@ -21,22 +21,22 @@ type sharedSets struct {
 	sets map[string]labels.Set
 }
 
-// get returns a set that is equal. It must not be changed.
-func (s *sharedSets) get(set labels.Set) labels.Set {
+// get returns a set that is equal, and whether it is a new one. It must not be changed.
+func (s *sharedSets) get(set labels.Set) (shared labels.Set, isNew bool) {
 	if len(set) == 0 {
-		return nil
+		return nil, false
 	}
 	key := identity(set)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, ok := s.sets[key]; ok {
-		return known
+		return known, false
 	}
 	if s.sets == nil || len(s.sets) >= maxSharedSets {
 		s.sets = map[string]labels.Set{}
 	}
 	s.sets[key] = set
-	return set
+	return set, true
 }
 
 // identity returns a string that only equal sets have. Fields may have any value.

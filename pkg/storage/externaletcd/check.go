@@ -32,8 +32,9 @@ import (
 // fix too, but the 3.4 line is no longer maintained.
 const MinimumVersion = "3.5.13"
 
-// Timeout is how long Check waits for each endpoint.
-const Timeout = 5 * time.Second
+// Timeout is how long Check waits for each endpoint: as long as upstream's client for a connection.
+// An etcd on a busy machine may take seconds for its first answer.
+const Timeout = 20 * time.Second
 
 var minimumVersion = version.MustParseSemantic(MinimumVersion)
 

@@ -48,12 +48,12 @@ func (f fills) acquire(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
-// createCache creates the layers 7 and 6 over storage, with the history since the first of some
+// createCache creates the layers 7 and 6 over storage that reads from it, with the history since the first of some
 // revisions that etcd has. isSmall is asked when the cache begins to read.
-func (c storageConfig) createCache(etcd storage.Interface, detector *corruption.Detector, since []uint64, isSmall func() bool) (*filledCache, error) {
+func (c storageConfig) createCache(from, etcd storage.Interface, detector *corruption.Detector, since []uint64, isSmall func() bool) (*filledCache, error) {
 	lifetime, end := context.WithCancel(context.Background())
 	filled := func() {}
-	source := &filling{Interface: etcd, turn: sync.OnceValue(func() (err error) {
+	source := &filling{Interface: from, turn: sync.OnceValue(func() (err error) {
 		if !c.eager && !isSmall() {
 			filled, err = c.fills.acquire(lifetime)
 		}

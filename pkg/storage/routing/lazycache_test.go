@@ -58,7 +58,7 @@ func newLazyFixture(t *testing.T) *lazyFixture {
 		unreadable: func() bool { return f.unreadable },
 	})
 	f.config.create = func(since []uint64) (*filledCache, error) {
-		return config.createCache(etcd, corruption.New(corruption.Config{Resource: widgets}), since, f.isSmall)
+		return config.createCache(etcd, etcd, corruption.New(corruption.Config{Resource: widgets}), since, f.isSmall)
 	}
 	t.Cleanup(f.destroy)
 	return f

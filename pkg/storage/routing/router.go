@@ -21,6 +21,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/canonical"
 	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -74,7 +75,11 @@ func New(config Config) (*Router, error) {
 		return nil, fmt.Errorf("route resources to Stores: %w", err)
 	}
 	config.fills = make(fills, fillsAtOnce)
-	return &Router{config: config, routes: routes, compiledIn: sets.New[string]()}, nil
+	r := &Router{config: config, routes: routes, compiledIn: sets.New[string]()}
+	if config.Caches != nil {
+		config.Caches.SetSpecified(r.cacheOf)
+	}
+	return r, nil
 }
 
 // HasSyncedChecker is done once all HostedResources are known.
@@ -172,8 +177,11 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 		hosted, custom := to.(*hostedRoute)
 		isEncoded := custom && add != nil && storageConfig.cached
 		if isEncoded {
+			kind := newFunc().GetObjectKind().GroupVersionKind()
 			storageConfig.encoded = &encoded.Resource{
-				Kind: newFunc().GetObjectKind().GroupVersionKind(), ListKind: newListFunc().GetObjectKind().GroupVersionKind(), Attrs: attrs,
+				Kind: kind, ListKind: newListFunc().GetObjectKind().GroupVersionKind(), Attrs: attrs,
+				Selectable: hasSelectableFields(hosted.definition, kind.Version),
+				Schema:     sync.OnceValue(func() *canonical.Schema { return canonical.NewSchema(hosted.definition, kind.Version) }),
 			}
 		}
 		_, storageConfig.eager = to.(pinned)
@@ -197,6 +205,16 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 	}
 }
 
+// hasSelectableFields reports whether a version has selectable fields of its own.
+func hasSelectableFields(definition *apiextensionsv1.CustomResourceDefinition, version string) bool {
+	for i := range definition.Spec.Versions {
+		if v := &definition.Spec.Versions[i]; v.Name == version {
+			return len(v.SelectableFields) > 0
+		}
+	}
+	return false
+}
+
 // isCompressed reports whether new values of a resource are to be compressed. A HostedResource
 // may set that for any resource, also for one that it does not place.
 func (r *Router) isCompressed(resource schema.GroupResource) bool {
@@ -205,6 +223,15 @@ func (r *Router) isCompressed(resource schema.GroupResource) bool {
 		wanted = hosted.Spec.Compression
 	}
 	return wanted == hostingv1alpha1.CompressionZstd
+}
+
+// cacheOf returns spec.cache of a resource.
+func (r *Router) cacheOf(resource schema.GroupResource) hostingv1alpha1.Cache {
+	hosted, err := r.routes.hosted.Get(resource.String())
+	if err != nil {
+		return ""
+	}
+	return hosted.Spec.Cache
 }
 
 // pinned is the route to the Store default.

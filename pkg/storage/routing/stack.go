@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/encoded"
@@ -82,6 +83,8 @@ type Layers struct {
 	DefaultCompression hostingv1alpha1.Compression
 	// Unreadable collects the objects that cannot be read.
 	Unreadable *corruption.Registry
+	// Caches has the watch caches of custom resources.
+	Caches *cachememory.Registry
 	// fills bounds the caches that are filled at the same time.
 	fills fills
 }
@@ -170,6 +173,9 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 	limiter := objectsize.NewLimiter(objectsize.Config{
 		Resource: c.GroupResource, Store: store.Name(), Prefix: store.Prefix(), MaxBytes: c.MaxObjectBytes, Budget: c.ObjectBudget,
 	})
+	if c.encoded != nil {
+		c.setCodec(c.encoded.DecodedCodec(c.Codec)) // 9
+	}
 	detector := corruption.New(corruption.Config{
 		Resource: c.GroupResource, Prefix: store.Prefix(), ResourcePrefix: c.resourcePrefix,
 		Codec: c.Codec, New: c.newFunc, Registry: c.Unreadable,
@@ -187,7 +193,7 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 	case c.cached && c.encoded != nil:
 		err = b.addEncodedCache(c, below)
 	case c.cached:
-		b.Interface, err = b.buildCache(c, b.Interface, detector) // 5
+		b.Interface, err = b.buildCache(c, b.Interface, b.Interface, detector) // 5
 	}
 	if err != nil {
 		return nil, err
@@ -272,25 +278,57 @@ func (b *backend) addEncodedCache(c storageConfig, below lower) error {
 	if err != nil {
 		return err
 	}
-	cached, err := b.buildCache(c, etcd, below.detector) // 5
-	if err != nil {
+	switched := &cacheSwitch{Interface: etcd, prefix: c.resourcePrefix, build: func(compressed bool) (*encodedCache, error) {
+		return b.buildEncodedCache(c, below, compressed)
+	}}
+	b.onDestroy(switched.close)
+	if err := switched.Apply(context.Background(), c.Caches.Form(c.GroupResource)); err != nil {
 		return err
 	}
-	cached = encoded.SelectNames(cached, etcd)                                   // 4
+	b.onDestroy(c.Caches.Add(c.GroupResource, switched))
+	cached := encoded.SelectNames(switched, etcd)                                // 4
 	b.encoded = encoded.ConsistentGet(cached, below.client.KV, b.store.Prefix()) // 4
 	b.Interface = encoded.Storage(b.Interface, b.encoded)                        // 4
 	return nil
 }
 
+// buildEncodedCache builds the layers 9 to 5, which can be destroyed before the others.
+func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed bool) (_ *encodedCache, err error) {
+	layers := &backend{store: b.store}
+	defer func() {
+		if err != nil {
+			layers.destroy()
+		}
+	}()
+	etcd, err := layers.buildEtcd(c, below) // 9, 8
+	if err != nil {
+		return nil, err
+	}
+	memory := encoded.NewCache(c.keyFunc, func() *compression.Dictionary {
+		if c.Compression == nil {
+			return compression.Generic()
+		}
+		return c.Compression.Dictionary(context.Background(), b.store.Name(), c.GroupResource, b.store.Client().KV)
+	}, c.Caches.Notify)
+	layers.onDestroy(memory.Close)
+	memory.Compress(compressed)
+	c.keyFunc, c.indexers = memory.Key, memory.Indexers(c.indexers)
+	cached, err := layers.buildCache(c, memory.Source(etcd), etcd, below.detector) // 5
+	if err != nil {
+		return nil, err
+	}
+	return &encodedCache{cached, memory, layers.destroy}, nil
+}
+
 // buildCache builds the layer 5 over storage. The cache of a pinned resource is created at once,
-// because readiness waits for it.
-func (b *backend) buildCache(c storageConfig, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
+// because readiness waits for it. source is what the watch cache reads.
+func (b *backend) buildCache(c storageConfig, source, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
 	lazy := newLazyCache(etcd, lazyCacheConfig{usage: usageOf(b.store, c.GroupResource), unreadable: detector.FoundAny})
 	lazy.config.create = func(since []uint64) (*filledCache, error) {
 		if c.eager {
 			since = nil // it would take longer until annex is ready
 		}
-		return c.createCache(etcd, detector, since, lazy.isSmall)
+		return c.createCache(source, etcd, detector, since, lazy.isSmall)
 	}
 	b.onDestroy(lazy.destroy)
 	if c.eager {

@@ -197,10 +197,22 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/..."}, clients...),
 	},
 	{
+		packages: "pkg/storage/cachememory",
+		duty:     "Keeps the watch caches of custom resources within a budget of memory.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/encoded"},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/canonical",
+		duty:     "Recognises stored custom resources that upstream's codec would not change.",
+		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
 		packages: "pkg/storage/encoded",
-		duty:     "Custom resources as the JSON that clients read.",
+		duty:     "Custom resources as the JSON that clients read, and the memory of their watch caches.",
+		ours:     []string{"pkg/storage/canonical", "pkg/storage/compression"},
 		others: append([]string{
-			"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/...", "k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
+			"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/...", "k8s.io/client-go/tools/cache", "k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
 		}, apiTypes...),
 	},
 	{
@@ -336,7 +348,7 @@ var rules = []rule{
 		packages: "pkg/apiserver/encodedreads",
 		duty:     "Serves reads of custom resources from their encoded form, in front of upstream's handler.",
 		ours:     []string{"pkg/storage/encoded"},
-		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
+		others:   append([]string{"github.com/klauspost/compress/gzip", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
 	},
 	{
 		packages: "pkg/apiserver/openapiv3",
@@ -447,7 +459,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/hostedresource",
 		duty:     "The controller of HostedResources: creates them, and writes their status, usage, limits and unreadable objects included.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/corruption", "pkg/storage/limits", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/cachememory", "pkg/storage/corruption", "pkg/storage/limits", "pkg/storage/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
@@ -477,7 +489,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller",
 		duty:     "The table of controllers, with the modes in which each runs.",
-		ours:     []string{"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/stores", "pkg/storage/usage"},
+		ours:     []string{"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/cachememory", "pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   clients,
 	},
 	{
@@ -608,6 +620,11 @@ var rules = []rule{
 		duty:     "The benchmark: measures annex from outside, and what it stores in etcd.",
 		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/storage/value", "sigs.k8s.io/yaml"}, clients...),
+	}, {
+		packages: "hack/benchpeer",
+		duty:     "The benchmark of annex beside kube-apiserver, and with a million objects, both from outside.",
+		ours:     []string{"pkg/test/..."},
+		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
 	}, {
 		packages: "hack/...",
 		duty:     "Programs for development, never part of annex.",

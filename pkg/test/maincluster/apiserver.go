@@ -50,7 +50,7 @@ func localAddress(port int) string { return net.JoinHostPort("127.0.0.1", strcon
 func (c *Cluster) apiServerFlags() []string {
 	file := func(name string) string { return filepath.Join(c.Dir, name) }
 	return append([]string{
-		"--etcd-servers=" + c.etcd.Endpoint(),
+		"--etcd-servers=" + c.opts.EtcdEndpoint,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(c.port),
@@ -142,6 +142,9 @@ func (c *Cluster) waitUntil(ctx context.Context, program *child, what string, ch
 func (c *Cluster) StopAPIServer(ctx context.Context) error {
 	return c.apiServer.Load().stop(ctx)
 }
+
+// APIServerPID returns the ID of the API server's process.
+func (c *Cluster) APIServerPID() int { return c.apiServer.Load().command.Process.Pid }
 
 // KillAPIServer kills the API server.
 func (c *Cluster) KillAPIServer() { c.apiServer.Load().kill() }

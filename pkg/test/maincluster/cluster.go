@@ -26,6 +26,8 @@ type Options struct {
 	// Dir holds certificates, kubeconfigs, logs and etcd's data. Only the user may have access.
 	// Defaults to a temporary directory, which Stop removes.
 	Dir string
+	// EtcdEndpoint is the URL of an etcd of the caller. By default etcd runs in this process.
+	EtcdEndpoint string
 	// Controllers of kube-controller-manager. Defaults to DefaultControllers; NoControllers
 	// runs none.
 	Controllers []string
@@ -49,7 +51,7 @@ type Cluster struct {
 	opts       Options
 	temporary  bool
 	port       int
-	etcd       *embeddedetcd.Server
+	etcd       *embeddedetcd.Server // nil if it is the caller's
 	identities *identities
 
 	apiServer, controllerManager atomic.Pointer[child]
@@ -94,13 +96,16 @@ func (c *Cluster) start(ctx context.Context) error {
 	if c.identities, err = makeIdentities(c.Dir); err != nil {
 		return err
 	}
-	c.etcd, err = embeddedetcd.Start(ctx, embeddedetcd.Config{
-		Dir:           filepath.Join(c.Dir, "etcd"),
-		SocketPath:    filepath.Join(c.Dir, "etcd.sock"),
-		UnsafeNoFsync: true,
-	})
-	if err != nil {
-		return err
+	if c.opts.EtcdEndpoint == "" {
+		c.etcd, err = embeddedetcd.Start(ctx, embeddedetcd.Config{
+			Dir:           filepath.Join(c.Dir, "etcd"),
+			SocketPath:    filepath.Join(c.Dir, "etcd.sock"),
+			UnsafeNoFsync: true,
+		})
+		if err != nil {
+			return err
+		}
+		c.opts.EtcdEndpoint = c.etcd.Endpoint()
 	}
 	if err := c.startOnFreePort(ctx); err != nil {
 		return err
@@ -134,7 +139,7 @@ func (c *Cluster) Stop() error {
 	return nil
 }
 
-// EtcdKeys lists the keys in the cluster's etcd with a prefix such as /registry/GROUP/.
+// EtcdKeys lists the keys in the cluster's own etcd with a prefix such as /registry/GROUP/.
 func (c *Cluster) EtcdKeys(ctx context.Context, prefix string) ([]string, error) {
 	found, err := c.etcd.Client().Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {

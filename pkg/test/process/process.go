@@ -15,7 +15,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -193,24 +192,6 @@ func (a *Annex) Stop(timeout time.Duration) error {
 func (a *Annex) Kill() {
 	_ = a.command.Process.Kill() // it may have exited already
 	<-a.exited
-}
-
-// RSS returns the resident memory of the process in bytes.
-func (a *Annex) RSS() (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
-	if err != nil {
-		return 0, fmt.Errorf("read the memory of the process: %w", err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read the memory of the process: %w", err)
-			}
-			return kib << 10, nil
-		}
-	}
-	return 0, errors.New("the kernel does not report the memory of the process")
 }
 
 // lockedBuffer can be read while the process writes to it.

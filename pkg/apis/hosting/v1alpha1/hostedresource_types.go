@@ -32,6 +32,10 @@ const (
 	// absent if the resource has no limits.
 	HostedResourceWithinLimits = "WithinLimits"
 
+	// HostedResourceCachedAsSpecified means that annex caches the objects as spec.cache
+	// specifies. It is absent until the memory budget does not allow that.
+	HostedResourceCachedAsSpecified = "CachedAsSpecified"
+
 	// HostedResourceReady summarizes the others: requests for the resource are served.
 	HostedResourceReady = "Ready"
 
@@ -115,6 +119,13 @@ type HostedResourceSpec struct {
 	// +optional
 	Compression Compression `json:"compression,omitempty"`
 
+	// cache is how annex keeps the objects of a custom resource in memory: Plain, the default,
+	// answers reads fastest; Compressed takes a fraction of the memory, and lists take longer;
+	// None reads the Store. It applies at once. If memory is short, annex reduces it; see the
+	// condition CachedAsSpecified.
+	// +optional
+	Cache Cache `json:"cache,omitempty"`
+
 	// schedulerName is the scheduler that chooses the Store. Defaults to "annex-scheduler".
 	// +optional
 	SchedulerName string `json:"schedulerName,omitempty"`
@@ -191,6 +202,21 @@ const (
 	CompressionZstd Compression = "Zstd"
 )
 
+// Cache is how the objects of a resource are kept in memory.
+// +enum
+type Cache string
+
+const (
+	// CachePlain keeps objects as the JSON that clients read.
+	CachePlain Cache = "Plain"
+
+	// CacheCompressed keeps objects compressed with Zstandard.
+	CacheCompressed Cache = "Compressed"
+
+	// CacheNone keeps no objects. Every read and watch is served by the Store.
+	CacheNone Cache = "None"
+)
+
 // HostedResourcePhase summarizes the lifecycle of a resource.
 // +enum
 type HostedResourcePhase string
@@ -233,6 +259,7 @@ type HostedResourceStatus struct {
 	// "Ready": requests are served.
 	// "ObjectsReadable": all stored objects can be read.
 	// "WithinLimits": no limit is reached.
+	// "CachedAsSpecified": the memory budget allows spec.cache.
 	// "Published": the main cluster sends requests to annex.
 	// "DefinitionSynced": annex syncs the definition from the main cluster.
 	// +listType=map
@@ -265,8 +292,8 @@ type HostedResourceStatus struct {
 	// +optional
 	StoredBytes int64 `json:"storedBytes"`
 
-	// cachedBytes is the memory that annex uses to serve those objects without reading the
-	// Store. Absent if unknown.
+	// cachedBytes is the memory that the watch caches of the replica that runs the controllers
+	// use for those objects and their history. Absent if there is none or it is unknown.
 	// +optional
 	CachedBytes int64 `json:"cachedBytes,omitempty"`
 }

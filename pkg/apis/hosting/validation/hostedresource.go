@@ -18,6 +18,8 @@ import (
 var (
 	compressions = sets.New(hostingv1alpha1.CompressionNone, hostingv1alpha1.CompressionZstd)
 
+	caches = sets.New(hostingv1alpha1.CachePlain, hostingv1alpha1.CacheCompressed, hostingv1alpha1.CacheNone)
+
 	phases = sets.New(hostingv1alpha1.HostedResourcePending, hostingv1alpha1.HostedResourceHosted, hostingv1alpha1.HostedResourceTerminating)
 
 	tolerationOperators = sets.New(hostingv1alpha1.TolerationOpEqual, hostingv1alpha1.TolerationOpExists)
@@ -108,6 +110,9 @@ func validateHostedResourceSpec(spec *hostingv1alpha1.HostedResourceSpec, specPa
 	errs = append(errs, validateResourceList(spec.NamespaceLimits, specPath.Child("namespaceLimits"))...)
 	if spec.Compression != "" {
 		errs = append(errs, validateEnum(spec.Compression, compressions, specPath.Child("compression"))...)
+	}
+	if spec.Cache != "" {
+		errs = append(errs, validateEnum(spec.Cache, caches, specPath.Child("cache"))...)
 	}
 	return append(errs, validateRequiredName(spec.SchedulerName, apivalidation.NameIsDNSSubdomain, specPath.Child("schedulerName"))...)
 }

@@ -109,6 +109,7 @@ func TestValidateHostedResource(t *testing.T) {
 		},
 		{name: "server's compression", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.Compression = "" }},
 		{name: "unknown compression", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.Compression = "Lzw" }, want: []string{at("spec.compression", notSupported)}},
+		{name: "unknown cache", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.Cache = "Full" }, want: []string{at("spec.cache", notSupported)}},
 		{name: "no scheduler", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.SchedulerName = "" }, want: []string{at("spec.schedulerName", required)}},
 		{name: "bad scheduler", change: func(h *hostingv1alpha1.HostedResource) { h.Spec.SchedulerName = "a/b" }, want: []string{at("spec.schedulerName", invalid)}},
 	}

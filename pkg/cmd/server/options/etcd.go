@@ -19,6 +19,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
+	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/encryption"
 )
 
@@ -50,6 +51,9 @@ type Etcd struct {
 	// Compression is the default of resources: Zstd or None.
 	Compression string
 
+	// CacheMemoryBudget bounds the memory of the watch caches of custom resources: auto, or bytes.
+	CacheMemoryBudget string
+
 	// UnsafeNoFsync makes the embedded etcd faster and loses data if the machine crashes. It
 	// is for tests and has no flag.
 	UnsafeNoFsync bool
@@ -69,6 +73,8 @@ func NewEtcd() *Etcd {
 		EtcdOptions:    upstream,
 		MaxObjectBytes: resource.QuantityValue{Quantity: resource.MustParse("16Mi")},
 		Compression:    string(hostingv1alpha1.CompressionZstd),
+
+		CacheMemoryBudget: autoBudget,
 	}
 }
 
@@ -84,6 +90,10 @@ func (o *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Compression, "storage-compression", o.Compression,
 		"The compression of objects that are written to a Store: Zstd or None. Both kinds of objects can always be read. "+
 			"spec.compression of a HostedResource overrides it.")
+	fs.StringVar(&o.CacheMemoryBudget, "cache-memory-budget", o.CacheMemoryBudget,
+		"The memory of the watch caches of all custom resources together, in bytes. If they would exceed it, the largest are compressed, "+
+			"and then read from the Store instead. 0 is unlimited; auto is half of GOMEMLIMIT or of the container's limit, and unlimited without one. "+
+			"spec.cache of a HostedResource says how to keep its objects.")
 	fs.Lookup("enable-garbage-collector").Usage = "Delete objects whose owners are deleted, and support --cascade=foreground and " +
 		"--cascade=orphan. Without it a deletion never affects dependents."
 	hide(fs, "etcd-servers-overrides", "storage-backend")
@@ -146,6 +156,9 @@ func (o *Etcd) Validate() []error {
 		errs = append(errs, fmt.Errorf("--storage-compression must be %s or %s, and is %q",
 			hostingv1alpha1.CompressionZstd, hostingv1alpha1.CompressionNone, o.Compression))
 	}
+	if _, err := o.CacheBudget(); err != nil {
+		errs = append(errs, err)
+	}
 	if o.QuotaBackendBytes < 0 {
 		errs = append(errs, fmt.Errorf("--quota-backend-bytes must not be negative"))
 	}
@@ -153,6 +166,21 @@ func (o *Etcd) Validate() []error {
 		errs = append(errs, fmt.Errorf("--quota-backend-bytes is for the embedded etcd and cannot be combined with --etcd-servers"))
 	}
 	return errs
+}
+
+// autoBudget derives the budget from the limits of the process.
+const autoBudget = "auto"
+
+// CacheBudget returns --cache-memory-budget in bytes.
+func (o *Etcd) CacheBudget() (int64, error) {
+	if o.CacheMemoryBudget == autoBudget {
+		return cachememory.DefaultBudget(), nil
+	}
+	budget, err := resource.ParseQuantity(o.CacheMemoryBudget)
+	if err != nil || budget.Value() < 0 {
+		return 0, fmt.Errorf("--cache-memory-budget must be %s or a number of bytes, for example 2Gi, and is %q", autoBudget, o.CacheMemoryBudget)
+	}
+	return budget.Value(), nil
 }
 
 // MaxBodyBytes is the size of the largest request. An object is larger in a response, and so

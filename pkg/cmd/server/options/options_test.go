@@ -115,6 +115,8 @@ func TestRefusedFlags(t *testing.T) {
 		"certificate not found":      {[]string{"--tls-cert-file=/no/tls.crt", "--tls-private-key-file=/no/tls.key"}, "--tls-cert-file"},
 		"cert dir":                   {[]string{"--cert-dir=/certs"}, "--cert-dir"},
 		"etcd overrides":             {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2379"}, "--etcd-servers-overrides"},
+		"cache budget":               {[]string{"--cache-memory-budget=much"}, "--cache-memory-budget"},
+		"negative cache budget":      {[]string{"--cache-memory-budget=-1"}, "--cache-memory-budget"},
 		"no garbage collector":       {[]string{"--enable-garbage-collector=false", "--main-kubeconfig=/k"}, "--enable-garbage-collector is for a standalone annex"},
 		"etcd prefix /":              {[]string{"--etcd-prefix=/"}, "--etcd-prefix: Invalid value: \"/\": must have at least one segment"},
 		"etcd prefix with ..":        {[]string{"--etcd-prefix=a/.."}, "--etcd-prefix"},

@@ -87,6 +87,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.HostedResourceSpec
   map:
     fields:
+    - name: cache
+      type:
+        scalar: string
     - name: compression
       type:
         scalar: string

@@ -4,6 +4,7 @@
 package differential
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -11,10 +12,13 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/test/integration/fixtures"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
@@ -25,37 +29,59 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// pair is two replicas over one etcd, of which one reads custom resources as upstream does.
+// pair is annex and an unmodified apiextensions-apiserver over one etcd.
 type pair struct {
-	etcd            string
+	etcd            *etcdtest.TCP
 	annex, upstream *server
+	conversion      *apiextensionsv1.CustomResourceConversion
 }
 
 type server struct {
-	*testserver.Server
+	url     string
 	http    *http.Client
 	dynamic dynamic.Interface
+	stop    func()
 }
 
-// startPair starts two replicas over an etcd.
-func startPair(t testing.TB) *pair {
+const (
+	etcdPrefix = "/registry"
+	// etcdVariable tells upstream's fixtures where etcd is.
+	etcdVariable = "KUBE_INTEGRATION_ETCD_URL"
+)
+
+// startPair starts both over a new etcd.
+func startPair(t testing.TB, upstreamFlags ...string) *pair {
 	t.Helper()
-	p := &pair{etcd: etcdtest.StartTCP(t, nil).URL}
-	p.upstream = p.start(t, false)
-	p.annex = p.start(t, true)
+	p := &pair{etcd: etcdtest.StartTCP(t, nil), conversion: startConversion(t)}
+	t.Setenv(etcdVariable, p.etcd.URL)
+	p.startUpstream(t, upstreamFlags...)
+	p.startAnnex(t)
 	return p
 }
 
-// start starts a replica. Feature gates are those of the process, but a server reads this one
-// only when it starts.
-func (p *pair) start(t testing.TB, encoded bool) *server {
+func (p *pair) startUpstream(t testing.TB, flags ...string) {
 	t.Helper()
-	s := testserver.Start(t, "--etcd-servers="+p.etcd, fmt.Sprintf("--feature-gates=EncodedReads=%v", encoded))
-	client, err := restclient.HTTPClientFor(s.AnnexConfig)
+	stop, config, _, err := fixtures.StartDefaultServer(t, append(flags, "--etcd-prefix="+etcdPrefix)...)
 	expect.NoError(t, err)
-	objects, err := dynamic.NewForConfig(s.AnnexConfig)
+	stop = sync.OnceFunc(stop)
+	t.Cleanup(stop)
+	p.upstream = newServer(t, config, stop)
+}
+
+// startAnnex starts annex without compression: upstream cannot read compressed values.
+func (p *pair) startAnnex(t testing.TB) {
+	t.Helper()
+	s := testserver.Start(t, "--etcd-servers="+p.etcd.URL, "--etcd-prefix="+etcdPrefix, "--storage-compression=None")
+	p.annex = newServer(t, s.AnnexConfig, func() { s.Stop(t) })
+}
+
+func newServer(t testing.TB, config *restclient.Config, stop func()) *server {
+	t.Helper()
+	client, err := restclient.HTTPClientFor(config)
 	expect.NoError(t, err)
-	return &server{Server: s, http: client, dynamic: objects}
+	objects, err := dynamic.NewForConfig(config)
+	expect.NoError(t, err)
+	return &server{url: config.Host, http: client, dynamic: objects, stop: stop}
 }
 
 // request is a read.
@@ -76,7 +102,7 @@ type answer struct {
 }
 
 func (s *server) read(ctx context.Context, r request) (answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+r.path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+r.path, nil)
 	if err != nil {
 		return answer{}, err
 	}
@@ -90,12 +116,17 @@ func (s *server) read(ctx context.Context, r request) (answer, error) {
 		return answer{}, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	h := response.Header
+	h, body := response.Header, response.Body
+	if h.Get("Content-Encoding") == "gzip" {
+		if body, err = gzip.NewReader(body); err != nil {
+			return answer{}, err
+		}
+	}
+	content, err := io.ReadAll(body)
 	return answer{
 		code: response.StatusCode, contentType: h.Get("Content-Type"), encoding: h.Get("Content-Encoding"), vary: h.Get("Vary"),
 		warnings: strings.Join(h.Values("Warning"), ";"), retryAfter: h.Get("Retry-After"), noSniff: h.Get("X-Content-Type-Options"),
-		body: normalized(string(body)),
+		body: normalized(string(content)),
 	}, err
 }
 

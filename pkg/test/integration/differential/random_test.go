@@ -4,6 +4,7 @@
 package differential
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // durationVariable sets how long TestRandom runs, for example 1h.
@@ -33,8 +37,8 @@ var (
 )
 
 // TestRandom changes objects and their definition at random, through both servers, and compares
-// random reads in between and after a restart. It runs for a short time, or for the duration in
-// DIFFERENTIAL_DURATION.
+// random reads and watches in between, of a definition that is created again, and after a restart.
+// It runs for a short time, or for the duration in DIFFERENTIAL_DURATION.
 func TestRandom(t *testing.T) {
 	duration := defaultDuration
 	if set := os.Getenv(durationVariable); set != "" {
@@ -46,30 +50,49 @@ func TestRandom(t *testing.T) {
 	versions := fill(t, p)
 	seed := rand.Uint64()
 	t.Logf("the seed is %d", seed)
-	r := &randomizer{pair: p, random: rand.New(rand.NewPCG(seed, 0)), all: reads(versions)}
-	r.all = slices.DeleteFunc(r.all, func(read request) bool { return strings.Contains(read.path, future) }) // each takes seconds
+	r := &randomizer{pair: p, random: rand.New(rand.NewPCG(seed, 0)), all: reads(versions), watches: watches(versions)}
+	waits := func(read request) bool { return strings.Contains(read.path, future) } // for seconds
+	r.all, r.watches = slices.DeleteFunc(r.all, waits), slices.DeleteFunc(r.watches, waits)
 	for end := time.Now().Add(duration); time.Now().Before(end) && !t.Failed(); {
-		for range 1 + r.random.IntN(10) {
-			r.change(t)
-		}
-		for range 20 {
-			r.compare(t)
-		}
+		r.round(t)
 	}
-	p.annex.Stop(t)
-	p.annex = p.start(t, true)
-	for range 100 {
-		r.compare(t)
-	}
-	t.Logf("%d changes, of which %d of the definition, and %d comparisons", r.changes, r.schemas, r.reads)
+	r.recreateDefinition(t)
+	r.round(t)
+	p.annex.stop()
+	p.upstream.stop()
+	p.startUpstream(t)
+	p.startAnnex(t)
+	r.round(t)
+	t.Logf("%d changes, of which %d of the definition, %d reads, %d watches", r.changes, r.schemas, r.reads, r.watched)
 }
 
 type randomizer struct {
 	*pair
-	random *rand.Rand
-	all    []request
+	random       *rand.Rand
+	all, watches []request
 
-	changes, schemas, reads int
+	changes, schemas, reads, watched int
+}
+
+// round changes a few objects between reads, then compares watches.
+func (r *randomizer) round(t *testing.T) {
+	t.Helper()
+	for range 10 {
+		for range 1 + r.random.IntN(10) {
+			r.change(t)
+		}
+		for range 20 {
+			r.reads++
+			expect.NoError(t, r.compare(t.Context(), r.all[r.random.IntN(len(r.all))]))
+		}
+	}
+	const many = 20
+	r.watched += many
+	var some []request
+	for range many {
+		some = append(some, r.watches[r.random.IntN(len(r.watches))])
+	}
+	r.compareAll(t, some, many)
 }
 
 // change changes an object or the definition through one of the servers. Changes that are
@@ -85,10 +108,19 @@ func (r *randomizer) change(t *testing.T) {
 	patch := func(body string, subresources ...string) {
 		_, _ = objects.Patch(t.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresources...)
 	}
-	switch r.random.IntN(20) {
+	if r.random.IntN(30) == 0 {
+		cache := []string{"Plain", "Compressed"}[r.random.IntN(2)]
+		_, err := r.annex.dynamic.Resource(hostedResources).Patch(t.Context(), "widgets."+group, types.MergePatchType,
+			fmt.Appendf(nil, `{"spec":{"cache":%q}}`, cache), metav1.PatchOptions{})
+		expect.NoError(t, err)
+	}
+	switch r.random.IntN(21) {
 	case 0, 1, 2, 3, 4, 5:
 		object := newObject("Widget", namespace, i)
 		expectSet(object, fmt.Sprint(r.random.Uint64()), "spec", "text")
+		if r.random.IntN(20) == 0 {
+			expectSet(object, strings.Repeat("large ", 200<<10), "spec", "text")
+		}
 		_, _ = objects.Create(t.Context(), object, metav1.CreateOptions{})
 	case 6, 7, 8:
 		_ = objects.Delete(t.Context(), name, metav1.DeleteOptions{})
@@ -106,7 +138,40 @@ func (r *randomizer) change(t *testing.T) {
 		patch(`{"spec":{"free":{"nested":{"metadata":{"resourceVersion":"1"}}}}}`)
 	case 19:
 		r.changeDefinition(t, server)
+	case 20:
+		r.compact(t)
 	}
+}
+
+// compact removes all previous values from etcd.
+func (r *randomizer) compact(t *testing.T) {
+	t.Helper()
+	client := v3client.New(r.etcd.Server)
+	defer client.Close()
+	if _, err := client.Compact(t.Context(), r.etcd.Server.KV().Rev()); !errors.Is(err, rpctypes.ErrCompacted) {
+		expect.NoError(t, err)
+	}
+}
+
+// recreateDefinition deletes the definition with its objects, and creates it again.
+func (r *randomizer) recreateDefinition(t *testing.T) {
+	t.Helper()
+	objects := r.annex.dynamic.Resource(widgets)
+	list, err := objects.List(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
+	for _, object := range list.Items {
+		_, err := objects.Namespace(object.GetNamespace()).Patch(t.Context(), object.GetName(), types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		if !apierrors.IsNotFound(err) {
+			expect.NoError(t, err)
+		}
+	}
+	crd := definition("widgets", "Widget", apiextensionsv1.NamespaceScoped)
+	expect.NoError(t, r.annex.dynamic.Resource(definitions).Delete(t.Context(), crd.Name, metav1.DeleteOptions{}))
+	poll.UntilNoError(t, "the definition is created again", func() error {
+		return post(t.Context(), r.annex, definitionsPath, crd)
+	})
+	expect.NoError(t, r.compare(t.Context(), r.all[0]))
 }
 
 // changeDefinition changes what objects look like when they are read: defaults, pruning, columns.
@@ -126,6 +191,12 @@ func (r *randomizer) changeDefinition(t *testing.T, server *server) {
 		spec.Properties["text"] = apiextensionsv1.JSONSchemaProps{Type: "integer"} // what is stored is not valid
 	}
 	v1.Schema.OpenAPIV3Schema.Properties["spec"] = spec
+	if r.random.IntN(3) == 0 {
+		changed.Spec.Conversion = r.conversion
+	}
+	v2 := &changed.Spec.Versions[2]
+	v2.Storage = r.random.IntN(3) == 0
+	v1.Storage = !v2.Storage
 	if r.random.IntN(2) == 0 {
 		v1.AdditionalPrinterColumns = []apiextensionsv1.CustomResourceColumnDefinition{{Name: "Color", Type: "string", JSONPath: ".spec.color"}}
 	}
@@ -138,11 +209,4 @@ func (r *randomizer) changeDefinition(t *testing.T, server *server) {
 	if !apierrors.IsConflict(err) {
 		expect.NoError(t, err)
 	}
-}
-
-// compare compares a random read.
-func (r *randomizer) compare(t *testing.T) {
-	t.Helper()
-	r.reads++
-	expect.NoError(t, r.pair.compare(t.Context(), r.all[r.random.IntN(len(r.all))]))
 }

@@ -5,6 +5,7 @@ package differential
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,7 +23,10 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-const group = "differential.example.com"
+const (
+	group           = "differential.example.com"
+	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+)
 
 // future is a resource version that is not reached.
 const future = "99999999"
@@ -105,7 +109,26 @@ func TestReads(t *testing.T) {
 	p := startPair(t)
 	versions := fill(t, p)
 	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, reads(versions), 10) })
+	p.setCache(t, "Compressed")
+	t.Run("compressed in memory", func(t *testing.T) { p.compareAll(t, every(4, reads(versions)), 10) })
 	t.Run("watches", func(t *testing.T) { p.compareAll(t, watches(versions), 50) })
+}
+
+// TestUncached compares reads without a watch cache, as upstream's without one.
+func TestUncached(t *testing.T) {
+	p := startPair(t, "--watch-cache=false")
+	versions := fill(t, p)
+	p.setCache(t, "None")
+	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, every(4, reads(versions)), 10) })
+	t.Run("watches", func(t *testing.T) { p.compareAll(t, every(2, watches(versions)), 50) })
+}
+
+// every returns each nth request.
+func every(n int, all []request) (some []request) {
+	for i := 0; i < len(all); i += n {
+		some = append(some, all[i])
+	}
+	return some
 }
 
 // fill creates objects of a namespaced and a cluster-scoped resource, changes and deletes some,
@@ -118,7 +141,11 @@ func fill(t *testing.T, p *pair) []string {
 		if plural == "planets" {
 			scope = apiextensionsv1.ClusterScoped
 		}
-		create(t, p.annex, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(plural, kind, scope))
+		crd := definition(plural, kind, scope)
+		if plural == "planets" {
+			crd.Spec.Conversion = p.conversion
+		}
+		create(t, p.annex, definitionsPath, crd)
 		for _, s := range []*server{p.annex, p.upstream} {
 			poll.UntilNoError(t, plural+" are served", func() error {
 				_, err := s.dynamic.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}).List(t.Context(), metav1.ListOptions{})
@@ -137,7 +164,11 @@ func fill(t *testing.T, p *pair) []string {
 	for i := range 40 {
 		namespace := []string{"default", "other"}[i%2]
 		create(t, p.annex, "/apis/"+group+"/v1/namespaces/"+namespace+"/widgets", newObject("Widget", namespace, i))
-		create(t, p.annex, "/apis/"+group+"/v1/planets", newObject("Planet", "", i))
+		planet := newObject("Planet", "", i)
+		if i == 5 {
+			expectSet(planet, strings.Repeat("large ", 25<<10), "spec", "text") // so large that it is sent compressed
+		}
+		create(t, p.annex, "/apis/"+group+"/v1/planets", planet)
 	}
 	mark()
 	for i := range 20 {
@@ -206,13 +237,13 @@ func reads(versions []string) []request {
 		one+"/object-002?resourceVersion="+latest, one+"/object-002?resourceVersion=x", one+"/object-002?export=true", one+"/object-002/status",
 		one+"/object-000", one+"/object-004", one+"/object-002?resourceVersion="+future,
 	)
-	for _, path := range []string{v1 + "/widgets", one, v2 + "/widgets", v1 + "/planets", one + "/object-002"} {
+	for _, path := range []string{v1 + "/widgets", one, v2 + "/widgets", v1 + "/planets", v2 + "/planets", one + "/object-002"} {
 		for _, query := range []string{
 			"resourceVersion=0", "resourceVersion=" + latest, "resourceVersion=" + versions[1] + "&resourceVersionMatch=Exact",
 			"resourceVersion=" + latest + "&resourceVersionMatch=Exact", "resourceVersion=" + versions[0] + "&resourceVersionMatch=NotOlderThan",
 			"resourceVersion=1&resourceVersionMatch=Exact", "resourceVersion=" + future, "resourceVersion=-1", "resourceVersionMatch=Exact", "resourceVersion=0&resourceVersionMatch=Exact",
 			"limit=7", "limit=7&resourceVersion=0", "limit=500", "limit=5&resourceVersion=" + versions[1] + "&resourceVersionMatch=Exact", "limit=-1", "limit=x", "continue=x",
-			"labelSelector=part%3D1", "labelSelector=part+in+(1,2)", "labelSelector=part%3D1&limit=3", "labelSelector=!part", "labelSelector=%3D%3D",
+			"labelSelector=part%3D1", "labelSelector=part+in+(1,2)", "labelSelector=part%3D1&limit=3", "labelSelector=!part", "labelSelector=%3D%3D", "labelSelector=converted%3Dwords",
 			"labelSelector=part%3D1&resourceVersion=0", "fieldSelector=metadata.name%3Dobject-002", "fieldSelector=metadata.namespace%3Ddefault",
 			"fieldSelector=metadata.namespace%3Dother&resourceVersion=0", "fieldSelector=spec.color%3Dgreen", "fieldSelector=spec.color!%3Dgreen&labelSelector=part%3D1",
 			"fieldSelector=spec.color%3D", "fieldSelector=spec.size%3D1", "fieldSelector=metadata.name!%3Dobject-002", "fieldSelector=metadata.name!%3Dobject-002&limit=3",
@@ -225,19 +256,30 @@ func reads(versions []string) []request {
 	return all
 }
 
-// create sends the object as it is: clients take one with a field items for a list.
 func create(t testing.TB, s *server, path string, object any) {
 	t.Helper()
+	expect.NoError(t, post(t.Context(), s, path, object))
+}
+
+// post sends the object as it is: clients take one with a field items for a list.
+func post(ctx context.Context, s *server, path string, object any) error {
 	body, err := json.Marshal(object)
-	expect.NoError(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+path, bytes.NewReader(body))
-	expect.NoError(t, err)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
 	req.Header.Set("Content-Type", "application/json")
 	response, err := s.http.Do(req)
-	expect.NoError(t, err)
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusCreated {
-		answer, _ := io.ReadAll(response.Body)
-		t.Fatalf("POST %s: %s %s", path, response.Status, answer)
+	if err != nil {
+		return err
 	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusCreated {
+		return nil
+	}
+	answer, _ := io.ReadAll(response.Body)
+	return fmt.Errorf("POST %s: %s %s", path, response.Status, answer)
 }

@@ -24,7 +24,7 @@ func watches(versions []string) (all []request) {
 		all = append(all, request{path: path + "?watch=true&timeoutSeconds=2&" + strings.Join(queries, "&"), accept: accept, userAgent: "test"})
 	}
 	for _, path := range []string{
-		v1 + "/widgets", v1 + "/namespaces/default/widgets", v1 + "/planets", "/apis/" + group + "/v2/widgets", "/apis/" + group + "/v1beta1/widgets",
+		v1 + "/widgets", v1 + "/namespaces/default/widgets", v1 + "/planets", "/apis/" + group + "/v2/widgets", "/apis/" + group + "/v2/planets", "/apis/" + group + "/v1beta1/widgets",
 		v1 + "/namespaces/default/widgets/object-002", v1 + "/planets/object-005",
 	} {
 		for i, version := range from {

@@ -33,6 +33,11 @@ type HostedResourceSpecApplyConfiguration struct {
 	// chooses. It applies to further writes; all stored objects remain readable. Compare
 	// status.storedBytes with status.bytes to see the savings.
 	Compression *hostingv1alpha1.Compression `json:"compression,omitempty"`
+	// cache is how annex keeps the objects of a custom resource in memory: Plain, the default,
+	// answers reads fastest; Compressed takes a fraction of the memory, and lists take longer;
+	// None reads the Store. It applies at once. If memory is short, annex reduces it; see the
+	// condition CachedAsSpecified.
+	Cache *hostingv1alpha1.Cache `json:"cache,omitempty"`
 	// schedulerName is the scheduler that chooses the Store. Defaults to "annex-scheduler".
 	SchedulerName *string `json:"schedulerName,omitempty"`
 	// limits is the maximum in all namespaces together: "objects" (a whole number) and
@@ -100,6 +105,14 @@ func (b *HostedResourceSpecApplyConfiguration) WithRequests(value hostingv1alpha
 // If called multiple times, the Compression field is set to the value of the last call.
 func (b *HostedResourceSpecApplyConfiguration) WithCompression(value hostingv1alpha1.Compression) *HostedResourceSpecApplyConfiguration {
 	b.Compression = &value
+	return b
+}
+
+// WithCache sets the Cache field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Cache field is set to the value of the last call.
+func (b *HostedResourceSpecApplyConfiguration) WithCache(value hostingv1alpha1.Cache) *HostedResourceSpecApplyConfiguration {
+	b.Cache = &value
 	return b
 }
 

@@ -26,6 +26,7 @@ type HostedResourceStatusApplyConfiguration struct {
 	// "Ready": requests are served.
 	// "ObjectsReadable": all stored objects can be read.
 	// "WithinLimits": no limit is reached.
+	// "CachedAsSpecified": the memory budget allows spec.cache.
 	// "Published": the main cluster sends requests to annex.
 	// "DefinitionSynced": annex syncs the definition from the main cluster.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
@@ -42,8 +43,8 @@ type HostedResourceStatusApplyConfiguration struct {
 	Bytes *int64 `json:"bytes,omitempty"`
 	// storedBytes is the size of those objects in the Store.
 	StoredBytes *int64 `json:"storedBytes,omitempty"`
-	// cachedBytes is the memory that annex uses to serve those objects without reading the
-	// Store. Absent if unknown.
+	// cachedBytes is the memory that the watch caches of the replica that runs the controllers
+	// use for those objects and their history. Absent if there is none or it is unknown.
 	CachedBytes *int64 `json:"cachedBytes,omitempty"`
 }
 

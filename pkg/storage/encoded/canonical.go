@@ -1,0 +1,95 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package encoded
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/annex-dev/annex/pkg/storage/canonical"
+)
+
+// match returns the layout of a stored object that the codec would not change.
+func (r *Resource) match(stored []byte) (canonical.Layout, bool) {
+	if r.Schema == nil {
+		return canonical.Layout{}, false
+	}
+	s := r.Schema()
+	if s == nil {
+		return canonical.Layout{}, false
+	}
+	return s.Match(stored)
+}
+
+// fromStored returns the record of a stored object that the codec would not change, or nil. It
+// has a resource version, which is to be replaced: objects are stored without.
+func (r *Resource) fromStored(stored []byte) *record {
+	layout, ok := r.match(stored)
+	if !ok {
+		return nil
+	}
+	decoded := named(stored, layout)
+	if r.Selectable {
+		decoded = &unstructured.Unstructured{}
+		if err := utiljson.Unmarshal(stored, &decoded.Object); err != nil {
+			return nil
+		}
+	}
+	version := `"resourceVersion":"1",`
+	if stored[layout.Version] == '}' {
+		version = `,"resourceVersion":"1"`
+	}
+	var json strings.Builder
+	json.Grow(len(stored) + len(version))
+	json.Write(stored[:layout.Version])
+	json.WriteString(version)
+	json.Write(stored[layout.Version:])
+	found, err := newRecord(r, json.String(), decoded)
+	if err != nil {
+		return nil // the codec tells why
+	}
+	return found
+}
+
+// named returns an object with the name, namespace and labels of a stored one.
+func named(stored []byte, layout canonical.Layout) *unstructured.Unstructured {
+	decoded := &unstructured.Unstructured{Object: map[string]any{}}
+	decoded.SetName(string(stored[layout.Name.Start:layout.Name.End]))
+	if namespace := layout.Namespace; namespace.End > 0 {
+		decoded.SetNamespace(string(stored[namespace.Start:namespace.End]))
+	}
+	if labels := layout.Labels; labels.End > 0 {
+		r := &reader{text: string(stored[labels.Start:labels.End])}
+		decoded.SetLabels(r.stringMap())
+	}
+	return decoded
+}
+
+// DecodedCodec returns a storage codec of decoded objects, which leaves those to inner that inner
+// changes.
+func (r *Resource) DecodedCodec(inner runtime.Codec) runtime.Codec { return decodedCodec{inner, r} }
+
+type decodedCodec struct {
+	runtime.Codec
+	resource *Resource
+}
+
+// Decode implements runtime.Decoder.
+func (c decodedCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if custom, ok := into.(*unstructured.Unstructured); ok && custom.GroupVersionKind().GroupVersion() == c.resource.Kind.GroupVersion() {
+		if _, unchanged := c.resource.match(data); unchanged {
+			var content map[string]any
+			if err := utiljson.Unmarshal(data, &content); err == nil {
+				custom.Object = content
+				kind := c.resource.Kind
+				return custom, &kind, nil
+			}
+		}
+	}
+	return c.Codec.Decode(data, defaults, into)
+}
