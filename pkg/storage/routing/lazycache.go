@@ -29,6 +29,9 @@ const (
 	// kubectl's, which upstream too reads from etcd while the cache is not ready.
 	smallObjects = 500
 	smallBytes   = 4 << 20
+	// smallTimeout is how long a watch of such a resource waits before it is answered: without a
+	// resource version it begins with the objects of the time when the cache is filled.
+	smallTimeout = 5 * time.Second
 
 	// A whole list waits this long for the cache to be filled, which costs less than reading
 	// everything from etcd for each client. waitingLists bounds the lists that wait, because
@@ -260,7 +263,7 @@ func (c *lazyCache) Watch(ctx context.Context, key string, options storage.ListO
 		return cache.Watch(ctx, key, options)
 	}
 	if c.isSmall() {
-		short, cancel := context.WithTimeout(ctx, warmUpTime)
+		short, cancel := context.WithTimeout(ctx, smallTimeout)
 		defer cancel()
 		if c.wait(short, cache) {
 			return cache.Watch(ctx, key, options)
