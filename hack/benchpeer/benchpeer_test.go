@@ -116,7 +116,7 @@ func TestObjects(t *testing.T) {
 			for i := range 50 {
 				encoded, err := newObject(i, size)
 				expect.NoError(t, err)
-				if stored := float64(len(encoded) + serverAdds); stored < 0.97*float64(size) || stored > 1.08*float64(size) {
+				if stored := float64(len(encoded) + serverAdds); stored < 0.92*float64(size) || stored > 1.08*float64(size) {
 					t.Errorf("object %d would have %.0f bytes, want %d", i, stored, size)
 				}
 				again, err := newObject(i, size)

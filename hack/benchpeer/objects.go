@@ -24,7 +24,9 @@ const (
 	namespaces, parts = 40, 100
 
 	// serverAdds is the JSON that a server adds to an object: UID, times, managed fields.
-	serverAdds = 470
+	serverAdds = 620
+	// ruleFrame is the JSON of an entry of the list in spec without its message.
+	ruleFrame = 150
 	// revisionDigits is the length of the field that writes change, so that sizes stay the same.
 	revisionDigits = 19
 )
@@ -78,7 +80,7 @@ func newObject(i, size int) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode an object: %w", err)
 		}
-		if len(encoded)+serverAdds >= size {
+		if len(encoded)+serverAdds+ruleFrame/2 >= size {
 			return encoded, nil
 		}
 		rule := newRule(random, len(rules), size-serverAdds-len(encoded))
@@ -89,9 +91,9 @@ func newObject(i, size int) ([]byte, error) {
 
 // newRule returns an entry of the list in spec of at most about room bytes.
 func newRule(random *rand.Rand, n, room int) map[string]any {
-	const frame, longest = 150, 350
+	const longest = 350
 	var message strings.Builder
-	for message.Len() < min(room-frame, longest) {
+	for message.Len() < min(room-ruleFrame, longest) {
 		message.WriteString(words[random.IntN(len(words))] + " ")
 	}
 	return map[string]any{

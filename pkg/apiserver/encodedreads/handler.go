@@ -46,7 +46,9 @@ func (r *Registry) handlerFor(req *http.Request, definitions definitionlisters.C
 	if handler == nil {
 		return nil
 	}
-	if info.Verb != "watch" {
+	if info.Verb == "watch" {
+		handler = withBuffer(handler)
+	} else {
 		handler = withGzip(handler)
 	}
 	handler = metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, "",

@@ -124,6 +124,13 @@ func (r *Registry) changed(name schema.GroupResource) {
 	}
 }
 
+// quantity returns a number of bytes in two digits at least.
 func quantity(bytes int64) string {
-	return apiresource.NewQuantity(bytes>>20<<20, apiresource.BinarySI).String()
+	for _, unit := range []int64{1 << 20, 1 << 10} {
+		if bytes >= 10*unit {
+			bytes -= bytes % unit
+			break
+		}
+	}
+	return apiresource.NewQuantity(bytes, apiresource.BinarySI).String()
 }

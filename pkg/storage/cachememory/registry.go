@@ -100,6 +100,8 @@ func (r *Registry) Add(name schema.GroupResource, cache Cache) (remove func()) {
 		r.resources[name] = of
 	}
 	of.caches[cache] = struct{}{}
+	of.reported = of.usage()
+	setMetrics(name, of.reported)
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -128,12 +130,18 @@ func (r *Registry) Form(name schema.GroupResource) hostingv1alpha1.Cache {
 
 // form requires r.mu.
 func (r *Registry) form(name schema.GroupResource) hostingv1alpha1.Cache {
+	form := r.specifiedForm(name)
+	if of := r.resources[name]; of != nil && smaller(of.to, form) {
+		return of.to
+	}
+	return form
+}
+
+// specifiedForm returns what is specified for a resource.
+func (r *Registry) specifiedForm(name schema.GroupResource) hostingv1alpha1.Cache {
 	form := hostingv1alpha1.CachePlain
 	if specified := r.specified.Load(); specified != nil {
 		form = cmp.Or((*specified)(name), form)
-	}
-	if of := r.resources[name]; of != nil && smaller(of.to, form) {
-		form = of.to
 	}
 	return form
 }
@@ -165,7 +173,7 @@ func (r *Registry) Reduced(name schema.GroupResource) (to hostingv1alpha1.Cache,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := r.resources[name]
-	if of == nil || of.to == "" || r.form(name) != of.to {
+	if of == nil || !smaller(of.to, r.specifiedForm(name)) {
 		return "", "", false
 	}
 	return of.to, of.why, true

@@ -228,6 +228,29 @@ func TestRun(t *testing.T) {
 	w.Run(ctx) // until the handler cancels it
 }
 
+// TestSpecifiedLess checks that a resource is not reduced below what is specified later.
+func TestSpecifiedLess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(10, map[string]int64{"a": 1000})
+	w.expect(t, "it exceeds the budget", map[string]hostingv1alpha1.Cache{"a": none})
+	if _, _, reduced := w.Reduced(named("a")); !reduced {
+		t.Error("it is not reduced")
+	}
+	w.specified["a"] = none
+	if _, _, reduced := w.Reduced(named("a")); reduced {
+		t.Error("it is reduced to what is specified")
+	}
+}
+
+func TestQuantity(t *testing.T) {
+	t.Parallel()
+	for bytes, want := range map[int64]string{0: "0", 1024: "1Ki", 20_000: "19Ki", 20<<20 + 5000: "20Mi", 15 << 30: "15Gi"} {
+		if got := quantity(bytes); got != want {
+			t.Errorf("%d: got %s, want %s", bytes, got, want)
+		}
+	}
+}
+
 func TestDefaultBudget(t *testing.T) {
 	t.Parallel()
 	const unlimited = 1<<63 - 1

@@ -288,6 +288,7 @@ func TestMatchAgreesWithUpstream(t *testing.T) {
 	t.Logf("the seed is %d", seed)
 	r := random{rand.New(rand.NewPCG(seed, 0))}
 	objects, stable, matched := 0, 0, 0
+	var previous [][]byte // objects of another schema, as after a change of the definition
 	for range 60 {
 		root := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: r.properties(4)}
 		if r.maybe(20) {
@@ -302,6 +303,10 @@ func TestMatchAgreesWithUpstream(t *testing.T) {
 		if s == nil {
 			continue
 		}
+		for _, text := range previous {
+			checkMatch(t, s, codec, text)
+		}
+		previous = nil
 		for range 40 {
 			text := encode(t, r.object(&root))
 			checkMatch(t, s, codec, text)
@@ -312,6 +317,7 @@ func TestMatchAgreesWithUpstream(t *testing.T) {
 			}
 			objects++
 			once := encode(t, decoded.Object)
+			previous = append(previous, once)
 			if decoded, err = decode(codec, once); err == nil && string(encode(t, decoded.Object)) == string(once) {
 				stable++
 				if checkMatch(t, s, codec, once) {

@@ -5,6 +5,7 @@ package encoded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -315,6 +316,9 @@ func (r *record) convert(dictionary *compression.Dictionary, replace func(*text)
 	return nil
 }
 
+// errFilling means that the objects that were read before a change are converted later.
+var errFilling = errors.New("the watch cache is being filled")
+
 // SetCompressed compresses all objects and new ones, or decompresses them. cached is the watch
 // cache. Nothing changes for its clients. It must not be called concurrently.
 func (c *Cache) SetCompressed(ctx context.Context, compress bool, cached storage.Interface, prefix string) error {
@@ -329,8 +333,14 @@ func (c *Cache) SetCompressed(ctx context.Context, compress bool, cached storage
 	if !done && compress {
 		c.converted = conversion{dictionary: dictionary} // of no generation: it has begun
 	}
+	empty, filling := c.usage.Objects == 0, c.filling > 0
 	c.mu.Unlock()
-	if done {
+	switch {
+	case done:
+		return nil
+	case empty && filling:
+		return errFilling
+	case empty: // a read may wait until the cache is filled
 		return nil
 	}
 	var list List

@@ -283,11 +283,13 @@ func TestCacheSize(t *testing.T) {
 	_, _, err := compression.Generic().Compress(make([]byte, 1000)) // so that encoders exist
 	expect.NoError(t, err)
 	plain, full := w.memory.Usage(), heap()
-	expect.NoError(t, w.memory.SetCompressed(t.Context(), true, w.cached, widgetsPrefix))
+	poll.UntilNoError(t, "the objects are compressed", func() error {
+		return w.memory.SetCompressed(t.Context(), true, w.cached, widgetsPrefix)
+	})
 	compressed := w.memory.Usage()
 	poll.UntilNoError(t, "compression frees what is accounted for", func() error {
 		freed, accounted := full-heap(), plain.Bytes-compressed.Bytes
-		if accounted < freed*8/10 || accounted > freed*12/10 {
+		if freed < accounted*8/10 { // it may have freed more
 			return fmt.Errorf("%d bytes per object are accounted for, the heap had %d", accounted/plain.Objects, freed/plain.Objects)
 		}
 		return nil

@@ -129,7 +129,16 @@ func (e encoder) write(text []byte, w io.Writer) (err error) {
 			return err
 		}
 	}
-	_, err = w.Write(text)
+	return splice(w, text)
+}
+
+// splice writes text that does not change any more: upstream's buffers of watches keep it.
+func splice(w io.Writer, text []byte) error {
+	if buffer, ok := w.(runtime.Splice); ok {
+		buffer.Splice(text)
+		return nil
+	}
+	_, err := w.Write(text)
 	return err
 }
 
@@ -141,8 +150,7 @@ func writeEvent(event *metav1.WatchEvent, w io.Writer) error {
 	text = append(text, event.Type...)
 	text = append(text, `","object":`...)
 	text = append(text, object...)
-	_, err := w.Write(append(text, "}\n"...))
-	return err
+	return splice(w, append(text, "}\n"...))
 }
 
 // chunk is the size of the writes of a list.

@@ -25,7 +25,7 @@ func filterEvents(events watch.Interface, keep func(watch.Event) bool) watch.Int
 
 // pipe is watch.Filter that ends when it is stopped, also while no events are read.
 func pipe(events watch.Interface, filter watch.FilterFunc) watch.Interface {
-	p := &piped{events: events, result: make(chan watch.Event), stopped: make(chan struct{})}
+	p := &piped{events: events, result: make(chan watch.Event, cap(events.ResultChan())), stopped: make(chan struct{})}
 	go p.run(filter)
 	return p
 }

@@ -50,12 +50,19 @@ const (
 )
 
 // startPair starts both over a new etcd.
-func startPair(t testing.TB, upstreamFlags ...string) *pair {
+func startPair(t testing.TB) *pair {
+	t.Helper()
+	p := newPair(t)
+	p.startUpstream(t)
+	p.startAnnex(t)
+	return p
+}
+
+// newPair starts an etcd for both.
+func newPair(t testing.TB) *pair {
 	t.Helper()
 	p := &pair{etcd: etcdtest.StartTCP(t, nil), conversion: startConversion(t)}
 	t.Setenv(etcdVariable, p.etcd.URL)
-	p.startUpstream(t, upstreamFlags...)
-	p.startAnnex(t)
 	return p
 }
 
@@ -69,9 +76,9 @@ func (p *pair) startUpstream(t testing.TB, flags ...string) {
 }
 
 // startAnnex starts annex without compression: upstream cannot read compressed values.
-func (p *pair) startAnnex(t testing.TB) {
+func (p *pair) startAnnex(t testing.TB, flags ...string) {
 	t.Helper()
-	s := testserver.Start(t, "--etcd-servers="+p.etcd.URL, "--etcd-prefix="+etcdPrefix, "--storage-compression=None")
+	s := testserver.Start(t, append(flags, "--etcd-servers="+p.etcd.URL, "--etcd-prefix="+etcdPrefix, "--storage-compression=None")...)
 	p.annex = newServer(t, s.AnnexConfig, func() { s.Stop(t) })
 }
 

@@ -104,23 +104,15 @@ func expectSet(object *unstructured.Unstructured, value string, path ...string) 
 	}
 }
 
-// TestReads sends reads of all kinds to both servers.
+// TestReads sends writes to annex and reads of all kinds to both servers.
 func TestReads(t *testing.T) {
 	p := startPair(t)
 	versions := fill(t, p)
+	t.Run("writes", func(t *testing.T) { compareWrites(t, p) })
 	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, reads(versions), 10) })
 	p.setCache(t, "Compressed")
 	t.Run("compressed in memory", func(t *testing.T) { p.compareAll(t, every(4, reads(versions)), 10) })
 	t.Run("watches", func(t *testing.T) { p.compareAll(t, watches(versions), 50) })
-}
-
-// TestUncached compares reads without a watch cache, as upstream's without one.
-func TestUncached(t *testing.T) {
-	p := startPair(t, "--watch-cache=false")
-	versions := fill(t, p)
-	p.setCache(t, "None")
-	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, every(4, reads(versions)), 10) })
-	t.Run("watches", func(t *testing.T) { p.compareAll(t, every(2, watches(versions)), 50) })
 }
 
 // every returns each nth request.
