@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -30,9 +29,6 @@ const startGracePeriod = 10 * time.Second
 // upstream's controllers check only every 100 ms whether their caches have synced,
 // readiness does not wait for them, and they log an error if shutdown comes before.
 const minServingPeriod = 300 * time.Millisecond
-
-// startDuration is how long after readiness all work of the start is done.
-const startDuration = 5 * time.Second
 
 // Ready describes a server that has become ready.
 type Ready struct {
@@ -187,16 +183,6 @@ func (s *server) shutDownWhenDone(ctx, serving context.Context, settled <-chan s
 	case <-time.After(startGracePeriod):
 	}
 	stop(context.Cause(ctx))
-}
-
-// returnMemory returns memory that only the start needed to the system. An idle server
-// would run the next garbage collection only after two minutes, and then return it
-// slowly.
-func returnMemory(serving context.Context) {
-	sleep(serving, startDuration)
-	if serving.Err() == nil {
-		debug.FreeOSMemory()
-	}
 }
 
 // sleep returns after d, or when ctx is done before.

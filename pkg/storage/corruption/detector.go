@@ -97,6 +97,13 @@ func (d *Detector) below(key string) []string {
 	})
 }
 
+// FoundAny reports whether an object is known to be unreadable.
+func (d *Detector) FoundAny() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.unreadable) > 0
+}
+
 // record adds the reasons of unreadable keys.
 func (d *Detector) record(ctx context.Context, found map[string]string) {
 	d.mu.Lock()

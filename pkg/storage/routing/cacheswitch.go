@@ -49,6 +49,9 @@ func (s *cacheSwitch) Apply(ctx context.Context, form hostingv1alpha1.Cache) err
 	case form == hostingv1alpha1.CacheNone:
 		s.drop()
 		return nil
+	case cache != nil && cache.ReadinessCheck() != nil:
+		cache.memory.Compress(compressed) // what it will read: to list it would create it
+		return nil
 	case cache != nil:
 		return cache.memory.SetCompressed(ctx, compressed, cache, s.prefix)
 	}

@@ -23,7 +23,7 @@ const (
 	placementTimeout = 2 * time.Second
 	// prepareTimeout bounds the requests to etcd that create the storage of annex's own kinds.
 	prepareTimeout = 30 * time.Second
-	// prepareInterval is how often it is tried to create the storage of other kinds.
+	// prepareInterval is how often it is tried to create storage again.
 	prepareInterval = time.Second
 )
 
@@ -42,15 +42,18 @@ type lazyStorage struct {
 	backend   atomic.Pointer[backend]
 	destroyed bool
 
-	// preparing is the goroutine of prepareInBackground, and stopPreparing ends it.
-	preparing     sync.WaitGroup
-	stopPreparing func()
+	// following is the goroutine of follow, and stop ends it.
+	following sync.WaitGroup
+	lifetime  context.Context
+	stop      context.CancelFunc
 }
 
 var _ storage.Interface = &lazyStorage{}
 
 func newLazyStorage(to route, store func(string) (Store, error), config storageConfig) *lazyStorage {
-	return &lazyStorage{route: to, store: store, config: config, building: make(chan struct{}, 1), stopPreparing: func() {}}
+	s := &lazyStorage{route: to, store: store, config: config, building: make(chan struct{}, 1)}
+	s.lifetime, s.stop = context.WithCancel(context.Background())
+	return s
 }
 
 // prepare builds the backend before it is used. It retries until prepareTimeout: an etcd that
@@ -71,25 +74,21 @@ func (s *lazyStorage) prepare() error {
 	}
 }
 
-// prepareInBackground builds the backend as soon as there is a Store for it, and a new one
-// when the resource or the data of the Store are replaced, which ends the watches of the old
-// one. Upstream creates the storage of all versions of a custom resource together, so their
-// watch caches start at the same time, and a resource version of one is valid in the others.
-func (s *lazyStorage) prepareInBackground() {
-	ctx, cancel := context.WithCancel(context.Background())
-	s.stopPreparing = cancel
-	s.preparing.Go(func() {
-		for s.waitPlaced(ctx) {
-			if made, err := s.getBackend(ctx); err == nil {
-				s.waitRerouted(ctx, made)
-				continue
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(prepareInterval):
-			}
+// follow builds a new backend when the resource or the data of the Store of a backend are
+// replaced, which ends the watches of the old one.
+func (s *lazyStorage) follow(made *backend) {
+	ctx := s.lifetime
+	s.waitRerouted(ctx, made)
+	for s.waitPlaced(ctx) {
+		if made, err := s.getBackend(ctx); err == nil {
+			s.waitRerouted(ctx, made)
+			continue
 		}
-	})
+		select {
+		case <-ctx.Done():
+		case <-time.After(prepareInterval):
+		}
+	}
 }
 
 // waitPlaced returns once the resource has a Store, or false if ctx is done before.
@@ -166,6 +165,8 @@ func (s *lazyStorage) getBackend(ctx context.Context) (*backend, error) {
 	s.backend.Store(made)
 	if before != nil {
 		before.destroy()
+	} else if !s.config.eager {
+		s.following.Go(func() { s.follow(made) })
 	}
 	return made, nil
 }
@@ -201,8 +202,8 @@ func (s *lazyStorage) find(ctx context.Context) (location, error) {
 
 // destroy closes the backend and prevents the creation of another.
 func (s *lazyStorage) destroy() {
-	s.stopPreparing()
-	s.preparing.Wait()
+	s.stop()
+	defer s.following.Wait()
 	s.building <- struct{}{}
 	defer func() { <-s.building }()
 	s.destroyed = true

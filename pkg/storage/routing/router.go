@@ -74,6 +74,7 @@ func New(config Config) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("route resources to Stores: %w", err)
 	}
+	config.fills = make(fills, fillsAtOnce)
 	r := &Router{config: config, routes: routes, compiledIn: sets.New[string]()}
 	if config.Caches != nil {
 		config.Caches.SetSpecified(r.cacheOf)
@@ -183,14 +184,13 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 				Schema:     sync.OnceValue(func() *canonical.Schema { return canonical.NewSchema(hosted.definition, kind.Version) }),
 			}
 		}
+		_, storageConfig.eager = to.(pinned)
 		s := newLazyStorage(to, r.config.Store, storageConfig)
-		if _, always := to.(pinned); always {
+		if storageConfig.eager {
 			// Readiness waits for its cache.
 			if err := s.prepare(); err != nil {
 				return nil, nil, err
 			}
-		} else {
-			s.prepareInBackground()
 		}
 		if !isEncoded {
 			return s, s.destroy, nil

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -46,8 +45,9 @@ import (
 //	 3. objectsize.Storage     waits for memory before a large object is read to be changed
 //	 4. encoded                custom resources: decodes what upstream's handler reads from the watch
 //	                           cache, and answers consistent reads of an object from the cache
-//	 5. corruption.Cached      reports lists of the watch cache that fail
-//	 6. warmingCache           reads small resources from etcd until the watch cache is warm
+//	 5. lazyCache              creates the watch cache when it is first needed, and reads etcd until
+//	                           it is filled
+//	 6. corruption.Cached      reports lists of the watch cache that fail
 //	 7. cacher*                answers reads from memory
 //	 8. corruption.Storage     names the objects that make a read of etcd fail
 //	 9. etcd3*                 encodes objects, and deletes those that cannot be read
@@ -85,6 +85,8 @@ type Layers struct {
 	Unreadable *corruption.Registry
 	// Caches has the watch caches of custom resources.
 	Caches *cachememory.Registry
+	// fills bounds the caches that are filled at the same time.
+	fills fills
 }
 
 // storageConfig describes the storage of a resource in any Store.
@@ -99,6 +101,8 @@ type storageConfig struct {
 	triggers       storage.IndexerFuncs
 	indexers       *cache.Indexers
 	cached         bool
+	// eager is set if the watch cache is created at once.
+	eager bool
 	// encoded is set if the watch cache has encoded objects.
 	encoded *encoded.Resource
 	// compress reports whether values are to be compressed, and limits returns the limits
@@ -189,7 +193,7 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 	case c.cached && c.encoded != nil:
 		err = b.addEncodedCache(c, below)
 	case c.cached:
-		b.Interface, err = b.buildCache(c, b.Interface, b.Interface, detector) // 7, 6, 5
+		b.Interface, err = b.buildCache(c, b.Interface, b.Interface, detector) // 5
 	}
 	if err != nil {
 		return nil, err
@@ -219,7 +223,7 @@ func (b *backend) buildClient(ctx context.Context, c storageConfig) (*kubernetes
 	})
 	b.onDestroy(release)
 	client := revision.Client(&kubernetes.Client{Client: base}, offset) // 15
-	client.KV = etcd3.NewETCDLatencyTracker(client.KV)                  // 14
+	client.KV = sinceKV{etcd3.NewETCDLatencyTracker(client.KV)}         // 14
 	client.Kubernetes = client
 	return client, revision.Compactor(b.store.Compactor(), offset), nil
 }
@@ -309,45 +313,28 @@ func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed boo
 	layers.onDestroy(memory.Close)
 	memory.Compress(compressed)
 	c.keyFunc, c.indexers = memory.Key, memory.Indexers(c.indexers)
-	cached, err := layers.buildCache(c, memory.Source(etcd), etcd, below.detector) // 7, 6, 5
+	cached, err := layers.buildCache(c, memory.Source(etcd), etcd, below.detector) // 5
 	if err != nil {
 		return nil, err
 	}
 	return &encodedCache{cached, memory, layers.destroy}, nil
 }
 
-// buildCache builds the layers 7 to 5 over storage.
-// source is what the watch cache reads.
+// buildCache builds the layer 5 over storage. The cache of a pinned resource is created at once,
+// because readiness waits for it. source is what the watch cache reads.
 func (b *backend) buildCache(c storageConfig, source, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
-	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
-		Storage:             source,
-		Versioner:           versioner,
-		GroupResource:       c.GroupResource,
-		EventsHistoryWindow: c.EventsHistoryWindow,
-		ResourcePrefix:      c.resourcePrefix,
-		KeyFunc:             c.keyFunc,
-		NewFunc:             c.newFunc,
-		NewListFunc:         c.newListFunc,
-		GetAttrsFunc:        c.attrs,
-		IndexerFuncs:        c.triggers,
-		Indexers:            c.indexers,
-		Codec:               c.Codec,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
-	}
-	delegator := cacher.NewCacheDelegator(watchCache, etcd)                                               // 7
-	warming := newWarmingCache(delegator, etcd, func() bool { return isSmall(b.store, c.GroupResource) }) // 6
-	var filling sync.WaitGroup
-	filling.Go(func() {
-		if watchCache.Wait(context.Background()) == nil { // or stopped
-			detector.NoteAllRead()
+	lazy := newLazyCache(etcd, lazyCacheConfig{usage: usageOf(b.store, c.GroupResource), unreadable: detector.FoundAny})
+	lazy.config.create = func(since []uint64) (*filledCache, error) {
+		if c.eager {
+			since = nil // it would take longer until annex is ready
 		}
-	})
-	b.onDestroy(func() {
-		delegator.Stop()
-		watchCache.Stop()
-		filling.Wait()
-	})
-	return detector.Cached(warming), nil // 5
+		return c.createCache(source, etcd, detector, since, lazy.isSmall)
+	}
+	b.onDestroy(lazy.destroy)
+	if c.eager {
+		if _, err := lazy.get(context.Background(), 0); err != nil {
+			return nil, err
+		}
+	}
+	return lazy, nil
 }

@@ -259,7 +259,8 @@ func TestSlowConversionWebhook(t *testing.T) {
 
 	answered := make(chan error, 1)
 	go func() {
-		const timeout = time.Second
+		// Long enough to reach the webhook on a busy machine: nothing else reads v2.
+		const timeout = 5 * time.Second
 		started := time.Now()
 		got, err := clients.Send(t.Context(), widgets.annex.HTTP, http.MethodGet, widgets.annex.URL+widgets.path("v2")+"/there?timeout="+timeout.String(), "")
 		took := time.Since(started)

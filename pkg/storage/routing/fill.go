@@ -1,0 +1,235 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+
+	"github.com/annex-dev/annex/pkg/storage/corruption"
+)
+
+const (
+	// fillsAtOnce bounds the large resources whose caches are filled at the same time: after a
+	// restart clients ask for all of them.
+	fillsAtOnce = 4
+	// fillTimeout is how long a cache that cannot be filled keeps others waiting.
+	fillTimeout = time.Minute
+)
+
+// fills is a semaphore of the caches that are being filled.
+type fills chan struct{}
+
+// acquire waits for a turn, and returns what ends it.
+func (f fills) acquire(ctx context.Context) (release func(), err error) {
+	select {
+	case f <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	end := sync.OnceFunc(func() { <-f })
+	timeout := time.AfterFunc(fillTimeout, end)
+	return func() {
+		timeout.Stop()
+		end()
+	}, nil
+}
+
+// createCache creates the layers 7 and 6 over storage that reads from it, with the history since the first of some
+// revisions that etcd has. isSmall is asked when the cache begins to read.
+func (c storageConfig) createCache(from, etcd storage.Interface, detector *corruption.Detector, since []uint64, isSmall func() bool) (*filledCache, error) {
+	lifetime, end := context.WithCancel(context.Background())
+	filled := func() {}
+	source := &filling{Interface: from, turn: sync.OnceValue(func() (err error) {
+		if !c.eager && !isSmall() {
+			filled, err = c.fills.acquire(lifetime)
+		}
+		return err
+	})}
+	source.since.Store(&since)
+	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
+		Storage:             source,
+		Versioner:           versioner,
+		GroupResource:       c.GroupResource,
+		EventsHistoryWindow: c.EventsHistoryWindow,
+		ResourcePrefix:      c.resourcePrefix,
+		KeyFunc:             c.keyFunc,
+		NewFunc:             c.newFunc,
+		NewListFunc:         c.newListFunc,
+		GetAttrsFunc:        c.attrs,
+		IndexerFuncs:        c.triggers,
+		Indexers:            c.indexers,
+		Codec:               c.Codec,
+	})
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
+	}
+	delegator := cacher.NewCacheDelegator(watchCache, etcd) // 7
+	current := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if watchCache.Wait(context.Background()) == nil { // or stopped
+			detector.NoteAllRead()
+			if waitCurrent(lifetime, watchCache, c.resourcePrefix, c.newFunc, since) {
+				close(current)
+			}
+		}
+		end()
+		if source.turn() == nil {
+			filled()
+		}
+	})
+	return &filledCache{
+		Interface: detector.Cached(delegator), // 6
+		cacher:    watchCache,
+		created:   time.Now(),
+		current:   current,
+		destroy: func() {
+			end()
+			delegator.Stop()
+			watchCache.Stop()
+			waiting.Wait()
+		},
+	}, nil
+}
+
+// waitCurrent waits until a watch cache has the last of some revisions.
+func waitCurrent(ctx context.Context, watchCache *cacher.Cacher, prefix string, newFunc func() runtime.Object, since []uint64) (current bool) {
+	if len(since) == 0 {
+		return true
+	}
+	options := storage.GetOptions{ResourceVersion: strconv.FormatUint(since[len(since)-1], 10), IgnoreNotFound: true}
+	for ctx.Err() == nil {
+		// It waits for some seconds. Any key will do.
+		if !storage.IsTooLargeResourceVersion(watchCache.Get(ctx, prefix+"/-", options, newFunc())) {
+			return true
+		}
+	}
+	return false
+}
+
+// filling is etcd as a watch cache reads it.
+type filling struct {
+	storage.Interface
+	// since has the revisions from which the cache is to have history. It is used once.
+	since atomic.Pointer[[]uint64]
+	// turn waits until the cache may be filled.
+	turn func() error
+}
+
+// Watch implements storage.Interface.
+func (f *filling) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	if options.SendInitialEvents == nil || !*options.SendInitialEvents {
+		return f.Interface.Watch(ctx, key, options)
+	}
+	if err := f.turn(); err != nil {
+		return nil, err
+	}
+	if since := f.since.Swap(nil); since != nil {
+		ctx = context.WithValue(ctx, sinceKey{}, *since)
+	}
+	return f.Interface.Watch(ctx, key, options)
+}
+
+// GetList implements storage.Interface. Upstream's reflector lists if it does not support initial
+// events.
+func (f *filling) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
+	if options.ResourceVersion != "" || options.Predicate.Continue != "" {
+		return f.Interface.GetList(ctx, key, options, list)
+	}
+	if err := f.turn(); err != nil {
+		return err
+	}
+	if since := f.since.Swap(nil); since != nil {
+		exact := options
+		exact.ResourceVersionMatch = metav1.ResourceVersionMatchExact
+		for _, revision := range *since {
+			exact.ResourceVersion = strconv.FormatUint(revision, 10)
+			if f.Interface.GetList(ctx, key, exact, list) == nil {
+				return nil
+			}
+		}
+	}
+	return f.Interface.GetList(ctx, key, options, list)
+}
+
+// sinceKey is the key of revisions in a context.
+type sinceKey struct{}
+
+// sinceKV is a KV that reads at the first of the revisions of a context that etcd has, and answers
+// as etcd did at that revision. So a watch that first reads all objects continues from there.
+type sinceKV struct{ clientv3.KV }
+
+// Get implements clientv3.KV.
+func (kv sinceKV) Get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	for _, revision := range sinceOf(ctx, key, options) {
+		found, err := kv.KV.Get(ctx, key, at(revision, options)...)
+		if err == nil {
+			found.Header.Revision = int64(revision)
+			return found, nil
+		}
+	}
+	return kv.KV.Get(ctx, key, options...)
+}
+
+// GetStream implements clientv3.KV.
+func (kv sinceKV) GetStream(ctx context.Context, key string, options ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
+	for _, revision := range sinceOf(ctx, key, options) {
+		stream, err := kv.KV.GetStream(ctx, key, at(revision, options)...)
+		if err != nil {
+			return nil, err
+		}
+		// An error of etcd is the first response.
+		if first, open := <-stream; open && first.Err() == nil {
+			return revised(ctx, first, stream, int64(revision)), nil
+		}
+	}
+	return kv.KV.GetStream(ctx, key, options...)
+}
+
+// revised returns a stream as of a revision.
+func revised(ctx context.Context, first clientv3.RangeStreamResponse, stream clientv3.GetStreamChan, revision int64) clientv3.GetStreamChan {
+	revised := make(chan clientv3.RangeStreamResponse)
+	go func() {
+		defer close(revised)
+		open := true
+		for response := first; open; response, open = <-stream {
+			if response.RangeResponse != nil && response.Header != nil {
+				response.Header.Revision = revision
+			}
+			select {
+			case revised <- response:
+			case <-ctx.Done(): // which ends the stream
+			}
+		}
+	}()
+	return revised
+}
+
+// sinceOf returns the revisions of a context, for a read without a revision: others continue such
+// reads.
+func sinceOf(ctx context.Context, key string, options []clientv3.OpOption) []uint64 {
+	since, _ := ctx.Value(sinceKey{}).([]uint64)
+	if len(since) == 0 || clientv3.OpGet(key, options...).Rev() != 0 {
+		return nil
+	}
+	return since
+}
+
+func at(revision uint64, options []clientv3.OpOption) []clientv3.OpOption {
+	return slices.Concat(options, []clientv3.OpOption{clientv3.WithRev(int64(revision))})
+}

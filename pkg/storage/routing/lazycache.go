@@ -1,0 +1,316 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+)
+
+const (
+	// warmUpTime is the age from which a watch cache answers consistent reads as quickly as
+	// etcd. Before, it may wait for etcd, which looks for watches that lag every 100 ms
+	// (watchResyncPeriod of etcd's mvcc), and for its first progress request, which upstream
+	// sends after 100 ms (k8s.io/apiserver/pkg/storage/cacher/progress).
+	warmUpTime = 250 * time.Millisecond
+
+	// Up to this size a resource is read from etcd as often as clients ask: it is a page of
+	// kubectl's, which upstream too reads from etcd while the cache is not ready.
+	smallObjects = 500
+	smallBytes   = 4 << 20
+	// smallTimeout is how long a watch of such a resource waits before it is answered: without a
+	// resource version it begins with the objects of the time when the cache is filled.
+	smallTimeout = 5 * time.Second
+
+	// A whole list waits this long for the cache to be filled, which costs less than reading
+	// everything from etcd for each client. waitingLists bounds the lists that wait, because
+	// each has a seat of priority and fairness.
+	listTimeout  = 30 * time.Second
+	waitingLists = 16
+	// waitInterval is how often those that wait look for unreadable objects.
+	waitInterval = 100 * time.Millisecond
+
+	// A cache has the history of usualHistory revisions of the Store before its creation: a client
+	// may have read or written without it, and watch from there. A watch that creates it may
+	// begin up to maxHistory before.
+	usualHistory = 1000
+	maxHistory   = 100_000
+)
+
+// lazyCache is the watch cache of a resource. It is created when it is first needed: by a watch,
+// or by a read unless the resource is known to be empty. Until it is filled, lists of pages and
+// of small resources are read from etcd, and whole lists and watches wait, where upstream
+// answers 429.
+type lazyCache struct {
+	// Interface is etcd.
+	storage.Interface
+	config lazyCacheConfig
+
+	// creating is the lock for creating and destroying the cache.
+	creating  sync.Mutex
+	destroyed bool
+	created   atomic.Pointer[filledCache]
+
+	// lists is a semaphore of the lists that wait.
+	lists chan struct{}
+}
+
+type lazyCacheConfig struct {
+	// create creates the cache, with the history since the first of some revisions that etcd has.
+	create func(since []uint64) (*filledCache, error)
+	// usage returns the number of objects and their size, if known.
+	usage func() (objects, bytes int64, known bool)
+	// unreadable reports whether there are objects that prevent the cache from being filled.
+	unreadable func() bool
+}
+
+// filledCache is a watch cache that is filled, or being filled.
+type filledCache struct {
+	storage.Interface
+	cacher  *cacher.Cacher
+	created time.Time
+	// current is closed when the cache has first been as new as at its creation: it begins with
+	// history.
+	current chan struct{}
+	destroy func()
+}
+
+// ReadinessCheck implements storage.Interface.
+func (c *filledCache) ReadinessCheck() error {
+	select {
+	case <-c.current:
+		return c.Interface.ReadinessCheck()
+	default:
+		return storage.ErrStorageNotReady
+	}
+}
+
+// wait waits until the cache is filled.
+func (c *filledCache) wait(ctx context.Context) error {
+	select {
+	case <-c.current:
+		return c.cacher.Wait(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func newLazyCache(etcd storage.Interface, config lazyCacheConfig) *lazyCache {
+	return &lazyCache{Interface: etcd, config: config, lists: make(chan struct{}, waitingLists)}
+}
+
+// usageOf returns a function for lazyCacheConfig.usage.
+func usageOf(store Store, resource schema.GroupResource) func() (objects, bytes int64, known bool) {
+	return func() (objects, bytes int64, known bool) {
+		tracker := store.Usage()
+		if tracker == nil || !tracker.HasSynced() {
+			return 0, 0, false
+		}
+		used := tracker.Usage(resource)
+		return used.Objects, used.Bytes, true
+	}
+}
+
+func (c *lazyCache) isSmall() bool {
+	objects, bytes, known := c.config.usage()
+	return known && objects <= smallObjects && bytes <= smallBytes
+}
+
+func (c *lazyCache) isEmpty() bool {
+	objects, _, known := c.config.usage()
+	return known && objects == 0
+}
+
+// get returns the cache. It creates it for a watch from a revision, which is 0 for reads.
+func (c *lazyCache) get(ctx context.Context, from uint64) (*filledCache, error) {
+	if made := c.created.Load(); made != nil {
+		return made, nil
+	}
+	since := c.history(ctx, from)
+	c.creating.Lock()
+	defer c.creating.Unlock()
+	if made := c.created.Load(); made != nil {
+		return made, nil
+	}
+	if c.destroyed {
+		return nil, errDestroyed
+	}
+	made, err := c.config.create(since)
+	if err != nil {
+		return nil, err
+	}
+	c.created.Store(made)
+	return made, nil
+}
+
+// history returns the revisions from which the cache is to have history, the best first. etcd
+// may have compacted them.
+func (c *lazyCache) history(ctx context.Context, from uint64) []uint64 {
+	now, err := c.GetCurrentResourceVersion(ctx)
+	if err != nil {
+		return nil // the history begins when the cache is filled
+	}
+	if from == 0 || from > now || now-from > maxHistory {
+		from = now
+	}
+	usual := max(now, usualHistory+1) - usualHistory
+	return []uint64{min(from, max(usual, uint64(max(c.Interface.CompactRevision(), 0)))), from, now}
+}
+
+// destroy closes the cache and prevents the creation of another.
+func (c *lazyCache) destroy() {
+	c.creating.Lock()
+	defer c.creating.Unlock()
+	c.destroyed = true
+	if made := c.created.Load(); made != nil {
+		made.destroy()
+	}
+}
+
+// wait waits until the cache is filled, or cannot be.
+func (c *lazyCache) wait(ctx context.Context, cache *filledCache) (filled bool) {
+	for {
+		step, cancel := context.WithTimeout(ctx, waitInterval)
+		err := cache.wait(step)
+		cancel()
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || c.config.unreadable() {
+			return false
+		}
+	}
+}
+
+// Get implements storage.Interface.
+func (c *lazyCache) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
+	if options.ResourceVersion == "" || c.created.Load() == nil && c.isEmpty() {
+		return c.Interface.Get(ctx, key, options, out)
+	}
+	cache, err := c.get(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if cache.ReadinessCheck() != nil {
+		return c.Interface.Get(ctx, key, options, out)
+	}
+	return cache.Get(ctx, key, options, out)
+}
+
+// GetList implements storage.Interface.
+func (c *lazyCache) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
+	if c.created.Load() == nil && c.isEmpty() {
+		return c.Interface.GetList(ctx, key, options, list)
+	}
+	cache, err := c.get(ctx, 0)
+	if err != nil {
+		return err
+	}
+	filled := cache.ReadinessCheck() == nil
+	warm := filled && (options.ResourceVersion != "" || time.Since(cache.created) >= warmUpTime)
+	if !warm && c.isSmall() || !filled && isPage(options) {
+		return c.Interface.GetList(ctx, key, options, list)
+	}
+	if !filled {
+		c.waitToList(ctx, cache)
+	}
+	return cache.GetList(ctx, key, options, list)
+}
+
+// isPage reports whether etcd can answer a list without reading much more.
+func isPage(options storage.ListOptions) bool {
+	selection := options.Predicate
+	return selection.Limit > 0 && (selection.Label == nil || selection.Label.Empty()) && (selection.Field == nil || selection.Field.Empty())
+}
+
+// waitToList waits until the cache is filled. If it is not filled in time, the cache returns the
+// error.
+func (c *lazyCache) waitToList(ctx context.Context, cache *filledCache) {
+	select {
+	case c.lists <- struct{}{}:
+		defer func() { <-c.lists }()
+	default:
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	c.wait(ctx, cache)
+}
+
+// Watch implements storage.Interface. Only the cache serves watches: it answers at once, and
+// sends events when it is filled.
+func (c *lazyCache) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	from, err := c.Versioner().ParseResourceVersion(options.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := c.get(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	if cache.ReadinessCheck() == nil || c.config.unreadable() {
+		return cache.Watch(ctx, key, options)
+	}
+	if c.isSmall() {
+		short, cancel := context.WithTimeout(ctx, smallTimeout)
+		defer cancel()
+		if c.wait(short, cache) {
+			return cache.Watch(ctx, key, options)
+		}
+	}
+	// It needs no seat of priority and fairness while it waits.
+	flowcontrol.WatchInitialized(ctx)
+	return watchLater(ctx, func(ctx context.Context) (watch.Interface, error) {
+		c.wait(ctx, cache)
+		return cache.Watch(ctx, key, options)
+	}), nil
+}
+
+// current returns the cache, or etcd before it is created.
+func (c *lazyCache) current() storage.Interface {
+	if made := c.created.Load(); made != nil {
+		return made
+	}
+	return c.Interface
+}
+
+// Delete implements storage.Interface.
+func (c *lazyCache) Delete(
+	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions,
+) error {
+	return c.current().Delete(ctx, key, out, preconditions, validate, cached, options)
+}
+
+// GuaranteedUpdate implements storage.Interface.
+func (c *lazyCache) GuaranteedUpdate(
+	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
+) error {
+	return c.current().GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
+}
+
+// ReadinessCheck implements storage.Interface.
+func (c *lazyCache) ReadinessCheck() error {
+	if made := c.created.Load(); made != nil {
+		return made.ReadinessCheck()
+	}
+	return storage.ErrStorageNotReady
+}
+
+// Stats implements storage.Interface.
+func (c *lazyCache) Stats(ctx context.Context) (storage.Stats, error) { return c.current().Stats(ctx) }
+
+// CompactRevision implements storage.Interface.
+func (c *lazyCache) CompactRevision() int64 { return c.current().CompactRevision() }

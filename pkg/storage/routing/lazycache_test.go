@@ -1,0 +1,320 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
+
+	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// lazyFixture is a watch cache of widgets over a real etcd.
+type lazyFixture struct {
+	*lazyCache
+	// fill lets the cache be filled.
+	fill func()
+	etcd clientv3.KV
+
+	objects, bytes int64
+	unreadable     bool
+}
+
+// newLazyFixture returns a cache that is not filled before the test allows it. It is of a resource
+// that is not small.
+func newLazyFixture(t *testing.T) *lazyFixture {
+	t.Helper()
+	store := startStore(t, "two")
+	etcdfeature.DefaultFeatureSupportChecker.CheckClient(t.Context(), store.client, storage.RequestWatchProgress)
+	w := newFixture(t, store)
+	w.place(t, placedOn("two", "first"))
+	config := w.widgetStorage(t).(*lazyStorage).config
+	config.cached = false
+	etcd, err := config.build(t.Context(), store)
+	expect.NoError(t, err)
+	t.Cleanup(etcd.destroy)
+
+	config.fills = make(fills, 1)
+	fill, err := config.fills.acquire(t.Context())
+	expect.NoError(t, err)
+	f := &lazyFixture{fill: fill, etcd: store.client.KV, objects: smallObjects + 1}
+	f.lazyCache = newLazyCache(etcd, lazyCacheConfig{
+		usage:      func() (objects, bytes int64, known bool) { return f.objects, f.bytes, true },
+		unreadable: func() bool { return f.unreadable },
+	})
+	f.config.create = func(since []uint64) (*filledCache, error) {
+		return config.createCache(etcd, etcd, corruption.New(corruption.Config{Resource: widgets}), since, f.isSmall)
+	}
+	t.Cleanup(f.destroy)
+	return f
+}
+
+const widgetsKey = "/example.com/widgets/"
+
+// create creates a widget and returns its revision.
+func (f *lazyFixture) create(t *testing.T, name string) string {
+	t.Helper()
+	created := &example.Pod{}
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	expect.NoError(t, f.Create(t.Context(), widgetsKey+"ns/"+name, pod, created, 0))
+	return created.ResourceVersion
+}
+
+func (f *lazyFixture) list(ctx context.Context, options storage.ListOptions) (*example.PodList, error) {
+	options.Recursive = true
+	if options.Predicate.Label == nil {
+		options.Predicate.Label = storage.Everything.Label
+	}
+	options.Predicate.Field = storage.Everything.Field
+	options.Predicate.GetAttrs = podAttrs
+	list := &example.PodList{}
+	return list, f.GetList(ctx, widgetsKey, options, list)
+}
+
+func (f *lazyFixture) watch(t *testing.T, resourceVersion string, initialEvents bool) watch.Interface {
+	t.Helper()
+	options := storage.ListOptions{ResourceVersion: resourceVersion, Predicate: storage.Everything, Recursive: true}
+	if initialEvents {
+		options.SendInitialEvents, options.ResourceVersionMatch = &initialEvents, metav1.ResourceVersionMatchNotOlderThan
+		options.Predicate.AllowWatchBookmarks = true
+	}
+	events, err := f.Watch(t.Context(), widgetsKey, options)
+	expect.NoError(t, err)
+	t.Cleanup(events.Stop)
+	return events
+}
+
+// next returns the type of the next event and the name of its object.
+func next(t *testing.T, events watch.Interface) string {
+	t.Helper()
+	select {
+	case event, open := <-events.ResultChan():
+		switch object := event.Object.(type) {
+		case *metav1.Status:
+			return fmt.Sprint(event.Type, " ", object.Reason)
+		case metav1.Object:
+			return fmt.Sprint(event.Type, " ", object.GetName())
+		}
+		return fmt.Sprintf("%v, open: %v", event, open)
+	case <-time.After(time.Minute):
+		return "no event"
+	}
+}
+
+func expectNone(t *testing.T, events watch.Interface) {
+	t.Helper()
+	select {
+	case event := <-events.ResultChan():
+		t.Errorf("got %v, want no event yet", event)
+	default:
+	}
+}
+
+// TestCacheIsCreatedWhenNeeded creates no cache for reads of a resource without objects.
+func TestCacheIsCreatedWhenNeeded(t *testing.T) {
+	t.Parallel()
+	list := func(options storage.ListOptions) func(*testing.T, *lazyFixture) {
+		return func(t *testing.T, f *lazyFixture) {
+			_, err := f.list(t.Context(), options)
+			expect.NoError(t, err)
+		}
+	}
+	get := func(resourceVersion string) func(*testing.T, *lazyFixture) {
+		return func(t *testing.T, f *lazyFixture) {
+			options := storage.GetOptions{ResourceVersion: resourceVersion, IgnoreNotFound: true}
+			expect.NoError(t, f.Get(t.Context(), widgetKey, options, &example.Pod{}))
+		}
+	}
+	for name, tc := range map[string]struct {
+		empty bool
+		use   func(*testing.T, *lazyFixture)
+		want  bool
+	}{
+		"a list of no objects":             {empty: true, use: list(storage.ListOptions{})},
+		"a list of no objects, of any age": {empty: true, use: list(storage.ListOptions{ResourceVersion: "0"})},
+		"a read of no objects":             {empty: true, use: get("0")},
+		"a list":                           {use: list(storage.ListOptions{}), want: true},
+		"a read":                           {use: get("0"), want: true},
+		"a consistent read":                {use: get("")},
+		"a write":                          {use: func(t *testing.T, f *lazyFixture) { f.create(t, "a") }},
+		"a watch of no objects":            {empty: true, use: func(t *testing.T, f *lazyFixture) { f.watch(t, "", true) }, want: true},
+		"a watch of no objects, from 1":    {empty: true, use: func(t *testing.T, f *lazyFixture) { f.watch(t, "1", false) }, want: true},
+		"statistics, which upstream asks for": {use: func(t *testing.T, f *lazyFixture) {
+			_, err := f.Stats(t.Context())
+			expect.NoError(t, err)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLazyFixture(t)
+			f.fill()
+			if tc.empty {
+				f.objects = 0
+			}
+			tc.use(t, f)
+			if created := f.created.Load() != nil; created != tc.want {
+				t.Errorf("the cache was created: %t, want %t", created, tc.want)
+			}
+		})
+	}
+}
+
+// TestListsBeforeFilled lists while the cache cannot be filled: pages and small resources are
+// read from etcd, the others wait.
+func TestListsBeforeFilled(t *testing.T) {
+	t.Parallel()
+	limit := storage.SelectionPredicate{Limit: 10}
+	selector := storage.SelectionPredicate{Label: labels.SelectorFromSet(labels.Set{"a": "b"})}
+	for name, tc := range map[string]struct {
+		options            storage.ListOptions
+		small, unreadable  bool
+		wantWait, wantBusy bool
+	}{
+		"all":                      {wantWait: true},
+		"all, of any age":          {options: storage.ListOptions{ResourceVersion: "0"}, wantWait: true},
+		"those with a label":       {options: storage.ListOptions{Predicate: selector}, wantWait: true},
+		"a page":                   {options: storage.ListOptions{Predicate: limit}},
+		"a page, of any age":       {options: storage.ListOptions{Predicate: limit, ResourceVersion: "0"}},
+		"few":                      {small: true},
+		"few, of any age":          {options: storage.ListOptions{ResourceVersion: "0"}, small: true},
+		"few, with a label":        {options: storage.ListOptions{Predicate: selector}, small: true},
+		"all, of which one is bad": {options: storage.ListOptions{ResourceVersion: "0"}, unreadable: true, wantBusy: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLazyFixture(t)
+			f.create(t, "a")
+			f.watch(t, "0", false) // creates the cache
+			f.unreadable = tc.unreadable
+			if tc.small {
+				f.objects = 1
+			}
+			listed := make(chan error, 1)
+			go func() {
+				_, err := f.list(t.Context(), tc.options)
+				listed <- err
+			}()
+			if tc.wantWait {
+				poll.Until(t, "the list waits", func() string {
+					if len(f.lists) == 1 {
+						return ""
+					}
+					return "no list waits"
+				})
+				f.fill()
+			}
+			if err := <-listed; apierrors.IsTooManyRequests(err) != tc.wantBusy || err != nil && !tc.wantBusy {
+				t.Errorf("error %v, want 429: %t", err, tc.wantBusy)
+			}
+		})
+	}
+}
+
+// TestListsThatWaitAreBounded refuses lists when others occupy the seats.
+func TestListsThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newLazyFixture(t)
+	for range waitingLists {
+		f.lists <- struct{}{}
+	}
+	if _, err := f.list(t.Context(), storage.ListOptions{ResourceVersion: "0"}); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("error %v, want 429", err)
+	}
+}
+
+// TestWatchesBeforeFilled opens watches before the cache is filled. They miss nothing.
+func TestWatchesBeforeFilled(t *testing.T) {
+	t.Parallel()
+	f := newLazyFixture(t)
+	first := f.create(t, "a")
+	f.create(t, "b")
+	// The cache has the history since the revision of the watch that creates it.
+	since := f.watch(t, first, false)
+	initial := f.watch(t, "", true)
+	stopped := f.watch(t, first, false)
+	stopped.Stop()
+	expectNone(t, since)
+	expectNone(t, initial)
+	f.fill()
+	for _, want := range []string{"ADDED b", "ADDED c"} {
+		if want == "ADDED c" {
+			f.create(t, "c")
+		}
+		if got := next(t, since); got != want {
+			t.Errorf("the watch from %s has %s, want %s", first, got, want)
+		}
+	}
+	for _, want := range []string{"ADDED a", "ADDED b"} {
+		if got := next(t, initial); got != want {
+			t.Errorf("the watch with initial events has %s, want %s", got, want)
+		}
+	}
+	if event, open := <-stopped.ResultChan(); open {
+		t.Errorf("the stopped watch has %v", event)
+	}
+}
+
+// TestWatchesFromBefore watches from revisions before the cache was created, the last first.
+func TestWatchesFromBefore(t *testing.T) {
+	t.Parallel()
+	f := newLazyFixture(t)
+	f.fill()
+	f.objects = 0
+	first, err := f.list(t.Context(), storage.ListOptions{})
+	expect.NoError(t, err)
+	f.create(t, "a")
+	second, err := f.list(t.Context(), storage.ListOptions{})
+	expect.NoError(t, err)
+	f.create(t, "b")
+	if got := next(t, f.watch(t, second.ResourceVersion, false)); got != "ADDED b" {
+		t.Errorf("a watch from the second list has %s, want ADDED b", got)
+	}
+	if got := next(t, f.watch(t, first.ResourceVersion, false)); got != "ADDED a" {
+		t.Errorf("a watch from the first list has %s, want ADDED a", got)
+	}
+}
+
+// TestWithoutHistory creates the cache for a watch from revisions that etcd does not have.
+func TestWithoutHistory(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ from, want string }{
+		"a future revision":    {"1000000", ""},
+		"a compacted revision": {"2", "ERROR Expired"},
+		"any revision":         {"0", "ADDED a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLazyFixture(t)
+			f.fill()
+			f.create(t, "a")
+			last, err := strconv.ParseInt(f.create(t, "b"), 10, 64)
+			expect.NoError(t, err)
+			_, err = f.etcd.Compact(t.Context(), last)
+			expect.NoError(t, err)
+			events := f.watch(t, tc.from, false)
+			if tc.want == "" {
+				expectNone(t, events)
+			} else if got := next(t, events); got != tc.want {
+				t.Errorf("the watch has %s, want %s", got, tc.want)
+			}
+			if list, err := f.list(t.Context(), storage.ListOptions{}); err != nil || len(list.Items) != 2 {
+				t.Errorf("%d objects (%v), want 2", len(list.Items), err)
+			}
+		})
+	}
+}
