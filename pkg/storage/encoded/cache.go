@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"sync"
@@ -115,13 +116,9 @@ func (c *Cache) Key(obj apiruntime.Object) (string, error) {
 
 // Indexers returns the index functions of the watch cache: others, and one for the accounting,
 // which returns no values.
-func (c *Cache) Indexers(others *toolscache.Indexers) *toolscache.Indexers {
+func (c *Cache) Indexers(others toolscache.Indexers) *toolscache.Indexers {
 	indexers := toolscache.Indexers{"accounting": c.index}
-	if others != nil {
-		for name, function := range *others {
-			indexers[name] = function
-		}
-	}
+	maps.Copy(indexers, others)
 	return &indexers
 }
 
@@ -278,11 +275,12 @@ func (c *Cache) replace() {
 
 // Sizes of what a watch cache has of each object, besides texts: upstream's element, its places
 // in the B-tree and in upstream's map of the sizes of values in etcd, and a set of up to eight
-// labels, in bytes of the heap.
+// labels, and its place in an index, in bytes of the heap.
 const (
 	elementSize = int64(unsafe.Sizeof(store.Element{}) + unsafe.Sizeof(Object{}))
 	placeSize   = 96
 	setSize     = 336
+	indexSize   = 64
 	recordSize  = int64(unsafe.Sizeof(record{}) + unsafe.Sizeof(text{}))
 )
 
@@ -290,7 +288,7 @@ const (
 func (r *record) size() int64 {
 	texts := int64(len(r.text.Load().data) + 2*len(r.key))
 	// The heap has sizes in steps of about an eighth.
-	return recordSize + elementSize + placeSize + int64(r.ownSets)*setSize + texts + texts/16
+	return recordSize + elementSize + placeSize + int64(r.ownSets)*setSize + int64(len(r.resource.Selectable))*indexSize + texts + texts/16
 }
 
 // compress compresses a record that is not shared yet.

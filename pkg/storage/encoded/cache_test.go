@@ -47,25 +47,27 @@ type cachedWidgets struct {
 	stop    func()
 }
 
-func newCachedWidgets(t testing.TB) *cachedWidgets {
+func newCachedWidgets(t testing.TB) *cachedWidgets { return newCached(t, widgets) }
+
+func newCached(t testing.TB, resource *Resource) *cachedWidgets {
 	t.Helper()
 	client := etcdtest.StartClient(t)
-	codec := widgets.Codec(unstructured.UnstructuredJSONScheme)
+	codec := resource.Codec(unstructured.UnstructuredJSONScheme)
 	versioner := storage.APIObjectVersioner{}
-	group := schema.GroupResource{Group: "example.com", Resource: "widgets"}
-	etcd, err := etcd3.New(client, nil, codec, widgets.NewObject, widgets.NewList, "/test", widgetsPrefix, group,
+	group := schema.GroupResource{Group: resource.Kind.Group, Resource: "widgets"}
+	etcd, err := etcd3.New(client, nil, codec, resource.NewObject, resource.NewList, "/test", widgetsPrefix, group,
 		encryptidentity.NewEncryptCheckTransformer(), etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(codec, versioner), versioner)
 	expect.NoError(t, err)
 	w := &cachedWidgets{etcd: etcd, source: &breakableWatch{Interface: etcd}}
 	w.memory = NewCache(widgetKey, compression.Generic, func(change int64) { w.changes.Add(change) })
 	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage: w.memory.Source(w.source), Versioner: versioner, GroupResource: group, EventsHistoryWindow: cacher.DefaultEventFreshDuration,
-		ResourcePrefix: widgetsPrefix, KeyFunc: w.memory.Key, NewFunc: widgets.NewObject, NewListFunc: widgets.NewList,
-		GetAttrsFunc: CacheAttrs, Indexers: w.memory.Indexers(nil), Codec: codec,
+		ResourcePrefix: widgetsPrefix, KeyFunc: w.memory.Key, NewFunc: resource.NewObject, NewListFunc: resource.NewList,
+		GetAttrsFunc: CacheAttrs, Indexers: w.memory.Indexers(resource.Indexers()), Codec: codec,
 	})
 	expect.NoError(t, err)
 	delegator := cacher.NewCacheDelegator(watchCache, etcd)
-	w.cached = delegator
+	w.cached = resource.UseIndexes(delegator)
 	w.stop = sync.OnceFunc(func() {
 		delegator.Stop()
 		watchCache.Stop()

@@ -34,7 +34,7 @@ func (r *Resource) fromStored(stored []byte) *record {
 		return nil
 	}
 	decoded := named(stored, layout)
-	if r.Selectable {
+	if len(r.Selectable) > 0 {
 		decoded = &unstructured.Unstructured{}
 		if err := utiljson.Unmarshal(stored, &decoded.Object); err != nil {
 			return nil

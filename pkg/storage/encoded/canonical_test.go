@@ -39,8 +39,12 @@ func newRecognising(selectable bool) *Resource {
 		}}},
 		Status: apiextensionsv1.CustomResourceDefinitionStatus{AcceptedNames: apiextensionsv1.CustomResourceDefinitionNames{Kind: "Widget"}},
 	}
+	var names []string
+	if selectable {
+		names = []string{"color"}
+	}
 	return &Resource{
-		Kind: widgets.Kind, ListKind: widgets.ListKind, Selectable: selectable,
+		Kind: widgets.Kind, ListKind: widgets.ListKind, Selectable: names,
 		Schema: func() *canonical.Schema { return canonical.NewSchema(definition, "v1") },
 		Attrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
 			labelSet, fieldSet, err := widgets.Attrs(obj)

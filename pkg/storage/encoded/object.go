@@ -27,8 +27,8 @@ type Resource struct {
 	Kind, ListKind schema.GroupVersionKind
 	// Attrs returns the labels and fields of a decoded object.
 	Attrs storage.AttrFunc
-	// Selectable is set if the fields are more than name and namespace.
-	Selectable bool
+	// Selectable are the fields besides name and namespace. They are indexed.
+	Selectable []string
 	// Schema returns the schema of the version. It may be nil, or return nil.
 	Schema func() *canonical.Schema
 

@@ -5,6 +5,7 @@ package routing
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
@@ -180,7 +181,7 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 			kind := newFunc().GetObjectKind().GroupVersionKind()
 			storageConfig.encoded = &encoded.Resource{
 				Kind: kind, ListKind: newListFunc().GetObjectKind().GroupVersionKind(), Attrs: attrs,
-				Selectable: hasSelectableFields(hosted.definition, kind.Version),
+				Selectable: selectableFields(hosted.definition, kind.Version),
 				Schema:     sync.OnceValue(func() *canonical.Schema { return canonical.NewSchema(hosted.definition, kind.Version) }),
 			}
 		}
@@ -205,14 +206,17 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 	}
 }
 
-// hasSelectableFields reports whether a version has selectable fields of its own.
-func hasSelectableFields(definition *apiextensionsv1.CustomResourceDefinition, version string) bool {
+// selectableFields returns the selectable fields of a version, besides name and namespace, as
+// they are in field selectors.
+func selectableFields(definition *apiextensionsv1.CustomResourceDefinition, version string) (names []string) {
 	for i := range definition.Spec.Versions {
 		if v := &definition.Spec.Versions[i]; v.Name == version {
-			return len(v.SelectableFields) > 0
+			for _, field := range v.SelectableFields {
+				names = append(names, strings.TrimPrefix(field.JSONPath, "."))
+			}
 		}
 	}
-	return false
+	return names
 }
 
 // isCompressed reports whether new values of a resource are to be compressed. A HostedResource

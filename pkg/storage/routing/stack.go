@@ -286,7 +286,7 @@ func (b *backend) addEncodedCache(c storageConfig, below lower) error {
 		return err
 	}
 	b.onDestroy(c.Caches.Add(c.GroupResource, switched))
-	cached := encoded.SelectNames(switched, etcd)                                // 4
+	cached := encoded.SelectNames(c.encoded.UseIndexes(switched), etcd)          // 4
 	b.encoded = encoded.ConsistentGet(cached, below.client.KV, b.store.Prefix()) // 4
 	b.Interface = encoded.Storage(b.Interface, b.encoded)                        // 4
 	return nil
@@ -312,7 +312,7 @@ func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed boo
 	}, c.Caches.Notify)
 	layers.onDestroy(memory.Close)
 	memory.Compress(compressed)
-	c.keyFunc, c.indexers = memory.Key, memory.Indexers(c.indexers)
+	c.keyFunc, c.indexers = memory.Key, memory.Indexers(c.encoded.Indexers())
 	cached, err := layers.buildCache(c, memory.Source(etcd), etcd, below.detector) // 5
 	if err != nil {
 		return nil, err
