@@ -35,7 +35,11 @@ func (r *Registry) handlerFor(req *http.Request, definitions definitionlisters.C
 		return nil
 	}
 	definition, err := definitions.Get(info.Resource + "." + info.APIGroup)
-	if err != nil || !isServed(definition, info) {
+	if err != nil {
+		return nil
+	}
+	served := servedVersion(definition, info)
+	if served == nil {
 		return nil
 	}
 	e := r.find(definition, info.APIVersion)
@@ -51,8 +55,11 @@ func (r *Registry) handlerFor(req *http.Request, definitions definitionlisters.C
 	} else {
 		handler = withGzip(handler)
 	}
+	if served.Deprecated {
+		handler = withWarning(handler, deprecationWarning(&definition.Spec, served))
+	}
 	handler = metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, "",
-		metrics.CleanScope(info), metrics.APIServerComponent, false, "", handler)
+		metrics.CleanScope(info), metrics.APIServerComponent, served.Deprecated, "", handler)
 	return filters.WithWaitGroup(handler, isWatch, &e.requests)
 }
 
@@ -60,21 +67,21 @@ func isRead(verb string) bool { return verb == "get" || verb == "list" || verb =
 
 func isWatch(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }
 
-// isServed reports whether upstream's handler would serve a request from storage. Deprecated
-// versions are left to it because it adds their warnings.
-func isServed(definition *apiextensionsv1.CustomResourceDefinition, info *request.RequestInfo) bool {
+// servedVersion returns the version of a request, or nil if upstream's handler would not serve the
+// request from storage.
+func servedVersion(definition *apiextensionsv1.CustomResourceDefinition, info *request.RequestInfo) *apiextensionsv1.CustomResourceDefinitionVersion {
 	namespaced := definition.Spec.Scope == apiextensionsv1.NamespaceScoped
 	if !namespaced && info.Namespace != "" || namespaced && info.Namespace == "" && info.Verb == "get" {
-		return false
+		return nil
 	}
 	if !apihelpers.IsCRDConditionTrue(definition, apiextensionsv1.NamesAccepted) &&
 		!apihelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established) {
-		return false
+		return nil
 	}
 	for i := range definition.Spec.Versions {
-		if v := &definition.Spec.Versions[i]; v.Name == info.APIVersion {
-			return v.Served && !v.Deprecated
+		if v := &definition.Spec.Versions[i]; v.Name == info.APIVersion && v.Served {
+			return v
 		}
 	}
-	return false
+	return nil
 }

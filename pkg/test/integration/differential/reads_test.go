@@ -224,12 +224,12 @@ func reads(versions []string) []request {
 		v1+"/planets/object-005?includeObject=Metadata")
 	latest := versions[2]
 	add([]request{plain},
-		"/apis/"+group+"/v1beta1/widgets", "/apis/"+group+"/v3/widgets", v1+"/planets/missing", v1+"/widgets/object-001", v1+"/namespaces/none/widgets",
+		"/apis/"+group+"/v1beta1/widgets", "/apis/"+group+"/v1beta1/namespaces/default/widgets/object-002", "/apis/"+group+"/v1beta1/namespaces/default/widgets/missing", "/apis/"+group+"/v3/widgets", v1+"/planets/missing", v1+"/widgets/object-001", v1+"/namespaces/none/widgets",
 		v1+"/namespaces/default/planets", one+"/object-002?pretty=true", v1+"/widgets?pretty=1", one+"/object-002?resourceVersion=0",
 		one+"/object-002?resourceVersion="+latest, one+"/object-002?resourceVersion=x", one+"/object-002?export=true", one+"/object-002/status",
 		one+"/object-000", one+"/object-004", one+"/object-002?resourceVersion="+future,
 	)
-	for _, path := range []string{v1 + "/widgets", one, v2 + "/widgets", v1 + "/planets", v2 + "/planets", one + "/object-002"} {
+	for _, path := range []string{v1 + "/widgets", one, v2 + "/widgets", "/apis/" + group + "/v1beta1/planets", v1 + "/planets", v2 + "/planets", one + "/object-002"} {
 		for _, query := range []string{
 			"resourceVersion=0", "resourceVersion=" + latest, "resourceVersion=" + versions[1] + "&resourceVersionMatch=Exact",
 			"resourceVersion=" + latest + "&resourceVersionMatch=Exact", "resourceVersion=" + versions[0] + "&resourceVersionMatch=NotOlderThan",
