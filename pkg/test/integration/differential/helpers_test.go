@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/test/integration/fixtures"
@@ -64,6 +67,16 @@ func newPair(t testing.TB) *pair {
 	p := &pair{etcd: etcdtest.StartTCP(t, nil), conversion: startConversion(t)}
 	t.Setenv(etcdVariable, p.etcd.URL)
 	return p
+}
+
+// compact removes all previous values from etcd.
+func (p *pair) compact(t testing.TB) {
+	t.Helper()
+	client := v3client.New(p.etcd.Server)
+	defer client.Close()
+	if _, err := client.Compact(t.Context(), p.etcd.Server.KV().Rev()); !errors.Is(err, rpctypes.ErrCompacted) {
+		expect.NoError(t, err)
+	}
 }
 
 func (p *pair) startUpstream(t testing.TB, flags ...string) {
@@ -171,8 +184,11 @@ func (p *pair) compareAll(t *testing.T, requests []request, atOnce int) {
 func (p *pair) compare(ctx context.Context, r request) error {
 	var different error
 	err := wait.PollUntilContextTimeout(ctx, interval, poll.Timeout, true, func(ctx context.Context) (bool, error) {
-		different = p.difference(ctx, r)
-		return different == nil, nil
+		found := p.difference(ctx, r)
+		if ctx.Err() == nil {
+			different = found
+		}
+		return found == nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, different)

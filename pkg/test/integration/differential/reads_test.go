@@ -163,6 +163,11 @@ func fill(t *testing.T, p *pair) []string {
 		create(t, p.annex, "/apis/"+group+"/v1/planets", planet)
 	}
 	mark()
+	for _, path := range []string{"v1/planets", "v1beta1/planets", "v1beta1/widgets", "v2/planets", "v2/widgets"} {
+		// annex creates a watch cache at the first read, upstream all at once.
+		_, err := p.annex.read(t.Context(), request{path: "/apis/" + group + "/" + path + "?resourceVersion=0"})
+		expect.NoError(t, err)
+	}
 	for i := range 20 {
 		namespace := []string{"default", "other"}[i%2]
 		patch := fmt.Sprintf(`{"spec":{"size":%d,"color":null},"metadata":{"labels":{"part":%q}}}`, 100+i, fmt.Sprint(i%3))

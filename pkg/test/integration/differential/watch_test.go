@@ -12,7 +12,7 @@ func watches(versions []string) (all []request) {
 	from := []string{
 		"resourceVersion=" + versions[0], "resourceVersion=0",
 		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=" + versions[1],
-		"resourceVersion=" + versions[1], "", "resourceVersion=x", "resourceVersion=1", "resourceVersion=" + future,
+		"resourceVersion=" + versions[1], "", "resourceVersion=x", "resourceVersion=" + future,
 		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "sendInitialEvents=true",
 		"sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=" + versions[1],
 	}
