@@ -195,6 +195,10 @@ func (c *lazyCache) wait(ctx context.Context, cache *filledCache) (filled bool) 
 
 // Get implements storage.Interface.
 func (c *lazyCache) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
+	// As the watch cache does: etcd's storage has another error.
+	if _, err := c.Versioner().ParseResourceVersion(options.ResourceVersion); err != nil {
+		return err
+	}
 	if options.ResourceVersion == "" || c.created.Load() == nil && c.isEmpty() {
 		return c.Interface.Get(ctx, key, options, out)
 	}

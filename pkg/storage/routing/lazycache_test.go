@@ -5,6 +5,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -316,5 +317,18 @@ func TestWithoutHistory(t *testing.T) {
 				t.Errorf("%d objects (%v), want 2", len(list.Items), err)
 			}
 		})
+	}
+}
+
+// TestInvalidVersionBeforeFilled has the watch cache's error, which clients get as another code
+// than that of etcd's storage.
+func TestInvalidVersionBeforeFilled(t *testing.T) {
+	t.Parallel()
+	f := newLazyFixture(t)
+	f.objects = 0
+	err := f.Get(t.Context(), "/example.com/widgets/default/any", storage.GetOptions{ResourceVersion: "x"}, &example.Pod{})
+	var invalid storage.InvalidError
+	if !errors.As(err, &invalid) {
+		t.Errorf("the error is a %T: %v", err, err)
 	}
 }
