@@ -110,9 +110,23 @@ func TestReads(t *testing.T) {
 	versions := fill(t, p)
 	t.Run("writes", func(t *testing.T) { compareWrites(t, p) })
 	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, reads(versions), 10) })
+	t.Run("an empty resource", func(t *testing.T) { p.compareAll(t, emptyReads(t, p, versions), 10) })
 	p.setCache(t, "Compressed")
 	t.Run("compressed in memory", func(t *testing.T) { p.compareAll(t, every(4, reads(versions)), 10) })
 	t.Run("watches", func(t *testing.T) { p.compareAll(t, watches(versions), 50) })
+}
+
+// emptyReads returns reads of a resource without objects, which annex reads from etcd.
+func emptyReads(t *testing.T, p *pair, versions []string) (empty []request) {
+	t.Helper()
+	create(t, p.annex, definitionsPath, definition("voids", "Void", apiextensionsv1.NamespaceScoped))
+	for _, r := range reads(versions) {
+		if path := strings.ReplaceAll(r.path, "widgets", "voids"); path != r.path && !strings.Contains(path, future) {
+			r.path = path
+			empty = append(empty, r)
+		}
+	}
+	return empty
 }
 
 // every returns each nth request.
