@@ -194,6 +194,10 @@ func (s *server) firstList(ctx context.Context, began time.Time) (time.Duration,
 // share.
 func (s *server) cachesFull(ctx context.Context, began time.Time) (time.Duration, error) {
 	const metric = `apiserver_watch_cache_initializations_total{group="` + group + `",resource="` + plural + `"} `
+	watchCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	// annex creates a watch cache when it is needed, without objects only for a watch.
+	go func() { _, _ = s.client.send(watchCtx, request{path: collection + "?watch=true"}) }()
 	return since(ctx, began, 20*retryInterval, "full watch caches of "+s.name, func() error {
 		received, err := s.client.send(ctx, request{path: "/metrics", keep: true})
 		if err != nil {
