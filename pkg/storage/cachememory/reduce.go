@@ -119,9 +119,7 @@ func (r *reduction) delay() time.Duration {
 
 // changed calls the handlers. It requires r.mu.
 func (r *Registry) changed(name schema.GroupResource) {
-	for handler := range r.handlers {
-		(*handler)(name)
-	}
+	r.handlers.Notify(func(handler func(schema.GroupResource)) { handler(name) })
 }
 
 // quantity returns a number of bytes in two digits at least.

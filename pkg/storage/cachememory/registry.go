@@ -17,6 +17,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/handlers"
 )
 
 // interval is how often the caches are compared with what they should be. A budget that is
@@ -51,7 +52,7 @@ type Registry struct {
 
 	mu        sync.Mutex
 	resources map[schema.GroupResource]*resource
-	handlers  map[*func(schema.GroupResource)]struct{}
+	handlers  handlers.Set[func(schema.GroupResource)]
 }
 
 // resource has the caches of a resource. It stays while it is reduced, also without caches.
@@ -71,7 +72,7 @@ func NewRegistry(config Config) *Registry {
 	budgetBytes.Set(float64(config.Budget))
 	return &Registry{
 		Config: config, exceeded: make(chan struct{}, 1),
-		resources: map[schema.GroupResource]*resource{}, handlers: map[*func(schema.GroupResource)]struct{}{},
+		resources: map[schema.GroupResource]*resource{},
 	}
 }
 
@@ -182,14 +183,7 @@ func (r *Registry) Reduced(name schema.GroupResource) (to hostingv1alpha1.Cache,
 // AddHandler registers a handler of changes of Usage and Reduced until remove is called. It must
 // not block.
 func (r *Registry) AddHandler(handler func(schema.GroupResource)) (remove func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.handlers[&handler] = struct{}{}
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.handlers, &handler)
-	}
+	return r.handlers.Add(handler)
 }
 
 // Run keeps the caches as they are to be until ctx is done.
@@ -256,8 +250,6 @@ func (r *Registry) report() {
 		}
 		of.reported = usage
 		setMetrics(name, usage)
-		for handler := range r.handlers {
-			(*handler)(name)
-		}
+		r.changed(name)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/annex-dev/annex/pkg/storage/handlers"
 )
 
 var unreadable = metrics.NewGaugeVec(&metrics.GaugeOpts{
@@ -43,7 +45,7 @@ func (o Object) String() string {
 type Registry struct {
 	mu        sync.Mutex
 	resources map[schema.GroupResource]map[*Detector]report
-	handlers  map[*func(schema.GroupResource)]struct{}
+	handlers  handlers.Set[func(schema.GroupResource)]
 }
 
 // report is the state of a Detector.
@@ -55,10 +57,7 @@ type report struct {
 // NewRegistry returns an empty Registry.
 func NewRegistry() *Registry {
 	registerMetrics()
-	return &Registry{
-		resources: map[schema.GroupResource]map[*Detector]report{},
-		handlers:  map[*func(schema.GroupResource)]struct{}{},
-	}
+	return &Registry{resources: map[schema.GroupResource]map[*Detector]report{}}
 }
 
 // Unreadable returns the unreadable objects of a resource, sorted.
@@ -96,14 +95,7 @@ func (r *Registry) AllRead(resource schema.GroupResource) bool {
 
 // AddHandler registers a handler of changes until remove is called. It must not block.
 func (r *Registry) AddHandler(handler func(schema.GroupResource)) (remove func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.handlers[&handler] = struct{}{}
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.handlers, &handler)
-	}
+	return r.handlers.Add(handler)
 }
 
 func (r *Registry) set(resource schema.GroupResource, from *Detector, found report) {
@@ -129,7 +121,5 @@ func (r *Registry) change(resource schema.GroupResource, change func(map[*Detect
 	} else {
 		unreadable.DeleteLabelValues(resource.String())
 	}
-	for handler := range r.handlers {
-		(*handler)(resource)
-	}
+	r.handlers.Notify(func(handler func(schema.GroupResource)) { handler(resource) })
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/storage/handlers"
 )
 
 // StoreHandler is notified of changes per Store. It must not block.
@@ -19,8 +21,8 @@ type StoreHandler interface {
 // Aggregator adds up the usage of Stores, which have a Tracker each.
 type Aggregator struct {
 	// Handlers are called without mu.
-	handlers      handlers[Handler]
-	storeHandlers handlers[StoreHandler]
+	handlers      handlers.Set[Handler]
+	storeHandlers handlers.Set[StoreHandler]
 
 	mu     sync.RWMutex
 	stores map[string]*member
@@ -63,12 +65,12 @@ func (a *Aggregator) Remove(store string) {
 
 // AddHandler is like that of a Tracker, for all Stores.
 func (a *Aggregator) AddHandler(handler Handler) (remove func()) {
-	return a.handlers.add(handler)
+	return a.handlers.Add(handler)
 }
 
 // AddStoreHandler registers a handler that is notified per Store instead of per resource.
 func (a *Aggregator) AddStoreHandler(handler StoreHandler) (remove func()) {
-	return a.storeHandlers.add(handler)
+	return a.storeHandlers.Add(handler)
 }
 
 // Usage returns the usage of a resource in all Stores.
@@ -143,6 +145,6 @@ func (f storeForwarder) UsageChanged(resource schema.GroupResource) {
 func (f storeForwarder) AllUsageChanged() { f.notify(Handler.AllUsageChanged) }
 
 func (f storeForwarder) notify(call func(Handler)) {
-	f.aggregator.handlers.notify(call)
-	f.aggregator.storeHandlers.notify(func(handler StoreHandler) { handler.StoreUsageChanged(f.store) })
+	f.aggregator.handlers.Notify(call)
+	f.aggregator.storeHandlers.Notify(func(handler StoreHandler) { handler.StoreUsageChanged(f.store) })
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/storage/handlers"
 )
 
 // progressDelay is how long WaitFor waits before it requests the progress of the watch:
@@ -64,7 +66,7 @@ type Tracker struct {
 	synced     chan struct{}
 	syncedOnce sync.Once
 
-	handlers handlers[Handler]
+	handlers handlers.Set[Handler]
 
 	mu       sync.RWMutex
 	counts   *counts
@@ -93,7 +95,7 @@ func NewTracker(annexEtcd Etcd, prefix string, plainSize SizeFunc) *Tracker {
 // AddHandler registers a handler until remove is called. After remove returns, the handler
 // is not called. Neither may be called by a handler. Earlier changes are not reported.
 func (t *Tracker) AddHandler(handler Handler) (remove func()) {
-	return t.handlers.add(handler)
+	return t.handlers.Add(handler)
 }
 
 // HasSynced reports whether the usage is known.
@@ -205,7 +207,7 @@ func (t *Tracker) replace(fresh *counts, revision int64) {
 	t.setRevision(revision)
 	t.mu.Unlock()
 	t.syncedOnce.Do(func() { close(t.synced) })
-	t.handlers.notify(Handler.AllUsageChanged)
+	t.handlers.Notify(Handler.AllUsageChanged)
 }
 
 // apply counts the events of a response, all or none.
@@ -215,7 +217,7 @@ func (t *Tracker) apply(events []*clientv3.Event, revision int64) error {
 		return err
 	}
 	for _, resource := range t.count(events, deltas, revision) {
-		t.handlers.notify(func(handler Handler) { handler.UsageChanged(resource) })
+		t.handlers.Notify(func(handler Handler) { handler.UsageChanged(resource) })
 	}
 	return nil
 }

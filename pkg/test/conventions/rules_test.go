@@ -134,8 +134,13 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, machinery...),
 	},
 	{
+		packages: "pkg/storage/handlers",
+		duty:     "Sets of handlers of changes.",
+	},
+	{
 		packages: "pkg/storage/usage",
 		duty:     "Counts the objects and bytes of each resource in etcd.",
+		ours:     []string{"pkg/storage/handlers"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -199,7 +204,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/cachememory",
 		duty:     "Keeps the watch caches of custom resources within a budget of memory.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/encoded"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/encoded", "pkg/storage/handlers"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -224,6 +229,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/corruption",
 		duty:     "Counts unreadable objects, and names them in errors.",
+		ours:     []string{"pkg/storage/handlers"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...",
 			"k8s.io/apiserver/...", "k8s.io/component-base/metrics/...",
