@@ -49,7 +49,8 @@ func (r *Resource) fromStored(stored []byte) *record {
 	json.Write(stored[:layout.Version])
 	json.WriteString(version)
 	json.Write(stored[layout.Version:])
-	found, err := newRecord(r, json.String(), decoded)
+	metadata := span{uint32(layout.Metadata.Start), uint32(layout.Metadata.End + len(version))}
+	found, err := newRecord(r, json.String(), metadata, 1, decoded)
 	if err != nil {
 		return nil // the codec tells why
 	}

@@ -5,6 +5,7 @@ package encoded
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -112,7 +113,8 @@ func readObject(t *testing.T, codec runtime.Codec, stored []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return json + object.GetNamespace() + "/" + object.GetName() + "@" + object.GetResourceVersion() + " " + labelSet.String() + " " + fieldSet.String()
+	metadata := fmt.Sprint(object.GetUID(), object.GetCreationTimestamp(), object.GetLabels())
+	return json + object.GetNamespace() + "/" + object.GetName() + "@" + object.GetResourceVersion() + " " + labelSet.String() + " " + fieldSet.String() + " " + metadata
 }
 
 // TestDecodedCodecLeavesOthers checks what the codec must convert.

@@ -89,12 +89,22 @@ func encode(resource *Resource, decoded *unstructured.Unstructured) (*record, er
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
 	}
-	return newRecord(resource, string(encoded), decoded)
+	json := string(encoded)
+	metadata, found := member(json, 0, "metadata")
+	if !found {
+		return nil, fmt.Errorf("encode %s: the object has no metadata", resource.Kind.Kind)
+	}
+	var revision uint64
+	if version, found := member(json, int(metadata.start), "resourceVersion"); found {
+		revision, _ = strconv.ParseUint(json[version.start+1:version.end-1], 10, 64)
+	}
+	return newRecord(resource, json, metadata, revision, decoded)
 }
 
-// newRecord returns the record of an encoded object. decoded needs only what Attrs reads.
-func newRecord(resource *Resource, json string, decoded *unstructured.Unstructured) (*record, error) {
-	r := &record{resource: resource, length: uint32(len(json))}
+// newRecord returns the record of an encoded object, with its metadata and its resource version,
+// or 0. decoded needs only what Attrs reads.
+func newRecord(resource *Resource, json string, metadata span, revision uint64, decoded *unstructured.Unstructured) (*record, error) {
+	r := &record{resource: resource, metadata: metadata, revision: revision, length: uint32(len(json))}
 	r.text.Store(&text{data: json})
 	labelSet, fieldSet, err := resource.Attrs(decoded)
 	if err != nil {
@@ -109,13 +119,6 @@ func newRecord(resource *Resource, json string, decoded *unstructured.Unstructur
 		if own {
 			r.ownSets++
 		}
-	}
-	var found bool
-	if r.metadata, found = member(json, 0, "metadata"); !found {
-		return nil, fmt.Errorf("encode %s: the object has no metadata", resource.Kind.Kind)
-	}
-	if version, found := member(json, int(r.metadata.start), "resourceVersion"); found {
-		r.revision, _ = strconv.ParseUint(json[version.start+1:version.end-1], 10, 64)
 	}
 	return r, nil
 }
