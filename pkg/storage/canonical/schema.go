@@ -4,6 +4,7 @@
 package canonical
 
 import (
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/utils/ptr"
 )
@@ -19,24 +20,21 @@ func NewSchema(definition *apiextensionsv1.CustomResourceDefinition, version str
 	if definition.Spec.PreserveUnknownFields {
 		return nil
 	}
-	for i := range definition.Spec.Versions {
-		v := &definition.Spec.Versions[i]
-		if v.Name != version || v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
-			continue
-		}
-		root := newNode(v.Schema.OpenAPIV3Schema, false)
-		if root.embedded || root.properties["metadata"].node.changes() {
-			return nil
-		}
-		for _, always := range []string{"apiVersion", "kind", "metadata"} {
-			if root.properties[always].defaulted {
-				root.defaults--
-			}
-			delete(root.properties, always)
-		}
-		return &Schema{apiVersion: definition.Spec.Group + "/" + version, kind: definition.Status.AcceptedNames.Kind, root: root}
+	validation, err := apihelpers.GetSchemaForVersion(definition, version)
+	if err != nil || validation == nil || validation.OpenAPIV3Schema == nil {
+		return nil
 	}
-	return nil
+	root := newNode(validation.OpenAPIV3Schema, false)
+	if root.embedded || root.properties["metadata"].node.changes() {
+		return nil
+	}
+	for _, always := range []string{"apiVersion", "kind", "metadata"} {
+		if root.properties[always].defaulted {
+			root.defaults--
+		}
+		delete(root.properties, always)
+	}
+	return &Schema{apiVersion: definition.Spec.Group + "/" + version, kind: definition.Status.AcceptedNames.Kind, root: root}
 }
 
 // node describes the values at a place of the schema that are not changed by pruning and
