@@ -5,15 +5,10 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -24,11 +19,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/conversionwebhook"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -45,50 +40,8 @@ properties: {spec: {type: object, properties: {host: {type: string}, port: {type
 `
 )
 
-// reviewer responds to conversion reviews.
-type reviewer func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse
-
-// webhook serves a reviewer with TLS, and returns its configuration for a CRD.
-func (review reviewer) webhook(t *testing.T) *apiextensionsv1.WebhookConversion {
-	t.Helper()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sent := &apiextensionsv1.ConversionReview{}
-		if err := json.NewDecoder(r.Body).Decode(sent); err != nil || sent.Request == nil {
-			http.Error(w, fmt.Sprintf("not a review: %v", err), http.StatusBadRequest)
-			return
-		}
-		answer := &apiextensionsv1.ConversionReview{TypeMeta: sent.TypeMeta, Response: review(r.Context(), sent.Request)}
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(answer); err != nil && r.Context().Err() == nil {
-			t.Errorf("respond to a review: %v", err)
-		}
-	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // some callers have to fail
-	server.StartTLS()
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	return &apiextensionsv1.WebhookConversion{
-		ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(server.URL + "/convert"), CABundle: authority},
-		ConversionReviewVersions: []string{"v1"},
-	}
-}
-
 // convertAddresses converts between v1 and v2.
-func convertAddresses(_ context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
-	response := &apiextensionsv1.ConversionResponse{UID: request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
-	for _, object := range request.Objects {
-		converted, err := convertAddress(object.Raw, request.DesiredAPIVersion)
-		if err != nil {
-			response.Result = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
-			return response
-		}
-		response.ConvertedObjects = append(response.ConvertedObjects, runtime.RawExtension{Raw: converted})
-	}
-	return response
-}
+var convertAddresses = conversionwebhook.Each(convertAddress)
 
 func convertAddress(raw []byte, apiVersion string) ([]byte, error) {
 	object := &unstructured.Unstructured{}
@@ -142,7 +95,7 @@ func (a *annex) installConvertedCRD(t *testing.T, webhook *apiextensionsv1.Webho
 
 func TestConversionWebhook(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).installConvertedCRD(t, reviewer(convertAddresses).webhook(t))
+	widgets := sharedAnnex(t).installConvertedCRD(t, convertAddresses.Start(t))
 	first := widgets.create(t, "v1", "first", "spec: {address: 'one:1'}")
 	events := widgets.watch(t, "v2", metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
 	second := widgets.create(t, "v2", "second", "spec: {host: two, port: '2'}")
@@ -189,20 +142,20 @@ func TestConversionWebhookFailures(t *testing.T) {
 	// Not the shared server: deleting any namespace lists all resources, including these.
 	a := startAnnex(t)
 	refuse := func(change func(*apiextensionsv1.ConversionResponse)) *apiextensionsv1.WebhookConversion {
-		return reviewer(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+		return conversionwebhook.Reviewer(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
 			response := convertAddresses(ctx, request)
 			change(response)
 			return response
-		}).webhook(t)
+		}).Start(t)
 	}
 	rename := func(response *apiextensionsv1.ConversionResponse) {
 		for i, object := range response.ConvertedObjects {
 			response.ConvertedObjects[i].Raw = []byte(strings.Replace(string(object.Raw), `"name":"there"`, `"name":"other"`, 1))
 		}
 	}
-	down := reviewer(convertAddresses).webhook(t)
+	down := convertAddresses.Start(t)
 	down.ClientConfig.URL = ptr.To("https://" + closedPort(t))
-	untrusted := reviewer(convertAddresses).webhook(t)
+	untrusted := convertAddresses.Start(t)
 	untrusted.ClientConfig.CABundle = nil
 	service := &apiextensionsv1.WebhookConversion{
 		ClientConfig:             &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Namespace: "default", Name: "converter"}},
@@ -249,12 +202,12 @@ func TestConversionWebhookFailures(t *testing.T) {
 func TestSlowConversionWebhook(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 100)
-	slow := reviewer(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+	slow := conversionwebhook.Reviewer(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
 		asked <- struct{}{}
 		<-ctx.Done()
 		return nil
 	})
-	widgets := startAnnex(t).installConvertedCRD(t, slow.webhook(t))
+	widgets := startAnnex(t).installConvertedCRD(t, slow.Start(t))
 	widgets.create(t, "v1", "there", "spec: {address: 'one:1'}")
 
 	answered := make(chan error, 1)
