@@ -5,11 +5,9 @@ package differential
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -91,28 +89,9 @@ func startRemote(b *testing.B, encoded bool) *remote {
 
 // send sends a request and returns the decoded answer.
 func (r *remote) send(ctx context.Context, method, path, contentType string, object any) (map[string]any, error) {
-	body, err := json.Marshal(object)
+	answer, err := send(ctx, r.http, method, r.url+path, contentType, object)
 	if err != nil {
 		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, r.url+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", contentType)
-	req.Header.Set("Accept", asJSON)
-	req.Header.Set("User-Agent", "cert-manager/v1")
-	response, err := r.http.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		return nil, err
-	}
-	if response.StatusCode >= http.StatusBadRequest {
-		return nil, fmt.Errorf("%s %s: %s %s", method, path, response.Status, answer)
 	}
 	var decoded map[string]any
 	return decoded, json.Unmarshal(answer, &decoded)

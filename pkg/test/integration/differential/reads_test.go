@@ -272,25 +272,33 @@ func create(t testing.TB, s *server, path string, object any) {
 	expect.NoError(t, post(t.Context(), s, path, object))
 }
 
-// post sends the object as it is: clients take one with a field items for a list.
+// post creates an object.
 func post(ctx context.Context, s *server, path string, object any) error {
+	_, err := send(ctx, s.http, http.MethodPost, s.url+path, "application/json", object)
+	return err
+}
+
+// send sends the object as it is, and returns the answer as it is: clients take an object with a
+// field items for a list. An answer that is an error is one.
+func send(ctx context.Context, client *http.Client, method, url, contentType string, object any) ([]byte, error) {
 	body, err := json.Marshal(object)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	response, err := s.http.Do(req)
+	req.Header.Set("Content-Type", contentType)
+	req.Header.Set("Accept", "application/json")
+	response, err := client.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode == http.StatusCreated {
-		return nil
+	answer, err := io.ReadAll(response.Body)
+	if err == nil && (response.StatusCode >= http.StatusBadRequest || method == http.MethodPost && response.StatusCode != http.StatusCreated) {
+		err = fmt.Errorf("%s %s: %s %s", method, url, response.Status, answer)
 	}
-	answer, _ := io.ReadAll(response.Body)
-	return fmt.Errorf("POST %s: %s %s", path, response.Status, answer)
+	return answer, err
 }

@@ -4,11 +4,8 @@
 package differential
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"testing"
 
@@ -58,35 +55,11 @@ func compareWrites(t *testing.T, p *pair) {
 // compareWrite sends a write to annex, and compares the answer with an object that upstream reads.
 func compareWrite(t *testing.T, p *pair, method, path, read, contentType string, body any) {
 	t.Helper()
-	got, err := p.annex.write(t.Context(), method, path, contentType, body)
+	got, err := send(t.Context(), p.annex.http, method, p.annex.url+path, contentType, body)
 	expect.NoError(t, err)
 	want, err := p.upstream.read(t.Context(), request{path: read, accept: "application/json"})
 	expect.NoError(t, err)
-	if got = normalized(got); got != want.body {
+	if got := normalized(string(got)); got != want.body {
 		t.Errorf("%s %s %s\nannex answers:  %s\nupstream reads: %s", method, path, body, got, want.body)
 	}
-}
-
-// write returns the answer to a write.
-func (s *server) write(ctx context.Context, method, path, contentType string, object any) (string, error) {
-	body, err := json.Marshal(object)
-	if err != nil {
-		return "", err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	req.Header.Set("Content-Type", contentType)
-	req.Header.Set("Accept", "application/json")
-	response, err := s.http.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode >= http.StatusBadRequest {
-		err = fmt.Errorf("%s %s: %s %s", method, path, response.Status, answer)
-	}
-	return string(answer), err
 }
