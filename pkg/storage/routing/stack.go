@@ -292,7 +292,8 @@ func (b *backend) addEncodedCache(c storageConfig, below lower) error {
 	return nil
 }
 
-// buildEncodedCache builds the layers 9 to 5, which can be destroyed before the others.
+// buildEncodedCache builds the layers 9 to 5, which can be destroyed before the others. Each cache
+// has an etcd3 of its own, because that estimates the sizes of objects for one cache only.
 func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed bool) (_ *encodedCache, err error) {
 	layers := &backend{store: b.store}
 	defer func() {
