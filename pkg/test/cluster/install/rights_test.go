@@ -86,7 +86,7 @@ func TestCRDSpecsAreReadOnly(t *testing.T) {
 		if err != nil {
 			return false, err.Error()
 		}
-		found.Finalizers = append(found.Finalizers, "annex.dev/test")
+		found.Finalizers = []string{"annex.dev/test"}
 		found.Spec.PreserveUnknownFields = true
 		found.Spec.Names.ShortNames = []string{"changed"}
 		found.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}

@@ -98,8 +98,10 @@ func TestTokenFlood(t *testing.T) {
 	flood.Wait()
 	took, reviews := time.Since(began), tokenReviews(t, cluster)-before
 	t.Logf("%d invalid tokens in %s: %.0f TokenReviews; a user waited at most %s", tokens, took.Round(time.Millisecond), reviews, slowest.Round(time.Millisecond))
-	// Upstream's limit is 200 per second with a burst of 400.
-	if limit := 400 + 200*took.Seconds() + float64(userRequests); reviews > limit {
+	// Upstream's limit is 200 per second with a burst of 400. A twentieth more is allowed:
+	// concurrent callers turn back the clock of golang.org/x/time/rate by some microseconds
+	// each.
+	if limit := 1.05*(400+200*took.Seconds()) + float64(userRequests); reviews > limit {
 		t.Errorf("%.0f TokenReviews in %s, want at most %.0f", reviews, took, limit)
 	}
 }
