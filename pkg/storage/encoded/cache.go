@@ -7,9 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -46,14 +46,17 @@ type Cache struct {
 	keyFunc    func(apiruntime.Object) (string, error)
 	dictionary func() *compression.Dictionary
 	notify     func(change int64)
+	// contents locks before mu.
+	contents *contents
 
 	// compress is set while new objects are to be compressed.
 	compress atomic.Bool
 
 	mu    sync.Mutex
 	usage Usage
-	// filling is the part of usage.Bytes that is not stored yet.
-	filling int64
+	// filling is the part of usage.Bytes that is not stored yet, and indexed that of indexes of
+	// labels.
+	filling, indexed int64
 	// generation counts how often all objects were replaced. Records have the one in which they
 	// were stored.
 	generation uint32
@@ -73,8 +76,10 @@ const removed = math.MaxUint32
 
 // NewCache returns a Cache of objects with keys from keyFunc. dictionary returns what to compress
 // objects with. notify is called with each change of the total usage, and must not block.
-func NewCache(keyFunc func(apiruntime.Object) (string, error), dictionary func() *compression.Dictionary, notify func(change int64)) *Cache {
-	return &Cache{keyFunc: keyFunc, dictionary: dictionary, notify: notify, generation: 1}
+func NewCache(resource *Resource, keyFunc func(apiruntime.Object) (string, error), dictionary func() *compression.Dictionary, notify func(change int64)) *Cache {
+	c := &Cache{keyFunc: keyFunc, dictionary: dictionary, notify: notify, generation: 1}
+	c.contents = newContents(resource.Selectable, c.accountIndexes)
+	return c
 }
 
 // Compress sets whether new objects are compressed.
@@ -114,13 +119,8 @@ func (c *Cache) Key(obj apiruntime.Object) (string, error) {
 	return c.keyFunc(obj)
 }
 
-// Indexers returns the index functions of the watch cache: others, and one for the accounting,
-// which returns no values.
-func (c *Cache) Indexers(others toolscache.Indexers) *toolscache.Indexers {
-	indexers := toolscache.Indexers{"accounting": c.index}
-	maps.Copy(indexers, others)
-	return &indexers
-}
+// Indexers returns the index function of the watch cache, for the accounting. It returns no values.
+func (c *Cache) Indexers() *toolscache.Indexers { return &toolscache.Indexers{"accounting": c.index} }
 
 // index is called with each object when it is stored, and again when it is replaced or deleted.
 func (c *Cache) index(obj any) ([]string, error) {
@@ -153,12 +153,26 @@ func (c *Cache) keepInHistory(r *record) {
 	}, size)
 }
 
+// accountIndexes accounts for the indexes of labels.
+func (c *Cache) accountIndexes(records int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if bytes := int64(records) * indexSize; bytes != c.indexed && !c.closed {
+		c.change(0, bytes-c.indexed, 0)
+		c.indexed = bytes
+	}
+}
+
 // Source returns storage for the watch cache to read from.
-func (c *Cache) Source(etcd storage.Interface) storage.Interface { return &source{etcd, c} }
+func (c *Cache) Source(etcd storage.Interface) storage.Interface {
+	return &source{Interface: etcd, cache: c}
+}
 
 type source struct {
 	storage.Interface
 	cache *Cache
+	// read is what a list reads in pages, one after the other.
+	read *version
 }
 
 // GetList implements storage.Interface. The watch cache lists all objects in pages, and then
@@ -172,15 +186,19 @@ func (s *source) GetList(ctx context.Context, key string, options storage.ListOp
 		return fmt.Errorf("list into a %T: only lists of encoded objects are supported", out)
 	}
 	if options.Predicate.Continue == "" {
-		s.cache.restartFilling()
+		s.read = s.cache.restartFilling()
 	}
 	for i := range list.Items {
-		if err := s.cache.add(&list.Items[i], true); err != nil {
+		if err := s.cache.add(&list.Items[i], s.read); err != nil {
 			return err
 		}
 	}
 	if list.Continue == "" {
-		s.cache.replace()
+		revision, err := s.Versioner().ParseResourceVersion(list.ResourceVersion)
+		if err != nil {
+			return err
+		}
+		s.cache.replace(s.read, revision)
 	}
 	return nil
 }
@@ -191,9 +209,9 @@ func (s *source) Watch(ctx context.Context, key string, options storage.ListOpti
 	if err != nil {
 		return nil, err
 	}
-	filling := options.SendInitialEvents != nil && *options.SendInitialEvents
-	if filling {
-		s.cache.restartFilling()
+	var read *version // while all objects are read
+	if options.SendInitialEvents != nil && *options.SendInitialEvents {
+		read = s.cache.restartFilling()
 	}
 	return pipe(events, func(event watch.Event) (watch.Event, bool) {
 		obj := event.Object
@@ -204,23 +222,33 @@ func (s *source) Watch(ctx context.Context, key string, options storage.ListOpti
 		switch {
 		case !ok:
 		case event.Type == watch.Bookmark:
-			if isEnd, err := storage.HasInitialEventsEndBookmarkAnnotation(object); filling && err == nil && isEnd {
-				filling = false
-				s.cache.replace()
+			if isEnd, err := storage.HasInitialEventsEndBookmarkAnnotation(object); read != nil && err == nil && isEnd {
+				s.cache.replace(read, revisionOf(object))
+				read = nil
+			}
+			if read == nil {
+				s.cache.contents.bookmark(revisionOf(object))
 			}
 		case event.Type == watch.Deleted:
-			s.cache.addDeleted(object)
+			s.cache.addDeleted(object, read)
 		default:
 			// The watch cache reports an object without a key.
-			_ = s.cache.add(object, filling)
+			_ = s.cache.add(object, read)
 		}
 		return event, true
 	}), nil
 }
 
-// add prepares an object that the watch cache is about to read.
-func (c *Cache) add(object *Object, filling bool) (err error) {
+// revisionOf returns the resource version of a bookmark, or 0.
+func revisionOf(object *Object) uint64 {
+	revision, _ := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	return revision
+}
+
+// add prepares an object that the watch cache is about to read: one of all, or with nil an event.
+func (c *Cache) add(object *Object, read *version) (err error) {
 	if object.record == nil || object.decoded != nil {
+		c.contents.invalidate() // it could not be encoded
 		return nil
 	}
 	r := object.record
@@ -232,21 +260,26 @@ func (c *Cache) add(object *Object, filling bool) (err error) {
 			return err
 		}
 	}
-	if filling {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.filling += r.size()
-		c.change(0, r.size(), 0)
+	c.contents.put(r, read)
+	if read == nil {
+		return nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.filling += r.size()
+	c.change(0, r.size(), 0)
 	return nil
 }
 
 // addDeleted accounts for an object whose deletion the watch cache is about to read. It is kept
 // in the history, beside the object that was deleted.
-func (c *Cache) addDeleted(object *Object) {
-	if object.record == nil || object.decoded != nil {
+func (c *Cache) addDeleted(object *Object, read *version) {
+	key, err := c.keyFunc(object)
+	if object.record == nil || object.decoded != nil || err != nil {
+		c.contents.invalidate()
 		return
 	}
+	c.contents.remove(key, object.revision, read)
 	if c.compress.Load() {
 		// Otherwise it stays as it is.
 		_ = object.compress(c.dictionary())
@@ -257,30 +290,33 @@ func (c *Cache) addDeleted(object *Object) {
 }
 
 // restartFilling drops what was read and not stored.
-func (c *Cache) restartFilling() {
+func (c *Cache) restartFilling() *version {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.change(0, -c.filling, 0)
 	c.filling = 0
+	c.mu.Unlock()
+	return c.contents.restart()
 }
 
-// replace drops all objects: the watch cache is about to replace them by those that it has read.
-func (c *Cache) replace() {
+// replace drops all objects: the watch cache is about to replace them by those that it has read,
+// as of a resource version.
+func (c *Cache) replace(read *version, revision uint64) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.change(-c.usage.Objects, -c.usage.Bytes, 0)
-	c.filling = 0
+	c.filling, c.indexed = 0, 0
 	c.generation++
+	c.mu.Unlock()
+	c.contents.filled(read, revision)
 }
 
 // Sizes of what a watch cache has of each object, besides texts: upstream's element, its places
-// in the B-tree and in upstream's map of the sizes of values in etcd, and a set of up to eight
-// labels, and its place in an index, in bytes of the heap.
+// in the B-tree and in upstream's map of the sizes of values in etcd, a set of up to eight labels,
+// and its place in an index, in bytes of the heap.
 const (
 	elementSize = int64(unsafe.Sizeof(store.Element{}) + unsafe.Sizeof(Object{}))
 	placeSize   = 96
 	setSize     = 336
-	indexSize   = 64
+	indexSize   = 11
 	recordSize  = int64(unsafe.Sizeof(record{}) + unsafe.Sizeof(text{}))
 )
 
@@ -288,7 +324,7 @@ const (
 func (r *record) size() int64 {
 	texts := int64(len(r.text.Load().data) + 2*len(r.key))
 	// The heap has sizes in steps of about an eighth.
-	return recordSize + elementSize + placeSize + int64(r.ownSets)*setSize + int64(len(r.resource.Selectable))*indexSize + texts + texts/16
+	return recordSize + elementSize + placeSize + int64(r.ownSets)*setSize + int64(1+len(r.resource.Selectable))*indexSize + texts + texts/16
 }
 
 // compress compresses a record that is not shared yet.

@@ -39,12 +39,13 @@ func widgetKey(obj apiruntime.Object) (string, error) {
 
 // cachedWidgets is a watch cache of widgets over an etcd.
 type cachedWidgets struct {
-	etcd    storage.Interface
-	cached  storage.Interface
-	memory  *Cache
-	source  *breakableWatch
-	changes atomic.Int64
-	stop    func()
+	etcd, cached storage.Interface
+	// upstream is cached without Lists.
+	upstream storage.Interface
+	memory   *Cache
+	source   *breakableWatch
+	changes  atomic.Int64
+	stop     func()
 }
 
 func newCachedWidgets(t testing.TB) *cachedWidgets { return newCached(t, widgets) }
@@ -59,15 +60,15 @@ func newCached(t testing.TB, resource *Resource) *cachedWidgets {
 		encryptidentity.NewEncryptCheckTransformer(), etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(codec, versioner), versioner)
 	expect.NoError(t, err)
 	w := &cachedWidgets{etcd: etcd, source: &breakableWatch{Interface: etcd}}
-	w.memory = NewCache(widgetKey, compression.Generic, func(change int64) { w.changes.Add(change) })
+	w.memory = NewCache(resource, widgetKey, compression.Generic, func(change int64) { w.changes.Add(change) })
 	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage: w.memory.Source(w.source), Versioner: versioner, GroupResource: group, EventsHistoryWindow: cacher.DefaultEventFreshDuration,
 		ResourcePrefix: widgetsPrefix, KeyFunc: w.memory.Key, NewFunc: resource.NewObject, NewListFunc: resource.NewList,
-		GetAttrsFunc: CacheAttrs, Indexers: w.memory.Indexers(resource.Indexers()), Codec: codec,
+		GetAttrsFunc: CacheAttrs, Indexers: w.memory.Indexers(), Codec: codec,
 	})
 	expect.NoError(t, err)
 	delegator := cacher.NewCacheDelegator(watchCache, etcd)
-	w.cached = resource.UseIndexes(delegator)
+	w.upstream, w.cached = delegator, w.memory.Lists(delegator, watchCache, group, widgetsPrefix)
 	w.stop = sync.OnceFunc(func() {
 		delegator.Stop()
 		watchCache.Stop()
@@ -254,17 +255,19 @@ func TestCacheHistory(t *testing.T) {
 // TestCacheFilling checks that objects count before the watch cache has read them all.
 func TestCacheFilling(t *testing.T) {
 	t.Parallel()
-	c := NewCache(widgetKey, compression.Generic, func(int64) {})
+	c := NewCache(widgets, widgetKey, compression.Generic, func(int64) {})
+	var read *version
 	add := func(name string) {
 		text := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q,"namespace":"ns"},"spec":%q}`, name, strings.Repeat("x", 1000))
-		expect.NoError(t, c.add(newWidget(t, text, "7"), true))
+		expect.NoError(t, c.add(newWidget(t, text, "7"), read))
 	}
+	read = c.restartFilling()
 	add("a")
 	one := c.Usage()
 	if one.Bytes < 1000 || one.Objects != 0 {
 		t.Errorf("while it is filling the usage is %+v", one)
 	}
-	c.restartFilling()
+	read = c.restartFilling()
 	if got := c.Usage(); got != (Usage{}) {
 		t.Errorf("before another attempt the usage is %+v", got)
 	}

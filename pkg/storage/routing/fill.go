@@ -79,6 +79,10 @@ func (c storageConfig) createCache(from, etcd storage.Interface, detector *corru
 		return nil, fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(watchCache, etcd) // 7
+	var cached storage.Interface = delegator
+	if c.memory != nil {
+		cached = c.memory.Lists(delegator, watchCache, c.GroupResource, c.resourcePrefix)
+	}
 	current := make(chan struct{})
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
@@ -94,7 +98,7 @@ func (c storageConfig) createCache(from, etcd storage.Interface, detector *corru
 		}
 	})
 	return &filledCache{
-		Interface: detector.Cached(delegator), // 6
+		Interface: detector.Cached(cached), // 6
 		cacher:    watchCache,
 		created:   time.Now(),
 		current:   current,

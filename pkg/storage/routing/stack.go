@@ -48,7 +48,7 @@ import (
 //	 5. lazyCache              creates the watch cache when it is first needed, and reads etcd until
 //	                           it is filled
 //	 6. corruption.Cached      reports lists of the watch cache that fail
-//	 7. cacher*                answers reads from memory
+//	 7. cacher*                answers reads from memory; of custom resources encoded answers lists
 //	 8. corruption.Storage     names the objects that make a read of etcd fail
 //	 9. etcd3*                 encodes objects, and deletes those that cannot be read
 //
@@ -103,8 +103,10 @@ type storageConfig struct {
 	cached         bool
 	// eager is set if the watch cache is created at once.
 	eager bool
-	// encoded is set if the watch cache has encoded objects.
+	// encoded is set if the watch cache has encoded objects, and memory is the part of it that is
+	// annex's.
 	encoded *encoded.Resource
+	memory  *encoded.Cache
 	// compress reports whether values are to be compressed, and limits returns the limits
 	// of the HostedResource.
 	compress func() bool
@@ -286,7 +288,7 @@ func (b *backend) addEncodedCache(c storageConfig, below lower) error {
 		return err
 	}
 	b.onDestroy(c.Caches.Add(c.GroupResource, switched))
-	cached := encoded.SelectNames(c.encoded.UseIndexes(switched), etcd)          // 4
+	cached := encoded.SelectNames(switched, etcd)                                // 4
 	b.encoded = encoded.ConsistentGet(cached, below.client.KV, b.store.Prefix()) // 4
 	b.Interface = encoded.Storage(b.Interface, b.encoded)                        // 4
 	return nil
@@ -305,7 +307,7 @@ func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed boo
 	if err != nil {
 		return nil, err
 	}
-	memory := encoded.NewCache(c.keyFunc, func() *compression.Dictionary {
+	memory := encoded.NewCache(c.encoded, c.keyFunc, func() *compression.Dictionary {
 		if c.Compression == nil {
 			return compression.Generic()
 		}
@@ -313,7 +315,7 @@ func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed boo
 	}, c.Caches.Notify)
 	layers.onDestroy(memory.Close)
 	memory.Compress(compressed)
-	c.keyFunc, c.indexers = memory.Key, memory.Indexers(c.encoded.Indexers())
+	c.memory, c.keyFunc, c.indexers = memory, memory.Key, memory.Indexers()
 	cached, err := layers.buildCache(c, memory.Source(etcd), etcd, below.detector) // 5
 	if err != nil {
 		return nil, err
