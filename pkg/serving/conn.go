@@ -17,7 +17,9 @@ import (
 // it.
 type conn struct {
 	*tls.Conn
-	client *client
+	// records is what tls.Conn writes to.
+	records *records
+	client  *client
 	// streams is the server's limit on concurrent streams.
 	streams int
 
@@ -35,6 +37,7 @@ var _ frameWriter = &conn{}
 
 func newConn(tlsConn *tls.Conn, streams int) *conn {
 	c := &conn{Conn: tlsConn, client: newClient(), streams: streams, left: len(clientPreface)}
+	c.records, _ = tlsConn.NetConn().(*records)
 	c.reading.Reset(tlsConn)
 	return c
 }
@@ -68,10 +71,17 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 // Write writes frames, or parts of them, of the HTTP/2 server.
-func (c *conn) Write(p []byte) (int, error) {
+func (c *conn) Write(p []byte) (written int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	written := 0
+	if c.records != nil && len(p) > maxRecord {
+		c.records.hold()
+		defer func() {
+			if sendErr := c.records.send(); err == nil {
+				err = sendErr
+			}
+		}()
+	}
 	for written < len(p) {
 		if err := c.flush(); err != nil {
 			return written, err

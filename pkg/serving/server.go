@@ -220,7 +220,7 @@ func (l *placeholder) Close() error {
 // Addr is where the Server listens.
 func (l *placeholder) Addr() net.Addr { return l.server.listener.Addr() }
 
-// keepAliveListener closes connections to machines that are gone.
+// keepAliveListener closes connections to machines that are gone, and sends TLS records together.
 type keepAliveListener struct {
 	net.Listener
 }
@@ -233,7 +233,10 @@ func (l keepAliveListener) Accept() (net.Conn, error) {
 		_ = tcp.SetKeepAlive(true)
 		_ = tcp.SetKeepAlivePeriod(keepAlivePeriod)
 	}
-	return c, err
+	if err != nil {
+		return nil, err
+	}
+	return &records{Conn: c}, nil
 }
 
 // errorLog logs net/http's errors as upstream does: TLS handshakes of probes and scanners
