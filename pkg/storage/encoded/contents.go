@@ -16,7 +16,7 @@ import (
 const (
 	// A label is indexed when it is asked for a second time by a list that reads at least
 	// minScan objects, of which it selects at most one of selective.
-	minScan   = 1000
+	minScan   = 32
 	selective = 8
 	// maxLabels bounds the indexed labels. One that unusedLists lists did without is replaced.
 	maxLabels   = 8

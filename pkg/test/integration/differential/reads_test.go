@@ -80,7 +80,7 @@ func newObject(kind, namespace string, i int) *unstructured.Unstructured {
 		"metadata": map[string]any{
 			"name":            fmt.Sprintf("object-%03d", i),
 			"ownerReferences": []any{map[string]any{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "controller": true}},
-			"labels":          map[string]any{"part": fmt.Sprint(i % 4), "resourceVersion": "label"},
+			"labels":          map[string]any{"part": fmt.Sprint(i % 4), "tenth": fmt.Sprint(i % 10), "resourceVersion": "label"},
 			"annotations":     map[string]any{"resourceVersion": "7", "metadata": `{"resourceVersion":"8"} <html> ü`},
 		},
 		"spec": map[string]any{"size": int64(i), "ratio": 1.5e21, "unknown": "pruned", "free": map[string]any{"null": nil, "list": []any{int64(1), "two"}}},
@@ -110,6 +110,8 @@ func TestReads(t *testing.T) {
 	versions := fill(t, p)
 	t.Run("writes", func(t *testing.T) { compareWrites(t, p) })
 	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, reads(versions), 10) })
+	t.Run("pages", func(t *testing.T) { comparePages(t, p) })
+	p.expectIndex(t)
 	t.Run("an empty resource", func(t *testing.T) { p.compareAll(t, emptyReads(t, p, versions), 10) })
 	p.setCache(t, "Compressed")
 	t.Run("compressed in memory", func(t *testing.T) { p.compareAll(t, every(4, reads(versions)), 10) })
@@ -254,7 +256,8 @@ func reads(versions []string) []request {
 			"resourceVersion=" + latest + "&resourceVersionMatch=Exact", "resourceVersion=" + versions[0] + "&resourceVersionMatch=NotOlderThan",
 			"resourceVersion=1&resourceVersionMatch=Exact", "resourceVersion=" + future, "resourceVersion=-1", "resourceVersionMatch=Exact", "resourceVersion=0&resourceVersionMatch=Exact",
 			"limit=7", "limit=7&resourceVersion=0", "limit=500", "limit=5&resourceVersion=" + versions[1] + "&resourceVersionMatch=Exact", "limit=-1", "limit=x", "continue=x",
-			"labelSelector=part%3D1", "labelSelector=part+in+(1,2)", "labelSelector=part%3D1&limit=3", "labelSelector=!part", "labelSelector=%3D%3D", "labelSelector=converted%3Dwords",
+			"labelSelector=part%3D1", "labelSelector=part+in+(1,2)", "labelSelector=part%3D1&limit=3", "labelSelector=!part", "labelSelector=%3D%3D",
+			"labelSelector=tenth%3D3", "labelSelector=tenth%3D2&limit=2", "labelSelector=tenth%3D2,part%3D1", "labelSelector=tenth%3D2,part!%3D1&resourceVersion=0", "labelSelector=converted%3Dwords",
 			"labelSelector=part%3D1&resourceVersion=0", "fieldSelector=metadata.name%3Dobject-002", "fieldSelector=metadata.namespace%3Ddefault",
 			"fieldSelector=metadata.namespace%3Dother&resourceVersion=0", "fieldSelector=spec.color%3Dgreen", "fieldSelector=spec.color!%3Dgreen&labelSelector=part%3D1",
 			"fieldSelector=spec.color%3D", "fieldSelector=spec.size%3D1", "fieldSelector=metadata.name!%3Dobject-002", "fieldSelector=metadata.name!%3Dobject-002&limit=3",
