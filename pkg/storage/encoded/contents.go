@@ -35,7 +35,7 @@ const (
 type contents struct {
 	// fields are indexed always, labels when they are asked for.
 	fields []string
-	// account is told the number of records in indexes of labels.
+	// account receives the number of records in indexes of labels.
 	account func(records int)
 
 	mu sync.Mutex

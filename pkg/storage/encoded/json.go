@@ -3,6 +3,8 @@
 
 package encoded
 
+import "strings"
+
 // span is a range of bytes of a JSON text.
 type span struct{ start, end uint32 }
 
@@ -30,44 +32,52 @@ func member(text string, at int, key string) (span, bool) {
 
 // skipValue returns the offset after the value that begins at an offset.
 func skipValue(text string, at int) int {
-	depth := 0
-	for at < len(text) {
-		switch text[at] {
-		case '"':
-			at = skipString(text, at)
-		case '{', '[':
-			depth++
-			at++
-		case '}', ']':
-			if depth == 0 {
-				return at
-			}
-			depth--
-			at++
-		case ',':
-			if depth == 0 {
-				return at
-			}
-			at++
-		default:
-			at++
-			continue
-		}
-		if depth == 0 {
-			return at
-		}
+	if at >= len(text) {
+		return at
+	}
+	switch text[at] {
+	case '"':
+		return skipString(text, at)
+	case '{', '[':
+		return skipRest(text, at+1)
+	}
+	for at < len(text) && text[at] != ',' && text[at] != '}' && text[at] != ']' {
+		at++
 	}
 	return at
 }
 
+// skipRest returns the offset after the object or array that an offset is in, between two values.
+func skipRest(text string, at int) int {
+	for depth := 1; at < len(text); at++ {
+		switch text[at] {
+		case '"':
+			at = skipString(text, at) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return at + 1
+			}
+		}
+	}
+	return len(text)
+}
+
 // skipString returns the offset after the string that begins at an offset.
 func skipString(text string, at int) int {
-	for at++; at < len(text); at++ {
-		switch text[at] {
-		case '\\':
-			at++
-		case '"':
-			return at + 1
+	for begin := at + 1; begin <= len(text); {
+		length := strings.IndexByte(text[begin:], '"')
+		if length < 0 {
+			break
+		}
+		end := begin + length
+		escapes := 0
+		for text[end-escapes-1] == '\\' {
+			escapes++
+		}
+		if begin = end + 1; escapes%2 == 0 {
+			return begin
 		}
 	}
 	return len(text)

@@ -183,13 +183,13 @@ func TestLists(t *testing.T) {
 	defer writer.Wait()
 	defer close(stop)
 	choose := rand.New(rand.NewPCG(rand.Uint64(), 1))
-	any := func(of ...string) string { return of[choose.IntN(len(of))] }
+	oneOf := func(of ...string) string { return of[choose.IntN(len(of))] }
 	for i := range 150 {
-		label, err := labels.Parse(any("", "", "part=3", "part=3,half=1", "part in (4)", "part!=3", "!part", "part=none"))
+		label, err := labels.Parse(oneOf("", "", "part=3", "part=3,half=1", "part in (4)", "part!=3", "!part", "part=none"))
 		expect.NoError(t, err)
-		key, options := widgetsPrefix+any("", "", "ns-1/", "ns-1", "ns-7/"), storage.ListOptions{Recursive: true, ResourceVersion: any("", "", "0", "1")}
+		key, options := widgetsPrefix+oneOf("", "", "ns-1/", "ns-1", "ns-7/"), storage.ListOptions{Recursive: true, ResourceVersion: oneOf("", "", "0", "1")}
 		options.Predicate = storage.SelectionPredicate{
-			Label: label, Field: fields.ParseSelectorOrDie(any("", "", "spec.content=7", "spec.content!=7", "metadata.namespace=ns-2")), GetAttrs: Attrs,
+			Label: label, Field: fields.ParseSelectorOrDie(oneOf("", "", "spec.content=7", "spec.content!=7", "metadata.namespace=ns-2")), GetAttrs: Attrs,
 		}
 		if options.ResourceVersion == "" {
 			options.Predicate.Limit = int64(choose.IntN(4)) * 100

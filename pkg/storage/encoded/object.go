@@ -189,7 +189,7 @@ func (o *Object) objectMeta() metav1.Object {
 	meta := &metav1.ObjectMeta{}
 	json, err := o.json()
 	if err == nil {
-		meta, err = decodeMeta(json[o.metadata.start:o.metadata.end])
+		meta, err = decodeMeta(json[o.metadata.start:o.metadata.end], o.labels)
 	}
 	if err != nil {
 		// The codec of custom resources lets only valid metadata pass.

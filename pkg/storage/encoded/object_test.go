@@ -121,7 +121,7 @@ func checkMeta(t *testing.T, text string) {
 	t.Helper()
 	var want metav1.ObjectMeta
 	wantErr := json.Unmarshal([]byte(text), &want)
-	got, err := decodeMeta(text)
+	got, err := decodeMeta(text, nil)
 	if (err == nil) != (wantErr == nil) || err == nil && !equality.Semantic.DeepEqual(*got, want) {
 		t.Errorf("decodeMeta(%s): %v\n%s", text, err, cmp.Diff(want, *got))
 	}
@@ -154,7 +154,7 @@ func randomMeta(random *rand.Rand) metav1.ObjectMeta {
 
 func TestColumns(t *testing.T) {
 	t.Parallel()
-	object := newWidget(t, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"a":{"b":[1,2.5]},"c":"d"},"status":{"conditions":[{"type":"x"}]},"list":[1]}`, "7")
+	object := newWidget(t, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"a":{"b":[1,2.5]},"c":"d"},"status":{"conditions":[{"type":"x"}]},"list":[1],"more":{"empty":{},"quoted":"a\"},{\\","last":{"t":true,"n":null,"i":-3,"f":0.5,"big":12345678901234567890}}}`, "7")
 	for name, test := range map[string]struct {
 		paths []string
 		want  string
@@ -163,6 +163,8 @@ func TestColumns(t *testing.T) {
 		"below two levels": {[]string{".spec.a.b[1]", `.status.conditions[?(@.type=="x")].type`}, `{"spec":{"a":{"b":[1,2.5]}},"status":{"conditions":[{"type":"x"}]}}`},
 		"a whole field":    {[]string{".spec.c", ".spec", ".spec.a"}, `{"spec":{"a":{"b":[1,2.5]},"c":"d"}}`},
 		"missing":          {[]string{".none.of", ".spec.none"}, `{"spec":{}}`},
+		"values":           {[]string{".more.quoted", ".more.empty", ".status.conditions"}, `{"more":{"empty":{},"quoted":"a\"},{\\"},"status":{"conditions":[{"type":"x"}]}}`},
+		"an empty object":  {[]string{".more.empty.x", ".spec.c", ".more.last.t"}, `{"more":{"empty":{},"last":{"big":12345678901234567000,"f":0.5,"i":-3,"n":null,"t":true}},"spec":{"c":"d"}}`},
 		"not an object":    {[]string{".list.x", ".list[0]"}, `{"list":[1]}`},
 	} {
 		row, err := NewColumns(test.paths).Rows(object)
@@ -174,7 +176,7 @@ func TestColumns(t *testing.T) {
 		}
 	}
 	row, err := NewColumns([]string{"['spec'].c"}).Rows(object)
-	if content := row.(runtime.Unstructured).UnstructuredContent(); err != nil || len(content) != 6 {
+	if content := row.(runtime.Unstructured).UnstructuredContent(); err != nil || len(content) != 7 {
 		t.Errorf("an unusual path: got %v, %v; want the whole object", content, err)
 	}
 }
@@ -226,7 +228,7 @@ func BenchmarkDecodeMeta(b *testing.B) {
 	}
 	b.Run("encoded", func(b *testing.B) {
 		for b.Loop() {
-			_, _ = decodeMeta(string(text))
+			_, _ = decodeMeta(string(text), nil)
 		}
 	})
 	b.Run("encoding-json", func(b *testing.B) {

@@ -6,6 +6,9 @@ package encoded
 import (
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,7 +40,9 @@ func NewColumns(paths []string) *Columns {
 		case found[2] == "" || known && below == nil:
 			c.parts[found[1]] = nil
 		default:
-			c.parts[found[1]] = append(below, found[2])
+			if !slices.Contains(below, found[2]) {
+				c.parts[found[1]] = append(below, found[2])
+			}
 		}
 	}
 	return c
@@ -68,52 +73,113 @@ func (c *Columns) row(object *Object) (row, error) {
 		if err != nil {
 			return row{}, err
 		}
-		return row{metadata{object}, decoded.UnstructuredContent()}, nil
+		return row{metadata: metadata{object}, content: decoded.UnstructuredContent()}, nil
 	}
 	text, err := object.json()
 	if err != nil {
 		return row{}, err
 	}
-	content := map[string]any{}
-	for name, below := range c.parts {
-		field, found := member(text, 0, name)
-		if !found {
-			continue
-		}
-		value, err := decodeParts(text, field, below)
-		if err != nil {
-			return row{}, fmt.Errorf("decode %s of %s %s/%s for a table: %w", name, object.resource.Kind.Kind, object.GetNamespace(), object.GetName(), err)
-		}
-		content[name] = value
+	content := make(map[string]any, len(c.parts))
+	if err := c.read(text, object.metadata, content); err != nil {
+		return row{}, fmt.Errorf("decode %s %s/%s for a table: %w", object.resource.Kind.Kind, object.GetNamespace(), object.GetName(), err)
 	}
-	return row{metadata{object}, content}, nil
+	return row{metadata: metadata{object}, content: content}, nil
 }
 
-// decodeParts decodes some fields of an object, or any other value.
-func decodeParts(text string, field span, names []string) (value any, err error) {
-	if names == nil || text[field.start] != '{' {
-		return value, json.Unmarshal([]byte(text[field.start:field.end]), &value)
-	}
-	parts := map[string]any{}
-	for _, name := range names {
-		part, found := member(text, int(field.start), name)
-		if !found {
-			continue
+// read decodes the parts of an object, and reads no more of it than it has to. known is a value of
+// which the end is known.
+func (c *Columns) read(text string, known span, content map[string]any) error {
+	at := 1
+	for left := len(c.parts); left > 0 && text[at] == '"'; {
+		value := skipString(text, at) + 1
+		name := text[at+1 : value-2]
+		below, wanted := c.parts[name]
+		at = value
+		if wanted {
+			left--
+			read, end, err := readParts(text, value, below)
+			if err != nil {
+				return err
+			}
+			content[name], at = read, end
 		}
-		if parts[name], err = decodeParts(text, part, nil); err != nil {
-			return nil, err
+		switch {
+		case left == 0:
+		case value == int(known.start):
+			at = int(known.end)
+		case at == value:
+			at = skipValue(text, at)
+		case below != nil && text[value] == '{':
+			at = skipRest(text, at)
+		}
+		if text[at] == ',' {
+			at++
 		}
 	}
-	return parts, nil
+	return nil
+}
+
+// readParts decodes some fields of an object, or any other value. It returns the offset up to
+// which it has read, in the object or after the other value.
+func readParts(text string, at int, names []string) (any, int, error) {
+	if names == nil || text[at] != '{' {
+		end := skipValue(text, at)
+		value, err := decodeValue(text[at:end])
+		return value, end, err
+	}
+	parts := make(map[string]any, len(names))
+	at++
+	for left := len(names); left > 0 && text[at] == '"'; {
+		value := skipString(text, at) + 1
+		name := text[at+1 : value-2]
+		at = skipValue(text, value)
+		if slices.Contains(names, name) {
+			left--
+			decoded, err := decodeValue(text[value:at])
+			if err != nil {
+				return nil, at, err
+			}
+			parts[name] = decoded
+		}
+		if text[at] == ',' {
+			at++
+		}
+	}
+	return parts, at, nil
+}
+
+// decodeValue decodes a value. Usual scalars need no decoder.
+func decodeValue(text string) (value any, err error) {
+	switch {
+	case text[0] == '"' && strings.IndexByte(text, '\\') < 0:
+		return text[1 : len(text)-1], nil
+	case text == "true" || text == "false":
+		return text == "true", nil
+	case text[0] >= '1' && text[0] <= '9':
+		if number, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return number, nil
+		}
+	}
+	return value, json.Unmarshal([]byte(text), &value)
 }
 
 // row is an object of which the metadata and some other parts are decoded.
 type row struct {
 	metadata
 	content map[string]any
+	// meta is the decoded metadata, for which upstream asks several times.
+	meta metav1.Object
 }
 
 var _ runtime.Unstructured = &row{}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (r *row) GetObjectMeta() metav1.Object {
+	if r.meta == nil {
+		r.meta = r.object.objectMeta()
+	}
+	return r.meta
+}
 
 // UnstructuredContent implements runtime.Unstructured.
 func (r *row) UnstructuredContent() map[string]any { return r.content }
@@ -135,7 +201,7 @@ func (r *row) EachListItemWithAlloc(func(runtime.Object) error) error { return n
 
 // DeepCopyObject implements runtime.Object.
 func (r *row) DeepCopyObject() runtime.Object {
-	return &row{r.metadata, runtime.DeepCopyJSON(r.content)}
+	return &row{metadata: r.metadata, content: runtime.DeepCopyJSON(r.content)}
 }
 
 type rowList struct {
