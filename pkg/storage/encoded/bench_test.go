@@ -10,6 +10,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/storage"
+
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -50,5 +54,42 @@ func BenchmarkList(b *testing.B) {
 			b.ReportMetric(float64(kept)/float64(len(list.Items)), "kept-B/object")
 			b.ReportMetric(float64(size)/float64(len(list.Items)), "JSON-B/object")
 		})
+	}
+}
+
+// BenchmarkContents selects a page of 500, and the objects with a label that one of 100 has in a
+// namespace of 40.
+func BenchmarkContents(b *testing.B) {
+	for _, count := range []int{10_000, 1_000_000} {
+		c := newContents(nil, func(int) {})
+		read := c.restart()
+		parts := make([]labels.Set, 100)
+		for i := range parts {
+			parts[i] = labels.Set{"part": fmt.Sprint(i)}
+		}
+		for i := range count {
+			c.put(&record{key: fmt.Sprintf("/widgets/ns-%02d/widget-%07d", i%40, i), labels: parts[i%len(parts)]}, read)
+		}
+		c.filled(read, 1)
+		c.addIndex("part")
+		for name, test := range map[string]struct {
+			prefix, label string
+			limit         int
+		}{
+			"page": {prefix: "/widgets/", limit: 500}, "label": {prefix: "/widgets/ns-07/", label: "part=7"},
+		} {
+			label, err := labels.Parse(test.label)
+			expect.NoError(b, err)
+			predicate := storage.SelectionPredicate{Label: label, Field: fields.Everything()}
+			b.Run(fmt.Sprintf("%s-of-%d", name, count), func(b *testing.B) {
+				b.ReportAllocs()
+				items := 0
+				for b.Loop() {
+					found, _ := c.selectAt(0, &predicate, test.prefix)
+					items = len(found.page(&predicate, test.prefix, test.prefix, test.limit).items)
+				}
+				b.ReportMetric(float64(items), "objects")
+			})
+		}
 	}
 }
