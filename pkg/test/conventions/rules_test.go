@@ -214,10 +214,11 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/encoded",
-		duty:     "Custom resources as the JSON that clients read, and the memory of their watch caches.",
+		duty:     "Custom resources as the JSON that clients read, definitions as they are stored, and the memory of watch caches.",
 		ours:     []string{"pkg/storage/canonical", "pkg/storage/compression"},
 		others: append([]string{
-			"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/...", "k8s.io/client-go/tools/cache", "k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
+			"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/...", "k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue",
+			"k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
 		}, apiTypes...),
 	},
 	{
