@@ -358,6 +358,15 @@ var rules = []rule{
 		others:   append([]string{"github.com/klauspost/compress/gzip", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
 	},
 	{
+		packages: "pkg/apiserver/openapiv2",
+		duty:     "Serves the OpenAPI v2 document, built when it is asked for.",
+		ours:     []string{"pkg/storage/compression"},
+		others: append([]string{
+			"github.com/klauspost/compress/gzip", "google.golang.org/protobuf/encoding/protowire",
+			"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-openapi/...",
+		}, clients...),
+	},
+	{
 		packages: "pkg/apiserver/openapiv3",
 		duty:     "Serves the OpenAPI v3 documents of custom resources, built when they are asked for.",
 		ours:     []string{"pkg/version"},
