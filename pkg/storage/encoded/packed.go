@@ -132,7 +132,7 @@ func (t *Typed) partOf(data []byte) (runtime.Object, error) {
 	if !ok || !t.byMetadata || !json.Valid(data) {
 		return runtime.Decode(t.codec, data) // the error, or another encoding
 	}
-	decoded, err := decodeMeta(string(data[found.start:found.end]))
+	decoded, err := decodeMeta(string(data[found.start:found.end]), nil)
 	if err != nil {
 		return nil, fmt.Errorf("decode the metadata: %w", err)
 	}
