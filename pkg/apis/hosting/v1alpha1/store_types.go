@@ -208,7 +208,7 @@ type StoreStatus struct {
 	// size of the database on disk, that of the largest member. Absent until annex connects
 	// for the first time.
 	// +optional
-	Size *resource.Quantity `json:"size,omitempty"`
+	DatabaseSize *resource.Quantity `json:"size,omitempty"`
 
 	// sizeInUse is the part of size that holds data; the rest is free for further writes,
 	// and released by defragmentation.
