@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,8 +55,9 @@ func runPeer(ctx context.Context, arguments []string) error {
 	duration := flags.Duration("duration", time.Second, "How long requests are sent in each round.")
 	settle := flags.Duration("settle", 10*time.Second, "The idle time before memory is read.")
 	limit := flags.Int64("memory", 16, "Memory in GiB that all processes may use. Servers that would exceed it are skipped.")
-	only := flags.String("only", "", "Measure only operations whose name contains this, besides creation, restart and memory.")
+	only := flags.String("only", "", "Measure only operations whose name matches this regular expression, besides creation, restart and memory.")
 	output := flags.String("json", "", "Also write the result to this file.")
+	profiles := flags.String("profiles", "", "Also write CPU profiles of all operations to this directory.")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
@@ -67,11 +69,15 @@ func runPeer(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return fmt.Errorf("read --sizes: %w", err)
 	}
+	selected, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("read --only: %w", err)
+	}
 	available, err := memoryOf("MemAvailable:")
 	if err != nil {
 		return err
 	}
-	p := &peer{rounds: *rounds, duration: *duration, settle: *settle, only: *only, memory: min(*limit<<30, available)}
+	p := &peer{rounds: *rounds, duration: *duration, settle: *settle, only: selected, profiles: *profiles, memory: min(*limit<<30, available)}
 	if p.programs, err = findPrograms(ctx, "kube-apiserver"); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"time"
 )
 
@@ -19,8 +19,10 @@ type peer struct {
 	dir      string
 	rounds   int
 	duration time.Duration
-	// only is part of the names of the operations that are measured.
-	only string
+	// only matches the names of the operations that are measured.
+	only *regexp.Regexp
+	// profiles is the directory for CPU profiles, empty if none are taken.
+	profiles string
 	// settle is the idle time before memory is read.
 	settle time.Duration
 	// memory is what all processes may use together, in bytes.
@@ -107,7 +109,7 @@ func (p *peer) measure(ctx context.Context, c *caseReport, servers []*server) er
 		return err
 	}
 	for _, o := range operations(c.Objects, c.Bytes, p.duration) {
-		if !strings.Contains(o.name, p.only) {
+		if !p.only.MatchString(o.name) {
 			continue
 		}
 		logf("measuring %s ...", o.name)
@@ -119,8 +121,20 @@ func (p *peer) measure(ctx context.Context, c *caseReport, servers []*server) er
 			f = figure{Name: o.name, Failed: err.Error()}
 		}
 		c.Figures = append(c.Figures, f)
+		if err := p.profile(ctx, o, servers); err != nil {
+			return err
+		}
 	}
-	return p.measureProcesses(ctx, c, servers, empty)
+	err = p.measureProcesses(ctx, c, servers, empty)
+	return errors.Join(err, p.profile(ctx, moreCreation(c.Objects, c.Bytes), servers))
+}
+
+// profile writes the CPU profiles of an operation, if they were asked for.
+func (p *peer) profile(ctx context.Context, o operation, servers []*server) error {
+	if p.profiles == "" {
+		return nil
+	}
+	return o.profile(ctx, p.profiles, servers)
 }
 
 // creation returns the operation that creates all objects in a number of rounds.

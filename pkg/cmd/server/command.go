@@ -45,7 +45,10 @@ func NewCommand(out io.Writer) *cobra.Command {
 			if err := applyLogs(ctx, completed); err != nil {
 				return err
 			}
-			return Run(ctx, completed, func(ready Ready) { printReady(out, ready) })
+			return Run(ctx, completed, func(ready Ready) {
+				collectLessOften()
+				printReady(out, ready)
+			})
 		},
 	}
 	sets := o.Flags()

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
-	"k8s.io/apiserver/pkg/authentication/request/x509"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
@@ -26,7 +25,7 @@ type Config struct {
 
 	// FrontProxy configures which proxies are trusted, and which headers.
 	FrontProxy *authenticatorfactory.RequestHeaderConfig
-	// ClientCA verifies client certificates.
+	// ClientCA verifies client certificates with the content of its bundle.
 	ClientCA dynamiccertificates.CAContentProvider
 	// StaticTokens authenticates the tokens of a file, for any audience.
 	StaticTokens authenticator.Token
@@ -54,7 +53,7 @@ func (c Config) New() authenticator.Request {
 		requests = append(requests, authenticator.WrapAudienceAgnosticRequest(c.Audiences, c.frontProxy()))
 	}
 	if c.ClientCA != nil {
-		requests = append(requests, x509.NewDynamic(c.ClientCA.VerifyOptions, x509.CommonNameUserConversion))
+		requests = append(requests, &certificates{ca: c.ClientCA})
 	}
 	if tokens := c.tokens(); len(tokens) > 0 {
 		known := tokenunion.New(tokens...)

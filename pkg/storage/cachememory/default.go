@@ -19,14 +19,22 @@ const cgroupLimit = "/sys/fs/cgroup/memory.max"
 func DefaultBudget() int64 { return defaultBudget(debug.SetMemoryLimit(-1), cgroupLimit) }
 
 func defaultBudget(goLimit int64, cgroupFile string) int64 {
-	limit := goLimit
-	if content, err := os.ReadFile(cgroupFile); err == nil {
-		if parsed, err := strconv.ParseInt(strings.TrimSpace(string(content)), 10, 64); err == nil {
-			limit = min(limit, parsed)
-		}
-	}
+	limit := min(goLimit, limitOf(cgroupFile))
 	if limit == math.MaxInt64 {
 		return 0
 	}
 	return limit / 2
+}
+
+// ContainerLimit returns the memory of the process's container in bytes, math.MaxInt64 without a
+// limit.
+func ContainerLimit() int64 { return limitOf(cgroupLimit) }
+
+func limitOf(cgroupFile string) int64 {
+	if content, err := os.ReadFile(cgroupFile); err == nil {
+		if limit, err := strconv.ParseInt(strings.TrimSpace(string(content)), 10, 64); err == nil {
+			return limit
+		}
+	}
+	return math.MaxInt64
 }

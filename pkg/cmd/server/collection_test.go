@@ -1,0 +1,55 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+func TestPercentFor(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for name, test := range map[string]struct {
+		live, garbage uint64
+		want          int
+	}{
+		"nothing is known":    {0, 128 * mib, 12800},
+		"a small heap":        {32 * mib, 128 * mib, 400},
+		"a medium one":        {100 * mib, 128 * mib, 128},
+		"as large":            {128 * mib, 128 * mib, 100},
+		"a large one":         {1 << 40, 128 * mib, 100},
+		"a tiny container":    {64 * mib, 8 * mib, 100},
+		"a small container":   {32 * mib, 64 * mib, 200},
+		"very much garbage":   {32 * mib, 1 << 40, 100 << 15},
+		"without an increase": {64 * mib, 0, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := percentFor(test.live, test.garbage); got != test.want {
+				t.Errorf("percentFor(%d, %d) = %d, want %d", test.live, test.garbage, got, test.want)
+			}
+		})
+	}
+}
+
+// TestPaceCollections is not parallel: the pace is that of the process, and stays.
+func TestPaceCollections(t *testing.T) {
+	paceCollections(1 << 40)
+	percents := map[uint64]bool{}
+	poll.UntilNoError(t, "the percentage follows the live heap of two collections", func() error {
+		runtime.GC()
+		percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(percent)
+		percents[percent[0].Value.Uint64()] = true
+		if len(percents) < 3 {
+			return fmt.Errorf("the percentages were %v", percents)
+		}
+		return nil
+	})
+}
