@@ -68,7 +68,9 @@ func (c *Chain) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prepare the aggregator: %w", err)
 	}
-	// Without it upstream does not start its controller of OpenAPI v3: openapiv3 serves that.
+	// Without them upstream does not start its controllers of OpenAPI: openapiv2 and openapiv3 serve
+	// that of custom resources.
+	c.Extensions.GenericAPIServer.OpenAPIVersionedService = nil
 	c.Extensions.GenericAPIServer.OpenAPIV3VersionedService = nil
 	return prepared.Run(ctx)
 }

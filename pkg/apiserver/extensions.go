@@ -62,6 +62,9 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	}
 	informer := server.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	definitions = informer.Lister()
+	if err := shareSpecs(informer.Informer()); err != nil {
+		return nil, err
+	}
 	handler := server.GenericAPIServer.Handler
 	if handler.Director, err = openapiv3.Handler(handler.Director, informer); err != nil {
 		return nil, fmt.Errorf("serve OpenAPI v3 of custom resources: %w", err)

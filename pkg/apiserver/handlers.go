@@ -9,6 +9,7 @@ import (
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
+	"github.com/annex-dev/annex/pkg/apiserver/openapiv2"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
 )
 
@@ -29,7 +30,8 @@ import (
 //     body if flow control is off or exempts the request.
 //  7. ExtraConfig.WrapAPIs, behind a main cluster: pkg/aggregated/discovery filters
 //     OpenAPI and discovery for the main cluster's aggregator. It needs the user.
-//  8. The aggregator, then core, then extensions, then not found (chain.go).
+//  8. The aggregator, then core, then extensions, then not found (chain.go). openapiv2 adds
+//     custom resources to the aggregator's OpenAPI v2 document.
 //  9. Upstream's endpoint handlers: decoding, admission (pkg/admission), validation, and
 //     the REST storage (pkg/registry, or the custom resource handler). encodedreads answers
 //     reads of custom resources in front of that handler, which decodes what it reads.
@@ -37,6 +39,7 @@ import (
 // Below that, pkg/storage/routing/stack.go continues from the storage to etcd.
 func (c CompletedConfig) buildHandlerChain(definitions crdinformers.CustomResourceDefinitionInformer) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
+		handler = openapiv2.Handler(handler, definitions.Lister()) // 8
 		if wrap := c.extra.WrapAPIs; wrap != nil {
 			handler = wrap(handler, definitions) // 7
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
@@ -30,6 +32,9 @@ func newRouter(extra *ExtraConfig) (*routing.Router, error) {
 			return extra.AnnexHosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 		},
 		Cached: cached,
+		Packed: func(resource schema.GroupResource) bool {
+			return encoded.Enabled() && resource == apiextensionsv1.Resource("customresourcedefinitions")
+		},
 		Layers: extra.StorageLayers,
 	})
 }

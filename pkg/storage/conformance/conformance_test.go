@@ -29,6 +29,8 @@ type variant struct {
 	offset int64
 	// custom is set for custom resources, whose watch caches have encoded objects.
 	custom bool
+	// packed is set if the watch cache has packed objects.
+	packed bool
 }
 
 func TestRawStorage(t *testing.T) { runSuite(t, variant{}) }
@@ -43,6 +45,8 @@ func TestShiftedCachedStorage(t *testing.T) { runSuite(t, variant{cached: true, 
 func TestEncodedStorage(t *testing.T) {
 	runSuite(t, variant{cached: true, offset: shifted, custom: true})
 }
+
+func TestPackedStorage(t *testing.T) { runSuite(t, variant{cached: true, packed: true}) }
 
 func runSuite(t *testing.T, v variant) {
 	for _, name := range slices.Sorted(maps.Keys(suite)) {

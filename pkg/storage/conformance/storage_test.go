@@ -79,7 +79,7 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 	// The dictionary is read before the suite makes the transformer fail.
 	_, err = stored.TransformToStorage(t.Context(), dictionary.sample, value.DefaultContext("any"))
 	expect.NoError(t, err)
-	router := newRouter(t, store, manager, subject.cached)
+	router := newRouter(t, store, manager, subject)
 	subject.Interface = decorate(t, subject, router, etcdOptions, s)
 	// The first use makes the backend, whose watch cache then fills.
 	poll.Until(t, "the first list", func() string {
@@ -127,7 +127,7 @@ func defined(string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{UID: definitionUID}}, nil
 }
 
-func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager, cached bool) *routing.Router {
+func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager, subject *subject) *routing.Router {
 	t.Helper()
 	placed := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: pods.String()},
@@ -147,7 +147,8 @@ func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager,
 		LiveHostedResource: func(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error) {
 			return hosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 		},
-		Cached: func(schema.GroupResource) bool { return cached },
+		Cached: func(schema.GroupResource) bool { return subject.cached },
+		Packed: func(schema.GroupResource) bool { return subject.packed },
 		Layers: routing.Layers{
 			MaxObjectBytes: maxObjectBytes, ObjectBudget: objectsize.NewBudget(1<<30, time.Minute),
 			Compression: manager, DefaultCompression: hostingv1alpha1.CompressionZstd,

@@ -65,6 +65,7 @@ type subject struct {
 
 	cached      bool
 	custom      bool
+	packed      bool
 	offset      int64             // of revisions, from those of etcd
 	first       int64             // revision of etcd that objects may come after
 	stored      value.Transformer // of what etcd gets
@@ -90,6 +91,7 @@ func newSubject(t *testing.T, v variant, s shape) *subject {
 	subject := &subject{
 		cached:      v.cached,
 		custom:      v.custom,
+		packed:      v.packed,
 		offset:      v.offset,
 		etcd:        etcdtest.Start(t, nil),
 		transformer: newTransformerSwitch(),

@@ -94,4 +94,12 @@ func (s shared) CacheEncode(id runtime.Identifier, encode func(runtime.Object, i
 }
 
 // GetObject implements runtime.CacheableObject.
-func (s shared) GetObject() runtime.Object { return s.event.GetObject() }
+func (s shared) GetObject() runtime.Object { return s.project(s.event.GetObject()) }
+
+var _ metav1.ObjectMetaAccessor = shared{}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (s shared) GetObjectMeta() metav1.Object {
+	accessor, _ := s.event.(metav1.Object)
+	return accessor
+}

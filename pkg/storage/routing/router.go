@@ -56,6 +56,8 @@ type Config struct {
 	LiveHostedResource LiveFunc
 	// Cached reports whether a resource has a watch cache.
 	Cached func(resource schema.GroupResource) bool
+	// Packed reports whether a watch cache without encoded objects has packed ones. It may be nil.
+	Packed func(resource schema.GroupResource) bool
 	Layers
 }
 
@@ -186,6 +188,7 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 			}
 		}
 		_, storageConfig.eager = to.(pinned)
+		storageConfig.packed = !isEncoded && r.config.Packed != nil && r.config.Packed(config.GroupResource)
 		s := newLazyStorage(to, r.config.Store, storageConfig)
 		if storageConfig.eager {
 			// Readiness waits for its cache.

@@ -44,7 +44,8 @@ import (
 //	 2. writeinfo              describes a write to the layers below etcd3
 //	 3. objectsize.Storage     waits for memory before a large object is read to be changed
 //	 4. encoded                custom resources: decodes what upstream's handler reads from the watch
-//	                           cache, and answers consistent reads of an object from the cache
+//	                           cache, and answers consistent reads of an object from the cache;
+//	                           CRDs: decodes what is read from the watch cache
 //	 5. lazyCache              creates the watch cache when it is first needed, and reads etcd until
 //	                           it is filled
 //	 6. corruption.Cached      reports lists of the watch cache that fail
@@ -105,6 +106,8 @@ type storageConfig struct {
 	eager bool
 	// encoded is set if the watch cache has encoded objects.
 	encoded *encoded.Resource
+	// packed is set if the watch cache has packed objects.
+	packed bool
 	// compress reports whether values are to be compressed, and limits returns the limits
 	// of the HostedResource.
 	compress func() bool
@@ -192,6 +195,8 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 	switch {
 	case c.cached && c.encoded != nil:
 		err = b.addEncodedCache(c, below)
+	case c.cached && c.packed:
+		err = b.addPackedCache(c, below)
 	case c.cached:
 		b.Interface, err = b.buildCache(c, b.Interface, b.Interface, detector) // 5
 	}
@@ -319,6 +324,27 @@ func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed boo
 		return nil, err
 	}
 	return &encodedCache{cached, memory, layers.destroy}, nil
+}
+
+// addPackedCache adds a watch cache of packed objects, which reads etcd through storage of its own.
+func (b *backend) addPackedCache(c storageConfig, below lower) error {
+	typed, err := encoded.NewTyped(c.Codec, c.newFunc, c.attrs)
+	if err != nil {
+		return err
+	}
+	c.newFunc, c.newListFunc, c.attrs = encoded.NewPacked, encoded.NewPackedList, encoded.PackedAttrs
+	c.triggers, c.indexers = nil, nil
+	c.setCodec(typed.CacheCodec())
+	etcd, err := b.buildEtcd(c, below) // 9, 8
+	if err != nil {
+		return err
+	}
+	cached, err := b.buildCache(c, etcd, etcd, below.detector) // 5
+	if err != nil {
+		return err
+	}
+	b.Interface = typed.Storage(b.Interface, cached) // 4
+	return nil
 }
 
 // buildCache builds the layer 5 over storage. The cache of a pinned resource is created at once,

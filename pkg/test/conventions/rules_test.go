@@ -214,10 +214,11 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/encoded",
-		duty:     "Custom resources as the JSON that clients read, and the memory of their watch caches.",
+		duty:     "Custom resources as the JSON that clients read, definitions as they are stored, and the memory of watch caches.",
 		ours:     []string{"pkg/storage/canonical", "pkg/storage/compression"},
 		others: append([]string{
-			"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/...", "k8s.io/client-go/tools/cache", "k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
+			"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/...", "k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue",
+			"k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
 		}, apiTypes...),
 	},
 	{
@@ -355,6 +356,15 @@ var rules = []rule{
 		duty:     "Serves reads of custom resources from their encoded form, in front of upstream's handler.",
 		ours:     []string{"pkg/storage/encoded"},
 		others:   append([]string{"github.com/klauspost/compress/gzip", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
+	},
+	{
+		packages: "pkg/apiserver/openapiv2",
+		duty:     "Serves the OpenAPI v2 document, built when it is asked for.",
+		ours:     []string{"pkg/storage/compression"},
+		others: append([]string{
+			"github.com/klauspost/compress/gzip", "google.golang.org/protobuf/encoding/protowire",
+			"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-openapi/...",
+		}, clients...),
 	},
 	{
 		packages: "pkg/apiserver/openapiv3",

@@ -1,0 +1,133 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package encoded
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Storage returns storage of decoded objects whose watch cache has Packed ones. Everything that
+// the cache cannot answer goes to etcd.
+func (t *Typed) Storage(etcd, cached storage.Interface) storage.Interface {
+	return &unpacking{decoding{etcd, cached}, t}
+}
+
+type unpacking struct {
+	decoding
+	typed *Typed
+}
+
+// Get implements storage.Interface.
+func (s *unpacking) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
+	if options.ResourceVersion == "" {
+		return s.Interface.Get(ctx, key, options, out)
+	}
+	found := &Packed{}
+	if err := s.cached.Get(ctx, key, options, found); err != nil {
+		return err
+	}
+	return found.unpack(out)
+}
+
+// GetList implements storage.Interface.
+func (s *unpacking) GetList(ctx context.Context, key string, options storage.ListOptions, out runtime.Object) error {
+	items, err := meta.GetItemsPtr(out)
+	if err != nil {
+		return fmt.Errorf("list into a %T: %w", out, err)
+	}
+	found := &PackedList{}
+	options.Predicate.GetAttrs = PackedAttrs
+	if err := s.cached.GetList(ctx, key, options, found); err != nil {
+		return err
+	}
+	slice := reflect.ValueOf(items).Elem()
+	slice.Set(reflect.MakeSlice(slice.Type(), len(found.Items), len(found.Items)))
+	unpacked := make([]error, len(found.Items))
+	workqueue.ParallelizeUntil(ctx, unpackers, len(found.Items), func(i int) {
+		object := s.typed.newObject()
+		if unpacked[i] = found.Items[i].unpack(object); unpacked[i] == nil {
+			slice.Index(i).Set(reflect.ValueOf(object).Elem())
+		}
+	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, err := range unpacked {
+		if err != nil {
+			return err
+		}
+	}
+	list, err := meta.ListAccessor(out)
+	if err != nil {
+		return fmt.Errorf("list into a %T: %w", out, err)
+	}
+	list.SetResourceVersion(found.ResourceVersion)
+	list.SetContinue(found.Continue)
+	list.SetRemainingItemCount(found.RemainingItemCount)
+	return nil
+}
+
+// unpackers is the number of objects of a list that are decoded at the same time, as upstream's
+// storage does for watches.
+const unpackers = 10
+
+// Watch implements storage.Interface.
+func (s *unpacking) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	options.Predicate.GetAttrs = PackedAttrs
+	events, err := s.cached.Watch(ctx, key, options)
+	if err != nil {
+		return nil, err
+	}
+	return Projection(s.unpacked).Watch(events), nil
+}
+
+// unpacked returns the decoded object of an event, or another object as it is.
+func (s *unpacking) unpacked(obj runtime.Object) (runtime.Object, error) {
+	found, ok := obj.(*Packed)
+	if !ok {
+		return obj, nil
+	}
+	object := s.typed.newObject()
+	if err := found.unpack(object); err != nil {
+		return nil, err
+	}
+	return object, nil
+}
+
+// GuaranteedUpdate implements storage.Interface.
+func (s *unpacking) GuaranteedUpdate(
+	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object,
+) error {
+	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, s.current(ctx, key))
+}
+
+// Delete implements storage.Interface.
+func (s *unpacking) Delete(
+	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, _ runtime.Object, options storage.DeleteOptions,
+) error {
+	return s.Interface.Delete(ctx, key, out, preconditions, validate, s.current(ctx, key), options)
+}
+
+// current returns the object that the watch cache has, or nil, as decoding does.
+func (s *unpacking) current(ctx context.Context, key string) runtime.Object {
+	found := &Packed{}
+	if s.cached.ReadinessCheck() != nil || s.cached.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, found) != nil {
+		return nil
+	}
+	object, err := s.unpacked(found)
+	if err != nil {
+		return nil
+	}
+	return object
+}
