@@ -3,10 +3,10 @@
 # Copyright The annex Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Regenerates all code derived from pkg/apis (deep copies, defaults, conversions, OpenAPI,
-# apply configurations, clientset, listers, informers), and the chart's templates from
-# artifacts/deploy. Needs only Go: the generators are built from the k8s.io/code-generator
-# of go.mod into a scratch folder.
+# Regenerates all code derived from pkg/apis (deep copies, defaults, conversions, Protocol
+# Buffers, OpenAPI, apply configurations, clientset, listers, informers), and the chart's
+# templates from artifacts/deploy. Needs only Go: the generators are built from the
+# k8s.io/code-generator of go.mod into a scratch folder.
 #
 # The OpenAPI generator also checks API conventions. Violations that are not in
 # hack/api-violations.list are errors. To accept one after review:
@@ -55,6 +55,28 @@ KUBE_CODEGEN_READONLY_PKGS+=("${served_packages[@]}")
 kube::codegen::gen_helpers \
     --boilerplate "${boilerplate}" \
     pkg/apis
+
+# Packages with +k8s:protobuf-gen. go-to-protobuf runs protoc and goimports, and expects .proto
+# files below the import paths of their packages.
+go install k8s.io/code-generator/cmd/go-to-protobuf
+go -C hack/tools/protoc install . tool
+protobuf="${scratch}/protobuf"
+mkdir -p "${protobuf}/$(dirname "${module}")" "${protobuf}/k8s.io" "${protobuf}/github.com/gogo"
+ln -s "${root}" "${protobuf}/${module}"
+ln -s "$(go list -m -f '{{.Dir}}' k8s.io/apimachinery)" "${protobuf}/k8s.io/apimachinery"
+ln -s "$(go -C hack/tools/protoc list -m -f '{{.Dir}}' github.com/gogo/protobuf)" "${protobuf}/github.com/gogo/protobuf"
+imported_packages=(
+    k8s.io/apimachinery/pkg/api/resource
+    k8s.io/apimachinery/pkg/apis/meta/v1
+    k8s.io/apimachinery/pkg/runtime
+    k8s.io/apimachinery/pkg/runtime/schema
+    k8s.io/apimachinery/pkg/util/intstr
+)
+PATH="${GOBIN}:${PATH}" go-to-protobuf \
+    --go-header-file "${boilerplate}" \
+    --apimachinery-packages "$(printf -- '-%s\n' "${imported_packages[@]}" | paste -sd,)" \
+    --packages "$(grep -rl --include=doc.go '^// +k8s:protobuf-gen=package' pkg/apis | xargs dirname | sed "s|^|${module}/|" | paste -sd,)" \
+    --output-dir "${protobuf}"
 
 kube::codegen::gen_openapi \
     --boilerplate "${boilerplate}" \

@@ -24,6 +24,7 @@ paths=(
     hack/boilerplate.go.txt
     hack/chart
     hack/codegen
+    hack/tools/protoc
     hack/update-codegen.sh
     pkg/apis
     pkg/generated

@@ -140,12 +140,12 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, router: router}}, nil
 }
 
-// newStorageFactory configures how the kinds of the core server are stored: as protobuf
-// where the kind supports it, in the version that the scheme prefers.
+// newStorageFactory configures how the kinds of the core server are stored: as protobuf by
+// default, in the version that the scheme prefers. Other encodings can be read.
 func newStorageFactory(generic *genericapiserver.Config, etcd genericoptions.EtcdOptions) *serverstorage.DefaultStorageFactory {
 	// Flow control estimates the cost of a list with the tracker.
 	etcd.StorageConfig.StorageObjectCountTracker = generic.StorageObjectCountTracker
-	factory := serverstorage.NewDefaultStorageFactory(
+	return serverstorage.NewDefaultStorageFactory(
 		etcd.StorageConfig,
 		etcd.DefaultStorageMediaType,
 		scheme.Codecs,
@@ -153,9 +153,6 @@ func newStorageFactory(generic *genericapiserver.Config, etcd genericoptions.Etc
 		generic.MergedResourceConfig,
 		resourcePrefixes(),
 	)
-	// annex's own kinds have no protobuf encoding.
-	factory.SetSerializer(schema.GroupResource{Group: hostingv1alpha1.GroupName, Resource: serverstorage.AllResources}, runtime.ContentTypeJSON, nil)
-	return factory
 }
 
 // resourcePrefixes stores annex's own kinds under their group, as custom resources are.

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
 	"k8s.io/apimachinery/pkg/api/apitesting/roundtrip"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/randfill"
 
@@ -56,10 +55,5 @@ func fuzzers(serializer.CodecFactory) []any {
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	filler := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, fuzzers), rand.NewSource(rand.Int63()), Codecs)
-	withoutProtobuf := map[schema.GroupVersionKind]bool{}
-	for kind := range Scheme.AllKnownTypes() {
-		withoutProtobuf[kind] = kind.Group == hostingv1alpha1.GroupName
-	}
-	roundtrip.RoundTripTypesWithoutProtobuf(t, Scheme, Codecs, filler, nil)
-	roundtrip.RoundTripTypes(t, Scheme, Codecs, filler, withoutProtobuf)
+	roundtrip.RoundTripTypes(t, Scheme, Codecs, filler, nil)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -47,10 +46,8 @@ func (o *Options) Config(userAgent string) (*restclient.Config, error) {
 	return config, nil
 }
 
-// NewAnnexClient returns a client of annex's own kinds, which have no protobuf encoding.
+// NewAnnexClient returns a client of annex's own kinds.
 func NewAnnexClient(config *restclient.Config) (annexclient.Interface, error) {
-	config = restclient.CopyConfig(config)
-	config.ContentType = runtime.ContentTypeJSON
 	clients, err := annexclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: create the client: %w", err)

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	discoveryaggregated "k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -68,9 +67,9 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 	if err := o.Etcd.ApplyEncryption(generic); err != nil {
 		return nil, nil, err
 	}
-	annexHosting, err := newHostingClient(generic.LoopbackClientConfig)
+	annexHosting, err := annexclient.NewForConfig(generic.LoopbackClientConfig)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("make a client of annex's own kinds: %w", err)
 	}
 	cacheBudget, err := o.Etcd.CacheBudget()
 	if err != nil {
@@ -103,18 +102,6 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 		return nil, nil, err
 	}
 	return config, kinds, o.Admission.Apply(generic, kinds.informers, kinds.kube, kinds.dynamic, &config.Extra)
-}
-
-// newHostingClient creates a client of annex's own kinds, which have no protobuf
-// encoding.
-func newHostingClient(loopback *restclient.Config) (annexclient.Interface, error) {
-	config := restclient.CopyConfig(loopback)
-	config.ContentType = runtime.ContentTypeJSON
-	annexHosting, err := annexclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make a client of annex's own kinds: %w", err)
-	}
-	return annexHosting, nil
 }
 
 // canceledDuringShutdown makes loopback clients return context.Canceled after ctx is

@@ -118,7 +118,7 @@ func TestReportsAtOnce(t *testing.T) {
 		if got := r.reason(t, "default"); got != "True Available" {
 			t.Errorf("Ready=%s, want True Available", got)
 		}
-		if status.Objects != 3 || sizeChanged(quantity(10*mebi), status.Size) || len(status.Members) != 3 {
+		if status.Objects != 3 || sizeChanged(quantity(10*mebi), status.DatabaseSize) || len(status.Members) != 3 {
 			t.Errorf("status %+v, want 3 objects in about 10Mi on three members", status)
 		}
 	})
@@ -171,7 +171,7 @@ func TestFollowsGrowthOfTheDatabase(t *testing.T) {
 		pass(10 * time.Second)
 		r.change(func(*connection) { r.grow(40 * mebi) })
 		pass(refreshInterval)
-		if got := r.status(t, "default").Size.Value(); got < 50*mebi {
+		if got := r.status(t, "default").DatabaseSize.Value(); got < 50*mebi {
 			t.Errorf("size %d, want at least %d", got, 50*mebi)
 		}
 	})

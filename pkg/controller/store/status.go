@@ -152,7 +152,7 @@ func setSizes(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot) {
 	if largest == nil {
 		return
 	}
-	status.Size = quantity(largest.DbSize)
+	status.DatabaseSize = quantity(largest.DbSize)
 	status.SizeInUse = quantity(largest.DbSizeInUse)
 	status.Quota = nil
 	if largest.DbSizeQuota > 0 {
@@ -215,11 +215,11 @@ func lowerVersion(a, b string) string {
 // needsWrite reports whether a status is worth a write. Sizes must change by more than
 // the write itself changes them.
 func needsWrite(before, after *hostingv1alpha1.StoreStatus) bool {
-	if sizeChanged(before.Size, after.Size) || sizeChanged(before.SizeInUse, after.SizeInUse) {
+	if sizeChanged(before.DatabaseSize, after.DatabaseSize) || sizeChanged(before.SizeInUse, after.SizeInUse) {
 		return true
 	}
 	same := after.DeepCopy()
-	same.Size, same.SizeInUse = before.Size, before.SizeInUse
+	same.DatabaseSize, same.SizeInUse = before.DatabaseSize, before.SizeInUse
 	if before.History != nil && same.History != nil && before.History.Epoch == same.History.Epoch {
 		same.History = before.History // it is written down now and then
 	}

@@ -123,7 +123,7 @@ func TestSetObserved(t *testing.T) {
 			condition("Ready", metav1.ConditionTrue, "Available", "Etcd takes reads and writes"),
 			condition("UnderPressure", metav1.ConditionFalse, "NoPressure", "There is space for more, and etcd answers in time"),
 		},
-		Size: quantity(12 * mebi), SizeInUse: quantity(6 * mebi), Quota: quantity(100 * mebi),
+		DatabaseSize: quantity(12 * mebi), SizeInUse: quantity(6 * mebi), Quota: quantity(100 * mebi),
 		Alarms: []string{"NOSPACE"},
 		Members: []hostingv1alpha1.StoreMember{
 			{ID: "1", Name: "a", Endpoint: "https://etcd-1", Version: "3.7.3", Leader: true},
@@ -160,7 +160,7 @@ func TestLowerVersion(t *testing.T) {
 func TestIsNews(t *testing.T) {
 	t.Parallel()
 	base := hostingv1alpha1.StoreStatus{
-		Size: quantity(20 * mebi), SizeInUse: quantity(10 * mebi), Quota: quantity(100 * mebi), Objects: 5, Version: "3.7.3",
+		DatabaseSize: quantity(20 * mebi), SizeInUse: quantity(10 * mebi), Quota: quantity(100 * mebi), Objects: 5, Version: "3.7.3",
 		Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue}},
 		Members:    []hostingv1alpha1.StoreMember{{ID: "1"}},
 	}
@@ -173,14 +173,14 @@ func TestIsNews(t *testing.T) {
 		"a page more":       {func(s *hostingv1alpha1.StoreStatus) { s.SizeInUse = quantity(10*mebi + 4096) }, false},
 		"much more in use":  {func(s *hostingv1alpha1.StoreStatus) { s.SizeInUse = quantity(10*mebi + mebi/4) }, true},
 		"much less in use":  {func(s *hostingv1alpha1.StoreStatus) { s.SizeInUse = quantity(9 * mebi) }, true},
-		"more on disk":      {func(s *hostingv1alpha1.StoreStatus) { s.Size = quantity(21 * mebi) }, true},
+		"more on disk":      {func(s *hostingv1alpha1.StoreStatus) { s.DatabaseSize = quantity(21 * mebi) }, true},
 		"one object more":   {func(s *hostingv1alpha1.StoreStatus) { s.Objects++ }, true},
 		"another quota":     {func(s *hostingv1alpha1.StoreStatus) { s.Quota = nil }, true},
 		"a member more": {func(s *hostingv1alpha1.StoreStatus) {
 			s.Members = append(s.Members, hostingv1alpha1.StoreMember{ID: "2"})
 		}, true},
 		"not ready":             {func(s *hostingv1alpha1.StoreStatus) { s.Conditions[0].Status = metav1.ConditionFalse }, true},
-		"sizes no longer known": {func(s *hostingv1alpha1.StoreStatus) { s.Size = nil }, true},
+		"sizes no longer known": {func(s *hostingv1alpha1.StoreStatus) { s.DatabaseSize = nil }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -191,8 +191,8 @@ func TestIsNews(t *testing.T) {
 			}
 		})
 	}
-	large := hostingv1alpha1.StoreStatus{Size: quantity(64 * 1024 * mebi)}
-	if needsWrite(&large, &hostingv1alpha1.StoreStatus{Size: quantity(64*1024*mebi + 512*mebi)}) {
+	large := hostingv1alpha1.StoreStatus{DatabaseSize: quantity(64 * 1024 * mebi)}
+	if needsWrite(&large, &hostingv1alpha1.StoreStatus{DatabaseSize: quantity(64*1024*mebi + 512*mebi)}) {
 		t.Error("half a GiB is news for 64 GiB")
 	}
 }

@@ -17,7 +17,10 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
@@ -61,27 +64,52 @@ func decode(ctx context.Context, decoder value.Transformer, prefix string, recor
 	return plain, nil
 }
 
-// protobufMagic begins objects of compiled-in kinds, which are not checked.
+// protobufMagic begins objects in protobuf, those of compiled-in kinds.
 var protobufMagic = []byte("k8s\x00")
 
 func checkObject(name string, plain []byte) error {
+	read := readJSON
 	if bytes.HasPrefix(plain, protobufMagic) {
-		return nil
+		read = readProtobuf
 	}
-	var found struct {
-		Metadata struct {
-			Name      string `json:"name"`
-			Namespace string `json:"namespace"`
-			UID       string `json:"uid"`
-		} `json:"metadata"`
+	found, err := read(plain)
+	if err != nil {
+		return err
 	}
-	if err := json.Unmarshal(plain, &found); err != nil {
-		return errors.New("it is not a JSON object; is its encryption key missing?")
-	}
-	if got := path.Join(found.Metadata.Namespace, found.Metadata.Name); got != name || found.Metadata.UID == "" {
+	if got := path.Join(found.Namespace, found.Name); got != name || found.UID == "" {
 		return fmt.Errorf("it is the object %q", got)
 	}
 	return nil
+}
+
+// objectIdentity is what identifies an object.
+type objectIdentity struct {
+	Name      string    `json:"name"`
+	Namespace string    `json:"namespace"`
+	UID       types.UID `json:"uid"`
+}
+
+func readJSON(plain []byte) (objectIdentity, error) {
+	var found struct {
+		Metadata objectIdentity `json:"metadata"`
+	}
+	if err := json.Unmarshal(plain, &found); err != nil {
+		return objectIdentity{}, errors.New("it is not a JSON object; is its encryption key missing?")
+	}
+	return found.Metadata, nil
+}
+
+func readProtobuf(plain []byte) (objectIdentity, error) {
+	var object runtime.Unknown
+	if err := object.Unmarshal(plain[len(protobufMagic):]); err != nil {
+		return objectIdentity{}, fmt.Errorf("it is not an object in protobuf: %w", err)
+	}
+	// Every kind has its metadata in the same field.
+	var found metav1.PartialObjectMetadata
+	if err := found.Unmarshal(object.Raw); err != nil {
+		return objectIdentity{}, fmt.Errorf("it is not an object in protobuf: %w", err)
+	}
+	return objectIdentity{found.Name, found.Namespace, found.UID}, nil
 }
 
 // maxPlain bounds the total size of a part's values after decoding. Parts of well-behaved

@@ -8,12 +8,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
@@ -297,8 +300,14 @@ func TestUnreadable(t *testing.T) {
 // bomb decodes every value to 64 MiB.
 type bomb struct{ boundTransformer }
 
-func (bomb) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
-	return append(bytes.Clone(protobufMagic), make([]byte, 64<<20)...), false, nil
+func (bomb) TransformFromStorage(_ context.Context, _ []byte, data value.Context) ([]byte, bool, error) {
+	metadata := metav1.ObjectMeta{Name: path.Base(string(data.AuthenticatedData())), UID: "u"}
+	raw, err := (&metav1.PartialObjectMetadata{ObjectMeta: metadata}).Marshal()
+	if err != nil {
+		return nil, false, err
+	}
+	encoded, err := (&runtime.Unknown{Raw: raw, ContentEncoding: strings.Repeat("x", 64<<20)}).Marshal()
+	return append(bytes.Clone(protobufMagic), encoded...), false, err
 }
 
 // TestBomb restores a small part with very large decoded values.

@@ -258,9 +258,9 @@ func TestDefaultStoreStatus(t *testing.T) {
 	if store.Spec.Embedded == nil {
 		t.Errorf("spec %+v, want embedded", store.Spec)
 	}
-	if status.Size == nil || status.SizeInUse == nil || status.Quota == nil ||
-		status.SizeInUse.Value() <= 0 || status.Size.Cmp(*status.SizeInUse) < 0 || status.Quota.Cmp(*status.Size) <= 0 {
-		t.Errorf("size %v, in use %v, quota %v: want size in use <= size < quota", status.Size, status.SizeInUse, status.Quota)
+	if status.DatabaseSize == nil || status.SizeInUse == nil || status.Quota == nil ||
+		status.SizeInUse.Value() <= 0 || status.DatabaseSize.Cmp(*status.SizeInUse) < 0 || status.Quota.Cmp(*status.DatabaseSize) <= 0 {
+		t.Errorf("size %v, in use %v, quota %v: want size in use <= size < quota", status.DatabaseSize, status.SizeInUse, status.Quota)
 	}
 	if len(status.Members) != 1 || !status.Members[0].Leader || status.Version == "" {
 		t.Errorf("members %+v of version %q, want one leader", status.Members, status.Version)

@@ -17,13 +17,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	applyhosting "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -251,27 +254,65 @@ func TestHostingTables(t *testing.T) {
 	}
 }
 
-// annex's own kinds have no protobuf encoding. Requests for it get JSON if that is
-// acceptable too, otherwise 406 or 415, never 500.
-func TestHostingKindsHaveNoProtobuf(t *testing.T) {
+// Clients may use protobuf. Objects that are stored as JSON, as by an annex without protobuf of
+// its own kinds, are read beside others, and are protobuf after the next write.
+func TestHostingProtobuf(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
+	config := restclient.CopyConfig(a.AnnexConfig)
+	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+	annexHosting, err := annexclient.NewForConfig(config)
+	expect.NoError(t, err)
+	hosted := annexHosting.HostingV1alpha1().HostedResources()
 	const (
-		protobuf = "application/vnd.kubernetes.protobuf"
-		stores   = "/apis/hosting.annex.dev/v1alpha1/stores"
+		name = "plans.protobuf.example.com"
+		path = "/apis/hosting.annex.dev/v1alpha1/hostedresources"
+		key  = "/annex/hosting.annex.dev/hostedresources/"
 	)
-	for _, path := range []string{stores, stores + "/default", stores + "?watch=true&timeoutSeconds=1"} {
-		a.get(t, path, "Accept", protobuf).Expect(t, http.StatusNotAcceptable, "%s as protobuf only", path)
-		got := a.get(t, path, "Accept", protobuf+", application/json")
-		if got.Code != http.StatusOK || !strings.HasPrefix(got.Header.Get("Content-Type"), "application/json") {
-			t.Errorf("%s as protobuf or JSON: %s %s", path, got.Header.Get("Content-Type"), got)
+	events, err := hosted.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	expect.NoError(t, err)
+	defer events.Stop()
+	_, err = a.etcd(t).Put(t.Context(), key+name, `{"kind":"HostedResource","apiVersion":"hosting.annex.dev/v1alpha1",
+		"metadata":{"name":"`+name+`","uid":"u","creationTimestamp":"2026-01-02T03:04:05Z"},
+		"spec":{"priority":7,"requests":{"objects":"100k"}},"status":{"objects":0}}`)
+	expect.NoError(t, err)
+	read, isHosted := nextEvent(t, events).Object.(*hostingv1alpha1.HostedResource)
+	if !isHosted {
+		t.Fatal("the watch did not receive a HostedResource")
+	}
+	requested := read.Spec.Requests[hostingv1alpha1.ResourceObjects]
+	if requested.String() != "100k" || read.Spec.Priority != 7 || read.Spec.SchedulerName != hostingv1alpha1.DefaultSchedulerName {
+		t.Errorf("the watch received %v", read)
+	}
+	other := expect.Create(t, hosted, &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: "others.protobuf.example.com"}})
+	list, err := hosted.List(t.Context(), metav1.ListOptions{})
+	has := func(name string) bool {
+		return slices.ContainsFunc(list.Items, func(item hostingv1alpha1.HostedResource) bool { return item.Name == name })
+	}
+	if err != nil || !has(name) || !has(other.Name) {
+		t.Errorf("listed %v, %v", list, err)
+	}
+	expect.Patch(t, hosted, name, `{"spec": {"priority": 8}}`)
+	for _, name := range []string{name, other.Name} {
+		if stored := etcdValue(t, a.etcd(t), key+name); !strings.HasPrefix(string(stored), "k8s\x00") {
+			t.Errorf("etcd holds %q, want protobuf", stored)
 		}
 	}
-	if got := a.request(t, http.MethodPost, stores, "k8s\x00junk", "Content-Type", protobuf); got.Code != http.StatusUnsupportedMediaType && got.Code != http.StatusBadRequest {
-		t.Errorf("create with protobuf: %s", got)
+
+	const metadata = ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+	for _, accept := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf + metadata} {
+		got := a.get(t, path, "Accept", accept)
+		if got.Code != http.StatusOK || !strings.HasPrefix(string(got.Body), "k8s\x00") || !strings.Contains(string(got.Body), name) {
+			t.Errorf("%s: %s", accept, got)
+		}
 	}
-	yaml := a.get(t, stores+"/default", "Accept", "application/yaml")
-	yaml.ExpectText(t, http.StatusOK, "kind: Store\n", "as YAML")
+	if got := a.request(t, http.MethodPost, path, "k8s\x00junk", "Content-Type", runtime.ContentTypeProtobuf); got.Code != http.StatusBadRequest {
+		t.Errorf("create with damaged protobuf: %s", got)
+	}
+	a.get(t, path+"/"+name, "Accept", "application/yaml").ExpectText(t, http.StatusOK, "priority: 8\n", "as YAML")
+	for _, name := range []string{name, other.Name} {
+		expect.Delete(t, hosted, name)
+	}
 }
 
 func TestDynamicClientReadsStores(t *testing.T) {

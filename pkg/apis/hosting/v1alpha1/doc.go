@@ -5,10 +5,9 @@
 // +k8s:openapi-model-package=com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1
 // +k8s:deepcopy-gen=package
 // +k8s:defaulter-gen=TypeMeta
+// +k8s:protobuf-gen=package
 // +groupName=hosting.annex.dev
 
 // Package v1alpha1 is the first version of annex's own API group: Store, an etcd, and
-// HostedResource, a resource that annex stores. Its objects are transferred and stored as
-// JSON or CBOR; the types have no Protocol Buffers encoding. The server uses these types
-// internally too.
+// HostedResource, a resource that annex stores. The server uses these types internally too.
 package v1alpha1

@@ -61,15 +61,15 @@ type HostedResource struct {
 
 	// metadata is the standard object metadata. The name is "<plural>.<group>".
 	// +optional
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
 	// spec is the Store of the resource, or how to choose one.
 	// +optional
-	Spec HostedResourceSpec `json:"spec,omitempty"`
+	Spec HostedResourceSpec `json:"spec,omitempty" protobuf:"bytes,2,opt,name=spec"`
 
 	// status is the observed state of the resource. Read-only.
 	// +optional
-	Status HostedResourceStatus `json:"status,omitempty"`
+	Status HostedResourceStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -80,10 +80,10 @@ type HostedResourceList struct {
 
 	// metadata is the standard list metadata.
 	// +optional
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
 	// items are the HostedResources.
-	Items []HostedResource `json:"items"`
+	Items []HostedResource `json:"items" protobuf:"bytes,2,rep,name=items"`
 }
 
 // HostedResourceSpec is the Store of a resource, or how to choose one.
@@ -92,54 +92,54 @@ type HostedResourceSpec struct {
 	// and sets it through the "binding" subresource. It is immutable once set: the objects
 	// would not move.
 	// +optional
-	StoreName string `json:"storeName,omitempty"`
+	StoreName string `json:"storeName,omitempty" protobuf:"bytes,1,opt,name=storeName"`
 
 	// storeSelector restricts the choice to Stores with these labels. By default, every
 	// Store may be chosen. It has no effect once storeName is set.
 	// +optional
-	StoreSelector *metav1.LabelSelector `json:"storeSelector,omitempty"`
+	StoreSelector *metav1.LabelSelector `json:"storeSelector,omitempty" protobuf:"bytes,2,opt,name=storeSelector"`
 
 	// tolerations allow Stores with matching taints.
 	// +listType=atomic
 	// +optional
-	Tolerations []Toleration `json:"tolerations,omitempty"`
+	Tolerations []Toleration `json:"tolerations,omitempty" protobuf:"bytes,3,rep,name=tolerations"`
 
 	// priority orders the resources that wait for a Store, highest first. Defaults to 0.
 	// +optional
-	Priority int32 `json:"priority,omitempty"`
+	Priority int32 `json:"priority,omitempty" protobuf:"varint,4,opt,name=priority"`
 
 	// requests is the expected usage: "storage" (bytes, for example 2Gi) and "objects" (a
 	// whole number, for example 100k). It guides the scheduler and does not limit writes.
 	// +optional
-	Requests ResourceList `json:"requests,omitempty"`
+	Requests ResourceList `json:"requests,omitempty" protobuf:"bytes,5,rep,name=requests,casttype=ResourceList,castkey=ResourceName"`
 
 	// compression of the objects in the Store: None or Zstd. By default, the server
 	// chooses. It applies to further writes; all stored objects remain readable. Compare
 	// status.storedBytes with status.bytes to see the savings.
 	// +optional
-	Compression Compression `json:"compression,omitempty"`
+	Compression Compression `json:"compression,omitempty" protobuf:"bytes,6,opt,name=compression,casttype=Compression"`
 
 	// cache is how annex keeps the objects of a custom resource in memory: Plain, the default,
 	// answers reads fastest; Compressed takes a fraction of the memory, and lists take longer;
 	// None reads the Store. It applies at once. If memory is short, annex reduces it; see the
 	// condition CachedAsSpecified.
 	// +optional
-	Cache Cache `json:"cache,omitempty"`
+	Cache Cache `json:"cache,omitempty" protobuf:"bytes,7,opt,name=cache,casttype=Cache"`
 
 	// schedulerName is the scheduler that chooses the Store. Defaults to "annex-scheduler".
 	// +optional
-	SchedulerName string `json:"schedulerName,omitempty"`
+	SchedulerName string `json:"schedulerName,omitempty" protobuf:"bytes,8,opt,name=schedulerName"`
 
 	// limits is the maximum in all namespaces together: "objects" (a whole number) and
 	// "storage" (bytes in the Store). Writes that would exceed a limit are rejected;
 	// existing objects remain.
 	// +optional
-	Limits ResourceList `json:"limits,omitempty"`
+	Limits ResourceList `json:"limits,omitempty" protobuf:"bytes,9,rep,name=limits,casttype=ResourceList,castkey=ResourceName"`
 
 	// namespaceLimits is the maximum in each namespace, with the same keys as limits. It is
 	// ignored for cluster-scoped resources.
 	// +optional
-	NamespaceLimits ResourceList `json:"namespaceLimits,omitempty"`
+	NamespaceLimits ResourceList `json:"namespaceLimits,omitempty" protobuf:"bytes,10,rep,name=namespaceLimits,casttype=ResourceList,castkey=ResourceName"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -152,10 +152,10 @@ type HostedResourceBinding struct {
 	// metadata has the name of the HostedResource. A UID or resource version is a
 	// precondition.
 	// +optional
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
 	// storeName is the Store of the objects.
-	StoreName string `json:"storeName"`
+	StoreName string `json:"storeName" protobuf:"bytes,2,opt,name=storeName"`
 }
 
 // TolerationOperator compares the value of a toleration with that of a taint.
@@ -174,20 +174,20 @@ const (
 type Toleration struct {
 	// key of the tolerated taints. Empty with the operator Exists tolerates all keys.
 	// +optional
-	Key string `json:"key,omitempty"`
+	Key string `json:"key,omitempty" protobuf:"bytes,1,opt,name=key"`
 
 	// operator compares the values: Equal, the default, or Exists, which tolerates every
 	// value.
 	// +optional
-	Operator TolerationOperator `json:"operator,omitempty"`
+	Operator TolerationOperator `json:"operator,omitempty" protobuf:"bytes,2,opt,name=operator,casttype=TolerationOperator"`
 
 	// value of the tolerated taints. Empty if the operator is Exists.
 	// +optional
-	Value string `json:"value,omitempty"`
+	Value string `json:"value,omitempty" protobuf:"bytes,3,opt,name=value"`
 
 	// effect of the tolerated taints: NoSchedule or PreferNoSchedule. Empty tolerates both.
 	// +optional
-	Effect TaintEffect `json:"effect,omitempty"`
+	Effect TaintEffect `json:"effect,omitempty" protobuf:"bytes,4,opt,name=effect,casttype=TaintEffect"`
 }
 
 // Compression is how objects are compressed in a Store.
@@ -238,11 +238,11 @@ const (
 // cluster has one of the same name.
 type HostedResourceTakeover struct {
 	// definitionUID is the UID of that CustomResourceDefinition.
-	DefinitionUID types.UID `json:"definitionUID"`
+	DefinitionUID types.UID `json:"definitionUID" protobuf:"bytes,1,opt,name=definitionUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
 
 	// definitionGeneration is the only generation that may be published: another may serve
 	// versions of which the main cluster stores objects.
-	DefinitionGeneration int64 `json:"definitionGeneration"`
+	DefinitionGeneration int64 `json:"definitionGeneration" protobuf:"varint,2,opt,name=definitionGeneration"`
 }
 
 // HostedResourceStatus is the observed state of a resource.
@@ -250,7 +250,7 @@ type HostedResourceStatus struct {
 	// phase is Pending while the resource is not defined or has no Store, Hosted while it is
 	// served, and Terminating while its definition and objects are being deleted.
 	// +optional
-	Phase HostedResourcePhase `json:"phase,omitempty"`
+	Phase HostedResourcePhase `json:"phase,omitempty" protobuf:"bytes,1,opt,name=phase,casttype=HostedResourcePhase"`
 
 	// conditions of the resource, with the reason and a message:
 	// "Established": it is defined and its names are accepted.
@@ -267,33 +267,33 @@ type HostedResourceStatus struct {
 	// +patchStrategy=merge
 	// +patchMergeKey=type
 	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
+	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,2,rep,name=conditions"`
 
 	// definitionUID is the UID of the CustomResourceDefinition of the stored objects. A
 	// definition of the same name with another UID can neither read nor write them.
 	// +optional
-	DefinitionUID types.UID `json:"definitionUID,omitempty"`
+	DefinitionUID types.UID `json:"definitionUID,omitempty" protobuf:"bytes,3,opt,name=definitionUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
 
 	// takeover is set while annex may publish the resource although the main cluster has a
 	// definition of it: annex verified that the main cluster stores no objects of the group.
 	// Only annex writes it.
 	// +optional
-	Takeover *HostedResourceTakeover `json:"takeover,omitempty"`
+	Takeover *HostedResourceTakeover `json:"takeover,omitempty" protobuf:"bytes,4,opt,name=takeover"`
 
 	// objects is the number of objects in all namespaces.
 	// +optional
-	Objects int64 `json:"objects"`
+	Objects int64 `json:"objects" protobuf:"varint,5,opt,name=objects"`
 
 	// bytes is the size of those objects before compression.
 	// +optional
-	Bytes int64 `json:"bytes"`
+	Bytes int64 `json:"bytes" protobuf:"varint,6,opt,name=bytes"`
 
 	// storedBytes is the size of those objects in the Store.
 	// +optional
-	StoredBytes int64 `json:"storedBytes"`
+	StoredBytes int64 `json:"storedBytes" protobuf:"varint,7,opt,name=storedBytes"`
 
 	// cachedBytes is the memory that the watch caches of the replica that runs the controllers
 	// use for those objects and their history. Absent if there is none or it is unknown.
 	// +optional
-	CachedBytes int64 `json:"cachedBytes,omitempty"`
+	CachedBytes int64 `json:"cachedBytes,omitempty" protobuf:"varint,8,opt,name=cachedBytes"`
 }

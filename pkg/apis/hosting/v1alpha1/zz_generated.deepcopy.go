@@ -429,8 +429,8 @@ func (in *StoreStatus) DeepCopyInto(out *StoreStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
-	if in.Size != nil {
-		in, out := &in.Size, &out.Size
+	if in.DatabaseSize != nil {
+		in, out := &in.DatabaseSize, &out.DatabaseSize
 		x := (*in).DeepCopy()
 		*out = &x
 	}

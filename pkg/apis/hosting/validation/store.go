@@ -59,7 +59,7 @@ func ValidateStoreStatusUpdate(newStore, oldStore *hostingv1alpha1.Store) field.
 	status := &newStore.Status
 	errs := apivalidation.ValidateObjectMetaUpdate(&newStore.ObjectMeta, &oldStore.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, metav1validation.ValidateConditions(status.Conditions, statusPath.Child("conditions"))...)
-	errs = append(errs, validateNonNegativeQuantity(status.Size, statusPath.Child("size"))...)
+	errs = append(errs, validateNonNegativeQuantity(status.DatabaseSize, statusPath.Child("size"))...)
 	errs = append(errs, validateNonNegativeQuantity(status.SizeInUse, statusPath.Child("sizeInUse"))...)
 	errs = append(errs, validateNonNegativeQuantity(status.Quota, statusPath.Child("quota"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Objects, statusPath.Child("objects"))...)

@@ -5,7 +5,6 @@
 package rest
 
 import (
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -24,8 +23,7 @@ type StorageProvider struct {
 	Backups backup.Backend
 }
 
-// NewRESTStorage returns the group. Its kinds have no Protocol Buffers encoding, so the
-// getter must store them as JSON.
+// NewRESTStorage returns the group.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	stores, err := store.NewStorage(p.Scheme, getter)
 	if err != nil {
@@ -36,7 +34,7 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 		return genericapiserver.APIGroupInfo{}, err
 	}
 	stores.Store.HoldsResources(hostedResources.HostedResource)
-	info := p.GroupInfo(v1alpha1.SchemeGroupVersion, map[string]rest.Storage{
+	return p.GroupInfo(v1alpha1.SchemeGroupVersion, map[string]rest.Storage{
 		"stores":                  stores.Store,
 		"stores/status":           stores.Status,
 		"stores/backup":           backup.NewStore(stores.Store, p.Backups),
@@ -45,24 +43,5 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 		"hostedresources/status":  hostedResources.Status,
 		"hostedresources/binding": hostedresource.NewBindingREST(p.Scheme, hostedResources.HostedResource.REST, stores.Store),
 		"hostedresources/backup":  backup.NewResource(hostedResources.HostedResource, p.Backups),
-	})
-	info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
-	return info, nil
-}
-
-// withoutProtobuf offers all media types except Protocol Buffers, so that clients that prefer
-// it and accept JSON receive JSON instead of an error.
-type withoutProtobuf struct {
-	runtime.NegotiatedSerializer
-}
-
-// SupportedMediaTypes implements runtime.NegotiatedSerializer.
-func (s withoutProtobuf) SupportedMediaTypes() []runtime.SerializerInfo {
-	var infos []runtime.SerializerInfo
-	for _, info := range s.NegotiatedSerializer.SupportedMediaTypes() {
-		if info.MediaType != runtime.ContentTypeProtobuf {
-			infos = append(infos, info)
-		}
-	}
-	return infos
+	}), nil
 }

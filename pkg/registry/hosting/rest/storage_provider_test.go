@@ -45,14 +45,6 @@ func TestNewRESTStorage(t *testing.T) {
 			t.Errorf("categories of %s: %q, want annex", name, got)
 		}
 	}
-
-	var mediaTypes []string
-	for _, offered := range info.NegotiatedSerializer.SupportedMediaTypes() {
-		mediaTypes = append(mediaTypes, offered.MediaType)
-	}
-	if !slices.Contains(mediaTypes, runtime.ContentTypeJSON) || slices.Contains(mediaTypes, runtime.ContentTypeProtobuf) {
-		t.Errorf("offered media types %q, want JSON and no Protocol Buffers", mediaTypes)
-	}
 }
 
 // kinds returns the resource name of each kind.

@@ -39,7 +39,7 @@ var tableConvertor = table.New(hostingv1alpha1.Resource("stores"),
 	column{
 		Name:        "Size",
 		Description: "The size of the database on disk.",
-		Value:       func(store *hostingv1alpha1.Store) any { return size(store.Status.Size) },
+		Value:       func(store *hostingv1alpha1.Store) any { return size(store.Status.DatabaseSize) },
 	},
 	column{
 		Name:        "In Use",

@@ -21,7 +21,7 @@ type StoreStatusApplyConfiguration struct {
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// size of the database on disk, that of the largest member. Absent until annex connects
 	// for the first time.
-	Size *resource.Quantity `json:"size,omitempty"`
+	DatabaseSize *resource.Quantity `json:"size,omitempty"`
 	// sizeInUse is the part of size that holds data; the rest is free for further writes,
 	// and released by defragmentation.
 	SizeInUse *resource.Quantity `json:"sizeInUse,omitempty"`
@@ -65,11 +65,11 @@ func (b *StoreStatusApplyConfiguration) WithConditions(values ...*v1.ConditionAp
 	return b
 }
 
-// WithSize sets the Size field in the declarative configuration to the given value
+// WithDatabaseSize sets the DatabaseSize field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Size field is set to the value of the last call.
-func (b *StoreStatusApplyConfiguration) WithSize(value resource.Quantity) *StoreStatusApplyConfiguration {
-	b.Size = &value
+// If called multiple times, the DatabaseSize field is set to the value of the last call.
+func (b *StoreStatusApplyConfiguration) WithDatabaseSize(value resource.Quantity) *StoreStatusApplyConfiguration {
+	b.DatabaseSize = &value
 	return b
 }
 
