@@ -4,46 +4,69 @@
 package server
 
 import (
+	"context"
 	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
 )
 
 const (
-	// minGarbage is how much garbage there is at least when it is collected, in bytes. Go collects
-	// when the heap has doubled; annex's live heap is small, so that is several times a second, and
-	// a fifth of the CPU time of writes. Twice as much saves another twentieth of it, but leaves
-	// the heap of the idle server more fragmented.
-	minGarbage = 128 << 20
-	// garbagePart is the part of a container's memory that garbage may take because of minGarbage.
+	// minGarbage is how much garbage there is at least when a busy server collects it, in bytes.
+	// Go collects when the heap has doubled; annex's live heap is small, so that is several times a
+	// second under load, and a fifth of the CPU time of writes.
+	minGarbage = 256 << 20
+	// garbagePart is the part of a container's memory that minGarbage may be at most.
 	garbagePart = 8
+	// A busy server allocates busyBytes in each returnInterval. The first one does not count: while
+	// watch caches are filled after a start, more garbage would leave the heap fragmented.
+	busyBytes = 256 << 20
 	// defaultPercent is GOGC if it is not set.
 	defaultPercent = 100
 )
 
-// collectLessOften sets the pace of the garbage collector for the rest of the process, unless GOGC
-// sets it. GOMEMLIMIT is observed in any case.
-func collectLessOften() {
+// paceCollections collects garbage less often while the server is busy, until ctx is done. It
+// leaves that to GOGC if that is set. GOMEMLIMIT is observed in any case.
+func paceCollections(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	garbage := uint64(minGarbage)
+	allowed := uint64(minGarbage)
 	if limit := cachememory.ContainerLimit(); limit != math.MaxInt64 {
-		garbage = min(garbage, uint64(limit)/garbagePart)
+		allowed = min(allowed, uint64(limit)/garbagePart)
 	}
-	paceCollections(garbage)
+	var garbage atomic.Uint64
+	defer garbage.Store(0)
+	adjustAfterCollections(&garbage)
+	before, wasBusy := readMemory(), false
+	for {
+		sleep(ctx, returnInterval)
+		if ctx.Err() != nil {
+			return
+		}
+		now := readMemory()
+		busy := now.allocated-before.allocated >= busyBytes
+		if busy && wasBusy {
+			garbage.Store(allowed)
+		} else {
+			garbage.Store(0)
+		}
+		debug.SetGCPercent(percentFor(now.live, garbage.Load()))
+		before, wasBusy = now, busy
+	}
 }
 
-// paceCollections sets GOGC after the next garbage collection, and after all that follow.
-func paceCollections(garbage uint64) {
+// adjustAfterCollections sets GOGC after the next garbage collection, and after all that follow:
+// the live heap may have grown.
+func adjustAfterCollections(garbage *atomic.Uint64) {
 	// A cleanup runs after the collection that frees its object.
 	cycle := &struct{ _ *byte }{}
-	runtime.AddCleanup(cycle, func(garbage uint64) {
-		debug.SetGCPercent(percentFor(readMemory().live, garbage))
-		paceCollections(garbage)
+	runtime.AddCleanup(cycle, func(garbage *atomic.Uint64) {
+		debug.SetGCPercent(percentFor(readMemory().live, garbage.Load()))
+		adjustAfterCollections(garbage)
 	}, garbage)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/metrics"
+	"sync/atomic"
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -38,17 +39,29 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// TestPaceCollections is not parallel: the pace is that of the process, and stays.
-func TestPaceCollections(t *testing.T) {
-	paceCollections(1 << 40)
+// TestAdjustAfterCollections is not parallel: GOGC is that of the process.
+func TestAdjustAfterCollections(t *testing.T) {
+	var garbage atomic.Uint64
+	garbage.Store(1 << 40)
+	adjustAfterCollections(&garbage)
+	percent := func() uint64 {
+		runtime.GC()
+		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
 	percents := map[uint64]bool{}
 	poll.UntilNoError(t, "the percentage follows the live heap of two collections", func() error {
-		runtime.GC()
-		percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-		metrics.Read(percent)
-		percents[percent[0].Value.Uint64()] = true
+		percents[percent()] = true
 		if len(percents) < 3 {
 			return fmt.Errorf("the percentages were %v", percents)
+		}
+		return nil
+	})
+	garbage.Store(0)
+	poll.UntilNoError(t, "the percentage is the default again", func() error {
+		if got := percent(); got != defaultPercent {
+			return fmt.Errorf("it is %d", got)
 		}
 		return nil
 	})

@@ -46,7 +46,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 				return err
 			}
 			return Run(ctx, completed, func(ready Ready) {
-				collectLessOften()
+				go paceCollections(ctx)
 				printReady(out, ready)
 			})
 		},
