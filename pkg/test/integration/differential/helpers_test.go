@@ -122,9 +122,35 @@ type answer struct {
 }
 
 func (s *server) read(ctx context.Context, r request) (answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+r.path, nil)
+	response, content, err := s.get(ctx, r)
 	if err != nil {
 		return answer{}, err
+	}
+	h := response.Header
+	return answer{
+		code: response.StatusCode, contentType: h.Get("Content-Type"), encoding: h.Get("Content-Encoding"), vary: h.Get("Vary"),
+		warnings: strings.Join(h.Values("Warning"), ";"), retryAfter: h.Get("Retry-After"), noSniff: h.Get("X-Content-Type-Options"),
+		body: normalized(string(content)),
+	}, nil
+}
+
+// continueToken returns the token of a page, empty if it is the last.
+func (s *server) continueToken(ctx context.Context, r request) (string, error) {
+	_, content, err := s.get(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	if token := continueSeen.FindSubmatch(content); token != nil {
+		return string(token[1]), nil
+	}
+	return "", nil
+}
+
+// get returns a response and its body without compression.
+func (s *server) get(ctx context.Context, r request) (*http.Response, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+r.path, nil)
+	if err != nil {
+		return nil, nil, err
 	}
 	req.Header.Set("Accept", r.accept)
 	req.Header.Set("User-Agent", r.userAgent)
@@ -133,21 +159,17 @@ func (s *server) read(ctx context.Context, r request) (answer, error) {
 	}
 	response, err := s.http.Do(req)
 	if err != nil {
-		return answer{}, err
+		return nil, nil, err
 	}
 	defer response.Body.Close()
-	h, body := response.Header, response.Body
-	if h.Get("Content-Encoding") == "gzip" {
+	body := response.Body
+	if response.Header.Get("Content-Encoding") == "gzip" {
 		if body, err = gzip.NewReader(body); err != nil {
-			return answer{}, err
+			return nil, nil, err
 		}
 	}
 	content, err := io.ReadAll(body)
-	return answer{
-		code: response.StatusCode, contentType: h.Get("Content-Type"), encoding: h.Get("Content-Encoding"), vary: h.Get("Vary"),
-		warnings: strings.Join(h.Values("Warning"), ";"), retryAfter: h.Get("Retry-After"), noSniff: h.Get("X-Content-Type-Options"),
-		body: normalized(string(content)),
-	}, err
+	return response, content, err
 }
 
 var (

@@ -4,8 +4,10 @@
 package differential
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -71,6 +73,8 @@ type randomizer struct {
 	*pair
 	random       *rand.Rand
 	all, watches []request
+	// pagers are lists that earlier rounds began.
+	pagers []request
 
 	changes, schemas, reads, watched int
 }
@@ -86,6 +90,7 @@ func (r *randomizer) round(t *testing.T) {
 			r.reads++
 			expect.NoError(t, r.compare(t.Context(), r.all[r.random.IntN(len(r.all))]))
 		}
+		r.page(t)
 	}
 	const many = 20
 	r.watched += many
@@ -94,6 +99,48 @@ func (r *randomizer) round(t *testing.T) {
 		some = append(some, r.watches[r.random.IntN(len(r.watches))])
 	}
 	r.compareAll(t, some, many)
+}
+
+// page begins a list, and continues one that began before other changes.
+func (r *randomizer) page(t *testing.T) {
+	t.Helper()
+	path := []string{"/v1/widgets", "/v2/widgets", "/v1/namespaces/other/widgets", "/v1/planets"}[r.random.IntN(4)]
+	first := request{path: "/apis/" + group + path + "?limit=3", accept: "application/json", userAgent: "test"}
+	server := []*server{r.annex, r.upstream}[r.random.IntN(2)]
+	token, err := server.continueToken(t.Context(), first)
+	expect.NoError(t, err)
+	if token != "" {
+		first.path += "&continue=" + token
+		r.pagers = append(r.pagers, first)
+	}
+	if len(r.pagers) == 0 {
+		return
+	}
+	r.reads++
+	i := r.random.IntN(len(r.pagers))
+	poll.UntilNoError(t, "the next page is the same", func() error {
+		return r.differenceUnlessExpired(t.Context(), r.pagers[i])
+	})
+	if len(r.pagers) > 20 {
+		r.pagers = slices.Delete(r.pagers, i, i+1)
+	}
+}
+
+// differenceUnlessExpired is difference, except that one server may remember more versions of the
+// list.
+func (r *randomizer) differenceUnlessExpired(ctx context.Context, page request) error {
+	codes := map[int]bool{}
+	for _, s := range []*server{r.annex, r.upstream} {
+		response, _, err := s.get(ctx, page)
+		if err != nil {
+			return err
+		}
+		codes[response.StatusCode] = true
+	}
+	if len(codes) == 2 && codes[http.StatusOK] && codes[http.StatusGone] {
+		return nil
+	}
+	return r.difference(ctx, page)
 }
 
 // change changes an object or the definition through one of the servers. Changes that are
