@@ -39,6 +39,9 @@ func (s stream) Watch(ctx context.Context, key string, options ...clientv3.OpOpt
 	go func() {
 		defer close(completed)
 		for answer := range answers {
+			if answer.Canceled && ctx.Err() != nil {
+				return // etcd may give the end of the context as the reason, which is no error
+			}
 			s.complete(ctx, answer.Events)
 			select {
 			case completed <- answer:

@@ -68,3 +68,29 @@ func TestWatchWithoutPreviousValues(t *testing.T) {
 		t.Errorf("watched (-want +got):\n%s", diff)
 	}
 }
+
+// cancelledByReason is an etcd that gives the end of a watch's context as the reason of its end.
+type cancelledByReason struct{ clientv3.Watcher }
+
+func (cancelledByReason) Watch(ctx context.Context, _ string, _ ...clientv3.OpOption) clientv3.WatchChan {
+	answers := make(chan clientv3.WatchResponse, 1)
+	context.AfterFunc(ctx, func() {
+		answers <- clientv3.WatchResponse{Canceled: true, CancelReason: ctx.Err().Error()}
+		close(answers)
+	})
+	return answers
+}
+
+// TestCancelledWatch: etcd reports the end of a context as the failure of a watch that it has just
+// received.
+func TestCancelledWatch(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		events := newStream(cancelledByReason{}, nil, "things").Watch(ctx, "/things/")
+		cancel()
+		if answer, open := <-events; open {
+			t.Fatalf("a watch that was cancelled got %+v (error %v)", answer, answer.Err())
+		}
+	}
+}
