@@ -13,11 +13,12 @@ import (
 )
 
 // A page is in memory at once, and its size is unknown before, so pages start small and
-// adapt to the size of the objects.
+// adapt to the size of the objects. For each page etcd counts all keys that follow: a million
+// objects in pages of 500 took minutes of its CPU time.
 const (
 	firstPage   = 20
-	largestPage = 500
-	pageBytes   = 2 << 20
+	largestPage = 10_000
+	pageBytes   = 4 << 20
 )
 
 var (

@@ -147,8 +147,8 @@ func TestNextLimit(t *testing.T) {
 		want          int64
 	}{
 		"small values double": {20, 20 * 100, 40},
-		"up to the largest":   {400, 400, largestPage},
-		"big values by size":  {20, 20 << 20, 2},
+		"up to the largest":   {8000, 8000, largestPage},
+		"big values by size":  {20, 40 << 20, 2},
 		"at least one":        {1, 100 << 20, 1},
 		"empty":               {20, 0, 40},
 	}
