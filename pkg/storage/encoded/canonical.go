@@ -4,6 +4,7 @@
 package encoded
 
 import (
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,13 +34,6 @@ func (r *Resource) fromStored(stored []byte) *record {
 	if !ok {
 		return nil
 	}
-	decoded := named(stored, layout)
-	if len(r.Selectable) > 0 {
-		decoded = &unstructured.Unstructured{}
-		if err := utiljson.Unmarshal(stored, &decoded.Object); err != nil {
-			return nil
-		}
-	}
 	version := `"resourceVersion":"1",`
 	if stored[layout.Version] == '}' {
 		version = `,"resourceVersion":"1"`
@@ -49,12 +43,45 @@ func (r *Resource) fromStored(stored []byte) *record {
 	json.Write(stored[:layout.Version])
 	json.WriteString(version)
 	json.Write(stored[layout.Version:])
+	decoded := named(stored, layout)
+	for _, field := range r.Selectable {
+		if err := decodeField(decoded.Object, json.String(), 0, field); err != nil {
+			return nil
+		}
+	}
 	metadata := span{uint32(layout.Metadata.Start), uint32(layout.Metadata.End + len(version))}
 	found, err := newRecord(r, json.String(), metadata, 1, decoded)
 	if err != nil {
 		return nil // the codec tells why
 	}
 	return found
+}
+
+// decodeField decodes a selectable field of the object that begins at an offset, into an object that
+// upstream finds it in. A field is a JSON path of names.
+func decodeField(into map[string]any, text string, at int, field string) error {
+	name, rest, nested := strings.Cut(field, ".")
+	if strings.ContainsAny(name, `['"\`) { // a quoted name
+		return utiljson.Unmarshal([]byte(text[at:skipValue(text, at)]), &into)
+	}
+	found, ok := member(text, at, name)
+	if !ok {
+		return nil
+	}
+	if nested && text[found.start] == '{' {
+		inner, ok := into[name].(map[string]any)
+		if !ok {
+			inner = map[string]any{}
+			into[name] = inner
+		}
+		return decodeField(inner, text, int(found.start), rest)
+	}
+	var value any
+	if err := utiljson.Unmarshal([]byte(text[found.start:found.end]), &value); err != nil {
+		return fmt.Errorf("decode %s: %w", field, err)
+	}
+	into[name] = value
+	return nil
 }
 
 // named returns an object with the name, namespace and labels of a stored one.

@@ -6,6 +6,8 @@ package encoded
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,8 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/annex-dev/annex/pkg/storage/canonical"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // counting is a codec that changes nothing, and counts what it decodes.
@@ -105,7 +110,7 @@ func readObject(t *testing.T, codec runtime.Codec, stored []byte) string {
 	}
 	object := decoded.(*Object)
 	object.SetResourceVersion("12345")
-	json, err := object.JSON()
+	text, err := object.JSON()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +119,7 @@ func readObject(t *testing.T, codec runtime.Codec, stored []byte) string {
 		t.Fatal(err)
 	}
 	metadata := fmt.Sprint(object.GetUID(), object.GetCreationTimestamp(), object.GetLabels())
-	return json + object.GetNamespace() + "/" + object.GetName() + "@" + object.GetResourceVersion() + " " + labelSet.String() + " " + fieldSet.String() + " " + metadata
+	return text + object.GetNamespace() + "/" + object.GetName() + "@" + object.GetResourceVersion() + " " + labelSet.String() + " " + fieldSet.String() + " " + metadata
 }
 
 // TestDecodedCodecLeavesOthers checks what the codec must convert.
@@ -129,4 +134,41 @@ func TestDecodedCodecLeavesOthers(t *testing.T) {
 			t.Errorf("%s: %v, %d objects were decoded by the codec", name, err, inner.decoded)
 		}
 	}
+}
+
+// TestDecodeField compares what upstream finds by a selectable field in a whole object, and in what
+// is decoded of it.
+func TestDecodeField(t *testing.T) {
+	t.Parallel()
+	const stored = `{"metadata":{"generation":3,"name":"a"},"spec":{"a.b":{"c":"quoted"},"list":[1,2],"no":null,"size":7,"sub":{"deep":{"on":true},"text":"\u003cx\u003e"}},"text":"top"}`
+	whole := map[string]any{}
+	expect.NoError(t, json.Unmarshal([]byte(stored), &whole))
+	paths := []string{
+		".text", ".spec.size", ".spec.sub.text", ".spec.sub.deep.on", ".spec.sub.missing", ".missing.at.all", ".spec.no", ".spec.no.more", ".spec.size.more",
+		".spec['a.b'].c", ".spec.sub['text']", ".metadata.generation", ".spec.list", ".spec.sub",
+	}
+	for _, path := range paths {
+		for _, other := range paths {
+			decoded := map[string]any{"metadata": map[string]any{"name": "a"}}
+			for _, field := range []string{other, path} {
+				expect.NoError(t, decodeField(decoded, stored, 0, strings.TrimPrefix(field, ".")), path)
+			}
+			for _, field := range []string{other, path} {
+				finder := jsonpath.New(field).AllowMissingKeys(true)
+				expect.NoError(t, finder.Parse("{"+field+"}"))
+				if want, got := findAll(finder, whole), findAll(finder, decoded); got != want {
+					t.Errorf("%s beside %s: found %s, want %s", field, other, got, want)
+				}
+			}
+		}
+	}
+}
+
+func findAll(finder *jsonpath.JSONPath, in map[string]any) string {
+	results, err := finder.FindResults(in)
+	found := fmt.Sprint(err)
+	for _, result := range slices.Concat(results...) {
+		found += fmt.Sprintf(" %#v", result.Interface())
+	}
+	return found
 }
