@@ -114,7 +114,8 @@ func (m *million) load(ctx context.Context) error {
 		if existing := int(*list.Metadata.RemainingItemCount) + 1; existing != m.count {
 			return fmt.Errorf("the directory has %d objects, want %d or none", existing, m.count)
 		}
-		return nil
+		_, err := m.server.cachesFull(ctx, time.Now())
+		return err
 	}
 	began := time.Now()
 	var mu sync.Mutex
