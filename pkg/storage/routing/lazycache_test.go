@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,8 +33,9 @@ type lazyFixture struct {
 	fill func()
 	etcd clientv3.KV
 
-	objects, bytes int64
-	unreadable     bool
+	objects    atomic.Int64
+	bytes      int64
+	unreadable bool
 }
 
 // newLazyFixture returns a cache that is not filled before the test allows it. It is of a resource
@@ -53,9 +55,10 @@ func newLazyFixture(t *testing.T) *lazyFixture {
 	config.fills = make(fills, 1)
 	fill, err := config.fills.acquire(t.Context())
 	expect.NoError(t, err)
-	f := &lazyFixture{fill: fill, etcd: store.client.KV, objects: smallObjects + 1}
+	f := &lazyFixture{fill: fill, etcd: store.client.KV}
+	f.objects.Store(smallObjects + 1)
 	f.lazyCache = newLazyCache(etcd, lazyCacheConfig{
-		usage:      func() (objects, bytes int64, known bool) { return f.objects, f.bytes, true },
+		usage:      func() (objects, bytes int64, known bool) { return f.objects.Load(), f.bytes, true },
 		unreadable: func() bool { return f.unreadable },
 	})
 	f.config.create = func(since []uint64) (*filledCache, error) {
@@ -165,7 +168,7 @@ func TestCacheIsCreatedWhenNeeded(t *testing.T) {
 			f := newLazyFixture(t)
 			f.fill()
 			if tc.empty {
-				f.objects = 0
+				f.objects.Store(0)
 			}
 			tc.use(t, f)
 			if created := f.created.Load() != nil; created != tc.want {
@@ -203,7 +206,7 @@ func TestListsBeforeFilled(t *testing.T) {
 			f.watch(t, "0", false) // creates the cache
 			f.unreadable = tc.unreadable
 			if tc.small {
-				f.objects = 1
+				f.objects.Store(1)
 			}
 			listed := make(chan error, 1)
 			go func() {
@@ -275,7 +278,7 @@ func TestWatchesFromBefore(t *testing.T) {
 	t.Parallel()
 	f := newLazyFixture(t)
 	f.fill()
-	f.objects = 0
+	f.objects.Store(0)
 	first, err := f.list(t.Context(), storage.ListOptions{})
 	expect.NoError(t, err)
 	f.create(t, "a")
@@ -325,7 +328,7 @@ func TestWithoutHistory(t *testing.T) {
 func TestInvalidVersionBeforeFilled(t *testing.T) {
 	t.Parallel()
 	f := newLazyFixture(t)
-	f.objects = 0
+	f.objects.Store(0)
 	err := f.Get(t.Context(), "/example.com/widgets/default/any", storage.GetOptions{ResourceVersion: "x"}, &example.Pod{})
 	var invalid storage.InvalidError
 	if !errors.As(err, &invalid) {
