@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -223,11 +222,11 @@ func (s *source) Watch(ctx context.Context, key string, options storage.ListOpti
 		case !ok:
 		case event.Type == watch.Bookmark:
 			if isEnd, err := storage.HasInitialEventsEndBookmarkAnnotation(object); read != nil && err == nil && isEnd {
-				s.cache.replace(read, revisionOf(object))
+				s.cache.replace(read, s.revisionOf(object))
 				read = nil
 			}
 			if read == nil {
-				s.cache.contents.bookmark(revisionOf(object))
+				s.cache.contents.bookmark(s.revisionOf(object))
 			}
 		case event.Type == watch.Deleted:
 			s.cache.addDeleted(object, read)
@@ -240,8 +239,8 @@ func (s *source) Watch(ctx context.Context, key string, options storage.ListOpti
 }
 
 // revisionOf returns the resource version of a bookmark, or 0.
-func revisionOf(object *Object) uint64 {
-	revision, _ := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+func (s *source) revisionOf(object *Object) uint64 {
+	revision, _ := s.Versioner().ObjectResourceVersion(object)
 	return revision
 }
 

@@ -18,11 +18,13 @@ import (
 // Storage returns storage of decoded objects whose watch cache has Packed ones. Everything that
 // the cache cannot answer goes to etcd.
 func (t *Typed) Storage(etcd, cached storage.Interface) storage.Interface {
-	return &unpacking{decoding{etcd, cached}, t}
+	s := &unpacking{writing{Interface: etcd, cached: cached}, t}
+	s.current = s.lookUp
+	return s
 }
 
 type unpacking struct {
-	decoding
+	writing
 	typed *Typed
 }
 
@@ -103,24 +105,8 @@ func (s *unpacking) unpacked(obj runtime.Object) (runtime.Object, error) {
 	return object, nil
 }
 
-// GuaranteedUpdate implements storage.Interface.
-func (s *unpacking) GuaranteedUpdate(
-	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
-	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object,
-) error {
-	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, s.current(ctx, key))
-}
-
-// Delete implements storage.Interface.
-func (s *unpacking) Delete(
-	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
-	validate storage.ValidateObjectFunc, _ runtime.Object, options storage.DeleteOptions,
-) error {
-	return s.Interface.Delete(ctx, key, out, preconditions, validate, s.current(ctx, key), options)
-}
-
-// current returns the object that the watch cache has, or nil, as decoding does.
-func (s *unpacking) current(ctx context.Context, key string) runtime.Object {
+// lookUp returns the object that the watch cache has, or nil.
+func (s *unpacking) lookUp(ctx context.Context, key string) runtime.Object {
 	found := &Packed{}
 	if s.cached.ReadinessCheck() != nil || s.cached.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, found) != nil {
 		return nil

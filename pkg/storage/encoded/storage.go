@@ -16,12 +16,20 @@ import (
 // Storage returns storage of decoded objects whose watch cache has Objects: reads that the
 // cache may answer are decoded, everything else goes to etcd.
 func Storage(etcd, cached storage.Interface) storage.Interface {
-	return &decoding{Interface: etcd, cached: cached}
+	s := &decoding{writing{Interface: etcd, cached: cached}}
+	s.current = s.decoded
+	return s
 }
 
-type decoding struct {
+type decoding struct{ writing }
+
+// writing passes what the watch cache has of an object to etcd's storage. Upstream's watch cache
+// does so as well, which saves a read of etcd before a write.
+type writing struct {
 	storage.Interface
 	cached storage.Interface
+	// current returns the decoded object that the watch cache has, or nil.
+	current func(ctx context.Context, key string) runtime.Object
 }
 
 // Get implements storage.Interface.
@@ -99,7 +107,7 @@ func decodeEvent(obj runtime.Object) runtime.Object {
 }
 
 // GuaranteedUpdate implements storage.Interface.
-func (s *decoding) GuaranteedUpdate(
+func (s *writing) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object,
 ) error {
@@ -108,16 +116,15 @@ func (s *decoding) GuaranteedUpdate(
 }
 
 // Delete implements storage.Interface.
-func (s *decoding) Delete(
+func (s *writing) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, _ runtime.Object, options storage.DeleteOptions,
 ) error {
 	return s.Interface.Delete(ctx, key, out, preconditions, validate, s.current(ctx, key), options)
 }
 
-// current returns the object that the watch cache has, or nil. Upstream's watch cache passes
-// it to etcd's storage as well, which saves a read of etcd before a write.
-func (s *decoding) current(ctx context.Context, key string) runtime.Object {
+// decoded returns the object that the watch cache has, or nil.
+func (s *decoding) decoded(ctx context.Context, key string) runtime.Object {
 	object := lookUp(ctx, s.cached, key)
 	if object == nil {
 		return nil
@@ -130,15 +137,15 @@ func (s *decoding) current(ctx context.Context, key string) runtime.Object {
 }
 
 // ReadinessCheck implements storage.Interface.
-func (s *decoding) ReadinessCheck() error { return s.cached.ReadinessCheck() }
+func (s *writing) ReadinessCheck() error { return s.cached.ReadinessCheck() }
 
 // EnableResourceSizeEstimation implements storage.Interface. Stats are those of the cache.
-func (s *decoding) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
+func (s *writing) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	return s.cached.EnableResourceSizeEstimation(keys)
 }
 
 // Stats implements storage.Interface.
-func (s *decoding) Stats(ctx context.Context) (storage.Stats, error) { return s.cached.Stats(ctx) }
+func (s *writing) Stats(ctx context.Context) (storage.Stats, error) { return s.cached.Stats(ctx) }
 
 // CompactRevision implements storage.Interface.
-func (s *decoding) CompactRevision() int64 { return s.cached.CompactRevision() }
+func (s *writing) CompactRevision() int64 { return s.cached.CompactRevision() }
