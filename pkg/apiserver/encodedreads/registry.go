@@ -90,14 +90,15 @@ func (r *Registry) find(definition *apiextensionsv1.CustomResourceDefinition, na
 	return e
 }
 
-// isCurrent compares what upstream compares before it replaces the storage of a definition.
+// isCurrent compares what upstream compares before it replaces the storage of a definition. The
+// generation changes with the spec.
 func (e *entry) isCurrent(definition *apiextensionsv1.CustomResourceDefinition) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.checked != definition {
 		e.checked = definition
 		e.current = e.Definition.UID == definition.UID &&
-			equality.Semantic.DeepEqual(&e.Definition.Spec, &definition.Spec) &&
+			e.Definition.Generation == definition.Generation &&
 			equality.Semantic.DeepEqual(&e.Definition.Status.AcceptedNames, &definition.Status.AcceptedNames)
 	}
 	return e.current

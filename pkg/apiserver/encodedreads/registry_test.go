@@ -37,7 +37,7 @@ func TestFind(t *testing.T) {
 		"other conditions":        {func(d *apiextensionsv1.CustomResourceDefinition) { d.Status.StoredVersions = []string{"v1"} }, "v1", true},
 		"another resourceVersion": {func(d *apiextensionsv1.CustomResourceDefinition) { d.ResourceVersion = "2" }, "v1", true},
 		"created again":           {func(d *apiextensionsv1.CustomResourceDefinition) { d.UID = "2" }, "v1", false},
-		"another spec":            {func(d *apiextensionsv1.CustomResourceDefinition) { d.Spec.PreserveUnknownFields = true }, "v1", false},
+		"another spec":            {func(d *apiextensionsv1.CustomResourceDefinition) { d.Generation++ }, "v1", false},
 		"other names":             {func(d *apiextensionsv1.CustomResourceDefinition) { d.Status.AcceptedNames.Plural = "x" }, "v1", false},
 	} {
 		r := NewRegistry(time.Minute)

@@ -54,7 +54,7 @@ func decompress(d *dictionary, value []byte, h header) ([]byte, error) {
 			decoders.drop()
 		}
 	}()
-	data, err = decoder.DecodeAll(value[len(magic):], nil)
+	data, err = decoder.DecodeAll(value[len(magic):], newBuffer(h.plain))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}

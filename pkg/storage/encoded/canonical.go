@@ -5,7 +5,9 @@ package encoded
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"unsafe"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +29,10 @@ func (r *Resource) match(stored []byte) (canonical.Layout, bool) {
 	return s.Match(stored)
 }
 
+// spareBytes is what a resource version may be longer than the one that it replaces. Those of etcd
+// have at most 19 digits, nearly all of them at most 10.
+const spareBytes = 9
+
 // fromStored returns the record of a stored object that the codec would not change, or nil. It
 // has a resource version, which is to be replaced: objects are stored without.
 func (r *Resource) fromStored(stored []byte) *record {
@@ -38,23 +44,39 @@ func (r *Resource) fromStored(stored []byte) *record {
 	if stored[layout.Version] == '}' {
 		version = `,"resourceVersion":"1"`
 	}
-	var json strings.Builder
-	json.Grow(len(stored) + len(version))
-	json.Write(stored[:layout.Version])
-	json.WriteString(version)
-	json.Write(stored[layout.Version:])
+	data := make([]byte, 0, len(stored)+len(version)+spareBytes)
+	data = append(data, stored[:layout.Version]...)
+	data = append(data, version...)
+	data = append(data, stored[layout.Version:]...)
+	json := unsafe.String(unsafe.SliceData(data), len(data))
 	decoded := named(stored, layout)
 	for _, field := range r.Selectable {
-		if err := decodeField(decoded.Object, json.String(), 0, field); err != nil {
+		if err := decodeField(decoded.Object, json, 0, field); err != nil {
 			return nil
 		}
 	}
 	metadata := span{uint32(layout.Metadata.Start), uint32(layout.Metadata.End + len(version))}
-	found, err := newRecord(r, json.String(), metadata, 1, decoded)
+	found, err := newRecord(r, json, metadata, 1, decoded)
 	if err != nil {
 		return nil // the codec tells why
 	}
+	found.spare = spareBytes
 	return found
+}
+
+// setVersion replaces the resource version of a record that nothing else refers to, in place: at a
+// start this is done to each object, and copies that are garbage at once would leave holes of the
+// size of objects in the heap.
+func (r *record) setVersion(version string, at span) {
+	t := r.text.Load()
+	added := len(version) - int(at.end-at.start-2) // without the quotes
+	data := unsafe.Slice(unsafe.StringData(t.data), len(t.data)+added)
+	copy(data[int(at.end)-1+added:], t.data[at.end-1:])
+	copy(data[at.start+1:], version)
+	t.data = unsafe.String(unsafe.SliceData(data), len(data))
+	r.length, r.metadata.end = uint32(len(data)), r.metadata.end+uint32(added)
+	r.revision, _ = strconv.ParseUint(version, 10, 64)
+	r.spare = 0
 }
 
 // decodeField decodes a selectable field of the object that begins at an offset, into an object that

@@ -6,7 +6,9 @@ package encoded
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,6 +122,50 @@ func readObject(t *testing.T, codec runtime.Codec, stored []byte) string {
 	}
 	metadata := fmt.Sprint(object.GetUID(), object.GetCreationTimestamp(), object.GetLabels())
 	return text + object.GetNamespace() + "/" + object.GetName() + "@" + object.GetResourceVersion() + " " + labelSet.String() + " " + fieldSet.String() + " " + metadata
+}
+
+// TestFirstResourceVersion sets resource versions of all lengths, more than once, and of copies.
+func TestFirstResourceVersion(t *testing.T) {
+	t.Parallel()
+	for name, metadata := range map[string]string{
+		"in the middle": `"creationTimestamp":"2026-01-02T03:04:05Z","generation":1,"name":"a","uid":"u"`,
+		"at the end":    `"creationTimestamp":"2026-01-02T03:04:05Z","generation":1,"name":"a"`,
+	} {
+		stored := `{"apiVersion":"example.com/v1","color":"red","kind":"Widget","metadata":{` + metadata + `},"spec":{"text":"after"}}` + "\n"
+		versions := []string{"1", "12", "1234567890", "12345678901", strconv.FormatUint(math.MaxInt64, 10), "7"}
+		read := func() *Object {
+			decoded, err := runtime.Decode(newRecognising(false).Codec(unstructured.UnstructuredJSONScheme), []byte(stored))
+			expect.NoError(t, err)
+			return decoded.(*Object)
+		}
+		check := func(object *Object, version string) {
+			t.Helper()
+			want := &unstructured.Unstructured{}
+			expect.NoError(t, want.UnmarshalJSON([]byte(stored)))
+			want.SetResourceVersion(version)
+			wanted, err := want.MarshalJSON()
+			expect.NoError(t, err)
+			got, err := object.JSON()
+			expect.NoError(t, err)
+			if got != string(wanted) || object.GetResourceVersion() != version || int(object.length) != len(got) || object.GetName() != "a" {
+				t.Errorf("%s: version %s of %s with %d bytes is\n%s\nwant\n%s", name, object.GetResourceVersion(), object.GetName(), object.length, got, wanted)
+			}
+		}
+		twice := read()
+		for _, version := range versions {
+			once := read()
+			once.SetResourceVersion(version)
+			check(once, version)
+			twice.SetResourceVersion(version)
+			check(twice, version)
+		}
+		original := read()
+		copied := original.DeepCopyObject().(*Object)
+		original.SetResourceVersion("23")
+		copied.SetResourceVersion("456")
+		check(original, "23")
+		check(copied, "456")
+	}
 }
 
 // TestDecodedCodecLeavesOthers checks what the codec must convert.

@@ -231,6 +231,10 @@ func TestLabelIndexes(t *testing.T) {
 		object.SetLabels(all)
 		w.create(t, object)
 	}
+	poll.UntilDone(t, "the cache has all objects", func() (bool, string) {
+		has := w.memory.Usage().Objects
+		return has == count, fmt.Sprintf("it has %d", has)
+	})
 	w.list(t)
 	before := w.memory.Usage().Bytes
 	read := func(selector string, want int) float64 {

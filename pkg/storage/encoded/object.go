@@ -74,6 +74,9 @@ type record struct {
 	// length is that of the JSON. ownSets is how many of labels and fields were new.
 	length  uint32
 	ownSets uint8
+	// spare is how much longer the JSON may become in place. It is 0 once the object has its resource
+	// version, and may be shared.
+	spare uint8
 	// generation is that of the Cache that has stored the object. It is guarded by the Cache.
 	generation uint32
 }
@@ -231,7 +234,7 @@ func (o *Object) SetResourceVersion(version string) {
 	}
 }
 
-// withVersion returns a record with another resource version.
+// withVersion returns a record with another resource version: itself, if nothing else refers to it.
 func (r *record) withVersion(version string) (*record, error) {
 	json, err := r.json()
 	if err != nil {
@@ -240,6 +243,10 @@ func (r *record) withVersion(version string) (*record, error) {
 	at, found := member(json, int(r.metadata.start), "resourceVersion")
 	if !found {
 		return nil, fmt.Errorf("set the resource version of %s: the object has none", r.key)
+	}
+	if r.spare > 0 && len(version) > 0 && len(version) <= int(r.spare)+1 {
+		r.setVersion(version, at)
+		return r, nil
 	}
 	json = json[:at.start] + `"` + version + `"` + json[at.end:]
 	changed := &record{
@@ -263,6 +270,9 @@ func (o *Object) GetResourceVersion() string {
 func (o *Object) DeepCopyObject() runtime.Object {
 	if o.record != nil && o.decoded != nil {
 		return &Object{&record{resource: o.resource, decoded: o.decoded.DeepCopy()}}
+	}
+	if o.record != nil && o.spare > 0 {
+		o.spare = 0 // from now on it is shared
 	}
 	return &Object{o.record}
 }

@@ -154,16 +154,14 @@ func (p *Packed) unpack(into runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	if p.packed == nil {
+	if p.IsBookmark() {
 		accessor.SetAnnotations(p.Annotations)
 		accessor.SetResourceVersion(p.ResourceVersion)
 		return nil
 	}
-	data := bytesOf(p.stored.data)
-	if p.stored.dictionary != nil {
-		if data, err = p.stored.dictionary.Decompress(nil, data); err != nil {
-			return fmt.Errorf("decompress %s: %w", p.Name, err)
-		}
+	data, err := p.Stored()
+	if err != nil {
+		return err
 	}
 	if _, _, err := p.typed.codec.Decode(data, nil, into); err != nil {
 		return fmt.Errorf("decode %s: %w", p.Name, err)

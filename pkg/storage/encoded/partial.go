@@ -43,7 +43,7 @@ func (p Projection) Watch(events watch.Interface) watch.Interface {
 		}
 		return projected
 	}
-	return mapEvents(events, func(obj runtime.Object) runtime.Object {
+	return MapEvents(events, func(obj runtime.Object) runtime.Object {
 		if event, ok := obj.(runtime.CacheableObject); ok {
 			return shared{obj, event, project}
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // maxSharedSets bounds the sets that are remembered for new objects.
-const maxSharedSets = 1024
+const maxSharedSets = 8192
 
 // sharedSets lets objects with equal labels share a set: a map takes 300 bytes at least.
 type sharedSets struct {

@@ -87,7 +87,7 @@ func (s *decoding) Watch(ctx context.Context, key string, options storage.ListOp
 	if err != nil {
 		return nil, err
 	}
-	return mapEvents(events, decodeEvent), nil
+	return MapEvents(events, decodeEvent), nil
 }
 
 // decodeEvent returns the decoded object of an event, or another object as it is.

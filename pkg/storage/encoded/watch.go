@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// mapEvents replaces the objects of a watch.
-func mapEvents(events watch.Interface, replace func(runtime.Object) runtime.Object) watch.Interface {
+// MapEvents replaces the objects of a watch.
+func MapEvents(events watch.Interface, replace func(runtime.Object) runtime.Object) watch.Interface {
 	return pipe(events, func(event watch.Event) (watch.Event, bool) {
 		event.Object = replace(event.Object)
 		return event, true

@@ -7,6 +7,7 @@ package etcdkv
 
 import (
 	"context"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -19,6 +20,36 @@ func New(below clientv3.KV, do DoFunc) clientv3.KV { return &kv{KV: below, do: d
 
 // IsWrite reports whether an operation changes anything.
 func IsWrite(op clientv3.Op) bool { return !op.IsGet() }
+
+// IsRead reports whether an operation, or all of a transaction, only reads.
+func IsRead(op clientv3.Op) bool {
+	if !op.IsTxn() {
+		return op.IsGet()
+	}
+	_, then, otherwise := op.Txn()
+	return !slices.ContainsFunc(then, IsWrite) && !slices.ContainsFunc(otherwise, IsWrite)
+}
+
+// Unwrap returns the result of the only operation of a transaction.
+func Unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
+	for _, inner := range txn.Responses {
+		switch {
+		case inner.GetResponseRange() != nil:
+			read := (*clientv3.GetResponse)(inner.GetResponseRange())
+			read.Header = txn.Header
+			return read.OpResponse()
+		case inner.GetResponsePut() != nil:
+			put := (*clientv3.PutResponse)(inner.GetResponsePut())
+			put.Header = txn.Header
+			return put.OpResponse()
+		case inner.GetResponseDeleteRange() != nil:
+			deleted := (*clientv3.DeleteResponse)(inner.GetResponseDeleteRange())
+			deleted.Header = txn.Header
+			return deleted.OpResponse()
+		}
+	}
+	return clientv3.OpResponse{}
+}
 
 type kv struct {
 	clientv3.KV

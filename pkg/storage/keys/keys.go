@@ -97,6 +97,22 @@ func Frozen(prefix string, resource schema.GroupResource) string {
 	return of(prefix, "frozen", resource)
 }
 
+// Departure is the key that exists while a resource is moved out of the Store.
+func Departure(prefix string, resource schema.GroupResource) string {
+	return of(prefix, "moves/out", resource)
+}
+
+// Arrival is the key that records a move of a resource into the Store.
+func Arrival(prefix string, resource schema.GroupResource) string {
+	return of(prefix, "moves/in", resource)
+}
+
+// Tombstone is the key among those of a resource's objects that is put when the resource is closed.
+// No object has this name. It exists only for a moment.
+func Tombstone(prefix string, resource schema.GroupResource) string {
+	return Objects(prefix, resource) + own
+}
+
 // of returns the key of some kind for a resource.
 func of(prefix, kind string, resource schema.GroupResource) string {
 	group := resource.Group

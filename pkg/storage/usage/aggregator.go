@@ -82,16 +82,12 @@ func (a *Aggregator) Usage(resource schema.GroupResource) Usage {
 	return sum
 }
 
-// Namespaces returns the usage of a resource in all Stores, by namespace.
-func (a *Aggregator) Namespaces(resource schema.GroupResource) map[string]Usage {
-	sum := map[string]Usage{}
-	for _, tracker := range a.trackers() {
-		for namespace, usage := range tracker.Namespaces(resource) {
-			usage.add(sum[namespace])
-			sum[namespace] = usage
-		}
+// Namespaces returns the usage of a resource in a Store, by namespace.
+func (a *Aggregator) Namespaces(store string, resource schema.GroupResource) map[string]Usage {
+	if tracker := a.Tracker(store); tracker != nil {
+		return tracker.Namespaces(resource)
 	}
-	return sum
+	return nil
 }
 
 // Store returns the usage of all resources in a Store, or false while it is unknown.
