@@ -4,14 +4,15 @@
 package apiserver
 
 import (
-	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+
+	"github.com/annex-dev/annex/pkg/apiserver/definitions"
 )
 
-func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarget, crds apiextensionsinformers.SharedInformerFactory) (*aggregatorapiserver.APIAggregator, error) {
+func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarget, crds *definitions.Informer) (*aggregatorapiserver.APIAggregator, error) {
 	generic, _, err := c.forDelegate(upstreamServer{
 		stored: apiregistrationv1.SchemeGroupVersion, codecs: aggregatorscheme.Codecs,
 		scheme: aggregatorscheme.Scheme, resources: aggregatorapiserver.DefaultAPIResourceConfigSource(),
@@ -21,9 +22,8 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 	}
 	// The aggregator serves the OpenAPI of the whole chain itself.
 	generic.SkipOpenAPIInstallation = true
-	definitions := crds.Apiextensions().V1().CustomResourceDefinitions()
 	// Only the outermost server's handler chain is used.
-	generic.BuildHandlerChainFunc = c.buildHandlerChain(definitions)
+	generic.BuildHandlerChainFunc = c.buildHandlerChain(crds)
 	config := aggregatorapiserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
 		ExtraConfig: aggregatorapiserver.ExtraConfig{
@@ -42,7 +42,7 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 		}
 	}
 	installMetrics(aggregator.GenericAPIServer.Handler.NonGoRestfulMux)
-	return aggregator, registerAPIServices(aggregator, delegate, definitions)
+	return aggregator, registerAPIServices(aggregator, delegate, crds.Outlines())
 }
 
 // noProxying resolves no Service: admission rejects APIServices that have one, and one

@@ -7,11 +7,14 @@ import (
 	"context"
 	"fmt"
 
-	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
+
+	"github.com/annex-dev/annex/pkg/apiserver/definitions"
+	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
 // Chain is annex's chain of API servers. A request enters at the aggregator; each
@@ -19,7 +22,17 @@ import (
 type Chain struct {
 	Aggregator *aggregatorapiserver.APIAggregator
 	Core       *genericapiserver.GenericAPIServer
-	Extensions *apiextensionsapiserver.CustomResourceDefinitions
+	Extensions *genericapiserver.GenericAPIServer
+	// Definitions are the CRDs that Extensions serves.
+	Definitions *definitions.Informer
+	// NewMover returns what moves a resource between two Stores. config has everything except
+	// the Stores.
+	NewMover func(from, to string, config move.Config) (*move.Mover, error)
+	// NewImporter returns what moves a resource from the main cluster into a Store. config has
+	// everything except the Store.
+	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
+	// NewSource returns the objects of a resource in a Store.
+	NewSource func(store string, resource schema.GroupResource) (move.Source, error)
 }
 
 // NewChain builds the chain, the innermost server first.
@@ -30,23 +43,26 @@ func (c CompletedConfig) NewChain() (*Chain, error) {
 		notfoundhandler.New(c.generic.Serializer, filters.NoMuxAndDiscoveryIncompleteKey))
 
 	// 2. Extensions: CRDs and their objects.
-	extensions, err := c.newExtensions(notFound)
+	extensions, crds, err := c.newExtensions(notFound)
 	if err != nil {
 		return nil, fmt.Errorf("build the extensions server: %w", err)
 	}
 
 	// 3. Core: the kinds that are compiled in.
-	core, err := c.newCore(extensions.GenericAPIServer)
+	core, err := c.newCore(extensions)
 	if err != nil {
 		return nil, fmt.Errorf("build the core server: %w", err)
 	}
 
 	// 4. Aggregator: APIServices, discovery and OpenAPI of the whole.
-	aggregator, err := c.newAggregator(core, extensions.Informers)
+	aggregator, err := c.newAggregator(core, crds)
 	if err != nil {
 		return nil, fmt.Errorf("build the aggregator: %w", err)
 	}
-	return &Chain{Aggregator: aggregator, Core: core, Extensions: extensions}, nil
+	return &Chain{
+		Aggregator: aggregator, Core: core, Extensions: extensions, Definitions: crds,
+		NewMover: c.newMover, NewImporter: c.newImporter, NewSource: c.newSource,
+	}, nil
 }
 
 // AddPostStartHook adds a hook that runs once the chain serves. Readiness
@@ -68,9 +84,5 @@ func (c *Chain) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prepare the aggregator: %w", err)
 	}
-	// Without them upstream does not start its controllers of OpenAPI: openapiv2 and openapiv3 serve
-	// that of custom resources.
-	c.Extensions.GenericAPIServer.OpenAPIVersionedService = nil
-	c.Extensions.GenericAPIServer.OpenAPIV3VersionedService = nil
 	return prepared.Run(ctx)
 }

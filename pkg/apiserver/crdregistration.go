@@ -10,18 +10,18 @@ import (
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
-	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
+
+	"github.com/annex-dev/annex/pkg/apiserver/definitions"
 )
 
 // crdRegistration registers an APIService for every group version that a CRD serves,
 // and removes it with the last such CRD.
 type crdRegistration struct {
-	crds         crdlisters.CustomResourceDefinitionLister
+	crds         cache.Indexer
 	registration autoregister.AutoAPIServiceRegistration
 	compiledIn   sets.Set[string]
 }
@@ -29,7 +29,7 @@ type crdRegistration struct {
 // registerCRDs follows the CRDs. It returns a function that reports whether every CRD
 // that existed at the start is registered.
 func registerCRDs(crds crdinformers.CustomResourceDefinitionInformer, registration autoregister.AutoAPIServiceRegistration) (cache.InformerSynced, error) {
-	c := &crdRegistration{crds: crds.Lister(), registration: registration, compiledIn: CompiledInGroups()}
+	c := &crdRegistration{crds: crds.Informer().GetIndexer(), registration: registration, compiledIn: CompiledInGroups()}
 	handler, err := crds.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: c.add,
 		UpdateFunc: func(old, updated any) {
@@ -83,9 +83,10 @@ func (c *crdRegistration) versions(obj any) map[schema.GroupVersion]bool {
 }
 
 func (c *crdRegistration) isServed(version schema.GroupVersion) bool {
-	// A lister reads memory and cannot fail.
-	crds, _ := c.crds.List(labels.Everything())
-	return slices.ContainsFunc(crds, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
-		return crd.Spec.Group == version.Group && apiextensionshelpers.HasServedCRDVersion(crd, version.Version)
+	// The index exists, and reading memory cannot fail.
+	crds, _ := c.crds.ByIndex(definitions.ByGroup, version.Group)
+	return slices.ContainsFunc(crds, func(obj any) bool {
+		crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+		return ok && apiextensionshelpers.HasServedCRDVersion(crd, version.Version)
 	})
 }

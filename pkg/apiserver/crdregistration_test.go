@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/annex-dev/annex/pkg/apiserver/definitions"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -66,6 +67,7 @@ func TestCRDRegistration(t *testing.T) {
 	annexClient := fake.NewClientset(first, second)
 	informers := crdinformers.NewSharedInformerFactory(annexClient, 0)
 	got := &registered{names: sets.New[string]()}
+	expect.NoError(t, informers.Apiextensions().V1().CustomResourceDefinitions().Informer().AddIndexers(definitions.Indexers()))
 	registered, err := registerCRDs(informers.Apiextensions().V1().CustomResourceDefinitions(), got)
 	expect.NoError(t, err)
 	if registered() {

@@ -4,75 +4,85 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"net/url"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
-	definitionlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/annex-dev/annex/pkg/apiserver/encodedreads"
-	"github.com/annex-dev/annex/pkg/apiserver/openapiv3"
-	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/apiserver/definitions"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
-func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*apiextensionsapiserver.CustomResourceDefinitions, error) {
+// newExtensions builds upstream's server of CRDs and their objects from its parts, as
+// k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go does, with these differences: the
+// informer has definitions without schemas, discovery is built once per group, and OpenAPI when it
+// is asked for.
+func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*genericapiserver.GenericAPIServer, *definitions.Informer, error) {
 	// Upstream stores CRDs as v1beta1 for old clusters; annex has none.
-	generic, etcd, err := c.forDelegate(upstreamServer{
+	config, etcd, err := c.forDelegate(upstreamServer{
 		stored: apiextensionsv1.SchemeGroupVersion, codecs: apiextensionsapiserver.Codecs,
 		scheme: apiextensionsapiserver.Scheme, resources: apiextensionsapiserver.DefaultAPIResourceConfigSource(),
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	generic.LoopbackClientConfig = retryConflicts(generic.LoopbackClientConfig)
-	// The lister belongs to the server that is created below, and only its requests use
-	// it.
-	var definitions definitionlisters.CustomResourceDefinitionLister
-	definition := func(name string) (*apiextensionsv1.CustomResourceDefinition, error) { return definitions.Get(name) }
-	custom := apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, generic.ResourceTransformers, generic.StorageObjectCountTracker)
-	var encodedReads *encodedreads.Registry
-	var add routing.AddEncodedFunc
-	if encoded.Enabled() {
-		encodedReads = encodedreads.NewRegistry(time.Duration(generic.MinRequestTimeout) * time.Second)
-		add = encodedReads.Add
-	}
-	config := apiextensionsapiserver.Config{
-		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
-		ExtraConfig: apiextensionsapiserver.ExtraConfig{
-			CRDRESTOptionsGetter: c.router.Custom(custom, definition, add),
-			MasterCount:          c.extra.servers(),
-			ServiceResolver:      c.extra.ServiceResolver,
-			AuthResolverWrapper:  c.extra.WebhookCredentials,
-		},
-	}
-	server, err := config.Complete().New(delegate)
+	config.LoopbackClientConfig = retryConflicts(config.LoopbackClientConfig)
+	config.EnableDiscovery = false
+	validation.RegisterMetrics()
+	server, err := config.Complete(c.extra.Informers).New("apiextensions-apiserver", delegate)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	informer := server.Informers.Apiextensions().V1().CustomResourceDefinitions()
-	definitions = informer.Lister()
-	if err := shareSpecs(informer.Informer()); err != nil {
-		return nil, err
+	crds, staticSpec, err := installDefinitions(server, config.RESTOptionsGetter)
+	if err != nil {
+		return nil, nil, fmt.Errorf("serve CRDs: %w", err)
 	}
-	handler := server.GenericAPIServer.Handler
-	if handler.Director, err = openapiv3.Handler(handler.Director, informer); err != nil {
-		return nil, fmt.Errorf("serve OpenAPI v3 of custom resources: %w", err)
+	parts := customResources{
+		server: server, config: &config, delegate: delegate.UnprotectedHandler(), definitions: crds, staticSpec: staticSpec,
+		options: apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, config.ResourceTransformers, config.StorageObjectCountTracker),
 	}
-	if encodedReads != nil {
-		handler.Director = encodedreads.Handler(handler.Director, encodedReads, definitions)
+	if err := c.serveCustomResources(parts); err != nil {
+		return nil, nil, fmt.Errorf("serve custom resources: %w", err)
 	}
-	return server, nil
+	return server, crds, nil
+}
+
+// installDefinitions serves CRDs. It returns their informer, and the schemas of the group.
+func installDefinitions(server *genericapiserver.GenericAPIServer, options generic.RESTOptionsGetter) (*definitions.Informer, map[string]*spec.Schema, error) {
+	crds, err := customresourcedefinition.NewREST(apiextensionsapiserver.Scheme, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	packed, err := routing.Packed(crds.Storage.Storage)
+	if err != nil {
+		return nil, nil, err
+	}
+	group := genericapiserver.NewDefaultAPIGroupInfo(
+		apiextensionsv1.GroupName, apiextensionsapiserver.Scheme, metav1.ParameterCodec, apiextensionsapiserver.Codecs)
+	group.VersionedResourcesStorageMap[apiextensionsv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
+		"customresourcedefinitions":        crds,
+		"customresourcedefinitions/status": customresourcedefinition.NewStatusREST(apiextensionsapiserver.Scheme, crds),
+	}
+	if err := server.InstallAPIGroup(&group); err != nil {
+		return nil, nil, err
+	}
+	return definitions.NewInformer(packed, crds.KeyRootFunc(context.Background())), group.StaticOpenAPISpec, nil
 }
 
 // upstreamServer is a server of the chain that upstream builds.

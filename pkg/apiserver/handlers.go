@@ -6,9 +6,9 @@ package apiserver
 import (
 	"net/http"
 
-	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
+	"github.com/annex-dev/annex/pkg/apiserver/definitions"
 	"github.com/annex-dev/annex/pkg/apiserver/openapiv2"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
 )
@@ -19,7 +19,8 @@ import (
 //     during shutdown (pkg/cmd/server/drain.go puts it in place of upstream's).
 //  2. ExtraConfig.WrapAll, behind a main cluster: pkg/aggregated/maincluster returns 503
 //     instead of 401 if the main cluster could not be asked, and sets the header that
-//     names annex's Service.
+//     names annex's Service; pkg/storage/retry lets clients repeat writes of a group that
+//     was returned to the main cluster.
 //  3. requestbody.WithBody: makes the body readable once, at step 5 or 6.
 //  4. genericapiserver.DefaultBuildHandlerChain, outer part: panic recovery, timeouts,
 //     authentication, audit, impersonation.
@@ -37,11 +38,11 @@ import (
 //     reads of custom resources in front of that handler, which decodes what it reads.
 //
 // Below that, pkg/storage/routing/stack.go continues from the storage to etcd.
-func (c CompletedConfig) buildHandlerChain(definitions crdinformers.CustomResourceDefinitionInformer) func(http.Handler, *genericapiserver.Config) http.Handler {
+func (c CompletedConfig) buildHandlerChain(crds *definitions.Informer) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
-		handler = openapiv2.Handler(handler, definitions.Lister()) // 8
+		handler = openapiv2.Handler(handler, crds.Outlines().Lister(), crds.WithSchemas) // 8
 		if wrap := c.extra.WrapAPIs; wrap != nil {
-			handler = wrap(handler, definitions) // 7
+			handler = wrap(handler, crds.Outlines()) // 7
 		}
 		handler = requestbody.WithBodyLimits(handler, c.extra.BodyLimits, generic.Serializer) // 6
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, generic)                 // 4, 5

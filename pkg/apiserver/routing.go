@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
@@ -33,7 +32,7 @@ func newRouter(extra *ExtraConfig) (*routing.Router, error) {
 		},
 		Cached: cached,
 		Packed: func(resource schema.GroupResource) bool {
-			return encoded.Enabled() && resource == apiextensionsv1.Resource("customresourcedefinitions")
+			return resource == apiextensionsv1.Resource("customresourcedefinitions")
 		},
 		Layers: extra.StorageLayers,
 	})

@@ -46,17 +46,17 @@ func (c compressed) decompress() ([]byte, error) {
 
 // in returns what the definition adds in a format. static are the names that the document has
 // without definitions.
-func (d *definition) in(f format, crd *apiextensionsv1.CustomResourceDefinition, static *parts) ([]byte, error) {
+func (d *definition) in(f format, crd *apiextensionsv1.CustomResourceDefinition, static *parts, withSchemas WithSchemasFunc) ([]byte, error) {
 	if d.encoded[f].data != nil {
 		return d.encoded[f].decompress()
 	}
 	var encoded []byte
 	var err error
 	if f == protobufFormat {
-		if encoded, err = d.in(jsonFormat, crd, static); err == nil {
+		if encoded, err = d.in(jsonFormat, crd, static, withSchemas); err == nil {
 			encoded, err = openapihandler.ToProtoBinary(encoded)
 		}
-	} else {
+	} else if crd, err = withSchemas(crd); err == nil {
 		encoded, err = build(crd, static)
 	}
 	if err != nil {

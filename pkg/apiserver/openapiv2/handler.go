@@ -60,6 +60,7 @@ var accepted = []apiruntime.SerializerInfo{
 type handler struct {
 	next        http.Handler
 	definitions crdlisters.CustomResourceDefinitionLister
+	withSchemas WithSchemasFunc
 
 	// mu is held while a document is built: one at a time, to bound memory.
 	mu sync.Mutex
@@ -77,9 +78,12 @@ type document struct {
 	gzipped  []byte
 }
 
+// WithSchemasFunc returns a definition with the schemas that a lister omits.
+type WithSchemasFunc func(*apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error)
+
 // Handler adds definitions to the OpenAPI v2 document of next, which has none and does not change.
-func Handler(next http.Handler, definitions crdlisters.CustomResourceDefinitionLister) http.Handler {
-	return &handler{next: next, definitions: definitions, built: map[types.UID]*definition{}}
+func Handler(next http.Handler, definitions crdlisters.CustomResourceDefinitionLister, withSchemas WithSchemasFunc) http.Handler {
+	return &handler{next: next, definitions: definitions, withSchemas: withSchemas, built: map[types.UID]*definition{}}
 }
 
 // ServeHTTP implements http.Handler.
@@ -219,7 +223,7 @@ func (h *handler) build(served []*apiextensionsv1.CustomResourceDefinition, f fo
 	}
 	added := make([]*parts, len(served))
 	workqueue.ParallelizeUntil(context.Background(), runtime.GOMAXPROCS(0), len(served), func(i int) {
-		encoded, err := h.built[served[i].UID].in(f, served[i], static)
+		encoded, err := h.built[served[i].UID].in(f, served[i], static, h.withSchemas)
 		if err == nil {
 			added[i], err = split(encoded)
 		}

@@ -75,7 +75,7 @@ func newServers(t *testing.T, all ...*apiextensionsv1.CustomResourceDefinition) 
 	s.upstream = theirs
 	controller := upstream.NewController(informer)
 	_, next := serve()
-	s.ours = Handler(next, informer.Lister())
+	s.ours = Handler(next, informer.Lister(), whole)
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	go controller.Run(static, service, t.Context().Done())
@@ -85,6 +85,11 @@ func newServers(t *testing.T, all ...*apiextensionsv1.CustomResourceDefinition) 
 func (s *servers) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) {
 	_, err := s.client.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{})
 	expect.NoError(t, err)
+}
+
+// whole is a WithSchemasFunc for definitions that have their schemas.
+func whole(crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+	return crd, nil
 }
 
 func get(t *testing.T, handler http.Handler, header map[string]string) *httptest.ResponseRecorder {
@@ -182,7 +187,7 @@ func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	unavailable := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	informer := crdinformers.NewSharedInformerFactory(fake.NewClientset(), 0).Apiextensions().V1().CustomResourceDefinitions()
-	if response := get(t, Handler(unavailable, informer.Lister()), nil); response.Code != http.StatusServiceUnavailable {
+	if response := get(t, Handler(unavailable, informer.Lister(), whole), nil); response.Code != http.StatusServiceUnavailable {
 		t.Errorf("status %d while the compiled-in resources have no document", response.Code)
 	}
 }

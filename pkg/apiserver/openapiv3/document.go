@@ -33,8 +33,8 @@ type document struct {
 }
 
 // newDocument builds a document.
-func newDocument(g *groupVersion) (*document, error) {
-	merged, err := builder.MergeSpecsV3(g.specs()...)
+func newDocument(g *groupVersion, withSchemas WithSchemasFunc) (*document, error) {
+	merged, err := builder.MergeSpecsV3(g.specs(withSchemas)...)
 	if err != nil {
 		return nil, fmt.Errorf("build the OpenAPI v3 document of %s: %w", g.path, err)
 	}
@@ -50,12 +50,15 @@ func newDocument(g *groupVersion) (*document, error) {
 
 // specs returns the documents of the definitions. As in upstream's controller, one that cannot
 // be built is missing.
-func (g *groupVersion) specs() []*spec3.OpenAPI {
+func (g *groupVersion) specs(withSchemas WithSchemasFunc) []*spec3.OpenAPI {
 	options := builder.Options{IncludeSelectableFields: utilfeature.DefaultFeatureGate.Enabled(features.CustomResourceFieldSelectors)}
 	specs := make([]*spec3.OpenAPI, len(g.definitions))
 	workqueue.ParallelizeUntil(context.Background(), runtime.GOMAXPROCS(0), len(specs), func(i int) {
-		var err error
-		if specs[i], err = builder.BuildOpenAPIV3(g.definitions[i], g.version, options); err != nil {
+		definition, err := withSchemas(g.definitions[i])
+		if err == nil {
+			specs[i], err = builder.BuildOpenAPIV3(definition, g.version, options)
+		}
+		if err != nil {
 			utilruntime.HandleError(fmt.Errorf("build the OpenAPI v3 document of %s: %w", g.definitions[i].Name, err))
 		}
 	})

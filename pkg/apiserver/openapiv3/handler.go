@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -49,6 +50,7 @@ var accepted = []runtime.SerializerInfo{
 type handler struct {
 	next        http.Handler
 	definitions crdlisters.CustomResourceDefinitionLister
+	withSchemas WithSchemasFunc
 
 	mu sync.Mutex
 	// current is nil after a change of a definition.
@@ -59,10 +61,13 @@ type handler struct {
 	kept     *lru.Cache
 }
 
+// WithSchemasFunc returns a definition with the schemas that a lister omits.
+type WithSchemasFunc func(*apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error)
+
 // Handler serves the documents of custom resources. It passes on everything else to next, and
 // adds the documents to its list of documents, which must not change.
-func Handler(next http.Handler, definitions crdinformers.CustomResourceDefinitionInformer) (http.Handler, error) {
-	h := &handler{next: next, definitions: definitions.Lister(), kept: lru.New(keptDocuments)}
+func Handler(next http.Handler, definitions crdinformers.CustomResourceDefinitionInformer, withSchemas WithSchemasFunc) (http.Handler, error) {
+	h := &handler{next: next, definitions: definitions.Lister(), withSchemas: withSchemas, kept: lru.New(keptDocuments)}
 	changed := func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -192,7 +197,7 @@ func (h *handler) document(g *groupVersion) (*document, error) {
 	if kept, ok := h.kept.Get(g.path); ok && kept.(*document).hash == g.hash {
 		return kept.(*document), nil
 	}
-	d, err := newDocument(g)
+	d, err := newDocument(g, h.withSchemas)
 	if err != nil {
 		return nil, err
 	}

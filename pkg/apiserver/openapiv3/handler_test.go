@@ -68,7 +68,7 @@ func newServers(t *testing.T, definitions ...*apiextensionsv1.CustomResourceDefi
 	controller := upstream.NewController(informer)
 	_, next := static()
 	var err error
-	s.ours, err = Handler(next, informer)
+	s.ours, err = Handler(next, informer, whole)
 	expect.NoError(t, err)
 
 	factory.Start(t.Context().Done())
@@ -80,6 +80,11 @@ func newServers(t *testing.T, definitions ...*apiextensionsv1.CustomResourceDefi
 func (s *servers) create(t *testing.T, definition *apiextensionsv1.CustomResourceDefinition) {
 	_, err := s.client.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition, metav1.CreateOptions{})
 	expect.NoError(t, err)
+}
+
+// whole is a WithSchemasFunc for definitions that have their schemas.
+func whole(crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+	return crd, nil
 }
 
 func get(t *testing.T, handler http.Handler, url, accept string) *httptest.ResponseRecorder {

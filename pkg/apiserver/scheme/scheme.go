@@ -77,7 +77,7 @@ var groups = []group{
 		"FlowSchema", "PriorityLevelConfiguration",
 	}},
 	{version: hostingv1alpha1.SchemeGroupVersion, addToScheme: hostingv1alpha1.AddToScheme, kinds: []string{
-		"Store", "HostedResource", "HostedResourceBinding",
+		"Store", "HostedResource", "HostedResourceBinding", "Migration",
 	}},
 }
 

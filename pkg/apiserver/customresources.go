@@ -1,0 +1,164 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/apiapproval"
+	"k8s.io/apiextensions-apiserver/pkg/controller/establish"
+	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
+	"k8s.io/apiextensions-apiserver/pkg/controller/nonstructuralschema"
+	"k8s.io/apiextensions-apiserver/pkg/controller/status"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/annex-dev/annex/pkg/apiserver/crddiscovery"
+	"github.com/annex-dev/annex/pkg/apiserver/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/encodedreads"
+	"github.com/annex-dev/annex/pkg/apiserver/openapiv3"
+	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/routing"
+)
+
+// customResources is what serving custom resources needs.
+type customResources struct {
+	server      *genericapiserver.GenericAPIServer
+	config      *genericapiserver.Config
+	delegate    http.Handler
+	definitions *definitions.Informer
+	// staticSpec has the schemas of metadata, for managed fields.
+	staticSpec map[string]*spec.Schema
+	// options configure the storage.
+	options generic.RESTOptionsGetter
+}
+
+// crdControllerWorkers is the number of workers of upstream's controllers that have several.
+const crdControllerWorkers = 5
+
+// serveCustomResources adds the handlers of custom resources and of their discovery, and upstream's
+// controllers of CRDs.
+func (c CompletedConfig) serveCustomResources(with customResources) error {
+	outlines := with.definitions.Outlines()
+	client, err := apiextensionsclient.NewForConfig(with.server.LoopbackClientConfig)
+	if err != nil {
+		return fmt.Errorf("create a client of CRDs: %w", err)
+	}
+	establishing := establish.NewEstablishingController(outlines, client)
+	whole := with.definitions.Whole(nil)
+	var reads *encodedreads.Registry
+	var add routing.AddEncodedFunc
+	minRequestTimeout := time.Duration(with.config.MinRequestTimeout) * time.Second
+	if encoded.Enabled() {
+		reads = encodedreads.NewRegistry(minRequestTimeout)
+		add = reads.Add
+	}
+	idle := &idleResources{definitions: outlines.Lister(), isEmpty: c.router.IsEmpty, now: time.Now, used: map[string]*use{}}
+	// Documents of discovery never reach the handler.
+	resources, err := apiextensionsapiserver.NewCustomResourceDefinitionHandler(
+		nil, nil, idle.informer(whole), with.delegate, c.router.Custom(with.options, whole.Lister().Get, add), with.config.AdmissionControl,
+		establishing, c.extra.ServiceResolver, c.extra.WebhookCredentials, c.extra.servers(), with.server.Authorizer,
+		with.config.RequestTimeout, minRequestTimeout, with.staticSpec, with.config.MaxRequestBodyBytes)
+	if err != nil {
+		return err
+	}
+	with.server.RegisterDestroyFunc(c.router.DestroyCustom)
+	documents := with.server.AggregatedDiscoveryGroupManager
+	if documents != nil {
+		documents = documents.WithSource(aggregated.CRDSource)
+	}
+	discovery, err := crddiscovery.New(outlines.Informer(), definitions.ByGroup, documents)
+	if err != nil {
+		return err
+	}
+	handler := with.server.Handler
+	served := discovery.Handler(resources, with.delegate)
+	handler.NonGoRestfulMux.Handle("/apis", served)
+	handler.NonGoRestfulMux.HandlePrefix("/apis/", served)
+	if handler.Director, err = openapiv3.Handler(handler.Director, outlines, with.definitions.WithSchemas); err != nil {
+		return fmt.Errorf("serve OpenAPI v3: %w", err)
+	}
+	if reads != nil {
+		handler.Director = encodedreads.Handler(handler.Director, reads, outlines.Lister())
+	}
+	handler.Director = idle.Handler(handler.Director)
+	if err := with.server.AddPostStartHook("annex-idle-custom-resources", func(ctx genericapiserver.PostStartHookContext) error {
+		go idle.Run(ctx)
+		return nil
+	}); err != nil {
+		return err
+	}
+	return with.addHooks(client, establishing, resources, discovery)
+}
+
+// addHooks adds the hooks that run the informer of CRDs and their controllers.
+func (r customResources) addHooks(
+	client apiextensionsclient.CustomResourceDefinitionsGetter, establishing *establish.EstablishingController,
+	objects finalizer.CRClientGetter, discovery *crddiscovery.Controller,
+) error {
+	outlines := r.definitions.Outlines()
+	// Requests for unknown paths get 503 instead of 404 until all CRDs are known.
+	synced := make(chan struct{})
+	if err := r.server.RegisterMuxAndDiscoveryCompleteSignal("CRDInformerHasNotSynced", synced); err != nil {
+		return err
+	}
+	naming := status.NewNamingConditionController(klog.Background(), outlines, client)
+	nonStructural := nonstructuralschema.NewConditionController(r.definitions.Whole(mayBeNonStructural), client)
+	approval := apiapproval.NewKubernetesAPIApprovalPolicyConformantConditionController(outlines, client)
+	finalizing := finalizer.NewCRDFinalizer(outlines, client, objects)
+	for name, hook := range map[string]genericapiserver.PostStartHookFunc{
+		"start-apiextensions-informers": func(ctx genericapiserver.PostStartHookContext) error {
+			go r.definitions.Run(ctx)
+			return nil
+		},
+		"start-apiextensions-controllers": func(ctx genericapiserver.PostStartHookContext) error {
+			go naming.RunWithContext(ctx)
+			go establishing.RunWithContext(ctx)
+			go nonStructural.RunWithContext(crdControllerWorkers, ctx)
+			go approval.RunWithContext(crdControllerWorkers, ctx)
+			go finalizing.RunWithContext(crdControllerWorkers, ctx)
+			documented := make(chan struct{})
+			go discovery.Run(ctx, documented)
+			return waitFor(ctx, documented)
+		},
+		"crd-informer-synced": func(ctx genericapiserver.PostStartHookContext) error {
+			cache.WaitFor(ctx, "", outlines.Informer().HasSyncedChecker())
+			if ctx.Err() == nil {
+				close(synced)
+			}
+			return nil
+		},
+	} {
+		if err := r.server.AddPostStartHook(name, hook); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitFor returns when done is closed, or ctx is done.
+func waitFor(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+	case <-done:
+	}
+	return nil
+}
+
+// mayBeNonStructural reports whether the condition NonStructuralSchema of a CRD may have to be set
+// or removed. Validation refuses schemas that are not structural unless unknown fields are preserved.
+func mayBeNonStructural(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return crd.Spec.PreserveUnknownFields || apihelpers.FindCRDCondition(crd, apiextensionsv1.NonStructuralSchema) != nil
+}
