@@ -33,3 +33,13 @@ func SetDefaults_Toleration(obj *Toleration) {
 		obj.Operator = TolerationOpEqual
 	}
 }
+
+// SetDefaults_MigrationSpec sets the defaults of the spec of a Migration.
+func SetDefaults_MigrationSpec(obj *MigrationSpec) {
+	if obj.Switch == "" {
+		obj.Switch = MigrationSwitchAutomatic
+	}
+	if obj.Operation == "" && obj.Group != "" {
+		obj.Operation = MigrationMove
+	}
+}

@@ -8,6 +8,7 @@
 // +k8s:protobuf-gen=package
 // +groupName=hosting.annex.dev
 
-// Package v1alpha1 is the first version of annex's own API group: Store, an etcd, and
-// HostedResource, a resource that annex stores. The server uses these types internally too.
+// Package v1alpha1 is the first version of annex's own API group: Store, an etcd,
+// HostedResource, a resource that annex stores, and Migration, a move of a resource to another
+// Store. The server uses these types internally too.
 package v1alpha1

@@ -89,8 +89,8 @@ type HostedResourceList struct {
 // HostedResourceSpec is the Store of a resource, or how to choose one.
 type HostedResourceSpec struct {
 	// storeName is the Store of the objects. Set it on creation, or a scheduler chooses one
-	// and sets it through the "binding" subresource. It is immutable once set: the objects
-	// would not move.
+	// and sets it through the "binding" subresource. Once it is set, only a Migration changes
+	// it.
 	// +optional
 	StoreName string `json:"storeName,omitempty" protobuf:"bytes,1,opt,name=storeName"`
 
@@ -156,6 +156,11 @@ type HostedResourceBinding struct {
 
 	// storeName is the Store of the objects.
 	StoreName string `json:"storeName" protobuf:"bytes,2,opt,name=storeName"`
+
+	// migrationUID is the UID of the Migration that has moved the objects to the Store. It is
+	// required to change the Store of a HostedResource.
+	// +optional
+	MigrationUID types.UID `json:"migrationUID,omitempty" protobuf:"bytes,3,opt,name=migrationUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
 }
 
 // TolerationOperator compares the value of a toleration with that of a taint.

@@ -34,6 +34,8 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&HostedResource{},
 		&HostedResourceList{},
 		&HostedResourceBinding{},
+		&Migration{},
+		&MigrationList{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

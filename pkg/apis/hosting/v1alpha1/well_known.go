@@ -54,6 +54,20 @@ const (
 	// DefinitionFromMain is the value of DefinitionFromAnnotation.
 	DefinitionFromMain = "main"
 
+	// MainCopyAnnotation on a CustomResourceDefinition in annex means that the main cluster
+	// still stores the objects that it had when its group was moved. The value is the time of
+	// that. Finalize deletes them and the annotation.
+	MainCopyAnnotation = "annex.dev/main-copy"
+
+	// FrozenGroupLabel is on the policies of the main cluster that freeze its copy of a group.
+	// annex applies all other policies of the main cluster to its objects.
+	FrozenGroupLabel = "annex.dev/frozen-group"
+
+	// MainCopyVersion is a version that annex adds to the definitions of the main cluster to
+	// reach the objects that it still stores of a group that annex serves. It is there during
+	// Rollback and Finalize only. Clients prefer all other versions, whose names sort first.
+	MainCopyVersion = "zz-annex-main-copy"
+
 	// DefinitionUIDAnnotation on a CustomResourceDefinition in annex is the UID of the one
 	// in the main cluster that it is synced from. Only the deletion of that one deletes
 	// objects.
@@ -84,6 +98,19 @@ const (
 
 // Finalizer returns the finalizer of the annex with a value of PublishedByLabel.
 func Finalizer(publishedBy string) string { return FinalizerPrefix + publishedBy }
+
+// HostedRoleName is the ClusterRole of the main cluster with the rights that annex needs for a group.
+// It has AggregateLabel.
+func HostedRoleName(group string) string { return "annex-hosted-" + group }
+
+// FrozenPolicyName is the ValidatingAdmissionPolicy, and its binding, that refuses changes of the
+// copy that the main cluster keeps of a moved group.
+func FrozenPolicyName(group string) string { return "annex-freeze." + group }
+
+// HoldPolicyName is the ValidatingAdmissionPolicy, and its binding, that keeps the main cluster's
+// garbage collector from deleting dependants of a group while Rollback changes their owner
+// references.
+func HoldPolicyName(group string) string { return "annex-hold-garbage-collector." + group }
 
 // PublishedBy returns the value of PublishedByLabel of the annex behind a Service of the
 // main cluster: "<namespace>.<name>", or a prefix of that with a hash if it is too long.
