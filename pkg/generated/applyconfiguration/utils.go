@@ -31,6 +31,14 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &hostingv1alpha1.HostedResourceStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("HostedResourceTakeover"):
 		return &hostingv1alpha1.HostedResourceTakeoverApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Migration"):
+		return &hostingv1alpha1.MigrationApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MigrationResourceStatus"):
+		return &hostingv1alpha1.MigrationResourceStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MigrationSpec"):
+		return &hostingv1alpha1.MigrationSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MigrationStatus"):
+		return &hostingv1alpha1.MigrationStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretReference"):
 		return &hostingv1alpha1.SecretReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Store"):

@@ -41,6 +41,11 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.HostedResourceSpec{}.OpenAPIModelName():                       schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref),
 		v1alpha1.HostedResourceStatus{}.OpenAPIModelName():                     schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref),
 		v1alpha1.HostedResourceTakeover{}.OpenAPIModelName():                   schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref),
+		v1alpha1.Migration{}.OpenAPIModelName():                                schema_pkg_apis_hosting_v1alpha1_Migration(ref),
+		v1alpha1.MigrationList{}.OpenAPIModelName():                            schema_pkg_apis_hosting_v1alpha1_MigrationList(ref),
+		v1alpha1.MigrationResourceStatus{}.OpenAPIModelName():                  schema_pkg_apis_hosting_v1alpha1_MigrationResourceStatus(ref),
+		v1alpha1.MigrationSpec{}.OpenAPIModelName():                            schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref),
+		v1alpha1.MigrationStatus{}.OpenAPIModelName():                          schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref),
 		v1alpha1.SecretReference{}.OpenAPIModelName():                          schema_pkg_apis_hosting_v1alpha1_SecretReference(ref),
 		v1alpha1.Store{}.OpenAPIModelName():                                    schema_pkg_apis_hosting_v1alpha1_Store(ref),
 		v1alpha1.StoreHistory{}.OpenAPIModelName():                             schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref),
@@ -687,6 +692,13 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceBinding(ref common.Reference
 							Format:      "",
 						},
 					},
+					"migrationUID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "migrationUID is the UID of the Migration that has moved the objects to the Store. It is required to change the Store of a HostedResource.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"storeName"},
 			},
@@ -755,7 +767,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 				Properties: map[string]spec.Schema{
 					"storeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storeName is the Store of the objects. Set it on creation, or a scheduler chooses one and sets it through the \"binding\" subresource. It is immutable once set: the objects would not move.",
+							Description: "storeName is the Store of the objects. Set it on creation, or a scheduler chooses one and sets it through the \"binding\" subresource. Once it is set, only a Migration changes it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -981,6 +993,354 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref common.Referenc
 				Required: []string{"definitionUID", "definitionGeneration"},
 			},
 		},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_Migration(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Migration moves the objects of a resource to another Store, or those of an API group between the main cluster and annex, while clients use them. To cancel it, delete it: before the switch, that undoes it. A deleted Migration that switched already is completed.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard object metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "spec is what is moved where.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.MigrationSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "status is the observed state of the migration. Read-only.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.MigrationStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.MigrationSpec{}.OpenAPIModelName(), v1alpha1.MigrationStatus{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_MigrationList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "MigrationList is a list of Migrations.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "items are the Migrations.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.Migration{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.Migration{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_MigrationResourceStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "MigrationResourceStatus is the progress of a resource of a group.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name of the resource, \"<plural>.<group>\".",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"objects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "objects is the number of objects when the copy began.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"copiedObjects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "copiedObjects is how many of them are copied, or with Finalize deleted.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"copiedBytes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "copiedBytes is the size of the copied objects before compression.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "MigrationSpec is what is moved where. It is immutable, except confirmed and ttlSecondsAfterFinished.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource is the resource to move to another Store, \"<plural>.<group>\": the name of its HostedResource. Exactly one of resource and group is set.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"storeName": {
+						SchemaProps: spec.SchemaProps{
+							Description: "storeName is the Store to move to. The taints and the capacity of that Store and the storeSelector of the HostedResource apply as for a new resource; spec.unschedulable does too. For a group it is optional: by default, the scheduler chooses.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"switch": {
+						SchemaProps: spec.SchemaProps{
+							Description: "switch is when requests go to the new Store: Automatic, the default, once all objects are copied and verified, or Manual, once confirmed is true as well.\n\nPossible enum values:\n - `\"Automatic\"` switches once all objects are copied and verified.\n - `\"Manual\"` also waits for spec.confirmed.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Automatic", "Manual"},
+						},
+					},
+					"confirmed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "confirmed allows a Manual switch.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"notBefore": {
+						SchemaProps: spec.SchemaProps{
+							Description: "notBefore is the earliest time of the switch.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"objectsPerSecond": {
+						SchemaProps: spec.SchemaProps{
+							Description: "objectsPerSecond limits the rate at which existing objects are copied. By default, it is not limited.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"ttlSecondsAfterFinished": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ttlSecondsAfterFinished is after how many seconds a finished Migration is deleted. By default, it is kept.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"group": {
+						SchemaProps: spec.SchemaProps{
+							Description: "group is the API group to move, with all of its resources.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"operation": {
+						SchemaProps: spec.SchemaProps{
+							Description: "operation is what is done with a group: Move, the default, from the main cluster into annex; Rollback, back to the main cluster, with everything written since; or Finalize, deletes the objects that the main cluster still stores after Move, without running their finalizers. Finalize also waits for confirmed.\n\nPossible enum values:\n - `\"Finalize\"` deletes the objects that the main cluster kept.\n - `\"Move\"` moves a group from the main cluster into annex. The main cluster keeps its objects as they were.\n - `\"Rollback\"` moves a group from annex back to the main cluster.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Finalize", "Move", "Rollback"},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			metav1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "MigrationStatus is the observed state of a migration.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"phase": {
+						SchemaProps: spec.SchemaProps{
+							Description: "phase is the current step: Pending, Copying, Following, Verifying, Switching, Observing, Cleaning; or the result: Completed, Failed, Canceled.\n\nPossible enum values:\n - `\"Canceled\"` is a Migration that was deleted and undone.\n - `\"Cleaning\"` deletes the objects in the previous Store, or with Finalize those in the main cluster. The new one serves requests.\n - `\"Completed\"` is a Migration that ended well.\n - `\"Copying\"` copies the existing objects to the new Store.\n - `\"Failed\"` is a Migration that was refused or undone. The resource is on its previous Store.\n - `\"Following\"` copies the writes since then.\n - `\"Observing\"` checks that clients reach a moved group. If they do not, it is rolled back.\n - `\"Pending\"` is a Migration that has written nothing yet.\n - `\"Switching\"` makes requests wait, copies the last writes and changes the Store.\n - `\"Verifying\"` compares the objects of both Stores.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Canceled", "Cleaning", "Completed", "Copying", "Failed", "Following", "Observing", "Pending", "Switching", "Verifying"},
+						},
+					},
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "type",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "conditions of the migration. \"Complete\": it ended well; until then, reason and message say what it does, what it waits for, or why it failed.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(metav1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"fromStoreName": {
+						SchemaProps: spec.SchemaProps{
+							Description: "fromStoreName is the Store that the resource is moved from. It is empty until the migration begins, and for a group.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"objects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "objects is the number of objects when the copy began.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"copiedObjects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "copiedObjects is how many of them are copied.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"copiedBytes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "copiedBytes is the size of the copied objects before compression.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"lag": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lag is the number of revisions of the previous Store that are not copied yet. Absent outside of the phase Following.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"startTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "startTime is when the migration began.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"completionTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "completionTime is when it ended, well or not.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"switchTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "switchTime is when the other side began to serve a group. From then on a Move is not undone by deleting the Migration.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"resources": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "resources is the progress of each resource of a group.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.MigrationResourceStatus{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.MigrationResourceStatus{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
 	}
 }
 

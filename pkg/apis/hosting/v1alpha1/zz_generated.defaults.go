@@ -18,6 +18,8 @@ import (
 func RegisterDefaults(scheme *runtime.Scheme) error {
 	scheme.AddTypeDefaultingFunc(&HostedResource{}, func(obj interface{}) { SetObjectDefaults_HostedResource(obj.(*HostedResource)) })
 	scheme.AddTypeDefaultingFunc(&HostedResourceList{}, func(obj interface{}) { SetObjectDefaults_HostedResourceList(obj.(*HostedResourceList)) })
+	scheme.AddTypeDefaultingFunc(&Migration{}, func(obj interface{}) { SetObjectDefaults_Migration(obj.(*Migration)) })
+	scheme.AddTypeDefaultingFunc(&MigrationList{}, func(obj interface{}) { SetObjectDefaults_MigrationList(obj.(*MigrationList)) })
 	scheme.AddTypeDefaultingFunc(&Store{}, func(obj interface{}) { SetObjectDefaults_Store(obj.(*Store)) })
 	scheme.AddTypeDefaultingFunc(&StoreList{}, func(obj interface{}) { SetObjectDefaults_StoreList(obj.(*StoreList)) })
 	return nil
@@ -35,6 +37,17 @@ func SetObjectDefaults_HostedResourceList(in *HostedResourceList) {
 	for i := range in.Items {
 		a := &in.Items[i]
 		SetObjectDefaults_HostedResource(a)
+	}
+}
+
+func SetObjectDefaults_Migration(in *Migration) {
+	SetDefaults_MigrationSpec(&in.Spec)
+}
+
+func SetObjectDefaults_MigrationList(in *MigrationList) {
+	for i := range in.Items {
+		a := &in.Items[i]
+		SetObjectDefaults_Migration(a)
 	}
 }
 

@@ -54,6 +54,31 @@ func (in HostedResourceTakeover) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Migration) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.Migration"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MigrationList) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MigrationResourceStatus) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationResourceStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MigrationSpec) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MigrationStatus) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in SecretReference) OpenAPIModelName() string {
 	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.SecretReference"
 }

@@ -172,6 +172,125 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.Migration
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationStatus
+      default: {}
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationResourceStatus
+  map:
+    fields:
+    - name: copiedBytes
+      type:
+        scalar: numeric
+      default: 0
+    - name: copiedObjects
+      type:
+        scalar: numeric
+      default: 0
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: objects
+      type:
+        scalar: numeric
+      default: 0
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationSpec
+  map:
+    fields:
+    - name: confirmed
+      type:
+        scalar: boolean
+    - name: group
+      type:
+        scalar: string
+    - name: notBefore
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: objectsPerSecond
+      type:
+        scalar: numeric
+    - name: operation
+      type:
+        scalar: string
+    - name: resource
+      type:
+        scalar: string
+    - name: storeName
+      type:
+        scalar: string
+    - name: switch
+      type:
+        scalar: string
+    - name: ttlSecondsAfterFinished
+      type:
+        scalar: numeric
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationStatus
+  map:
+    fields:
+    - name: completionTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: copiedBytes
+      type:
+        scalar: numeric
+      default: 0
+    - name: copiedObjects
+      type:
+        scalar: numeric
+      default: 0
+    - name: fromStoreName
+      type:
+        scalar: string
+    - name: lag
+      type:
+        scalar: numeric
+    - name: objects
+      type:
+        scalar: numeric
+      default: 0
+    - name: phase
+      type:
+        scalar: string
+    - name: resources
+      type:
+        list:
+          elementType:
+            namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationResourceStatus
+          elementRelationship: associative
+          keys:
+          - name
+    - name: startTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: switchTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.SecretReference
   map:
     fields:

@@ -16,8 +16,8 @@ import (
 // HostedResourceSpec is the Store of a resource, or how to choose one.
 type HostedResourceSpecApplyConfiguration struct {
 	// storeName is the Store of the objects. Set it on creation, or a scheduler chooses one
-	// and sets it through the "binding" subresource. It is immutable once set: the objects
-	// would not move.
+	// and sets it through the "binding" subresource. Once it is set, only a Migration changes
+	// it.
 	StoreName *string `json:"storeName,omitempty"`
 	// storeSelector restricts the choice to Stores with these labels. By default, every
 	// Store may be chosen. It has no effect once storeName is set.

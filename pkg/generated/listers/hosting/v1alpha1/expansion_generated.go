@@ -9,6 +9,10 @@ package v1alpha1
 // HostedResourceLister.
 type HostedResourceListerExpansion interface{}
 
+// MigrationListerExpansion allows custom methods to be added to
+// MigrationLister.
+type MigrationListerExpansion interface{}
+
 // StoreListerExpansion allows custom methods to be added to
 // StoreLister.
 type StoreListerExpansion interface{}

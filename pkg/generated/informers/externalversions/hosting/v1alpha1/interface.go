@@ -13,6 +13,8 @@ import (
 type Interface interface {
 	// HostedResources returns a HostedResourceInformer.
 	HostedResources() TypedHostedResourceInformer
+	// Migrations returns a MigrationInformer.
+	Migrations() TypedMigrationInformer
 	// Stores returns a StoreInformer.
 	Stores() TypedStoreInformer
 }
@@ -31,6 +33,11 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 // HostedResources returns a TypedHostedResourceInformer.
 func (v *version) HostedResources() TypedHostedResourceInformer {
 	return &hostedResourceInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
+// Migrations returns a TypedMigrationInformer.
+func (v *version) Migrations() TypedMigrationInformer {
+	return &migrationInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }
 
 // Stores returns a TypedStoreInformer.

@@ -7,4 +7,6 @@ package v1alpha1
 
 type HostedResourceExpansion interface{}
 
+type MigrationExpansion interface{}
+
 type StoreExpansion interface{}

@@ -16,6 +16,7 @@ import (
 type HostingV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	HostedResourcesGetter
+	MigrationsGetter
 	StoresGetter
 }
 
@@ -26,6 +27,10 @@ type HostingV1alpha1Client struct {
 
 func (c *HostingV1alpha1Client) HostedResources() HostedResourceInterface {
 	return newHostedResources(c)
+}
+
+func (c *HostingV1alpha1Client) Migrations() MigrationInterface {
+	return newMigrations(c)
 }
 
 func (c *HostingV1alpha1Client) Stores() StoreInterface {

@@ -19,6 +19,10 @@ func (c *FakeHostingV1alpha1) HostedResources() v1alpha1.HostedResourceInterface
 	return newFakeHostedResources(c)
 }
 
+func (c *FakeHostingV1alpha1) Migrations() v1alpha1.MigrationInterface {
+	return newFakeMigrations(c)
+}
+
 func (c *FakeHostingV1alpha1) Stores() v1alpha1.StoreInterface {
 	return newFakeStores(c)
 }
