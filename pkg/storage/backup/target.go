@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -270,4 +271,21 @@ func (t *Target) copyDictionaries(ctx context.Context, resource schema.GroupReso
 		}
 	}
 	return nil
+}
+
+// CopyDictionaries copies the dictionaries of a resource from the etcd of another Store.
+func (t *Target) CopyDictionaries(ctx context.Context, resource schema.GroupResource, from clientv3.KV, prefix string) error {
+	found, err := from.Get(ctx, keys.Dictionaries(prefix, resource), clientv3.WithPrefix())
+	if err != nil {
+		return fmt.Errorf("read the dictionaries of %s: %w", resource, err)
+	}
+	var dictionaries []object
+	for _, kv := range found.Kvs {
+		plain, _, err := t.Encryption(resource).TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
+		if err != nil {
+			return fmt.Errorf("dictionary %s %w: %w", kv.Key, ErrUnreadable, err)
+		}
+		dictionaries = append(dictionaries, object{strings.TrimPrefix(string(kv.Key), keys.Root(prefix)), plain})
+	}
+	return t.copyDictionaries(ctx, resource, dictionaries)
 }

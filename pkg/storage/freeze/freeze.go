@@ -1,27 +1,31 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package freeze stops all writes of a resource in a Store. While a key in the Store's etcd
-// exists, no replica writes the resource, because every write is a transaction with the
-// condition that the key does not exist. After Freeze has returned nothing is written, however
-// stale a replica is, and what is read stays current.
+// Package freeze stops the requests of a resource in a Store, by conditions that etcd decides, at
+// every replica however stale it is.
 //
-// The key stays until Thaw, even if the process that wrote it ends. Another process can read it
-// and complete the operation.
+// Writes stop while the resource is frozen: every write is a transaction with the condition that a
+// key does not exist. After Freeze has returned nothing is written, and what is read stays current.
+// The key stays until Thaw, even if the process that wrote it ends. Another process can read it and
+// complete the operation.
+//
+// All requests stop once the resource is closed (pkg/storage/revision), or once its revisions were
+// raised: every request is a transaction with the condition that neither has happened since a Gate
+// was made. A watch ends before the first change that comes after the closing. A resource that is
+// opened again needs a new Gate.
 package freeze
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/annex-dev/annex/pkg/storage/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
 // Target is a resource in the Store that holds it.
@@ -33,12 +37,18 @@ type Target struct {
 	Resource schema.GroupResource
 }
 
+// The key of a freeze has one of these values, or the UID of a move between Stores.
+const (
+	returning = ""
+	returned  = "returned"
+)
+
 func (t Target) key() string { return keys.Frozen(t.Prefix, t.Resource) }
 
 // Freeze stops writes and returns the revision for Thaw. A frozen resource is frozen anew: the
 // previous revision no longer thaws it.
 func (t Target) Freeze(ctx context.Context) (revision int64, err error) {
-	response, err := t.KV.Txn(ctx).Then(clientv3.OpPut(t.key(), "")).Commit()
+	response, err := t.KV.Txn(ctx).Then(clientv3.OpPut(t.key(), returning)).Commit()
 	if err != nil {
 		return 0, fmt.Errorf("freeze %s: %w", t.Resource, err)
 	}
@@ -54,13 +64,23 @@ func (t Target) Thaw(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// Frozen returns the revision at which the resource was frozen, 0 if it is not.
+// Return records that the main cluster serves the frozen resource: writes that waited until then are
+// to be repeated there.
+func (t Target) Return(ctx context.Context) error {
+	if _, err := t.KV.Txn(ctx).Then(clientv3.OpPut(t.key(), returned)).Commit(); err != nil {
+		return fmt.Errorf("record that %s was returned: %w", t.Resource, err)
+	}
+	return nil
+}
+
+// Frozen returns the revision at which the resource was frozen, 0 if it is not, or if it was returned
+// since. A freeze by a move between Stores does not count.
 func (t Target) Frozen(ctx context.Context) (revision int64, err error) {
-	response, err := t.KV.Get(ctx, t.key(), clientv3.WithKeysOnly())
+	response, err := t.KV.Get(ctx, t.key())
 	if err != nil {
 		return 0, fmt.Errorf("read whether %s is frozen: %w", t.Resource, err)
 	}
-	if len(response.Kvs) == 0 {
+	if len(response.Kvs) == 0 || string(response.Kvs[0].Value) != returning {
 		return 0, nil
 	}
 	return response.Kvs[0].ModRevision, nil
@@ -75,49 +95,63 @@ func (t Target) Objects(ctx context.Context) (int64, error) {
 	return response.Count, nil
 }
 
-// Guard returns the target's etcd with transactions that fail while the resource is frozen. The
-// API server writes objects only in transactions.
-func (t Target) Guard() clientv3.KV { return etcdkv.New(t.KV, t.do) }
-
-func (t Target) do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	switch {
-	case op.IsTxn():
-		return t.commit(ctx, op)
-	case op.IsGet():
-		return t.KV.Do(ctx, op)
+// Close stops all requests of the resource and ends its watches, for a HostedResource.
+func (t Target) Close(ctx context.Context, hosted types.UID) error {
+	state, err := revision.LoadState(ctx, t.KV, t.Prefix, t.Resource)
+	if err != nil || state.Closed {
+		return err
 	}
-	return clientv3.OpResponse{}, fmt.Errorf("write %s: only transactions can be guarded", t.Resource)
+	r, err := t.KV.Txn(ctx).If(revision.Unchanged(t.Prefix, t.Resource, state)).Then(
+		revision.Close(t.Prefix, t.Resource, state, hosted),
+		clientv3.OpPut(keys.Tombstone(t.Prefix, t.Resource), ""),
+	).Commit()
+	if err == nil && !r.Succeeded {
+		err = errors.New("its revisions were raised meanwhile")
+	}
+	if err != nil {
+		return fmt.Errorf("close %s: %w", t.Resource, err)
+	}
+	return nil
 }
 
-// commit adds the condition that the resource is not frozen to transactions that write. If a
-// condition does not hold, the additional read shows whether that is the one.
-func (t Target) commit(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	compares, then, otherwise := op.Txn()
-	if slices.ContainsFunc(otherwise, etcdkv.IsWrite) {
-		return clientv3.OpResponse{}, fmt.Errorf("write %s: only what is written if a condition holds can be guarded", t.Resource)
+// deletedAtOnce is the number of objects that Clear deletes in a transaction.
+const deletedAtOnce = 500
+
+// Clear deletes all objects of a closed resource without running their finalizers, and thaws it.
+func (t Target) Clear(ctx context.Context) error {
+	objects := keys.Objects(t.Prefix, t.Resource)
+	for {
+		page, err := t.KV.Get(ctx, objects, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(deletedAtOnce))
+		if err != nil {
+			return fmt.Errorf("read the keys of %s: %w", t.Resource, err)
+		}
+		if len(page.Kvs) == 0 {
+			break
+		}
+		last := string(page.Kvs[len(page.Kvs)-1].Key)
+		if _, err := t.KV.Txn(ctx).Then(clientv3.OpDelete(objects, clientv3.WithRange(last+"\x00"))).Commit(); err != nil {
+			return fmt.Errorf("delete the objects of %s: %w", t.Resource, err)
+		}
 	}
-	if !slices.ContainsFunc(then, etcdkv.IsWrite) {
-		return t.KV.Do(ctx, op)
+	_, err := t.KV.Txn(ctx).Then(clientv3.OpDelete(t.key()), clientv3.OpDelete(keys.Tombstone(t.Prefix, t.Resource))).Commit()
+	if err != nil {
+		return fmt.Errorf("thaw %s: %w", t.Resource, err)
 	}
-	response, err := t.KV.Txn(ctx).
-		If(slices.Concat(compares, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(t.key()), "=", 0)})...).
-		Then(then...).
-		Else(slices.Concat(otherwise, []clientv3.Op{clientv3.OpGet(t.key(), clientv3.WithKeysOnly())})...).
-		Commit()
-	if err != nil || response.Succeeded {
-		return response.OpResponse(), err
-	}
-	last := len(response.Responses) - 1
-	if len(response.Responses[last].GetResponseRange().GetKvs()) > 0 {
-		return clientv3.OpResponse{}, frozen(t.Resource)
-	}
-	response.Responses = response.Responses[:last]
-	return response.OpResponse(), nil
+	return nil
 }
 
-// frozen returns the error of a write for clients.
-func frozen(resource schema.GroupResource) error {
-	err := apierrors.NewServiceUnavailable(fmt.Sprintf("annex takes no writes of %s: it gives the resource back to the main cluster", resource))
-	err.ErrStatus.Details = &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, RetryAfterSeconds: 1}
-	return err
+// Open permits requests of a closed resource.
+func (t Target) Open(ctx context.Context) error {
+	state, err := revision.LoadState(ctx, t.KV, t.Prefix, t.Resource)
+	if err != nil || !state.Closed {
+		return err
+	}
+	open, err := revision.Open(t.Prefix, t.Resource, state, state.Offset)
+	if err == nil {
+		_, err = t.KV.Txn(ctx).If(revision.Unchanged(t.Prefix, t.Resource, state)).Then(open).Commit()
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", t.Resource, err)
+	}
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -26,6 +27,7 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 type replica struct {
 	*testing.T
 	Target
+	gate    *Gate
 	guarded *kubernetes.Client
 }
 
@@ -35,8 +37,11 @@ func newReplica(t *testing.T, endpoint string) *replica {
 	expect.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	r := &replica{T: t, Target: Target{KV: client.KV, Prefix: "/annex", Resource: widgets}}
+	state, err := revision.LoadState(t.Context(), client.KV, r.Prefix, widgets)
+	expect.NoError(t, err)
+	r.gate = NewGate(r.Target, state)
 	view := clientv3.NewCtxClient(t.Context())
-	view.KV = r.Guard()
+	view.KV, view.Watcher = r.gate.KV(), r.gate.Watcher(client.Watcher)
 	r.guarded = &kubernetes.Client{Client: view}
 	return r
 }
@@ -78,6 +83,16 @@ func TestFreeze(t *testing.T) {
 	}
 	if count, err := r.Objects(t.Context()); err != nil || count != 1 {
 		t.Errorf("%d objects: %v, want 1", count, err)
+	}
+	if _, err := r.put(t.Context(), "two"); !IsHeld(err) {
+		t.Errorf("a write while it is frozen: %v, want it held", err)
+	}
+	expect.NoError(t, r.Return(t.Context()))
+	if _, err := r.put(t.Context(), "two"); !IsReturned(err) || !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("a write after it was returned: %v, want a ReturnedError", err)
+	}
+	if frozen, err := r.Frozen(t.Context()); err != nil || frozen != 0 {
+		t.Errorf("frozen at %d after it was returned: %v", frozen, err)
 	}
 	other := *r
 	other.Resource.Resource = "gadgets"

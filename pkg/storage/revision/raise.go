@@ -51,7 +51,7 @@ func HighestOf(found []*mvccpb.KeyValue) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		highest = max(highest, saved.offset)
+		highest = max(highest, saved.own)
 	}
 	return highest, nil
 }

@@ -195,7 +195,7 @@ func (kv sinceKV) GetStream(ctx context.Context, key string, options ...clientv3
 	for _, revision := range sinceOf(ctx, key, options) {
 		stream, err := kv.KV.GetStream(ctx, key, at(revision, options)...)
 		if err != nil {
-			return nil, err
+			continue
 		}
 		// An error of etcd is the first response.
 		if first, open := <-stream; open && first.Err() == nil {

@@ -98,7 +98,7 @@ func (s *fakeStore) keys(t *testing.T) []string {
 	return keys
 }
 
-func startStore(t *testing.T, name string) *fakeStore {
+func startStore(t testing.TB, name string) *fakeStore {
 	t.Helper()
 	client := etcdtest.StartClient(t)
 	return &fakeStore{name: name, client: client, done: make(chan struct{})}
@@ -115,7 +115,7 @@ type fixture struct {
 	terminating bool
 }
 
-func newFixture(t *testing.T, stores ...*fakeStore) *fixture {
+func newFixture(t testing.TB, stores ...*fakeStore) *fixture {
 	t.Helper()
 	w := &fixture{annex: annexfake.NewClientset(), stores: map[string]*fakeStore{}, definition: "first"}
 	for _, store := range stores {
@@ -179,7 +179,7 @@ func (w *fixture) define(uid types.UID, terminating bool) {
 }
 
 // place writes the HostedResource of widgets.
-func (w *fixture) place(t *testing.T, change func(*hostingv1alpha1.HostedResource)) {
+func (w *fixture) place(t testing.TB, change func(*hostingv1alpha1.HostedResource)) {
 	t.Helper()
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: widgets.String()}}
 	change(hosted)
@@ -207,7 +207,7 @@ func (plainOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Obje
 }
 
 // storageOf builds storage as upstream does.
-func (w *fixture) storageOf(t *testing.T, getter generic.RESTOptionsGetter, resource schema.GroupResource) storage.Interface {
+func (w *fixture) storageOf(t testing.TB, getter generic.RESTOptionsGetter, resource schema.GroupResource) storage.Interface {
 	t.Helper()
 	options, err := getter.GetRESTOptions(resource, nil)
 	expect.NoError(t, err)
@@ -222,7 +222,7 @@ func (w *fixture) storageOf(t *testing.T, getter generic.RESTOptionsGetter, reso
 }
 
 // widgetStorage builds the storage of the defined widgets.
-func (w *fixture) widgetStorage(t *testing.T) storage.Interface {
+func (w *fixture) widgetStorage(t testing.TB) storage.Interface {
 	t.Helper()
 	return w.storageOf(t, w.Custom(plainOptions{}, w.defined, nil), widgets)
 }

@@ -59,7 +59,7 @@ type lazyCache struct {
 
 	// creating is the lock for creating and destroying the cache.
 	creating  sync.Mutex
-	destroyed bool
+	destroyed chan struct{}
 	created   atomic.Pointer[filledCache]
 
 	// lists is a semaphore of the lists that wait.
@@ -73,6 +73,8 @@ type lazyCacheConfig struct {
 	usage func() (objects, bytes int64, known bool)
 	// unreadable reports whether there are objects that prevent the cache from being filled.
 	unreadable func() bool
+	// closed is closed when the Store no longer serves the resource; it may be nil.
+	closed <-chan struct{}
 }
 
 // filledCache is a watch cache that is filled, or being filled.
@@ -107,7 +109,7 @@ func (c *filledCache) wait(ctx context.Context) error {
 }
 
 func newLazyCache(etcd storage.Interface, config lazyCacheConfig) *lazyCache {
-	return &lazyCache{Interface: etcd, config: config, lists: make(chan struct{}, waitingLists)}
+	return &lazyCache{Interface: etcd, config: config, destroyed: make(chan struct{}), lists: make(chan struct{}, waitingLists)}
 }
 
 // usageOf returns a function for lazyCacheConfig.usage.
@@ -143,7 +145,7 @@ func (c *lazyCache) get(ctx context.Context, from uint64) (*filledCache, error) 
 	if made := c.created.Load(); made != nil {
 		return made, nil
 	}
-	if c.destroyed {
+	if isClosed(c.destroyed) {
 		return nil, errDestroyed
 	}
 	made, err := c.config.create(since)
@@ -172,9 +174,23 @@ func (c *lazyCache) history(ctx context.Context, from uint64) []uint64 {
 func (c *lazyCache) destroy() {
 	c.creating.Lock()
 	defer c.creating.Unlock()
-	c.destroyed = true
+	if !isClosed(c.destroyed) {
+		close(c.destroyed)
+	}
 	if made := c.created.Load(); made != nil {
 		made.destroy()
+	}
+}
+
+// hasEnded reports whether the cache will not be filled any more.
+func (c *lazyCache) hasEnded() bool { return isClosed(c.destroyed) || isClosed(c.config.closed) }
+
+func isClosed(signal <-chan struct{}) bool {
+	select {
+	case <-signal:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -187,7 +203,7 @@ func (c *lazyCache) wait(ctx context.Context, cache *filledCache) (filled bool) 
 		if err == nil {
 			return true
 		}
-		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || c.config.unreadable() {
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || c.hasEnded() || c.config.unreadable() {
 			return false
 		}
 	}
@@ -228,6 +244,9 @@ func (c *lazyCache) GetList(ctx context.Context, key string, options storage.Lis
 	}
 	if !filled {
 		c.waitToList(ctx, cache)
+		if c.hasEnded() {
+			return c.Interface.GetList(ctx, key, options, list)
+		}
 	}
 	return cache.GetList(ctx, key, options, list)
 }
@@ -276,7 +295,9 @@ func (c *lazyCache) Watch(ctx context.Context, key string, options storage.ListO
 	// It needs no seat of priority and fairness while it waits.
 	flowcontrol.WatchInitialized(ctx)
 	return watchLater(ctx, func(ctx context.Context) (watch.Interface, error) {
-		c.wait(ctx, cache)
+		if c.wait(ctx, cache); c.hasEnded() {
+			return watch.NewEmptyWatch(), nil // the client opens it again
+		}
 		return cache.Watch(ctx, key, options)
 	}), nil
 }

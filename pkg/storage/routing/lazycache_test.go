@@ -35,7 +35,8 @@ type lazyFixture struct {
 
 	objects    atomic.Int64
 	bytes      int64
-	unreadable bool
+	unreadable atomic.Bool
+	closed     chan struct{}
 }
 
 // newLazyFixture returns a cache that is not filled before the test allows it. It is of a resource
@@ -48,18 +49,19 @@ func newLazyFixture(t *testing.T) *lazyFixture {
 	w.place(t, placedOn("two", "first"))
 	config := w.widgetStorage(t).(*lazyStorage).config
 	config.cached = false
-	etcd, err := config.build(t.Context(), store)
+	etcd, err := config.build(t.Context(), store, location{})
 	expect.NoError(t, err)
 	t.Cleanup(etcd.destroy)
 
 	config.fills = make(fills, 1)
 	fill, err := config.fills.acquire(t.Context())
 	expect.NoError(t, err)
-	f := &lazyFixture{fill: fill, etcd: store.client.KV}
+	f := &lazyFixture{fill: fill, etcd: store.client.KV, closed: make(chan struct{})}
 	f.objects.Store(smallObjects + 1)
 	f.lazyCache = newLazyCache(etcd, lazyCacheConfig{
 		usage:      func() (objects, bytes int64, known bool) { return f.objects.Load(), f.bytes, true },
-		unreadable: func() bool { return f.unreadable },
+		unreadable: func() bool { return f.unreadable.Load() },
+		closed:     f.closed,
 	})
 	f.config.create = func(since []uint64) (*filledCache, error) {
 		return config.createCache(etcd, etcd, corruption.New(corruption.Config{Resource: widgets}), since, f.isSmall)
@@ -204,7 +206,7 @@ func TestListsBeforeFilled(t *testing.T) {
 			f := newLazyFixture(t)
 			f.create(t, "a")
 			f.watch(t, "0", false) // creates the cache
-			f.unreadable = tc.unreadable
+			f.unreadable.Store(tc.unreadable)
 			if tc.small {
 				f.objects.Store(1)
 			}
@@ -333,5 +335,37 @@ func TestInvalidVersionBeforeFilled(t *testing.T) {
 	var invalid storage.InvalidError
 	if !errors.As(err, &invalid) {
 		t.Errorf("the error is a %T: %v", err, err)
+	}
+}
+
+// TestCacheThatCannotBeFilled answers what waits for a cache that is destroyed, or whose Store no
+// longer serves the resource: watches end, so that clients open them again, and etcd decides on lists.
+func TestCacheThatCannotBeFilled(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*lazyFixture){
+		"destroyed": func(f *lazyFixture) { f.destroy() },
+		"closed":    func(f *lazyFixture) { close(f.closed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLazyFixture(t)
+			f.create(t, "one")
+			watches := f.watch(t, "", true)
+			listed := make(chan error, 1)
+			go func() {
+				list, err := f.list(t.Context(), storage.ListOptions{})
+				if err == nil && len(list.Items) != 1 {
+					err = fmt.Errorf("%d objects, want 1", len(list.Items))
+				}
+				listed <- err
+			}()
+			poll.UntilDone(t, "the list waits", func() (bool, string) { return len(f.lists) == 1, fmt.Sprint(len(f.lists), " lists wait") })
+			expectNone(t, watches)
+			end(f)
+			expect.NoError(t, <-listed)
+			if got := next(t, watches); got != "{ <nil>}, open: false" {
+				t.Errorf("the watch: %s, want that it ends", got)
+			}
+		})
 	}
 }

@@ -80,11 +80,13 @@ func (s *lazyStorage) follow(made *backend) {
 	ctx := s.lifetime
 	s.waitRerouted(ctx, made)
 	for s.waitPlaced(ctx) {
+		changed := s.route.changed()
 		if made, err := s.getBackend(ctx); err == nil {
 			s.waitRerouted(ctx, made)
 			continue
 		}
 		select {
+		case <-changed:
 		case <-ctx.Done():
 		case <-time.After(prepareInterval):
 		}
@@ -115,6 +117,7 @@ func (s *lazyStorage) waitRerouted(ctx context.Context, made *backend) {
 		}
 		select {
 		case <-changed:
+		case <-made.changed:
 		case <-made.store.Done():
 		case <-ctx.Done():
 		}
@@ -157,11 +160,10 @@ func (s *lazyStorage) getBackend(ctx context.Context) (*backend, error) {
 	if down := store.Available(); down != nil {
 		return nil, storeUnavailable(at.store, down)
 	}
-	made, err := s.config.build(ctx, store)
+	made, err := s.config.build(ctx, store, at)
 	if err != nil {
 		return nil, err
 	}
-	made.location = at
 	s.backend.Store(made)
 	if before != nil {
 		before.destroy()
@@ -214,26 +216,30 @@ func (s *lazyStorage) destroy() {
 
 // do calls the backend for requests that need etcd, unless the Store is unavailable.
 func (s *lazyStorage) do(ctx context.Context, call func(*backend) error) error {
-	b, err := s.getBackend(ctx)
-	if err != nil {
-		return err
-	}
-	if down := b.store.Available(); down != nil {
-		return storeUnavailable(b.store.Name(), down)
-	}
-	return call(b)
+	return s.hold(ctx, func() error {
+		b, err := s.getBackend(ctx)
+		if err != nil {
+			return err
+		}
+		if down := b.store.Available(); down != nil {
+			return storeUnavailable(b.store.Name(), down)
+		}
+		return call(b)
+	})
 }
 
 // read calls the backend for requests that the watch cache can serve without etcd.
 func (s *lazyStorage) read(ctx context.Context, call func(*backend) error) error {
-	b, err := s.getBackend(ctx)
-	if err != nil {
-		return err
-	}
-	if down := b.store.Available(); down != nil && !b.canServeReads() {
-		return storeUnavailable(b.store.Name(), down)
-	}
-	return call(b)
+	return s.hold(ctx, func() error {
+		b, err := s.getBackend(ctx)
+		if err != nil {
+			return err
+		}
+		if down := b.store.Available(); down != nil && !b.canServeReads() {
+			return storeUnavailable(b.store.Name(), down)
+		}
+		return call(b)
+	})
 }
 
 // Versioner implements storage.Interface.

@@ -4,7 +4,9 @@
 package routing
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -69,16 +71,19 @@ type Router struct {
 	mu sync.Mutex
 	// compiledIn has the key prefixes of all resources without a CustomResourceDefinition.
 	compiledIn sets.Set[string]
+	// custom has the storage of custom resources that is not yet destroyed.
+	custom map[*lazyStorage]func()
 }
 
 // New returns a Router. The caller starts the informer.
 func New(config Config) (*Router, error) {
+	registerMetrics()
 	routes, err := newRoutes(config.HostedResources, config.LiveHostedResource)
 	if err != nil {
 		return nil, fmt.Errorf("route resources to Stores: %w", err)
 	}
 	config.fills = make(fills, fillsAtOnce)
-	r := &Router{config: config, routes: routes, compiledIn: sets.New[string]()}
+	r := &Router{config: config, routes: routes, compiledIn: sets.New[string](), custom: map[*lazyStorage]func(){}}
 	if config.Caches != nil {
 		config.Caches.SetSpecified(r.cacheOf)
 	}
@@ -174,8 +179,11 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 			triggers:          triggers,
 			indexers:          indexers,
 			cached:            r.config.Cached(config.GroupResource),
-			compress:          func() bool { return r.isCompressed(config.GroupResource) },
+			compress:          func() bool { return r.IsCompressed(config.GroupResource) },
 			limits:            to.limits,
+			placed: func(ctx context.Context, at location) (bool, error) {
+				return r.routes.isPlaced(ctx, config.GroupResource.String(), at)
+			},
 		}
 		hosted, custom := to.(*hostedRoute)
 		isEncoded := custom && add != nil && storageConfig.cached
@@ -196,16 +204,61 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 				return nil, nil, err
 			}
 		}
-		if !isEncoded {
+		if storageConfig.eager {
 			return s, s.destroy, nil
+		}
+		if !isEncoded {
+			return s, r.tracked(s, s.destroy), nil
 		}
 		remove := add(encoded.Endpoint{
 			Definition: hosted.definition, Resource: storageConfig.encoded, Storage: encodedStorage{s}, Prefix: resourcePrefix,
 		})
-		return s, func() {
+		return s, r.tracked(s, func() {
 			remove()
 			s.destroy()
-		}, nil
+		}), nil
+	}
+}
+
+// tracked returns a function that destroys the storage of a custom resource, unless DestroyCustom
+// does.
+func (r *Router) tracked(s *lazyStorage, destroy func()) func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.custom[s] = destroy
+	return func() {
+		r.mu.Lock()
+		_, exists := r.custom[s]
+		delete(r.custom, s)
+		r.mu.Unlock()
+		if exists {
+			destroy()
+		}
+	}
+}
+
+// IsEmpty reports whether a custom resource certainly has no objects.
+func (r *Router) IsEmpty(resource schema.GroupResource) bool {
+	hosted, err := r.routes.hosted.Get(resource.String())
+	if err != nil || hosted.Spec.StoreName == "" {
+		return false
+	}
+	store, err := r.config.Store(hosted.Spec.StoreName)
+	if err != nil {
+		return false
+	}
+	objects, _, known := usageOf(store, resource)()
+	return known && objects == 0
+}
+
+// DestroyCustom destroys the storage of all custom resources, when the server has stopped.
+func (r *Router) DestroyCustom() {
+	r.mu.Lock()
+	all := maps.Clone(r.custom)
+	clear(r.custom)
+	r.mu.Unlock()
+	for _, destroy := range all {
+		destroy()
 	}
 }
 
@@ -222,9 +275,9 @@ func selectableFields(definition *apiextensionsv1.CustomResourceDefinition, vers
 	return names
 }
 
-// isCompressed reports whether new values of a resource are to be compressed. A HostedResource
+// IsCompressed reports whether new values of a resource are to be compressed. A HostedResource
 // may set that for any resource, also for one that it does not place.
-func (r *Router) isCompressed(resource schema.GroupResource) bool {
+func (r *Router) IsCompressed(resource schema.GroupResource) bool {
 	wanted := r.config.DefaultCompression
 	if hosted, err := r.routes.hosted.Get(resource.String()); err == nil && hosted.Spec.Compression != "" {
 		wanted = hosted.Spec.Compression

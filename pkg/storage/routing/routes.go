@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -51,20 +52,22 @@ type routes struct {
 	live   LiveFunc
 	synced cache.DoneChecker
 
-	mu     sync.Mutex
-	change chan struct{} // closed and replaced at every change
+	mu sync.Mutex
+	// changes has a channel for each resource whose changes are waited for, closed and removed at
+	// the next.
+	changes map[string]chan struct{}
 }
 
 func newRoutes(informer hostinginformers.HostedResourceInformer, live LiveFunc) (*routes, error) {
-	r := &routes{hosted: informer.Lister(), live: live, change: make(chan struct{})}
+	r := &routes{hosted: informer.Lister(), live: live, changes: map[string]chan struct{}{}}
 	registration, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { r.broadcast() },
+		AddFunc: r.broadcast,
 		UpdateFunc: func(old, updated any) {
 			if isRerouted(old.(*hostingv1alpha1.HostedResource), updated.(*hostingv1alpha1.HostedResource)) {
-				r.broadcast()
+				r.broadcast(updated)
 			}
 		},
-		DeleteFunc: func(any) { r.broadcast() },
+		DeleteFunc: r.broadcast,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch hosted resources: %w", err)
@@ -83,22 +86,33 @@ func isRerouted(old, updated *hostingv1alpha1.HostedResource) bool {
 			meta.FindStatusCondition(updated.Status.Conditions, hostingv1alpha1.HostedResourceScheduled))
 }
 
-// broadcast wakes the storage of all resources. That is rare: when a HostedResource is
-// created, placed or deleted.
-func (r *routes) broadcast() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	close(r.change)
-	r.change = make(chan struct{})
-}
-
-func (r *routes) changed() <-chan struct{} {
-	if !cache.IsDone(r.synced) {
-		return r.synced.Done()
+// broadcast wakes the storage of the resource of a HostedResource.
+func (r *routes) broadcast(hosted any) {
+	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(hosted)
+	if err != nil {
+		utilruntime.HandleError(fmt.Errorf("read the name of a HostedResource: %w", err))
+		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.change
+	if change := r.changes[name]; change != nil {
+		close(change)
+		delete(r.changes, name)
+	}
+}
+
+// changed implements route.
+func (p *hostedRoute) changed() <-chan struct{} {
+	if !cache.IsDone(p.synced) {
+		return p.synced.Done()
+	}
+	name := p.resource.String()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changes[name] == nil {
+		p.changes[name] = make(chan struct{})
+	}
+	return p.changes[name]
 }
 
 // hostedRoute is the route that a HostedResource sets, for one definition of the resource.

@@ -65,7 +65,8 @@ import (
 //	14. latency tracker*       adds the time that etcd took to the audit log
 //	15. revision               shifts revisions of a restored resource; all below see those of etcd
 //	16. limits                 counts what is really stored: compressed and encrypted
-//	17. freeze                 refuses writes while the resource is moved, those of 16 included
+//	17. freeze                 refuses writes while the resource is moved, those of 16 included, and
+//	                           all requests and watches once it is served from another Store
 //	18. stream                 gives the resource a watch stream of its own
 //	19. stores.Store           the client of the Store that all its resources share
 //
@@ -114,6 +115,8 @@ type storageConfig struct {
 	// of the HostedResource.
 	compress func() bool
 	limits   func() limits.Limits
+	// placed reports whether the resource is at a location, by the server.
+	placed func(ctx context.Context, at location) (bool, error)
 }
 
 // setCodec replaces the codec. Copies of the config share what is not replaced.
@@ -128,11 +131,14 @@ var versioner storage.Versioner = storage.APIObjectVersioner{}
 // backend is the storage of a resource in a Store: all layers but the first.
 type backend struct {
 	storage.Interface
-	// encoded reads encoded objects, if storageConfig.encoded is set.
+	// encoded reads encoded objects, if storageConfig.encoded is set, or packed ones, if packed is.
 	encoded  storage.Interface
 	store    Store
 	location location
 	cached   bool
+	// changed is closed when the Store no longer serves the resource as it did; nil if it always
+	// does.
+	changed <-chan struct{}
 	// closers end the layers, in the order in which these were built.
 	closers []func()
 	once    sync.Once
@@ -149,23 +155,16 @@ func (b *backend) destroy() {
 
 func (b *backend) onDestroy(closeLayer func()) { b.closers = append(b.closers, closeLayer) }
 
-// isStale reports whether the Store was deleted or replaced: the watch cache has objects that
-// are no longer there.
-func (b *backend) isStale() bool {
-	select {
-	case <-b.store.Done():
-		return true
-	default:
-		return false
-	}
-}
+// isStale reports whether the Store was deleted or replaced, or serves the resource no longer: the
+// watch cache has objects that are no longer there.
+func (b *backend) isStale() bool { return isClosed(b.store.Done()) || isClosed(b.changed) }
 
 // canServeReads reports whether the watch cache can serve reads while the Store is unavailable.
 func (b *backend) canServeReads() bool { return b.cached && b.ReadinessCheck() == nil }
 
-// build builds the layers 18 to 2 in a Store.
-func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err error) {
-	b := &backend{store: store, cached: c.cached}
+// build builds the layers 18 to 2 in the Store of a location.
+func (c storageConfig) build(ctx context.Context, store Store, at location) (_ *backend, err error) {
+	b := &backend{store: store, location: at, cached: c.cached}
 	defer func() {
 		if err != nil {
 			b.destroy()
@@ -197,7 +196,7 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 	switch {
 	case c.cached && c.encoded != nil:
 		err = b.addEncodedCache(c, below)
-	case c.cached && c.packed:
+	case c.packed:
 		err = b.addPackedCache(c, below)
 	case c.cached:
 		b.Interface, err = b.buildCache(c, b.Interface, b.Interface, detector) // 5
@@ -214,7 +213,7 @@ func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err 
 // through the client of the Store.
 func (b *backend) buildClient(ctx context.Context, c storageConfig) (*kubernetes.Client, etcd3.Compactor, error) {
 	shared, prefix, resource := b.store.Client(), b.store.Prefix(), c.GroupResource // 19
-	offset, err := revision.Load(ctx, shared.KV, prefix, resource)
+	state, err := c.openState(ctx, b.store, b.location)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the revision offset of %s in Store %s: %w", resource, b.store.Name(), err)
 	}
@@ -222,17 +221,22 @@ func (b *backend) buildClient(ctx context.Context, c storageConfig) (*kubernetes
 	b.onDestroy(cancel)
 	base := clientv3.NewCtxClient(lifetime)
 	base.Lease, base.Maintenance = shared.Lease, shared.Maintenance
-	base.Watcher = newStream(shared.Watcher, shared.KV, resource.String())             // 18
-	base.KV = freeze.Target{KV: shared.KV, Prefix: prefix, Resource: resource}.Guard() // 17
+	base.Watcher = newStream(shared.Watcher, shared.KV, resource.String()) // 18
+	base.KV = shared.KV
+	if !c.eager { // nothing moves or restores compiled-in resources
+		gate := freeze.NewGate(freeze.Target{KV: shared.KV, Prefix: prefix, Resource: resource}, state)
+		b.changed = gate.Changed()
+		base.KV, base.Watcher = gate.KV(), gate.Watcher(base.Watcher) // 17
+	}
 	var release func()
 	base.KV, release = limits.KV(limits.Config{ // 16
 		KV: base.KV, Prefix: prefix, Resource: resource, Usage: b.store.Usage(), Limits: c.limits,
 	})
 	b.onDestroy(release)
-	client := revision.Client(&kubernetes.Client{Client: base}, offset) // 15
-	client.KV = sinceKV{etcd3.NewETCDLatencyTracker(client.KV)}         // 14
+	client := revision.Client(&kubernetes.Client{Client: base}, state.Offset) // 15
+	client.KV = sinceKV{etcd3.NewETCDLatencyTracker(client.KV)}               // 14
 	client.Kubernetes = client
-	return client, revision.Compactor(b.store.Compactor(), offset), nil
+	return client, revision.Compactor(b.store.Compactor(), state.Offset), nil
 }
 
 // buildTransformer returns the transformer that compresses values, then encrypts them.
@@ -302,7 +306,7 @@ func (b *backend) addEncodedCache(c storageConfig, below lower) error {
 // buildEncodedCache builds the layers 9 to 5, which can be destroyed before the others. Each cache
 // has an etcd3 of its own, because that estimates the sizes of objects for one cache only.
 func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed bool) (_ *encodedCache, err error) {
-	layers := &backend{store: b.store}
+	layers := &backend{store: b.store, changed: b.changed}
 	defer func() {
 		if err != nil {
 			layers.destroy()
@@ -329,6 +333,7 @@ func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed boo
 }
 
 // addPackedCache adds a watch cache of packed objects, which reads etcd through storage of its own.
+// Without a cache that is read.
 func (b *backend) addPackedCache(c storageConfig, below lower) error {
 	typed, err := encoded.NewTyped(c.Codec, c.newFunc, c.attrs)
 	if err != nil {
@@ -341,18 +346,22 @@ func (b *backend) addPackedCache(c storageConfig, below lower) error {
 	if err != nil {
 		return err
 	}
-	cached, err := b.buildCache(c, etcd, etcd, below.detector) // 5
-	if err != nil {
+	if b.encoded = etcd; !c.cached {
+		return nil
+	}
+	if b.encoded, err = b.buildCache(c, etcd, etcd, below.detector); err != nil { // 5
 		return err
 	}
-	b.Interface = typed.Storage(b.Interface, cached) // 4
+	b.Interface = typed.Storage(b.Interface, b.encoded) // 4
 	return nil
 }
 
 // buildCache builds the layer 5 over storage. The cache of a pinned resource is created at once,
 // because readiness waits for it. source is what the watch cache reads.
 func (b *backend) buildCache(c storageConfig, source, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
-	lazy := newLazyCache(etcd, lazyCacheConfig{usage: usageOf(b.store, c.GroupResource), unreadable: detector.FoundAny})
+	lazy := newLazyCache(etcd, lazyCacheConfig{
+		usage: usageOf(b.store, c.GroupResource), unreadable: detector.FoundAny, closed: b.changed,
+	})
 	lazy.config.create = func(since []uint64) (*filledCache, error) {
 		if c.eager {
 			since = nil // it would take longer until annex is ready

@@ -12,7 +12,6 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/annex-dev/annex/pkg/storage/etcdkv"
@@ -71,7 +70,7 @@ func (k *kv) do(ctx context.Context, op clientv3.Op) (response clientv3.OpRespon
 	all := c.fence.withCheckpoint(then)
 	// If a condition does not hold, the reads show whether it is the fence.
 	fenced := clientv3.OpTxn(slices.Concat(compares, c.fence.compares(c.checkpoint)), all, slices.Concat(otherwise, c.fence.reads()))
-	if response, err = c.perform(ctx, fenced, op.IsGet()); err != nil {
+	if response, err = c.perform(ctx, fenced, etcdkv.IsRead(op)); err != nil {
 		return clientv3.OpResponse{}, err
 	}
 	txn, own := response.Txn(), len(then)
@@ -91,13 +90,14 @@ func (k *kv) do(ctx context.Context, op clientv3.Op) (response clientv3.OpRespon
 	if op.IsTxn() {
 		return response, nil
 	}
-	return unwrap(txn), nil
+	return etcdkv.Unwrap(txn), nil
 }
 
-// nameOf returns the name of an operation in metrics.
+// nameOf returns the name of an operation in metrics. A transaction that only reads is a get with
+// conditions.
 func nameOf(op clientv3.Op) string {
 	switch {
-	case op.IsGet():
+	case etcdkv.IsRead(op):
 		return "get"
 	case op.IsPut():
 		return "put"
@@ -141,27 +141,6 @@ func headerOf(response clientv3.OpResponse) *etcdserverpb.ResponseHeader {
 	return nil
 }
 
-// unwrap returns the result of the only operation of a transaction.
-func unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
-	for _, inner := range txn.Responses {
-		switch {
-		case inner.GetResponseRange() != nil:
-			read := (*clientv3.GetResponse)(inner.GetResponseRange())
-			read.Header = txn.Header
-			return read.OpResponse()
-		case inner.GetResponsePut() != nil:
-			put := (*clientv3.PutResponse)(inner.GetResponsePut())
-			put.Header = txn.Header
-			return put.OpResponse()
-		case inner.GetResponseDeleteRange() != nil:
-			deleted := (*clientv3.DeleteResponse)(inner.GetResponseDeleteRange())
-			deleted.Header = txn.Header
-			return deleted.OpResponse()
-		}
-	}
-	return clientv3.OpResponse{}
-}
-
 // GetStream implements clientv3.KV. The last part, without which the others are not used, is
 // sent after the fence was found to hold.
 func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
@@ -192,7 +171,7 @@ func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOptio
 		defer observed(&err)
 		for part := range stream {
 			if err = c.checkPart(bound, &part); err != nil {
-				part = failedPart(err)
+				part = etcdkv.FailedPart(err)
 			}
 			select {
 			case checked <- part:
@@ -240,29 +219,6 @@ func (c *call) verify(ctx context.Context) error {
 	}
 	return c.checkRevision(txn.Header)
 }
-
-// failedPart returns the part that ends a stream with an error. Only etcd's client can make one,
-// from the answer of a server.
-func failedPart(err error) clientv3.RangeStreamResponse {
-	// The stream contains only the error, so this does not block.
-	stream, _ := clientv3.NewKVFromKVClient(failingServer{err: err}, nil).GetStream(context.Background(), "-")
-	return <-stream
-}
-
-// failingServer returns an error from a stream.
-type failingServer struct {
-	etcdserverpb.KVClient
-	etcdserverpb.KV_RangeStreamClient
-	err error
-}
-
-// RangeStream implements etcdserverpb.KVClient.
-func (f failingServer) RangeStream(context.Context, *etcdserverpb.RangeRequest, ...grpc.CallOption) (etcdserverpb.KV_RangeStreamClient, error) {
-	return f, nil
-}
-
-// Recv implements etcdserverpb.KV_RangeStreamClient.
-func (f failingServer) Recv() (*etcdserverpb.RangeStreamResponse, error) { return nil, f.err }
 
 // Compact implements clientv3.KV.
 func (k *kv) Compact(ctx context.Context, revision int64, opts ...clientv3.CompactOption) (*clientv3.CompactResponse, error) {

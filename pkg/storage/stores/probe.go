@@ -30,8 +30,11 @@ const (
 	// secretInterval is how often a Secret is read again while the Store is available.
 	secretInterval = 30 * time.Second
 	// failureThreshold is how many probes in a row must fail before an available Store becomes
-	// unavailable: a cluster that elects a leader may miss one.
-	failureThreshold = 2
+	// unavailable: a cluster that elects a leader may miss one. slowFailureThreshold is for
+	// endpoints that accept connections, and for the etcd inside the process: a busy machine may be
+	// the cause.
+	failureThreshold     = 2
+	slowFailureThreshold = 6
 )
 
 var minimumVersion = version.MustParseSemantic(externaletcd.MinimumVersion)
@@ -89,7 +92,7 @@ func (s *Store) probe(ctx context.Context) {
 	if seen.Unavailable == nil && seen.Mark != nil && seen.Mark.Epoch == "" {
 		seen.Unavailable = s.upgradeMark(ctx, conn, w, seen)
 	}
-	if seen.Unavailable != nil && conn == s.state.connection && s.toleratesFailure(seen.Unavailable) {
+	if seen.Unavailable != nil && conn == s.state.connection && s.toleratesFailure(seen) {
 		s.probeSoon()
 		return
 	}
@@ -114,7 +117,7 @@ func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
 	if s.state.fence != nil {
 		checkpoint = s.state.fence.checkpoint.Load()
 	}
-	seen := conn.observe(ctx)
+	seen := conn.observe(ctx, s.embedded)
 	seen.floor, seen.checkpoint = floor, checkpoint
 	return seen
 }
@@ -133,14 +136,18 @@ func (s *Store) isReplaced(w desiredState, seen *Snapshot) bool {
 }
 
 // toleratesFailure reports whether an available Store is still below the failure threshold.
-func (s *Store) toleratesFailure(found *UnavailableError) bool {
-	switch found.Reason {
+func (s *Store) toleratesFailure(seen *Snapshot) bool {
+	switch seen.Unavailable.Reason {
 	case ReasonUnreachable, ReasonNoQuorum, ReasonBadCredentials, ReasonCertificateExpired:
 	default:
 		return false
 	}
 	s.state.failures++
-	return s.breaker.Load().unavailable == nil && s.state.failures < failureThreshold
+	threshold := failureThreshold
+	if seen.accepted || s.embedded {
+		threshold = slowFailureThreshold
+	}
+	return s.breaker.Load().unavailable == nil && s.state.failures < threshold
 }
 
 // failedToConnect returns the result of a probe without a client.
@@ -309,8 +316,8 @@ func (s *Store) checkMark(w desiredState, seen *Snapshot) *UnavailableError {
 	return s.checkHistory(w, seen)
 }
 
-// explain returns for each endpoint why it does not answer. gRPC often knows only that it timed
-// out; a new connection shows the reason.
+// explain returns for each endpoint why it does not answer, and notes whether one accepts
+// connections. gRPC often knows only that it timed out; a new connection shows the reason.
 func (c *connection) explain(ctx context.Context, seen *Snapshot) string {
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
@@ -318,6 +325,7 @@ func (c *connection) explain(ctx context.Context, seen *Snapshot) string {
 	for _, answer := range seen.Endpoints {
 		err := externaletcd.Probe(ctx, answer.Endpoint, c.tls())
 		if err == nil {
+			seen.accepted = true
 			err = withoutDetails(answer.Err)
 		}
 		silent = append(silent, fmt.Sprintf("%s: %v", answer.Endpoint, err))

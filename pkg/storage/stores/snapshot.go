@@ -70,6 +70,8 @@ type Snapshot struct {
 	checkpoints map[string]int64
 	// readErr is why a quorum read failed.
 	readErr error
+	// accepted means that an endpoint accepts connections, although none answers requests.
+	accepted bool
 }
 
 // EndpointStatus is the status of one endpoint.
@@ -80,15 +82,16 @@ type EndpointStatus struct {
 }
 
 // observe asks all endpoints and the cluster concurrently. It sends no request that etcd would
-// log, such as for the list of alarms: the status of an endpoint contains them too.
-func (c *connection) observe(ctx context.Context) *Snapshot {
+// log, such as for the list of alarms: the status of an endpoint contains them too. With patience
+// it waits for answers also if no endpoint accepts connections.
+func (c *connection) observe(ctx context.Context, patience bool) *Snapshot {
 	seen := &Snapshot{Endpoints: make([]EndpointStatus, len(c.target.endpoints))}
 	var asking, doubting sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer doubting.Wait()
 	defer cancel()
 	doubting.Go(func() {
-		if c.isUnreachable(ctx) {
+		if !patience && c.isUnreachable(ctx) {
 			cancel()
 		}
 	})
@@ -109,7 +112,8 @@ func (c *connection) observe(ctx context.Context) *Snapshot {
 // does not report: it retries until the time-out.
 func (c *connection) isUnreachable(ctx context.Context) bool {
 	pause(ctx, dialCheckDelay, nil)
-	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	deadline := time.Now().Add(explainTimeout)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	var probing sync.WaitGroup
 	var answers atomic.Bool
@@ -121,7 +125,8 @@ func (c *connection) isUnreachable(ctx context.Context) bool {
 		})
 	}
 	probing.Wait()
-	return !answers.Load() && ctx.Err() == nil
+	// A connection may time out just before ctx does.
+	return !answers.Load() && ctx.Err() == nil && time.Now().Before(deadline)
 }
 
 // readMark reads annex's own keys, which needs a quorum.

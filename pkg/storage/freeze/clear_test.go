@@ -1,0 +1,52 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freeze
+
+import (
+	"fmt"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+// TestClear deletes the objects of a resource. Watches end before, and requests are held until it is
+// open again.
+func TestClear(t *testing.T) {
+	t.Parallel()
+	endpoint := start(t)
+	r := newReplica(t, endpoint)
+	const objects = deletedAtOnce + 10
+	for i := range objects {
+		_, err := r.put(t.Context(), fmt.Sprintf("ns/%04d", i))
+		expect.NoError(t, err)
+	}
+	watch := r.guarded.Watch(t.Context(), keys.Objects(r.Prefix, widgets), clientv3.WithPrefix())
+	_, err := r.Freeze(t.Context())
+	expect.NoError(t, err)
+	for range 2 {
+		expect.NoError(t, r.Close(t.Context(), "hosted"))
+		expect.NoError(t, r.Clear(t.Context()))
+	}
+	for response := range watch {
+		for _, event := range response.Events {
+			if event.Type == clientv3.EventTypeDelete {
+				t.Errorf("the watch has the deletion of %s", event.Kv.Key)
+			}
+		}
+	}
+	if _, err := r.put(t.Context(), "ns/held"); !IsHeld(err) {
+		t.Errorf("a write to a closed resource: %v, want it held", err)
+	}
+	if left, err := r.Objects(t.Context()); err != nil || left > 0 {
+		t.Errorf("%d objects are left (%v)", left, err)
+	}
+	expect.NoError(t, r.Open(t.Context()))
+	expect.NoError(t, r.Open(t.Context()), "again")
+	if _, err := newReplica(t, endpoint).put(t.Context(), "ns/new"); err != nil {
+		t.Errorf("a write after it was opened: %v", err)
+	}
+}

@@ -1,0 +1,180 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freeze
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/etcdkv"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+)
+
+// Gate passes requests of a resource to the etcd of its Store until the resource is closed there. The
+// history from before it was opened counts as compacted: it has a part of the objects, or those that
+// were moved away.
+type Gate struct {
+	Target
+	state revision.State
+
+	changedOnce sync.Once
+	changed     chan struct{}
+	// verified is the highest revision at which the state was found to be unchanged.
+	verified atomic.Int64
+}
+
+// NewGate returns a Gate for a resource that is open, with the state that was read.
+func NewGate(target Target, state revision.State) *Gate {
+	return &Gate{Target: target, state: state, changed: make(chan struct{})}
+}
+
+// Changed is closed when a request or a watch has found that the resource was closed or that its
+// revisions were raised. The Gate then refuses all requests.
+func (g *Gate) Changed() <-chan struct{} { return g.changed }
+
+// KV returns the target's etcd behind the Gate. The API server writes objects only in transactions.
+func (g *Gate) KV() clientv3.KV { return &gatedKV{KV: etcdkv.New(g.Target.KV, g.do), gate: g} }
+
+type gatedKV struct {
+	clientv3.KV
+	gate *Gate
+}
+
+func (g *Gate) do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	compares, then, otherwise := op.Txn()
+	switch {
+	case slices.ContainsFunc(otherwise, etcdkv.IsWrite):
+		return clientv3.OpResponse{}, fmt.Errorf("write %s: only what is written if a condition holds can be guarded", g.Resource)
+	case op.IsGet() && g.isBefore(op):
+		return clientv3.OpResponse{}, rpctypes.ErrCompacted
+	case op.IsGet():
+		then = []clientv3.Op{op}
+	case !op.IsTxn():
+		return clientv3.OpResponse{}, fmt.Errorf("write %s: only transactions can be guarded", g.Resource)
+	}
+	conditions, reasons := g.conditions(!etcdkv.IsRead(op))
+	response, err := g.Target.KV.Txn(ctx).
+		If(slices.Concat(compares, conditions)...).
+		Then(then...).
+		Else(slices.Concat(otherwise, reasons)...).
+		Commit()
+	if err != nil {
+		return clientv3.OpResponse{}, err
+	}
+	if !response.Succeeded {
+		own := len(otherwise)
+		if err := g.check(response.Responses[own:]); err != nil {
+			return clientv3.OpResponse{}, err
+		}
+		response.Responses = response.Responses[:own]
+	}
+	g.verifiedAt(response.Header.GetRevision())
+	if op.IsTxn() {
+		return response.OpResponse(), nil
+	}
+	return etcdkv.Unwrap(response), nil
+}
+
+// isBefore reports whether a read is of the time before the resource was opened.
+func (g *Gate) isBefore(op clientv3.Op) bool { return 0 < op.Rev() && op.Rev() < g.state.ModRevision }
+
+// conditions returns the conditions of a request, and the reads that show which one does not hold.
+func (g *Gate) conditions(writes bool) (conditions []clientv3.Cmp, reasons []clientv3.Op) {
+	conditions = []clientv3.Cmp{revision.Unchanged(g.Prefix, g.Resource, g.state)}
+	reasons = []clientv3.Op{clientv3.OpGet(keys.Revision(g.Prefix, g.Resource), clientv3.WithKeysOnly())}
+	if writes {
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(g.key()), "=", 0))
+		reasons = append(reasons, clientv3.OpGet(g.key()))
+	}
+	return conditions, reasons
+}
+
+// check returns the error of a request by what was read.
+func (g *Gate) check(reasons []*etcdserverpb.ResponseOp) error {
+	var last int64
+	for _, kv := range reasons[0].GetResponseRange().GetKvs() {
+		last = kv.ModRevision
+	}
+	if last != g.state.ModRevision {
+		g.changedOnce.Do(func() { close(g.changed) })
+		return &HeldError{Resource: g.Resource}
+	}
+	if len(reasons) == 1 {
+		return nil
+	}
+	freeze := reasons[1].GetResponseRange().GetKvs()
+	if len(freeze) == 0 {
+		return nil
+	}
+	switch string(freeze[0].Value) {
+	case returning:
+		return &HeldError{Resource: g.Resource, Frozen: true}
+	case returned:
+		return &ReturnedError{g.Resource}
+	default: // the UID of a move
+		return &HeldError{Resource: g.Resource}
+	}
+}
+
+// verify checks the state at the present revision.
+func (g *Gate) verify(ctx context.Context) error {
+	conditions, reasons := g.conditions(false)
+	response, err := g.Target.KV.Txn(ctx).If(conditions...).Else(reasons...).Commit()
+	if err != nil {
+		return fmt.Errorf("read whether %s is open: %w", g.Resource, err)
+	}
+	if !response.Succeeded {
+		return g.check(response.Responses)
+	}
+	g.verifiedAt(response.Header.GetRevision())
+	return nil
+}
+
+func (g *Gate) verifiedAt(revision int64) {
+	for known := g.verified.Load(); revision > known && !g.verified.CompareAndSwap(known, revision); {
+		known = g.verified.Load()
+	}
+}
+
+// GetStream implements clientv3.KV. The last part, without which the others are not used, is sent
+// after the resource was found to be open.
+func (k *gatedKV) GetStream(ctx context.Context, key string, options ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
+	if k.gate.isBefore(clientv3.OpGet(key, options...)) {
+		return nil, rpctypes.ErrCompacted
+	}
+	stream, err := k.KV.GetStream(ctx, key, options...)
+	if err != nil {
+		return nil, err
+	}
+	checked := make(chan clientv3.RangeStreamResponse)
+	go func() {
+		defer func() {
+			// The sender ignores the context: it blocks until its parts are received.
+			for range stream {
+			}
+		}()
+		defer close(checked)
+		for part := range stream {
+			if part.Err() == nil && part.GetHeader() != nil {
+				if err := k.gate.verify(ctx); err != nil {
+					part = etcdkv.FailedPart(err)
+				}
+			}
+			select {
+			case checked <- part:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return checked, nil
+}

@@ -1,0 +1,208 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freeze
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+// closeResource closes widgets as a move does.
+func (r *replica) closeResource() {
+	r.Helper()
+	before, err := revision.LoadState(r.Context(), r.KV, r.Prefix, widgets)
+	expect.NoError(r, err)
+	_, err = r.KV.Txn(r.Context()).Then(
+		revision.Close(r.Prefix, widgets, before, "hosted"), clientv3.OpPut(keys.Tombstone(r.Prefix, widgets), ""),
+	).Commit()
+	expect.NoError(r, err)
+}
+
+// TestClosed sends every kind of request to a closed resource.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	requests := map[string]func(ctx context.Context, r *replica) error{
+		"get": func(ctx context.Context, r *replica) error {
+			_, err := r.guarded.KV.Get(ctx, r.key("one"))
+			return err
+		},
+		"list": func(ctx context.Context, r *replica) error {
+			_, err := r.guarded.KV.Get(ctx, r.key(""), clientv3.WithPrefix(), clientv3.WithLimit(1))
+			return err
+		},
+		"count": func(ctx context.Context, r *replica) error {
+			_, err := r.guarded.KV.Get(ctx, r.key(""), clientv3.WithPrefix(), clientv3.WithCountOnly())
+			return err
+		},
+		"stream": func(ctx context.Context, r *replica) error {
+			parts, err := r.guarded.GetStream(ctx, r.key(""), clientv3.WithPrefix())
+			expect.NoError(r, err)
+			for part := range parts {
+				err = errors.Join(err, part.Err())
+			}
+			return err
+		},
+		"transaction that reads": func(ctx context.Context, r *replica) error {
+			_, err := r.guarded.Txn(ctx).Then(clientv3.OpGet(r.key("one"))).Commit()
+			return err
+		},
+		"create": func(ctx context.Context, r *replica) error { _, err := r.put(ctx, "two"); return err },
+		"delete": func(ctx context.Context, r *replica) error {
+			_, err := r.guarded.OptimisticDelete(ctx, r.key("one"), 1, kubernetes.DeleteOptions{})
+			return err
+		},
+	}
+	for name, request := range requests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, start(t))
+			_, err := r.put(t.Context(), "one")
+			expect.NoError(t, err)
+			if err := request(t.Context(), r); err != nil {
+				t.Fatalf("before: %v", err)
+			}
+			for what, change := range map[string]func(){
+				"closed": r.closeResource,
+				"opened again": func() {
+					expect.NoError(t, revision.Save(t.Context(), r.KV, r.Prefix, widgets, 1000))
+				},
+			} {
+				change()
+				// An error of a stream is only a text.
+				if err := request(t.Context(), r); !IsHeld(err) && (name != "stream" || err == nil) {
+					t.Errorf("%s: error %v, want a HeldError", what, err)
+				}
+			}
+			select {
+			case <-r.gate.Changed():
+			default:
+				t.Error("the gate does not report the change")
+			}
+			var status apierrors.APIStatus
+			if err := error(&HeldError{Resource: widgets}); !errors.As(err, &status) || !apierrors.IsServiceUnavailable(err) || status.Status().Details.RetryAfterSeconds == 0 {
+				t.Errorf("%v is no 503 with Retry-After", err)
+			}
+		})
+	}
+}
+
+// TestFrozenForMove holds writes, and reads continue.
+func TestFrozenForMove(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, start(t))
+	_, err := r.KV.Put(t.Context(), keys.Frozen(r.Prefix, widgets), "uid")
+	expect.NoError(t, err)
+	if _, err := r.put(t.Context(), "one"); !IsHeld(err) {
+		t.Errorf("create: %v, want a HeldError", err)
+	}
+	_, err = r.guarded.KV.Get(t.Context(), r.key("one"))
+	expect.NoError(t, err)
+	if at, err := r.Frozen(t.Context()); err != nil || at != 0 {
+		t.Errorf("frozen at %d (%v) for the return to the main cluster, want 0", at, err)
+	}
+	_, err = r.KV.Delete(t.Context(), keys.Frozen(r.Prefix, widgets))
+	expect.NoError(t, err)
+	_, err = r.put(t.Context(), "one")
+	expect.NoError(t, err)
+	select {
+	case <-r.gate.Changed():
+		t.Error("the gate reports a change")
+	default:
+	}
+}
+
+// TestWatchEnds: no watch receives what happens after the closing.
+func TestWatchEnds(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		key     string
+		options []clientv3.OpOption
+	}{
+		"all objects":    {"", []clientv3.OpOption{clientv3.WithPrefix()}},
+		"of a namespace": {"ns/", []clientv3.OpOption{clientv3.WithPrefix()}},
+		"one object":     {"ns/one", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			endpoint := start(t)
+			r, other := newReplica(t, endpoint), newReplica(t, endpoint)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			watch := func() clientv3.WatchChan { return r.guarded.Watch(ctx, r.key(tc.key), tc.options...) }
+			events := watch()
+			made, err := other.put(ctx, "ns/one")
+			expect.NoError(t, err)
+			changed, err := other.guarded.OptimisticPut(ctx, r.key("ns/one"), []byte("{2}"), made.Revision, kubernetes.PutOptions{})
+			if err != nil || !changed.Succeeded {
+				t.Fatal(err, changed)
+			}
+			r.closeResource()
+			_, err = r.KV.Delete(ctx, r.key(""), clientv3.WithPrefix())
+			expect.NoError(t, err)
+			_, err = r.KV.Put(ctx, r.key("ns/one"), "moved back")
+			expect.NoError(t, err)
+			var got []int64
+			for response := range events {
+				expect.NoError(t, response.Err())
+				for _, event := range response.Events {
+					got = append(got, event.Kv.ModRevision)
+				}
+			}
+			// What comes before the closing may be missing in a watch that cannot prove it.
+			for i, revision := range got {
+				if want := []int64{made.Revision, changed.Revision}; i >= len(want) || revision != want[i] {
+					t.Errorf("events %v, want %v", got, want)
+				}
+			}
+			if tc.key == "" && len(got) != 2 {
+				t.Errorf("events %v, want both", got)
+			}
+			<-r.gate.Changed()
+			if _, open := <-watch(); open {
+				t.Error("a watch of a closed resource has a response")
+			}
+		})
+	}
+}
+
+// TestHistory: what was before the resource was opened is compacted.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	endpoint := start(t)
+	before := newReplica(t, endpoint)
+	old, err := before.put(t.Context(), "old")
+	expect.NoError(t, err)
+	before.closeResource()
+	state, err := revision.LoadState(t.Context(), before.KV, before.Prefix, widgets)
+	expect.NoError(t, err)
+	open, err := revision.Open(before.Prefix, widgets, state, 0)
+	expect.NoError(t, err)
+	opened, err := before.KV.Txn(t.Context()).Then(open).Commit()
+	expect.NoError(t, err)
+	r := newReplica(t, endpoint)
+	made, err := r.put(t.Context(), "one")
+	expect.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for at, want := range map[int64]bool{old.Revision: false, opened.Header.Revision: true, made.Revision: true} {
+		if _, err := r.guarded.KV.Get(ctx, r.key(""), clientv3.WithPrefix(), clientv3.WithRev(at)); (err == nil) != want || !want && !errors.Is(err, rpctypes.ErrCompacted) {
+			t.Errorf("read at %d, opened at %d: %v", at, opened.Header.Revision, err)
+		}
+		response := <-r.guarded.Watch(ctx, r.key(""), clientv3.WithPrefix(), clientv3.WithRev(at+1), clientv3.WithCreatedNotify())
+		if (response.Err() == nil) != want || !want && response.CompactRevision != opened.Header.Revision+1 {
+			t.Errorf("watch after %d, opened at %d: %v, compacted %d", at, opened.Header.Revision, response.Err(), response.CompactRevision)
+		}
+	}
+}

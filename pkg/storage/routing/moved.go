@@ -1,0 +1,136 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/retry"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+)
+
+const (
+	// holdTimeout is how long a request waits while its resource is switched to another Store,
+	// which takes a fraction of a second.
+	holdTimeout = 5 * time.Second
+	// A held request is tried again when a route changes, and in these intervals, which grow: a
+	// move may also be given up.
+	firstHeldPause = 10 * time.Millisecond
+	maxHeldPause   = 200 * time.Millisecond
+)
+
+// hold repeats a call that was refused because the resource is being moved, until it is served by
+// another backend or returned to the main cluster, for at most holdTimeout. What is refused so was not
+// performed. Any other error ends it: the outcome may be unknown.
+func (s *lazyStorage) hold(ctx context.Context, call func() error) error {
+	var giveUp <-chan time.Time
+	var since time.Time
+	for pause := firstHeldPause; ; pause = min(2*pause, maxHeldPause) {
+		changed := s.route.changed()
+		err := call()
+		var held *freeze.HeldError
+		if !errors.As(err, &held) {
+			switch {
+			case giveUp == nil:
+			case freeze.IsReturned(err):
+				retry.Now(ctx)
+				observeHeld("returned", since)
+			default:
+				observeHeld("served", since)
+			}
+			return err
+		}
+		if giveUp == nil {
+			since = time.Now()
+			timer := time.NewTimer(holdTimeout)
+			defer timer.Stop()
+			giveUp = timer.C
+		}
+		next := time.NewTimer(pause)
+		select {
+		case <-changed:
+		case <-next.C:
+		case <-giveUp:
+			observeHeld("refused", since)
+			return held
+		case <-ctx.Done():
+			observeHeld("canceled", since)
+			return held
+		}
+		next.Stop()
+	}
+}
+
+var (
+	heldSeconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Namespace:      "annex",
+		Name:           "held_request_duration_seconds",
+		Help:           "Time for which requests waited while their resource was switched to another Store, by result: served, returned to the main cluster, refused or canceled.",
+		Buckets:        []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"result"})
+
+	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(heldSeconds) })
+)
+
+func observeHeld(result string, since time.Time) {
+	heldSeconds.WithLabelValues(result).Observe(time.Since(since).Seconds())
+}
+
+// openState returns the state of a resource in the Store that serves it. It fails with a
+// freeze.HeldError if the resource is closed there.
+//
+// A Store stays closed for the HostedResource of a move. One that was created since, with the
+// definition, may be placed there again, and opens it.
+func (c storageConfig) openState(ctx context.Context, store Store, at location) (revision.State, error) {
+	kv, prefix := store.Client().KV, store.Prefix()
+	state, err := revision.LoadState(ctx, kv, prefix, c.GroupResource)
+	if err != nil || !state.Closed {
+		return state, err
+	}
+	if state.ClosedFor == at.hosted {
+		return revision.State{}, &freeze.HeldError{Resource: c.GroupResource}
+	}
+	// The informer may lag behind the move.
+	if placed, err := c.placed(ctx, at); err != nil {
+		return revision.State{}, err
+	} else if !placed {
+		return revision.State{}, &freeze.HeldError{Resource: c.GroupResource}
+	}
+	open, err := revision.Open(prefix, c.GroupResource, state, state.Offset)
+	if err != nil {
+		return revision.State{}, err
+	}
+	// If the condition does not hold, another replica has opened it.
+	if _, err := kv.Txn(ctx).If(revision.Unchanged(prefix, c.GroupResource, state)).Then(open).Commit(); err != nil {
+		return revision.State{}, fmt.Errorf("open %s: %w", c.GroupResource, err)
+	}
+	state, err = revision.LoadState(ctx, kv, prefix, c.GroupResource)
+	if err == nil && state.Closed {
+		err = &freeze.HeldError{Resource: c.GroupResource}
+	}
+	return state, err
+}
+
+// isPlaced reports whether the HostedResource of a location places its resource there, by the
+// server.
+func (r *routes) isPlaced(ctx context.Context, resource string, at location) (bool, error) {
+	hosted, err := r.live(ctx, resource)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read hosted resource %s: %w", resource, err)
+	}
+	return hosted.UID == at.hosted && hosted.Spec.StoreName == at.store, nil
+}

@@ -1,0 +1,128 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/retry"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+// TestClosedStore holds requests to a Store that is closed, until it is opened for a HostedResource
+// that was created since.
+func TestClosedStore(t *testing.T) {
+	t.Parallel()
+	one := startStore(t, "one")
+	w := newFixture(t, one)
+	w.place(t, withUID("moved", placedOn("one", "first")))
+	s := w.widgetStorage(t)
+	expect.NoError(t, create(t.Context(), s, widgetKey))
+	before, err := revision.LoadState(t.Context(), one.client.KV, one.Prefix(), widgets)
+	expect.NoError(t, err)
+	_, err = one.client.Txn(t.Context()).Then(revision.Close(one.Prefix(), widgets, before, "moved")).Commit()
+	expect.NoError(t, err)
+	refused := map[string]chan error{}
+	for name, call := range map[string]func(context.Context) error{
+		"create": func(ctx context.Context) error { return create(ctx, s, widgetKey+"2") },
+		"get": func(ctx context.Context) error {
+			return s.Get(ctx, widgetKey, storage.GetOptions{}, &example.Pod{})
+		},
+	} {
+		result := make(chan error, 1)
+		refused[name] = result
+		go func() { result <- call(t.Context()) }()
+	}
+	for name, result := range refused {
+		message, retryAfter := refusal(t, <-result)
+		if want := "annex is moving widgets.example.com to another store, try again"; message != want || retryAfter != 1 {
+			t.Errorf("%s: message %q, retry after %d", name, message, retryAfter)
+		}
+	}
+	created := make(chan error, 1)
+	go func() { created <- create(t.Context(), s, widgetKey+"3") }()
+	w.place(t, withUID("later", placedOn("one", "first")))
+	expect.NoError(t, <-created, "a request that was held")
+	if state, err := revision.LoadState(t.Context(), one.client.KV, one.Prefix(), widgets); err != nil || state.Closed {
+		t.Errorf("the Store is %+v (%v), want open", state, err)
+	}
+	expectHeld(t, "refused", 2)
+}
+
+// expectHeld checks how many requests waited with this result, at least.
+func expectHeld(t *testing.T, result string, want uint64) {
+	t.Helper()
+	if got, err := testutil.GetHistogramMetricCount(heldSeconds.WithLabelValues(result)); err != nil || got < want {
+		t.Errorf("%d requests were held and %s (%v), want %d at least", got, result, err, want)
+	}
+}
+
+// TestFrozen holds writes of a resource that is being returned to the main cluster. If it was, clients
+// may repeat them at once, except for later ones: those came from a kube-apiserver that lags.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	one := startStore(t, "one")
+	w := newFixture(t, one)
+	w.place(t, withUID("hosted", placedOn("one", "first")))
+	s := w.widgetStorage(t)
+	expect.NoError(t, create(t.Context(), s, widgetKey))
+	target := freeze.Target{KV: one.client.KV, Prefix: one.Prefix(), Resource: widgets}
+	attempts := make(chan struct{}, 1000)
+	calls := make(chan error, 2)
+	update := func(object runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		attempts <- struct{}{}
+		object.(*example.Pod).Labels = map[string]string{"changed": rand.Text()}
+		return object, nil, nil
+	}
+	write := retry.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		calls <- s.GuaranteedUpdate(req.Context(), widgetKey, &example.Pod{}, false, nil, update, nil)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	// freeze returns what waits for a write that was refused once.
+	freeze := func() (revision int64, response func() *httptest.ResponseRecorder) {
+		revision, err := target.Freeze(t.Context())
+		expect.NoError(t, err)
+		recorder, done := httptest.NewRecorder(), make(chan struct{})
+		go func() {
+			defer close(done)
+			write.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", http.NoBody))
+		}()
+		<-attempts
+		<-attempts
+		expect.NoError(t, s.Get(t.Context(), widgetKey, storage.GetOptions{}, &example.Pod{}), "a read while it is frozen")
+		return revision, func() *httptest.ResponseRecorder { <-done; return recorder }
+	}
+
+	revision, response := freeze()
+	expect.NoError(t, target.Thaw(t.Context(), revision))
+	response()
+	expect.NoError(t, <-calls, "a write that was held until the resource was thawed")
+	expectHeld(t, "served", 1)
+
+	_, response = freeze()
+	expect.NoError(t, target.Return(t.Context()))
+	held, later := response(), httptest.NewRecorder()
+	write.ServeHTTP(later, httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", http.NoBody))
+	expectHeld(t, "returned", 1)
+	for recorder, want := range map[*httptest.ResponseRecorder]string{held: "0", later: ""} {
+		message, retryAfter := refusal(t, <-calls)
+		if message != "annex has returned widgets.example.com to the main cluster, try again" || retryAfter != 1 {
+			t.Errorf("message %q, retry after %d", message, retryAfter)
+		}
+		if got := recorder.Header().Get("Retry-After"); got != want {
+			t.Errorf("Retry-After %q, want %q", got, want)
+		}
+	}
+}
