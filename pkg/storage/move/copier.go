@@ -1,0 +1,172 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+)
+
+// copier copies a resource from a Source to a Store. It is what a Mover and an Importer share.
+type copier struct {
+	resource schema.GroupResource
+	// uid is that of the move, and hosted that of the HostedResource.
+	uid, hosted types.UID
+	// holder identifies the copier in records.
+	holder string
+	// imports is whether the source is not a Store.
+	imports bool
+	source  Source
+	to      end
+	limit   *rate.Limiter
+	report  func(Progress)
+}
+
+func newCopier(of ImportConfig) *copier {
+	if of.Report == nil {
+		of.Report = func(Progress) {}
+	}
+	return &copier{
+		resource: of.Resource, uid: of.UID, hosted: of.HostedResource, holder: string(uuid.NewUUID()), source: of.From,
+		to: newEnd(of.To, of.Resource, keys.Arrival(of.To.Prefix, of.Resource)), limit: of.Limit, report: of.Report,
+	}
+}
+
+// checkArrival reads what the target has, and returns a *Refusal if it cannot take the resource.
+func (c *copier) checkArrival(ctx context.Context) (stored, error) {
+	a, err := c.to.read(ctx)
+	if err != nil || a.UID == c.uid { // begun
+		return a, err
+	}
+	objects, err := c.to.Count(ctx)
+	if err != nil {
+		return a, err
+	}
+	// An import has nothing left to do after the switch.
+	ended := a.UID == "" || a.Phase == Cleaned || a.Imported && a.Phase == Switched
+	switch {
+	case !ended:
+		return a, c.refuse(ReasonMoving, "the Migration with the UID %s moves it into the Store", a.UID)
+	case objects > 0:
+		return a, c.refuse(ReasonNotEmpty, "the Store has %d keys among those of the resource", objects)
+	case a.isFrozen:
+		return a, c.refuse(ReasonFrozen, "it is frozen in the Store that it would be moved to")
+	}
+	return a, nil
+}
+
+func (c *copier) refuse(reason, format string, arguments ...any) error {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf("%s cannot be moved: %s", c.resource, fmt.Sprintf(format, arguments...))}
+}
+
+// claim begins the move at the target, which it closes, unless it has begun. The copy begins at a
+// revision of the source.
+func (c *copier) claim(ctx context.Context, arrival stored, source int64) error {
+	if arrival.UID == c.uid {
+		return nil
+	}
+	first := record{UID: c.uid, Holder: c.holder, Imported: c.imports, Applied: source}
+	claim := c.to.KV.Txn(ctx).
+		If(arrival.isAt(c.to), arrival.unchanged(c.to), clientv3.Compare(clientv3.CreateRevision(c.to.objects).WithPrefix(), "=", 0)).
+		Then(clientv3.OpPut(c.to.record, first.encode()), revision.Close(c.to.Prefix, c.resource, arrival.state, c.hosted))
+	// Whether this or another claim succeeded is seen when it is taken over.
+	if _, err := claim.Commit(); err != nil {
+		return fmt.Errorf("claim %s at the new Store: %w", c.resource, err)
+	}
+	return nil
+}
+
+// takeOver fences all others at the target. The source is at a revision.
+func (c *copier) takeOver(ctx context.Context, source int64) (*term, error) {
+	arrival, err := c.to.takeOver(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &term{
+		copier: c, arrival: arrival, record: arrival.record, saved: arrival.record, began: source, current: source,
+		progress: Progress{Copied: arrival.Objects, Bytes: arrival.Bytes},
+	}, nil
+}
+
+// discard deletes what the target has, and ends the move there.
+func (c *copier) discard(ctx context.Context) error {
+	arrival, err := c.to.takeOver(ctx, c)
+	if err != nil {
+		return err
+	}
+	arrival.Cursor, arrival.Copied, arrival.Objects, arrival.Bytes = "", false, 0, 0
+	if err := c.to.clear(ctx, &arrival, func(context.Context, int) error { return nil }); err != nil {
+		return err
+	}
+	if !c.imports {
+		// It stays closed: a replica may still have the route of a time when it had the objects.
+		return c.to.end(ctx, arrival)
+	}
+	open, err := revision.Open(c.to.Prefix, c.resource, arrival.state, arrival.state.Offset)
+	if err != nil {
+		return fmt.Errorf("open %s without objects: %w", c.resource, err)
+	}
+	return c.to.end(ctx, arrival, open)
+}
+
+// term is the time in which a copier holds the record of the target.
+type term struct {
+	*copier
+	arrival stored
+	// record is that of the target. Applied may be later than in etcd.
+	record record
+	saved  record
+
+	progress Progress
+	// eager is set while requests wait for the switch, and isSilent once the watch must not ask.
+	eager, isSilent bool
+	// changed is when the last change arrived.
+	changed time.Time
+	// began is the revision of the source when the term began, and current the highest one known.
+	began, current int64
+}
+
+// save writes operations at the target together with the record.
+func (t *term) save(ctx context.Context, ops ...clientv3.Op) error {
+	t.arrival.record = t.record
+	if err := t.to.write(ctx, &t.arrival, ops...); err != nil {
+		return err
+	}
+	t.saved = t.record
+	t.progress.Copied, t.progress.Bytes = t.record.Objects, t.record.Bytes
+	t.reportProgress()
+	return nil
+}
+
+// openAbove opens the target with resource versions above one.
+func (t *term) openAbove(ctx context.Context, lowest int64) error {
+	open, err := revision.Open(t.to.Prefix, t.resource, t.arrival.state, max(0, lowest-t.arrival.revision))
+	if err != nil {
+		return fmt.Errorf("open %s at the new Store: %w", t.resource, err)
+	}
+	t.record.Phase = Switched
+	if err := t.save(ctx, open); err != nil {
+		return err
+	}
+	t.arrival.state.Closed, t.arrival.state.ModRevision = false, t.arrival.modRevision
+	return nil
+}
+
+func (t *term) reportProgress() {
+	t.progress.Lag = max(0, t.current-t.record.Applied)
+	t.report(t.progress)
+}
+
+// isCaughtUp reports whether the target has all that the source had when the term began.
+func (t *term) isCaughtUp() bool { return t.record.Copied && t.record.Applied >= t.began }

@@ -1,0 +1,198 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// TestCopyAndFollow copies while objects change, and follows.
+func TestCopyAndFollow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.fill(250)
+	put(t, f.config.From, "ns/0100", "second")
+	remove(t, f.config.From, "ns/0050")
+	dictionaries := 0
+	f.config.CopyDictionaries = func(context.Context) error { dictionaries++; return nil }
+	changed := false
+	f.config.Report = func(p Progress) {
+		if p.Copied > 20 && p.Copied < 200 && !changed { // before and behind the cursor
+			changed = true
+			put(t, f.config.From, "ns/0001", "changed")
+			put(t, f.config.From, "ns/0240", "changed")
+			remove(t, f.config.From, "ns/0002")
+			remove(t, f.config.From, "ns/0241")
+			put(t, f.config.From, "ns/0000a", "new")
+			put(t, f.config.From, "ns/9999", "new")
+		}
+	}
+	m := New(f.config)
+	f.wantState(m, Absent)
+	expect.NoError(t, m.Check(f.ctx))
+	expect.NoError(t, m.Copy(f.ctx))
+	f.wantState(m, Following)
+	if dictionaries != 1 || !changed {
+		t.Errorf("dictionaries were copied %d times, objects changed: %v", dictionaries, changed)
+	}
+	if state, err := revision.LoadState(f.ctx, f.to.KV, "/two", widgets); err != nil || !state.Closed || state.ClosedFor != "hosted" {
+		t.Errorf("the target is %+v (%v), want closed", state, err)
+	}
+
+	ctx, stop := context.WithCancel(f.ctx)
+	caughtUp, followed := make(chan struct{}), make(chan error, 1)
+	go func() { followed <- m.Follow(ctx, func() { close(caughtUp) }) }()
+	<-caughtUp
+	f.wantEqual()
+	for i := range 200 {
+		put(t, f.config.From, fmt.Sprintf("ns/%04d", 3*i), fmt.Sprintf("third %d", i))
+		if i%3 == 0 {
+			remove(t, f.config.From, fmt.Sprintf("ns/%04d", i))
+		}
+	}
+	want := objects(t, f.config.From)
+	poll.UntilDone(t, "the target has all changes", func() (bool, string) {
+		got := objects(t, f.config.To)
+		return fmt.Sprint(got) == fmt.Sprint(want), fmt.Sprintf("%d of %d objects", len(got), len(want))
+	})
+	stop()
+	expect.NoError(t, <-followed)
+}
+
+// TestKilled ends Movers after every number of writes, and continues with others.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.fill(300)
+	for attempt := 0; ; attempt++ {
+		ctx, kill := context.WithCancel(f.ctx)
+		reports := 0
+		f.config.Report = func(Progress) {
+			put(t, f.config.From, fmt.Sprintf("ns/%04d", 7*attempt%300), fmt.Sprintf("attempt %d", attempt))
+			if reports++; reports > 1 {
+				kill()
+			}
+		}
+		err := New(f.config).Copy(ctx)
+		kill()
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if attempt > 1000 {
+			t.Fatal("it does not get on")
+		}
+	}
+	f.config.Report = nil
+	f.catchUp()
+	f.wantEqual()
+}
+
+// catchUp follows until the target has all.
+func (f *fixture) catchUp() {
+	f.Helper()
+	ctx, stop := context.WithCancel(f.ctx)
+	defer stop()
+	expect.NoError(f, New(f.config).Follow(ctx, stop))
+}
+
+// TestFenced: a Mover that was replaced writes nothing more.
+func TestFenced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.fill(10)
+	old := New(f.config)
+	expect.NoError(t, old.Copy(f.ctx))
+	caughtUp, followed := make(chan struct{}), make(chan error, 1)
+	go func() { followed <- old.Follow(f.ctx, func() { close(caughtUp) }) }()
+	<-caughtUp
+	expect.NoError(t, New(f.config).Copy(f.ctx))
+	put(t, f.config.From, "ns/x", "x")
+	if err := <-followed; !errors.Is(err, ErrFenced) {
+		t.Errorf("the Mover that was replaced returned %v", err)
+	}
+	f.catchUp()
+	f.wantEqual()
+}
+
+// TestCompacted compacts what a Mover has not seen yet.
+func TestCompacted(t *testing.T) {
+	t.Parallel()
+	for name, part := range map[string]bool{"during the copy": true, "after it": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.fill(100)
+			ctx, kill := context.WithCancel(f.ctx)
+			defer kill()
+			if part {
+				f.config.Report = func(Progress) { kill() }
+			}
+			if err := New(f.config).Copy(ctx); (err != nil) != part {
+				t.Fatal(err)
+			}
+			f.config.Report = nil
+			for i := range 30 {
+				put(t, f.config.From, fmt.Sprintf("ns/%04d", i), "second")
+				remove(t, f.config.From, fmt.Sprintf("ns/%04d", 50+i))
+			}
+			put(t, f.config.From, "ns/new", "new")
+			now, err := f.from.KV.Get(f.ctx, "x")
+			expect.NoError(t, err)
+			_, err = f.from.Compact(f.ctx, now.Header.Revision, clientv3.WithCompactPhysical())
+			expect.NoError(t, err)
+			if part {
+				expect.NoError(t, New(f.config).Copy(f.ctx))
+			}
+			f.catchUp()
+			f.wantEqual()
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		prepare func(*fixture)
+		want    string
+	}{
+		"target not empty": {func(f *fixture) { put(f, f.config.To, "ns/x", "x") }, ReasonNotEmpty},
+		"another move": {func(f *fixture) {
+			other := f.config
+			other.UID = "other"
+			expect.NoError(f, New(other).Copy(f.ctx))
+		}, ReasonMoving},
+		"frozen for something else": {func(f *fixture) {
+			_, err := freeze.Target{KV: f.from.KV, Prefix: "/one", Resource: widgets}.Freeze(f.ctx)
+			expect.NoError(f, err)
+		}, ReasonFrozen},
+		"unreadable object": {func(f *fixture) {
+			_, err := f.from.Put(f.ctx, "/one/example.com/widgets/ns/bad", "bad")
+			expect.NoError(f, err)
+		}, ReasonUnreadable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.fill(3)
+			tc.prepare(f)
+			var refusal *Refusal
+			if err := New(f.config).Copy(f.ctx); !errors.As(err, &refusal) || refusal.Reason != tc.want {
+				t.Errorf("error %v, want the reason %s", err, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,30 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package move moves the objects of a resource into a Store while they are served: a Mover from another
+// Store, an Importer from the main cluster's API.
+//
+// The copy and what follows it are one loop. It watches the source from a revision that is recorded
+// with the copy, and keeps this: for all keys up to the cursor, the target has what the source had
+// at the recorded revision. A page of further keys is read at that revision, and events of keys
+// beyond the cursor are skipped, because these keys will be read later. So the copy never needs
+// history of the source that is older than a moment. If the watch was compacted nevertheless, the
+// cursor returns to the first key: pages are compared with what the target has, and only
+// differences are written.
+//
+// Each batch is one transaction that also writes the record at the target, on the condition that
+// no other process has: it is applied exactly once, whatever ends when, and a Mover that was replaced
+// writes nothing more. A key at the source fences the freeze, the closing and the deletion there.
+//
+// A resource is open in one Store at most (pkg/storage/revision). The order of a switch is: freeze
+// the source, apply the rest, close the source, open the target with resource versions above those
+// of the source. Only then its HostedResource may name the target.
+//
+// The main cluster's API cannot be frozen, and once requests for the resource are sent to annex it
+// cannot be read either. Only the watch that an Importer has opened before goes on. So the order is: send
+// requests to annex, where they wait because the target is closed, apply changes until there are no more
+// for a while, open the target. An API server that had learned of the new route late may still have
+// accepted a write. Such a late change is applied if no client has written the object since.
+//
+// Every method can be called again after an error or a restart, and continues.
+package move

@@ -1,0 +1,144 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+var _ Source = end{}
+
+// NewSource returns the objects of a resource in a Store.
+func NewSource(e End, resource schema.GroupResource) Source {
+	return newEnd(e, resource, keys.Departure(e.Prefix, resource))
+}
+
+// Count implements Source.
+func (e end) Count(ctx context.Context) (int64, error) {
+	count, err := e.KV.Get(ctx, e.objects, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, fmt.Errorf("count the objects of %s: %w", e.resource, err)
+	}
+	return count.Count, nil
+}
+
+// Revision implements Source.
+func (e end) Revision(ctx context.Context) (int64, error) {
+	now, err := e.KV.Get(ctx, e.record, clientv3.WithCountOnly())
+	if err != nil {
+		return 0, fmt.Errorf("read the revision of etcd: %w", err)
+	}
+	return now.Header.GetRevision(), nil
+}
+
+// Page implements Source. A revision of 0 is the present.
+func (e end) Page(ctx context.Context, after string, limit, revision int64) (objects []Object, more bool, err error) {
+	start := e.objects
+	if after != "" {
+		start += after + "\x00"
+	}
+	page, err := e.KV.Get(ctx, start, clientv3.WithRange(e.boundary), clientv3.WithRev(revision), clientv3.WithLimit(limit))
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		err = ErrCompacted
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read the objects of %s: %w", e.resource, err)
+	}
+	objects = make([]Object, 0, len(page.Kvs))
+	for _, kv := range page.Kvs {
+		objects = append(objects, Object{Key: string(kv.Key[len(e.objects):]), Value: kv.Value, leased: kv.Lease != 0})
+	}
+	return objects, page.More && len(objects) > 0, nil
+}
+
+// Decode implements Source.
+func (e end) Decode(ctx context.Context, o Object) ([]byte, error) {
+	if o.leased {
+		return nil, e.unreadable(o, fmt.Errorf("it has a lease, which cannot be moved"))
+	}
+	plain, _, err := e.Transformer.TransformFromStorage(ctx, o.Value, value.DefaultContext(e.objects+o.Key))
+	if err != nil {
+		return nil, e.unreadable(o, err)
+	}
+	return plain, nil
+}
+
+func (e end) unreadable(o Object, err error) error {
+	return &Refusal{Reason: ReasonUnreadable, Message: fmt.Sprintf("object %s of %s cannot be read: %v", o.Key, e.resource, err)}
+}
+
+// Watch implements Source.
+func (e end) Watch(ctx context.Context, after int64) (Watch, error) {
+	// A stream of its own: others would wait for this one, and receive its progress notifications.
+	ctx = metadata.AppendToOutgoingContext(ctx, "annex-move", string(uuid.NewUUID()))
+	w := &etcdWatch{end: e, ctx: ctx, events: make(chan Events)}
+	responses := e.Watcher.Watch(ctx, e.objects, clientv3.WithPrefix(), clientv3.WithRev(after+1),
+		clientv3.WithFragment(), clientv3.WithCreatedNotify())
+	go w.run(responses)
+	return w, nil
+}
+
+// etcdWatch is a watch of an etcd. It ends with its context.
+type etcdWatch struct {
+	end
+	ctx    context.Context
+	events chan Events
+}
+
+// Events implements Watch.
+func (w *etcdWatch) Events() <-chan Events { return w.events }
+
+// RequestProgress implements Watch.
+func (w *etcdWatch) RequestProgress(context.Context, int64) error {
+	if err := w.Watcher.RequestProgress(w.ctx); err != nil {
+		return fmt.Errorf("request the progress of the source: %w", err)
+	}
+	return nil
+}
+
+func (w *etcdWatch) run(responses clientv3.WatchChan) {
+	defer close(w.events)
+	for response := range responses {
+		select {
+		case w.events <- w.decoded(response):
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *etcdWatch) decoded(response clientv3.WatchResponse) Events {
+	if err := response.Err(); err != nil {
+		if response.CompactRevision > 0 {
+			return Events{Err: ErrCompacted}
+		}
+		return Events{Err: fmt.Errorf("watch the source: %w", err)}
+	}
+	events := Events{Current: response.Header.GetRevision(), Changes: make([]Change, 0, len(response.Events))}
+	for _, event := range response.Events {
+		events.Changes = append(events.Changes, Change{
+			Object:   Object{Key: string(event.Kv.Key[len(w.objects):]), Value: event.Kv.Value, leased: event.Kv.Lease != 0},
+			Revision: event.Kv.ModRevision, Created: event.IsCreate(), Deleted: event.Type == clientv3.EventTypeDelete,
+		})
+	}
+	switch last := len(events.Changes) - 1; {
+	case last >= 0:
+		// Events of one revision are in one response, so that it has all of the last one.
+		events.Complete = events.Changes[last].Revision
+	case response.IsProgressNotify():
+		events.Complete = response.Header.GetRevision()
+	}
+	return events
+}

@@ -1,0 +1,99 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ImportConfig describes a move into a Store from a Source that is not a Store.
+type ImportConfig struct {
+	Resource schema.GroupResource
+	// UID identifies the move: the UID of the Migration.
+	UID types.UID
+	// HostedResource is the UID of the HostedResource, for which the target is closed.
+	HostedResource types.UID
+	From           Source
+	To             End
+	// Limit and Report are those of Config.
+	Limit  *rate.Limiter
+	Report func(Progress)
+}
+
+// Importer moves a resource from the main cluster into a Store. Methods may be called as those of a
+// Mover.
+type Importer struct{ *copier }
+
+// NewImporter returns an Importer. It does nothing until one of its methods is called.
+func NewImporter(config ImportConfig) *Importer {
+	c := newCopier(config)
+	c.imports = true
+	return &Importer{copier: c}
+}
+
+// State reads how far the move is: Absent, Copying, Following or Switched.
+func (i *Importer) State(ctx context.Context) (State, error) {
+	arrival, err := i.to.read(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case arrival.UID != i.uid:
+		return Absent, nil
+	case arrival.Phase != "":
+		return arrival.Phase, nil
+	}
+	return arrival.copyState(), nil
+}
+
+// Check returns a *Refusal if the Store cannot take the resource. It changes nothing.
+func (i *Importer) Check(ctx context.Context) error {
+	_, err := i.checkArrival(ctx)
+	return err
+}
+
+// Copy copies all objects, and returns when the target has them. It closes the target, and continues
+// an earlier copy.
+func (i *Importer) Copy(ctx context.Context) error {
+	arrival, err := i.checkArrival(ctx)
+	if err != nil {
+		return err
+	}
+	if arrival.UID == i.uid && arrival.Phase != "" {
+		return ErrSwitched
+	}
+	now, err := i.source.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	if err := i.claim(ctx, arrival, now); err != nil {
+		return err
+	}
+	t, err := i.takeOver(ctx, now)
+	if err != nil {
+		return err
+	}
+	if t.progress.Total, err = i.source.Count(ctx); err != nil {
+		return err
+	}
+	return t.reopening(ctx, nil, func() error {
+		return t.run(ctx, func() (bool, error) { return t.record.Copied, nil })
+	})
+}
+
+// Cancel deletes what was copied. Once the target is open it returns ErrSwitched. A move that has not
+// begun is canceled already.
+func (i *Importer) Cancel(ctx context.Context) error {
+	arrival, err := i.to.read(ctx)
+	switch {
+	case err != nil || arrival.UID != i.uid:
+		return err
+	case arrival.Phase != "":
+		return ErrSwitched
+	}
+	return i.discard(ctx)
+}

@@ -1,0 +1,403 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// source is an etcd whose watches can be lost.
+type source struct {
+	end
+	watches atomic.Int64
+	last    atomic.Pointer[context.CancelFunc]
+}
+
+func (s *source) Watch(ctx context.Context, after int64) (Watch, error) {
+	s.watches.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	s.last.Store(&cancel)
+	return s.end.Watch(ctx, after)
+}
+
+// lose ends the last watch.
+func (s *source) lose() { (*s.last.Load())() }
+
+// importFixture is a fixture whose source is not a Store.
+type importFixture struct {
+	*fixture
+	source *source
+	config ImportConfig
+	follow FollowOptions
+
+	caughtUp, switched, opened chan struct{}
+}
+
+func newImportFixture(t *testing.T) *importFixture {
+	t.Helper()
+	f := &importFixture{fixture: newFixture(t), caughtUp: make(chan struct{}), switched: make(chan struct{}), opened: make(chan struct{})}
+	f.source = &source{end: newEnd(f.fixture.config.From, widgets, "unused")}
+	f.config = ImportConfig{Resource: widgets, UID: "import", HostedResource: "hosted", From: f.source, To: f.fixture.config.To}
+	f.follow = FollowOptions{
+		CaughtUp: func() { close(f.caughtUp) }, Opened: func() { close(f.opened) }, Switch: f.switched,
+		Quiet: 200 * time.Millisecond, Settle: time.Second,
+		Lowest: func(ctx context.Context) (int64, error) { return f.source.Revision(ctx) },
+	}
+	return f
+}
+
+// start follows, and returns the result.
+func (f *importFixture) start(i *Importer) <-chan error {
+	result := make(chan error, 1)
+	go func() { result <- i.Follow(f.ctx, f.follow) }()
+	return result
+}
+
+// wait waits for a step of what follows.
+func (f *importFixture) wait(result <-chan error, step <-chan struct{}) {
+	f.Helper()
+	select {
+	case <-step:
+	case err := <-result:
+		f.Fatalf("what follows has ended: %v", err)
+	}
+}
+
+func (f *importFixture) wantState(i *Importer, want State) {
+	f.Helper()
+	if got, err := i.State(f.ctx); err != nil || got != want {
+		f.Errorf("state %s (%v), want %s", got, err, want)
+	}
+}
+
+// TestImport copies while objects change, is killed again and again, verifies and switches.
+func TestImport(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(300)
+	f.wantState(NewImporter(f.config), Absent)
+	for attempt := 0; ; attempt++ {
+		ctx, kill := context.WithCancel(f.ctx)
+		reports := 0
+		f.config.Report = func(Progress) {
+			put(t, f.fixture.config.From, fmt.Sprintf("ns/%04d", 7*attempt%300), fmt.Sprintf("attempt %d", attempt))
+			remove(t, f.fixture.config.From, fmt.Sprintf("ns/%04d", 11*attempt%300))
+			if reports++; reports > 1 {
+				kill()
+			}
+		}
+		i := NewImporter(f.config)
+		expect.NoError(t, i.Check(f.ctx))
+		err := i.Copy(ctx)
+		kill()
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.Canceled) || attempt > 1000 {
+			t.Fatalf("attempt %d: %v", attempt, err)
+		}
+		f.wantState(i, Copying)
+	}
+	f.config.Report = nil
+	i := NewImporter(f.config)
+	f.wantState(i, Following)
+	result := f.start(i)
+	f.wait(result, f.caughtUp)
+	f.wantEqual()
+	expect.NoError(t, i.Verify(f.ctx))
+	f.source.lose()
+	put(t, f.fixture.config.From, "ns/after", "the watch was lost")
+	poll.UntilDone(t, "the watch is opened again", func() (bool, string) {
+		got := objects(t, f.config.To)["ns/after"]
+		return got != "", got
+	})
+	close(f.switched)
+	put(t, f.fixture.config.From, "ns/later", "the switch")
+	f.wait(result, f.opened)
+	f.wantEqual()
+	f.wantState(i, Switched)
+	state := f.state(f.config.To)
+	now, err := f.source.Revision(f.ctx)
+	expect.NoError(t, err)
+	if first := state.ModRevision + state.Offset; state.Closed || first <= now || first > now+2*importGap {
+		t.Errorf("resource versions begin at %d, want a little more than %d; %+v", first, now, state)
+	}
+	expect.NoError(t, <-result)
+	for what, err := range map[string]error{"canceled": i.Cancel(f.ctx), "copied": i.Copy(f.ctx), "followed": i.Follow(f.ctx, f.follow)} {
+		if !errors.Is(err, ErrSwitched) {
+			t.Errorf("it can be %s: %v", what, err)
+		}
+	}
+}
+
+// TestLateChanges changes objects at the source after the target was opened, some of which clients have
+// written there.
+func TestLateChanges(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	from, to := f.fixture.config.From, f.config.To
+	for _, name := range []string{"deleted", "deleted-here", "kept", "recreated", "twice", "updated", "written", "written-deleted"} {
+		put(t, from, "ns/"+name, "first")
+	}
+	i := NewImporter(f.config)
+	expect.NoError(t, i.Copy(f.ctx))
+	opened := f.follow.Opened
+	f.follow.Opened = func() {
+		for _, name := range []string{"born-twice", "written", "written-deleted"} {
+			put(t, to, "ns/"+name, "by a client")
+		}
+		for _, name := range []string{"deleted-here", "deleted-too", "recreated"} {
+			remove(t, to, "ns/"+name)
+		}
+		for _, name := range []string{"born", "born", "born-twice", "deleted-here", "twice", "twice", "updated", "written"} {
+			put(t, from, "ns/"+name, "late")
+		}
+		for _, name := range []string{"deleted", "recreated", "written-deleted"} {
+			remove(t, from, "ns/"+name)
+		}
+		put(t, from, "ns/recreated", "late")
+		put(t, from, "ns/recreated", "later")
+		opened()
+	}
+	result := f.start(i)
+	f.wait(result, f.caughtUp)
+	close(f.switched)
+	var failed *LateError
+	if err := <-result; !errors.As(err, &failed) {
+		t.Fatalf("error %v", err)
+	}
+	if diff := cmp.Diff(&LateError{[]string{"ns/born-twice", "ns/deleted-here", "ns/written", "ns/written-deleted"}, 4}, failed); diff != "" {
+		t.Errorf("late changes that were not applied (-want +got):\n%s", diff)
+	}
+	want := map[string]string{
+		"ns/born": "late", "ns/born-twice": "by a client", "ns/kept": "first", "ns/recreated": "later", "ns/twice": "late",
+		"ns/updated": "late", "ns/written": "by a client", "ns/written-deleted": "by a client",
+	}
+	if diff := cmp.Diff(want, objects(t, to)); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
+	}
+}
+
+// TestWatchLost loses the watch after the switch: it is not opened again.
+func TestWatchLost(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]bool{"before the target is open": false, "after it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newImportFixture(t)
+			f.fill(10)
+			f.follow.Settle = time.Hour
+			if !open {
+				f.follow.Quiet = time.Hour
+			}
+			i := NewImporter(f.config)
+			expect.NoError(t, i.Copy(f.ctx))
+			result := f.start(i)
+			f.wait(result, f.caughtUp)
+			close(f.switched)
+			want := Following
+			if open {
+				f.wait(result, f.opened)
+				want = Switched
+			}
+			watches := f.source.watches.Load()
+			f.source.lose()
+			if err := <-result; !errors.Is(err, ErrWatchLost) {
+				t.Errorf("error %v", err)
+			}
+			if got := f.source.watches.Load(); got != watches {
+				t.Errorf("%d watches were opened, want %d", got, watches)
+			}
+			f.wantState(i, want)
+			if open {
+				return
+			}
+			// The source serves the resource again, and it is tried again.
+			put(t, f.fixture.config.From, "ns/again", "x")
+			f.caughtUp, f.switched, f.follow.Quiet, f.follow.Settle = make(chan struct{}), make(chan struct{}), 0, 0
+			f.follow.Switch, f.follow.CaughtUp = f.switched, func() { close(f.caughtUp) }
+			result = f.start(i)
+			f.wait(result, f.caughtUp)
+			close(f.switched)
+			expect.NoError(t, <-result)
+			f.wantEqual()
+		})
+	}
+}
+
+// TestImportCompacted compacts changes that were not seen, before the switch.
+func TestImportCompacted(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(100)
+	i := NewImporter(f.config)
+	expect.NoError(t, i.Copy(f.ctx))
+	for n := range 30 {
+		put(t, f.fixture.config.From, fmt.Sprintf("ns/%04d", n), "second")
+		remove(t, f.fixture.config.From, fmt.Sprintf("ns/%04d", 50+n))
+	}
+	now, err := f.source.Revision(f.ctx)
+	expect.NoError(t, err)
+	_, err = f.from.Compact(f.ctx, now, clientv3.WithCompactPhysical())
+	expect.NoError(t, err)
+	f.follow.Settle = 0
+	result := f.start(i)
+	f.wait(result, f.caughtUp)
+	f.wantEqual()
+	close(f.switched)
+	expect.NoError(t, <-result)
+	f.wantEqual()
+}
+
+func TestImportCancel(t *testing.T) {
+	t.Parallel()
+	for name, reach := range map[string]func(f *importFixture, i *Importer){
+		"absent": func(*importFixture, *Importer) {},
+		"copying": func(f *importFixture, _ *Importer) {
+			ctx, kill := context.WithCancel(f.ctx)
+			defer kill()
+			f.config.Report = func(p Progress) { kill() }
+			if err := NewImporter(f.config).Copy(ctx); !errors.Is(err, context.Canceled) {
+				f.Fatal(err)
+			}
+			f.config.Report = nil
+			f.wantState(NewImporter(f.config), Copying)
+		},
+		"copied": func(f *importFixture, i *Importer) { expect.NoError(f, i.Copy(f.ctx)) },
+		"switching": func(f *importFixture, i *Importer) {
+			expect.NoError(f, i.Copy(f.ctx))
+			f.follow.Quiet = time.Hour
+			result := f.start(i)
+			f.wait(result, f.caughtUp)
+			close(f.switched)
+			// The record is gone with which it could write.
+			expect.NoError(f, i.Cancel(f.ctx))
+			put(f, f.fixture.config.From, "ns/x", "x")
+			if err := <-result; !errors.Is(err, ErrFenced) {
+				f.Errorf("what followed ended with %v", err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newImportFixture(t)
+			f.fill(100)
+			reach(f, NewImporter(f.config))
+			for range 2 {
+				expect.NoError(t, NewImporter(f.config).Cancel(f.ctx))
+			}
+			f.wantState(NewImporter(f.config), Absent)
+			if got := objects(t, f.config.To); len(got) > 0 {
+				t.Errorf("the target has %d objects", len(got))
+			}
+		})
+	}
+}
+
+func TestImportRefused(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		prepare func(*importFixture)
+		want    string
+	}{
+		"target not empty": {func(f *importFixture) { put(f, f.config.To, "ns/x", "x") }, ReasonNotEmpty},
+		"another move": {func(f *importFixture) {
+			other := f.config
+			other.UID = "other"
+			expect.NoError(f, NewImporter(other).Copy(f.ctx))
+		}, ReasonMoving},
+		"frozen": {func(f *importFixture) {
+			_, err := freeze.Target{KV: f.config.To.KV, Prefix: "/two", Resource: widgets}.Freeze(f.ctx)
+			expect.NoError(f, err)
+		}, ReasonFrozen},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newImportFixture(t)
+			f.fill(3)
+			tc.prepare(f)
+			i := NewImporter(f.config)
+			for _, err := range []error{i.Check(f.ctx), i.Copy(f.ctx)} {
+				var refusal *Refusal
+				if !errors.As(err, &refusal) || refusal.Reason != tc.want {
+					t.Errorf("error %v, want the reason %s", err, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// TestImportAgain imports into a Store again, after a rollback has emptied it.
+func TestImportAgain(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(5)
+	for n := range 2 {
+		f.config.UID = move(n)
+		f.caughtUp, f.opened = make(chan struct{}), make(chan struct{})
+		switched := make(chan struct{})
+		f.follow.Switch, f.follow.Settle = switched, 0
+		i := NewImporter(f.config)
+		expect.NoError(t, i.Copy(f.ctx))
+		result := f.start(i)
+		f.wait(result, f.caughtUp)
+		close(switched)
+		expect.NoError(t, <-result)
+		f.wantEqual()
+		_, err := f.to.Delete(f.ctx, keys.Objects("/two", widgets), clientv3.WithPrefix())
+		expect.NoError(t, err)
+		if state, err := revision.LoadState(f.ctx, f.to.KV, "/two", widgets); err != nil || state.Closed {
+			t.Errorf("the target is %+v (%v), want open", state, err)
+		}
+	}
+}
+
+// TestSettled ends what follows while it settles: it is no error, and late changes are not forgotten.
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]bool{"nothing late": false, "late change": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newImportFixture(t)
+			f.fill(3)
+			f.follow.Settle = time.Hour
+			i := NewImporter(f.config)
+			expect.NoError(t, i.Copy(f.ctx))
+			ctx, end := context.WithCancel(f.ctx)
+			f.ctx = ctx
+			result := f.start(i)
+			f.wait(result, f.caughtUp)
+			close(f.switched)
+			f.wait(result, f.opened)
+			if late {
+				put(t, f.config.To, "ns/0001", "by a client")
+				put(t, f.fixture.config.From, "ns/0001", "late")
+			}
+			put(t, f.fixture.config.From, "ns/0002", "late")
+			poll.UntilDone(t, "the last change is applied", func() (bool, string) {
+				got := objects(t, f.config.To)["ns/0002"]
+				return got == "late", got
+			})
+			end()
+			var failed *LateError
+			if err := <-result; errors.As(err, &failed) != late || err != nil && !late {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}

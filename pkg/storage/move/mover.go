@@ -1,0 +1,301 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// End is a resource in the etcd of a Store.
+type End struct {
+	// KV and Watcher return etcd's own revisions.
+	KV      clientv3.KV
+	Watcher clientv3.Watcher
+	// Prefix is that of the Store's keys.
+	Prefix string
+	// Transformer decodes and encodes values of the resource in this Store.
+	Transformer value.Transformer
+}
+
+// Config describes a move.
+type Config struct {
+	Resource schema.GroupResource
+	// UID identifies the move: the UID of the Migration.
+	UID types.UID
+	// HostedResource is the UID of the HostedResource, for which a Store is closed.
+	HostedResource types.UID
+	From, To       End
+	// CopyDictionaries copies what values need to be small. It is called before the first value is
+	// copied, and may be nil.
+	CopyDictionaries func(ctx context.Context) error
+	// Limit is in objects per second that are copied, nil without a limit. Changes that follow are
+	// not limited.
+	Limit *rate.Limiter
+	// Report is called with the progress after each batch, and at least once a second while a Mover
+	// follows. It may be nil, and must not block.
+	Report func(Progress)
+}
+
+// Progress is that of a Mover.
+type Progress struct {
+	// Total is the number of objects at the source when Copy was called, 0 in Follow.
+	Total int64
+	// Copied is the number of objects that were copied, and Bytes the size of their values before
+	// compression and encryption. Changes that follow do not count.
+	Copied, Bytes int64
+	// Lag is the number of revisions of the source's etcd that are not applied yet.
+	Lag int64
+}
+
+// State is how far a move is, by what is recorded at both ends.
+type State string
+
+const (
+	// Absent means that there is no such move: it has not begun, or was canceled.
+	Absent State = "Absent"
+	// Copying means that the target has a part of the objects.
+	Copying State = "Copying"
+	// Following means that the target has all objects, perhaps without the latest changes.
+	Following State = "Following"
+	// Frozen means that the source takes no writes.
+	Frozen State = "Frozen"
+	// Closed means that the source is closed and the target is not yet open. Cancel is refused, and
+	// Switch completes it.
+	Closed State = "Closed"
+	// Switched means that the target is open.
+	Switched State = "Switched"
+	// Cleaned means that the source has no objects any longer.
+	Cleaned State = "Cleaned"
+)
+
+var (
+	// ErrFenced means that another Mover has taken over.
+	ErrFenced = errors.New("another process has taken over the move")
+	// ErrSwitched means that the source is closed, after which a move can only be completed.
+	ErrSwitched = errors.New("the resource was switched to the new Store already, the move can only be completed")
+	// ErrNotCopied means that the target does not have all objects.
+	ErrNotCopied = errors.New("not all objects were copied")
+)
+
+// Refusal is why a resource cannot be moved.
+type Refusal struct {
+	// Reason is one of the constants Reason….
+	Reason string
+	// Message is for users.
+	Message string
+}
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.Message }
+
+// Reasons of a Refusal.
+const (
+	// ReasonMoving is a resource that another move has begun to move.
+	ReasonMoving = "Moving"
+	// ReasonFrozen is a source that is frozen for another purpose.
+	ReasonFrozen = "Frozen"
+	// ReasonClosed is a source that is closed.
+	ReasonClosed = "Closed"
+	// ReasonNotEmpty is a target that has objects of the resource.
+	ReasonNotEmpty = "NotEmpty"
+	// ReasonUnreadable is an object that cannot be read.
+	ReasonUnreadable = "Unreadable"
+)
+
+// Mover moves a resource. Verify and State may be called at any time. Of the other methods the
+// last one that is called takes over, and those before return ErrFenced.
+type Mover struct {
+	*copier
+	from             end
+	copyDictionaries func(ctx context.Context) error
+}
+
+// end is an End with the keys of the resource.
+type end struct {
+	End
+	resource          schema.GroupResource
+	objects, boundary string // the range of objects
+	record            string
+	frozen            string
+}
+
+func newEnd(e End, resource schema.GroupResource, record string) end {
+	objects := keys.Objects(e.Prefix, resource)
+	return end{
+		End: e, resource: resource, objects: objects, boundary: clientv3.GetPrefixRangeEnd(objects),
+		record: record, frozen: keys.Frozen(e.Prefix, resource),
+	}
+}
+
+// New returns a Mover. It does nothing until one of its methods is called.
+func New(config Config) *Mover {
+	from := newEnd(config.From, config.Resource, keys.Departure(config.From.Prefix, config.Resource))
+	return &Mover{
+		copier: newCopier(ImportConfig{
+			Resource: config.Resource, UID: config.UID, HostedResource: config.HostedResource, From: from, To: config.To,
+			Limit: config.Limit, Report: config.Report,
+		}),
+		from: from, copyDictionaries: config.CopyDictionaries,
+	}
+}
+
+// State reads how far the move is.
+func (m *Mover) State(ctx context.Context) (State, error) {
+	arrival, err := m.to.read(ctx)
+	if err != nil {
+		return "", err
+	}
+	if arrival.UID != m.uid {
+		return Absent, nil
+	}
+	if arrival.Phase != "" {
+		return arrival.Phase, nil
+	}
+	departure, err := m.from.read(ctx)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case departure.UID == m.uid && departure.state.Closed:
+		return Closed, nil
+	case departure.UID == m.uid && departure.frozenFor == m.uid:
+		return Frozen, nil
+	}
+	return arrival.copyState(), nil
+}
+
+// Check returns a *Refusal if the resource cannot be moved. It changes nothing.
+func (m *Mover) Check(ctx context.Context) error {
+	_, _, err := m.check(ctx)
+	return err
+}
+
+// check also returns what both ends have.
+func (m *Mover) check(ctx context.Context) (departure, arrival stored, err error) {
+	if departure, arrival, err = m.readEnds(ctx); err != nil || arrival.UID == m.uid { // begun
+		return departure, arrival, err
+	}
+	if err := m.checkDeparture(departure); err != nil {
+		return departure, arrival, err
+	}
+	arrival, err = m.checkArrival(ctx)
+	return departure, arrival, err
+}
+
+func (m *Mover) checkDeparture(d stored) error {
+	switch {
+	case d.UID != "" && d.UID != m.uid:
+		return m.refuse(ReasonMoving, "the Migration with the UID %s moves it out of the Store", d.UID)
+	case d.isFrozen && d.frozenFor != m.uid:
+		return m.refuse(ReasonFrozen, "its objects are frozen for another purpose, such as its return to the main cluster")
+	case d.state.Closed && d.UID != m.uid:
+		return m.refuse(ReasonClosed, "the Store does not serve it, because it was moved out of it")
+	}
+	return nil
+}
+
+// readEnds reads what both ends have.
+func (m *Mover) readEnds(ctx context.Context) (departure, arrival stored, err error) {
+	if departure, err = m.from.read(ctx); err != nil {
+		return stored{}, stored{}, err
+	}
+	arrival, err = m.to.read(ctx)
+	return departure, arrival, err
+}
+
+// begin takes over the move, and claims both ends if it has not begun.
+func (m *Mover) begin(ctx context.Context) (*tenure, error) {
+	departure, arrival, err := m.check(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if departure.UID == "" {
+		claim := m.from.KV.Txn(ctx).
+			If(departure.isAt(m.from), departure.unchanged(m.from)).
+			Then(clientv3.OpPut(m.from.record, record{UID: m.uid, Holder: m.holder}.encode()))
+		if _, err := claim.Commit(); err != nil {
+			return nil, fmt.Errorf("begin to move %s: %w", m.resource, err)
+		}
+		// Whether this or another claim succeeded is seen when it is taken over.
+	}
+	if err := m.claim(ctx, arrival, departure.revision); err != nil {
+		return nil, err
+	}
+	t, err := m.takeOver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.progress.Total, err = m.from.Count(ctx)
+	return t, err
+}
+
+// tenure is the time in which a Mover holds both records.
+type tenure struct {
+	*term
+	from      end
+	departure stored
+}
+
+// takeOver fences all other Movers.
+func (m *Mover) takeOver(ctx context.Context) (*tenure, error) {
+	departure, err := m.from.takeOver(ctx, m.copier)
+	if err != nil {
+		return nil, err
+	}
+	t, err := m.copier.takeOver(ctx, departure.revision)
+	return &tenure{term: t, from: m.from, departure: departure}, err
+}
+
+// run does what that of the term does, unless the source is closed.
+func (t *tenure) run(ctx context.Context, done func() (bool, error)) error {
+	if t.departure.state.Closed {
+		return ErrSwitched
+	}
+	return t.term.run(ctx, done)
+}
+
+// Copy copies all objects, and returns when the target has them. It continues an earlier copy.
+func (m *Mover) Copy(ctx context.Context) error {
+	t, err := m.begin(ctx)
+	if err != nil {
+		return err
+	}
+	if m.copyDictionaries != nil && !t.record.Copied {
+		if err := m.copyDictionaries(ctx); err != nil {
+			return fmt.Errorf("copy the dictionaries of %s: %w", m.resource, err)
+		}
+	}
+	return t.run(ctx, func() (bool, error) { return t.record.Copied, nil })
+}
+
+// Follow applies changes of the source until ctx is done, which is no error. It calls caughtUp once,
+// when the target has all that the source had when Follow was called.
+func (m *Mover) Follow(ctx context.Context, caughtUp func()) error {
+	t, err := m.takeOver(ctx)
+	if err != nil {
+		return err
+	}
+	called := false
+	err = t.run(ctx, func() (bool, error) {
+		if !called && t.isCaughtUp() {
+			called = true
+			caughtUp()
+		}
+		return false, nil
+	})
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return err
+}

@@ -1,0 +1,143 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+)
+
+const (
+	// freezeTimeout bounds how long the source is frozen before it is closed. Requests wait for
+	// longer (pkg/storage/routing).
+	freezeTimeout = 3 * time.Second
+	// thawTimeout bounds the request that ends the freeze after an error.
+	thawTimeout = 5 * time.Second
+	// revisionGap is added to the resource versions of the source. It exceeds the number of writes
+	// to the source's etcd while its last watches end, and is not larger: to return the resource to the
+	// main cluster, writes have to raise the revision of its etcd above the resource versions here.
+	revisionGap = 1_000_000
+)
+
+// Switch makes the target the Store that serves the resource: it freezes the source, applies the
+// rest, closes the source and opens the target. Writes wait from the freeze on and reads from the
+// closing on, both until the HostedResource names the target. If the source cannot be closed in
+// freezeTimeout it thaws it and returns the reason.
+func (m *Mover) Switch(ctx context.Context) error {
+	t, err := m.takeOver(ctx)
+	if err != nil || t.record.Phase != "" {
+		return err
+	}
+	if !t.departure.state.Closed {
+		if !t.record.Copied {
+			return ErrNotCopied
+		}
+		if err := t.drainAndClose(ctx); err != nil {
+			return err
+		}
+	}
+	return t.open(ctx)
+}
+
+// drainAndClose closes the source once the target has all of it.
+func (t *tenure) drainAndClose(ctx context.Context) error {
+	bounded, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var frozenAt int64
+	var timer *time.Timer
+	err := t.run(bounded, func() (finished bool, err error) {
+		if frozenAt == 0 && t.isCaughtUp() && t.record.Applied >= t.current {
+			timer = time.AfterFunc(freezeTimeout, cancel)
+			t.eager = true
+			frozenAt, err = t.freeze(bounded)
+			return false, err
+		}
+		return frozenAt > 0 && t.record.Copied && t.record.Applied >= frozenAt, err
+	})
+	if timer != nil {
+		timer.Stop()
+	}
+	if err == nil {
+		err = t.close(bounded, frozenAt)
+	}
+	if err == nil || errors.Is(err, ErrFenced) {
+		return err // what another Mover has frozen is not thawed
+	}
+	if bounded.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("the changes of %s were not applied within %s: %w", t.resource, freezeTimeout, err)
+	}
+	return errors.Join(err, t.thaw(context.WithoutCancel(ctx)))
+}
+
+// freeze stops writes at the source, and returns the revision from when on there are none.
+func (t *tenure) freeze(ctx context.Context) (int64, error) {
+	if err := t.from.write(ctx, &t.departure, clientv3.OpPut(t.from.frozen, string(t.uid))); err != nil {
+		return 0, err
+	}
+	t.current = max(t.current, t.departure.revision)
+	return t.departure.revision, nil
+}
+
+// thaw allows writes at the source again, unless it is closed or another Mover has taken over.
+func (t *tenure) thaw(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, thawTimeout)
+	defer cancel()
+	_, err := t.from.KV.Txn(ctx).
+		If(t.departure.unchanged(t.from), clientv3.Compare(clientv3.Value(t.from.frozen), "=", string(t.uid)),
+			clientv3.Compare(clientv3.Value(t.from.record), "=", t.departure.encode())).
+		// A freeze that is still under way fails at the new revision of the record.
+		Then(clientv3.OpDelete(t.from.frozen), clientv3.OpPut(t.from.record, t.departure.encode())).
+		Commit()
+	if err != nil {
+		return fmt.Errorf("thaw %s: %w", t.resource, err)
+	}
+	return nil
+}
+
+// close closes the source, if it is frozen since frozenAt. The tombstone ends watches of the
+// source (pkg/storage/freeze).
+func (t *tenure) close(ctx context.Context, frozenAt int64) error {
+	r, err := t.from.KV.Txn(ctx).
+		If(t.departure.isAt(t.from), t.departure.unchanged(t.from), clientv3.Compare(clientv3.ModRevision(t.from.frozen), "=", frozenAt)).
+		Then(revision.Close(t.from.Prefix, t.resource, t.departure.state, t.hosted),
+			clientv3.OpPut(keys.Tombstone(t.from.Prefix, t.resource), "")).
+		Commit()
+	switch {
+	case err != nil:
+		return fmt.Errorf("close %s at the old Store: %w", t.resource, err)
+	case !r.Succeeded:
+		return fmt.Errorf("close %s at the old Store: %w", t.resource, ErrFenced)
+	}
+	return nil
+}
+
+// open opens the target, with resource versions above all that clients have seen.
+func (t *tenure) open(ctx context.Context) error {
+	source, err := t.from.read(ctx)
+	if err != nil {
+		return err
+	}
+	if !source.state.Closed {
+		return fmt.Errorf("open %s at the new Store: the old one is not closed", t.resource)
+	}
+	if err := t.openAbove(ctx, source.revision+source.state.Offset+revisionGap); err != nil {
+		return err
+	}
+	return t.removeTombstone(ctx)
+}
+
+// removeTombstone removes the tombstone, which Clean would do later.
+func (t *tenure) removeTombstone(ctx context.Context) error {
+	if _, err := t.from.KV.Delete(ctx, keys.Tombstone(t.from.Prefix, t.resource)); err != nil {
+		return fmt.Errorf("remove the tombstone of %s: %w", t.resource, err)
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// importGap is added to the revision of the main cluster. It exceeds the number of writes there from
+	// when that is read until the target is open. It is so small because a rollback has to raise the
+	// revision of the main cluster above the resource versions in annex by writes, one revision each.
+	importGap = 2_000
+	// reopenPause is between the end of a watch and the next one.
+	reopenPause = 100 * time.Millisecond
+	// lowestPause is in which changes arrive that the API server has sent before the response of Lowest.
+	lowestPause = 50 * time.Millisecond
+)
+
+// FollowOptions are how Follow ends.
+type FollowOptions struct {
+	// CaughtUp is called once, when the target has all that the source had when Follow was called.
+	CaughtUp func()
+	// Switch is closed once every API server sends requests for the resource elsewhere, so that the
+	// source gets no new writes. From then on the watch cannot be opened again.
+	Switch <-chan struct{}
+	// Quiet is for how long no change has to arrive after that before the target opens.
+	Quiet time.Duration
+	// Lowest returns the highest revision of the source's API server. Resource versions of the target
+	// begin above it.
+	Lowest func(ctx context.Context) (int64, error)
+	// Opened is called once, when the target is open.
+	Opened func()
+	// Settle is for how long late changes are applied after that, at most until the context is done, which
+	// is no error then.
+	Settle time.Duration
+}
+
+// ErrWatchLost means that the watch of the source ended after the switch, when it could not be opened
+// again. If the target is not open yet, the source has to serve the resource again.
+var ErrWatchLost = errors.New("the watch of the source was lost after the switch")
+
+// LateError names objects with changes that reached the source after the switch, and that could not be
+// applied because the objects at the target were written already.
+type LateError struct {
+	// Objects are the first of them, and Count the number of all.
+	Objects []string
+	Count   int64
+}
+
+// Error implements error.
+func (e *LateError) Error() string {
+	return fmt.Sprintf("late changes of %d objects were not applied, such as %s", e.Count, strings.Join(e.Objects, ", "))
+}
+
+// Follow applies changes of the source from one watch, and opens the target after the switch. It
+// returns nil or a *LateError when it has settled. After an error, State tells whether the target is open; if it is not
+// and Switch is closed, the source has to serve the resource again before another Follow.
+func (i *Importer) Follow(ctx context.Context, f FollowOptions) error {
+	arrival, err := i.to.read(ctx)
+	if err != nil {
+		return err
+	}
+	if arrival.UID == i.uid && arrival.Phase != "" {
+		return ErrSwitched
+	}
+	now, err := i.source.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := i.takeOver(ctx, now)
+	if err != nil {
+		return err
+	}
+	s := &importing{term: t, FollowOptions: f}
+	return t.reopening(ctx, f.Switch, func() error { return s.follow(ctx) })
+}
+
+// reopening calls watch again after the watch of the source has ended, until no is closed. Then it
+// returns ErrWatchLost.
+func (t *term) reopening(ctx context.Context, no <-chan struct{}, watch func() error) error {
+	for {
+		err := watch()
+		lost := errors.Is(err, errWatchEnded) || errors.Is(err, ErrCompacted)
+		if !lost {
+			return err
+		}
+		if isClosed(no) {
+			return fmt.Errorf("follow %s: %w: %w", t.resource, ErrWatchLost, err)
+		}
+		if err := pause(ctx, reopenPause); err != nil {
+			return err
+		}
+		if errors.Is(err, ErrCompacted) {
+			if err := t.restart(ctx); err != nil {
+				return err
+			}
+		}
+		// The next watch has to catch up too: until then that it is quiet means nothing.
+		if t.began, err = t.source.Revision(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// importing is a Follow.
+type importing struct {
+	*term
+	FollowOptions
+	calledCaughtUp bool
+	// switched is when the Switch was seen to be closed, and read when Lowest returned lowest.
+	switched, read time.Time
+	lowest         int64
+}
+
+// follow follows one watch.
+func (s *importing) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if isClosed(s.Switch) {
+		return errWatchEnded
+	}
+	w, err := s.source.Watch(ctx, s.record.Applied)
+	switch {
+	case err != nil && isClosed(s.Switch):
+		return fmt.Errorf("%w: %w", errWatchEnded, err)
+	case err != nil:
+		return err
+	}
+	if err := s.applyFrom(ctx, w, func() (bool, error) { return s.step(ctx) }); err != nil {
+		return err
+	}
+	s.Opened()
+	l := &late{term: s.term, opened: s.arrival.modRevision, applied: map[string]int64{}}
+	return l.settle(ctx, w, s.Settle)
+}
+
+// step is called after each batch, and returns true when it has opened the target.
+func (s *importing) step(ctx context.Context) (bool, error) {
+	if !s.calledCaughtUp && s.isCaughtUp() {
+		s.calledCaughtUp = true
+		s.CaughtUp()
+	}
+	if s.switched.IsZero() {
+		if isClosed(s.Switch) {
+			s.switched, s.eager, s.isSilent = time.Now(), true, true
+		}
+		return false, nil
+	}
+	if !s.record.Copied {
+		return false, errWatchEnded // pages can no longer be read
+	}
+	switch now := time.Now(); {
+	case now.Sub(s.switched) < s.Quiet || now.Sub(s.changed) < s.Quiet:
+		return false, nil
+	case !s.isCaughtUp():
+		return false, fmt.Errorf("%w: it was opened too late to have caught up", errWatchEnded)
+	case !s.read.IsZero() && now.Sub(s.read) < lowestPause:
+		return false, nil
+	case s.read.IsZero() || s.changed.After(s.read):
+		lowest, err := s.Lowest(ctx)
+		if err != nil {
+			return false, fmt.Errorf("read the revision of the main cluster: %w", err)
+		}
+		s.lowest, s.read = lowest, time.Now()
+		return false, nil
+	}
+	return true, s.openAbove(ctx, max(s.lowest, s.record.Applied, s.current)+importGap)
+}
