@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
@@ -14,19 +15,29 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/openapi"
+	restclient "k8s.io/client-go/rest"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	"github.com/annex-dev/annex/pkg/aggregated/controller/apiservice"
 	"github.com/annex-dev/annex/pkg/aggregated/controller/crdsync"
+	"github.com/annex-dev/annex/pkg/aggregated/groupmove"
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
+	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
+	"github.com/annex-dev/annex/pkg/controller/migration"
+	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
 // Aggregated is the mode in which a main cluster serves the Kubernetes kinds and
 // sends requests for annex's resources here. It holds the clients of that cluster.
 type Aggregated struct {
+	// Login is that of annex in the main cluster.
+	Login           *restclient.Config
 	Kube            kubernetes.Interface
 	Dynamic         dynamic.Interface
 	APIExtensions   apiextensionsclient.Interface
@@ -115,27 +126,80 @@ func (a *Aggregated) newCRDSync(config Config) (controller, error) {
 		AnnexStored:             annexStored(config),
 		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
-		AnnexDefinitionInformer: config.AnnexDefinitionInformer,
+		AnnexDefinitionInformer: config.AnnexWholeDefinitions,
 		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
 		AnnexStoreInformer:      config.AnnexStoreInformer,
+		AnnexMigrationInformer:  config.AnnexMigrationInformer,
 	})
+}
+
+func (a *Aggregated) groupRuns(config Config) (migration.NewGroupRunFunc, error) {
+	objects, err := mainobjects.ClientFor(a.Login)
+	if err != nil {
+		return nil, err
+	}
+	mainCopy, err := maincopy.New(maincopy.Config{Main: a.Login, Annex: config.AnnexDynamic})
+	if err != nil {
+		return nil, err
+	}
+	groupmove.RegisterMetrics()
+	runs := groupmove.Config{
+		PublishedBy:      hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
+		ServedBy:         a.ServedBy,
+		MainDefinitions:  a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		MainAPIServices:  a.APIRegistration.ApiregistrationV1().APIServices(),
+		MainOpenAPI:      openapi.NewClientWithContext(a.Kube.Discovery().RESTClient()),
+		MainObjects:      func(resource schema.GroupVersionResource) move.Source { return mainobjects.New(objects, resource) },
+		AnnexDefinitions: config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		AnnexHosting:     config.AnnexHosting.HostingV1alpha1(),
+		AnnexObjects:     config.AnnexMetadata,
+		AnnexStored: func(name string) (groupmove.Stored, error) {
+			target, _, err := inStore(config, name)
+			return target, err
+		},
+		NewImporter: config.NewImporter,
+		NewSource:   config.NewSource,
+		MainCopy:    mainCopy,
+	}
+	return func(status *migrationstatus.Writer, changed <-chan struct{}) migration.GroupRun {
+		return groupmove.New(runs, status, changed)
+	}, nil
+}
+
+// inStore finds a resource in its Store by its name. It also returns its HostedResource.
+func inStore(config Config, name string) (freeze.Target, *hostingv1alpha1.HostedResource, error) {
+	hosted, err := config.AnnexHostedResourceInformer.Lister().Get(name)
+	if apierrors.IsNotFound(err) || err == nil && hosted.Spec.StoreName == "" {
+		return freeze.Target{}, nil, crdsync.ErrNotPlaced
+	}
+	if err != nil {
+		return freeze.Target{}, nil, fmt.Errorf("read hosted resource %s: %w", name, err)
+	}
+	in, err := config.Stores.Get(hosted.Spec.StoreName)
+	if err != nil {
+		return freeze.Target{}, nil, fmt.Errorf("find store %s of %s: %w", hosted.Spec.StoreName, name, err)
+	}
+	return freeze.Target{KV: in.Client().KV, Prefix: in.Prefix(), Resource: schema.ParseGroupResource(name)}, hosted, nil
 }
 
 // annexStored returns a function that finds a resource in its Store by its name.
 func annexStored(config Config) func(name string) (crdsync.Freezable, error) {
-	hostedResources := config.AnnexHostedResourceInformer.Lister()
 	return func(name string) (crdsync.Freezable, error) {
-		hosted, err := hostedResources.Get(name)
-		if apierrors.IsNotFound(err) || err == nil && hosted.Spec.StoreName == "" {
-			return nil, crdsync.ErrNotPlaced
-		}
+		target, hosted, err := inStore(config, name)
 		if err != nil {
-			return nil, fmt.Errorf("read hosted resource %s: %w", name, err)
+			return nil, err
 		}
-		in, err := config.Stores.Get(hosted.Spec.StoreName)
-		if err != nil {
-			return nil, fmt.Errorf("find store %s of %s: %w", hosted.Spec.StoreName, name, err)
+		if slices.Contains(hosted.Finalizers, hostingv1alpha1.MigrationFinalizer) {
+			return moving{target}, nil
 		}
-		return freeze.Target{KV: in.Client().KV, Prefix: in.Prefix(), Resource: schema.ParseGroupResource(name)}, nil
+		return target, nil
 	}
+}
+
+// moving is a resource that a Migration moves. Its return to the main cluster waits for that.
+type moving struct{ freeze.Target }
+
+// Freeze implements crdsync.Freezable.
+func (m moving) Freeze(context.Context) (int64, error) {
+	return 0, fmt.Errorf("freeze %s: a Migration moves it to another Store", m.Resource)
 }

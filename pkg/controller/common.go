@@ -6,6 +6,7 @@ package controller
 import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
+	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/scheduler"
 )
@@ -20,6 +21,8 @@ func commonControllers() []descriptor {
 		{scheduler.ControllerName, 16, newScheduler},
 		// A Store that does not respond must not delay others.
 		{store.ControllerName, 4, newStore},
+		// A Migration keeps its worker until it ends, also while it waits to be confirmed.
+		{migration.ControllerName, 32, newMigration},
 	}
 }
 
@@ -43,6 +46,7 @@ func newScheduler(config Config) (controller, error) {
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		HostedResources:      config.AnnexHostedResourceInformer,
 		Stores:               config.AnnexStoreInformer,
+		Migrations:           config.AnnexMigrationInformer,
 		Events:               config.recorder(hostingv1alpha1.DefaultSchedulerName),
 	})
 }
@@ -51,6 +55,7 @@ func newStore(config Config) (controller, error) {
 	return store.New(store.Config{
 		AnnexStores:          config.AnnexHosting.HostingV1alpha1().Stores(),
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		AnnexMigrations:      config.AnnexHosting.HostingV1alpha1().Migrations(),
 		Stores:               config.AnnexStoreInformer,
 		HostedResources:      config.AnnexHostedResourceInformer,
 		Connection:           func(name string) (store.Connection, error) { return config.Stores.Get(name) },
@@ -60,5 +65,21 @@ func newStore(config Config) (controller, error) {
 			return total.Objects, known
 		},
 		Events: config.recorder("annex-stores"),
+	})
+}
+
+func newMigration(config Config) (controller, error) {
+	groupRuns, err := config.Mode.groupRuns(config)
+	if err != nil {
+		return nil, err
+	}
+	return migration.New(migration.Config{
+		AnnexHosting:    config.AnnexHosting.HostingV1alpha1(),
+		Migrations:      config.AnnexMigrationInformer,
+		HostedResources: config.AnnexHostedResourceInformer,
+		Stores:          config.AnnexStoreInformer,
+		NewMover:        config.NewMover,
+		NewGroupRun:     groupRuns,
+		Events:          config.recorder("annex-migrations"),
 	})
 }

@@ -10,6 +10,7 @@ import (
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	definitioninformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/metadata"
@@ -17,11 +18,13 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
+	"github.com/annex-dev/annex/pkg/controller/migration"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/storage/move"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -34,8 +37,9 @@ type UsageTracker interface {
 	AddStoreHandler(handler usage.StoreHandler) (remove func())
 	// Usage is the usage of one resource.
 	Usage(resource schema.GroupResource) usage.Usage
-	// Namespaces is the usage of one resource in every namespace that has some of it.
-	Namespaces(resource schema.GroupResource) map[string]usage.Usage
+	// Namespaces is the usage of one resource in one Store, in every namespace that has some of
+	// it.
+	Namespaces(store string, resource schema.GroupResource) map[string]usage.Usage
 	// In is the usage of one resource in one Store, and false while that is unknown.
 	In(store string, resource schema.GroupResource) (usage usage.Usage, known bool)
 	// Store is the usage of all resources in one Store, and false while it is not known.
@@ -64,11 +68,15 @@ type Config struct {
 	AnnexAPIExtensions apiextensionsclient.Interface
 	AnnexHosting       annexclient.Interface
 	AnnexMetadata      metadata.Interface
+	AnnexDynamic       dynamic.Interface
 
 	// These informers belong to the server, which starts them.
 	AnnexHostedResourceInformer hostinginformers.HostedResourceInformer
 	AnnexStoreInformer          hostinginformers.StoreInformer
+	AnnexMigrationInformer      hostinginformers.MigrationInformer
 	AnnexDefinitionInformer     definitioninformers.CustomResourceDefinitionInformer
+	// AnnexWholeDefinitions gets the same definitions with their schemas.
+	AnnexWholeDefinitions definitioninformers.CustomResourceDefinitionInformer
 
 	// Mode adds the controllers of one of annex's two modes.
 	Mode Mode
@@ -81,6 +89,12 @@ type Config struct {
 	Caches *cachememory.Registry
 	// Stores holds the connections to Stores.
 	Stores Stores
+	// NewMover returns what moves a resource between two Stores.
+	NewMover migration.NewMoverFunc
+	// NewImporter returns what moves a resource from the main cluster into a Store.
+	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
+	// NewSource returns the objects of a resource in a Store.
+	NewSource func(store string, resource schema.GroupResource) (move.Source, error)
 	// DefaultStore is the spec that the Store "default" is created with.
 	DefaultStore hostingv1alpha1.StoreSpec
 
@@ -98,6 +112,8 @@ type Mode interface {
 	requestInformers()
 	// events is a client of the cluster that events are recorded in.
 	events(Config) eventsclient.EventsV1Interface
+	// groupRuns returns what runs Migrations of groups, nil without a main cluster.
+	groupRuns(Config) (migration.NewGroupRunFunc, error)
 	// bootstrap adds the objects that exist in this mode only.
 	bootstrap(Config, *bootstrap.Config)
 	// forLeadership returns the mode for one leadership.
@@ -112,6 +128,7 @@ type Mode interface {
 func (c Config) RequestInformers() {
 	c.AnnexHostedResourceInformer.Informer()
 	c.AnnexStoreInformer.Informer()
+	c.AnnexMigrationInformer.Informer()
 	c.AnnexDefinitionInformer.Informer()
 	c.Mode.requestInformers()
 }

@@ -59,7 +59,7 @@ func (t *tracker) AddHandler(handler usage.Handler) (remove func()) {
 
 func (t *tracker) AddStoreHandler(usage.StoreHandler) (remove func()) { return func() {} }
 
-func (t *tracker) Namespaces(schema.GroupResource) map[string]usage.Usage { return nil }
+func (t *tracker) Namespaces(string, schema.GroupResource) map[string]usage.Usage { return nil }
 
 func (t *tracker) In(_ string, resource schema.GroupResource) (usage.Usage, bool) {
 	return t.Usage(resource), true
@@ -118,6 +118,7 @@ func newAnnex(t *testing.T) *annex {
 		AnnexMetadata:               metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
 		Mode:                        &Standalone{Informers: a.kube},
 		AnnexHostedResourceInformer: a.hosting.Hosting().V1alpha1().HostedResources(),
+		AnnexMigrationInformer:      a.hosting.Hosting().V1alpha1().Migrations(),
 		AnnexStoreInformer:          a.hosting.Hosting().V1alpha1().Stores(),
 		AnnexDefinitionInformer:     a.crds.Apiextensions().V1().CustomResourceDefinitions(),
 		Usage:                       a.usage,

@@ -34,6 +34,7 @@ func (l *leadership) end() {
 func (c Config) forLeadership(l *leadership) (Config, error) {
 	c.AnnexHostedResourceInformer = inLeadership(c.AnnexHostedResourceInformer, l)
 	c.AnnexStoreInformer = inLeadership(c.AnnexStoreInformer, l)
+	c.AnnexMigrationInformer = inLeadership(c.AnnexMigrationInformer, l)
 	c.AnnexDefinitionInformer = inLeadership(c.AnnexDefinitionInformer, l)
 	c.events = scheduler.NewEventBroadcaster(c.Mode.events(c))
 	l.onEnd(c.events.Shutdown)

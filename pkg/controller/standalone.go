@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
+	"github.com/annex-dev/annex/pkg/controller/migration"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/standalone/controller/flowcontrol"
 	"github.com/annex-dev/annex/pkg/standalone/controller/garbagecollector"
@@ -44,6 +45,9 @@ type Standalone struct {
 	// them a handler.
 	metadata *metadatainformers.Informers
 }
+
+// groupRuns returns nil: there is no main cluster to move groups from or to.
+func (s *Standalone) groupRuns(Config) (migration.NewGroupRunFunc, error) { return nil, nil }
 
 func (s *Standalone) controllers() []descriptor {
 	return []descriptor{

@@ -22,6 +22,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // leader_election_master_status
 	"k8s.io/klog/v2"
 )
@@ -36,7 +37,7 @@ const (
 
 // releaseTimeout bounds the attempt to release a Lease, so that a replica that cannot
 // reach it stops. The other replicas then wait until it expires.
-const releaseTimeout = 2 * time.Second
+const releaseTimeout = 5 * time.Second
 
 // Timing configures how fast leadership changes.
 type Timing struct {
@@ -177,20 +178,23 @@ func (e *election) runLead(ctx, leadership context.Context) {
 }
 
 // release releases the Lease if this replica still holds it, so that no replica has to
-// wait until it expires.
+// wait until it expires. A renewal that was under way when the election ended can still
+// arrive, so it is repeated after a conflict.
 func (e *election) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	record, _, err := e.lock.Get(ctx)
-	if err != nil || record.HolderIdentity != e.config.Identity {
-		return
-	}
-	now := metav1.Now()
-	err = e.lock.Update(ctx, resourcelock.LeaderElectionRecord{
-		LeaderTransitions:    record.LeaderTransitions,
-		LeaseDurationSeconds: 1,
-		AcquireTime:          now,
-		RenewTime:            now,
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		record, _, err := e.lock.Get(ctx)
+		if err != nil || record.HolderIdentity != e.config.Identity {
+			return err
+		}
+		now := metav1.Now()
+		return e.lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaderTransitions:    record.LeaderTransitions,
+			LeaseDurationSeconds: 1,
+			AcquireTime:          now,
+			RenewTime:            now,
+		})
 	})
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("The lease was not released and has to expire", "err", err)

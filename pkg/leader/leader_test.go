@@ -5,6 +5,7 @@ package leader
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -33,6 +35,8 @@ type cluster struct {
 	leaders []string        // leading replicas, several if something is wrong
 	history []string
 	overlap bool
+	// renewLate makes a renewal arrive just before the Lease is released.
+	renewLate bool
 }
 
 func newCluster() *cluster {
@@ -50,6 +54,9 @@ func (c *cluster) run(t *testing.T, identity string) (stop func()) {
 		c.mu.Unlock()
 		if offline {
 			return true, nil, apierrors.NewServiceUnavailable("cut off")
+		}
+		if c.isRenewedBefore(action) {
+			return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "annex-controllers", errors.New("renewed"))
 		}
 		return clienttesting.ObjectReaction(c.Tracker())(action)
 	})
@@ -86,6 +93,23 @@ func (c *cluster) lead(ctx context.Context, identity string) {
 			break
 		}
 	}
+}
+
+// isRenewedBefore reports once whether a renewal comes before an action that releases the Lease.
+func (c *cluster) isRenewedBefore(action clienttesting.Action) bool {
+	update, ok := action.(clienttesting.UpdateAction)
+	if !ok {
+		return false
+	}
+	lease, ok := update.GetObject().(*coordinationv1.Lease)
+	if !ok || ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	renewed := c.renewLate
+	c.renewLate = false
+	return renewed
 }
 
 func (c *cluster) cutOff(identity string, offline bool) {
@@ -144,6 +168,20 @@ func TestStoppedLeaderIsReplacedAtOnce(t *testing.T) {
 		}
 		if holder := *c.lease(t).Spec.HolderIdentity; holder != "" {
 			t.Errorf("the lease is still held by %q", holder)
+		}
+	})
+}
+
+func TestLeaseIsReleasedAfterLateRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		c.renewLate = true
+		stop := c.run(t, "a")
+		c.leader(t, "")
+		stop()
+		if holder := *c.lease(t).Spec.HolderIdentity; holder != "" || c.renewLate {
+			t.Errorf("the lease is still held by %q; a renewal was late: %v", holder, !c.renewLate)
 		}
 	})
 }

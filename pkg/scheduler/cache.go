@@ -24,6 +24,8 @@ type storeCache struct {
 	resources map[string]*framework.Resource
 	// on has the Store of each placed resource; the Store may not exist.
 	on map[string]string
+	// moving has the Migration of each resource that is moved. It counts on both Stores.
+	moving map[string]*hostingv1alpha1.Migration
 	// assumed has the UIDs of resources whose placement was decided but not yet observed.
 	assumed map[string]types.UID
 	// previous has the Stores of deleted resources.
@@ -35,6 +37,7 @@ func newStoreCache() *storeCache {
 		stores:    map[string]*framework.Store{},
 		resources: map[string]*framework.Resource{},
 		on:        map[string]string{},
+		moving:    map[string]*hostingv1alpha1.Migration{},
 		assumed:   map[string]types.UID{},
 		previous:  map[string]string{},
 	}
@@ -49,9 +52,9 @@ func (s *storeCache) setStore(store *hostingv1alpha1.Store) {
 		return
 	}
 	added := framework.NewStore(store)
-	for name, on := range s.on {
-		if on == store.Name {
-			added.Add(s.resources[name])
+	for name, resource := range s.resources {
+		if slices.Contains(s.holders(name), store.Name) {
+			added.Add(resource)
 		}
 	}
 	s.stores[store.Name] = added
@@ -115,17 +118,66 @@ func (s *storeCache) removeResource(name string) (freed string) {
 
 // place places a resource on a Store, or on none. It requires s.mu.
 func (s *storeCache) place(resource *framework.Resource, on string) {
-	if was := s.stores[s.on[resource.Name]]; was != nil {
-		was.Remove(resource.Name)
-	}
+	s.count(resource.Name, nil)
 	delete(s.on, resource.Name)
 	if on == "" {
 		return
 	}
 	s.on[resource.Name] = on
-	if store := s.stores[on]; store != nil {
-		store.Add(resource)
+	s.count(resource.Name, resource)
+}
+
+// count counts a resource on its Stores, or no longer if it is nil. It requires s.mu.
+func (s *storeCache) count(name string, resource *framework.Resource) {
+	for _, holder := range s.holders(name) {
+		store := s.stores[holder]
+		switch {
+		case store == nil:
+		case resource == nil:
+			store.Remove(name)
+		default:
+			store.Add(resource)
+		}
 	}
+}
+
+// holders returns the Stores that a resource counts on: its own, and those of a Migration. It
+// requires s.mu.
+func (s *storeCache) holders(name string) []string {
+	on, migration := s.on[name], s.moving[name]
+	switch {
+	case on == "":
+		return nil
+	case migration == nil:
+		return []string{on}
+	}
+	return []string{on, migration.Status.FromStoreName, migration.Spec.StoreName}
+}
+
+// setMigration updates or, if exists is false, removes a Migration. It returns the Store that
+// has more room now, if any.
+func (s *storeCache) setMigration(migration *hostingv1alpha1.Migration, exists bool) (freed string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := migration.Spec.Resource
+	moves := exists && migration.Status.FromStoreName != "" && !migration.Status.Phase.Finished()
+	if known := s.moving[name]; !moves && (known == nil || known.UID != migration.UID) {
+		return ""
+	}
+	before := s.holders(name)
+	s.count(name, nil)
+	if moves {
+		s.moving[name] = migration
+	} else {
+		delete(s.moving, name)
+	}
+	s.count(name, s.resources[name])
+	for _, was := range before {
+		if !slices.Contains(s.holders(name), was) {
+			freed = was
+		}
+	}
+	return freed
 }
 
 // decide finds a Store for a resource and assumes the placement. It returns no resource

@@ -33,7 +33,15 @@ func (s *Scheduler) addEventHandlers() error {
 	if err != nil {
 		return fmt.Errorf("watch stores: %w", err)
 	}
-	s.synced = []cache.DoneChecker{resources.HasSyncedChecker(), stores.HasSyncedChecker()}
+	migrations, err := s.config.Migrations.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { s.migrationChanged(obj, true) },
+		UpdateFunc: func(_, after any) { s.migrationChanged(after, true) },
+		DeleteFunc: func(obj any) { s.migrationChanged(obj, false) },
+	})
+	if err != nil {
+		return fmt.Errorf("watch migrations: %w", err)
+	}
+	s.synced = []cache.DoneChecker{resources.HasSyncedChecker(), stores.HasSyncedChecker(), migrations.HasSyncedChecker()}
 	return nil
 }
 
@@ -106,4 +114,17 @@ func (s *Scheduler) storeChanged(storeName string) {
 			return unaffected
 		}
 	})
+}
+
+func (s *Scheduler) migrationChanged(obj any, exists bool) {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	migration, ok := obj.(*hostingv1alpha1.Migration)
+	if !ok {
+		return
+	}
+	if freed := s.cache.setMigration(migration, exists); freed != "" {
+		s.storeChanged(freed)
+	}
 }

@@ -5,6 +5,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ type Config struct {
 	AnnexHostedResources hostingclient.HostedResourceInterface
 	HostedResources      hostinginformers.HostedResourceInformer
 	Stores               hostinginformers.StoreInformer
+	Migrations           hostinginformers.MigrationInformer
 
 	Events events.EventRecorder
 	// Plugins default to all.
@@ -163,21 +165,48 @@ func (s *Scheduler) bind(ctx context.Context, resource *framework.Resource, best
 	s.queue.backOff(resource.Name)
 }
 
-// Decide returns what the scheduler would decide about a resource without a Store, given
-// the other resources. It changes nothing.
-func Decide(hosted *hostingv1alpha1.HostedResource, resources []hostingv1alpha1.HostedResource, stores []hostingv1alpha1.Store) framework.Decision {
+// Cluster is all that the scheduler decides by.
+type Cluster struct {
+	Resources  []hostingv1alpha1.HostedResource
+	Stores     []hostingv1alpha1.Store
+	Migrations []hostingv1alpha1.Migration
+}
+
+// Decide returns what the scheduler would decide about a resource if it had no Store. It
+// changes nothing.
+func (c Cluster) Decide(hosted *hostingv1alpha1.HostedResource) framework.Decision {
 	s := newStoreCache()
-	for i := range stores {
-		s.setStore(&stores[i])
+	for i := range c.Stores {
+		s.setStore(&c.Stores[i])
 	}
-	for i := range resources {
-		if resources[i].Name != hosted.Name {
-			s.setResource(&resources[i])
+	for i := range c.Resources {
+		if c.Resources[i].Name != hosted.Name {
+			s.setResource(&c.Resources[i])
 		}
+	}
+	for i := range c.Migrations {
+		s.setMigration(&c.Migrations[i], true)
 	}
 	unplaced := hosted.DeepCopy()
 	unplaced.Spec.StoreName = ""
 	s.setResource(unplaced)
 	_, decision := s.decide(hosted.Name, plugins.All())
 	return decision
+}
+
+// ReadCluster reads a Cluster from the API.
+func ReadCluster(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface) (Cluster, error) {
+	resources, err := annexHosting.HostedResources().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return Cluster{}, fmt.Errorf("list HostedResources: %w", err)
+	}
+	stores, err := annexHosting.Stores().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return Cluster{}, fmt.Errorf("list Stores: %w", err)
+	}
+	migrations, err := annexHosting.Migrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return Cluster{}, fmt.Errorf("list Migrations: %w", err)
+	}
+	return Cluster{resources.Items, stores.Items, migrations.Items}, nil
 }

@@ -60,7 +60,7 @@ func runWith(t *testing.T, configure func(*Config), objects ...runtime.Object) *
 	hosting := informers.Hosting().V1alpha1()
 	config := Config{
 		Name: hostingv1alpha1.DefaultSchedulerName, AnnexHostedResources: a.resources,
-		HostedResources: hosting.HostedResources(), Stores: hosting.Stores(), Events: a,
+		HostedResources: hosting.HostedResources(), Stores: hosting.Stores(), Migrations: hosting.Migrations(), Events: a,
 	}
 	configure(&config)
 	s, err := New(config)

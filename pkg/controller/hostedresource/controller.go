@@ -53,8 +53,8 @@ const (
 type Usage interface {
 	// In is the usage of a resource in a Store, and false while it is unknown.
 	In(store string, resource schema.GroupResource) (in usage.Usage, known bool)
-	// Namespaces is the usage by namespace.
-	Namespaces(resource schema.GroupResource) map[string]usage.Usage
+	// Namespaces is that by namespace.
+	Namespaces(store string, resource schema.GroupResource) map[string]usage.Usage
 }
 
 // Config holds what the controller depends on.

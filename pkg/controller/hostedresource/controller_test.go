@@ -45,7 +45,7 @@ func (r *controllerFixture) In(store string, _ schema.GroupResource) (usage.Usag
 }
 
 // Namespaces implements Usage.
-func (r *controllerFixture) Namespaces(resource schema.GroupResource) map[string]usage.Usage {
+func (r *controllerFixture) Namespaces(_ string, resource schema.GroupResource) map[string]usage.Usage {
 	in, _ := r.In("default", resource)
 	return map[string]usage.Usage{"default": in}
 }

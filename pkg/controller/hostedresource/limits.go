@@ -57,7 +57,7 @@ func (r *reconciler) setWithinLimits(status *hostingv1alpha1.HostedResourceStatu
 		return
 	}
 	whole := of.Utilization(used)
-	namespaces := of.NamespaceUtilization(r.usage.Namespaces(schema.ParseGroupResource(resource.Name)))
+	namespaces := of.NamespaceUtilization(r.usage.Namespaces(resource.Spec.StoreName, schema.ParseGroupResource(resource.Name)))
 	forgetLimits(resource.Name)
 	for _, utilization := range whole {
 		limitUsedRatio.WithLabelValues(resource.Name, "whole", string(utilization.Name)).Set(utilization.Ratio())

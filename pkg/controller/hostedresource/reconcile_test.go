@@ -76,7 +76,7 @@ func (w *fixture) In(store string, resource schema.GroupResource) (usage.Usage, 
 }
 
 // Namespaces implements Usage.
-func (w *fixture) Namespaces(schema.GroupResource) map[string]usage.Usage { return nil }
+func (w *fixture) Namespaces(string, schema.GroupResource) map[string]usage.Usage { return nil }
 
 func (w *fixture) reconciler() *reconciler {
 	now := epoch.Add(-w.lastWrite)

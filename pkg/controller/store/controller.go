@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -43,6 +44,7 @@ type Connection interface {
 type Config struct {
 	AnnexStores          hostingclient.StoreInterface
 	AnnexHostedResources hostingclient.HostedResourceInterface
+	AnnexMigrations      hostingclient.MigrationInterface
 	Stores               hostinginformers.StoreInformer
 	HostedResources      hostinginformers.HostedResourceInformer
 
@@ -86,7 +88,20 @@ func New(config Config) (*Controller, error) {
 			if err != nil {
 				return 0, fmt.Errorf("list what is placed on store %s: %w", store, err)
 			}
-			return int32(len(all.Items)), nil
+			migrations, err := config.AnnexMigrations.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return 0, fmt.Errorf("list the migrations from and to store %s: %w", store, err)
+			}
+			held := sets.New[string]()
+			for _, hosted := range all.Items {
+				held.Insert(hosted.Name)
+			}
+			for _, migration := range migrations.Items {
+				if migration.Uses(store) {
+					held.Insert(migration.Spec.Resource)
+				}
+			}
+			return int32(held.Len()), nil
 		},
 		liveOwner: func(ctx context.Context, uid types.UID) (string, error) {
 			all, err := config.AnnexStores.List(ctx, metav1.ListOptions{})

@@ -62,6 +62,7 @@ func run(t *testing.T) *running {
 	c, err := New(Config{
 		AnnexStores:          r.annex.HostingV1alpha1().Stores(),
 		AnnexHostedResources: r.annex.HostingV1alpha1().HostedResources(),
+		AnnexMigrations:      r.annex.HostingV1alpha1().Migrations(),
 		Stores:               hosting.Stores(),
 		HostedResources:      hosting.HostedResources(),
 		Connection:           func(string) (Connection, error) { return r.connection, nil },

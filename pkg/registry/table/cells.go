@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
@@ -33,6 +34,14 @@ func OrNone[S ~string](value S) string {
 		return None
 	}
 	return string(value)
+}
+
+// Quantity returns the cell of a size, or Unknown if it is nil.
+func Quantity(size *resource.Quantity) string {
+	if size == nil {
+		return Unknown
+	}
+	return Bytes(size.Value())
 }
 
 // Bytes returns the cell with a rounded size in binary units: 512, 1.2Ki, 34Mi, 1.5Gi.

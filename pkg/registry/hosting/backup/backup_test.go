@@ -82,6 +82,7 @@ func TestRefusals(t *testing.T) {
 		"waiting.example.com":  hosted(""),
 		"ready.example.com":    hosted("fast"),
 		"served.example.com":   hosted("fast", func(h *hostingv1alpha1.HostedResource) { h.Status.DefinitionUID = "u" }),
+		"moving.example.com":   hosted("fast", func(h *hostingv1alpha1.HostedResource) { h.Finalizers = []string{hostingv1alpha1.MigrationFinalizer} }),
 		"phase.example.com":    hosted("fast", func(h *hostingv1alpha1.HostedResource) { h.Status.Phase = hostingv1alpha1.HostedResourceTerminating }),
 		"compiled.example.com": hosted("fast", func(h *hostingv1alpha1.HostedResource) { h.Status.Phase = hostingv1alpha1.HostedResourceHosted }),
 	}
@@ -113,6 +114,7 @@ func TestRefusals(t *testing.T) {
 		"restore of what is served":      {restore, "fast", "resource=served.example.com", 409, "is served"},
 		"restore of what is going":       {restore, "fast", "resource=phase.example.com", 409, "is served"},
 		"restore of what is compiled in": {restore, "fast", "resource=compiled.example.com", 409, "is served"},
+		"restore of what is moved":       {restore, "fast", "resource=moving.example.com", 409, "a Migration moves it"},
 		"restore to another Store":       {restore, "default", "resource=ready.example.com", 409, `"fast"`},
 		"restore of no backup":           {restore, "fast", "resource=ready.example.com", 400, "empty"},
 	} {

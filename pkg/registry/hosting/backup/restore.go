@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -117,6 +118,8 @@ func (r *RestoreREST) mayWrite(ctx context.Context, name, store string) error {
 	switch {
 	case hosted.Status.DefinitionUID != "" || hosted.Status.Phase != hostingv1alpha1.HostedResourcePending:
 		return apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), name, errServed)
+	case slices.Contains(hosted.Finalizers, hostingv1alpha1.MigrationFinalizer):
+		return apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), name, errors.New("a Migration moves it: wait for the Migration, or delete it"))
 	case hosted.Spec.StoreName != "" && hosted.Spec.StoreName != store:
 		return apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), name, fmt.Errorf("its Store is %q", hosted.Spec.StoreName))
 	}

@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -23,15 +25,18 @@ import (
 // Reasons of the condition Scheduled that the server sets.
 const (
 	reasonBound       = "Bound"
+	reasonMoved       = "Moved"
 	reasonPreassigned = "Preassigned"
 )
 
 var errBeingDeleted = errors.New("it is being deleted")
 
-// BindingREST binds HostedResources to Stores, each once.
+// BindingREST binds HostedResources to Stores. Once a HostedResource is bound, only a Migration
+// binds it to another Store.
 type BindingREST struct {
 	hostedResources *typed.SubresourceREST
 	stores          rest.Getter
+	migrations      rest.Lister
 }
 
 var (
@@ -40,8 +45,8 @@ var (
 )
 
 // NewBindingREST returns the endpoint hostedresources/binding.
-func NewBindingREST(typer runtime.ObjectTyper, hostedResources *typed.REST, stores rest.Getter) *BindingREST {
-	return &BindingREST{hostedResources: hostedResources.Subresource(newBindingStrategy(typer)), stores: stores}
+func NewBindingREST(typer runtime.ObjectTyper, hostedResources *typed.REST, stores rest.Getter, migrations rest.Lister) *BindingREST {
+	return &BindingREST{hostedResources: hostedResources.Subresource(newBindingStrategy(typer)), stores: stores, migrations: migrations}
 }
 
 // New implements rest.Storage.
@@ -97,8 +102,16 @@ func (r *BindingREST) place(ctx context.Context, hosted *hostingv1alpha1.HostedR
 		return nil, conflict(errBeingDeleted)
 	case hosted.Spec.StoreName == binding.StoreName:
 		return hosted.DeepCopy(), nil
+	case hosted.Spec.StoreName != "" && binding.MigrationUID == "":
+		return nil, conflict(fmt.Errorf("it is on the Store %q already: only a Migration moves it", hosted.Spec.StoreName))
 	case hosted.Spec.StoreName != "":
-		return nil, conflict(fmt.Errorf("it is on the Store %q already", hosted.Spec.StoreName))
+		switching, err := r.isSwitching(ctx, hosted, binding)
+		if err != nil {
+			return nil, err
+		}
+		if !switching {
+			return nil, conflict(fmt.Errorf("no Migration with the UID %s switches it from the Store %q to %q", binding.MigrationUID, hosted.Spec.StoreName, binding.StoreName))
+		}
 	}
 	if err := r.checkStore(ctx, hosted.Name, binding.StoreName); err != nil {
 		return nil, err
@@ -106,6 +119,20 @@ func (r *BindingREST) place(ctx context.Context, hosted *hostingv1alpha1.HostedR
 	placed := hosted.DeepCopy()
 	placed.Spec.StoreName = binding.StoreName
 	return placed, nil
+}
+
+// isSwitching reports whether a binding belongs to a Migration that switches the HostedResource
+// to the Store of the binding.
+func (r *BindingREST) isSwitching(ctx context.Context, hosted *hostingv1alpha1.HostedResource, binding *hostingv1alpha1.HostedResourceBinding) (bool, error) {
+	list, err := r.migrations.List(ctx, &internalversion.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("list Migrations: %w", err)
+	}
+	return slices.ContainsFunc(list.(*hostingv1alpha1.MigrationList).Items, func(migration hostingv1alpha1.Migration) bool {
+		return migration.UID == binding.MigrationUID && migration.Status.Phase == hostingv1alpha1.MigrationSwitching &&
+			migration.Spec.Resource == hosted.Name && migration.Spec.StoreName == binding.StoreName &&
+			migration.Status.FromStoreName == hosted.Spec.StoreName
+	}), nil
 }
 
 // checkStore rejects a Store that does not exist or is being deleted.
@@ -149,6 +176,10 @@ func (bindingStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obje
 	placed, before := obj.(*hostingv1alpha1.HostedResource), old.(*hostingv1alpha1.HostedResource)
 	if placed.Spec.StoreName != before.Spec.StoreName {
 		placed.Generation = before.Generation + 1
-		setScheduled(placed, reasonBound, fmt.Sprintf("Placed on Store %q", placed.Spec.StoreName))
+		if before.Spec.StoreName == "" {
+			setScheduled(placed, reasonBound, fmt.Sprintf("Placed on Store %q", placed.Spec.StoreName))
+		} else {
+			setScheduled(placed, reasonMoved, fmt.Sprintf("Moved from Store %q to %q", before.Spec.StoreName, placed.Spec.StoreName))
+		}
 	}
 }

@@ -47,13 +47,15 @@ func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (*Stor
 // REST is the main endpoint of Stores.
 type REST struct {
 	*typed.REST
-	// resources lists HostedResources.
-	resources rest.Lister
+	// resources lists HostedResources, migrations Migrations.
+	resources, migrations rest.Lister
 }
 
 // HoldsResources makes the deletion of a Store fail while one of these HostedResources is
-// placed on it.
-func (r *REST) HoldsResources(resources rest.Lister) { r.resources = resources }
+// placed on it, or one of these Migrations moves a resource from or to it.
+func (r *REST) HoldsResources(resources, migrations rest.Lister) {
+	r.resources, r.migrations = resources, migrations
+}
 
 var _ rest.StandardStorage = &REST{}
 
@@ -67,7 +69,8 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	return r.REST.DeleteCollection(ctx, r.unlessNeeded(validate), options, listOptions)
 }
 
-// unlessNeeded refuses to delete the Store "default" and Stores with HostedResources.
+// unlessNeeded refuses to delete the Store "default", Stores with HostedResources, and Stores that
+// Migrations use, unless their etcd is lost.
 func (r *REST) unlessNeeded(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		object, err := meta.Accessor(obj)
@@ -84,10 +87,24 @@ func (r *REST) unlessNeeded(validate rest.ValidateObjectFunc) rest.ValidateObjec
 		}
 		if len(held) > 0 {
 			return apierrors.NewConflict(v1alpha1.Resource("stores"), name, fmt.Errorf(
-				"it holds %s: a Store can be deleted once nothing is placed on it. Back up what is to be kept, then delete the CustomResourceDefinitions and HostedResources", some(held)))
+				"it holds %s: a Store can be deleted once nothing is placed on it. Move them to other Stores with `kubectl annex drain %s`, or delete the CustomResourceDefinitions and HostedResources", some(held), name))
+		}
+		moving, err := r.moving(ctx, name)
+		if err != nil {
+			return fmt.Errorf("list the Migrations from and to Store %s: %w", name, err)
+		}
+		if len(moving) > 0 && !isUnavailable(obj) {
+			return apierrors.NewConflict(v1alpha1.Resource("stores"), name, fmt.Errorf(
+				"it is used by the Migrations %s: wait until they are finished, or delete them. Once its etcd is lost, the Store can be deleted", some(moving)))
 		}
 		return validate(ctx, obj)
 	}
+}
+
+// isUnavailable reports whether annex cannot use the etcd of a Store.
+func isUnavailable(obj runtime.Object) bool {
+	store, ok := obj.(*v1alpha1.Store)
+	return ok && meta.IsStatusConditionFalse(store.Status.Conditions, v1alpha1.StoreReady)
 }
 
 // held returns the names of the HostedResources on a Store.
@@ -103,6 +120,24 @@ func (r *REST) held(ctx context.Context, store string) ([]string, error) {
 	var names []string
 	for _, resource := range list.(*v1alpha1.HostedResourceList).Items {
 		names = append(names, resource.Name)
+	}
+	return names, nil
+}
+
+// moving returns the names of the unfinished Migrations from or to a Store.
+func (r *REST) moving(ctx context.Context, store string) ([]string, error) {
+	if r.migrations == nil {
+		return nil, nil
+	}
+	list, err := r.migrations.List(ctx, &internalversion.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, migration := range list.(*v1alpha1.MigrationList).Items {
+		if migration.Uses(store) {
+			names = append(names, migration.Name)
+		}
 	}
 	return names, nil
 }

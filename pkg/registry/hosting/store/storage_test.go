@@ -108,22 +108,55 @@ func (r *resources) List(_ context.Context, options *internalversion.ListOptions
 
 func TestStoreWithResourcesCannotBeDeleted(t *testing.T) {
 	t.Parallel()
-	storage, _ := newStorage(t, "fast", "slow")
+	storage, _ := newStorage(t, "fast", "slow", "source", "target")
 	held := &resources{}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 		held.items = append(held.items, v1alpha1.HostedResource{
 			ObjectMeta: metav1.ObjectMeta{Name: name + ".example.com"}, Spec: v1alpha1.HostedResourceSpec{StoreName: "fast"},
 		})
 	}
-	storage.Store.HoldsResources(held)
+	storage.Store.HoldsResources(held, moving{})
 	ctx := requestContext(t)
 	_, _, err := storage.Store.Delete(ctx, "fast", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
 	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "it holds a.example.com, b.example.com, c.example.com, d.example.com, e.example.com and 2 more") {
 		t.Errorf("delete a Store that holds resources: %v", err)
 	}
+	for _, name := range []string{"source", "target"} {
+		_, _, err := storage.Store.Delete(ctx, name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+		if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "it is used by the Migrations now:") {
+			t.Errorf("delete the %s of a Migration: %v", name, err)
+		}
+	}
+	found, err := storage.Store.Get(ctx, "target", &metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := found.(*v1alpha1.Store)
+	lost.Status.Conditions = []metav1.Condition{{Type: v1alpha1.StoreReady, Status: metav1.ConditionFalse, Reason: "Unreachable", LastTransitionTime: metav1.Now()}}
+	if _, _, err := storage.Status.Update(ctx, "target", rest.DefaultUpdatedObjectInfo(lost), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := storage.Store.Delete(ctx, "target", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
+		t.Errorf("delete the target of a Migration after its etcd was lost: %v", err)
+	}
 	if _, _, err := storage.Store.Delete(ctx, "slow", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
 		t.Errorf("delete a Store that holds none: %v", err)
 	}
+}
+
+// moving has a Migration from the Store source to target, and a finished one from slow.
+type moving struct{ rest.Lister }
+
+func (moving) List(context.Context, *internalversion.ListOptions) (runtime.Object, error) {
+	migration := func(name, from, to string, phase v1alpha1.MigrationPhase) v1alpha1.Migration {
+		return v1alpha1.Migration{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MigrationSpec{StoreName: to},
+			Status: v1alpha1.MigrationStatus{FromStoreName: from, Phase: phase},
+		}
+	}
+	return &v1alpha1.MigrationList{Items: []v1alpha1.Migration{
+		migration("now", "source", "target", v1alpha1.MigrationCleaning), migration("past", "slow", "target", v1alpha1.MigrationCompleted),
+	}}, nil
 }
 
 func TestDeleteAsksAdmission(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -39,17 +38,17 @@ var tableConvertor = table.New(hostingv1alpha1.Resource("stores"),
 	column{
 		Name:        "Size",
 		Description: "The size of the database on disk.",
-		Value:       func(store *hostingv1alpha1.Store) any { return size(store.Status.DatabaseSize) },
+		Value:       func(store *hostingv1alpha1.Store) any { return table.Quantity(store.Status.DatabaseSize) },
 	},
 	column{
 		Name:        "In Use",
 		Description: "The part of the size that holds data.",
-		Value:       func(store *hostingv1alpha1.Store) any { return size(store.Status.SizeInUse) },
+		Value:       func(store *hostingv1alpha1.Store) any { return table.Quantity(store.Status.SizeInUse) },
 	},
 	column{
 		Name:        "Quota",
 		Description: "The size at which the store refuses writes.",
-		Value:       func(store *hostingv1alpha1.Store) any { return size(store.Status.Quota) },
+		Value:       func(store *hostingv1alpha1.Store) any { return table.Quantity(store.Status.Quota) },
 	},
 	column{
 		Name:        "Version",
@@ -101,14 +100,6 @@ func reason(store *hostingv1alpha1.Store) any {
 		cells = append(cells, condition.Reason)
 	}
 	return table.OrNone(strings.Join(slices.Compact(cells), ","))
-}
-
-// size returns the cell of a size that may be unknown.
-func size(quantity *resource.Quantity) string {
-	if quantity == nil {
-		return table.Unknown
-	}
-	return table.Bytes(quantity.Value())
 }
 
 func endpoints(store *hostingv1alpha1.Store) any {

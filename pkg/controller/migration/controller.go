@@ -1,0 +1,208 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package migration moves resources to other Stores, as Migrations ask for. What moves the objects
+// is pkg/storage/move; this package decides what it does next, and reports it.
+//
+// What was done is recorded in the etcds of both Stores, so that any replica continues after a
+// crash. A Migration whose resource is still served by its previous Store can be undone; one whose
+// resource is not can only be completed. The finalizer of the Migration waits for either, and a
+// finalizer of the HostedResource keeps another one of its name from a Store that has a part of
+// the objects.
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/events"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
+	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/move"
+)
+
+// ControllerName names the controller in logs, metrics and events.
+const ControllerName = "migration"
+
+// NewMoverFunc returns what moves a resource between two Stores. config has everything except
+// the Stores. Either Store may be lost, and has an empty name then.
+type NewMoverFunc func(from, to string, config move.Config) (*move.Mover, error)
+
+// GroupRun runs a Migration of a group, for one attempt. A *groupmove.Run is one.
+type GroupRun interface {
+	// Do runs the Migration, wherever it was left. What precedes the switch ends with preparing.
+	Do(ctx, preparing context.Context) error
+	// Cancel undoes what precedes the switch. After that it returns move.ErrSwitched.
+	Cancel(ctx context.Context) error
+	// Completed is what a completed Migration reports.
+	Completed() string
+}
+
+// NewGroupRunFunc returns what runs a Migration of a group. changed receives after changes of the
+// Migration.
+type NewGroupRunFunc func(status *migrationstatus.Writer, changed <-chan struct{}) GroupRun
+
+// Config holds what the controller depends on.
+type Config struct {
+	AnnexHosting    hostingclient.HostingV1alpha1Interface
+	Migrations      hostinginformers.MigrationInformer
+	HostedResources hostinginformers.HostedResourceInformer
+	Stores          hostinginformers.StoreInformer
+	NewMover        NewMoverFunc
+	// NewGroupRun is nil without a main cluster.
+	NewGroupRun NewGroupRunFunc
+	// Events records events of Migrations.
+	Events events.EventRecorder
+}
+
+// Controller runs Migrations, each in a worker, from its begin to its end.
+type Controller struct {
+	*framework.Queue[string]
+	config     Config
+	migrations hostinglisters.MigrationLister
+
+	mu sync.Mutex
+	// running has the Migrations that workers run, by name.
+	running map[string]*run
+}
+
+// New returns a controller that adds handlers to the informers of config. It does nothing before
+// Run.
+func New(config Config) (*Controller, error) {
+	registerMetrics()
+	c := &Controller{config: config, migrations: config.Migrations.Lister(), running: map[string]*run{}}
+	c.Queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
+	return c, c.Watch(
+		framework.Source{Name: "migrations", Informer: config.Migrations.Informer(), Handler: framework.Every(c.migrationChanged)},
+		framework.Source{Name: "hosted resources", Informer: config.HostedResources.Informer(), Handler: framework.Every(c.resourceChanged)},
+		framework.Source{Name: "stores", Informer: config.Stores.Informer(), Handler: framework.Handler[*hostingv1alpha1.Store]{Updated: c.storeChanged}},
+	)
+}
+
+var (
+	errDeleted         = errors.New("the Migration was deleted")
+	errResourceDeleted = &migrationstatus.Refusal{Reason: reasonBeingDeleted, Message: "The resource was deleted meanwhile"}
+)
+
+// migrationChanged queues a Migration, and those that wait for it.
+func (c *Controller) migrationChanged(migration *hostingv1alpha1.Migration) {
+	c.Add(migration.Name)
+	if migration.Status.Phase.Finished() {
+		for _, other := range c.like(migration) {
+			c.Add(other.Name)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.running[migration.Name]; r != nil && r.uid == migration.UID {
+		if migration.DeletionTimestamp != nil {
+			r.interrupt(errDeleted)
+		}
+		r.notify()
+	}
+}
+
+// resourceChanged ends the Migration of a HostedResource that is being deleted.
+func (c *Controller) resourceChanged(hosted *hostingv1alpha1.HostedResource) {
+	if hosted.DeletionTimestamp == nil {
+		return
+	}
+	for _, migration := range c.where(func(m *hostingv1alpha1.Migration) bool { return m.Spec.Resource == hosted.Name }) {
+		c.Add(migration.Name)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.running {
+		if r.resource == hosted.Name {
+			r.interrupt(errResourceDeleted)
+		}
+	}
+}
+
+// storeChanged queues the Migrations of a Store that is available again, or is being deleted.
+func (c *Controller) storeChanged(before, after *hostingv1alpha1.Store) {
+	if isReady(before) == isReady(after) && (before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) {
+		return
+	}
+	for _, migration := range c.where(func(m *hostingv1alpha1.Migration) bool { return m.Uses(after.Name) }) {
+		c.Add(migration.Name)
+	}
+}
+
+// like returns the Migrations of the same resource or group.
+func (c *Controller) like(migration *hostingv1alpha1.Migration) []*hostingv1alpha1.Migration {
+	return c.where(func(m *hostingv1alpha1.Migration) bool {
+		return m.Spec.Resource == migration.Spec.Resource && m.Spec.Group == migration.Spec.Group
+	})
+}
+
+func (c *Controller) where(is func(*hostingv1alpha1.Migration) bool) []*hostingv1alpha1.Migration {
+	all, _ := c.migrations.List(labels.Everything()) // reading memory does not fail
+	return slices.DeleteFunc(all, func(m *hostingv1alpha1.Migration) bool { return !is(m) })
+}
+
+// reconcile runs a Migration to its end, or to an error.
+func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
+	migration, err := framework.IgnoreNotFound(c.migrations.Get(name))
+	if err != nil || migration == nil {
+		return framework.Result{}, err
+	}
+	if migration.Status.Phase.Finished() {
+		return c.reconcileFinished(ctx, migration)
+	}
+	r := newRun(c.config, migration)
+	preparing, interrupt := context.WithCancelCause(ctx)
+	defer interrupt(nil)
+	r.interrupt = interrupt
+	c.mu.Lock()
+	c.running[name] = r
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.running, name)
+	}()
+	if err := r.Read(ctx); err != nil || r.Status.Phase.Finished() || r.Migration.UID != r.uid {
+		return framework.Result{}, err // the cache will have it
+	}
+	if other := c.first(r.Migration); other != nil && other.UID != r.Migration.UID && r.Migration.DeletionTimestamp == nil {
+		return framework.Result{}, r.Describe(ctx, migrationstatus.ReasonWaiting, fmt.Sprintf("Waits for the Migration %q of the same resource or group", other.Name))
+	}
+	if r.Migration.DeletionTimestamp != nil {
+		interrupt(errDeleted) // it was deleted before this attempt
+	}
+	err = r.do(ctx, preparing)
+	if cause := context.Cause(preparing); cause != nil && err != nil {
+		err = cause
+	}
+	return framework.Result{}, r.end(ctx, err)
+}
+
+// first returns the Migration of the same resource or group that goes first: one that has begun, or else
+// the oldest.
+func (c *Controller) first(migration *hostingv1alpha1.Migration) *hostingv1alpha1.Migration {
+	first := migration
+	if migration.Status.StartTime != nil {
+		return first
+	}
+	for _, other := range c.like(migration) {
+		switch {
+		case other.Status.Phase.Finished():
+		case other.Status.StartTime != nil:
+			return other
+		case other.CreationTimestamp.Before(&first.CreationTimestamp),
+			other.CreationTimestamp.Equal(&first.CreationTimestamp) && other.Name < first.Name:
+			first = other
+		}
+	}
+	return first
+}

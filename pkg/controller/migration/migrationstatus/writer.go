@@ -1,0 +1,190 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package migrationstatus writes the status and the events of a Migration, for what runs it: the
+// controller of Migrations, and for groups pkg/aggregated/groupmove.
+package migrationstatus
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/klog/v2"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+)
+
+// ReasonWaiting is the reason of a Migration that waits for another one or for a user.
+const ReasonWaiting = "Waiting"
+
+// interval is the time between two writes of the progress.
+const interval = time.Second
+
+// Refusal is why a Migration fails for good.
+type Refusal struct{ Reason, Message string }
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.Message }
+
+// Refuse returns a *Refusal.
+func Refuse(reason, format string, arguments ...any) error {
+	return &Refusal{reason, fmt.Sprintf(format, arguments...)}
+}
+
+// Writer writes the status of one Migration. One goroutine uses it.
+type Writer struct {
+	Migrations hostingclient.MigrationInterface
+	Recorder   events.EventRecorder
+	// Migration is the Migration as it was read or written last.
+	Migration *hostingv1alpha1.Migration
+	// Status is what will be written next.
+	Status hostingv1alpha1.MigrationStatus
+	// Progress adds the progress to Status. It may be nil.
+	Progress func(*hostingv1alpha1.MigrationStatus)
+}
+
+// Read reads the Migration from the server: a cache that lags would repeat a step.
+func (w *Writer) Read(ctx context.Context) error {
+	migration, err := w.Migrations.Get(ctx, w.Migration.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read migration %s: %w", w.Migration.Name, err)
+	}
+	w.Migration, w.Status = migration, *migration.Status.DeepCopy()
+	return nil
+}
+
+// SetPhase begins a phase.
+func (w *Writer) SetPhase(ctx context.Context, phase hostingv1alpha1.MigrationPhase, message string) error {
+	w.Status.Phase = phase
+	return w.Describe(ctx, string(phase), message)
+}
+
+// Describe writes what the Migration does.
+func (w *Writer) Describe(ctx context.Context, reason, message string) error {
+	status := metav1.ConditionFalse
+	if w.Status.Phase == hostingv1alpha1.MigrationCompleted {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{
+		Type: hostingv1alpha1.MigrationComplete, Status: status, Reason: reason, Message: message, ObservedGeneration: w.Migration.Generation,
+	})
+	return w.Write(ctx)
+}
+
+// During runs do in a phase that was set before, and writes its progress.
+func (w *Writer) During(ctx context.Context, do func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err == nil && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		case <-tick.C:
+			if err := w.Write(ctx); err != nil {
+				klog.FromContext(ctx).V(2).Info("Failed to write the progress of a migration", "err", err)
+			}
+		}
+	}
+}
+
+// Write writes the status with the progress, if it changed. Nothing else writes it.
+func (w *Writer) Write(ctx context.Context) error {
+	if w.Progress != nil {
+		w.Progress(&w.Status)
+	}
+	if phase := w.Status.Phase; phase != hostingv1alpha1.MigrationFollowing && phase != hostingv1alpha1.MigrationVerifying {
+		w.Status.Lag = nil
+	}
+	if equality.Semantic.DeepEqual(w.Status, w.Migration.Status) {
+		return nil
+	}
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		updated := w.Migration.DeepCopy()
+		updated.Status = *w.Status.DeepCopy()
+		written, err := w.Migrations.UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			if current, getErr := w.Migrations.Get(ctx, w.Migration.Name, metav1.GetOptions{}); getErr == nil && current.UID == w.Migration.UID {
+				w.Migration = current
+			}
+		}
+		if err == nil {
+			w.Migration = written
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write status of migration %s: %w", w.Migration.Name, err)
+	}
+	return nil
+}
+
+// Finish writes the result, and an event about it.
+func (w *Writer) Finish(ctx context.Context, phase hostingv1alpha1.MigrationPhase, reason, message string) error {
+	now := metav1.Now()
+	w.Status.CompletionTime, w.Status.Phase = &now, phase
+	if err := w.Describe(ctx, reason, message); err != nil {
+		return err
+	}
+	kind := corev1.EventTypeNormal
+	if phase == hostingv1alpha1.MigrationFailed {
+		kind = corev1.EventTypeWarning
+	}
+	w.Event(kind, string(phase), "%s", message)
+	return nil
+}
+
+// Event records an event about the Migration.
+func (w *Writer) Event(kind, reason, note string, arguments ...any) {
+	w.Recorder.Eventf(w.Migration, nil, kind, reason, "Migrate", note, arguments...)
+}
+
+// UntilConfirmed waits until the switch is allowed. changed receives after changes of the Migration.
+func (w *Writer) UntilConfirmed(ctx context.Context, changed <-chan struct{}) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if err := w.Read(ctx); err != nil {
+			return err
+		}
+		message := WaitsFor(w.Migration.Spec, time.Now())
+		if message == "" {
+			return nil
+		}
+		w.Status.Phase = hostingv1alpha1.MigrationFollowing
+		if err := w.Describe(ctx, ReasonWaiting, message); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// WaitsFor returns what a verified Migration waits for before the switch.
+func WaitsFor(spec hostingv1alpha1.MigrationSpec, now time.Time) string {
+	const ready = "The copy is verified and kept up to date. "
+	switch {
+	case spec.Switch == hostingv1alpha1.MigrationSwitchManual && !spec.Confirmed:
+		return ready + "Set spec.confirmed to true to switch"
+	case spec.NotBefore != nil && now.Before(spec.NotBefore.Time):
+		return ready + "The switch is not before " + spec.NotBefore.UTC().Format(time.RFC3339)
+	}
+	return ""
+}

@@ -1,0 +1,283 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
+	"github.com/annex-dev/annex/pkg/scheduler"
+	"github.com/annex-dev/annex/pkg/storage/move"
+)
+
+// burst is how many objects a limited copy copies at once.
+const burst = 1
+
+// run is one attempt to run a Migration. One goroutine uses it, except uid, resource, interrupt, notify
+// and report.
+type run struct {
+	*migrationstatus.Writer
+	config Config
+	// uid and resource are those of the Migration, which the Writer replaces.
+	uid      types.UID
+	resource string
+	// group is what runs a Migration of a group, nil for one of a resource.
+	group GroupRun
+	mover *move.Mover
+
+	// interrupt ends the attempt, with the cause.
+	interrupt context.CancelCauseFunc
+	// changed receives after changes of the Migration.
+	changed  chan struct{}
+	progress atomic.Pointer[move.Progress]
+}
+
+func newRun(config Config, migration *hostingv1alpha1.Migration) *run {
+	r := &run{
+		config: config, uid: migration.UID, resource: migration.Spec.Resource,
+		changed: make(chan struct{}, 1), interrupt: func(error) {},
+	}
+	r.Writer = &migrationstatus.Writer{
+		Migrations: config.AnnexHosting.Migrations(), Recorder: config.Events, Migration: migration, Progress: r.addProgress,
+	}
+	if migration.Spec.Group != "" && config.NewGroupRun != nil {
+		r.group = config.NewGroupRun(r.Writer, r.changed)
+	}
+	return r
+}
+
+// notify wakes a run that waits for a change of the Migration.
+func (r *run) notify() {
+	select {
+	case r.changed <- struct{}{}:
+	default: // it has not seen the previous one
+	}
+}
+
+// do runs the Migration, wherever it was left. What precedes the switch ends with preparing.
+func (r *run) do(ctx, preparing context.Context) error {
+	if r.Migration.DeletionTimestamp != nil && r.Status.StartTime == nil {
+		return errDeleted
+	}
+	if r.group != nil {
+		return r.group.Do(ctx, preparing)
+	}
+	if r.Migration.Spec.Group != "" {
+		return refuse(reasonNoMainCluster, "annex does not run behind a main cluster: there is nothing to move group %s from or to", r.Migration.Spec.Group)
+	}
+	hosted, err := r.hosted(ctx)
+	if err != nil {
+		return err
+	}
+	if r.Status.FromStoreName == "" {
+		if err := r.begin(preparing, hosted); err != nil {
+			return err
+		}
+	} else {
+		lost, err := r.lostStore(ctx)
+		if err != nil {
+			return err
+		}
+		if lost != "" {
+			return r.endWithout(ctx, lost, hosted)
+		}
+		if err := r.newMover(r.Status.FromStoreName, r.Migration.Spec.StoreName, hosted); err != nil {
+			return err
+		}
+	}
+	state, err := r.mover.State(ctx)
+	if err != nil {
+		return err
+	}
+	switch state {
+	case move.Absent, move.Copying, move.Following, move.Frozen:
+		if err := r.prepare(preparing, hosted, state); err != nil {
+			return err
+		}
+		fallthrough
+	case move.Closed:
+		if err := r.switchOver(ctx); err != nil {
+			return err
+		}
+		fallthrough
+	case move.Switched:
+		if err := r.bind(ctx, hosted); err != nil {
+			return err
+		}
+		return r.step(ctx, hostingv1alpha1.MigrationCleaning, r.mover.Clean)
+	}
+	return nil // cleaned
+}
+
+// hosted reads the HostedResource, an empty one if it does not exist.
+func (r *run) hosted(ctx context.Context) (*hostingv1alpha1.HostedResource, error) {
+	hosted, err := r.config.AnnexHosting.HostedResources().Get(ctx, r.Migration.Spec.Resource, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return &hostingv1alpha1.HostedResource{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read hosted resource %s: %w", r.Migration.Spec.Resource, err)
+	}
+	return hosted, nil
+}
+
+// begin checks whether the resource can be moved, and records from where.
+func (r *run) begin(ctx context.Context, hosted *hostingv1alpha1.HostedResource) error {
+	if err := r.mayBegin(ctx, hosted); err != nil {
+		return err
+	}
+	if err := r.newMover(hosted.Spec.StoreName, r.Migration.Spec.StoreName, hosted); err != nil {
+		return err
+	}
+	if err := r.mover.Check(ctx); err != nil {
+		return err
+	}
+	now := metav1.Now()
+	r.Status.FromStoreName, r.Status.StartTime = hosted.Spec.StoreName, &now
+	if err := r.setPhase(ctx, hostingv1alpha1.MigrationCopying); err != nil {
+		return err
+	}
+	r.Event(corev1.EventTypeNormal, eventStarted, "Moving %s from Store %s to %s", r.Migration.Spec.Resource, r.Status.FromStoreName, r.Migration.Spec.StoreName)
+	return r.hold(ctx, true)
+}
+
+// mayBegin returns why the resource cannot be moved.
+func (r *run) mayBegin(ctx context.Context, hosted *hostingv1alpha1.HostedResource) error {
+	to := r.Migration.Spec.StoreName
+	switch {
+	case hosted.Name == "":
+		return refuse(reasonNotFound, "There is no HostedResource %s", r.Migration.Spec.Resource)
+	case hosted.DeletionTimestamp != nil || hosted.Status.Phase == hostingv1alpha1.HostedResourceTerminating:
+		return refuse(reasonBeingDeleted, "%s is being deleted", hosted.Name)
+	case hosted.Spec.StoreName == "":
+		return refuse(reasonNotPlaced, "%s has no Store yet: place it", hosted.Name)
+	case hosted.Spec.StoreName == to:
+		return refuse(reasonSameStore, "%s is on the Store %q already", hosted.Name, to)
+	case hosted.Status.DefinitionUID == "":
+		// The name, and so the keys, could be chosen by the creator of the HostedResource.
+		return refuse(reasonNotDefined, "%s is not defined: it has no objects to move", hosted.Name)
+	}
+	cluster, err := scheduler.ReadCluster(ctx, r.config.AnnexHosting)
+	if err != nil {
+		return err
+	}
+	for _, store := range cluster.Decide(hosted) {
+		if store.Store != to {
+			continue
+		}
+		if !store.Fits() {
+			return refuse(reasonDoesNotFit, "%s cannot be placed on the Store %q: it %s", hosted.Name, to, store.Message())
+		}
+		return nil
+	}
+	return refuse(reasonStoreNotFound, "There is no Store %q", to)
+}
+
+func (r *run) newMover(from, to string, hosted *hostingv1alpha1.HostedResource) error {
+	config := move.Config{
+		Resource: schema.ParseGroupResource(r.Migration.Spec.Resource), UID: r.Migration.UID, HostedResource: hosted.UID,
+		Report: func(progress move.Progress) { r.progress.Store(&progress) },
+	}
+	if limit := r.Migration.Spec.ObjectsPerSecond; limit > 0 {
+		config.Limit = rate.NewLimiter(rate.Limit(limit), burst)
+	}
+	var err error
+	r.mover, err = r.config.NewMover(from, to, config)
+	return err
+}
+
+// prepare copies the objects, verifies the copy, and follows the source until the resource may be
+// switched. One that is frozen already, by an attempt that ended, is not kept waiting.
+func (r *run) prepare(ctx context.Context, hosted *hostingv1alpha1.HostedResource, state move.State) error {
+	switch {
+	case r.Migration.DeletionTimestamp != nil:
+		return errDeleted
+	case hosted.DeletionTimestamp != nil || hosted.Spec.StoreName != r.Status.FromStoreName:
+		return errResourceDeleted
+	case state == move.Frozen:
+		return nil
+	}
+	if err := r.hold(ctx, true); err != nil {
+		return err
+	}
+	if state != move.Following {
+		if err := r.step(ctx, hostingv1alpha1.MigrationCopying, r.mover.Copy); err != nil {
+			return err
+		}
+	}
+	return r.whileFollowing(ctx)
+}
+
+// whileFollowing follows the source, and verifies the copy meanwhile, until the resource may be
+// switched.
+func (r *run) whileFollowing(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	caughtUp, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := r.mover.Follow(ctx, func() { close(caughtUp) }); err != nil {
+			stop(err)
+		}
+	}()
+	defer func() {
+		stop(nil)
+		<-ended
+	}()
+	err := r.step(ctx, hostingv1alpha1.MigrationFollowing, func(ctx context.Context) error {
+		select {
+		case <-caughtUp:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.step(ctx, hostingv1alpha1.MigrationVerifying, r.mover.Verify); err != nil {
+		return err
+	}
+	return r.UntilConfirmed(ctx, r.changed)
+}
+
+// switchOver makes the new Store the one that serves the resource.
+func (r *run) switchOver(ctx context.Context) error {
+	// The binding is refused in any other phase.
+	if err := r.setPhase(ctx, hostingv1alpha1.MigrationSwitching); err != nil {
+		return err
+	}
+	started := time.Now()
+	if err := r.mover.Switch(ctx); err != nil {
+		return err
+	}
+	switchSeconds.Observe(time.Since(started).Seconds())
+	return nil
+}
+
+// bind leads requests to the new Store.
+func (r *run) bind(ctx context.Context, hosted *hostingv1alpha1.HostedResource) error {
+	if hosted.Spec.StoreName == r.Migration.Spec.StoreName {
+		return nil
+	}
+	_, err := r.config.AnnexHosting.HostedResources().Bind(ctx, hosted.Name, &hostingv1alpha1.HostedResourceBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: hosted.Name, UID: hosted.UID},
+		StoreName:  r.Migration.Spec.StoreName, MigrationUID: r.Migration.UID,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("place %s on Store %s: %w", hosted.Name, r.Migration.Spec.StoreName, err)
+	}
+	r.Event(corev1.EventTypeNormal, eventSwitched, "Store %s serves %s", r.Migration.Spec.StoreName, hosted.Name)
+	return nil
+}

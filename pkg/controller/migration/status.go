@@ -1,0 +1,220 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
+	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
+	"github.com/annex-dev/annex/pkg/storage/move"
+	"github.com/annex-dev/annex/pkg/storage/stores"
+)
+
+// Reasons of the condition Complete, besides the phases and those of package move.
+const (
+	reasonNotFound      = "NotFound"
+	reasonNotPlaced     = "NotPlaced"
+	reasonNotDefined    = "NotDefined"
+	reasonSameStore     = "SameStore"
+	reasonStoreNotFound = "StoreNotFound"
+	reasonStoreDeleted  = "StoreDeleted"
+	reasonDoesNotFit    = "DoesNotFit"
+	reasonBeingDeleted  = "BeingDeleted"
+	reasonDifferent     = "Different"
+	reasonNoSpace       = "NoSpace"
+	reasonTooLarge      = "TooLarge"
+	reasonNoMainCluster = "NoMainCluster"
+)
+
+// Reasons of events, besides the final phases.
+const (
+	eventStarted  = "Started"
+	eventSwitched = "Switched"
+)
+
+func refuse(reason, format string, arguments ...any) error {
+	return migrationstatus.Refuse(reason, format, arguments...)
+}
+
+// isFinal returns the refusal in an error that another attempt would meet again.
+func isFinal(err error) (*migrationstatus.Refusal, bool) {
+	var refused *migrationstatus.Refusal
+	var ofMove *move.Refusal
+	var different *move.DifferentError
+	var unavailable *stores.UnavailableError
+	switch {
+	case errors.As(err, &refused):
+		return refused, true
+	case errors.As(err, &ofMove):
+		return &migrationstatus.Refusal{Reason: ofMove.Reason, Message: ofMove.Message}, true
+	case errors.As(err, &different):
+		return &migrationstatus.Refusal{Reason: reasonDifferent, Message: different.Error()}, true
+	case errors.Is(err, rpctypes.ErrNoSpace), errors.As(err, &unavailable) && unavailable.Reason == stores.ReasonNoSpace:
+		return &migrationstatus.Refusal{Reason: reasonNoSpace, Message: err.Error()}, true
+	case errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return &migrationstatus.Refusal{Reason: reasonTooLarge, Message: err.Error()}, true
+	}
+	return nil, false
+}
+
+// step runs a step of the Migration and writes its progress.
+func (r *run) step(ctx context.Context, phase hostingv1alpha1.MigrationPhase, do func(context.Context) error) error {
+	if err := r.setPhase(ctx, phase); err != nil {
+		return err
+	}
+	return r.During(ctx, do)
+}
+
+// setPhase begins a phase.
+func (r *run) setPhase(ctx context.Context, phase hostingv1alpha1.MigrationPhase) error {
+	from, to := r.Status.FromStoreName, r.Migration.Spec.StoreName
+	messages := map[hostingv1alpha1.MigrationPhase]string{
+		hostingv1alpha1.MigrationCopying:   fmt.Sprintf("Copies the objects to Store %q", to),
+		hostingv1alpha1.MigrationFollowing: fmt.Sprintf("Copies what is written to Store %q meanwhile", from),
+		hostingv1alpha1.MigrationVerifying: "Compares the objects of both Stores",
+		hostingv1alpha1.MigrationSwitching: fmt.Sprintf("Requests wait until Store %q serves them", to),
+		hostingv1alpha1.MigrationCleaning:  fmt.Sprintf("Store %q serves the resource; its objects in Store %q are being deleted", to, from),
+	}
+	return r.SetPhase(ctx, phase, messages[phase])
+}
+
+// addProgress adds that of the Mover.
+func (r *run) addProgress(status *hostingv1alpha1.MigrationStatus) {
+	if p := r.progress.Load(); p != nil {
+		status.Objects = max(status.Objects, p.Total)
+		status.CopiedObjects, status.CopiedBytes = p.Copied, p.Bytes
+		status.Lag = ptr.To(p.Lag)
+	}
+}
+
+// end ends an attempt: the Migration is complete, is undone, or will be tried again.
+func (r *run) end(ctx context.Context, err error) error {
+	if err == nil && r.Status.Phase.Finished() {
+		return nil
+	}
+	if err == nil {
+		return r.finish(ctx, hostingv1alpha1.MigrationCompleted, "", "")
+	}
+	if ctx.Err() != nil || errors.Is(err, move.ErrFenced) {
+		return err // another replica continues
+	}
+	if errors.Is(err, errDeleted) {
+		return r.undo(ctx, hostingv1alpha1.MigrationCanceled, string(hostingv1alpha1.MigrationCanceled), "It was deleted before the switch")
+	}
+	if refused, final := isFinal(err); final {
+		return r.undo(ctx, hostingv1alpha1.MigrationFailed, refused.Reason, refused.Message)
+	}
+	return errors.Join(err, r.Describe(ctx, hostingv1alpha1.MigrationRetrying, "Continues after an error: "+err.Error()))
+}
+
+// undo removes the copy. A resource that is switched already is completed instead.
+func (r *run) undo(ctx context.Context, phase hostingv1alpha1.MigrationPhase, reason, message string) error {
+	if r.Status.StartTime != nil && r.group == nil && r.mover == nil {
+		return fmt.Errorf("undo migration %s: its Stores are not available", r.Migration.Name)
+	}
+	var err error
+	switch {
+	case r.group != nil:
+		err = r.group.Cancel(ctx)
+	case r.mover != nil:
+		err = r.mover.Cancel(ctx)
+	}
+	if err != nil && !errors.Is(err, move.ErrSwitched) {
+		err = fmt.Errorf("undo migration %s: %w", r.Migration.Name, err)
+		return errors.Join(err, r.Describe(ctx, hostingv1alpha1.MigrationRetrying, err.Error()))
+	}
+	if err != nil {
+		return err
+	}
+	return r.finish(ctx, phase, reason, message)
+}
+
+// finish writes the result.
+func (r *run) finish(ctx context.Context, phase hostingv1alpha1.MigrationPhase, reason, message string) error {
+	if r.Status.FromStoreName != "" {
+		if err := r.hold(ctx, false); err != nil {
+			return err
+		}
+	}
+	if phase == hostingv1alpha1.MigrationCompleted {
+		reason, message = string(phase), fmt.Sprintf("Store %q serves the resource", r.Migration.Spec.StoreName)
+		if r.group != nil {
+			message = r.group.Completed()
+		}
+	}
+	if err := r.Finish(ctx, phase, reason, message); err != nil {
+		return err
+	}
+	finished.WithLabelValues(string(phase)).Inc()
+	return nil
+}
+
+// hold adds the finalizer to the HostedResource, or removes it.
+func (r *run) hold(ctx context.Context, held bool) error {
+	hostedResources := r.config.AnnexHosting.HostedResources()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		hosted, err := r.hosted(ctx)
+		if err != nil || hosted.Name == "" || slices.Contains(hosted.Finalizers, hostingv1alpha1.MigrationFinalizer) == held {
+			return err
+		}
+		if held {
+			hosted.Finalizers = append(hosted.Finalizers, hostingv1alpha1.MigrationFinalizer)
+		} else {
+			hosted.Finalizers = without(hosted.Finalizers)
+		}
+		_, err = hostedResources.Update(ctx, hosted, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write the finalizer of hosted resource %s: %w", r.Migration.Spec.Resource, err)
+	}
+	return nil
+}
+
+// reconcileFinished deletes a finished Migration whose time has come, and lets a deleted one go.
+func (c *Controller) reconcileFinished(ctx context.Context, migration *hostingv1alpha1.Migration) (framework.Result, error) {
+	ttl, ended := migration.Spec.TTLSecondsAfterFinished, migration.Status.CompletionTime
+	if migration.DeletionTimestamp != nil || ttl == nil || ended == nil {
+		return framework.Result{}, c.release(ctx, migration)
+	}
+	if left := time.Until(ended.Add(time.Duration(*ttl) * time.Second)); left > 0 {
+		return framework.Result{RequeueAfter: left}, nil
+	}
+	// The cache may not have a change of the time yet.
+	precondition := metav1.Preconditions{UID: &migration.UID, ResourceVersion: &migration.ResourceVersion}
+	err := c.config.AnnexHosting.Migrations().Delete(ctx, migration.Name, metav1.DeleteOptions{Preconditions: &precondition})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return framework.Result{}, fmt.Errorf("delete migration %s after its time: %w", migration.Name, err)
+	}
+	return framework.Result{}, nil
+}
+
+// release lets a finished Migration go that was deleted.
+func (c *Controller) release(ctx context.Context, migration *hostingv1alpha1.Migration) error {
+	if migration.DeletionTimestamp == nil || !slices.Contains(migration.Finalizers, hostingv1alpha1.MigrationFinalizer) {
+		return nil
+	}
+	updated := migration.DeepCopy()
+	updated.Finalizers = without(updated.Finalizers)
+	if _, err := c.config.AnnexHosting.Migrations().Update(ctx, updated, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("let migration %s go: %w", migration.Name, err)
+	}
+	return nil
+}
+
+func without(finalizers []string) []string {
+	return slices.DeleteFunc(slices.Clone(finalizers), func(name string) bool { return name == hostingv1alpha1.MigrationFinalizer })
+}
