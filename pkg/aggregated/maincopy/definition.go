@@ -1,0 +1,110 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincopy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// ConversionAnnotation on a definition in the main cluster is the conversion that it has while
+// its copy is not open, as JSON.
+const ConversionAnnotation = "annex.dev/main-copy-conversion"
+
+// openDescription is in the schema of the version. What follows it changes to end watches.
+const openDescription = "annex reaches the objects that the main cluster stores through this version. It disappears when annex no longer needs it."
+
+// Original returns a definition of the main cluster without what Open and EndWatches change in
+// it: the definition that its author wrote. It returns the argument if nothing is changed.
+func Original(definition *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+	_, annotated := definition.Annotations[ConversionAnnotation]
+	if versionOf(definition) == nil && !annotated {
+		return definition, nil
+	}
+	original := definition.DeepCopy()
+	return original, closeDefinition(original)
+}
+
+// openDefinition adds the version that reaches the copy. It reports whether that changed
+// anything.
+func openDefinition(definition *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+	changed := false
+	if conversion := definition.Spec.Conversion; conversion != nil && conversion.Strategy != apiextensionsv1.NoneConverter {
+		encoded, err := json.Marshal(conversion)
+		if err != nil {
+			return false, fmt.Errorf("encode the conversion of %s: %w", definition.Name, err)
+		}
+		if definition.Annotations == nil {
+			definition.Annotations = map[string]string{}
+		}
+		definition.Annotations[ConversionAnnotation] = string(encoded)
+		definition.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+		changed = true
+	}
+	if version := versionOf(definition); version == nil {
+		definition.Spec.Versions = append(definition.Spec.Versions, newVersion(true))
+		changed = true
+	} else if !version.Served {
+		version.Served, changed = true, true
+	}
+	return changed, nil
+}
+
+// closeDefinition undoes openDefinition. A conversion that was set meanwhile stays.
+func closeDefinition(definition *apiextensionsv1.CustomResourceDefinition) error {
+	removeVersion(definition)
+	encoded, annotated := definition.Annotations[ConversionAnnotation]
+	if !annotated {
+		return nil
+	}
+	delete(definition.Annotations, ConversionAnnotation)
+	if current := definition.Spec.Conversion; current != nil && current.Strategy != apiextensionsv1.NoneConverter {
+		return nil
+	}
+	conversion := &apiextensionsv1.CustomResourceConversion{}
+	if err := json.Unmarshal([]byte(encoded), conversion); err != nil {
+		return fmt.Errorf("decode annotation %s of %s: %w", ConversionAnnotation, definition.Name, err)
+	}
+	definition.Spec.Conversion = conversion
+	return nil
+}
+
+func removeVersion(definition *apiextensionsv1.CustomResourceDefinition) {
+	definition.Spec.Versions = slices.DeleteFunc(definition.Spec.Versions, isOpenVersion)
+}
+
+func isOpenVersion(version apiextensionsv1.CustomResourceDefinitionVersion) bool {
+	return version.Name == hostingv1alpha1.MainCopyVersion
+}
+
+// versionOf returns the version that Open added, nil if there is none.
+func versionOf(definition *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionVersion {
+	if i := slices.IndexFunc(definition.Spec.Versions, isOpenVersion); i >= 0 {
+		return &definition.Spec.Versions[i]
+	}
+	return nil
+}
+
+func newVersion(served bool) apiextensionsv1.CustomResourceDefinitionVersion {
+	preserve := true
+	return apiextensionsv1.CustomResourceDefinitionVersion{
+		Name:   hostingv1alpha1.MainCopyVersion,
+		Served: served,
+		Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+			Type: "object", Description: openDescription, XPreserveUnknownFields: &preserve,
+		}},
+	}
+}
+
+// isOpen reports whether the version that reaches the copy is served, without conversion.
+func isOpen(definition *apiextensionsv1.CustomResourceDefinition) bool {
+	version := versionOf(definition)
+	conversion := definition.Spec.Conversion
+	return version != nil && version.Served && (conversion == nil || conversion.Strategy == apiextensionsv1.NoneConverter)
+}

@@ -1,0 +1,107 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincopy
+
+import (
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/test/crds"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+func webhookConversion(path string) *apiextensionsv1.CustomResourceConversion {
+	return &apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook: &apiextensionsv1.WebhookConversion{
+			ConversionReviewVersions: []string{"v1"},
+			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: &path},
+		},
+	}
+}
+
+// TestOriginal: closing and Original restore what opening and ending of watches change.
+func TestOriginal(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		conversion *apiextensionsv1.CustomResourceConversion
+		// meanwhile is what another client does while the definition is open.
+		meanwhile func(*apiextensionsv1.CustomResourceDefinition)
+		want      *apiextensionsv1.CustomResourceConversion
+	}{
+		"default": {},
+		"none": {
+			conversion: &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter},
+			want:       &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter},
+		},
+		"webhook": {conversion: webhookConversion("https://a"), want: webhookConversion("https://a")},
+		"another webhook meanwhile": {
+			conversion: webhookConversion("https://a"),
+			meanwhile: func(crd *apiextensionsv1.CustomResourceDefinition) {
+				crd.Spec.Conversion = webhookConversion("https://b")
+			},
+			want: webhookConversion("https://b"),
+		},
+		"version removed meanwhile": {
+			conversion: webhookConversion("https://a"),
+			meanwhile:  removeVersion,
+			want:       webhookConversion("https://a"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			crd := crds.New("example.com", "widgets", "v1")
+			crd.Annotations = map[string]string{"example.com/kept": "true"}
+			crd.Spec.Conversion = tc.conversion
+			wanted := crd.DeepCopy()
+			wanted.Spec.Conversion = tc.want
+
+			changed, err := openDefinition(crd)
+			expect.NoError(t, err)
+			if !changed || !isOpen(crd) {
+				t.Errorf("opened (%t): %+v", changed, crd.Spec)
+			}
+			if changed, err := openDefinition(crd.DeepCopy()); err != nil || changed {
+				t.Errorf("opening it again changed it (%v)", err)
+			}
+			if tc.meanwhile != nil {
+				tc.meanwhile(crd)
+			}
+			original, err := Original(crd)
+			expect.NoError(t, err)
+			expect.Equal(t, wanted, original)
+		})
+	}
+}
+
+// TestDisturb: both changes of EndWatches are invisible in Original, and undone.
+func TestDisturb(t *testing.T) {
+	t.Parallel()
+	for _, open := range []bool{false, true} {
+		crd := crds.New("example.com", "widgets", "v1")
+		if open {
+			_, err := openDefinition(crd)
+			expect.NoError(t, err)
+		}
+		before := crd.DeepCopy()
+		_, err := disturb(crd)
+		expect.NoError(t, err)
+		if apiequality.Semantic.DeepEqual(before.Spec, crd.Spec) {
+			t.Error("the definition was not changed")
+		}
+		original, err := Original(crd)
+		expect.NoError(t, err)
+		expect.Equal(t, crds.New("example.com", "widgets", "v1").Spec, original.Spec)
+		_, err = settle(crd)
+		expect.NoError(t, err)
+		expect.Equal(t, before, crd)
+	}
+	unchanged := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	if original, err := Original(unchanged); err != nil || original != unchanged {
+		t.Errorf("a definition that is not open was copied: %v, %v", original, err)
+	}
+}

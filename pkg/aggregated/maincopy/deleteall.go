@@ -1,0 +1,58 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincopy
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// DeleteAll deletes the main cluster's copy of a resource, without running finalizers. The copy is
+// open. progress is called with the number of objects deleted so far, from several goroutines.
+func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(deleted int64)) error {
+	var deleted atomic.Int64
+	for {
+		left, err := c.metadata.Resource(resource.open()).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return fmt.Errorf("list %s in the main cluster: %w", resource.Name, err)
+		}
+		if len(left.Items) == 0 {
+			return nil
+		}
+		err = c.eachObject(ctx, resource.open(), func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
+			if err := c.deleteObject(ctx, resource, object); err != nil {
+				return fmt.Errorf("delete %s %s/%s in the main cluster: %w", resource.Name, object.Namespace, object.Name, err)
+			}
+			progress(deleted.Add(1))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Copy) deleteObject(ctx context.Context, resource Resource, object *metav1.PartialObjectMetadata) error {
+	objects := resource.in(c.objects, resource.open(), object.Namespace)
+	whole := &unstructured.Unstructured{Object: map[string]any{}}
+	whole.SetName(object.Name)
+	whole.SetUID(object.UID)
+	for attempt := 1; ; attempt++ {
+		if len(object.Finalizers) > 0 || attempt > 1 {
+			var err error
+			if whole, err = find(ctx, objects, object.Name); err != nil || whole == nil {
+				return err
+			}
+		}
+		if err := removeObject(ctx, objects, whole); !apierrors.IsConflict(err) || attempt == attempts {
+			return err
+		}
+	}
+}

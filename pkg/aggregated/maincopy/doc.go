@@ -1,0 +1,46 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package maincopy works on the objects that the main cluster still stores of an API group that
+// annex serves: the main cluster's copy. Rollback makes it equal to annex's objects, Finalize
+// deletes it.
+//
+// Requests for the versions of the group go to annex. Open adds another version to the
+// definitions in the main cluster, which only the main cluster serves; Close removes it. A Syncer
+// makes the copy of one resource equal to annex's objects: it compares all objects once, in the
+// order of their keys, and then each object that changes in annex. Every comparison reads both
+// sides and writes what differs, so a Syncer can be replaced by a new one at any time. Objects
+// that both sides have keep their UID. Those that were created in annex get a new one in the main
+// cluster, and an annotation with the UID in annex, from which a new process learns the pairs.
+// ownerReferences get the new UIDs, by the Syncers within the group and by RewriteOwners elsewhere.
+//
+// Writes of the copy pass the admission of the main cluster, like all requests there. Its
+// webhooks and policies see content that annex has accepted, with the same webhooks and policies.
+// If one denies or changes it nevertheless, Problem says so. What annex cannot write is the
+// creationTimestamp of an object that was created in annex. Generations do not decrease.
+//
+// All functions can be called again after an error or a restart, and continue.
+//
+// # Rights
+//
+// ClusterRules, NamespaceRules and OwnerRules return the rights in the main cluster. Each function
+// needs, with GROUP for all resources of the group:
+//
+//   - Open, Close, EndWatches: list and get customresourcedefinitions, update those of the group;
+//     list GROUP, get apiservices
+//   - Resources, IsOpen: list customresourcedefinitions
+//   - Syncer: get, list, create, update and delete GROUP, and the rights of Open, because it opens
+//     the copy again when a chart has removed the version
+//   - LoadPairs: get customresourcedefinitions and apiservices, list GROUP
+//   - RemoveMarks: get apiservices; get, list and patch GROUP
+//   - RewriteOwners: get, list and patch all resources whose objects may be owned by objects of
+//     the group; it reports those for which it has no rights. With the admission plugin
+//     OwnerReferencesPermissionEnforcement also update GROUP/finalizers
+//   - DeleteAll: get, list, update and delete GROUP
+//   - RaiseRevision: create, update and delete configmaps in namespace annex-system. Without
+//     delete, the ConfigMaps stay
+//   - Freeze, Unfreeze, HoldGarbageCollector, ReleaseGarbageCollector: create
+//     validatingadmissionpolicies and validatingadmissionpolicybindings; get, update and delete
+//     those two of the group; list and get customresourcedefinitions, and update those of the
+//     group, for a request that is never stored
+package maincopy

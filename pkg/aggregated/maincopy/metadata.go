@@ -1,0 +1,45 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincopy
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// eachObject calls visit for the metadata of all objects of a resource in the main cluster, in
+// parallel.
+func (c *Copy) eachObject(ctx context.Context, resource schema.GroupVersionResource, visit func(context.Context, *metav1.PartialObjectMetadata) error) error {
+	group, running := errgroup.WithContext(ctx)
+	group.SetLimit(Workers)
+	err := c.eachPage(running, resource, func(page []metav1.PartialObjectMetadata) {
+		for i := range page {
+			group.Go(func() error { return visit(running, &page[i]) })
+		}
+	})
+	if waitErr := group.Wait(); waitErr != nil {
+		return waitErr // it ended the pages, too
+	}
+	return err
+}
+
+func (c *Copy) eachPage(ctx context.Context, resource schema.GroupVersionResource, visit func([]metav1.PartialObjectMetadata)) error {
+	for next := ""; ; {
+		page, err := c.metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
+		if token := continueAfter(err); token != "" {
+			page, err = c.metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: token})
+		}
+		if err != nil {
+			return fmt.Errorf("list %s in the main cluster: %w", resource.GroupResource(), err)
+		}
+		visit(page.Items)
+		if next = page.Continue; next == "" {
+			return nil
+		}
+	}
+}

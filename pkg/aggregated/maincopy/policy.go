@@ -1,0 +1,106 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincopy
+
+import (
+	"fmt"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// heldGroupLabel is on the policy that holds the garbage collector, which annex applies too.
+const heldGroupLabel = "annex.dev/held-group"
+
+// garbageCollectors are the users that delete dependants in the main cluster: the garbage
+// collector with a service account of its own, and kube-controller-manager without.
+var garbageCollectors = []string{"system:serviceaccount:kube-system:generic-garbage-collector", "system:kube-controller-manager"}
+
+// policy is a policy of a group.
+type policy struct {
+	name, group, message string
+	// label is on the policy and its binding; its value is the group.
+	label string
+	// rules are the requests that it applies to, except those of the canary.
+	rules []admissionregistrationv1.NamedRuleWithOperations
+	// denies is the condition for these requests, as an expression.
+	denies string
+}
+
+func freezePolicy(group, user string) policy {
+	return policy{
+		name: hostingv1alpha1.FrozenPolicyName(group), group: group, label: hostingv1alpha1.FrozenGroupLabel,
+		message: fmt.Sprintf("the API group %s is served by annex. This is the copy that the main cluster still has of its objects: it is frozen until the group is "+
+			"rolled back or finalized. A request that gets here did not go through the main cluster's aggregation layer", group),
+		rules:  []admissionregistrationv1.NamedRuleWithOperations{newRule(group, []string{"*/*"}, admissionregistrationv1.OperationAll)},
+		denies: "request.userInfo.username != " + quote(user),
+	}
+}
+
+func garbageCollectorPolicy(group string) policy {
+	quoted := make([]string, 0, len(garbageCollectors))
+	for _, user := range garbageCollectors {
+		quoted = append(quoted, quote(user))
+	}
+	return policy{
+		name: hostingv1alpha1.HoldPolicyName(group), group: group, label: heldGroupLabel,
+		message: fmt.Sprintf("objects of the API group %s are moving between the main cluster and annex: what they own is kept until its ownerReferences are right", group),
+		rules: []admissionregistrationv1.NamedRuleWithOperations{
+			newRule("*", []string{"*"}, admissionregistrationv1.Update, admissionregistrationv1.Delete),
+		},
+		denies: fmt.Sprintf("request.userInfo.username in [%s] && has(oldObject.metadata.ownerReferences) && "+
+			"oldObject.metadata.ownerReferences.exists(owner, owner.apiVersion.startsWith(%s))", strings.Join(quoted, ", "), quote(group+"/")),
+	}
+}
+
+// canaryAnnotation with the name of a policy is in an update of a definition that is never stored:
+// it exists to be denied.
+const canaryAnnotation = "annex.dev/canary"
+
+// objects returns the policy and its binding.
+func (p policy) objects() (*admissionregistrationv1.ValidatingAdmissionPolicy, *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+	meta := metav1.ObjectMeta{Name: p.name, Labels: map[string]string{p.label: p.group}}
+	canary := newRule("apiextensions.k8s.io", []string{"customresourcedefinitions"}, admissionregistrationv1.Update)
+	isCanary := fmt.Sprintf("(request.operation == 'UPDATE' && request.resource.resource == 'customresourcedefinitions' && has(object.metadata.annotations) && "+
+		"%[1]s in object.metadata.annotations && object.metadata.annotations[%[1]s] == %[2]s)", quote(canaryAnnotation), quote(p.name))
+	denied := fmt.Sprintf("%s || (request.resource.group != 'apiextensions.k8s.io' && %s)", isCanary, p.denies)
+	return &admissionregistrationv1.ValidatingAdmissionPolicy{
+			ObjectMeta: meta,
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+				FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+				MatchConstraints: &admissionregistrationv1.MatchResources{
+					// Equivalent would exclude the other versions, too.
+					MatchPolicy: ptr.To(admissionregistrationv1.Exact), ResourceRules: append(p.rules, canary),
+					// Only annex writes through this version. A policy that matches denies each request for a
+					// namespace that does not exist, and so would keep objects of deleted namespaces.
+					ExcludeResourceRules: []admissionregistrationv1.NamedRuleWithOperations{newRuleIn(hostingv1alpha1.MainCopyVersion, p.group, []string{"*/*"}, admissionregistrationv1.OperationAll)},
+				},
+				MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "denied", Expression: denied}},
+				Validations:     []admissionregistrationv1.Validation{{Expression: "false", Message: p.message}},
+			},
+		}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: *meta.DeepCopy(),
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: p.name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			},
+		}
+}
+
+func newRule(group string, resources []string, operations ...admissionregistrationv1.OperationType) admissionregistrationv1.NamedRuleWithOperations {
+	return newRuleIn("*", group, resources, operations...)
+}
+
+func newRuleIn(version, group string, resources []string, operations ...admissionregistrationv1.OperationType) admissionregistrationv1.NamedRuleWithOperations {
+	return admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+		Operations: operations,
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{version}, Resources: resources},
+	}}
+}
+
+// quote returns a text as a literal of an expression.
+func quote(text string) string { return fmt.Sprintf("%q", text) }

@@ -1,0 +1,92 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincopy
+
+import (
+	"context"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// Resource is a resource of a group that the main cluster defines.
+type Resource struct {
+	// Name is the name of its definition, "<plural>.<group>".
+	Name string
+	// Stored is the resource in the version in which the main cluster stores objects.
+	Stored schema.GroupVersionResource
+	// Kind of the objects.
+	Kind string
+	// Namespaced is whether the objects are in namespaces.
+	Namespaced bool
+	// Mixed is whether the main cluster may have objects that are stored in another version.
+	// While the copy is open, they are read as if they were in the storage version.
+	Mixed bool
+	// StoredIsServed is whether the storage version is served. A Syncer needs that.
+	StoredIsServed bool
+}
+
+// open is the resource in the version that reaches the main cluster's copy.
+func (r Resource) open() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: r.Stored.Group, Version: hostingv1alpha1.MainCopyVersion, Resource: r.Stored.Resource}
+}
+
+// in returns a client for the objects of a namespace.
+func (r Resource) in(client dynamic.Interface, version schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
+	if r.Namespaced {
+		return client.Resource(version).Namespace(namespace)
+	}
+	return client.Resource(version)
+}
+
+// Resources returns the resources of a group that the main cluster defines, and what Open says
+// about them.
+func (c *Copy) Resources(ctx context.Context, group string) ([]Resource, error) {
+	definitions, err := c.definitionsOf(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	resources := make([]Resource, 0, len(definitions))
+	for i := range definitions {
+		resources = append(resources, resourceOf(&definitions[i]))
+	}
+	return resources, nil
+}
+
+func (c *Copy) definitionsOf(ctx context.Context, group string) ([]apiextensionsv1.CustomResourceDefinition, error) {
+	all, err := c.definitions.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list the definitions of the main cluster: %w", err)
+	}
+	var found []apiextensionsv1.CustomResourceDefinition
+	for _, definition := range all.Items {
+		if definition.Spec.Group == group {
+			found = append(found, definition)
+		}
+	}
+	return found, nil
+}
+
+func resourceOf(definition *apiextensionsv1.CustomResourceDefinition) Resource {
+	resource := Resource{
+		Name:       definition.Name,
+		Stored:     schema.GroupVersionResource{Group: definition.Spec.Group, Resource: definition.Spec.Names.Plural},
+		Kind:       definition.Spec.Names.Kind,
+		Namespaced: definition.Spec.Scope == apiextensionsv1.NamespaceScoped,
+	}
+	for _, version := range definition.Spec.Versions {
+		if version.Storage {
+			resource.Stored.Version, resource.StoredIsServed = version.Name, version.Served
+		}
+	}
+	for _, version := range definition.Status.StoredVersions {
+		resource.Mixed = resource.Mixed || version != resource.Stored.Version
+	}
+	return resource
+}

@@ -1,0 +1,146 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Open makes the main cluster's copy of a group reachable, and returns when the main cluster
+// serves every resource of it in MainCopyVersion. Conversion of versions is off until Close:
+// objects are stored as they are written. Call it again whenever a request for the copy is
+// answered with 404, because another client may have applied the definition without the version.
+func (c *Copy) Open(ctx context.Context, group string) ([]Resource, error) {
+	definitions, err := c.definitionsOf(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	resources := make([]Resource, 0, len(definitions))
+	for _, definition := range definitions {
+		opened, err := c.change(ctx, definition.Name, openDefinition)
+		if err != nil {
+			return nil, fmt.Errorf("add the version for the copy to definition %s: %w", definition.Name, err)
+		}
+		resources = append(resources, resourceOf(opened))
+	}
+	for _, resource := range resources {
+		if err := c.waitServed(ctx, resource, true); err != nil {
+			return nil, err
+		}
+	}
+	return resources, nil
+}
+
+// IsOpen reports whether all definitions of a group are as Open leaves them.
+func (c *Copy) IsOpen(ctx context.Context, group string) (bool, error) {
+	definitions, err := c.definitionsOf(ctx, group)
+	if err != nil {
+		return false, err
+	}
+	for i := range definitions {
+		if !isOpen(&definitions[i]) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Close undoes Open, and returns when the main cluster no longer serves the version. Every
+// kube-apiserver then creates the storage of the resources anew: it ends all watches that were
+// opened before, and answers those that continue from an earlier resource version with 410.
+func (c *Copy) Close(ctx context.Context, group string) error {
+	definitions, err := c.definitionsOf(ctx, group)
+	if err != nil {
+		return err
+	}
+	var open []Resource
+	for i := range definitions {
+		if version := versionOf(&definitions[i]); version != nil && version.Served {
+			open = append(open, resourceOf(&definitions[i]))
+		}
+		_, err := c.change(ctx, definitions[i].Name, func(definition *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+			_, annotated := definition.Annotations[ConversionAnnotation]
+			return annotated || versionOf(definition) != nil, closeDefinition(definition)
+		})
+		if err != nil {
+			return fmt.Errorf("remove the version for the copy from definition %s: %w", definitions[i].Name, err)
+		}
+	}
+	for _, resource := range open {
+		if err := c.waitServed(ctx, resource, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EndWatches makes the main cluster end the watches of a group's resources that were opened
+// before their requests went to annex. It changes the specs of the definitions, and changes
+// them back at once.
+func (c *Copy) EndWatches(ctx context.Context, group string) error {
+	definitions, err := c.definitionsOf(ctx, group)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, definition := range definitions {
+		if _, err := c.change(ctx, definition.Name, disturb); err != nil {
+			errs = append(errs, fmt.Errorf("change definition %s to end watches: %w", definition.Name, err))
+			continue
+		}
+		if _, err := c.change(ctx, definition.Name, settle); err != nil {
+			errs = append(errs, fmt.Errorf("change definition %s back after watches were ended: %w", definition.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// disturb changes only what Original removes, so that annex's definition, which follows the
+// main cluster's, stays the same.
+func disturb(definition *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+	if version := versionOf(definition); version != nil {
+		version.Schema.OpenAPIV3Schema.Description = openDescription + " Watches end now."
+		return true, nil
+	}
+	definition.Spec.Versions = append(definition.Spec.Versions, newVersion(false))
+	return true, nil
+}
+
+func settle(definition *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+	version := versionOf(definition)
+	if version != nil && version.Served {
+		version.Schema.OpenAPIV3Schema.Description = openDescription
+		return true, nil
+	}
+	removeVersion(definition)
+	return version != nil, nil
+}
+
+// change updates a definition, again after a conflict. It returns what the main cluster has.
+func (c *Copy) change(ctx context.Context, name string, edit func(*apiextensionsv1.CustomResourceDefinition) (bool, error)) (*apiextensionsv1.CustomResourceDefinition, error) {
+	var result *apiextensionsv1.CustomResourceDefinition
+	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
+		current, err := c.definitions.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		edited := current.DeepCopy()
+		changed, err := edit(edited)
+		if err != nil || !changed {
+			result = current
+			return err
+		}
+		result, err = c.definitions.Update(ctx, edited, metav1.UpdateOptions{})
+		return err
+	})
+	return result, err
+}

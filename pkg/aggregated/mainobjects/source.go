@@ -1,0 +1,194 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mainobjects
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/storage/move"
+)
+
+// Source is a custom resource in the main cluster.
+type Source struct {
+	client   rest.Interface
+	resource schema.GroupVersionResource
+}
+
+var _ move.Source = &Source{}
+
+// ClientFor returns a client for a Source: without a limit of its own, and without compression, which
+// costs more than it saves within a cluster.
+func ClientFor(config *rest.Config) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0
+	config.DisableCompression = true
+	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // for the Status of a failed request
+	config.GroupVersion, config.NegotiatedSerializer = nil, serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("create a client of the main cluster: %w", err)
+	}
+	return client, nil
+}
+
+// New returns the Source of a resource. The version has to be the one in which objects are stored.
+func New(client rest.Interface, resource schema.GroupVersionResource) *Source {
+	return &Source{client: client, resource: resource}
+}
+
+func (s *Source) request() *rest.Request {
+	return s.client.Get().AbsPath("/apis", s.resource.Group, s.resource.Version, s.resource.Resource).
+		SetHeader("Accept", runtime.ContentTypeJSON)
+}
+
+// Count implements move.Source.
+func (s *Source) Count(ctx context.Context) (int64, error) {
+	list, err := s.list(ctx, s.request().Param("limit", "1"))
+	if err != nil {
+		return 0, err
+	}
+	count := int64(len(list.objects))
+	if list.RemainingItemCount != nil {
+		count += *list.RemainingItemCount
+	}
+	return count, nil
+}
+
+// Revision implements move.Source, with a consistent read.
+func (s *Source) Revision(ctx context.Context) (int64, error) {
+	list, err := s.list(ctx, s.request().Param("limit", "1"))
+	if err != nil {
+		return 0, err
+	}
+	return parseRevision(list.ResourceVersion)
+}
+
+// Page implements move.Source.
+func (s *Source) Page(ctx context.Context, after string, limit, revision int64) (objects []move.Object, more bool, err error) {
+	request := s.request().Param("limit", strconv.FormatInt(limit, 10))
+	if after == "" {
+		request.Param("resourceVersion", strconv.FormatInt(revision, 10)).
+			Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
+	} else {
+		// The API server reads from this key on.
+		next, err := storage.EncodeContinue("/"+after+"\x00", "/", revision)
+		if err != nil {
+			return nil, false, fmt.Errorf("encode the place after %s of %s: %w", after, s.resource, err)
+		}
+		request.Param("continue", next)
+	}
+	list, err := s.list(ctx, request)
+	if err != nil {
+		return nil, false, err
+	}
+	return list.objects, list.Continue != "", nil
+}
+
+// Decode implements move.Source.
+func (s *Source) Decode(_ context.Context, o move.Object) ([]byte, error) { return o.Value, nil }
+
+// list is a decoded response.
+type list struct {
+	metav1.ListMeta
+	objects []move.Object
+}
+
+func (s *Source) list(ctx context.Context, request *rest.Request) (list, error) {
+	body, err := request.Stream(ctx)
+	if err != nil {
+		return list{}, s.failed("list", err)
+	}
+	defer body.Close()
+	decoded, err := decodeList(body)
+	if err != nil {
+		return list{}, s.failed("list", err)
+	}
+	return decoded, nil
+}
+
+// failed returns the error of a request.
+func (s *Source) failed(verb string, err error) error {
+	if refusal := (*move.Refusal)(nil); errors.As(err, &refusal) {
+		return err
+	}
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return fmt.Errorf("%s %s of the main cluster: %w: %w", verb, s.resource.GroupResource(), move.ErrCompacted, err)
+	}
+	return fmt.Errorf("%s %s of the main cluster: %w", verb, s.resource.GroupResource(), err)
+}
+
+// decodeList decodes one item after the other, so that only one is decoded at a time.
+func decodeList(body io.Reader) (list, error) {
+	var l list
+	decoder := json.NewDecoder(body)
+	err := members(decoder, func(name string) error {
+		switch name {
+		case "metadata":
+			return decoder.Decode(&l.ListMeta)
+		case "items":
+			return l.decodeItems(decoder)
+		}
+		var ignored json.RawMessage
+		return decoder.Decode(&ignored)
+	})
+	if err != nil {
+		return list{}, fmt.Errorf("decode a list: %w", err)
+	}
+	return l, nil
+}
+
+func (l *list) decodeItems(decoder *json.Decoder) error {
+	if start, err := decoder.Token(); err != nil || start == nil { // null
+		return err
+	}
+	var raw json.RawMessage
+	for decoder.More() {
+		raw = raw[:0]
+		if err := decoder.Decode(&raw); err != nil {
+			return err
+		}
+		object, _, err := decodeObject(raw)
+		if err != nil {
+			return err
+		}
+		l.objects = append(l.objects, object)
+	}
+	_, err := decoder.Token()
+	return err
+}
+
+// members calls decode with the name of each member of an object.
+func members(decoder *json.Decoder, decode func(name string) error) error {
+	if start, err := decoder.Token(); err != nil {
+		return err
+	} else if start != json.Delim('{') {
+		return fmt.Errorf("found %v instead of an object", start)
+	}
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		if err := decode(fmt.Sprint(name)); err != nil {
+			return err
+		}
+	}
+	_, err := decoder.Token()
+	return err
+}

@@ -1,0 +1,96 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mainobjects
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/annex-dev/annex/pkg/storage/move"
+)
+
+// watchTimeout exceeds the time in which a move has to catch up and to switch. Without it the API
+// server ends a watch after 30 to 60 minutes.
+const watchTimeout = 24 * time.Hour
+
+// Watch implements move.Source.
+func (s *Source) Watch(ctx context.Context, after int64) (move.Watch, error) {
+	stream, err := s.open(ctx, after, watchTimeout)
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{source: s, events: make(chan move.Events), delivered: after, heard: time.Now()}
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	go w.run(stream)
+	return w, nil
+}
+
+// stream is the response of a watch.
+type stream struct {
+	source  *Source
+	body    io.ReadCloser
+	decoder *json.Decoder
+}
+
+func (s *Source) open(ctx context.Context, after int64, timeout time.Duration) (*stream, error) {
+	body, err := s.request().
+		Param("watch", "true").
+		Param("allowWatchBookmarks", "true").
+		Param("resourceVersion", strconv.FormatInt(after, 10)).
+		Param("timeoutSeconds", strconv.FormatInt(int64(timeout/time.Second), 10)).
+		MaxRetries(0). // whether it is tried again depends on the state of the move
+		Stream(ctx)
+	if err != nil {
+		return nil, s.failed("watch", err)
+	}
+	return &stream{source: s, body: body, decoder: json.NewDecoder(body)}, nil
+}
+
+func (s *stream) close() { _ = s.body.Close() }
+
+// next returns the next event, or io.EOF at the end of the watch. A bookmark has only Complete.
+func (s *stream) next() (move.Events, error) {
+	var event struct {
+		Type   watch.EventType
+		Object json.RawMessage
+	}
+	if err := s.decoder.Decode(&event); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return move.Events{}, io.EOF
+		}
+		return move.Events{}, s.source.failed("watch", err)
+	}
+	if event.Type == watch.Error {
+		var status metav1.Status
+		if err := json.Unmarshal(event.Object, &status); err != nil {
+			return move.Events{}, s.source.failed("watch", fmt.Errorf("decode an error: %w", err))
+		}
+		return move.Events{}, s.source.failed("watch", apierrors.FromObject(&status))
+	}
+	object, revision, err := decodeObject(event.Object)
+	if err != nil {
+		return move.Events{}, s.source.failed("watch", err)
+	}
+	events := move.Events{Complete: revision, Current: revision}
+	change := move.Change{Object: object, Revision: revision}
+	switch event.Type {
+	case watch.Bookmark:
+		return events, nil
+	case watch.Added:
+		change.Created = true
+	case watch.Deleted:
+		change.Deleted = true
+	}
+	events.Changes = []move.Change{change}
+	return events, nil
+}
