@@ -11,14 +11,19 @@ import (
 	"fmt"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
+	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 const (
@@ -100,7 +105,20 @@ func Open(location Location) (*Cluster, error) {
 		return nil, fmt.Errorf("create clients of the main cluster: %w", err)
 	}
 	c.Informers = informers.NewSharedInformerFactory(c.Kube, informerResync)
+	ignoreFrozen(c.Informers)
 	return c, nil
+}
+
+// ignoreFrozen makes informers leave out the policies that freeze the main cluster's copy of a group:
+// annex applies the main cluster's policies to its own objects, and these are not for them.
+func ignoreFrozen(factory informers.SharedInformerFactory) {
+	others := func(options *metav1.ListOptions) { options.LabelSelector = "!" + hostingv1alpha1.FrozenGroupLabel }
+	factory.InformerFor(&admissionregistrationv1.ValidatingAdmissionPolicy{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return admissioninformers.NewFilteredValidatingAdmissionPolicyInformer(client, resync, cache.Indexers{}, others)
+	})
+	factory.InformerFor(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return admissioninformers.NewFilteredValidatingAdmissionPolicyBindingInformer(client, resync, cache.Indexers{}, others)
+	})
 }
 
 // Wait returns once the main cluster responds and annex can read the trusted

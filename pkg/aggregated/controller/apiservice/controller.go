@@ -128,6 +128,7 @@ func newReconciler(config Config, c *Controller) *reconciler {
 		}.Write,
 		allGroups: c.enqueueAll,
 		gate:      newGate(config.SettlePeriod),
+		reverts:   reverts{seen: map[schema.GroupVersion]revert{}},
 		rechecks:  rechecks{last: map[schema.GroupVersion]recheck{}},
 		routed:    routedVersions{seen: map[schema.GroupVersion]bool{}},
 		writes:    framework.NewThrottle(writeInterval, config.Now),

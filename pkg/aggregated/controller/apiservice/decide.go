@@ -23,6 +23,7 @@ const (
 	reasonNotServed         = "NotServed"
 	reasonWriteFailed       = "WriteFailed"
 	reasonDataReplaced      = "DataReplaced"
+	reasonReverted          = "RouteReverted"
 )
 
 // notCheckedMessage applies from the write of an APIService to the main cluster's first

@@ -64,6 +64,7 @@ type reconciler struct {
 
 	gate     *gate
 	rechecks rechecks
+	reverts  reverts
 	routed   routedVersions
 	// writes and messages throttle APIServices and conditions.
 	writes, messages *framework.Throttle
@@ -118,11 +119,12 @@ func (r *reconciler) act(ctx context.Context, v *view, name string, todo action,
 	version := schema.GroupVersion{Group: v.group, Version: name}
 	result, wait := todo.status, time.Duration(0)
 	var err error
-	if todo.operation != keep {
-		if wait = r.writes.Delay(version.String()); wait == 0 {
-			err = r.confirmAndWrite(ctx, v, version, todo)
-		}
-	} else if todo.ours {
+	switch {
+	case todo.operation != keep:
+		result, wait, err = r.writeInTime(ctx, v, version, todo)
+	case todo.status.reason == reasonGroupInMain:
+		r.reverts.forget(version)
+	case todo.ours:
 		wait, err = r.recheck(ctx, version, v.apiServices[name], proven)
 	}
 	if todo.operation == keep && err == nil {
@@ -141,6 +143,23 @@ func (r *reconciler) act(ctx context.Context, v *view, name string, todo action,
 		r.announce(ctx, version, result)
 	}
 	return result, wait, err
+}
+
+// writeInTime writes the APIService of an action, unless it was written a moment ago or another writer
+// keeps reverting it. It returns the resulting status and when to retry.
+func (r *reconciler) writeInTime(ctx context.Context, v *view, version schema.GroupVersion, todo action) (status, time.Duration, error) {
+	takes := todo.operation == create || todo.operation == takeOver
+	if left, why := r.reverts.wait(version, r.now()); takes && left > 0 {
+		return why, left, nil
+	}
+	if wait := r.writes.Delay(version.String()); wait > 0 {
+		return todo.status, wait, nil
+	}
+	err := r.confirmAndWrite(ctx, v, version, todo)
+	if err == nil && takes {
+		r.reverts.taken(version, r.now())
+	}
+	return todo.status, 0, err
 }
 
 // confirmAndWrite reads from annex's API before it takes over requests that the main
@@ -243,6 +262,7 @@ func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, 
 func (r *reconciler) forget(version schema.GroupVersion) {
 	r.writes.Forget(version.String())
 	r.rechecks.forget(version)
+	r.reverts.forget(version)
 	r.routed.set(version, false)
 	forgetMetric(version)
 	r.mu.Lock()

@@ -76,6 +76,7 @@ type Config struct {
 	AnnexDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
 	AnnexHostedInformer     hostinginformers.HostedResourceInformer
 	AnnexStoreInformer      hostinginformers.StoreInformer
+	AnnexMigrationInformer  hostinginformers.MigrationInformer
 }
 
 // Controller makes annex follow definitions of the main cluster. Its keys are API groups.
@@ -105,6 +106,7 @@ func New(config Config) (*Controller, error) {
 		annex:       config.AnnexDefinitionInformer.Lister(),
 		hosted:      config.AnnexHostedInformer.Lister(),
 		stores:      config.AnnexStoreInformer.Lister(),
+		migrations:  config.AnnexMigrationInformer.Lister(),
 	}
 	r := &reconciler{
 		readGroup: readers.read,
@@ -141,6 +143,18 @@ func (c *Controller) addEventHandlers(config Config) error {
 		framework.Source{Name: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: every},
 		framework.Source{Name: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: every},
 		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: resources},
+		framework.Source{Name: "migrations", Informer: config.AnnexMigrationInformer.Informer(), Handler: framework.Handler[*hostingv1alpha1.Migration]{
+			Updated: func(before, after *hostingv1alpha1.Migration) {
+				if after.Spec.Group != "" && (before.Status.Phase != after.Status.Phase || before.Status.StartTime.IsZero() != after.Status.StartTime.IsZero()) {
+					c.Add(after.Spec.Group)
+				}
+			},
+			Deleted: func(migration *hostingv1alpha1.Migration) {
+				if migration.Spec.Group != "" {
+					c.Add(migration.Spec.Group)
+				}
+			},
+		}},
 	)
 }
 
@@ -183,6 +197,7 @@ type readers struct {
 	apiServices apiregistrationlisters.APIServiceLister
 	hosted      hostinglisters.HostedResourceLister
 	stores      hostinglisters.StoreLister
+	migrations  hostinglisters.MigrationLister
 }
 
 // read returns a group without observations of the main cluster's objects.
@@ -198,6 +213,9 @@ func (r readers) read(name string) (*group, error) {
 	}
 	if g.annex, err = definitionsOf(r.annex, name); err != nil {
 		return nil, fmt.Errorf("list definitions: %w", err)
+	}
+	if g.migration, err = migrationOf(r.migrations, name); err != nil {
+		return nil, err
 	}
 	apiServices, err := r.apiServices.List(labels.Everything())
 	if err != nil {
@@ -252,7 +270,14 @@ func definitionsOf(lister apiextensionslisters.CustomResourceDefinitionLister, g
 	}
 	of := map[string]*apiextensionsv1.CustomResourceDefinition{}
 	for _, crd := range all {
-		if crd.Spec.Group == group {
+		if crd.Spec.Group != group {
+			continue
+		}
+		// Annex's lister has schemas only in what it gets.
+		if crd, err = framework.IgnoreNotFound(lister.Get(crd.Name)); err != nil {
+			return nil, err
+		}
+		if crd != nil {
 			of[crd.Name] = crd
 		}
 	}

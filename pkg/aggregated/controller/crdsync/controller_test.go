@@ -139,6 +139,7 @@ func run(t *testing.T, mainObjects ...runtime.Object) *fixture {
 		AnnexDefinitionInformer: definitions.Apiextensions().V1().CustomResourceDefinitions(),
 		AnnexHostedInformer:     annex.Hosting().V1alpha1().HostedResources(),
 		AnnexStoreInformer:      annex.Hosting().V1alpha1().Stores(),
+		AnnexMigrationInformer:  annex.Hosting().V1alpha1().Migrations(),
 	})
 	expect.NoError(t, err)
 	r.Controller = c

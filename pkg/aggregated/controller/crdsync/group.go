@@ -18,9 +18,10 @@ import (
 
 // Short names for signatures.
 type (
-	definition = apiextensionsv1.CustomResourceDefinition
-	hosted     = hostingv1alpha1.HostedResource
-	apiService = apiregistrationv1.APIService
+	definition        = apiextensionsv1.CustomResourceDefinition
+	definitionVersion = apiextensionsv1.CustomResourceDefinitionVersion
+	hosted            = hostingv1alpha1.HostedResource
+	apiService        = apiregistrationv1.APIService
 )
 
 // route is the server of the main cluster's requests for a group version.
@@ -100,6 +101,8 @@ type group struct {
 	takeovers map[string]hostingv1alpha1.HostedResourceTakeover
 	// reported are the present conditions DefinitionSynced, by HostedResource.
 	reported map[string]metav1.Condition
+	// migration is the unfinished Migration of the group that has begun, or nil.
+	migration *hostingv1alpha1.Migration
 	// remaining describes the objects that an annex definition's deletion waits for, by
 	// definition.
 	remaining map[string]string

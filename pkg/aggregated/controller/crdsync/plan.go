@@ -37,6 +37,9 @@ type plan struct {
 func (g *group) watchRequests() []watchRequest {
 	var requests []watchRequest
 	isHosted := g.isHosted()
+	if movementOf(g.migration) != notMoving || g.isOpen() || g.hasMainCopy() {
+		return nil // objects are expected
+	}
 	if !isHosted && len(g.obstacles()) > 0 || isHosted && len(g.unlabelled()) > 0 {
 		return nil
 	}
@@ -53,6 +56,9 @@ func (g *group) watchRequests() []watchRequest {
 // plan is a pure function of the group and does not depend on time.
 func (g *group) plan() *plan {
 	p := &plan{statuses: map[string]syncStatus{}}
+	if g.planMove(p) {
+		return p
+	}
 	for _, name := range g.followers() {
 		switch main := g.main[name]; {
 		case main == nil || isTerminating(main):
@@ -190,7 +196,10 @@ func (g *group) notYetServed(labelled []string) []string {
 
 // obstacles returns statuses for all labelled definitions if anything except objects
 // prevents the takeover.
-func (g *group) obstacles() map[string]syncStatus {
+func (g *group) obstacles() map[string]syncStatus { return g.applyToGroup(g.causes()) }
+
+// causes returns the statuses of those labelled definitions that are obstacles themselves.
+func (g *group) causes() map[string]syncStatus {
 	labelled, unlabelled, leaving := g.labelled(), g.unlabelled(), g.terminating()
 	all := func(of syncStatus) map[string]syncStatus {
 		verdicts := map[string]syncStatus{}
@@ -219,7 +228,7 @@ func (g *group) obstacles() map[string]syncStatus {
 			own[name] = notServed()
 		}
 	}
-	return g.applyToGroup(own)
+	return own
 }
 
 // ownObstacle returns what prevents following a definition, or nil.
@@ -254,6 +263,9 @@ func (g *group) objectsInTheWay() map[string]syncStatus {
 // objectsOf returns the status of a definition of which the main cluster stores objects,
 // or might; nil if it stores none.
 func (g *group) objectsOf(name string) *syncStatus {
+	if g.hasMainCopy() {
+		return nil
+	}
 	var of syncStatus
 	switch seen, looked := g.observed[name]; {
 	case !looked:
@@ -264,8 +276,10 @@ func (g *group) objectsOf(name string) *syncStatus {
 		of = pending("annex does not know yet whether the main cluster stores objects of this resource: %v", seen.err)
 	case seen.appeared:
 		of = objectsAppeared(name, seen.object)
+	case seen.object != "" && len(g.routedTo(routeAnnex)) > 0:
+		of = newObjectsExist(seen.object)
 	case seen.object != "":
-		of = objectsExist(seen.object)
+		of = objectsExist(g.name, seen.object)
 	default:
 		return nil
 	}

@@ -263,7 +263,7 @@ func TestPlanFresh(t *testing.T) {
 		},
 		"objects": {
 			group:    group{main: byName(crd(widgets, labelled)), observed: map[string]observation{widgets: found}},
-			requests: watchWidgets, statuses: []string{widgets + " False ObjectsExist"}, message: `"ns/old"`,
+			requests: watchWidgets, statuses: []string{widgets + " False ObjectsExist"}, message: `among them "ns/old". annex has changed nothing there. Move the group with its objects: kubectl annex move example.com`,
 		},
 		"objects of one of two": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: found, gadgets: none("v1")}},
@@ -275,7 +275,7 @@ func TestPlanFresh(t *testing.T) {
 		},
 		"an object slipped in before the switch": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: map[string]observation{widgets: appeared("v1")}},
-			requests: watchWidgets, write: []string{widgets + " withdrawn"}, statuses: []string{widgets + " False ObjectsAppeared"}, message: `"ns/late"`,
+			requests: watchWidgets, write: []string{widgets + " withdrawn"}, statuses: []string{widgets + " False ObjectsAppeared"}, message: `Delete the object, or move the group with it: kubectl annex move example.com`,
 		},
 		"an object of one of two slipped in": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}},
@@ -431,6 +431,11 @@ func TestPlanHosted(t *testing.T) {
 		"new version, with a definition that follows no more": {
 			group: group{main: byName(crd(gadgets), crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched},
 			write: []string{gadgets + " withdrawn", widgets + " withdrawn", widgets}, statuses: []string{gadgets + " False NotLabelled", widgets + " False GroupIncomplete"}, message: "kubectl label crd " + gadgets,
+		},
+		"new version, objects": {
+			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: found}},
+			requests: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, statuses: []string{widgets + " False ObjectsExist"},
+			message: "annex has changed nothing there, and takes the version over once they have been deleted",
 		},
 		"new version, objects may not be seen": {
 			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: forbidden()}},

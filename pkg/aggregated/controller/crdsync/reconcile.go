@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -55,8 +56,10 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	g.observed = r.watches.observations(name)
 	g.remaining = r.annex.remaining(ctx, g)
 	var errs []error
-	g.returning, err = r.freezer.thawUnneeded(ctx, g)
-	errs = append(errs, err)
+	if movementOf(g.migration) == notMoving { // a rollback freezes resources too
+		g.returning, err = r.freezer.thawUnneeded(ctx, g)
+		errs = append(errs, err)
+	}
 	for _, request := range requests {
 		of := r.watches.ensure(ctx, request)
 		g.observed[request.name] = of
@@ -110,7 +113,7 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 		}
 	}
 	for _, name := range p.clear {
-		if err := r.clear(ctx, g.annex[name]); err != nil {
+		if err := r.clear(ctx, g, g.annex[name]); err != nil {
 			p.statuses[name] = pending("Waiting until annex serves the definition: %v", err)
 			errs = append(errs, err)
 		}
@@ -123,7 +126,7 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 		return errs
 	}
 	for _, apiService := range p.giveBack {
-		klog.FromContext(ctx).Error(nil, "An object appeared in the main cluster while its group was taken over: giving the group back", "apiService", apiService.Name)
+		klog.FromContext(ctx).Info("Giving a version back to the main cluster", "apiService", apiService.Name, "reason", p.statuses[slices.Sorted(maps.Keys(p.statuses))[0]].message)
 		errs = append(errs, r.giveBack(ctx, apiService))
 	}
 	return errs
@@ -157,9 +160,11 @@ func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*s
 }
 
 // clear permits publishing a definition in its present state, once annex serves it.
-func (r *reconciler) clear(ctx context.Context, current *definition) error {
-	if err := r.annex.checkServed(ctx, current); err != nil {
-		return err
+func (r *reconciler) clear(ctx context.Context, g *group, current *definition) error {
+	if movementOf(g.migration) != switching { // then it is closed
+		if err := r.annex.checkServed(ctx, current); err != nil {
+			return err
+		}
 	}
 	if err := r.freezer.thaw(ctx, current); err != nil {
 		return err

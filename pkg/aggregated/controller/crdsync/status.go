@@ -28,6 +28,7 @@ import (
 const (
 	reasonSynced                = "Synced"
 	reasonTakingOver            = "TakingOver"
+	reasonMoving                = "Moving"
 	reasonGroupIncomplete       = "GroupIncomplete"
 	reasonGroupNotReady         = "GroupNotReady"
 	reasonObjectsExist          = "ObjectsExist"
@@ -60,6 +61,11 @@ func pending(format string, args ...any) syncStatus {
 	return syncStatus{status: metav1.ConditionUnknown, reason: reasonTakingOver, message: fmt.Sprintf(format, args...)}
 }
 
+// beingMoved is a status that ends with a Migration.
+func beingMoved(message string) syncStatus {
+	return syncStatus{status: metav1.ConditionUnknown, reason: reasonMoving, message: message}
+}
+
 func synced() syncStatus {
 	return syncStatus{status: metav1.ConditionTrue, reason: reasonSynced, message: "annex follows the definition in the main cluster"}
 }
@@ -70,29 +76,32 @@ func (v syncStatus) needsPolling() bool {
 	return v.reason == reasonObjectsExist || v.reason == reasonForbidden || v.reason == reasonTerminating
 }
 
-// labelCommand is the command that makes annex follow definitions.
-func labelCommand(names []string) string {
-	return fmt.Sprintf("kubectl label crd %s %s=true", strings.Join(names, " "), hostingv1alpha1.HostedLabel)
-}
-
 func unlabelledGroup(unlabelled []string) syncStatus {
 	return notSynced(reasonGroupIncomplete, "A group is taken over as a whole, and these definitions of it are not labelled: %s. Label them: %s",
-		strings.Join(unlabelled, ", "), labelCommand(unlabelled))
+		strings.Join(unlabelled, ", "), hostingv1alpha1.LabelCommand(unlabelled))
 }
 
 // partlyLabelled is for versions that stay with the main cluster while annex serves the
 // others.
 func partlyLabelled(versions, unlabelled []string) syncStatus {
 	return notSynced(reasonGroupIncomplete, "The main cluster still answers for %s: a group is taken over as a whole, and these definitions of it are not labelled: %s. Label them: %s",
-		strings.Join(versions, ", "), strings.Join(unlabelled, ", "), labelCommand(unlabelled))
+		strings.Join(versions, ", "), strings.Join(unlabelled, ", "), hostingv1alpha1.LabelCommand(unlabelled))
 }
 
-func objectsExist(object string) syncStatus {
-	return notSynced(reasonObjectsExist, "The main cluster stores objects of this resource, among them %q. annex has changed nothing there, and takes the group over once they have been moved or deleted", object)
+func objectsExist(group, object string) syncStatus {
+	return notSynced(reasonObjectsExist, "The main cluster stores objects of this resource, among them %q. annex has changed nothing there. Move the group with its objects: %s",
+		object, hostingv1alpha1.MoveCommand(group))
+}
+
+// newObjectsExist is for versions that were added to a group that annex serves.
+func newObjectsExist(object string) syncStatus {
+	return notSynced(reasonObjectsExist, "The main cluster stores objects of this resource, among them %q. annex has changed nothing there, and takes the version over once they have been deleted", object)
 }
 
 func objectsAppeared(name, object string) syncStatus {
-	return notSynced(reasonObjectsAppeared, "While the group was taken over, object %q of %s was created in the main cluster. The main cluster serves the group again, and annex takes it over once that object has been moved or deleted", object, name)
+	_, group, _ := strings.Cut(name, ".")
+	return notSynced(reasonObjectsAppeared, "While the group was taken over, object %q of %s was created in the main cluster. The main cluster serves the group again. Delete the object, or move the group with it: %s",
+		object, name, hostingv1alpha1.MoveCommand(group))
 }
 
 // objectsHidden is for an object that appeared when annex had objects already: returning
@@ -102,9 +111,8 @@ func objectsHidden(object string) syncStatus {
 }
 
 func listForbidden(group string, names []string, err error) syncStatus {
-	role := "annex-hosted-" + group
-	return notSynced(reasonForbidden, "annex may not list the objects of the group in the main cluster: %v. Allow it: kubectl create clusterrole %s --verb=list,watch --resource=%s && kubectl label clusterrole %s %s=true",
-		err, role, strings.Join(names, ","), role, hostingv1alpha1.AggregateLabel)
+	return notSynced(reasonForbidden, "annex may not list the objects of the group in the main cluster: %v. Allow it: %s",
+		err, hostingv1alpha1.GrantListCommand(group, strings.Join(names, ",")))
 }
 
 func notServed() syncStatus {
@@ -164,13 +172,13 @@ func finalizerForbidden(err error) syncStatus {
 }
 
 func noLongerLabelled(name string) syncStatus {
-	return notSynced(reasonNotLabelled, "The definition in the main cluster is no longer labelled. annex keeps its own with all objects, and follows no changes. Let it follow: %s", labelCommand([]string{name}))
+	return notSynced(reasonNotLabelled, "The definition in the main cluster is no longer labelled. annex keeps its own with all objects, and follows no changes. Let it follow: %s", hostingv1alpha1.LabelCommand([]string{name}))
 }
 
 // notFollowed is for a definition whose requests are routed to annex, which does not have
 // it.
 func notFollowed(name string, versions []string) syncStatus {
-	return notSynced(reasonNotLabelled, "annex answers for %s of this group and has no such resource. Let annex follow its definition too: %s", strings.Join(versions, ", "), labelCommand([]string{name}))
+	return notSynced(reasonNotLabelled, "annex answers for %s of this group and has no such resource. Let annex follow its definition too: %s", strings.Join(versions, ", "), hostingv1alpha1.LabelCommand([]string{name}))
 }
 
 const (

@@ -1,0 +1,169 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crdsync
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
+)
+
+// movement is what a Migration needs of a group.
+type movement int
+
+const (
+	// notMoving is a group without a Migration, or with one that needs nothing.
+	notMoving movement = iota
+	// preparing needs the definitions in annex, although the main cluster stores objects.
+	preparing
+	// copying needs, in addition, that the main cluster serves the group. The resources are
+	// closed in annex, so that returning it hides nothing.
+	copying
+	// switching needs that requests go to annex.
+	switching
+	// paused needs that nothing changes.
+	paused
+	// handingBack needs that the main cluster serves the group.
+	handingBack
+)
+
+// movementOf returns what an unfinished Migration needs.
+func movementOf(migration *hostingv1alpha1.Migration) movement {
+	if migration == nil || migration.Status.StartTime == nil {
+		return notMoving
+	}
+	switch phase := migration.Status.Phase; migration.Spec.Operation {
+	case hostingv1alpha1.MigrationMove:
+		switch phase {
+		case hostingv1alpha1.MigrationPending:
+			return preparing
+		case hostingv1alpha1.MigrationSwitching:
+			return switching
+		case hostingv1alpha1.MigrationObserving:
+			return notMoving
+		}
+		return copying
+	case hostingv1alpha1.MigrationRollback:
+		if phase == hostingv1alpha1.MigrationSwitching || phase == hostingv1alpha1.MigrationCleaning {
+			return handingBack
+		}
+	}
+	return paused
+}
+
+// migrationOf returns the Migration of a group that has begun and is unfinished, or nil.
+func migrationOf(migrations hostinglisters.MigrationLister, group string) (*hostingv1alpha1.Migration, error) {
+	all, err := migrations.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list migrations: %w", err)
+	}
+	index := slices.IndexFunc(all, func(m *hostingv1alpha1.Migration) bool {
+		return m.Spec.Group == group && m.Status.StartTime != nil && !m.Status.Phase.Finished()
+	})
+	if index < 0 {
+		return nil, nil
+	}
+	return all[index], nil
+}
+
+// hasMainCopy reports whether the main cluster still stores the objects of a group that was moved.
+func (g *group) hasMainCopy() bool {
+	for _, crd := range g.annex {
+		if crd.Annotations[hostingv1alpha1.MainCopyAnnotation] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// isOpen reports whether the main cluster's definitions have the temporary version.
+func (g *group) isOpen() bool {
+	for _, crd := range g.main {
+		if slices.ContainsFunc(crd.Spec.Versions, func(version definitionVersion) bool { return version.Name == hostingv1alpha1.MainCopyVersion }) {
+			return true
+		}
+	}
+	return false
+}
+
+// planMove plans a group for its Migration. It returns false if there is nothing special to plan.
+func (g *group) planMove(p *plan) bool {
+	switch movementOf(g.migration) {
+	case preparing:
+		g.planPreparation(p)
+	case copying:
+		if g.isHosted() {
+			g.planLeaving(p)
+		} else {
+			g.planPreparation(p)
+		}
+	case switching:
+		for _, name := range g.labelled() {
+			g.clear(p, name)
+		}
+		g.reportMove(p)
+	case handingBack:
+		g.planLeaving(p)
+	case paused:
+		g.reportMove(p)
+	default:
+		if !g.isOpen() {
+			return false
+		}
+		g.reportMove(p)
+	}
+	return true
+}
+
+// planPreparation creates the definitions in annex. They are not published.
+func (g *group) planPreparation(p *plan) {
+	g.withdraw(p)
+	if obstacles := g.obstacles(); len(obstacles) > 0 {
+		for name, of := range obstacles {
+			p.statuses[name] = of
+		}
+		return
+	}
+	labelled := g.labelled()
+	missing := g.notYetServed(labelled)
+	missingFinalizer := g.addFinalizers(p, labelled)
+	for _, name := range labelled {
+		current := g.annex[name]
+		if wanted := desired(g.main[name], current); differs(current, wanted) {
+			p.write = append(p.write, wanted)
+		}
+		if len(missing) > 0 || len(missingFinalizer) > 0 {
+			p.statuses[name] = pending("Waiting until annex serves every definition of the group, and each has annex's finalizer; not yet: %s",
+				strings.Join(append(missing, missingFinalizer...), ", "))
+		}
+	}
+	g.reportMove(p)
+}
+
+// planLeaving makes the main cluster serve the group.
+func (g *group) planLeaving(p *plan) {
+	g.withdraw(p)
+	for _, version := range g.routedTo(routeAnnex) {
+		p.giveBack = append(p.giveBack, g.apiServices[version])
+	}
+	g.reportMove(p)
+}
+
+// reportMove names the Migration in the statuses that have no other reason.
+func (g *group) reportMove(p *plan) {
+	message := "A temporary version of the definition reaches the main cluster's copy"
+	if g.migration != nil {
+		message = fmt.Sprintf("The Migration %q moves the group", g.migration.Name)
+	}
+	for _, name := range g.labelled() {
+		if _, has := p.statuses[name]; !has {
+			p.statuses[name] = beingMoved(message)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groupmove
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/move"
+)
+
+// finalize deletes the objects of a group that the main cluster kept when it was moved.
+type finalize struct{ *Run }
+
+func (f *finalize) completed() string {
+	return fmt.Sprintf("The main cluster has no objects of group %s any longer", f.group())
+}
+
+// cancel does nothing: before the deletion begins nothing was written.
+func (f *finalize) cancel(context.Context) error { return nil }
+
+func (f *finalize) do(ctx, preparing context.Context) error {
+	if f.Status.SwitchTime == nil {
+		if err := f.begin(preparing); err != nil {
+			return err
+		}
+	}
+	copies, err := f.config.MainCopy.Open(ctx, f.group())
+	if err != nil {
+		return wrap(err, "open the main cluster's copy of group %s", f.group())
+	}
+	if _, err := f.findPresent(ctx); err != nil {
+		return err
+	}
+	err = f.step(ctx, hostingv1alpha1.MigrationCleaning, "Deletes the main cluster's copy", func(ctx context.Context) error {
+		for _, of := range copies {
+			if err := f.config.MainCopy.DeleteAll(ctx, of, f.report(of.Name)); err != nil {
+				return wrap(err, "delete the main cluster's copy of %s", of.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.config.MainCopy.Close(ctx, f.group()); err != nil {
+		return wrap(err, "close the main cluster's copy of group %s", f.group())
+	}
+	if err := f.markMainCopy(ctx, ""); err != nil {
+		return err
+	}
+	return wrap(f.config.MainCopy.Unfreeze(ctx, f.group()), "remove the policy that froze group %s", f.group())
+}
+
+// begin waits for the confirmation. What follows cannot be undone.
+func (f *finalize) begin(ctx context.Context) error {
+	hosted, err := f.isHosted(ctx)
+	if err != nil {
+		return err
+	}
+	marked, err := f.isMarked(ctx)
+	if err != nil {
+		return err
+	}
+	if !hosted || !marked {
+		return refuse(reasonNoCopy, "The main cluster has no copy of group %s that was moved into annex", f.group())
+	}
+	err = f.untilReported(ctx, func(ctx context.Context) (string, error) {
+		if err := f.Read(ctx); err != nil || f.Migration.Spec.Confirmed {
+			return "", err
+		}
+		return "Deletes the objects of the group that the main cluster has, for good. Set spec.confirmed to true", nil
+	})
+	if err != nil {
+		return err
+	}
+	f.Event(corev1.EventTypeNormal, eventStarted, "Deleting the main cluster's copy of group %s", f.group())
+	now := metav1.Now()
+	f.Status.StartTime, f.Status.SwitchTime = &now, &now
+	return f.SetPhase(ctx, hostingv1alpha1.MigrationCleaning, "Makes the main cluster's copy of the group reachable")
+}
+
+// report returns what records how many objects of a resource are deleted.
+func (f *finalize) report(name string) func(deleted int64) {
+	for _, of := range f.resources {
+		if of.name() == name {
+			return func(deleted int64) { of.progress.Store(&move.Progress{Total: deleted, Copied: deleted}) }
+		}
+	}
+	return func(int64) {}
+}

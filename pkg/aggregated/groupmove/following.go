@@ -1,0 +1,111 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groupmove
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/annex-dev/annex/pkg/storage/move"
+)
+
+const (
+	// quietPeriod is how long the main cluster must be silent after all requests go to annex. A
+	// request that it accepted before takes a few milliseconds; later ones are late changes.
+	quietPeriod = 250 * time.Millisecond
+	// latePeriod bounds for how long late changes are applied. They end once the main cluster's copy
+	// is frozen.
+	latePeriod = time.Minute
+)
+
+// following is the time in which all importers of a group follow the main cluster, each with one
+// watch. It ends with the first error of one that is not open in annex.
+type following struct {
+	ctx  context.Context
+	stop context.CancelCauseFunc
+	// routed is closed when the main cluster sends all requests to annex.
+	routed chan struct{}
+	// caughtUp, drained and opened are done by each importer.
+	caughtUp, drained, opened *latch
+	running                   sync.WaitGroup
+
+	mu   sync.Mutex
+	late []error
+}
+
+func (m *moveIn) follow(ctx context.Context) *following {
+	n := len(m.resources)
+	f := &following{routed: make(chan struct{}), caughtUp: newLatch(n), drained: newLatch(n), opened: newLatch(n)}
+	f.ctx, f.stop = context.WithCancelCause(ctx)
+	for _, of := range m.resources {
+		f.running.Go(func() {
+			isOpen, drained := false, sync.OnceFunc(f.drained.done)
+			err := of.importer.Follow(f.ctx, move.FollowOptions{
+				CaughtUp: f.caughtUp.done,
+				Switch:   f.routed,
+				Quiet:    quietPeriod,
+				// Resources are opened together: before the first, all have every change.
+				Lowest: func(ctx context.Context) (int64, error) {
+					drained()
+					if err := f.drained.wait(ctx); err != nil {
+						return 0, err
+					}
+					return m.mainRevision(ctx)
+				},
+				Opened: func() {
+					isOpen = true
+					f.opened.done()
+				},
+				Settle: latePeriod,
+			})
+			switch {
+			case err == nil || errors.Is(err, context.Canceled):
+			case isOpen:
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				f.late = append(f.late, wrap(err, "%s", of.name()))
+			default:
+				f.stop(wrap(err, "follow %s of the main cluster", of.name()))
+			}
+		})
+	}
+	return f
+}
+
+// end ends the watches, and returns what could not be applied after the switch.
+func (f *following) end() error {
+	f.stop(context.Canceled)
+	f.running.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return errors.Join(f.late...)
+}
+
+// latch is open once it was done n times.
+type latch struct {
+	mu   sync.Mutex
+	left int
+	open chan struct{}
+}
+
+func newLatch(n int) *latch { return &latch{left: n, open: make(chan struct{})} }
+
+func (l *latch) done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left--; l.left == 0 {
+		close(l.open)
+	}
+}
+
+func (l *latch) wait(ctx context.Context) error {
+	select {
+	case <-l.open:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

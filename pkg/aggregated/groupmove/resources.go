@@ -1,0 +1,214 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groupmove
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/move"
+)
+
+// resource is a resource of the group.
+type resource struct {
+	// main is its definition in the main cluster.
+	main     *apiextensionsv1.CustomResourceDefinition
+	hosted   *hostingv1alpha1.HostedResource
+	importer *move.Importer
+	progress atomic.Pointer[move.Progress]
+	syncer   *maincopy.Syncer
+}
+
+// current returns how far the resource is, or nil.
+func (r *resource) current() *move.Progress {
+	if r.syncer == nil {
+		return r.progress.Load()
+	}
+	p := r.syncer.Progress()
+	return &move.Progress{Total: max(r.hosted.Status.Objects, p.Compared), Copied: max(0, p.Compared-p.Pending)}
+}
+
+func (r *resource) name() string { return r.main.Name }
+
+func (r *resource) groupResource() schema.GroupResource {
+	return schema.GroupResource{Group: r.main.Spec.Group, Resource: r.main.Spec.Names.Plural}
+}
+
+// version returns the version in which objects are read: the storage version, which needs no
+// conversion, if it is served.
+func (r *resource) version() schema.GroupVersionResource {
+	found := ""
+	for _, version := range r.main.Spec.Versions {
+		if version.Served && (found == "" || version.Storage) {
+			found = version.Name
+		}
+	}
+	return r.groupResource().WithVersion(found)
+}
+
+// mainDefinitions returns the definitions of the group in the main cluster, by name.
+func (r *Run) mainDefinitions(ctx context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	all, err := r.config.MainDefinitions.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list definitions of the main cluster: %w", err)
+	}
+	var of []*apiextensionsv1.CustomResourceDefinition
+	for i := range all.Items {
+		if all.Items[i].Spec.Group == r.group() {
+			of = append(of, &all.Items[i])
+		}
+	}
+	return of, nil
+}
+
+// versions returns the served versions of the group.
+func versions(definitions []*apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
+	served := map[schema.GroupVersion]bool{}
+	for _, crd := range definitions {
+		for _, version := range crd.Spec.Versions {
+			if version.Served && version.Name != hostingv1alpha1.MainCopyVersion {
+				served[schema.GroupVersion{Group: crd.Spec.Group, Version: version.Name}] = true
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(served), func(a, b schema.GroupVersion) int {
+		return compareVersions(a.Version, b.Version)
+	})
+}
+
+// find returns the resources of the group, once annex has defined and placed all of them.
+func (r *Run) find(ctx context.Context) error {
+	return r.untilReported(ctx, func(ctx context.Context) (string, error) {
+		problems, err := r.findPresent(ctx)
+		if err == nil {
+			err = r.checkStore()
+		}
+		if err != nil || len(problems) == 0 {
+			return "", err
+		}
+		return problems[0], nil
+	})
+}
+
+// checkStore refuses a Migration that names another Store than the one that has a resource.
+func (r *Run) checkStore() error {
+	for _, of := range r.resources {
+		if in := of.hosted.Spec.StoreName; r.Migration.Spec.StoreName != "" && in != r.Migration.Spec.StoreName {
+			return refuse(reasonPlaced, "%s is on the Store %q already. Move it there, and then from Store to Store: kubectl annex place", of.name(), in)
+		}
+	}
+	return nil
+}
+
+// findPresent returns those resources of the group that are ready, and why the others are not.
+func (r *Run) findPresent(ctx context.Context) (problems []string, err error) {
+	definitions, err := r.mainDefinitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.resources = nil
+	for _, crd := range definitions {
+		hosted, problem, err := r.prepared(ctx, crd)
+		switch {
+		case err != nil:
+			return nil, err
+		case problem != "":
+			problems = append(problems, problem)
+		default:
+			r.resources = append(r.resources, &resource{main: crd, hosted: hosted})
+		}
+	}
+	return problems, nil
+}
+
+// orNull returns a value in a merge patch, which removes a field if it is empty.
+func orNull(value string) string {
+	if value == "" {
+		return "null"
+	}
+	return fmt.Sprintf("%q", value)
+}
+
+// label sets the label of the main cluster's definitions that makes annex follow them, or removes it if
+// the value is empty.
+func (r *Run) label(ctx context.Context, definitions []*definition, value string) error {
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, hostingv1alpha1.HostedLabel, orNull(value))
+	for _, crd := range definitions {
+		if before, labelled := crd.Labels[hostingv1alpha1.HostedLabel]; before == value && labelled == (value != "") {
+			continue
+		}
+		if _, err := r.config.MainDefinitions.Patch(ctx, crd.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+			return wrap(err, "set the label %s of definition %s in the main cluster to %q", hostingv1alpha1.HostedLabel, crd.Name, value)
+		}
+	}
+	return nil
+}
+
+// prepared returns the HostedResource of a definition, or why it is not ready for a copy.
+func (r *Run) prepared(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (hosted *hostingv1alpha1.HostedResource, problem string, err error) {
+	hosted, err = r.config.AnnexHosting.HostedResources().Get(ctx, crd.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Sprintf("Waiting until annex has a HostedResource %s", crd.Name), nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read hosted resource %s: %w", crd.Name, err)
+	}
+	follower, err := r.config.AnnexDefinitions.Get(ctx, crd.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, "", fmt.Errorf("read definition %s in annex: %w", crd.Name, err)
+	}
+	if err != nil || !apiextensionshelpers.IsCRDConditionTrue(follower, apiextensionsv1.Established) ||
+		follower.Annotations[hostingv1alpha1.DefinitionUIDAnnotation] != string(crd.UID) {
+		message := fmt.Sprintf("Waiting until annex serves the definition %s", crd.Name)
+		if synced := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced); synced != nil {
+			message += ": " + synced.Message
+		}
+		return nil, message, nil
+	}
+	if hosted.Spec.StoreName == "" || hosted.Status.DefinitionUID != follower.UID {
+		return nil, fmt.Sprintf("Waiting until %s is placed on a Store", crd.Name), nil
+	}
+	return hosted, "", nil
+}
+
+// addProgress adds that of the importers.
+func (r *Run) addProgress(status *hostingv1alpha1.MigrationStatus) {
+	if len(r.resources) == 0 {
+		return
+	}
+	before := map[string]hostingv1alpha1.MigrationResourceStatus{}
+	for _, of := range status.Resources {
+		before[of.Name] = of
+	}
+	status.Resources = nil
+	status.Objects, status.CopiedObjects, status.CopiedBytes = 0, 0, 0
+	var lag int64
+	for _, of := range r.resources {
+		entry := before[of.name()]
+		entry.Name = of.name()
+		if p := of.current(); p != nil {
+			entry.Objects = max(entry.Objects, p.Total)
+			entry.CopiedObjects, entry.CopiedBytes = p.Copied, p.Bytes
+			lag += p.Lag
+		}
+		status.Resources = append(status.Resources, entry)
+		status.Objects += entry.Objects
+		status.CopiedObjects += entry.CopiedObjects
+		status.CopiedBytes += entry.CopiedBytes
+	}
+	status.Lag = &lag
+}

@@ -1,0 +1,193 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package groupmove runs Migrations of groups: it moves the objects of a group from the main cluster
+// into annex and back, while clients use them.
+//
+// It decides what happens next, and records it in the phase of the Migration. Others do the work:
+// pkg/storage/move copies objects into a Store, pkg/aggregated/maincopy writes those of the main
+// cluster, and the controllers crdsync and apiservice change the routes of the main cluster's
+// requests, as the phase of the Migration asks for. Every step can be repeated, so that another
+// replica continues after a crash.
+package groupmove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/openapi"
+	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/move"
+)
+
+// pollInterval is how often a state is read that others change.
+const pollInterval = 100 * time.Millisecond
+
+// Config holds what runs depend on.
+type Config struct {
+	// PublishedBy is the label value of the APIServices that lead to this annex.
+	PublishedBy string
+	// ServedBy requests a group version through the main cluster, each time on a new connection,
+	// and returns the PublishedByHeader of the response.
+	ServedBy func(ctx context.Context, version schema.GroupVersion) (string, error)
+
+	MainDefinitions apiextensionsclient.CustomResourceDefinitionInterface
+	MainAPIServices apiregistrationclient.APIServiceInterface
+	MainOpenAPI     openapi.ClientWithContext
+	// MainObjects returns the objects of a resource that the main cluster stores.
+	MainObjects func(resource schema.GroupVersionResource) move.Source
+
+	AnnexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
+	AnnexHosting     hostingclient.HostingV1alpha1Interface
+	// AnnexObjects reads the objects in annex.
+	AnnexObjects metadata.Interface
+	// AnnexStored finds the objects of a resource in its Store, by the name of its definition.
+	AnnexStored func(name string) (Stored, error)
+	// NewImporter returns what copies a resource into a Store. config has everything except To.
+	NewImporter func(store string, config move.ImportConfig) (*move.Importer, error)
+	// NewSource returns the objects of a resource in a Store.
+	NewSource func(store string, resource schema.GroupResource) (move.Source, error)
+
+	// MainCopy works on the objects that the main cluster stores of groups that annex serves.
+	MainCopy *maincopy.Copy
+}
+
+// Stored is a resource in annex's storage. A freeze.Target is one.
+type Stored interface {
+	// Freeze stops all writes. Thaw needs the revision that it returns.
+	Freeze(ctx context.Context) (revision int64, err error)
+	// Thaw permits writes again, unless the resource was frozen anew.
+	Thaw(ctx context.Context, revision int64) error
+	// Frozen returns the revision of the freeze, 0 if there is none.
+	Frozen(ctx context.Context) (revision int64, err error)
+	// Return lets writes that wait be repeated in the main cluster, which serves the resource.
+	Return(ctx context.Context) error
+	// Close stops all requests and ends all watches.
+	Close(ctx context.Context, hosted types.UID) error
+	// Clear deletes all objects of a closed resource without running their finalizers, and thaws it.
+	Clear(ctx context.Context) error
+	// Open permits requests of a closed resource.
+	Open(ctx context.Context) error
+}
+
+// Run is one attempt to run a Migration of a group. One goroutine uses it.
+type Run struct {
+	*migrationstatus.Writer
+	config    Config
+	changed   <-chan struct{}
+	operation operation
+	resources []*resource
+	// undone is set when another Migration undoes this one after its switch.
+	undone bool
+}
+
+// operation is Move, Rollback or Finalize.
+type operation interface {
+	do(ctx, preparing context.Context) error
+	cancel(ctx context.Context) error
+	completed() string
+}
+
+// New returns an attempt. changed receives after changes of the Migration.
+func New(config Config, status *migrationstatus.Writer, changed <-chan struct{}) *Run {
+	r := &Run{Writer: status, config: config, changed: changed}
+	r.Progress = r.addProgress
+	switch status.Migration.Spec.Operation {
+	case hostingv1alpha1.MigrationRollback:
+		r.operation = &rollback{Run: r}
+	case hostingv1alpha1.MigrationFinalize:
+		r.operation = &finalize{Run: r}
+	default:
+		r.operation = &moveIn{Run: r}
+	}
+	return r
+}
+
+// Do runs the Migration, wherever it was left. What precedes the switch ends with preparing.
+func (r *Run) Do(ctx, preparing context.Context) error {
+	err := r.operation.do(ctx, preparing)
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w. Grant annex the rights for the group: kubectl annex %s %s", err,
+			strings.ToLower(string(r.Migration.Spec.Operation)), r.group())
+	}
+	return err
+}
+
+// Cancel undoes what precedes the switch. After that it returns move.ErrSwitched.
+func (r *Run) Cancel(ctx context.Context) error {
+	switch {
+	case r.undone || r.Status.StartTime == nil:
+		return nil
+	case r.Status.SwitchTime != nil:
+		return move.ErrSwitched
+	}
+	return r.operation.cancel(ctx)
+}
+
+// Completed is what a completed Migration reports.
+func (r *Run) Completed() string { return r.operation.completed() }
+
+// group returns the API group.
+func (r *Run) group() string { return r.Migration.Spec.Group }
+
+// start records that the Migration has begun.
+func (r *Run) start(ctx context.Context, message string) error {
+	if r.Status.StartTime != nil {
+		return nil
+	}
+	now := metav1.Now()
+	r.Status.StartTime = &now
+	return r.SetPhase(ctx, hostingv1alpha1.MigrationPending, message)
+}
+
+// until polls until done returns true. An error that done returns ends it.
+func until(ctx context.Context, done func(ctx context.Context) (bool, error)) error {
+	return untilEvery(ctx, pollInterval, done)
+}
+
+func untilEvery(ctx context.Context, interval time.Duration, done func(ctx context.Context) (bool, error)) error {
+	err := wait.PollUntilContextCancel(ctx, interval, true, done)
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// untilReported polls until problem returns an empty string, and reports what it returns meanwhile.
+func (r *Run) untilReported(ctx context.Context, problem func(ctx context.Context) (string, error)) error {
+	reported := time.Time{}
+	return until(ctx, func(ctx context.Context) (bool, error) {
+		message, err := problem(ctx)
+		if err != nil || message == "" {
+			return err == nil, err
+		}
+		if time.Since(reported) < time.Second {
+			return false, nil
+		}
+		reported = time.Now()
+		return false, r.Describe(ctx, migrationstatus.ReasonWaiting, message)
+	})
+}
+
+// wrap adds what was done to an error, if there is one.
+func wrap(err error, format string, arguments ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, arguments...), err)
+}
