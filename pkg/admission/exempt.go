@@ -33,7 +33,7 @@ var ownResources = sets.New(
 	rbacv1.Resource("clusterroles"), rbacv1.Resource("clusterrolebindings"),
 	rbacv1.Resource("roles"), rbacv1.Resource("rolebindings"),
 	flowcontrolv1.Resource("flowschemas"), flowcontrolv1.Resource("prioritylevelconfigurations"),
-	hostingv1alpha1.Resource("stores"), hostingv1alpha1.Resource("hostedresources"),
+	hostingv1alpha1.Resource("stores"), hostingv1alpha1.Resource("hostedresources"), hostingv1alpha1.Resource("migrations"),
 )
 
 // ExemptOwnWrites exempts the objects that annex writes for itself from policies and

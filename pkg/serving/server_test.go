@@ -188,7 +188,8 @@ func TestNoRequestIsLost(t *testing.T) {
 			for i := range 2 {
 				name := fmt.Sprint(i + 1)
 				next := s.start(t, name, echo(name), Options{})
-				current.leaveFor(t, 1500*time.Millisecond)
+				// Longer than clients need to leave on a busy machine.
+				current.leaveFor(t, 4*time.Second)
 				current.stop()
 				current = next
 			}

@@ -22,6 +22,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/progress"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
@@ -67,6 +68,12 @@ func NewBackupCommand(out, errOut io.Writer) *cobra.Command {
 	return cmd
 }
 
+// Save writes the objects of a resource, "<plural>.<group>", to a new file, as `annex backup
+// --resource` does.
+func Save(ctx context.Context, server login.Options, resource, path string, out, errOut io.Writer) error {
+	return (&backupOptions{login: server, resource: resource, path: path}).run(ctx, out, errOut)
+}
+
 func (o *backupOptions) run(ctx context.Context, out, errOut io.Writer) error {
 	annex, err := connect(&o.login)
 	if err != nil {
@@ -98,7 +105,7 @@ func (o *backupOptions) run(ctx context.Context, out, errOut io.Writer) error {
 }
 
 func amount(trailer backup.Trailer) string {
-	return fmt.Sprintf("%s (%s)", objects(trailer.Objects), inBytes(trailer.Bytes))
+	return fmt.Sprintf("%s (%s)", objects(trailer.Objects), progress.Bytes(trailer.Bytes))
 }
 
 func objects(count int64) string {
@@ -153,7 +160,7 @@ type saver struct {
 
 	header     backup.Header
 	writer     *backup.Writer // nil until the first part is read
-	bar        *progress
+	bar        *progress.Bar
 	unreadable unreadable
 }
 
@@ -177,15 +184,15 @@ func (s *saver) run(ctx context.Context, manifests []backup.Record, target io.Wr
 			if err := s.begin(target, manifests); err != nil {
 				return backup.Trailer{}, fmt.Errorf("write the backup: %w", err)
 			}
-			s.bar = newProgress(s.errOut, name, s.header.Expected)
-			defer s.bar.end()
+			s.bar = progress.New(s.errOut, name)
+			defer s.bar.End()
 		}
 		_, trailer, err := readRecords(bytes.NewReader(part), s.write)
 		if err != nil {
 			return backup.Trailer{}, fmt.Errorf("write the backup: %w", err)
 		}
 		objects, size = objects+trailer.Objects, size+trailer.Bytes
-		s.bar.show(objects, size)
+		s.bar.Show(objects, s.header.Expected, size)
 		if after = trailer.Continue; after == "" {
 			break
 		}

@@ -190,30 +190,6 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-func TestProgress(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		total, objects, size int64
-		want                 string
-	}{
-		{10, 0, 0, "x [..............................] 0/10 objects, 0 B"},
-		{10, 5, 2048, "x [###############...............] 5/10 objects, 2.0 KiB"},
-		{10, 12, 3 << 30, "x [##############################] 12/12 objects, 3.0 GiB"},
-		{0, 0, 1023, "x [##############################] 0/0 objects, 1023 B"},
-	} {
-		if got := (&progress{what: "x", total: tc.total}).bar(tc.objects, tc.size); got != tc.want {
-			t.Errorf("%q, want %q", got, tc.want)
-		}
-	}
-	var out bytes.Buffer
-	p := newProgress(&out, "x", 1)
-	p.show(1, 1)
-	p.end()
-	if out.Len() > 0 {
-		t.Errorf("what is no terminal got %q", out.String())
-	}
-}
-
 func TestResourceOf(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]string{

@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/annex-dev/annex/pkg/cmd/etcdflags"
+	"github.com/annex-dev/annex/pkg/cmd/progress"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
@@ -129,12 +130,12 @@ func fill(ctx context.Context, etcd *clientv3.Client, a *archive, errOut io.Writ
 		return err
 	}
 	defer in.Close()
-	bar := newProgress(errOut, "Restoring", a.trailer.Objects)
-	defer bar.end()
+	bar := progress.New(errOut, "Restoring")
+	defer bar.End()
 	raise := func(ctx context.Context, prefix string, floor int64) error {
 		return revision.Raise(ctx, etcd, prefix, revision.AllResources, floor)
 	}
-	_, _, err = backup.Copy(ctx, etcd, in, raise, func(so backup.Trailer) { bar.show(so.Objects, so.Bytes) })
+	_, _, err = backup.Copy(ctx, etcd, in, raise, func(so backup.Trailer) { bar.Show(so.Objects, a.trailer.Objects, so.Bytes) })
 	return err
 }
 

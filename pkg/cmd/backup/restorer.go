@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/progress"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
@@ -116,8 +117,8 @@ func (r *restorer) send(ctx context.Context, doing string, options backup.Option
 	for _, resource := range r.wanted {
 		total += resource.objects
 	}
-	bar := newProgress(r.errOut, doing, total)
-	defer bar.end()
+	bar := progress.New(r.errOut, doing)
+	defer bar.End()
 	var sent, size int64
 	results := map[string]backup.Result{}
 	err := r.archive.parts(r.wanted, func(resource *saved, part []byte, count, bytes int64) error {
@@ -130,7 +131,7 @@ func (r *restorer) send(ctx context.Context, doing string, options backup.Option
 		sum.Unreadable = append(sum.Unreadable, got.Unreadable...)
 		results[resource.name] = sum
 		sent, size = sent+count, size+bytes
-		bar.show(sent, size)
+		bar.Show(sent, total, size)
 		return nil
 	})
 	return results, err

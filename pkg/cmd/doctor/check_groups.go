@@ -90,9 +90,7 @@ func listAndWatch(of schema.GroupResource) []right {
 
 // grantListCommand is the command that lets annex list objects of a group.
 func grantListCommand(group string) string {
-	role := "annex-hosted-" + group
-	return fmt.Sprintf("kubectl create clusterrole %s --verb=list,watch --resource='*.%s' && kubectl label clusterrole %s %s=true",
-		role, group, role, hostingv1alpha1.AggregateLabel)
+	return hostingv1alpha1.GrantListCommand(group, "'*."+group+"'")
 }
 
 // checkParameters checks whether annex can read the parameters of admission policies. A

@@ -50,6 +50,8 @@ func TestResources(t *testing.T) {
 			status("DefinitionSynced", "False", "GroupIncomplete", "not labelled: b. Label them: kubectl label crd b annex.dev/hosted=true"), status("Ready", "False", "NotPublished", "m"))}},
 			[]want{{statusFail, "a.example.com: DefinitionSynced is False: GroupIncomplete: not labelled: b. Label them", "kubectl label crd b annex.dev/hosted=true"}}},
 		"waiting": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("DefinitionSynced", "Unknown", "TakingOver", "m"))}}, []want{{statusWarn, "TakingOver: m", "kubectl describe hostedresource a.example.com"}}},
+		"objects to move": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("DefinitionSynced", "False", "ObjectsExist", "Move the group with its objects: kubectl annex move example.com"))}},
+			[]want{{statusFail, "ObjectsExist: Move the group with its objects", "kubectl annex move example.com"}}},
 		"objects": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("DefinitionSynced", "False", "ObjectsExist", "m"))}}, []want{{statusFail, "ObjectsExist", "kubectl get a.example.com -A"}}},
 		"refused": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("DefinitionSynced", "False", "Rejected", "m"))}}, []want{{statusFail, "Rejected", "kubectl edit crd a.example.com"}}},
 		"foreign": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("Published", "False", "ForeignAPIService", "m"))}}, []want{{statusFail, "ForeignAPIService", "kubectl get apiservices | grep example.com"}}},

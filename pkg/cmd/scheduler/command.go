@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package scheduler implements `annex scheduler`, which places HostedResources on Stores
-// from a separate process, and `annex place`, which shows how one would be placed. Both
-// are clients of annex.
+// from a separate process, and the commands that show and change where resources are: `annex
+// place`, `annex drain` and `annex rebalance`. All are clients of annex.
 package scheduler
 
 import (
@@ -147,6 +147,7 @@ func (o *options) work(ctx context.Context, annexHosting annexclient.Interface, 
 		AnnexHostedResources: annexHosting.HostingV1alpha1().HostedResources(),
 		HostedResources:      hosting.HostedResources(),
 		Stores:               hosting.Stores(),
+		Migrations:           hosting.Migrations(),
 		Events:               broadcaster.NewRecorder(annexscheme.Scheme, o.name),
 	})
 	if err != nil {

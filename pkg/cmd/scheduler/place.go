@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/login"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
@@ -24,60 +23,70 @@ import (
 
 // placeOptions are the flags of `annex place`.
 type placeOptions struct {
-	login login.Options
 	store string
+	wait  bool
 }
 
 // NewPlaceCommand returns `annex place`.
 func NewPlaceCommand(out io.Writer) *cobra.Command {
-	o := &placeOptions{}
-	cmd := &cobra.Command{
+	o := &placeOptions{wait: true}
+	cmd := clientCommand(&cobra.Command{
 		Use:   "place PLURAL.GROUP",
-		Short: "Show on which Store a resource would be placed and why, or place it",
+		Short: "Show on which Store a resource would be placed and why, or place or move it",
 		Long: "Show the result of the scheduler's filters and scores for every Store, the best first. Nothing is\n" +
-			"changed. With --store the resource is placed there, whatever the result, if it has no Store yet.",
+			"changed. With --store, a resource without a Store is placed there, whatever the result, and a resource\n" +
+			"on another Store is moved there while it is used: a Migration copies and verifies the objects, then\n" +
+			"switches. The command shows it, and succeeds once the new Store serves the resource.",
 		Example: "  annex place widgets.example.com\n" +
 			"  annex place widgets.example.com --store fast",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !strings.Contains(args[0], ".") {
-				return fmt.Errorf("%q must be of the form <plural>.<group>", args[0])
-			}
-			config, err := o.login.Config("annex-place")
-			if err != nil {
-				return err
-			}
-			annexHosting, err := login.NewAnnexClient(config)
-			if err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), annexHosting.HostingV1alpha1(), args[0], out)
-		},
-	}
-	o.login.AddFlags(cmd.Flags(), login.AnnexOrMain)
-	cmd.Flags().StringVar(&o.store, "store", o.store, "Place the resource on this Store.")
+		Args: cobra.MatchAll(cobra.ExactArgs(1), isResource),
+	}, func(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, args []string) error {
+		if o.store != "" {
+			return o.place(ctx, annexHosting, args[0], out)
+		}
+		return o.show(ctx, annexHosting, args[0], out)
+	})
+	cmd.Flags().StringVar(&o.store, "store", o.store, "Place the resource on this Store, or move it there.")
+	cmd.Flags().BoolVar(&o.wait, "wait", o.wait, "Wait for the end of a move.")
 	return cmd
 }
 
-func (o *placeOptions) run(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, name string, out io.Writer) error {
-	if o.store != "" {
-		_, err := annexHosting.HostedResources().Bind(ctx, name, &hostingv1alpha1.HostedResourceBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, StoreName: o.store,
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return fmt.Errorf("place %s on Store %s: %w", name, o.store, err)
-		}
-		_, err = fmt.Fprintf(out, "%s is on Store %s\n", name, o.store)
-		return err
+// isResource checks the form of the name before the command logs in.
+func isResource(_ *cobra.Command, args []string) error {
+	if !strings.Contains(args[0], ".") {
+		return fmt.Errorf("%q must be of the form <plural>.<group>", args[0])
 	}
+	return nil
+}
 
-	resources, err := annexHosting.HostedResources().List(ctx, metav1.ListOptions{})
+// place places a resource on the Store, or moves it there.
+func (o *placeOptions) place(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, name string, out io.Writer) error {
+	hosted, err := annexHosting.HostedResources().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("list HostedResources: %w", err)
+		return fmt.Errorf("place %s on Store %s: %w", name, o.store, err)
 	}
-	stores, err := annexHosting.Stores().List(ctx, metav1.ListOptions{})
+	if on := hosted.Spec.StoreName; on != "" && on != o.store {
+		migration, err := createMigration(ctx, annexHosting, name, o.store, out)
+		if err != nil || !o.wait {
+			return err
+		}
+		return waitForMigration(ctx, annexHosting, migration, out)
+	}
+	_, err = annexHosting.HostedResources().Bind(ctx, name, &hostingv1alpha1.HostedResourceBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: hosted.UID}, StoreName: o.store,
+	}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("list Stores: %w", err)
+		return fmt.Errorf("place %s on Store %s: %w", name, o.store, err)
+	}
+	_, err = fmt.Fprintf(out, "%s is on Store %s\n", name, o.store)
+	return err
+}
+
+// show prints where a resource would be placed.
+func (o *placeOptions) show(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, name string, out io.Writer) error {
+	cluster, err := scheduler.ReadCluster(ctx, annexHosting)
+	if err != nil {
+		return err
 	}
 	hosted, err := annexHosting.HostedResources().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -86,7 +95,7 @@ func (o *placeOptions) run(ctx context.Context, annexHosting hostingclient.Hosti
 	if err != nil {
 		return fmt.Errorf("get HostedResource %s: %w", name, err)
 	}
-	decision := scheduler.Decide(hosted, resources.Items, stores.Items)
+	decision := cluster.Decide(hosted)
 	if _, err := fmt.Fprintln(out, summary(hosted, decision)); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/controller"
 	"github.com/annex-dev/annex/pkg/leader"
+	"github.com/annex-dev/annex/pkg/storage/retry"
 )
 
 // aggregated is the mode behind a main cluster, which authenticates and authorizes
@@ -131,16 +132,17 @@ func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, co
 		},
 	}
 	extra.WrapAPIs = discovery.Filter(apis)
-	extra.WrapAll = publishedBy(o.Main.PublishService)
+	extra.WrapAll = responses(o.Main.PublishService)
 	return o.Admission.RequireKinds(ctx, m.Cluster)
 }
 
-// publishedBy sets the header that names annex's Service in each response, and returns
-// 503 for requests that the main cluster could not decide on.
-func publishedBy(service maincluster.Service) func(http.Handler, runtime.NegotiatedSerializer) http.Handler {
+// responses sets the header that names annex's Service in each response, returns 503 for requests that
+// the main cluster could not decide on, and lets writes be repeated in the main cluster at once when a
+// group has been returned to it.
+func responses(service maincluster.Service) func(http.Handler, runtime.NegotiatedSerializer) http.Handler {
 	value := hostingv1alpha1.PublishedBy(service.Namespace, service.Name)
 	return func(next http.Handler, serializer runtime.NegotiatedSerializer) http.Handler {
-		next = maincluster.WithUnavailableStatus(next, serializer)
+		next = maincluster.WithUnavailableStatus(retry.Handler(next), serializer)
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set(hostingv1alpha1.PublishedByHeader, value)
 			next.ServeHTTP(w, req)
@@ -150,6 +152,7 @@ func publishedBy(service maincluster.Service) func(http.Handler, runtime.Negotia
 
 func (m *aggregated) controllers(o options.CompletedOptions, _ *apiserver.Config) controller.Mode {
 	return &controller.Aggregated{
+		Login:           m.Config,
 		Kube:            m.Kube,
 		Dynamic:         m.Dynamic,
 		APIExtensions:   m.APIExtensions,

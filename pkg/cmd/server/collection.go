@@ -4,11 +4,11 @@
 package server
 
 import (
-	"context"
 	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync/atomic"
 
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
@@ -21,41 +21,54 @@ const (
 	minGarbage = 256 << 20
 	// garbagePart is the part of a container's memory that minGarbage may be at most.
 	garbagePart = 8
-	// A busy server allocates busyBytes in each returnInterval. The first one does not count: while
+	// A busy server allocates busyBytes in each memoryInterval. The first one does not count: while
 	// watch caches are filled after a start, more garbage would leave the heap fragmented.
 	busyBytes = 256 << 20
 	// defaultPercent is GOGC if it is not set.
 	defaultPercent = 100
 )
 
-// paceCollections collects garbage less often while the server is busy, until ctx is done. It
-// leaves that to GOGC if that is set. GOMEMLIMIT is observed in any case.
-func paceCollections(ctx context.Context) {
+// pacer collects garbage less often while the server is busy. A nil pacer leaves the pace to Go.
+// GOMEMLIMIT is observed in any case.
+type pacer struct {
+	allowed uint64
+	wasBusy bool
+	// garbage is how much there is at least when it is collected, 0 if the server is not busy.
+	garbage *atomic.Uint64
+}
+
+// newPacer returns nil if GOGC is set.
+func newPacer() *pacer {
 	if os.Getenv("GOGC") != "" {
+		return nil
+	}
+	p := &pacer{allowed: minGarbage, garbage: &atomic.Uint64{}}
+	if limit := cachememory.ContainerLimit(); limit != math.MaxInt64 {
+		p.allowed = min(p.allowed, uint64(limit)/garbagePart)
+	}
+	adjustAfterCollections(p.garbage)
+	return p
+}
+
+// adjust sets the pace after an interval in which so many bytes were allocated.
+func (p *pacer) adjust(allocated, live uint64) {
+	if p == nil {
 		return
 	}
-	allowed := uint64(minGarbage)
-	if limit := cachememory.ContainerLimit(); limit != math.MaxInt64 {
-		allowed = min(allowed, uint64(limit)/garbagePart)
+	busy := allocated >= busyBytes
+	if busy && p.wasBusy {
+		p.garbage.Store(p.allowed)
+	} else {
+		p.garbage.Store(0)
 	}
-	var garbage atomic.Uint64
-	defer garbage.Store(0)
-	adjustAfterCollections(&garbage)
-	before, wasBusy := readMemory(), false
-	for {
-		sleep(ctx, returnInterval)
-		if ctx.Err() != nil {
-			return
-		}
-		now := readMemory()
-		busy := now.allocated-before.allocated >= busyBytes
-		if busy && wasBusy {
-			garbage.Store(allowed)
-		} else {
-			garbage.Store(0)
-		}
-		debug.SetGCPercent(percentFor(now.live, garbage.Load()))
-		before, wasBusy = now, busy
+	p.wasBusy = busy
+	setPercent(percentFor(live, p.garbage.Load()))
+}
+
+// stop returns to Go's pace with the next collection.
+func (p *pacer) stop() {
+	if p != nil {
+		p.garbage.Store(0)
 	}
 }
 
@@ -65,9 +78,22 @@ func adjustAfterCollections(garbage *atomic.Uint64) {
 	// A cleanup runs after the collection that frees its object.
 	cycle := &struct{ _ *byte }{}
 	runtime.AddCleanup(cycle, func(garbage *atomic.Uint64) {
-		debug.SetGCPercent(percentFor(readMemory().live, garbage.Load()))
+		setPercent(percentFor(readMemory().live, garbage.Load()))
 		adjustAfterCollections(garbage)
 	}, garbage)
+}
+
+// setPercent sets GOGC if it changes: setting it stops the process for a moment.
+func setPercent(percent int) {
+	if readPercent() != percent {
+		debug.SetGCPercent(percent)
+	}
+}
+
+func readPercent() int {
+	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(sample)
+	return int(sample[0].Value.Uint64())
 }
 
 // percentFor returns the GOGC that makes a heap grow by the larger of itself and of garbage.

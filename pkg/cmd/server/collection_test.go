@@ -6,7 +6,6 @@ package server
 import (
 	"fmt"
 	"runtime"
-	"runtime/metrics"
 	"sync/atomic"
 	"testing"
 
@@ -44,13 +43,11 @@ func TestAdjustAfterCollections(t *testing.T) {
 	var garbage atomic.Uint64
 	garbage.Store(1 << 40)
 	adjustAfterCollections(&garbage)
-	percent := func() uint64 {
+	percent := func() int {
 		runtime.GC()
-		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-		metrics.Read(sample)
-		return sample[0].Value.Uint64()
+		return readPercent()
 	}
-	percents := map[uint64]bool{}
+	percents := map[int]bool{}
 	poll.UntilNoError(t, "the percentage follows the live heap of two collections", func() error {
 		percents[percent()] = true
 		if len(percents) < 3 {

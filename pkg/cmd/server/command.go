@@ -7,9 +7,11 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -45,8 +47,12 @@ func NewCommand(out io.Writer) *cobra.Command {
 			if err := applyLogs(ctx, completed); err != nil {
 				return err
 			}
+			managing, stop := context.WithCancel(ctx)
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer stop()
 			return Run(ctx, completed, func(ready Ready) {
-				go paceCollections(ctx)
+				running.Go(func() { manageMemory(managing) })
 				printReady(out, ready)
 			})
 		},

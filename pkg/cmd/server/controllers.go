@@ -12,6 +12,7 @@ import (
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
@@ -100,10 +101,15 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		AnnexHosting:                s.config.Extra.AnnexHosting,
 		AnnexHostedResourceInformer: hosting.HostedResources(),
 		AnnexStoreInformer:          hosting.Stores(),
-		AnnexDefinitionInformer:     s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
+		AnnexMigrationInformer:      hosting.Migrations(),
+		AnnexDefinitionInformer:     s.chain.Definitions.Outlines(),
+		AnnexWholeDefinitions:       s.chain.Definitions.Whole(nil),
 		Mode:                        s.mode.controllers(s.options, s.config),
 		Usage:                       s.store.Usage,
 		Stores:                      s.store.Stores,
+		NewMover:                    s.chain.NewMover,
+		NewImporter:                 s.chain.NewImporter,
+		NewSource:                   s.chain.NewSource,
 		Unreadable:                  s.config.Extra.StorageLayers.Unreadable,
 		Caches:                      s.config.Extra.StorageLayers.Caches,
 		DefaultStore:                s.store.Spec(),
@@ -119,6 +125,9 @@ func (s *server) controllerConfig() (controller.Config, error) {
 	}
 	if config.AnnexMetadata, err = metadata.NewForConfig(loopback); err != nil {
 		return config, fmt.Errorf("create a client of metadata: %w", err)
+	}
+	if config.AnnexDynamic, err = dynamic.NewForConfig(loopback); err != nil {
+		return config, fmt.Errorf("create a client of all objects: %w", err)
 	}
 	return config, nil
 }

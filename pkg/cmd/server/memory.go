@@ -11,27 +11,33 @@ import (
 )
 
 const (
-	// returnInterval is how often it is checked whether memory can be returned. At a start it is
-	// longer than what remains to be done after readiness.
-	returnInterval = 5 * time.Second
+	// memoryInterval is how often the use of memory is read. At a start it is longer than what
+	// remains to be done after readiness.
+	memoryInterval = 5 * time.Second
 	// An idle server allocates at most idleBytes in an interval. It returns memory from
-	// returnBytes.
+	// returnBytes, and from one returnPart of the live heap, which a garbage collection reads.
 	idleBytes   = 32 << 20
-	returnBytes = 32 << 20
+	returnBytes = 8 << 20
+	returnPart  = 16
 )
 
-// returnMemory returns memory that is no longer needed to the system when the server becomes idle,
-// for example after a start, or after many definitions were created. An idle server would run the
+// manageMemory reads the use of memory at intervals, until ctx is done: a busy server collects garbage
+// less often, and one that becomes idle, for example after a start or after many definitions were
+// created, returns to the system what it no longer needs. Without that an idle server would run the
 // next garbage collection only after two minutes, and then return memory slowly.
-func returnMemory(ctx context.Context) {
+func manageMemory(ctx context.Context) {
+	pace := newPacer()
+	defer pace.stop()
 	before := readMemory()
 	for {
-		sleep(ctx, returnInterval)
+		sleep(ctx, memoryInterval)
 		if ctx.Err() != nil {
 			return
 		}
 		now := readMemory()
-		if now.allocated-before.allocated < idleBytes && now.unused() >= returnBytes {
+		allocated := now.allocated - before.allocated
+		pace.adjust(allocated, now.live)
+		if now.isWorthReturning(allocated) {
 			debug.FreeOSMemory()
 			now = readMemory()
 		}
@@ -59,6 +65,12 @@ func readMemory() memory {
 		}
 	}
 	return memory{allocated: values[0], objects: values[1], live: values[2], free: values[3]}
+}
+
+// isWorthReturning reports whether a server that allocated so much in an interval is idle, and has
+// so much unused memory that it is not collected in each interval.
+func (m memory) isWorthReturning(allocated uint64) bool {
+	return allocated < idleBytes && m.unused() >= max(returnBytes, 2*allocated, m.live/returnPart)
 }
 
 // unused is what a garbage collection could return, at most.

@@ -28,3 +28,30 @@ func TestUnusedMemory(t *testing.T) {
 		t.Errorf("%d bytes are unused after they were returned, want less than %d", unused, returnBytes)
 	}
 }
+
+func TestIsWorthReturning(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for name, test := range map[string]struct {
+		allocated uint64
+		memory    memory
+		want      bool
+	}{
+		"after a start":           {mib, memory{objects: 60 * mib, live: 50 * mib, free: 30 * mib}, true},
+		"nearly nothing":          {mib, memory{objects: 54 * mib, live: 50 * mib, free: 3 * mib}, false},
+		"garbage of an interval":  {10 * mib, memory{objects: 60 * mib, live: 50 * mib, free: mib}, false},
+		"garbage of more":         {10 * mib, memory{objects: 75 * mib, live: 50 * mib, free: mib}, true},
+		"busy":                    {40 * mib, memory{objects: 300 * mib, live: 50 * mib, free: 100 * mib}, false},
+		"a large heap":            {mib, memory{objects: 1100 * mib, live: 1000 * mib, free: 50 * mib}, true},
+		"little of a large heap":  {mib, memory{objects: 1030 * mib, live: 1000 * mib, free: 20 * mib}, false},
+		"more live than objects":  {0, memory{objects: 10 * mib, live: 50 * mib, free: mib}, false},
+		"a live heap that shrank": {0, memory{objects: 10 * mib, live: 50 * mib, free: 60 * mib}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := test.memory.isWorthReturning(test.allocated); got != test.want {
+				t.Errorf("%+v after %d allocated bytes: %v, want %v", test.memory, test.allocated, got, test.want)
+			}
+		})
+	}
+}

@@ -153,7 +153,6 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 			onReady()
 			sleep(serving, minServingPeriod)
 			close(settled)
-			returnMemory(serving)
 		}
 	})
 	if err := s.chain.Run(serving); err != nil {

@@ -46,7 +46,7 @@ func (s *server) addWarmUp() error {
 	if err != nil {
 		return fmt.Errorf("make a client that warms up: %w", err)
 	}
-	definitions := s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions()
+	definitions := s.chain.Definitions.Outlines()
 	informer, lister := definitions.Informer(), definitions.Lister()
 	return s.chain.AddPostStartHook("annex-warm-up", func(hook genericapiserver.PostStartHookContext) error {
 		ctx, cancel := context.WithTimeout(hook, warmUpTimeout)

@@ -22,7 +22,7 @@ import (
 
 // Serving configures the port and the serving certificate.
 type Serving struct {
-	*genericoptions.SecureServingOptionsWithLoopback
+	*genericoptions.SecureServingOptions
 }
 
 // NewServing returns the defaults: loopback, port 7443, a certificate of annex's own CA.
@@ -32,12 +32,12 @@ func NewServing() *Serving {
 	upstream.BindPort = 7443
 	upstream.Required = true
 	upstream.ServerCert = genericoptions.GeneratableKeyCert{}
-	return &Serving{upstream.WithLoopback()}
+	return &Serving{upstream}
 }
 
 // AddFlags adds upstream's serving flags.
 func (o *Serving) AddFlags(fs *pflag.FlagSet) {
-	o.SecureServingOptionsWithLoopback.AddFlags(fs)
+	o.SecureServingOptions.AddFlags(fs)
 	fs.Lookup("bind-address").Usage = "The IP address on which to listen for the --secure-port port. " +
 		"The unspecified address (0.0.0.0 or ::) means all interfaces."
 	fs.Lookup("secure-port").Usage = "The port on which to serve HTTPS with authentication and authorization. 0 picks a free port."

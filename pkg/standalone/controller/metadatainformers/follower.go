@@ -188,11 +188,18 @@ func (w *watched) Stop() {
 	w.Interface.Stop()
 }
 
-// stop ends the watch and makes handlers drop the resource.
+// stop ends the watch. The server may have ended it before it sent the last deletions of a resource
+// whose definition is gone: if nothing is stored, its objects were deleted. Otherwise their dependents
+// would never be collected.
 func (f *follower) stop() {
 	f.cancel()
 	<-f.done
-	f.objects.drop()
+	if f.unwanted.IsZero() || f.stored == nil {
+		return
+	}
+	if objects, known := f.stored(); known && objects == 0 {
+		f.objects.empty()
+	}
 }
 
 func (f *follower) beginList() {

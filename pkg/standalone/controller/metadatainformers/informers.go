@@ -56,8 +56,7 @@ const (
 	firstReadsAtOnce = 16
 
 	// lingerPeriod is how long a resource is watched after its definition is gone. Its
-	// objects were deleted before, but on another watch: if their deletions were missed,
-	// their dependents would never be collected.
+	// objects were deleted before, but on another watch.
 	lingerPeriod = 10 * time.Second
 	lingerPoll   = 200 * time.Millisecond
 
@@ -215,6 +214,7 @@ func (i *Informers) reconcile(ctx context.Context, _ struct{}) (framework.Result
 
 	for _, f := range obsolete {
 		f.stop()
+		f.objects.drop()
 	}
 	for _, f := range fresh {
 		i.start(f)

@@ -315,6 +315,30 @@ func TestFollowsDefinitions(t *testing.T) {
 	})
 }
 
+// TestMissedDeletions: the server may end a watch with the definition, before it sent all deletions.
+func TestMissedDeletions(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[int64][]string{0: {"deleted widgets 1", "dropped widgets with 0"}, 1: {"dropped widgets with 1"}} {
+		t.Run(fmt.Sprintf("%d objects are stored", left), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var stored atomic.Int64
+				stored.Store(1)
+				s := startServer(t, []runtime.Object{newDefinition("d1")}, []runtime.Object{newWidget("w", "1")}, func(s *server) {
+					s.lists = s.lists[:1]
+					s.stored = func(schema.GroupResource) (int64, bool) { return stored.Load(), true }
+				})
+				pause()
+				s.want(t, "widgets", "added widgets 1", "synced widgets")
+				s.undefine(t)
+				stored.Store(left)
+				time.Sleep(lingerPeriod)
+				s.want(t, "widgets", want...)
+			})
+		})
+	}
+}
+
 func TestBrokenResourceHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

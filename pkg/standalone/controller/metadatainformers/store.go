@@ -158,6 +158,13 @@ func (s *store) tellSynced() {
 	}
 }
 
+// empty deletes all objects. The reflector has ended by then.
+func (s *store) empty() {
+	for key := range s.all() {
+		s.remove(key)
+	}
+}
+
 // drop makes handlers drop the resource. The reflector has ended by then.
 func (s *store) drop() {
 	for _, handler := range s.handlers {

@@ -110,10 +110,10 @@ func userClusterRoles() []*rbacv1.ClusterRole {
 func hostingClusterRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		clusterRole(hostingView,
-			on(hostingv1alpha1.GroupName, read...)("stores", "stores/status", "hostedresources", "hostedresources/status")),
+			on(hostingv1alpha1.GroupName, read...)("stores", "stores/status", "hostedresources", "hostedresources/status", "migrations", "migrations/status")),
 		clusterRole(hostingEdit,
-			on(hostingv1alpha1.GroupName, readWrite...)("stores", "hostedresources"),
-			on(hostingv1alpha1.GroupName, read...)("stores/status", "hostedresources/status")),
+			on(hostingv1alpha1.GroupName, readWrite...)("stores", "hostedresources", "migrations"),
+			on(hostingv1alpha1.GroupName, read...)("stores/status", "hostedresources/status", "migrations/status")),
 	}
 }
 

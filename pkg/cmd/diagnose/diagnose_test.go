@@ -1,0 +1,415 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+const (
+	widgets     = "widgets.example.com"
+	widgetsPath = "/apis/example.com/v1/widgets"
+	gadgets     = "gadgets.example.com"
+	gadgetsPath = "/apis/example.com/v1/gadgets"
+)
+
+// newMetrics returns lines of /metrics.
+func newMetrics(lines ...string) string {
+	types := ""
+	for _, name := range []string{objectsMetric, oldObjectsMetric, sizeMetric, etcdMetric, "apiserver_longrunning_requests"} {
+		types += "# TYPE " + name + " gauge\n"
+		for _, line := range lines {
+			if strings.HasPrefix(line, name+"{") {
+				types += line + "\n"
+			}
+		}
+	}
+	return types
+}
+
+// webhook converts with a Service.
+func webhook(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
+		ConversionReviewVersions: []string{"v1"},
+		ClientConfig:             &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Namespace: "ns", Name: "converter"}},
+	}}
+	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(crd)
+	return crd
+}
+
+// report surveys a cluster, and returns the text too.
+func report(t *testing.T, f *fake, group string) (*Report, string) {
+	t.Helper()
+	found, err := f.start(t).survey(t.Context(), group, &bytes.Buffer{})
+	expect.NoError(t, err)
+	var out bytes.Buffer
+	o := &options{group: group, output: outputText, program: "annex diagnose"}
+	expect.NoError(t, o.print(&out, found))
+	for _, request := range f.requests {
+		if !strings.HasPrefix(request, "GET ") {
+			t.Errorf("sent %s", request)
+		}
+	}
+	return found, out.String()
+}
+
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	f := newFake(define(widgets, "v1", "v2"), define(gadgets, "v1"), define("empties.empty.example.com", "v1"), define("parts.foreign.example.com", "v1"),
+		define("pieces.hosted.example.com", "v1"), define("secrets.closed.example.com", "v1"))
+	f.fill(widgetsPath, 1200, 1000)
+	f.fill(gadgetsPath, 3, 500)
+	f.route("foreign.example.com", "v1", nil)
+	f.route("hosted.example.com", "v1", map[string]string{hostingv1alpha1.PublishedByLabel: "annex-system.annex"})
+	f.failures["/apis/closed.example.com/v1/secrets"] = http.StatusForbidden
+	_, text := report(t, f, "")
+	expect.Equal(t, `GROUP                 RESOURCES   OBJECTS     ETCD        SHARE       MEMORY      WATCHES     CAN MOVE
+example.com           2           1203        1.1Mi       100%        15Mi        <unknown>   yes
+empty.example.com     1           0           0           0%          0           <unknown>   yes
+closed.example.com    1           forbidden   forbidden   <unknown>   forbidden   <unknown>   unknown
+foreign.example.com   1           <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   no
+hosted.example.com    1           <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   in annex
+
+Custom resources are 1203 objects of 1.1Mi in etcd. SHARE is of them.
+The groups that can move have 1.1Mi, and about 15Mi of memory in each kube-apiserver.
+The sizes of 1 resource are estimated from the first 500 objects.
+Missing rights: get /metrics; list *.closed.example.com.
+closed.example.com: unknown: the objects of secrets cannot be counted.
+foreign.example.com: no: The main cluster sends requests for v1 to another server: see its APIServices.
+Each resource of a group, and the command that moves it: annex diagnose --group=GROUP
+`, text)
+}
+
+func TestMetricsAreCheaper(t *testing.T) {
+	t.Parallel()
+	f := newFake(define(widgets, "v1"), define(gadgets, "v1"), define("empties.empty.example.com", "v1"))
+	f.fill(widgetsPath, 10, 1000)
+	f.fill(gadgetsPath, 2, 500)
+	f.metrics = newMetrics(
+		`apiserver_resource_objects{group="example.com",resource="widgets"} 9`,
+		`apiserver_resource_objects{group="example.com",resource="gadgets"} 0`,
+		`apiserver_resource_objects{group="",resource="pods"} 8`,
+		`apiserver_resource_size_estimate_bytes{group="example.com",resource="widgets"} 9000`,
+		`apiserver_resource_size_estimate_bytes{group="",resource="pods"} 10000`,
+		`apiserver_resource_size_estimate_bytes{group="",resource="events"} -1`,
+		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} 3e+06`,
+		`apiserver_storage_size_bytes{storage_cluster_id="etcd-1"} 1e+06`,
+		`apiserver_longrunning_requests{group="example.com",resource="widgets",verb="WATCH",version="v1",subresource=""} 3`,
+		`apiserver_longrunning_requests{group="example.com",resource="widgets",verb="WATCH",version="v2",subresource=""} 2`,
+		`apiserver_longrunning_requests{group="example.com",resource="widgets",verb="CONNECT",version="v2",subresource="exec"} 7`,
+	)
+	found, text := report(t, f, "")
+	// What the metrics have is not listed; what they may not have yet is.
+	expect.Equal(t, []string{
+		"GET /metrics", "GET " + definitionsPath + "?limit=100", "GET " + apiServicesPath + "?limit=100",
+		"GET /apis/empty.example.com/v1/empties?limit=100", "GET " + gadgetsPath + "?limit=100",
+	}, f.requests)
+	expect.Equal(t, int64(4e6), *found.EtcdBytes)
+	expect.Equal(t, int64(5), *found.Groups[0].Watches)
+	expect.Equal(t, 0.5, *found.Groups[0].Share)
+	expect.Contains(t, text,
+		"example.com         2           11        9.8Ki   50%     62Ki     5         yes",
+		"Custom resources are 11 of 19 objects in etcd, and 9.8Ki of 20Ki. Its files have 3.8Mi.\n",
+		"The groups that can move have 9.8Ki, and about 62Ki of memory in each kube-apiserver.\n",
+		"The numbers of 1 resource are kube-apiserver's own, of about the last minute.\n",
+		"Each resource of a group, and the command that moves it: annex diagnose --group=GROUP\n")
+	if strings.Contains(text, "Missing rights") || strings.Contains(text, "estimated from the first") {
+		t.Error(text)
+	}
+}
+
+// TestOldMetrics: before Kubernetes 1.34 sizes are missing.
+func TestOldMetrics(t *testing.T) {
+	t.Parallel()
+	f := newFake(define(widgets, "v1"))
+	f.fill(widgetsPath, 700, 1000)
+	f.metrics = newMetrics(`apiserver_storage_objects{resource="widgets.example.com"} 700`, `apiserver_storage_objects{resource="pods"} 4`)
+	found, _ := report(t, f, "")
+	widgets := found.Groups[0].Resources[0]
+	if widgets.Source != SourceSample || *widgets.Objects != 700 || *widgets.Bytes != 700_000 || *found.AllObjects != 704 || found.EtcdBytes != nil {
+		t.Errorf("%+v", found)
+	}
+}
+
+func TestGroup(t *testing.T) {
+	t.Parallel()
+	f := newFake(webhook(define(widgets, "v1", "v2")), define(gadgets, "v1"), define("others.example.org", "v1"))
+	f.fill(widgetsPath, 700, 1000)
+	_, text := report(t, f, "example.com")
+	expect.Equal(t, `GROUP         RESOURCES   OBJECTS   ETCD    SHARE       MEMORY   WATCHES     CAN MOVE
+example.com   2           700       684Ki   <unknown>   8.5Mi    <unknown>   yes
+
+RESOURCE   SCOPE        VERSIONS   STORED   CONVERSION     OBJECTS   ETCD    MEMORY   WATCHES     SOURCE
+gadgets    Namespaced   v1         v1       <none>         0         0       0        <unknown>   List
+widgets    Namespaced   v1,v2      v1       ns/converter   700       684Ki   8.5Mi    <unknown>   Sample
+
+The sizes of 1 resource are estimated from the first 500 objects.
+Missing rights: get /metrics.
+Can move: yes.
+With annex installed:
+  kubectl annex move example.com
+`, text)
+	for _, request := range f.requests {
+		if strings.Contains(request, "example.org") {
+			t.Errorf("sent %s", request)
+		}
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	invalid := define(widgets, "v1")
+	invalid.Spec.PreserveUnknownFields = true
+	absent := define(widgets, "v1")
+	absent.Status.Conditions = nil
+	unserved := define(widgets, "v1")
+	unserved.Spec.Versions[0].Served = false
+	for name, test := range map[string]struct {
+		definitions []*apiextensionsv1.CustomResourceDefinition
+		change      func(*fake)
+		want        Verdict
+		reason      string
+	}{
+		"empty":           {[]*apiextensionsv1.CustomResourceDefinition{define(widgets, "v1")}, nil, MoveYes, ""},
+		"objects":         {nil, func(f *fake) { f.fill(gadgetsPath, 1, 100) }, MoveYes, ""},
+		"refused":         {[]*apiextensionsv1.CustomResourceDefinition{invalid}, nil, MoveNo, "annex refuses the definition widgets.example.com: spec.preserveUnknownFields"},
+		"not established": {[]*apiextensionsv1.CustomResourceDefinition{absent}, nil, MoveNo, "The main cluster does not serve the definition yet"},
+		"not served":      {[]*apiextensionsv1.CustomResourceDefinition{unserved}, nil, MoveNo, "The definition serves no version"},
+		"other server":    {nil, func(f *fake) { f.route("example.com", "v1", nil) }, MoveNo, "The main cluster sends requests for v1 to another server"},
+		"hosted": {nil, func(f *fake) {
+			f.route("example.com", "v1", map[string]string{hostingv1alpha1.PublishedByLabel: "a.b"})
+		}, MoveHosted, "annex (a.b) serves v1"},
+		"not listed":       {nil, func(f *fake) { f.failures[gadgetsPath] = http.StatusForbidden }, MoveUnknown, "the objects of gadgets cannot be counted"},
+		"no APIServices":   {nil, func(f *fake) { f.failures[apiServicesPath] = http.StatusForbidden }, MoveUnknown, "the APIServices cannot be read"},
+		"broken converter": {nil, func(f *fake) { f.failures[gadgetsPath] = http.StatusInternalServerError }, MoveUnknown, "the objects of gadgets cannot be counted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(append(test.definitions, define(gadgets, "v1"))...)
+			if test.change != nil {
+				test.change(f)
+			}
+			found, _ := report(t, f, "")
+			move := found.Groups[0].Move
+			if move.Verdict != test.want || !strings.Contains(fmt.Sprint(move.Reasons), test.reason) {
+				t.Errorf("%+v, want %s with %q", move, test.want, test.reason)
+			}
+			var commands []string
+			switch {
+			case name == "objects":
+				commands = []string{"kubectl annex move example.com"}
+			case move.Verdict == MoveYes:
+				commands = []string{"kubectl annex host example.com"}
+			}
+			expect.Equal(t, commands, move.Commands)
+		})
+	}
+}
+
+func TestMissingRights(t *testing.T) {
+	t.Parallel()
+	f := newFake(define(widgets, "v1"), define(gadgets, "v1"), define("others.example.org", "v1"))
+	f.failures[apiServicesPath] = http.StatusForbidden
+	f.failures[gadgetsPath] = http.StatusForbidden
+	f.failures["/apis/example.org/v1/others"] = http.StatusForbidden
+	f.fill(widgetsPath, 2, 100)
+	found, text := report(t, f, "")
+	expect.Equal(t, []string{"get /metrics", "list apiservices.apiregistration.k8s.io", "list gadgets.example.com", "list *.example.org"}, found.MissingRights)
+	expect.Contains(t, text, "Missing rights: get /metrics; list apiservices.apiregistration.k8s.io; list gadgets.example.com; list *.example.org.\n")
+	_, text = report(t, f, "example.com")
+	expect.Contains(t, text, "gadgets    Namespaced   v1         v1       <none>       forbidden   forbidden   forbidden   <unknown>   <none>")
+}
+
+// TestWithoutDefinitions: the metrics have the groups.
+func TestWithoutDefinitions(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.failures[definitionsPath] = http.StatusForbidden
+	f.metrics = newMetrics(
+		`apiserver_resource_objects{group="example.com",resource="widgets"} 9`,
+		`apiserver_resource_objects{group="apps",resource="deployments"} 9`,
+		`apiserver_resource_objects{group="storage.k8s.io",resource="csinodes"} 9`,
+		`apiserver_resource_objects{group="apiextensions.k8s.io",resource="customresourcedefinitions"} 9`,
+		`apiserver_resource_size_estimate_bytes{group="example.com",resource="widgets"} 9000`,
+	)
+	found, _ := report(t, f, "")
+	if len(found.Groups) != 1 || found.Groups[0].Name != "example.com" || *found.Groups[0].Bytes != 9000 || found.Groups[0].Move.Verdict != MoveUnknown {
+		t.Errorf("%+v", found.Groups)
+	}
+	expect.Equal(t, []string{listDefinitions}, found.MissingRights)
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*fake)
+		group  string
+		want   []string
+	}{
+		"nothing may be read":   {func(f *fake) { f.failures[definitionsPath] = http.StatusForbidden }, "", []string{"read the CustomResourceDefinitions of https://cluster.example.com", "no, 403"}},
+		"not logged in":         {func(f *fake) { f.failures[definitionsPath], f.metrics = http.StatusUnauthorized, "x 1\n" }, "", []string{"no, 401"}},
+		"no such group":         {func(*fake) {}, "example.org", []string{"--group \"example.org\"", "no CustomResourceDefinition"}},
+		"a definition is wrong": {func(f *fake) { f.collections[definitionsPath] = []any{1} }, "", []string{"decode a CustomResourceDefinition"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(define(widgets, "v1"))
+			test.change(f)
+			_, err := f.start(t).survey(t.Context(), test.group, &bytes.Buffer{})
+			expect.ErrorLine(t, err, test.want...)
+		})
+	}
+	cmd := NewCommand(&bytes.Buffer{}, &bytes.Buffer{})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs([]string{"-o=yaml"})
+	expect.ErrorLine(t, cmd.Execute(), "--output \"yaml\" must be text or json")
+}
+
+func TestSample(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		count, size    int
+		gone           bool
+		objects, bytes int64
+		source         Source
+		requests       int
+	}{
+		"none":                       {0, 0, false, 0, 0, SourceList, 1},
+		"a page":                     {100, 100, false, 100, 10_000, SourceList, 1},
+		"all":                        {450, 100, false, 450, 45_000, SourceList, 5},
+		"many":                       {2000, 100, false, 2000, 200_000, SourceSample, 5},
+		"large":                      {300, 200_000, false, 300, 60_000_000, SourceSample, 1},
+		"compacted during the pages": {450, 100, true, 450, 45_000, SourceSample, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(define(widgets, "v1"))
+			f.fill(widgetsPath, test.count, test.size)
+			if test.gone {
+				f.failures["continue "+widgetsPath] = http.StatusGone
+			}
+			objects, bytes, source, err := lister{f.start(t).client}.sample(t.Context(), widgetsPath)
+			expect.NoError(t, err)
+			if objects != test.objects || bytes != test.bytes || source != test.source || len(f.requests) != test.requests {
+				t.Errorf("%d objects, %d bytes, %s, %d requests, want %+v", objects, bytes, source, len(f.requests), test)
+			}
+		})
+	}
+}
+
+func TestDecodeListErrors(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                             "unexpected EOF",
+		"[]":                           "found [ instead of {",
+		`{"items":{}}`:                 "found { instead of [",
+		`{"items":[{"a":1}`:            "unexpected EOF",
+		`{"items":[{"a":]}]}`:          "invalid character",
+		`{"items":[],"metadata":1}`:    "cannot unmarshal number",
+		`{"items":[],"metadata":{}`:    "unexpected EOF",
+		`{"kind":"List","items":[1,2]`: "unexpected EOF",
+	} {
+		err := decodeList(json.NewDecoder(strings.NewReader(text)), &metav1.ListMeta{}, func(json.RawMessage) error { return nil })
+		expect.Error(t, err, want)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		resource Resource
+		want     int64
+	}{
+		"one version":            {Resource{Versions: []string{"v1"}, StorageVersion: "v1", Usage: Usage{Bytes: new(int64(1000))}}, 6400},
+		"two versions":           {Resource{Versions: []string{"v1", "v2"}, StorageVersion: "v1", Usage: Usage{Bytes: new(int64(1000))}}, 12800},
+		"stored, but not served": {Resource{Versions: []string{"v1"}, StorageVersion: "v2", Usage: Usage{Bytes: new(int64(1000))}}, 12800},
+	} {
+		if got := memoryOf(&test.resource); *got != test.want {
+			t.Errorf("%s: %d, want %d", name, *got, test.want)
+		}
+	}
+	if memoryOf(&Resource{}) != nil {
+		t.Error("an unknown size has a memory")
+	}
+}
+
+// TestJSON: names are documented and stay.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	f := newFake(webhook(define(widgets, "v1")))
+	f.failures[apiServicesPath] = http.StatusForbidden
+	f.metrics = newMetrics(
+		`apiserver_resource_objects{group="example.com",resource="widgets"} 3`,
+		`apiserver_resource_size_estimate_bytes{group="example.com",resource="widgets"} 1000`,
+		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} 5000`,
+	)
+	found, _ := report(t, f, "")
+	var out bytes.Buffer
+	expect.NoError(t, (&options{output: outputJSON}).print(&out, found))
+	expect.Equal(t, `{
+  "server": "https://cluster.example.com",
+  "groups": [
+    {
+      "name": "example.com",
+      "objects": 3,
+      "bytes": 1000,
+      "memoryBytes": 6400,
+      "watches": 0,
+      "share": 1,
+      "move": {
+        "verdict": "Unknown",
+        "reasons": [
+          "the APIServices cannot be read"
+        ]
+      },
+      "resources": [
+        {
+          "name": "widgets",
+          "scope": "Namespaced",
+          "versions": [
+            "v1"
+          ],
+          "storageVersion": "v1",
+          "conversionWebhook": "ns/converter",
+          "objects": 3,
+          "bytes": 1000,
+          "memoryBytes": 6400,
+          "watches": 0,
+          "source": "Metrics"
+        }
+      ]
+    }
+  ],
+  "customResources": {
+    "objects": 3,
+    "bytes": 1000,
+    "memoryBytes": 6400,
+    "watches": 0
+  },
+  "movable": {
+    "objects": null,
+    "bytes": null,
+    "memoryBytes": null,
+    "watches": null
+  },
+  "allObjects": 3,
+  "allBytes": 1000,
+  "etcdBytes": 5000,
+  "missingRights": [
+    "list apiservices.apiregistration.k8s.io"
+  ]
+}
+`, out.String())
+}

@@ -1,0 +1,40 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"fmt"
+
+	"github.com/annex-dev/annex/pkg/aggregated/controller/crdsync"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// move returns whether a group can move to annex, and the command for that.
+func (s *survey) move(g *group) Move {
+	for _, current := range g.apiServices {
+		if by := current.Labels[hostingv1alpha1.PublishedByLabel]; by != "" {
+			return Move{Verdict: MoveHosted, Reasons: []string{fmt.Sprintf("annex (%s) serves %s", by, current.Spec.Version)}}
+		}
+	}
+	switch {
+	case s.definitionsErr != nil:
+		return Move{Verdict: MoveUnknown, Reasons: []string{"the definitions cannot be read"}}
+	case s.apiServicesErr != nil:
+		return Move{Verdict: MoveUnknown, Reasons: []string{"the APIServices cannot be read"}}
+	}
+	if obstacles := append(crdsync.Obstacles(g.Name, g.definitions, g.apiServices), g.refused...); len(obstacles) > 0 {
+		return Move{Verdict: MoveNo, Reasons: obstacles}
+	}
+	for _, r := range g.Resources {
+		if r.Objects == nil {
+			return Move{Verdict: MoveUnknown, Reasons: []string{"the objects of " + r.Name + " cannot be counted"}}
+		}
+	}
+	// With objects they are copied. Without any, annex needs fewer rights.
+	command := hostingv1alpha1.HostCommand(g.Name)
+	if isPositive(g.Objects) {
+		command = hostingv1alpha1.MoveCommand(g.Name)
+	}
+	return Move{Verdict: MoveYes, Commands: []string{command}}
+}

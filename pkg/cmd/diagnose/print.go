@@ -1,0 +1,179 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/annex-dev/annex/pkg/registry/table"
+)
+
+const forbidden = "forbidden"
+
+// verdictCells are the cells of verdicts.
+var verdictCells = map[Verdict]string{
+	MoveYes: "yes", MoveNo: "no", MoveHosted: "in annex", MoveUnknown: "unknown",
+}
+
+const groupHeader = "GROUP\tRESOURCES\tOBJECTS\tETCD\tSHARE\tMEMORY\tWATCHES\tCAN MOVE"
+
+func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 3, ' ', 0) }
+
+// printGroups prints a line for each group.
+func printGroups(out io.Writer, report *Report, program string) error {
+	if len(report.Groups) == 0 {
+		_, err := fmt.Fprintln(out, "The cluster has no CustomResourceDefinitions.")
+		return err
+	}
+	w := newTable(out)
+	fmt.Fprintln(w, groupHeader)
+	for _, g := range report.Groups {
+		printGroupRow(w, g)
+	}
+	fmt.Fprintln(w)
+	printTotals(w, report)
+	for _, g := range report.Groups {
+		if g.Move.Verdict == MoveNo || g.Move.Verdict == MoveUnknown {
+			fmt.Fprintf(w, "%s: %s: %s.\n", g.Name, verdictCells[g.Move.Verdict], strings.Join(g.Move.Reasons, "; "))
+		}
+	}
+	if has(report, MoveYes) {
+		fmt.Fprintf(w, "Each resource of a group, and the command that moves it: %s --group=GROUP\n", program)
+	}
+	return w.Flush()
+}
+
+func has(report *Report, verdict Verdict) bool {
+	return slices.ContainsFunc(report.Groups, func(g *Group) bool { return g.Move.Verdict == verdict })
+}
+
+func printGroupRow(w io.Writer, g *Group) {
+	unknown := table.Unknown
+	if slices.ContainsFunc(g.Resources, func(r *Resource) bool { return r.Forbidden }) {
+		unknown = forbidden
+	}
+	share := table.Unknown
+	if g.Share != nil {
+		share = percent(*g.Share)
+	}
+	fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Name, len(g.Resources), number(g.Objects, unknown), size(g.Bytes, unknown), share,
+		size(g.MemoryBytes, unknown), number(g.Watches, table.Unknown), verdictCells[g.Move.Verdict])
+}
+
+// printTotals prints sums and how they were found.
+func printTotals(w io.Writer, report *Report) {
+	custom := report.CustomResources
+	if report.AllObjects != nil && report.AllBytes != nil {
+		fmt.Fprintf(w, "Custom resources are %s of %d objects in etcd, and %s of %s.", number(custom.Objects, table.Unknown), *report.AllObjects,
+			size(custom.Bytes, table.Unknown), table.Bytes(*report.AllBytes))
+	} else {
+		fmt.Fprintf(w, "Custom resources are %s objects of %s in etcd. SHARE is of them.", number(custom.Objects, table.Unknown), size(custom.Bytes, table.Unknown))
+	}
+	if report.EtcdBytes != nil {
+		fmt.Fprintf(w, " Its files have %s.", table.Bytes(*report.EtcdBytes))
+	}
+	fmt.Fprintln(w)
+	if isPositive(report.Movable.Bytes) {
+		fmt.Fprintf(w, "The groups that can move have %s, and about %s of memory in each kube-apiserver.\n",
+			table.Bytes(*report.Movable.Bytes), size(report.Movable.MemoryBytes, table.Unknown))
+	}
+	printSources(w, report)
+}
+
+// printSources prints how numbers were found, and which are missing.
+func printSources(w io.Writer, report *Report) {
+	count := map[Source]int{}
+	for _, g := range report.Groups {
+		for _, r := range g.Resources {
+			count[r.Source]++
+		}
+	}
+	if n := count[SourceMetrics]; n > 0 {
+		fmt.Fprintf(w, "The numbers of %s are kube-apiserver's own, of about the last minute.\n", resources(n))
+	}
+	if n := count[SourceSample]; n > 0 {
+		fmt.Fprintf(w, "The sizes of %s are estimated from the first %d objects.\n", resources(n), sampleObjects)
+	}
+	if len(report.MissingRights) > 0 {
+		fmt.Fprintf(w, "Missing rights: %s.\n", strings.Join(report.MissingRights, "; "))
+	}
+	for _, problem := range report.Problems {
+		fmt.Fprintf(w, "Not read: %s\n", problem)
+	}
+}
+
+func resources(n int) string {
+	if n == 1 {
+		return "1 resource"
+	}
+	return fmt.Sprintf("%d resources", n)
+}
+
+// printGroup prints one group with its resources.
+func printGroup(out io.Writer, report *Report) error {
+	w := newTable(out)
+	g := report.Groups[0]
+	fmt.Fprintln(w, groupHeader)
+	printGroupRow(w, g)
+	fmt.Fprintln(w)
+	printResources(w, g)
+	fmt.Fprintln(w)
+	printSources(w, report)
+	fmt.Fprintf(w, "Can move: %s.\n", strings.Join(append([]string{verdictCells[g.Move.Verdict]}, g.Move.Reasons...), "; "))
+	if len(g.Move.Commands) > 0 {
+		fmt.Fprintln(w, "With annex installed:")
+		for _, command := range g.Move.Commands {
+			fmt.Fprintln(w, "  "+command)
+		}
+	}
+	return w.Flush()
+}
+
+// PrintResources prints a line for each resource of a group.
+func PrintResources(out io.Writer, g *Group) error {
+	w := newTable(out)
+	printResources(w, g)
+	return w.Flush()
+}
+
+func printResources(w io.Writer, g *Group) {
+	fmt.Fprintln(w, "RESOURCE\tSCOPE\tVERSIONS\tSTORED\tCONVERSION\tOBJECTS\tETCD\tMEMORY\tWATCHES\tSOURCE")
+	for _, r := range g.Resources {
+		unknown := table.Unknown
+		if r.Forbidden {
+			unknown = forbidden
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, table.OrNone(r.Scope), table.OrNone(strings.Join(r.Versions, ",")), table.OrNone(r.StorageVersion),
+			table.OrNone(r.ConversionWebhook), number(r.Objects, unknown), size(r.Bytes, unknown), size(r.MemoryBytes, unknown), number(r.Watches, table.Unknown), table.OrNone(r.Source))
+	}
+}
+
+func number(n *int64, unknown string) string {
+	if n == nil {
+		return unknown
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
+func size(n *int64, unknown string) string {
+	if n == nil {
+		return unknown
+	}
+	return table.Bytes(*n)
+}
+
+// percent rounds so that a small share is not zero.
+func percent(share float64) string {
+	switch {
+	case share > 0 && share < 0.01:
+		return "<1%"
+	default:
+		return fmt.Sprintf("%.0f%%", share*100)
+	}
+}

@@ -1,0 +1,118 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+// Report is what `annex diagnose -o json` prints. A value that is null is not known.
+type Report struct {
+	// Server is the address of the cluster.
+	Server string `json:"server"`
+	// Groups have a CRD each, the largest first.
+	Groups []*Group `json:"groups"`
+	// CustomResources is the sum of the groups.
+	CustomResources Usage `json:"customResources"`
+	// Movable is the sum of the groups that can move.
+	Movable Usage `json:"movable"`
+	// AllObjects are the objects in etcd, of any kind, and AllBytes their sizes.
+	AllObjects *int64 `json:"allObjects"`
+	AllBytes   *int64 `json:"allBytes"`
+	// EtcdBytes is the size of etcd's files.
+	EtcdBytes *int64 `json:"etcdBytes"`
+	// MissingRights are those that would make the report complete.
+	MissingRights []string `json:"missingRights,omitempty"`
+	// Problems are other reasons for unknown values.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Usage is what objects use.
+type Usage struct {
+	// Objects is their number in etcd.
+	Objects *int64 `json:"objects"`
+	// Bytes is the size of their values in etcd, without history and free space.
+	Bytes *int64 `json:"bytes"`
+	// MemoryBytes is the estimated memory of each kube-apiserver for them.
+	MemoryBytes *int64 `json:"memoryBytes"`
+	// Watches are open at the kube-apiserver that answered.
+	Watches *int64 `json:"watches"`
+}
+
+// Group is an API group.
+type Group struct {
+	Name  string `json:"name"`
+	Usage `json:",inline"`
+	// Share is the part of AllBytes, or of the custom resources if AllBytes is null.
+	Share *float64 `json:"share"`
+	// Move says whether annex can take over the group.
+	Move      Move        `json:"move"`
+	Resources []*Resource `json:"resources"`
+}
+
+// Resource is a kind of a group.
+type Resource struct {
+	Name  string `json:"name"`
+	Scope string `json:"scope,omitempty"`
+	// Versions are those that are served. StorageVersion is written to etcd.
+	Versions       []string `json:"versions,omitempty"`
+	StorageVersion string   `json:"storageVersion,omitempty"`
+	// ConversionWebhook is its URL, or NAMESPACE/NAME of its Service.
+	ConversionWebhook string `json:"conversionWebhook,omitempty"`
+	Usage             `json:",inline"`
+	// Source of Objects and Bytes.
+	Source Source `json:"source,omitempty"`
+	// Forbidden reports that the objects may not be listed.
+	Forbidden bool `json:"forbidden,omitempty"`
+}
+
+// Source is where numbers come from.
+type Source string
+
+const (
+	// SourceMetrics are metrics of kube-apiserver, at most about a minute old.
+	SourceMetrics Source = "Metrics"
+	// SourceList is a list of all objects.
+	SourceList Source = "List"
+	// SourceSample is the exact number of objects and the sizes of the first of them.
+	SourceSample Source = "Sample"
+)
+
+// Move is whether a group can move to annex, as this version does it.
+type Move struct {
+	Verdict Verdict `json:"verdict"`
+	// Reasons explain any other verdict than Yes.
+	Reasons []string `json:"reasons,omitempty"`
+	// Commands move the group.
+	Commands []string `json:"commands,omitempty"`
+}
+
+// Verdict is whether a group can move.
+type Verdict string
+
+const (
+	// MoveYes is for groups that can move, with their objects if there are any.
+	MoveYes Verdict = "Yes"
+	// MoveNo is for groups that annex cannot take over.
+	MoveNo Verdict = "No"
+	// MoveHosted is for groups that annex serves already.
+	MoveHosted Verdict = "Hosted"
+	// MoveUnknown is for groups of which too little may be read.
+	MoveUnknown Verdict = "Unknown"
+)
+
+// add adds what is known of other.
+func (u *Usage) add(other Usage) {
+	u.Objects = sum(u.Objects, other.Objects)
+	u.Bytes = sum(u.Bytes, other.Bytes)
+	u.MemoryBytes = sum(u.MemoryBytes, other.MemoryBytes)
+	u.Watches = sum(u.Watches, other.Watches)
+}
+
+func sum(a, b *int64) *int64 {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	default:
+		return new(*a + *b)
+	}
+}

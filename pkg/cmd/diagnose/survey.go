@@ -1,0 +1,296 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
+	restclient "k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/annex-dev/annex/pkg/aggregated/controller/crdsync"
+	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/progress"
+)
+
+const (
+	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
+)
+
+// Rights that are not for the objects of a group.
+const (
+	listDefinitions = "list customresourcedefinitions.apiextensions.k8s.io"
+	listAPIServices = "list apiservices.apiregistration.k8s.io"
+	getMetrics      = "get /metrics"
+)
+
+// cluster is the one to survey.
+type cluster struct {
+	server string
+	client restclient.Interface
+}
+
+func newCluster(options login.Options) (*cluster, error) {
+	config, err := options.Config("annex-diagnose")
+	if err != nil {
+		return nil, err
+	}
+	return clusterOf(config)
+}
+
+func clusterOf(config *restclient.Config) (*cluster, error) {
+	config = restclient.CopyConfig(config)
+	config.WarningHandler = restclient.NoWarnings{} // of deprecated versions
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: create the client: %w", err)
+	}
+	return &cluster{server: config.Host, client: client.RESTClient()}, nil
+}
+
+// ErrNoDefinition is the error of Survey for a group that the cluster does not define.
+var ErrNoDefinition = errors.New("no CustomResourceDefinition has this group")
+
+// Survey reports on one group of a cluster, as `annex diagnose --group` does. It fails if the
+// definitions cannot be read.
+func Survey(ctx context.Context, config *restclient.Config, group string, errOut io.Writer) (*Report, error) {
+	c, err := clusterOf(config)
+	if err != nil {
+		return nil, err
+	}
+	return c.survey(ctx, group, errOut)
+}
+
+// survey is a report under way.
+type survey struct {
+	*cluster
+	lister   lister
+	measured *measurements
+	report   *Report
+	groups   map[string]*group
+	// definitionsErr and apiServicesErr say that these are not known.
+	definitionsErr, apiServicesErr error
+}
+
+// group is a group with what the verdict depends on.
+type group struct {
+	*Group
+	// definitions have no schemas.
+	definitions []*apiextensionsv1.CustomResourceDefinition
+	apiServices []*apiregistrationv1.APIService
+	// refused are reasons for which annex would refuse definitions.
+	refused []string
+}
+
+// survey reads all groups, or one. It fails if nothing can be read.
+func (c *cluster) survey(ctx context.Context, only string, errOut io.Writer) (*Report, error) {
+	s := &survey{cluster: c, lister: lister{c.client}, report: &Report{Server: c.server, Groups: []*Group{}}, groups: map[string]*group{}}
+	measured, err := readMeasurements(ctx, c.client)
+	s.measured = measured
+	s.record(getMetrics, err)
+	if s.definitionsErr = s.readDefinitions(ctx, only); s.definitionsErr != nil {
+		if !apierrors.IsForbidden(s.definitionsErr) || measured == nil {
+			return nil, fmt.Errorf("read the CustomResourceDefinitions of %s: %w", c.server, s.definitionsErr)
+		}
+		s.takeMeasuredGroups(only)
+	}
+	s.record(listDefinitions, s.definitionsErr)
+	if only != "" && s.groups[only] == nil {
+		return nil, fmt.Errorf("--group %q: %w", only, ErrNoDefinition)
+	}
+	s.apiServicesErr = s.readAPIServices(ctx)
+	s.record(listAPIServices, s.apiServicesErr)
+	if err := s.measure(ctx, errOut); err != nil {
+		return nil, err
+	}
+	for _, g := range s.groups {
+		g.Move = s.move(g)
+		s.report.Groups = append(s.report.Groups, g.Group)
+	}
+	s.addUp(only == "")
+	return s.report, nil
+}
+
+// record reports an error as a missing right or another problem.
+func (s *survey) record(right string, err error) {
+	switch {
+	case apierrors.IsForbidden(err):
+		s.report.MissingRights = append(s.report.MissingRights, right)
+	case err != nil:
+		s.report.Problems = append(s.report.Problems, strings.ReplaceAll(err.Error(), "\n", " "))
+	}
+}
+
+func (s *survey) group(name string) *group {
+	g := s.groups[name]
+	if g == nil {
+		g = &group{Group: &Group{Name: name}}
+		s.groups[name] = g
+	}
+	return g
+}
+
+func (s *survey) readDefinitions(ctx context.Context, only string) error {
+	return s.lister.all(ctx, definitionsPath, func(object json.RawMessage) error {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := json.Unmarshal(object, crd); err != nil {
+			return fmt.Errorf("decode a CustomResourceDefinition: %w", err)
+		}
+		if only != "" && crd.Spec.Group != only {
+			return nil
+		}
+		g := s.group(crd.Spec.Group)
+		if err := crdsync.Validate(ctx, crd); err != nil {
+			g.refused = append(g.refused, fmt.Sprintf("annex refuses the definition %s: %v", crd.Name, err))
+		}
+		for i := range crd.Spec.Versions {
+			crd.Spec.Versions[i].Schema = nil // it may have megabytes
+		}
+		g.definitions = append(g.definitions, crd)
+		g.Resources = append(g.Resources, resourceOf(crd))
+		return nil
+	})
+}
+
+func resourceOf(crd *apiextensionsv1.CustomResourceDefinition) *Resource {
+	r := &Resource{Name: crd.Spec.Names.Plural, Scope: string(crd.Spec.Scope)}
+	for _, version := range crd.Spec.Versions {
+		if version.Served {
+			r.Versions = append(r.Versions, version.Name)
+		}
+		if version.Storage {
+			r.StorageVersion = version.Name
+		}
+	}
+	conversion := crd.Spec.Conversion
+	if conversion == nil || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil {
+		return r
+	}
+	if service := conversion.Webhook.ClientConfig.Service; service != nil {
+		r.ConversionWebhook = service.Namespace + "/" + service.Name
+	} else if url := conversion.Webhook.ClientConfig.URL; url != nil {
+		r.ConversionWebhook = *url
+	}
+	return r
+}
+
+// takeMeasuredGroups takes the groups of kube-apiserver's metrics that are not built in, for users
+// that may not list definitions.
+func (s *survey) takeMeasuredGroups(only string) {
+	for resource, known := range s.measured.resources {
+		builtIn := !strings.Contains(resource.Group, ".") || scheme.Scheme.IsGroupRegistered(resource.Group) ||
+			resource.Group == apiextensionsv1.GroupName || resource.Group == apiregistrationv1.GroupName
+		if builtIn || known.objects == nil || only != "" && resource.Group != only {
+			continue
+		}
+		g := s.group(resource.Group)
+		g.Resources = append(g.Resources, &Resource{Name: resource.Resource})
+	}
+}
+
+func (s *survey) readAPIServices(ctx context.Context) error {
+	return s.lister.all(ctx, apiServicesPath, func(object json.RawMessage) error {
+		current := &apiregistrationv1.APIService{}
+		if err := json.Unmarshal(object, current); err != nil {
+			return fmt.Errorf("decode an APIService: %w", err)
+		}
+		if g := s.groups[current.Spec.Group]; g != nil {
+			g.apiServices = append(g.apiServices, current)
+		}
+		return nil
+	})
+}
+
+// measure fills in what each resource uses.
+func (s *survey) measure(ctx context.Context, errOut io.Writer) error {
+	bar := progress.New(errOut, "Reading")
+	defer bar.End()
+	var done, total int64
+	for _, g := range s.groups {
+		total += int64(len(g.Resources))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
+		g := s.groups[name]
+		slices.SortFunc(g.Resources, func(a, b *Resource) int { return strings.Compare(a.Name, b.Name) })
+		forbidden := []string{}
+		for _, r := range g.Resources {
+			bar.ShowCount(done, total, "resources")
+			done++
+			s.measureResource(ctx, g, r)
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			g.add(r.Usage)
+			if r.Forbidden {
+				forbidden = append(forbidden, r.Name+"."+name)
+			}
+		}
+		if len(forbidden) == len(g.Resources) {
+			forbidden = []string{"*." + name}
+		}
+		if len(forbidden) > 0 {
+			s.report.MissingRights = append(s.report.MissingRights, "list "+strings.Join(forbidden, ","))
+		}
+	}
+	return nil
+}
+
+// measureResource uses kube-apiserver's own numbers if there are any. It lists a resource that
+// has no objects according to them, because they may be old.
+func (s *survey) measureResource(ctx context.Context, g *group, r *Resource) {
+	var known measured
+	if s.measured != nil {
+		known = s.measured.resources[schema.GroupResource{Group: g.Name, Resource: r.Name}]
+		r.Watches = &known.watches
+	}
+	defer func() { r.MemoryBytes = memoryOf(r) }()
+	r.Objects, r.Bytes, r.Source = known.objects, known.bytes, SourceMetrics
+	if isPositive(known.objects) && isPositive(known.bytes) {
+		return
+	}
+	if version := g.listedVersion(r); version != "" {
+		objects, bytes, source, err := s.lister.sample(ctx, "/apis/"+g.Name+"/"+version+"/"+r.Name)
+		if err == nil {
+			r.Objects, r.Bytes, r.Source = &objects, &bytes, source
+			return
+		}
+		r.Forbidden = apierrors.IsForbidden(err)
+		if !r.Forbidden {
+			s.record("", err)
+		}
+	}
+	if r.Objects == nil {
+		r.Source = ""
+	}
+}
+
+func isPositive(value *int64) bool { return value != nil && *value > 0 }
+
+// listedVersion returns the version whose list is the cheapest, or "" if the cluster itself
+// serves none: a list of another server has no objects of the cluster's etcd.
+func (g *group) listedVersion(r *Resource) string {
+	listed := ""
+	for _, version := range r.Versions {
+		elsewhere := slices.ContainsFunc(g.apiServices, func(current *apiregistrationv1.APIService) bool {
+			return current.Spec.Version == version && current.Spec.Service != nil
+		})
+		if !elsewhere && (listed == "" || version == r.StorageVersion) {
+			listed = version
+		}
+	}
+	return listed
+}

@@ -1,0 +1,145 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package groups implements `annex move`, `annex rollback`, `annex finalize` and `annex host`, which
+// move API groups between a main cluster and annex. They are clients of the main cluster: they show a
+// plan, grant annex the rights that it needs, label the definitions, create a Migration and present
+// it. A Migration that was created otherwise, for example by GitOps, works without them.
+package groups
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/cmd/backup"
+	"github.com/annex-dev/annex/pkg/cmd/diagnose"
+	"github.com/annex-dev/annex/pkg/cmd/login"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+)
+
+const (
+	// rightsTimeout is how long the main cluster may take to aggregate and use new rights.
+	rightsTimeout = 30 * time.Second
+	// pollInterval is how often rights and HostedResources are read while the command waits.
+	pollInterval = 500 * time.Millisecond
+)
+
+// session is a run of a command.
+type session struct {
+	in          io.Reader
+	out, errOut io.Writer
+	// program is the name of the program in suggestions.
+	program string
+	// group is the API group.
+	group string
+	// server is the address of the main cluster.
+	server string
+
+	main     kubernetes.Interface
+	metadata metadata.Interface
+	// annex is reached through the main cluster.
+	annex hostingclient.HostingV1alpha1Interface
+	// annexClients is the client behind annex. A watch depends on what it supports.
+	annexClients annexclient.Interface
+	// survey reports on the group in the main cluster.
+	survey func(ctx context.Context) (*diagnose.Report, error)
+	// save writes the objects of a resource in annex to a file.
+	save func(ctx context.Context, resource, path string) error
+
+	now           func() time.Time
+	pollInterval  time.Duration
+	rightsTimeout time.Duration
+}
+
+// flags are those of all commands.
+type flags struct {
+	login   login.Options
+	dryRun  bool
+	wait    bool
+	timeout time.Duration
+	// printRights prints the roles instead of anything else.
+	printRights bool
+}
+
+func (f *flags) add(fs *pflag.FlagSet) {
+	f.wait = true
+	f.login.AddFlags(fs, "the main cluster")
+	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "Only show the plan. The exit code is 1 if something prevents it.")
+	fs.BoolVar(&f.wait, "wait", f.wait, "Wait until it is done.")
+	fs.DurationVar(&f.timeout, "timeout", f.timeout, "How long to wait at most. It goes on after that. 0 means no limit.")
+	fs.BoolVar(&f.printRights, "print-rights", f.printRights, "Only print the roles that annex needs, to be applied by an administrator.")
+}
+
+// complete makes a command that has a group as its argument.
+func complete(cmd *cobra.Command, f *flags, in io.Reader, out, errOut io.Writer, run func(ctx context.Context, s *session) error) *cobra.Command {
+	f.add(cmd.Flags())
+	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), isGroup)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := newSession(f.login, args[0])
+		if err != nil {
+			return err
+		}
+		s.in, s.out, s.errOut = in, out, errOut
+		s.program = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		return run(ctx, s)
+	}
+	return cmd
+}
+
+func isGroup(_ *cobra.Command, args []string) error {
+	if problems := validation.IsDNS1123Subdomain(args[0]); len(problems) > 0 || !strings.Contains(args[0], ".") {
+		return fmt.Errorf("%q must be an API group with a dot, such as example.com", args[0])
+	}
+	return nil
+}
+
+func newSession(options login.Options, group string) (*session, error) {
+	config, err := options.Config("annex-groups")
+	if err != nil {
+		return nil, err
+	}
+	config.WarningHandler = restclient.NoWarnings{} // of deprecated versions
+	s := &session{group: group, server: config.Host, now: time.Now, pollInterval: pollInterval, rightsTimeout: rightsTimeout}
+	if s.main, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("--kubeconfig: create the client: %w", err)
+	}
+	if s.metadata, err = metadata.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("--kubeconfig: create the client of metadata: %w", err)
+	}
+	if s.annexClients, err = login.NewAnnexClient(config); err != nil {
+		return nil, err
+	}
+	s.annex = s.annexClients.HostingV1alpha1()
+	s.survey = func(ctx context.Context) (*diagnose.Report, error) {
+		return diagnose.Survey(ctx, config, group, s.errOut)
+	}
+	s.save = func(ctx context.Context, resource, path string) error {
+		return backup.Save(ctx, options, resource, path, s.out, s.errOut)
+	}
+	return s, nil
+}
+
+// command returns what to type to run another command with the group.
+func (s *session) command(name string, arguments ...string) string {
+	return strings.Join(append([]string{s.program, name, s.group}, arguments...), " ")
+}
+
+func (s *session) print(format string, arguments ...any) {
+	_, _ = fmt.Fprintf(s.out, format+"\n", arguments...)
+}

@@ -1,0 +1,160 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groups
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/registry/table"
+)
+
+// finalizeFlags are the flags of `annex finalize`.
+type finalizeFlags struct {
+	flags
+	yesDelete string
+	backup    string
+	noBackup  bool
+}
+
+// NewFinalizeCommand returns `annex finalize`.
+func NewFinalizeCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
+	o := &finalizeFlags{}
+	cmd := complete(&cobra.Command{
+		Use:   "finalize GROUP",
+		Short: "Delete the copy of a moved API group that the main cluster keeps",
+		Long: "Delete the objects that the main cluster still stores of an API group that annex serves. Clients notice nothing,\n" +
+			"and no finalizer runs. Before that, the objects in annex are saved to files that `annex restore` reads. To confirm,\n" +
+			"type the name of the group when asked for it, or give it with --yes-delete.",
+		Example: "  kubectl annex finalize example.com --backup=/backups/example.com\n" +
+			"  kubectl annex finalize example.com --no-backup --yes-delete=example.com",
+	}, &o.flags, in, out, errOut, func(ctx context.Context, s *session) error { return s.finalize(ctx, o) })
+	fs := cmd.Flags()
+	fs.StringVar(&o.yesDelete, "yes-delete", o.yesDelete, "The name of the group again, to delete the copy without a question.")
+	fs.StringVar(&o.backup, "backup", o.backup, "A new folder for the backup, with a file for each resource. By default, GROUP-TIME in the current folder.")
+	fs.BoolVar(&o.noBackup, "no-backup", o.noBackup, "Make no backup.")
+	return cmd
+}
+
+func (s *session) finalize(ctx context.Context, o *finalizeFlags) error {
+	switch {
+	case o.noBackup && o.backup != "":
+		return errors.New("give either --backup or --no-backup")
+	case o.yesDelete != "" && o.yesDelete != s.group:
+		return fmt.Errorf("--yes-delete %q is not the group %s", o.yesDelete, s.group)
+	}
+	return s.run(ctx, steps{
+		name: "finalize", flags: o.flags,
+		spec: hostingv1alpha1.MigrationSpec{Group: s.group, Operation: hostingv1alpha1.MigrationFinalize, Confirmed: true},
+		plan: s.planFinalize,
+		rights: func(ctx context.Context, use func(rules) error) error {
+			names, err := s.definitions(ctx)
+			if err != nil {
+				return err
+			}
+			return use(finalizeRules(s.group, names))
+		},
+		confirm: func(ctx context.Context) error {
+			if err := s.agree(o); err != nil || o.noBackup {
+				return err
+			}
+			return s.saveAll(ctx, o.backup)
+		},
+		done: func(_ context.Context, h history) (bool, error) {
+			return h.ended(hostingv1alpha1.MigrationFinalize), nil
+		},
+		finish: func(ctx context.Context) error {
+			// What is left are the rights of a group that annex hosts.
+			if err := s.grant(ctx, "host", hostRules(s.group)); err != nil {
+				return err
+			}
+			s.print("The main cluster stores no objects of %s. Its etcd is smaller after compaction and defragmentation.", s.group)
+			return nil
+		},
+	})
+}
+
+// planFinalize prints what is deleted, and returns what prevents it.
+func (s *session) planFinalize(ctx context.Context, h history) ([]string, error) {
+	hosted, err := s.hosted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var obstacles []string
+	if len(hosted) == 0 {
+		obstacles = append(obstacles, "annex has nothing of this group")
+	}
+	w := newTable(s.out)
+	s.print("Deleted in the main cluster, while annex serves its own objects:\n")
+	fmt.Fprintln(w, "RESOURCE\tOBJECTS WHEN MOVED\tOBJECTS IN ANNEX")
+	for _, resource := range hosted {
+		fmt.Fprintf(w, "%s\t%s\t%d\n", resource.Name, movedObjects(h.moved, resource.Name), resource.Status.Objects)
+		if !isPublished(resource) {
+			obstacles = append(obstacles, "annex does not serve "+resource.Name+" to clients of the main cluster")
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return nil, fmt.Errorf("print the plan: %w", err)
+	}
+	switch {
+	case len(obstacles) > 0:
+	case h.moved == nil:
+		s.print("\nThere is no completed Migration that moved %s: how many objects the main cluster keeps is not known.", s.group)
+	case h.moved.Status.SwitchTime != nil:
+		s.print("\nannex has served %s for %s. After this, a rollback creates all objects again, with new UIDs.", s.group, table.Since(h.moved.Status.SwitchTime.Time))
+	}
+	s.print("")
+	return obstacles, nil
+}
+
+// agree asks for the name of the group.
+func (s *session) agree(o *finalizeFlags) error {
+	if o.yesDelete == s.group {
+		return nil
+	}
+	_, _ = fmt.Fprintf(s.out, "Type the name of the group to delete these objects: ")
+	typed, err := bufio.NewReader(s.in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the confirmation: %w", err)
+	}
+	if strings.TrimSpace(typed) != s.group {
+		s.print("")
+		return fmt.Errorf("finalize %s: not confirmed: type the name of the group, or give --yes-delete=%s", s.group, s.group)
+	}
+	return nil
+}
+
+// saveAll saves the resources of the group to a new folder.
+func (s *session) saveAll(ctx context.Context, folder string) error {
+	if folder == "" {
+		folder = s.group + "-" + s.now().UTC().Format("20060102-150405")
+	}
+	hosted, err := s.hosted(ctx)
+	if err != nil {
+		return err
+	}
+	// Only their owner may read the objects.
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			err = errors.New("it exists already")
+		}
+		return fmt.Errorf("--backup: create the folder %s: %w", folder, err)
+	}
+	for _, resource := range hosted {
+		if err := s.save(ctx, resource.Name, filepath.Join(folder, resource.Name+".backup")); err != nil {
+			return fmt.Errorf("--backup: save %s: %w", resource.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groups
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/progress"
+	"github.com/annex-dev/annex/pkg/registry/table"
+)
+
+// reasonWaiting is the reason of a verified Migration that waits for the time or the confirmation
+// of its switch.
+const reasonWaiting = "Waiting"
+
+// endedError is a Migration that ended, but did not complete.
+type endedError struct{ why string }
+
+// Error returns why.
+func (e *endedError) Error() string { return e.why }
+
+// doing describes the phases of each operation.
+var doing = map[hostingv1alpha1.MigrationOperation]map[hostingv1alpha1.MigrationPhase]string{
+	hostingv1alpha1.MigrationMove: {
+		hostingv1alpha1.MigrationPending:   "annex takes over the definitions",
+		hostingv1alpha1.MigrationCopying:   "the objects are copied to annex",
+		hostingv1alpha1.MigrationFollowing: "later writes are copied as they happen",
+		hostingv1alpha1.MigrationVerifying: "every object is compared",
+		hostingv1alpha1.MigrationSwitching: "requests are routed to annex",
+		hostingv1alpha1.MigrationObserving: "annex serves the group; checks that clients reach it",
+	},
+	hostingv1alpha1.MigrationRollback: {
+		hostingv1alpha1.MigrationPending:   "the main cluster's copy is opened",
+		hostingv1alpha1.MigrationCopying:   "the objects are copied to the main cluster",
+		hostingv1alpha1.MigrationVerifying: "every object is compared",
+		hostingv1alpha1.MigrationFollowing: "the main cluster's revision is raised above the resource versions that clients have",
+		hostingv1alpha1.MigrationSwitching: "requests are routed to the main cluster",
+		hostingv1alpha1.MigrationCleaning:  "the main cluster serves the group; annex deletes its objects",
+	},
+	hostingv1alpha1.MigrationFinalize: {
+		hostingv1alpha1.MigrationPending:  "the main cluster's copy is opened",
+		hostingv1alpha1.MigrationCleaning: "the objects in the main cluster are deleted",
+	},
+}
+
+// present shows a Migration until it ends. The watch continues after annex was down.
+func (s *session) present(ctx context.Context, migration *hostingv1alpha1.Migration) error {
+	migrations, selector := s.annex.Migrations(), fields.OneTermEqualSelector(metav1.ObjectNameField, migration.Name).String()
+	changes := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = selector
+			return migrations.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = selector
+			return migrations.Watch(ctx, options)
+		},
+	}, s.annexClients)
+	p := newPresenter(s)
+	defer p.bar.End()
+	exists := func(store cache.Store) (bool, error) {
+		for _, object := range store.List() {
+			if found, ok := object.(*hostingv1alpha1.Migration); ok && found.UID == migration.UID {
+				return false, nil
+			}
+		}
+		return true, &endedError{fmt.Sprintf("the Migration %s was deleted", migration.Name)}
+	}
+	_, err := watchtools.UntilWithSync(ctx, changes, &hostingv1alpha1.Migration{}, exists, func(event watch.Event) (bool, error) {
+		current, ok := event.Object.(*hostingv1alpha1.Migration)
+		if !ok || current.UID != migration.UID {
+			return false, nil
+		}
+		return p.show(current, event.Type == watch.Deleted)
+	})
+	return err
+}
+
+// presenter shows a Migration.
+type presenter struct {
+	*session
+	bar  *progress.Bar
+	last string
+	// copied are the resources whose copies were reported.
+	copied sets.Set[string]
+}
+
+func newPresenter(s *session) *presenter {
+	return &presenter{session: s, bar: progress.New(s.out, s.group), copied: sets.New[string]()}
+}
+
+// show prints what is new, and returns the result once there is one.
+func (p *presenter) show(migration *hostingv1alpha1.Migration, deleted bool) (done bool, err error) {
+	status := migration.Status
+	complete := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.MigrationComplete)
+	if complete == nil {
+		complete = &metav1.Condition{Reason: string(status.Phase)}
+	}
+	switch {
+	case status.Phase == "" && !deleted:
+		return false, nil
+	case status.Phase == hostingv1alpha1.MigrationCompleted:
+		p.showCopies(status)
+		p.line("%s: %s", p.group, status.Phase)
+		return true, nil
+	case status.Phase.Finished():
+		return false, &endedError{complete.Reason + ": " + complete.Message}
+	case deleted:
+		return false, &endedError{fmt.Sprintf("the Migration %s was deleted", migration.Name)}
+	}
+	p.showCopies(status)
+	text := doing[migration.Spec.Operation][status.Phase]
+	if complete.Reason != string(status.Phase) || text == "" {
+		text = complete.Message
+	}
+	if complete.Reason == reasonWaiting && migration.Spec.Switch == hostingv1alpha1.MigrationSwitchManual && !migration.Spec.Confirmed {
+		text += ": " + p.command("move", "--confirm")
+	}
+	p.line("%s: %s: %s", p.group, status.Phase, text)
+	if copies(status.Phase) {
+		var objects, copied, bytes int64
+		for _, resource := range status.Resources {
+			objects, copied, bytes = objects+resource.Objects, copied+resource.CopiedObjects, bytes+resource.CopiedBytes
+		}
+		p.bar.Show(copied, objects, bytes)
+	}
+	return false, nil
+}
+
+func copies(phase hostingv1alpha1.MigrationPhase) bool {
+	return phase == hostingv1alpha1.MigrationCopying || phase == hostingv1alpha1.MigrationCleaning
+}
+
+// showCopies prints a line for each resource whose objects are all copied, once the copy of all
+// began.
+func (p *presenter) showCopies(status hostingv1alpha1.MigrationStatus) {
+	for _, resource := range status.Resources {
+		done := resource.CopiedObjects >= resource.Objects && (resource.Objects > 0 || !copies(status.Phase))
+		if status.Phase == hostingv1alpha1.MigrationPending || !done || p.copied.Has(resource.Name) {
+			continue
+		}
+		p.copied.Insert(resource.Name)
+		p.bar.End()
+		size := ""
+		if resource.CopiedBytes > 0 {
+			size = ", " + table.Bytes(resource.CopiedBytes)
+		}
+		p.print("%s: %s: %d objects%s", p.group, resource.Name, resource.CopiedObjects, size)
+	}
+}
+
+// line prints a line, unless it was the last one.
+func (p *presenter) line(format string, arguments ...any) {
+	line := fmt.Sprintf(format, arguments...)
+	if line == p.last {
+		return
+	}
+	p.bar.End()
+	p.last = line
+	p.print("%s", line)
+}

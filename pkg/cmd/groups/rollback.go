@@ -1,0 +1,119 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groups
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/registry/table"
+)
+
+// NewRollbackCommand returns `annex rollback`.
+func NewRollbackCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
+	o := &flags{}
+	return complete(&cobra.Command{
+		Use:   "rollback GROUP",
+		Short: "Move an API group back to the main cluster, with everything written in annex",
+		Long: "Move an API group from annex back to the main cluster, while clients use it. Objects that the main cluster still\n" +
+			"has keep their UIDs, those created in annex get new ones, and the owner references of their dependants are changed.\n" +
+			"At the end annex removes the labels of the CRDs, and the command takes back the rights that `annex move` gave.\n\n" +
+			"If a rollback of the group is under way, the command shows that one.",
+		Example: "  kubectl annex rollback example.com",
+	}, o, in, out, errOut, func(ctx context.Context, s *session) error { return s.rollback(ctx, *o) })
+}
+
+func (s *session) rollback(ctx context.Context, o flags) error {
+	return s.run(ctx, steps{
+		name: "rollback", flags: o,
+		spec: hostingv1alpha1.MigrationSpec{Group: s.group, Operation: hostingv1alpha1.MigrationRollback},
+		plan: s.planRollback,
+		rights: func(ctx context.Context, use func(rules) error) error {
+			names, err := s.definitions(ctx)
+			if err != nil {
+				return err
+			}
+			dependants, unknown, err := s.dependants(ctx)
+			if err != nil {
+				return err
+			}
+			if len(unknown) > 0 {
+				_, _ = fmt.Fprintf(s.errOut, "annex: warning: cannot find dependants of %s among %s\n", s.group, strings.Join(unknown, ", "))
+			}
+			return use(rollbackRules(s.group, names, dependants))
+		},
+		done: func(ctx context.Context, h history) (bool, error) {
+			hosted, err := s.hosted(ctx)
+			return err == nil && h.ended(hostingv1alpha1.MigrationRollback) && !slices.ContainsFunc(hosted, isPublished), err
+		},
+		finish: func(ctx context.Context) error {
+			if err := s.revoke(ctx); err != nil {
+				return err
+			}
+			s.print("The main cluster serves %s.", s.group)
+			return nil
+		},
+	})
+}
+
+func isPublished(hosted hostingv1alpha1.HostedResource) bool {
+	return meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
+}
+
+// planRollback prints what is moved back, and returns what prevents it.
+func (s *session) planRollback(ctx context.Context, h history) ([]string, error) {
+	hosted, err := s.hosted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(hosted) == 0 {
+		return []string{"annex has nothing of this group"}, nil
+	}
+	names, err := s.definitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.print("All resources of %s move back together:\n", s.group)
+	w := newTable(s.out)
+	fmt.Fprintln(w, "RESOURCE\tSTORE\tOBJECTS\tBYTES\tOBJECTS WHEN MOVED")
+	var obstacles []string
+	for _, resource := range hosted {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", resource.Name, table.OrNone(resource.Spec.StoreName), resource.Status.Objects,
+			table.Bytes(resource.Status.Bytes), movedObjects(h.moved, resource.Name))
+		if !slices.Contains(names, resource.Name) {
+			obstacles = append(obstacles, "the main cluster has no definition "+resource.Name)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return nil, fmt.Errorf("print the plan: %w", err)
+	}
+	s.print("\nWhat changes: writes wait a moment during the switch, watches are ended once, and clients list again. Objects\n" +
+		"created in annex get new UIDs, and owner references to them are changed.")
+	if h.ended(hostingv1alpha1.MigrationFinalize) {
+		s.print("The main cluster has no copy since the group was finalized: all objects are created again there, with new UIDs.")
+	}
+	s.print("")
+	return obstacles, nil
+}
+
+// movedObjects returns how many objects of a resource a Move copied.
+func movedObjects(moved *hostingv1alpha1.Migration, name string) string {
+	if moved == nil {
+		return table.Unknown
+	}
+	for _, resource := range moved.Status.Resources {
+		if resource.Name == name {
+			return fmt.Sprint(resource.CopiedObjects)
+		}
+	}
+	return table.Unknown
+}

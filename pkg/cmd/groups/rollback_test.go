@@ -1,0 +1,270 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groups
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/diagnose"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+// moved is a group that was moved.
+func moved() *fixture {
+	return &fixture{
+		definitions: both, annex: append(inAnnex(), migration("moved", hostingv1alpha1.MigrationMove, completed())), status: completed(),
+	}
+}
+
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	f := moved()
+	s := f.start(t)
+	expect.NoError(t, s.rollback(t.Context(), flags{wait: true}))
+	expect.Equal(t, `All resources of example.com move back together:
+
+RESOURCE              STORE     OBJECTS   BYTES   OBJECTS WHEN MOVED
+gadgets.example.com   default   0         0       0
+widgets.example.com   default   4         4Ki     3
+
+What changes: writes wait a moment during the switch, watches are ended once, and clients list again. Objects
+created in annex get new UIDs, and owner references to them are changed.
+
+clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com created
+migration.hosting.annex.dev/example.com-rollback-x created
+example.com: widgets.example.com: 3 objects, 2.9Ki
+example.com: gadgets.example.com: 0 objects
+example.com: Completed
+clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com deleted
+The main cluster serves example.com.
+`, f.out.String())
+	expect.Equal(t, &hostingv1alpha1.MigrationSpec{Group: group, Operation: hostingv1alpha1.MigrationRollback}, f.created(t))
+	if f.granted(t) != nil {
+		t.Error("the rights are still granted")
+	}
+	var granted rules
+	for _, action := range f.kube.Actions() {
+		if create, ok := action.(clienttesting.CreateAction); ok && action.GetResource().Resource == "clusterroles" {
+			granted = create.GetObject().(*rbacv1.ClusterRole).Rules
+		}
+	}
+	// Pods have no owner in the group, and its own resources are in the rules already.
+	if n := len(granted); n < 3 {
+		t.Fatalf("granted %+v", granted)
+	}
+	expect.Equal(t, rules{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "patch"}},
+		{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"get", "list", "patch"}},
+	}, granted[len(granted)-2:])
+}
+
+func TestRollbackIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(f *fixture)
+		want   string
+	}{
+		"not in annex":  {func(f *fixture) { f.annex = nil }, "annex has nothing of this group"},
+		"no definition": {func(f *fixture) { f.definitions = []string{gadgets} }, "the main cluster has no definition widgets.example.com"},
+		"the move is not finished": {func(f *fixture) {
+			f.annex = append(f.annex, migration("new", hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationStatus{}))
+		}, "migration.hosting.annex.dev/new of the group is under way (Move)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := moved()
+			test.change(f)
+			expect.ErrorLine(t, f.start(t).rollback(t.Context(), flags{wait: true}), "rollback example.com: "+test.want)
+			if f.changed() {
+				t.Error("something was written")
+			}
+		})
+	}
+}
+
+func TestRollbackFails(t *testing.T) {
+	t.Parallel()
+	f := moved()
+	f.status = ended(hostingv1alpha1.MigrationFailed, "Different", "the copy differs")
+	expect.ErrorLine(t, f.start(t).rollback(t.Context(), flags{wait: true}), "rollback example.com: Different: the copy differs")
+	expect.Contains(t, f.out.String(), "annex serves example.com until then.\n")
+	if f.granted(t) == nil {
+		t.Error("the rights were taken back")
+	}
+}
+
+// TestRollbackIsFinished: the Migration was created with kubectl, or the command did not wait.
+func TestRollbackIsFinished(t *testing.T) {
+	t.Parallel()
+	f := moved()
+	back := migration("back", hostingv1alpha1.MigrationRollback, completed())
+	back.Status.CompletionTime = &metav1.Time{Time: noon.AddDate(0, 0, 1)}
+	f.annex = []runtime.Object{migration("moved", hostingv1alpha1.MigrationMove, completed()), back}
+	s := f.start(t)
+	expect.NoError(t, s.grant(t.Context(), "move", moveRules(group, both)))
+	expect.NoError(t, s.rollback(t.Context(), flags{wait: true}))
+	expect.Contains(t, f.out.String(), "migration.hosting.annex.dev/back has completed already.\n")
+	if f.granted(t) != nil || f.created(t) != nil {
+		t.Error("the rights are still granted, or another Migration was created")
+	}
+}
+
+func TestFinalize(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		flags finalizeFlags
+		typed string
+		saved bool
+		err   string
+	}{
+		"typed":             {finalizeFlags{}, "example.com\n", true, ""},
+		"flags":             {finalizeFlags{yesDelete: group, noBackup: true}, "", false, ""},
+		"typed wrongly":     {finalizeFlags{}, "yes\n", false, "not confirmed"},
+		"not typed":         {finalizeFlags{}, "", false, "give --yes-delete=example.com"},
+		"another group":     {finalizeFlags{yesDelete: "other.com"}, "", false, `--yes-delete "other.com" is not the group example.com`},
+		"backup and not":    {finalizeFlags{noBackup: true, backup: "x"}, "", false, "either --backup or --no-backup"},
+		"backup that fails": {finalizeFlags{yesDelete: group}, "", false, "--backup: save gadgets.example.com: no space"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := moved()
+			f.typed = test.typed
+			s, o, folder := f.start(t), test.flags, filepath.Join(t.TempDir(), "new")
+			o.wait = true
+			if !o.noBackup {
+				o.backup = folder
+			}
+			if name == "backup that fails" {
+				s.save = func(context.Context, string, string) error { return errors.New("no space") }
+			}
+			err := s.finalize(t.Context(), &o)
+			if test.saved {
+				expect.Equal(t, []string{gadgets + " " + filepath.Join(folder, gadgets+".backup"), widgets + " " + filepath.Join(folder, widgets+".backup")}, f.saved)
+			}
+			if test.err != "" {
+				expect.ErrorLine(t, err, test.err)
+				if f.changed() {
+					t.Error("something was written")
+				}
+				return
+			}
+			expect.NoError(t, err)
+			expect.Equal(t, &hostingv1alpha1.MigrationSpec{Group: group, Operation: hostingv1alpha1.MigrationFinalize, Confirmed: true}, f.created(t))
+			expect.Equal(t, hostRules(group), f.granted(t))
+			expect.Contains(t, f.out.String(), "widgets.example.com   3                    4\n", "The main cluster stores no objects of example.com.")
+		})
+	}
+}
+
+// TestFinalizeAttaches: a Migration from GitOps waits for the confirmation.
+func TestFinalizeAttaches(t *testing.T) {
+	t.Parallel()
+	f := moved()
+	f.annex = append(f.annex, migration("theirs", hostingv1alpha1.MigrationFinalize, ended(hostingv1alpha1.MigrationPending, reasonWaiting, "confirm")))
+	o := &finalizeFlags{yesDelete: group, noBackup: true}
+	expect.NoError(t, f.start(t).finalize(t.Context(), o))
+	expect.Contains(t, f.out.String(), "theirs is under way already.\n", "migration.hosting.annex.dev/theirs confirmed\n")
+	// The confirmed one asks nothing.
+	o.yesDelete = ""
+	expect.NoError(t, f.session.finalize(t.Context(), o))
+}
+
+func TestHost(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fixture fixture
+		flags   flags
+		err     string
+		out     string
+		granted bool
+	}{
+		"empty":           {fixture{report: reportOf(diagnose.MoveYes, 0), definitions: both, annex: inAnnex()}, flags{wait: true}, "", "annex serves example.com.\n", true},
+		"without waiting": {fixture{report: reportOf(diagnose.MoveYes, 0), definitions: both}, flags{}, "", "kubectl get hostedresources", true},
+		"dry run":         {fixture{report: reportOf(diagnose.MoveYes, 0), definitions: both}, flags{dryRun: true}, "", "Nothing was changed.", false},
+		"no definitions":  {fixture{}, flags{wait: true}, "", "no CRDs of example.com yet", true},
+		"objects":         {fixture{report: reportOf(diagnose.MoveYes, 3), definitions: both}, flags{wait: true}, "host example.com: the main cluster has 3 objects of it: kubectl annex move example.com", "", false},
+		"obstacles":       {fixture{report: reportOf(diagnose.MoveNo, 0, "another server"), definitions: both}, flags{wait: true}, "host example.com: another server", "", false},
+		"served already":  {fixture{report: reportOf(diagnose.MoveHosted, 0, "annex (a.b) serves v1"), definitions: both, annex: inAnnex()}, flags{wait: true}, "", "annex serves example.com.\n", false},
+		"another annex":   {fixture{report: reportOf(diagnose.MoveHosted, 0, "annex (a.b) serves v1"), definitions: both}, flags{wait: true}, "annex (a.b) serves v1, and that is another annex", "", false},
+		"moves": {fixture{definitions: both, annex: []runtime.Object{migration("new", hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationStatus{})}}, flags{wait: true},
+			"migration.hosting.annex.dev/new of the group is under way (Move)", "", false},
+		"never published": {
+			fixture{report: reportOf(diagnose.MoveYes, 0), definitions: both, annex: []runtime.Object{hostedResource(widgets, 0, metav1.ConditionFalse)}},
+			flags{wait: true, timeout: 1}, "annex does not serve it yet", "", true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &test.fixture
+			err := f.start(t).host(t.Context(), test.flags)
+			if test.err != "" {
+				expect.ErrorLine(t, err, test.err)
+			} else {
+				expect.NoError(t, err)
+			}
+			expect.Contains(t, f.out.String(), test.out)
+			if rights := f.granted(t); (rights != nil) != test.granted {
+				t.Errorf("granted %+v", rights)
+			}
+			if labelled := len(f.labelled(t)) > 0; labelled != (len(f.definitions) > 0 && (test.granted || name == "served already")) {
+				t.Errorf("labelled: %t", labelled)
+			}
+		})
+	}
+}
+
+func TestPresenter(t *testing.T) {
+	t.Parallel()
+	f := movable()
+	s := f.start(t)
+	p := newPresenter(s)
+	m := migration("m", hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationStatus{})
+	m.Spec.Switch = hostingv1alpha1.MigrationSwitchManual
+	for _, step := range []struct {
+		phase           hostingv1alpha1.MigrationPhase
+		reason, message string
+		copied          int64
+	}{
+		{"", "", "", 0},
+		{hostingv1alpha1.MigrationPending, "Pending", "", 0},
+		{hostingv1alpha1.MigrationCopying, "Copying", "", 1},
+		{hostingv1alpha1.MigrationCopying, "Copying", "", 2},
+		{hostingv1alpha1.MigrationCopying, hostingv1alpha1.MigrationRetrying, "the Store is unavailable", 2},
+		{hostingv1alpha1.MigrationCopying, "Copying", "", 3},
+		{hostingv1alpha1.MigrationFollowing, reasonWaiting, "verified", 3},
+		{hostingv1alpha1.MigrationFollowing, reasonWaiting, "verified", 3},
+		{hostingv1alpha1.MigrationObserving, "Observing", "", 3},
+	} {
+		m.Status = ended(step.phase, step.reason, step.message)
+		if step.phase == "" {
+			m.Status.Conditions = nil
+		}
+		m.Status.Resources = []hostingv1alpha1.MigrationResourceStatus{{Name: widgets, Objects: 3, CopiedObjects: step.copied, CopiedBytes: 1000 * step.copied}, {Name: gadgets}}
+		done, err := p.show(m, false)
+		expect.NoError(t, err)
+		if done {
+			t.Errorf("ended with %s", step.phase)
+		}
+	}
+	expect.Equal(t, `example.com: Pending: annex takes over the definitions
+example.com: Copying: the objects are copied to annex
+example.com: Copying: the Store is unavailable
+example.com: widgets.example.com: 3 objects, 2.9Ki
+example.com: Copying: the objects are copied to annex
+example.com: gadgets.example.com: 0 objects
+example.com: Following: verified: kubectl annex move example.com --confirm
+example.com: Observing: annex serves the group; checks that clients reach it
+`, f.out.String())
+	_, err := p.show(m, true)
+	expect.ErrorLine(t, err, "the Migration m was deleted")
+}

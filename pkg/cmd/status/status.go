@@ -1,0 +1,231 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status implements `annex status` and `annex top`, which show what annex serves.
+package status
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/scheduler"
+)
+
+// NewCommand returns `annex status`.
+func NewCommand(out io.Writer) *cobra.Command {
+	var options login.Options
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the groups that annex serves, its Stores, moves under way, and what needs attention",
+		Long: "Show the groups that annex serves and the Stores that hold them, Migrations under way, and each condition that\n" +
+			"reports a problem, with what to do. It changes nothing. For problems between a main cluster and annex see the\n" +
+			"command doctor.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			found, err := read(cmd.Context(), options)
+			if err != nil {
+				return err
+			}
+			return found.print(out)
+		},
+	}
+	options.AddFlags(cmd.Flags(), login.AnnexOrMain)
+	return cmd
+}
+
+// objects are those that the commands show.
+type objects scheduler.Cluster
+
+func read(ctx context.Context, options login.Options) (*objects, error) {
+	config, err := options.Config("annex-status")
+	if err != nil {
+		return nil, err
+	}
+	annex, err := login.NewAnnexClient(config)
+	if err != nil {
+		return nil, err
+	}
+	found, err := scheduler.ReadCluster(ctx, annex.HostingV1alpha1())
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", config.Host, err)
+	}
+	return (*objects)(&found), nil
+}
+
+func (o *objects) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	o.printGroups(w)
+	fmt.Fprintln(w)
+	o.printStores(w)
+	fmt.Fprintln(w)
+	o.printMigrations(w)
+	printProblems(w, o.problems())
+	return w.Flush()
+}
+
+// group is the sum of the resources of an API group.
+type group struct {
+	resources              int
+	objects, bytes, stored int64
+	stores                 sets.Set[string]
+	published              int
+}
+
+func (o *objects) groups() map[string]*group {
+	groups := map[string]*group{}
+	for i := range o.Resources {
+		resource := &o.Resources[i]
+		name := schema.ParseGroupResource(resource.Name).Group
+		g := groups[name]
+		if g == nil {
+			g = &group{stores: sets.New[string]()}
+			groups[name] = g
+		}
+		g.resources++
+		g.objects += resource.Status.Objects
+		g.bytes += resource.Status.Bytes
+		g.stored += resource.Status.StoredBytes
+		g.stores.Insert(table.OrNone(resource.Spec.StoreName))
+		if meta.IsStatusConditionTrue(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished) {
+			g.published++
+		}
+	}
+	return groups
+}
+
+func (o *objects) printGroups(w io.Writer) {
+	groups := o.groups()
+	if len(groups) == 0 {
+		fmt.Fprintln(w, "annex serves no custom resources. Create a CustomResourceDefinition.")
+		return
+	}
+	// A standalone annex publishes nothing.
+	aggregated := slices.ContainsFunc(o.Resources, func(resource hostingv1alpha1.HostedResource) bool {
+		return meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished) != nil
+	})
+	header := "GROUP\tRESOURCES\tOBJECTS\tBYTES\tSTORED\tSTORES"
+	if aggregated {
+		header += "\tPUBLISHED"
+	}
+	fmt.Fprintln(w, header)
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		g := groups[name]
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s", name, g.resources, g.objects, table.Bytes(g.bytes), table.Bytes(g.stored), strings.Join(sets.List(g.stores), ","))
+		if aggregated {
+			fmt.Fprintf(w, "\t%d of %d", g.published, g.resources)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func (o *objects) printStores(w io.Writer) {
+	fmt.Fprintln(w, "STORE\tREADY\tRESOURCES\tOBJECTS\tIN USE\tQUOTA")
+	for i := range o.Stores {
+		store := &o.Stores[i]
+		ready := metav1.ConditionUnknown
+		if condition := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady); condition != nil {
+			ready = condition.Status
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", store.Name, ready, store.Status.Resources, store.Status.Objects,
+			table.Quantity(store.Status.SizeInUse), table.Quantity(store.Status.Quota))
+	}
+}
+
+// printMigrations prints those that are under way.
+func (o *objects) printMigrations(w io.Writer) {
+	underWay := slices.DeleteFunc(slices.Clone(o.Migrations), func(m hostingv1alpha1.Migration) bool { return m.Status.Phase.Finished() })
+	if len(underWay) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "MIGRATION\tRESOURCE\tFROM\tTO\tPHASE\tCOPIED\tAGE")
+	for i := range underWay {
+		m := &underWay[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\n", m.Name, m.Moved(), m.From(), m.To(),
+			m.Status.Phase, m.Status.CopiedObjects, m.Status.Objects, table.Since(m.CreationTimestamp.Time))
+	}
+	fmt.Fprintln(w)
+}
+
+// problem is a condition that needs attention.
+type problem struct {
+	object    string
+	condition metav1.Condition
+}
+
+// problems returns those of Stores, then those of resources that these do not cause, and Migrations
+// that failed or are tried again.
+func (o *objects) problems() []problem {
+	var found []problem
+	notReady := sets.New[string]()
+	for i := range o.Stores {
+		store := &o.Stores[i]
+		for _, condition := range store.Status.Conditions {
+			switch {
+			case condition.Type == hostingv1alpha1.StoreReady && condition.Status != metav1.ConditionTrue:
+				notReady.Insert(store.Name)
+			case condition.Type == hostingv1alpha1.StoreUnderPressure && condition.Status == metav1.ConditionTrue:
+			default:
+				continue
+			}
+			found = append(found, problem{"store/" + store.Name, condition})
+		}
+	}
+	for i := range o.Resources {
+		resource := &o.Resources[i]
+		for _, condition := range problemsOf(resource.Status.Conditions) {
+			if condition.Type == hostingv1alpha1.HostedResourceStoreReady && notReady.Has(resource.Spec.StoreName) {
+				continue
+			}
+			found = append(found, problem{"hostedresource/" + resource.Name, condition})
+		}
+	}
+	for i := range o.Migrations {
+		migration := &o.Migrations[i]
+		complete := meta.FindStatusCondition(migration.Status.Conditions, hostingv1alpha1.MigrationComplete)
+		if complete != nil && (migration.Status.Phase == hostingv1alpha1.MigrationFailed || complete.Reason == hostingv1alpha1.MigrationRetrying) {
+			found = append(found, problem{"migration/" + migration.Name, *complete})
+		}
+	}
+	return found
+}
+
+// problemsOf returns the conditions of a HostedResource that are not True, and Ready, which
+// summarizes others, only if it is the only one.
+func problemsOf(conditions []metav1.Condition) []metav1.Condition {
+	bad := slices.DeleteFunc(slices.Clone(conditions), func(condition metav1.Condition) bool {
+		return condition.Status == metav1.ConditionTrue
+	})
+	if len(bad) > 1 {
+		bad = slices.DeleteFunc(bad, func(condition metav1.Condition) bool { return condition.Type == hostingv1alpha1.HostedResourceReady })
+	}
+	slices.SortFunc(bad, func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) })
+	return bad
+}
+
+func printProblems(w io.Writer, problems []problem) {
+	if len(problems) == 0 {
+		fmt.Fprintln(w, "Nothing needs attention.")
+		return
+	}
+	fmt.Fprintln(w, "NEEDS ATTENTION\tCONDITION\tREASON\tSINCE\tMESSAGE")
+	for _, p := range problems {
+		c := p.condition
+		fmt.Fprintf(w, "%s\t%s=%s\t%s\t%s\t%s\n", p.object, c.Type, c.Status, c.Reason, table.Since(c.LastTransitionTime.Time), strings.ReplaceAll(c.Message, "\n", " "))
+	}
+}

@@ -1,0 +1,183 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/spf13/cobra"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/metrics"
+	"github.com/annex-dev/annex/pkg/registry/table"
+)
+
+// Metrics of the server. The first is annex's own, and tells annex from a main cluster.
+const (
+	budgetMetric   = "annex_cache_memory_budget_bytes"
+	requestsMetric = "apiserver_request_total"
+)
+
+// topOptions are the flags of `annex top`.
+type topOptions struct {
+	login    login.Options
+	sortBy   string
+	interval time.Duration
+}
+
+// sortKeys are the columns that resources can be sorted by.
+var sortKeys = map[string]func(row) float64{
+	"objects":  func(r row) float64 { return float64(r.resource.Status.Objects) },
+	"bytes":    func(r row) float64 { return float64(r.resource.Status.Bytes) },
+	"stored":   func(r row) float64 { return float64(r.resource.Status.StoredBytes) },
+	"cached":   func(r row) float64 { return float64(r.resource.Status.CachedBytes) },
+	"requests": func(r row) float64 { return r.requests },
+	"watches":  func(r row) float64 { return r.watches },
+}
+
+// NewTopCommand returns `annex top`.
+func NewTopCommand(out io.Writer) *cobra.Command {
+	o := &topOptions{sortBy: "bytes", interval: 2 * time.Second}
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show the resources that use most of annex",
+		Long: "Show each resource with its objects, their size before compression and in the Store, the memory of its watch\n" +
+			"caches, requests per second, and open watches. Requests are those of an interval, of the replica that answers;\n" +
+			"they are unknown through a main cluster, and to users without the right to read /metrics.",
+		Example: "  annex top --sort-by=requests --interval=10s",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), out)
+		},
+	}
+	fs := cmd.Flags()
+	o.login.AddFlags(fs, login.AnnexOrMain)
+	fs.StringVar(&o.sortBy, "sort-by", o.sortBy, "Show the highest first of: objects, bytes, stored, cached, requests, watches.")
+	fs.DurationVar(&o.interval, "interval", o.interval, "How long requests are counted.")
+	return cmd
+}
+
+func (o *topOptions) validate() error {
+	if sortKeys[o.sortBy] == nil {
+		return fmt.Errorf("--sort-by %q must be objects, bytes, stored, cached, requests or watches", o.sortBy)
+	}
+	if o.interval <= 0 {
+		return fmt.Errorf("--interval %s must be positive", o.interval)
+	}
+	return nil
+}
+
+// row is a resource with its load.
+type row struct {
+	resource *hostingv1alpha1.HostedResource
+	// requests is per second.
+	requests, watches float64
+}
+
+func (o *topOptions) run(ctx context.Context, out io.Writer) error {
+	loads, err := o.readLoads(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := read(ctx, o.login)
+	if err != nil {
+		return err
+	}
+	rows := make([]row, len(found.Resources))
+	for i := range found.Resources {
+		resource := &found.Resources[i]
+		load := loads[schema.ParseGroupResource(resource.Name)]
+		rows[i] = row{resource, load.requests, load.watches}
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(sortKeys[o.sortBy](b), sortKeys[o.sortBy](a)) })
+	return printTop(out, rows, loads != nil)
+}
+
+func printTop(out io.Writer, rows []row, loadsKnown bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "RESOURCE\tSTORE\tOBJECTS\tBYTES\tSTORED\tCACHED\tREQUESTS/S\tWATCHES")
+	for _, r := range rows {
+		requests, watches := table.Unknown, table.Unknown
+		if loadsKnown {
+			requests, watches = fmt.Sprintf("%.1f", r.requests), fmt.Sprintf("%.0f", r.watches)
+		}
+		status := r.resource.Status
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.resource.Name, table.OrNone(r.resource.Spec.StoreName), status.Objects,
+			table.Bytes(status.Bytes), table.Bytes(status.StoredBytes), table.Bytes(status.CachedBytes), requests, watches)
+	}
+	return w.Flush()
+}
+
+// load is that of a resource.
+type load struct{ requests, watches float64 }
+
+// readLoads returns the load of all resources in an interval, or nil if the server is not annex
+// or its metrics cannot be read.
+func (o *topOptions) readLoads(ctx context.Context) (map[schema.GroupResource]load, error) {
+	config, err := o.login.Config("annex-top")
+	if err != nil {
+		return nil, err
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: create the client of metrics: %w", err)
+	}
+	get := func() map[string]*dto.MetricFamily {
+		families, err := metrics.Get(ctx, client.RESTClient(), budgetMetric, requestsMetric, metrics.Watches)
+		if err != nil || families[budgetMetric] == nil {
+			return nil
+		}
+		return families
+	}
+	first, began := get(), time.Now()
+	if first == nil {
+		return nil, nil
+	}
+	select {
+	case <-time.After(o.interval):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	second, took := get(), time.Since(began)
+	if second == nil {
+		return nil, nil
+	}
+	return loadsOf(first, second, took), nil
+}
+
+func loadsOf(first, second map[string]*dto.MetricFamily, took time.Duration) map[schema.GroupResource]load {
+	loads := map[schema.GroupResource]load{}
+	add := func(families map[string]*dto.MetricFamily, name string, change func(*load, *dto.Metric)) {
+		for _, metric := range families[name].GetMetric() {
+			of := metrics.Labels(metric)
+			resource := schema.GroupResource{Group: of["group"], Resource: of["resource"]}
+			l := loads[resource]
+			change(&l, metric)
+			loads[resource] = l
+		}
+	}
+	add(second, requestsMetric, func(l *load, m *dto.Metric) { l.requests += m.GetCounter().GetValue() / took.Seconds() })
+	add(first, requestsMetric, func(l *load, m *dto.Metric) { l.requests -= m.GetCounter().GetValue() / took.Seconds() })
+	add(second, metrics.Watches, func(l *load, m *dto.Metric) {
+		if strings.EqualFold(metrics.Labels(m)["verb"], "watch") {
+			l.watches += m.GetGauge().GetValue()
+		}
+	})
+	return loads
+}
