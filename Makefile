@@ -79,7 +79,7 @@ test-e2e: build kubectl operator etcd ## Test bin/annex with kubectl.
 	@go run ./hack/testrun e2e
 
 .PHONY: test-cluster
-test-cluster: build kubectl helm cluster-programs ## Test annex behind a real kube-apiserver and kube-controller-manager.
+test-cluster: build kubectl operator helm cluster-programs ## Test annex behind a real kube-apiserver and kube-controller-manager.
 	@go run ./hack/testrun cluster
 
 # make test-upstream SUITES=standalone runs one of them.
@@ -92,6 +92,13 @@ DURATION ?= 10m
 .PHONY: differential
 differential: ## Compare random reads with upstream's, byte for byte.
 	@DIFFERENTIAL_DURATION=$(DURATION) go test ./pkg/test/integration/differential -run TestRandom -count=1 -timeout=0 -v
+
+# make torture DURATION=1m RUNS=20. A run that fails has printed the TORTURE_SEED to repeat it.
+RUNS ?= 1
+.PHONY: torture
+torture: build kubectl operator cluster-programs ## Move a resource between Stores, and a group into annex and back, while clients check every answer.
+	@TORTURE_DURATION=$(DURATION) go test ./pkg/storage/routing -run TestTorture -count=$(RUNS) -timeout=0 -v
+	@TORTURE_DURATION=$(DURATION) go test -tags=cluster ./pkg/test/cluster/groupmove -run TestTorture -count=$(RUNS) -timeout=0 -v
 
 .PHONY: bench
 bench: build cluster-programs ## Measure start-up time, memory, size and latencies.

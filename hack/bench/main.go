@@ -31,7 +31,7 @@ const (
 	// manyCRDs is the number of CRDs that a large installation has.
 	manyCRDs = 500
 	// settle is the idle time before a server's memory is read.
-	settle = 10 * time.Second
+	settle = 30 * time.Second
 	// limit bounds each measurement.
 	limit = 2 * time.Minute
 )

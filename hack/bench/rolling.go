@@ -58,11 +58,11 @@ func (b *bench) measureRolling(ctx context.Context, installation *annextest.Inst
 			return err
 		}
 	}
-	path, err := publish(ctx, replicas[0])
+	crd, err := publish(ctx, replicas[0])
 	if err != nil {
 		return err
 	}
-	requests, failed, err := underLoad(installation.Cluster.Config, installation.Cluster.URL+path, func() error {
+	requests, failed, err := underLoad(installation.Cluster.Config, installation.Cluster.URL, crd, func() error {
 		for i := range replicas {
 			if err := replicas[i].Shutdown(); err != nil {
 				return err
@@ -81,32 +81,33 @@ func (b *bench) measureRolling(ctx context.Context, installation *annextest.Inst
 }
 
 // publish defines a resource on annex and waits until the main cluster sends
-// requests for it there. It returns their path.
-func publish(ctx context.Context, annex *annextest.Annex) (string, error) {
+// requests for it there. It returns the definition.
+func publish(ctx context.Context, annex *annextest.Annex) (*apiextensionsv1.CustomResourceDefinition, error) {
 	annexClients, err := clients.New(annex.AnnexConfig)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	crd := definition(0)
 	crd.Spec.Versions[0].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object"}
 	created, err := annexClients.CRDs().Create(ctx, crd, metav1.CreateOptions{})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	version := crd.Spec.Versions[0].Name
-	if err := annex.WaitPublished(ctx, crd.Spec.Group, version); err != nil {
-		return "", err
+	if err := annex.WaitPublished(ctx, crd.Spec.Group, crd.Spec.Versions[0].Name); err != nil {
+		return nil, err
 	}
 	mainClients, err := clients.New(annex.Cluster.Config)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	path := fmt.Sprintf("/apis/%s/%s/namespaces/default/%s", crd.Spec.Group, version, crd.Spec.Names.Plural)
-	return path, waitServed(ctx, mainClients, created, noRetries)
+	return created, waitServed(ctx, mainClients, created, noRetries)
 }
 
-// underLoad counts requests, and failed ones, during do. It does not retry.
-func underLoad(mainConfig *restclient.Config, url string, do func() error) (requests, failed int, err error) {
+// underLoad counts requests for objects of a definition, and failed ones, during do. It does not
+// retry.
+func underLoad(mainConfig *restclient.Config, server string, crd *apiextensionsv1.CustomResourceDefinition, do func() error) (requests, failed int, err error) {
+	version := crd.Spec.Group + "/" + crd.Spec.Versions[0].Name
+	url := fmt.Sprintf("%s/apis/%s/namespaces/default/%s", server, version, crd.Spec.Names.Plural)
 	mainHTTP, err := restclient.HTTPClientFor(mainConfig)
 	if err != nil {
 		return 0, 0, err
@@ -128,7 +129,7 @@ func underLoad(mainConfig *restclient.Config, url string, do func() error) (requ
 		running.Go(func() {
 			for round := 0; ctx.Err() == nil; round++ {
 				name := fmt.Sprintf("rolling-%d-%d", writer, round)
-				send(http.MethodPost, url, "application/json", fmt.Sprintf(`{"apiVersion":"group0.example.com/v1","kind":"Thing0","metadata":{"name":%q}}`, name))
+				send(http.MethodPost, url, "application/json", fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, version, crd.Spec.Names.Kind, name))
 				send(http.MethodGet, url+"/"+name, "", "")
 				send(http.MethodPatch, url+"/"+name, "application/merge-patch+json", `{"metadata":{"labels":{"a":"b"}}}`)
 				send(http.MethodDelete, url+"/"+name, "", "")

@@ -53,7 +53,7 @@ func runPeer(ctx context.Context, arguments []string) error {
 	sizes := flags.String("sizes", "2500", "Sizes of an object in bytes of JSON, separated by commas.")
 	rounds := flags.Int("rounds", 5, "How often each operation is measured on each server; the median counts.")
 	duration := flags.Duration("duration", time.Second, "How long requests are sent in each round.")
-	settle := flags.Duration("settle", 10*time.Second, "The idle time before memory is read.")
+	settle := flags.Duration("settle", 30*time.Second, "The idle time before memory is read.")
 	limit := flags.Int64("memory", 16, "Memory in GiB that all processes may use. Servers that would exceed it are skipped.")
 	only := flags.String("only", "", "Measure only operations whose name matches this regular expression, besides creation, restart and memory.")
 	output := flags.String("json", "", "Also write the result to this file.")

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -33,8 +34,10 @@ type million struct {
 	cache string
 	// duration is the time of writes, settle the idle time before memory is read.
 	duration, settle time.Duration
-	server           *server
-	result           caseReport
+	// profiles is the directory for CPU profiles, empty if none are taken.
+	profiles string
+	server   *server
+	result   caseReport
 }
 
 // runMillion measures one annex.
@@ -45,6 +48,7 @@ func runMillion(ctx context.Context, arguments []string) (err error) {
 	flags.IntVar(&m.size, "size", 2500, "The size of an object in bytes of JSON.")
 	flags.StringVar(&m.cache, "cache", "", "spec.cache of the HostedResource: how watch caches keep the objects.")
 	flags.DurationVar(&m.duration, "duration", time.Minute, "How long writes are sent while watchers receive events.")
+	flags.StringVar(&m.profiles, "profiles", "", "Also write a CPU profile of the events to this directory.")
 	flags.DurationVar(&m.settle, "settle", 30*time.Second, "The idle time before memory is read.")
 	limit := flags.Int("memory", 8, "Memory in GiB that annex may use: GOMEMLIMIT is set to 90 % of it, and the peak is measured.")
 	dir := flags.String("dir", "", "Keep the data in this directory, and use it again with the same number of objects. By default it is temporary.")
@@ -261,8 +265,10 @@ func (m *million) events(ctx context.Context) error {
 		return err
 	}
 	defer audience.close()
+	profiled := make(chan error, 1)
+	go func() { profiled <- m.profile(ctx, "events.pprof") }()
 	writes, err := m.write(ctx)
-	if err != nil {
+	if err := errors.Join(err, <-profiled); err != nil {
 		return err
 	}
 	if err := audience.wait(ctx, int64(writes*watchers)); err != nil {
@@ -276,6 +282,14 @@ func (m *million) events(ctx context.Context) error {
 	m.add("write sent to event received by a watcher, p50", "ms", quantile(took, 0.5), 0)
 	m.add("write sent to event received by a watcher, p99", "ms", quantile(took, 0.99), 50)
 	return nil
+}
+
+// profile writes a CPU profile of the server to the directory of profiles, if there is one.
+func (m *million) profile(ctx context.Context, name string) error {
+	if m.profiles == "" {
+		return nil
+	}
+	return m.server.profile(ctx, filepath.Join(m.profiles, name))
 }
 
 // write sends writesPerSecond patches, as far as the server keeps up, and returns their number.

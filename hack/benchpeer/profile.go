@@ -33,6 +33,15 @@ func (o operation) profile(ctx context.Context, directory string, servers []*ser
 	return nil
 }
 
+// profile writes a CPU profile of the server to a file.
+func (s *server) profile(ctx context.Context, path string) error {
+	received, err := s.client.send(ctx, request{path: fmt.Sprint("/debug/pprof/profile?seconds=", profileSeconds), keep: true})
+	if err != nil {
+		return fmt.Errorf("profile %s: %w", s.name, err)
+	}
+	return os.WriteFile(path, received.body, 0o600)
+}
+
 // profileOf repeats an operation until the CPU profile is taken.
 func (o operation) profileOf(ctx context.Context, s *server, path string) error {
 	prepared, err := o.prepare(ctx, s)
@@ -43,13 +52,7 @@ func (o operation) profileOf(ctx context.Context, s *server, path string) error 
 		defer prepared.close()
 	}
 	taken := make(chan error, 1)
-	go func() {
-		received, err := s.client.send(ctx, request{path: fmt.Sprint("/debug/pprof/profile?seconds=", profileSeconds), keep: true})
-		if err == nil {
-			err = os.WriteFile(path, received.body, 0o600)
-		}
-		taken <- err
-	}()
+	go func() { taken <- s.profile(ctx, path) }()
 	for {
 		_, _, err := prepared.run(ctx)
 		select {

@@ -15,15 +15,21 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
@@ -85,8 +91,11 @@ func waitForEnd(ctx context.Context, once bool) error {
 	return nil
 }
 
-// group is that of the CRD among the examples.
-const group = "example.com"
+// group is that of the CRD among the examples, and namespace theirs.
+const group, namespace = "example.com", "annex-examples"
+
+// orders have objects in the main cluster before annex gets them.
+var orders = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "orders"}
 
 // runDemo puts annex behind the cluster and shows it.
 func runDemo(ctx context.Context, cluster *maincluster.Cluster, once bool) (err error) {
@@ -112,6 +121,9 @@ func runDemo(ctx context.Context, cluster *maincluster.Cluster, once bool) (err 
 		return fmt.Errorf("%w\nstderr of annex:\n%s", err, annex.Process.Stderr())
 	}
 	t := &tour{cluster: cluster, annex: annex}
+	if t.main, err = clients.New(cluster.Config); err != nil {
+		return fmt.Errorf("create the clients of the main cluster: %w", err)
+	}
 	if t.kubectl, err = process.Bin(ctx, "kubectl"); err != nil {
 		return err
 	}
@@ -158,12 +170,13 @@ func etcdKeys(ctx context.Context, dataDir, prefix string) ([]string, error) {
 type tour struct {
 	cluster *maincluster.Cluster
 	annex   *annextest.Annex
+	main    *clients.Clients
 	kubectl string
 	root    string // of the repository, where the examples are
 }
 
 func (t *tour) run(ctx context.Context) error {
-	steps := []func(context.Context) error{t.showHosting, t.takeOver, t.useWidgets, t.showEtcds}
+	steps := []func(context.Context) error{t.showHosting, t.takeOver, t.useWidgets, t.showEtcds, t.moveOrders}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
@@ -179,7 +192,8 @@ func (t *tour) do(ctx context.Context, arguments string) error {
 	fmt.Printf("$ kubectl %s\n", arguments)
 	command := exec.CommandContext(ctx, t.kubectl, strings.Fields(arguments)...)
 	command.Dir = t.root
-	command.Env = append(os.Environ(), "KUBECONFIG="+t.cluster.Kubeconfig, "KUBECACHEDIR="+t.cluster.Dir+"/kubectl-cache")
+	command.Env = append(os.Environ(), "KUBECONFIG="+t.cluster.Kubeconfig, "KUBECACHEDIR="+t.cluster.Dir+"/kubectl-cache",
+		"PATH="+filepath.Join(t.root, "bin")+":"+os.Getenv("PATH")) // where kubectl finds kubectl-annex
 	command.Stdout, command.Stderr = os.Stdout, os.Stdout
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("kubectl %s: %w", arguments, err)
@@ -197,8 +211,28 @@ func (t *tour) all(ctx context.Context, commands ...string) error {
 }
 
 func (t *tour) showHosting(ctx context.Context) error {
+	if err := t.waitForDiscovery(ctx); err != nil {
+		return err
+	}
 	explain("The main cluster proxies annex's own group to it.")
 	return t.all(ctx, "get apiservices v1alpha1.hosting.annex.dev", "get stores")
+}
+
+// waitForDiscovery waits until kubectl can find annex's kinds. kube-apiserver adds them to its
+// discovery after it proxies requests for them.
+func (t *tour) waitForDiscovery(ctx context.Context) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		var lists []*metav1.APIResourceList
+		_, lists, last = t.main.Kube.Discovery().ServerGroupsAndResources()
+		return slices.ContainsFunc(lists, func(list *metav1.APIResourceList) bool {
+			return list.GroupVersion == "hosting.annex.dev/v1alpha1" && len(list.APIResources) > 0
+		}), nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the main cluster's discovery has annex's kinds: %w", errors.Join(err, last))
+	}
+	return nil
 }
 
 func (t *tour) takeOver(ctx context.Context) error {
@@ -258,6 +292,35 @@ func (t *tour) showEtcds(ctx context.Context) error {
 	}
 	if len(mainKeys) > 0 || len(annexKeys) == 0 {
 		return errors.New("the objects are not where they should be")
+	}
+	return nil
+}
+
+// moveOrders moves a group with objects into annex and back, while clients write them.
+func (t *tour) moveOrders(ctx context.Context) error {
+	explain(fmt.Sprintf("A group with %d objects in the main cluster's etcd, which %d clients write all the time.", writers*objectsPerWriter, writers))
+	if _, err := t.main.CRDs().Create(ctx, crds.New(orders.Group, orders.Resource, orders.Version), metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create the CRD of orders: %w", err)
+	}
+	if err := t.do(ctx, "wait --for=condition=Established crd/orders."+orders.Group); err != nil {
+		return err
+	}
+	load, err := startLoad(ctx, t.main.Dynamic.Resource(orders).Namespace(namespace))
+	if err != nil {
+		return err
+	}
+	defer load.end()
+	for _, step := range []struct{ command, text string }{
+		{"annex move --objects-per-second=200 ", "Move it to annex, slowly enough to watch."},
+		{"annex rollback ", "Move it back, with everything written since."},
+	} {
+		explain(step.text)
+		if err := t.all(ctx, step.command+orders.Group, "get apiservices v1."+orders.Group); err != nil {
+			return err
+		}
+		if err := load.report(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }

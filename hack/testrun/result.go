@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -30,6 +31,8 @@ type result struct {
 	packages, passed, failures, skipped int
 	// output holds what a running test or package has printed so far.
 	output map[string][]string
+	// messages are what failed tests reported, without the logs of servers.
+	messages []string
 }
 
 func newResult(level string) *result {
@@ -89,7 +92,9 @@ func (r *result) testDone(e event, out io.Writer) {
 		fmt.Fprintf(out, "skip  %s: %s\n", e.Test, reason(r.output[e.Package+" "+e.Test]))
 	case "fail":
 		r.failures++
-		fmt.Fprint(out, relevant(r.output[e.Package+" "+e.Test]))
+		lines := r.output[e.Package+" "+e.Test]
+		fmt.Fprint(out, relevant(lines))
+		r.messages = append(r.messages, fmt.Sprintf("--- FAIL: %s (%s, %.1fs)\n%s", e.Test, strings.TrimPrefix(e.Package, module+"/"), e.Elapsed, reported(lines)))
 	}
 }
 
@@ -136,6 +141,13 @@ func relevant(lines []string) string {
 	return kept.String()
 }
 
+// reported returns what a test itself has printed, which testing indents.
+func reported(lines []string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		return !strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "    ---")
+	}), "")
+}
+
 func printSummary(results []*result) {
 	fmt.Printf("\n=== summary\n")
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
@@ -158,6 +170,11 @@ func printSummary(results []*result) {
 	}
 	if err := table.Flush(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
+	}
+	for _, result := range results {
+		for _, message := range result.messages {
+			fmt.Printf("\n%s", message)
+		}
 	}
 	fmt.Printf("\n%s in %s\n%d passed, %d failed, %d skipped\n", verdict, elapsed.Round(time.Second), passed, failed, skipped)
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,6 +14,7 @@ func TestReadCountsAndShowsFailures(t *testing.T) {
 	const events = `{"Action":"output","Package":"p","Test":"TestGood","Output":"quiet\n"}
 {"Action":"pass","Package":"p","Test":"TestGood"}
 {"Action":"output","Package":"p","Test":"TestBad","Output":"=== RUN   TestBad\n"}
+{"Action":"output","Package":"p","Test":"TestBad","Output":"I1123 18:32:44.185346 server.go:1] log\n"}
 {"Action":"output","Package":"p","Test":"TestBad","Output":"    bad_test.go:1: reason\n"}
 {"Action":"fail","Package":"p","Test":"TestBad"}
 {"Action":"output","Package":"p","Test":"TestLater","Output":"    later_test.go:1: not today\n"}
@@ -35,6 +37,9 @@ func TestReadCountsAndShowsFailures(t *testing.T) {
 	}
 	if !result.failed() {
 		t.Error("the level did not fail")
+	}
+	if got, want := result.messages, []string{"--- FAIL: TestBad (p, 0.0s)\n    bad_test.go:1: reason\n"}; !slices.Equal(got, want) {
+		t.Errorf("the summary shows %q, not %q", got, want)
 	}
 	for _, want := range []string{"bad_test.go:1: reason", "skip  TestLater: later_test.go:1: not today\n", "panic: test timed out", "broken.go:1: syntax error", "FAIL  p"} {
 		if !strings.Contains(out.String(), want) {

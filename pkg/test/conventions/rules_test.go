@@ -181,13 +181,19 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/etcdkv",
 		duty:     "Implements the operations of an etcd client by one function, for the layers over an etcd.",
-		others:   []string{"go.etcd.io/etcd/client/v3"},
+		others:   []string{"go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3", "google.golang.org/grpc"},
 	},
 	{
 		packages: "pkg/storage/freeze",
-		duty:     "Stops all writes of a resource in its Store, at every replica.",
-		ours:     []string{"pkg/storage/etcdkv", "pkg/storage/keys"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3/..."}, machinery...),
+		duty:     "Stops all writes of a frozen resource and all requests of a closed one in its Store, at every replica.",
+		ours:     []string{"pkg/storage/etcdkv", "pkg/storage/keys", "pkg/storage/revision"},
+		others:   append([]string{"go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/move",
+		duty:     "Moves the objects of a resource from one Store to another while they are served.",
+		ours:     []string{"pkg/storage/keys", "pkg/storage/revision"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "golang.org/x/time/rate", "google.golang.org/grpc/metadata", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{
 		packages: "pkg/storage/limits",
@@ -199,7 +205,7 @@ var rules = []rule{
 		packages: "pkg/storage/routing",
 		duty:     "The Store of each resource and the storage stack in between; the only place that builds the storage of a resource.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/storage/..."},
-		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/..."}, clients...),
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/...", "k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/storage/cachememory",
@@ -256,6 +262,11 @@ var rules = []rule{
 		packages: "pkg/storage/writeinfo",
 		duty:     "Describes a write to all layers of the storage stack, in the context.",
 		others:   append([]string{"k8s.io/apiserver/pkg/endpoints/request", "k8s.io/apiserver/pkg/storage"}, machinery...),
+	},
+	{
+		packages: "pkg/storage/retry",
+		duty:     "Lets storage tell a client to repeat a write at once.",
+		others:   []string{"k8s.io/apiserver/pkg/endpoints/responsewriter"},
 	},
 	{
 		packages: "pkg/storage/...",
@@ -358,6 +369,17 @@ var rules = []rule{
 		others:   append([]string{"github.com/klauspost/compress/gzip", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
 	},
 	{
+		packages: "pkg/apiserver/definitions",
+		duty:     "The informer of CRDs, which decodes their schemas when they are needed.",
+		ours:     []string{"pkg/storage/encoded"},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
+	},
+	{
+		packages: "pkg/apiserver/crddiscovery",
+		duty:     "Serves the discovery documents of CRDs.",
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
+	},
+	{
 		packages: "pkg/apiserver/openapiv2",
 		duty:     "Serves the OpenAPI v2 document, built when it is asked for.",
 		ours:     []string{"pkg/storage/compression"},
@@ -388,7 +410,29 @@ var rules = []rule{
 	{
 		packages: "pkg/aggregated/maincluster",
 		duty:     "The connection to the main cluster: clients, authentication and authorization.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
 		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
+	},
+	{
+		packages: "pkg/aggregated/mainobjects",
+		duty:     "Reads the objects of a custom resource from the main cluster's API, for a move.",
+		ours:     []string{"pkg/storage/move"},
+		others:   append([]string{"golang.org/x/sync/errgroup", "k8s.io/apiserver/pkg/storage"}, clients...),
+	},
+	{
+		packages: "pkg/aggregated/maincopy",
+		duty:     "What the main cluster still stores of a group that annex serves: makes it equal to annex's objects, or deletes it.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/move"},
+		others:   append([]string{"golang.org/x/sync/errgroup"}, clients...),
+	},
+	{
+		packages: "pkg/aggregated/groupmove",
+		duty:     "Runs Migrations of groups: decides what happens next, and records it.",
+		ours: []string{
+			"pkg/aggregated/controller/crdsync", "pkg/aggregated/maincopy", "pkg/apis/hosting/v1alpha1",
+			"pkg/controller/migration/migrationstatus", "pkg/generated/clientset/...", "pkg/storage/move",
+		},
+		others: append([]string{"golang.org/x/sync/errgroup", "golang.org/x/time/rate", "k8s.io/component-base/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
 		packages: "pkg/aggregated/discovery",
@@ -449,6 +493,21 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
 	},
 	{
+		packages: "pkg/controller/migration/migrationstatus",
+		duty:     "Writes the status and the events of a Migration.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/..."},
+		others:   clients,
+	},
+	{
+		packages: "pkg/controller/migration",
+		duty:     "The controller of Migrations: decides the steps of a move, and reports them.",
+		ours: []string{
+			"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/controller/migration/migrationstatus", "pkg/scheduler",
+			"pkg/storage/move", "pkg/storage/stores",
+		},
+		others: append([]string{"go.etcd.io/etcd/api/v3/...", "golang.org/x/time/rate", "k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
 		packages: "pkg/standalone/controller/flowcontrol",
 		duty:     "The controller of flow control; the default objects are upstream's.",
 		ours:     []string{"pkg/controller/framework/..."},
@@ -505,8 +564,12 @@ var rules = []rule{
 	{
 		packages: "pkg/controller",
 		duty:     "The table of controllers, with the modes in which each runs.",
-		ours:     []string{"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/cachememory", "pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/stores", "pkg/storage/usage"},
-		others:   clients,
+		ours: []string{
+			"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy", "pkg/aggregated/mainobjects",
+			"pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/cachememory",
+			"pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/move", "pkg/storage/stores", "pkg/storage/usage",
+		},
+		others: clients,
 	},
 	{
 		packages: "pkg/cmd/server/options",
@@ -545,7 +608,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/backup",
 		duty:     "`annex backup` and `annex restore`: clients of a running annex, and the offline restore into an unused etcd.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/cmd/progress", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, append(flags, clients...)...),
 	},
 	{
@@ -559,9 +622,13 @@ var rules = []rule{
 		duty:     "The manifests, also for programs; no code.",
 	},
 	{
+		packages: "pkg/cmd/progress",
+		duty:     "The progress bar of commands.",
+	},
+	{
 		packages: "pkg/cmd/scheduler",
-		duty:     "`annex scheduler` and `annex place`: clients of annex that choose Stores; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
+		duty:     "`annex scheduler`, `annex place`, `annex drain` and `annex rebalance`: clients of annex that choose Stores; never the server.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/progress", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
 		others:   append(flags, clients...),
 	},
 	{
@@ -569,6 +636,29 @@ var rules = []rule{
 		duty:     "`annex doctor`: a read-only client of the main cluster that reports faults; never the server.",
 		ours:     []string{"artifacts/deploy", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
 		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/cmd/metrics",
+		duty:     "Reads the metrics of an API server for commands.",
+		others:   []string{"github.com/prometheus/client_model/go", "github.com/prometheus/common/...", "k8s.io/client-go/rest"},
+	},
+	{
+		packages: "pkg/cmd/diagnose",
+		duty:     "`annex diagnose`: a read-only client of a cluster without annex; asks crdsync which groups could be taken over.",
+		ours:     []string{"pkg/aggregated/controller/crdsync", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/metrics", "pkg/cmd/progress", "pkg/registry/table"},
+		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
+	},
+	{
+		packages: "pkg/cmd/groups",
+		duty:     "`annex move`, `annex rollback`, `annex finalize` and `annex host`: clients of a main cluster that prepare, create and present Migrations of groups.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/login", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
+		others:   append([]string{"sigs.k8s.io/yaml"}, append(flags, clients...)...),
+	},
+	{
+		packages: "pkg/cmd/status",
+		duty:     "`annex status` and `annex top`: read-only clients of annex; never the server.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/metrics", "pkg/registry/table", "pkg/scheduler"},
+		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd",
@@ -621,6 +711,12 @@ var rules = []rule{
 		}, flags...),
 	},
 	{
+		packages: "pkg/test/cluster/maincopy",
+		duty:     "Tests of pkg/aggregated/maincopy with a real main cluster.",
+		ours:     []string{"pkg/aggregated/maincopy", "pkg/apis/hosting/...", "pkg/test/..."},
+		others:   clients,
+	},
+	{
 		packages: "pkg/test/...",
 		duty:     "Test suites and their helpers; the end-to-end suites use processes, not packages of the server.",
 		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd"},
@@ -629,8 +725,8 @@ var rules = []rule{
 	{
 		packages: "hack/demo",
 		duty:     "What `make main-cluster` and `make demo` run: a tour of what a user could do by hand.",
-		ours:     []string{"pkg/test/annextest", "pkg/test/maincluster", "pkg/test/process"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap"}, machinery...),
+		ours:     []string{"pkg/test/annextest", "pkg/test/clients", "pkg/test/crds", "pkg/test/maincluster", "pkg/test/process"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap"}, clients...),
 	}, {
 		packages: "hack/bench",
 		duty:     "The benchmark: measures annex from outside, and what it stores in etcd.",

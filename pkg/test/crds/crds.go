@@ -50,6 +50,7 @@ func Sources() []Source {
 		{Name: "gateway-api-experimental", Module: gatewayAPI, Dir: "config/crd/experimental"},
 		{Name: "prometheus-operator", Module: "github.com/prometheus-operator/prometheus-operator", Dir: "example/prometheus-operator-crd-full"},
 		{Name: "kyverno", Module: "github.com/kyverno/kyverno", Dir: "config/crds"},
+		{Name: "openreports", Module: "github.com/openreports/reports-api", Dir: "config/crd"},
 	}
 }
 
@@ -59,6 +60,16 @@ type Manifest struct {
 	CRD *apiextensionsv1.CustomResourceDefinition
 	// YAML is its source.
 	YAML []byte
+}
+
+// LoadNamed is Load for the source with a name.
+func LoadNamed(ctx context.Context, name string) ([]Manifest, error) {
+	for _, source := range Sources() {
+		if source.Name == name {
+			return Load(ctx, source)
+		}
+	}
+	return nil, fmt.Errorf("there is no source %q of CRDs", name)
 }
 
 // Load returns the CRDs of a source in the order of their file names, without other objects.

@@ -18,6 +18,7 @@ func TestLoadReadsEverySource(t *testing.T) {
 		"gateway-api-experimental": 14,
 		"prometheus-operator":      10,
 		"kyverno":                  22,
+		"openreports":              2,
 	}
 	for _, source := range Sources() {
 		t.Run(source.Name, func(t *testing.T) {

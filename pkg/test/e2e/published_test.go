@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -105,7 +106,13 @@ func (s *server) establish(t *testing.T, manifests []crds.Manifest) {
 		wait = append(wait, "crd/"+manifest.CRD.Name)
 	}
 	s.kubectl.feed(t, documents.String(), "apply", "--server-side", "-f", "-")
-	s.kubectl.run(t, wait...)
+	poll.UntilNoError(t, "all CRDs are established", func() error {
+		result := s.kubectl.try(t, "", wait...)
+		if result.code != 0 { // kubectl also fails if one has no conditions yet
+			return errors.New(result.stderr)
+		}
+		return nil
+	})
 }
 
 // uses generates objects of every kind, and starts an informer for each.

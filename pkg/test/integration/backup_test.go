@@ -317,7 +317,7 @@ func TestBackupRequests(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
-	widgets.waitForHostedResource(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })
+	widgets.waitForHostedResource(t, "is hosted", isHosted)
 	const base = "/apis/hosting.annex.dev/v1alpha1/"
 	header := `{"formatVersion":1,"revision":7,"resourceVersion":9223372036854775807}`
 	beyond := "\x89annex\r\n\x1a\nh\x00" + string(rune(len(header))) + header

@@ -165,14 +165,25 @@ func (o *testObject) waitForEvent(t *testing.T, namespace, reason, words string)
 	})
 }
 
-// waitForGarbageCollector waits until the garbage collector has deleted a new object, and so
-// has most likely processed everything before it.
+// waitForGarbageCollector waits until the garbage collector has deleted a new ConfigMap, and so
+// has observed the ConfigMaps before it, and most likely everything else.
 func (a *annex) waitForGarbageCollector(t *testing.T, namespace string) {
 	t.Helper()
 	owner := a.configMap(t, namespace, "fence-owner")
 	fence := a.configMap(t, namespace, "fence", ownedBy(owner))
 	owner.delete(t, metav1.DeletePropagationBackground)
 	fence.waitForDeletion(t)
+}
+
+// waitForGarbageCollector waits until the garbage collector has observed the objects of the
+// resource, and the ConfigMaps in its namespace.
+func (r *resource) waitForGarbageCollector(t *testing.T) {
+	t.Helper()
+	owner := r.annex.configMap(t, r.namespace, "fence-owner-of-custom")
+	fence := r.own(t, "fence", ownedBy(owner))
+	owner.delete(t, metav1.DeletePropagationBackground)
+	fence.waitForDeletion(t)
+	r.annex.waitForGarbageCollector(t, r.namespace)
 }
 
 // clusterWidgets installs cluster-scoped Widgets.
@@ -224,6 +235,8 @@ func TestForegroundDeletion(t *testing.T) {
 		child := widgets.own(t, name+"-child", ownedBy(owner))
 		grandchild := a.configMap(t, namespace, name+"-grandchild", ownedBy(child), withFinalizer)
 		free := a.configMap(t, namespace, name+"-free", ownedWithoutBlocking(owner), withFinalizer)
+		// A deletion in the foreground is passed on to dependents that were observed.
+		widgets.waitForGarbageCollector(t)
 
 		owner.delete(t, metav1.DeletePropagationForeground)
 		for _, object := range []*testObject{owner, child, grandchild, free} {
@@ -279,6 +292,8 @@ func TestGarbageCollectionWithInvalidOwners(t *testing.T) {
 	widgets, cluster := a.installCRD(t, newCRD(t, anySchema)), a.clusterWidgets(t)
 	namespace, elsewhere := widgets.namespace, a.newNamespace(t)
 	owner := widgets.own(t, "owner")
+	// An event tells of an owner in another namespace that was observed.
+	widgets.waitForGarbageCollector(t)
 	refer := func(change func(*metav1.OwnerReference)) change {
 		reference := owner.reference(true)
 		change(&reference)
@@ -339,6 +354,10 @@ func TestGarbageCollectionAfterCRDDeletion(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
+	// The collector watches a resource from its first object on, and only this deletion waits for it.
+	first := widgets.own(t, "first")
+	first.delete(t, metav1.DeletePropagationForeground)
+	first.waitForDeletion(t)
 	var dependents []*testObject
 	for i := range 20 {
 		dependents = append(dependents, a.configMap(t, widgets.namespace, fmt.Sprintf("dependent-%d", i), ownedBy(widgets.own(t, fmt.Sprintf("owner-%d", i)))))
@@ -453,6 +472,7 @@ func TestGarbageCollectionAfterRestart(t *testing.T) {
 	child := a.configMap(t, widgets.namespace, "child", ownedBy(owner), withFinalizer)
 	late := cluster.own(t, "late")
 	orphan := a.configMap(t, widgets.namespace, "orphan", ownedBy(late))
+	widgets.waitForGarbageCollector(t)
 	owner.delete(t, metav1.DeletePropagationForeground)
 	late.delete(t, metav1.DeletePropagationOrphan)
 	a = a.restart(t)

@@ -176,3 +176,21 @@ func TestPlaceCommand(t *testing.T) {
 	out, _ = place(r.name)
 	expect.Contains(t, out, r.name+" is on Store default. If it were not, it fits on no Store.")
 }
+
+func TestStatusCommands(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	lost := a.host(t, hostingv1alpha1.HostedResourceSpec{StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"no": "store"}}})
+	lost.waitForHostedResource(t, "is not placed", scheduled(metav1.ConditionFalse, "Unschedulable"))
+	r := a.host(t, hostingv1alpha1.HostedResourceSpec{})
+	r.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
+	printed := mustRun(t, "status", "--kubeconfig="+a.Kubeconfig)
+	expect.Contains(t, printed, "GROUP", "STORE", "NEEDS ATTENTION", "hostedresource/"+lost.name, "Scheduled=False", "default", "True")
+	for _, key := range []string{"bytes", "requests"} {
+		printed = mustRun(t, "top", "--kubeconfig="+a.Kubeconfig, "--interval=10ms", "--sort-by="+key)
+		expect.Contains(t, printed, "REQUESTS/S", r.name, lost.name)
+		if strings.Contains(printed, "<unknown>") {
+			t.Errorf("the requests are unknown:\n%s", printed)
+		}
+	}
+}

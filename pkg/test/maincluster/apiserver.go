@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
 )
 
 const (
@@ -84,7 +85,12 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 		return err
 	}
 	c.apiServer.Store(started)
-	err = c.waitUntil(ctx, started, "kube-apiserver is ready", func(ctx context.Context, mainClient kubernetes.Interface) error {
+	return c.waitReady(ctx, started, c.at(c.port))
+}
+
+// waitReady waits until an API server is ready, and kills it otherwise. config has its own address.
+func (c *Cluster) waitReady(ctx context.Context, started *child, config *restclient.Config) error {
+	err := c.waitUntil(ctx, started, config, "kube-apiserver is ready", func(ctx context.Context, mainClient kubernetes.Interface) error {
 		return mainClient.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 	if err != nil {
@@ -111,10 +117,10 @@ func (c *Cluster) startOnFreePort(ctx context.Context) error {
 }
 
 // waitUntil waits until a check of a program that was started succeeds.
-func (c *Cluster) waitUntil(ctx context.Context, program *child, what string, check func(context.Context, kubernetes.Interface) error) error {
+func (c *Cluster) waitUntil(ctx context.Context, program *child, config *restclient.Config, what string, check func(context.Context, kubernetes.Interface) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	mainClient, err := kubernetes.NewForConfig(c.Config)
+	mainClient, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}

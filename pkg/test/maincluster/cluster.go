@@ -31,6 +31,8 @@ type Options struct {
 	// Controllers of kube-controller-manager. Defaults to DefaultControllers; NoControllers
 	// runs none.
 	Controllers []string
+	// APIServers is the number of API servers, by default one. Several are behind a LoadBalancer.
+	APIServers int
 	// APIServerFlags and ControllerManagerFlags are added to the default flags, and override
 	// them.
 	APIServerFlags         []string
@@ -43,7 +45,7 @@ type Cluster struct {
 	Config *restclient.Config
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
-	// URL of the API server.
+	// URL of the API server, or of their load balancer.
 	URL string
 	// Dir holds all files of the cluster.
 	Dir string
@@ -55,6 +57,8 @@ type Cluster struct {
 	identities *identities
 
 	apiServer, controllerManager atomic.Pointer[child]
+	peers                        []*apiServer  // besides apiServer
+	balancer                     *LoadBalancer // nil for one API server
 
 	mu          sync.Mutex
 	kubeconfigs int
@@ -110,6 +114,9 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.startOnFreePort(ctx); err != nil {
 		return err
 	}
+	if err := c.startPeers(ctx); err != nil {
+		return err
+	}
 	return c.startControllerManager(ctx)
 }
 
@@ -121,14 +128,21 @@ func (c *Cluster) Stop() error {
 		return nil
 	}
 	c.stopped = true
-	for _, child := range []*child{c.controllerManager.Load(), c.apiServer.Load()} {
+	children := []*child{c.controllerManager.Load(), c.apiServer.Load()}
+	for _, peer := range c.peers {
+		children = append(children, peer.child.Load())
+	}
+	for _, child := range children {
 		if child != nil {
 			child.kill()
 		}
 	}
 	var err error
+	if c.balancer != nil {
+		err = c.balancer.Close()
+	}
 	if c.etcd != nil {
-		err = c.etcd.Close()
+		err = errors.Join(err, c.etcd.Close())
 	}
 	if c.temporary {
 		err = errors.Join(err, os.RemoveAll(c.Dir))
@@ -151,6 +165,21 @@ func (c *Cluster) EtcdKeys(ctx context.Context, prefix string) ([]string, error)
 	}
 	return keys, nil
 }
+
+// EtcdValue returns what a key of the cluster's etcd has, as its API server wrote it.
+func (c *Cluster) EtcdValue(ctx context.Context, key string) (string, error) {
+	found, err := c.etcd.Client().Get(ctx, key)
+	if err != nil {
+		return "", fmt.Errorf("read key %s of the main cluster's etcd: %w", key, err)
+	}
+	if len(found.Kvs) == 0 {
+		return "", fmt.Errorf("read key %s of the main cluster's etcd: it does not exist", key)
+	}
+	return string(found.Kvs[0].Value), nil
+}
+
+// EtcdKV returns the keys and values of the cluster's own etcd.
+func (c *Cluster) EtcdKV() clientv3.KV { return c.etcd.Client().KV }
 
 // PutEtcdKey writes a key of the cluster's etcd, past its API server.
 func (c *Cluster) PutEtcdKey(ctx context.Context, key, value string) error {

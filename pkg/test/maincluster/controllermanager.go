@@ -69,7 +69,7 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 		return nil
 	}
 	// Users of a new cluster need this service account first.
-	return c.waitUntil(ctx, started, "the service account default/default exists", func(ctx context.Context, mainClient kubernetes.Interface) error {
+	return c.waitUntil(ctx, started, c.Config, "the service account default/default exists", func(ctx context.Context, mainClient kubernetes.Interface) error {
 		_, err := mainClient.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})

@@ -24,6 +24,9 @@ const tokenLifetime = 24 * time.Hour
 // writeKubeconfigs writes the kubeconfigs of the administrator and of the controllers.
 func (c *Cluster) writeKubeconfigs() error {
 	c.URL = "https://" + localAddress(c.port)
+	if c.balancer != nil {
+		c.URL = "https://" + c.balancer.Address()
+	}
 	c.Kubeconfig = filepath.Join(c.Dir, adminKubeconfig)
 	if err := c.writeLogin(c.Kubeconfig, "main-admin", "system:masters"); err != nil {
 		return err

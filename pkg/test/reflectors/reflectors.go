@@ -6,6 +6,7 @@ package reflectors
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"testing"
@@ -28,30 +29,83 @@ type Resource struct {
 	Namespaces []string
 }
 
-// listRecorder records plain lists: reflectors fall back to one if the WatchList is refused
-// or sends no bookmark.
+// listRecorder records plain lists: reflectors fall back to one if the WatchList is refused, sends
+// no bookmark, or fails.
 type listRecorder struct {
 	http.RoundTripper
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// lists are the lists that no failure of the server explains.
 	lists []string
+	// watches are the last ones, by pathAndFormat.
+	watches map[string]*recordedWatch
+}
+
+// recordedWatch is a watch and the end of its body.
+type recordedWatch struct {
+	io.ReadCloser
+	recorder *listRecorder
+	// status is that of the response, or the error.
+	status string
+	failed bool
+	tail   []byte
+}
+
+// tailBytes are enough for the last event of a watch that ends with an error.
+const tailBytes = 1 << 10
+
+// Read implements io.Reader.
+func (w *recordedWatch) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	w.recorder.mu.Lock()
+	defer w.recorder.mu.Unlock()
+	w.tail = append(w.tail, p[:n]...)
+	w.tail = w.tail[max(0, len(w.tail)-tailBytes):]
+	return n, err
 }
 
 // RoundTrip implements http.RoundTripper.
 func (l *listRecorder) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodGet && !r.URL.Query().Has("watch") {
-		l.mu.Lock()
-		l.lists = append(l.lists, r.URL.String())
-		l.mu.Unlock()
+	watch := r.URL.Query().Has("watch")
+	if r.Method == http.MethodGet && !watch {
+		l.recordList(r)
 	}
-	return l.RoundTripper.RoundTrip(r)
+	response, err := l.RoundTripper.RoundTrip(r)
+	if watch {
+		l.recordWatch(r, response, err)
+	}
+	return response, err
+}
+
+// pathAndFormat distinguishes the reflectors.
+func pathAndFormat(r *http.Request) string { return r.URL.Path + " " + r.Header.Get("Accept") }
+
+func (l *listRecorder) recordList(r *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before := l.watches[pathAndFormat(r)]; before == nil {
+		l.lists = append(l.lists, r.URL.String()+" without a watch")
+	} else if !before.failed {
+		l.lists = append(l.lists, fmt.Sprintf("%s after a watch with status %s that ended with %q", r.URL, before.status, before.tail))
+	}
+}
+
+func (l *listRecorder) recordWatch(r *http.Request, response *http.Response, err error) {
+	w := &recordedWatch{recorder: l, failed: err != nil, status: fmt.Sprint(err)}
+	if err == nil {
+		w.ReadCloser, w.status, w.failed = response.Body, response.Status, response.StatusCode >= http.StatusInternalServerError
+		response.Body = w
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watches[pathAndFormat(r)] = w
 }
 
 // Check runs informers of objects and of metadata for all resources and namespaces at once.
 // The test fails if one lacks objects, or sends a plain list.
 func Check(t *testing.T, config *restclient.Config, resources ...Resource) {
 	t.Helper()
-	recorder := &listRecorder{}
+	recorder := &listRecorder{watches: map[string]*recordedWatch{}}
 	config = restclient.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		recorder.RoundTripper = next

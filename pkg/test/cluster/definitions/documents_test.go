@@ -27,7 +27,9 @@ import (
 // certManager hosts the published CRDs of cert-manager.
 func certManager(t *testing.T, annex *annextest.Annex) {
 	fixtures := map[string]*fixture{}
-	for _, manifest := range load(t, "cert-manager") {
+	manifests, err := crds.LoadNamed(t.Context(), "cert-manager")
+	expect.NoError(t, err)
+	for _, manifest := range manifests {
 		crd := manifest.CRD
 		f := fixtures[crd.Spec.Group]
 		if f == nil {
@@ -58,20 +60,6 @@ func certManager(t *testing.T, annex *annextest.Annex) {
 	if len(fixtures) < 2 {
 		t.Errorf("cert-manager has %d groups, want 2", len(fixtures))
 	}
-}
-
-func load(t *testing.T, name string) []crds.Manifest {
-	t.Helper()
-	for _, source := range crds.Sources() {
-		if source.Name != name {
-			continue
-		}
-		manifests, err := crds.Load(t.Context(), source)
-		expect.NoError(t, err)
-		return manifests
-	}
-	t.Fatalf("no source %s", name)
-	return nil
 }
 
 // mainDocument waits until the main cluster's OpenAPI v3 document of a version contains all

@@ -15,6 +15,9 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
+// saw is what the clients see of a move.
+const saw = `clients saw: writes acknowledged [1-9]\d*, requests failed 0, conflicts \d+, slowest write \d+\.\d s; of 800 objects with lost writes 0, with changed UID 0\n`
+
 // TestDemo runs the demo, and checks its output.
 func TestDemo(t *testing.T) {
 	t.Parallel()
@@ -36,6 +39,8 @@ func TestDemo(t *testing.T) {
 		`annex-examples +first +green`,
 		`in the main cluster's etcd: 0\n`,
 		`in annex's etcd: 1\n  /annex/example\.com/widgets/annex-examples/first`,
+		`(?s)annex move .*shop\.example\.com: Completed\n.*annex-system/annex +True[^#]*` + saw,
+		`(?s)annex rollback .*shop\.example\.com: Completed\n.*Local +True[^#]*` + saw,
 	} {
 		if !regexp.MustCompile(want).Match(output) {
 			t.Errorf("it does not show %s", want)

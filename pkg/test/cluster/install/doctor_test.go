@@ -60,6 +60,7 @@ func TestDoctor(t *testing.T) {
 		{"group not allowed", groupNotAllowed},
 		{"CRD changed to an invalid storage version", invalidStorageVersion},
 		{"OpenAPI before and after", openAPI},
+		{"groups moved as diagnosed", diagnosed},
 	}
 	for _, test := range tests {
 		fixed := t.Run(test.name, func(t *testing.T) {

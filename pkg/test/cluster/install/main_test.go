@@ -38,8 +38,8 @@ var fewControllers = maincluster.Options{Controllers: []string{maincluster.Clust
 var mainCluster *maincluster.Cluster
 
 func TestMain(m *testing.M) {
-	// The doctor prints commands that call annex, which is a link to the test binary.
-	if filepath.Base(os.Args[0]) == "annex" {
+	// Commands print others that call annex or kubectl's plugin, which are links to the test binary.
+	if name := filepath.Base(os.Args[0]); name == "annex" || name == "kubectl-annex" {
 		os.Exit(cmd.Execute(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(maincluster.RunTests(m, fewControllers, func(started *maincluster.Cluster) { mainCluster = started }))
@@ -128,7 +128,7 @@ func shell(t *testing.T, cluster *maincluster.Cluster, command string) (string, 
 	self, err := os.Executable()
 	expect.NoError(t, err)
 	programs := t.TempDir()
-	for name, target := range map[string]string{"kubectl": kubectl, "annex": self} {
+	for name, target := range map[string]string{"kubectl": kubectl, "annex": self, "kubectl-annex": self} {
 		expect.NoError(t, os.Symlink(target, filepath.Join(programs, name)))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)

@@ -1,0 +1,110 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package groupmove
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+// TestMoveAndRollback moves a group into annex, back, and into annex again, while clients write and watch.
+func TestMoveAndRollback(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sharedAnnex, "moved.example.com")
+	for i := range 50 {
+		f.create("default", fmt.Sprintf("old-%d", i), nil)
+	}
+	owner := f.create("default", "owner", func(widget *unstructured.Unstructured) { widget.SetFinalizers([]string{"example.com/keep"}) })
+	f.configMap(owner)
+	load := f.startLoad()
+	for again := range 2 {
+		f.mustMigrate(hostingv1alpha1.MigrationMove, nil)
+		f.wantServed(hostingv1alpha1.PublishedBy("annex-system", "annex"))
+		f.wantIdentity(owner)
+		born := f.create("default", "born", nil)
+		f.configMap(born)
+		load.run(2 * time.Second)
+		expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("owner"))
+		if again == 1 {
+			break
+		}
+
+		f.mustMigrate(hostingv1alpha1.MigrationRollback, nil)
+		f.wantServed("")
+		f.wantIdentity(owner)
+		live, err := f.widgets().Namespace("default").Get(t.Context(), "born", metav1.GetOptions{})
+		expect.NoError(t, err)
+		owned := expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("born"))
+		if got := owned.OwnerReferences[0].UID; got != live.GetUID() {
+			t.Errorf("the ConfigMap of an object that was created in annex has the owner %s, want %s", got, live.GetUID())
+		}
+		load.run(2 * time.Second)
+		expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("owner"))
+		expect.NoError(t, f.widgets().Namespace("default").Delete(t.Context(), "born", metav1.DeleteOptions{}))
+		expect.Gone(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("born"))
+	}
+	expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("owner"))
+	load.finish()
+}
+
+// wantIdentity fails unless an object is as it was created.
+func (f *fixture) wantIdentity(before *unstructured.Unstructured) {
+	f.Helper()
+	after, err := f.widgets().Namespace(before.GetNamespace()).Get(f.Context(), before.GetName(), metav1.GetOptions{})
+	expect.NoError(f, err)
+	before = before.DeepCopy()
+	before.SetResourceVersion("")
+	after.SetResourceVersion("")
+	expect.Equal(f, before.Object, after.Object, "identity of "+before.GetName())
+}
+
+// wantServed fails unless the group is served by annex, or by the main cluster if it is empty.
+func (f *fixture) wantServed(by string) {
+	f.Helper()
+	current := expect.Get(f, f.main.APIServices, "v1."+f.group)
+	if got := current.Labels[hostingv1alpha1.PublishedByLabel]; got != by {
+		f.Errorf("the group is served by %q, want %q", got, by)
+	}
+}
+
+// TestFinalize deletes the main cluster's copy, objects with finalizers included, after which there is
+// no way back for them.
+func TestFinalize(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sharedAnnex, "finalized.example.com")
+	for i := range 20 {
+		f.create("default", fmt.Sprintf("w-%d", i), func(widget *unstructured.Unstructured) { widget.SetFinalizers([]string{"example.com/keep"}) })
+	}
+	f.mustMigrate(hostingv1alpha1.MigrationMove, nil)
+	keys, err := mainCluster.EtcdKeys(t.Context(), "/registry/"+f.group+"/")
+	expect.NoError(t, err)
+	if len(keys) != 20 {
+		t.Errorf("the main cluster keeps %d objects, want 20", len(keys))
+	}
+	f.mustMigrate(hostingv1alpha1.MigrationFinalize, func(m *hostingv1alpha1.Migration) { m.Spec.Confirmed = true })
+	if keys, err = mainCluster.EtcdKeys(t.Context(), "/registry/"+f.group+"/"); err != nil || len(keys) > 0 {
+		t.Errorf("the main cluster has %q after Finalize (%v)", keys, err)
+	}
+	list, err := f.widgets().List(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
+	if len(list.Items) != 20 {
+		t.Errorf("annex has %d objects, want 20", len(list.Items))
+	}
+	failed := f.migrate(hostingv1alpha1.MigrationFinalize, func(m *hostingv1alpha1.Migration) { m.Spec.Confirmed = true })
+	expect.Contains(t, message(failed), "NoMainCopy")
+	f.mustMigrate(hostingv1alpha1.MigrationRollback, nil)
+	if _, err := f.widgets().Namespace("default").Get(t.Context(), "w-0", metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		t.Error("a rollback after Finalize loses objects")
+	}
+}

@@ -1,0 +1,63 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package groupmove
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+// TestFailingGroupReturns has a webhook that fails after the switch: annex answers requests of clients
+// with errors, and rolls the group back.
+func TestFailingGroupReturns(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	f := newFixture(t, sharedAnnex, "failing.example.com", withSecondVersion(t, func(raw []byte, apiVersion string) ([]byte, error) {
+		if broken.Load() {
+			return nil, errors.New("out of order")
+		}
+		return convert(raw, apiVersion)
+	}))
+	before := f.create("default", "one", nil)
+	second := f.resource()
+	second.Version = secondVersion
+	ctx, stop := context.WithCancel(t.Context())
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		wait.UntilWithContext(ctx, func(ctx context.Context) {
+			_, _ = f.main.Dynamic.Resource(second).Namespace("default").Get(ctx, "one", metav1.GetOptions{})
+		}, 100*time.Millisecond)
+	})
+	defer reading.Wait()
+	defer stop()
+
+	migrations := f.own.Hosting.HostingV1alpha1().Migrations()
+	created := expect.Create(t, migrations, &hostingv1alpha1.Migration{
+		ObjectMeta: metav1.ObjectMeta{Name: "failing"}, Spec: hostingv1alpha1.MigrationSpec{Group: f.group},
+	})
+	expect.Eventually(t, migrations, created.Name, "annex serves the group", func(m *hostingv1alpha1.Migration) bool {
+		return m.Status.Phase == hostingv1alpha1.MigrationObserving
+	})
+	broken.Store(true)
+	failed := f.await(created.Name)
+	expect.Contains(t, message(failed), "Undone", "failing-undo", "requests failed with a status of 500 or more")
+	broken.Store(false)
+	if undone := f.await("failing-undo"); undone.Status.Phase != hostingv1alpha1.MigrationCompleted {
+		t.Errorf("the rollback ended as %s: %s", undone.Status.Phase, message(undone))
+	}
+	f.wantServed("")
+	f.wantIdentity(before)
+}

@@ -1,0 +1,246 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package maincopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
+	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/move"
+	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/crds"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+const namespace = metav1.NamespaceDefault
+
+// mainCluster and standIn, which stands in for annex, are shared by all tests.
+var mainCluster, standIn *maincluster.Cluster
+
+func TestMain(m *testing.M) {
+	os.Exit(maincluster.RunTests(withStandIn{m}, maincluster.Options{}, func(started *maincluster.Cluster) { mainCluster = started }))
+}
+
+// withStandIn runs tests while the second cluster runs.
+type withStandIn struct{ *testing.M }
+
+func (m withStandIn) Run() int {
+	options := maincluster.Options{Controllers: []string{maincluster.NoControllers}}
+	return maincluster.RunTests(m.M, options, func(started *maincluster.Cluster) { standIn = started })
+}
+
+// fixture is a group that both clusters define, and annex's clients with its rights.
+type fixture struct {
+	group string
+	copy  *maincopy.Copy
+	// main and annex are administrators' clients.
+	main, annex *clients.Clients
+}
+
+func newFixture(t testing.TB, group string, definitions ...*apiextensionsv1.CustomResourceDefinition) *fixture {
+	t.Helper()
+	f := &fixture{group: group, main: clients.For(t, mainCluster.Config), annex: clients.For(t, standIn.Config)}
+	if len(definitions) == 0 {
+		definitions = []*apiextensionsv1.CustomResourceDefinition{newDefinition(group, "widgets")}
+	}
+	var names []string
+	for _, definition := range definitions {
+		names = append(names, definition.Name)
+		for _, side := range []*clients.Clients{f.main, f.annex} {
+			expect.Create(t, side.CRDs(), definition.DeepCopy())
+			t.Cleanup(func() {
+				err := side.CRDs().Delete(context.Background(), definition.Name, metav1.DeleteOptions{})
+				if err != nil && !apierrors.IsNotFound(err) {
+					t.Error(err)
+				}
+			})
+			poll.UntilNoError(t, definition.Name+" is served", func() error {
+				_, err := side.Dynamic.Resource(resourceOf(definition)).List(t.Context(), metav1.ListOptions{})
+				return err
+			})
+		}
+	}
+	user := "annex-of-" + group
+	f.allow(t, user, names)
+	config, err := mainCluster.ConfigFor(user)
+	expect.NoError(t, err)
+	f.copy, err = maincopy.New(maincopy.Config{Main: config, Annex: f.annex.Dynamic, Settle: time.Second})
+	expect.NoError(t, err)
+	return f
+}
+
+// allow grants exactly the documented rights.
+func (f *fixture) allow(t testing.TB, user string, definitions []string) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: user}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
+	rules := append(maincopy.ClusterRules(f.group, definitions...), maincopy.OwnerRules()...)
+	kube := f.main.Kube
+	_, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostingv1alpha1.NamespaceAnnexSystem}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	expect.Create(t, kube.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules})
+	expect.Create(t, kube.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+	})
+	expect.Create(t, kube.RbacV1().Roles(hostingv1alpha1.NamespaceAnnexSystem), &rbacv1.Role{ObjectMeta: meta, Rules: maincopy.NamespaceRules()})
+	expect.Create(t, kube.RbacV1().RoleBindings(hostingv1alpha1.NamespaceAnnexSystem), &rbacv1.RoleBinding{
+		ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+	})
+}
+
+// newDefinition has status as a subresource, and a list that is merged by name.
+func newDefinition(group, plural string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
+	if len(versions) == 0 {
+		versions = []string{"v1"}
+	}
+	crd := crds.New(group, plural, versions...)
+	preserve := true
+	for i := range crd.Spec.Versions {
+		crd.Spec.Versions[i].Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+		crd.Spec.Versions[i].Schema.OpenAPIV3Schema.Properties = map[string]apiextensionsv1.JSONSchemaProps{
+			"spec": {Type: "object", XPreserveUnknownFields: &preserve, Properties: map[string]apiextensionsv1.JSONSchemaProps{
+				"parts": {Type: "array", XListType: new("map"), XListMapKeys: []string{"name"}, Items: &apiextensionsv1.JSONSchemaPropsOrArray{
+					Schema: &apiextensionsv1.JSONSchemaProps{
+						Type: "object", XPreserveUnknownFields: &preserve, Required: []string{"name"},
+						Properties: map[string]apiextensionsv1.JSONSchemaProps{"name": {Type: "string"}},
+					},
+				}},
+			}},
+		}
+	}
+	return crd
+}
+
+func resourceOf(definition *apiextensionsv1.CustomResourceDefinition) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: definition.Spec.Group, Version: definition.Spec.Versions[0].Name, Resource: definition.Spec.Names.Plural}
+}
+
+// objects returns a client for objects in a version.
+func (f *fixture) objects(client *clients.Clients, plural, version string) dynamic.ResourceInterface {
+	return client.Dynamic.Resource(schema.GroupVersionResource{Group: f.group, Version: version, Resource: plural}).Namespace(namespace)
+}
+
+// inMain is for the main cluster's copy.
+func (f *fixture) inMain(plural string) dynamic.ResourceInterface {
+	return f.objects(f.main, plural, hostingv1alpha1.MainCopyVersion)
+}
+
+func (f *fixture) inAnnex(plural string) dynamic.ResourceInterface {
+	return f.objects(f.annex, plural, "v1")
+}
+
+func (f *fixture) newObject(kind, name string, spec map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": f.group + "/v1", "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec,
+	}}
+}
+
+// move copies the stored objects of a resource to annex, with their UIDs.
+func (f *fixture) move(t testing.TB, plural string) {
+	t.Helper()
+	keys, err := mainCluster.EtcdKeys(t.Context(), fmt.Sprintf("/registry/%s/%s/", f.group, plural))
+	expect.NoError(t, err)
+	for _, key := range keys {
+		value, err := mainCluster.EtcdValue(t.Context(), key)
+		expect.NoError(t, err)
+		expect.NoError(t, standIn.PutEtcdKey(t.Context(), key, value))
+	}
+}
+
+func (f *fixture) open(t testing.TB) map[string]maincopy.Resource {
+	t.Helper()
+	opened, err := f.copy.Open(t.Context(), f.group)
+	expect.NoError(t, err)
+	resources := map[string]maincopy.Resource{}
+	for _, resource := range opened {
+		resources[resource.Stored.Resource] = resource
+	}
+	return resources
+}
+
+// source returns the objects of annex.
+func (f *fixture) source(t testing.TB, resource maincopy.Resource) move.Source {
+	t.Helper()
+	annex, err := mainobjects.ClientFor(standIn.Config)
+	expect.NoError(t, err)
+	return mainobjects.New(annex, resource.Stored)
+}
+
+// start runs a Syncer until the test ends, and returns when it has caught up.
+func (f *fixture) start(t testing.TB, resource maincopy.Resource, pairs *maincopy.Pairs) *maincopy.Syncer {
+	t.Helper()
+	syncer, err := f.copy.NewSyncer(resource, f.source(t, resource), pairs)
+	expect.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, caughtUp := make(chan error, 1), make(chan struct{})
+	go func() { ended <- syncer.Run(ctx, func() { close(caughtUp) }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errorsIsCanceled(err) {
+			t.Errorf("the syncer ended with %v", err)
+		}
+	})
+	poll.UntilDone(t, "the syncer has caught up", func() (bool, string) {
+		select {
+		case <-caughtUp:
+			return true, ""
+		default:
+			return false, fmt.Sprint(syncer.Progress(), syncer.Problem())
+		}
+	})
+	return syncer
+}
+
+func errorsIsCanceled(err error) bool { return errors.Is(err, context.Canceled) }
+
+// drain also verifies.
+func drain(t testing.TB, syncer *maincopy.Syncer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
+	defer cancel()
+	started := time.Now()
+	expect.NoError(t, syncer.Drain(ctx))
+	t.Logf("drained in %s, %+v", time.Since(started).Round(time.Millisecond), syncer.Progress())
+	differing, err := syncer.Verify(ctx)
+	expect.NoError(t, err)
+	if len(differing) > 0 {
+		t.Errorf("objects differ: %v", differing)
+	}
+}
+
+func create(t testing.TB, objects dynamic.ResourceInterface, object *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	created, err := objects.Create(t.Context(), object, metav1.CreateOptions{})
+	expect.NoError(t, err)
+	return created
+}
+
+func get(t testing.TB, objects dynamic.ResourceInterface, name string) *unstructured.Unstructured {
+	t.Helper()
+	found, err := objects.Get(t.Context(), name, metav1.GetOptions{})
+	expect.NoError(t, err)
+	return found
+}
