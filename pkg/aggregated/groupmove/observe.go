@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,11 +94,11 @@ func (m *moveIn) observe(ctx context.Context) error {
 	since := time.Now()
 	return untilEvery(ctx, observeInterval, func(ctx context.Context) (bool, error) {
 		now := countRequests(legacyregistry.DefaultGatherer, m.group())
-		found := cmp.Or(m.problem(ctx), failed.problem(now))
-		if (found == "") != (problem == "") {
+		found := slices.DeleteFunc([]string{failed.problem(now), m.problem(ctx)}, func(found string) bool { return found == "" })
+		if (len(found) == 0) != (problem == "") {
 			since = time.Now()
 		}
-		problem = found
+		problem = strings.Join(found, "; ")
 		switch {
 		case problem == "" && time.Since(since) > observePeriod:
 			return true, nil

@@ -8,12 +8,14 @@ package groupmove
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -32,16 +34,19 @@ func TestFailingGroupReturns(t *testing.T) {
 		return convert(raw, apiVersion)
 	}))
 	before := f.create("default", "one", nil)
+	f.create("default", "two", nil)
 	second := f.resource()
 	second.Version = secondVersion
 	ctx, stop := context.WithCancel(t.Context())
-	var reading sync.WaitGroup
-	reading.Go(func() {
+	var writing sync.WaitGroup
+	// A watch cache may answer reads without the webhook.
+	writing.Go(func() {
 		wait.UntilWithContext(ctx, func(ctx context.Context) {
-			_, _ = f.main.Dynamic.Resource(second).Namespace("default").Get(ctx, "one", metav1.GetOptions{})
+			patch := fmt.Appendf(nil, `{"metadata":{"labels":{"written":"%d"}}}`, time.Now().UnixNano())
+			_, _ = f.main.Dynamic.Resource(second).Namespace("default").Patch(ctx, "two", types.MergePatchType, patch, metav1.PatchOptions{})
 		}, 100*time.Millisecond)
 	})
-	defer reading.Wait()
+	defer writing.Wait()
 	defer stop()
 
 	migrations := f.own.Hosting.HostingV1alpha1().Migrations()
