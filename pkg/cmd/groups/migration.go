@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/migrations"
 )
 
 // history are the Migrations of the group.
@@ -206,7 +207,7 @@ func (s *session) wait(ctx context.Context, o steps, migration *hostingv1alpha1.
 		within = limited
 	}
 	err := s.present(within, migration)
-	var ended *endedError
+	var ended *migrations.EndedError
 	switch {
 	case err == nil:
 		return nil

@@ -9,14 +9,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/migrations"
 	"github.com/annex-dev/annex/pkg/cmd/progress"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
@@ -24,12 +20,6 @@ import (
 // reasonWaiting is the reason of a verified Migration that waits for the time or the confirmation
 // of its switch.
 const reasonWaiting = "Waiting"
-
-// endedError is a Migration that ended, but did not complete.
-type endedError struct{ why string }
-
-// Error returns why.
-func (e *endedError) Error() string { return e.why }
 
 // doing describes the phases of each operation.
 var doing = map[hostingv1alpha1.MigrationOperation]map[hostingv1alpha1.MigrationPhase]string{
@@ -55,37 +45,11 @@ var doing = map[hostingv1alpha1.MigrationOperation]map[hostingv1alpha1.Migration
 	},
 }
 
-// present shows a Migration until it ends. The watch continues after annex was down.
+// present shows a Migration until it ends.
 func (s *session) present(ctx context.Context, migration *hostingv1alpha1.Migration) error {
-	migrations, selector := s.annex.Migrations(), fields.OneTermEqualSelector(metav1.ObjectNameField, migration.Name).String()
-	changes := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.FieldSelector = selector
-			return migrations.List(ctx, options)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.FieldSelector = selector
-			return migrations.Watch(ctx, options)
-		},
-	}, s.annexClients)
 	p := newPresenter(s)
 	defer p.bar.End()
-	exists := func(store cache.Store) (bool, error) {
-		for _, object := range store.List() {
-			if found, ok := object.(*hostingv1alpha1.Migration); ok && found.UID == migration.UID {
-				return false, nil
-			}
-		}
-		return true, &endedError{fmt.Sprintf("the Migration %s was deleted", migration.Name)}
-	}
-	_, err := watchtools.UntilWithSync(ctx, changes, &hostingv1alpha1.Migration{}, exists, func(event watch.Event) (bool, error) {
-		current, ok := event.Object.(*hostingv1alpha1.Migration)
-		if !ok || current.UID != migration.UID {
-			return false, nil
-		}
-		return p.show(current, event.Type == watch.Deleted)
-	})
-	return err
+	return migrations.Follow(ctx, s.annexClients, migration, p.show)
 }
 
 // presenter shows a Migration.
@@ -102,23 +66,21 @@ func newPresenter(s *session) *presenter {
 }
 
 // show prints what is new, and returns the result once there is one.
-func (p *presenter) show(migration *hostingv1alpha1.Migration, deleted bool) (done bool, err error) {
+func (p *presenter) show(migration *hostingv1alpha1.Migration) (done bool, err error) {
 	status := migration.Status
 	complete := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.MigrationComplete)
 	if complete == nil {
 		complete = &metav1.Condition{Reason: string(status.Phase)}
 	}
 	switch {
-	case status.Phase == "" && !deleted:
+	case status.Phase == "":
 		return false, nil
 	case status.Phase == hostingv1alpha1.MigrationCompleted:
 		p.showCopies(status)
 		p.line("%s: %s", p.group, status.Phase)
 		return true, nil
 	case status.Phase.Finished():
-		return false, &endedError{complete.Reason + ": " + complete.Message}
-	case deleted:
-		return false, &endedError{fmt.Sprintf("the Migration %s was deleted", migration.Name)}
+		return false, &migrations.EndedError{Why: complete.Reason + ": " + complete.Message}
 	}
 	p.showCopies(status)
 	text := doing[migration.Spec.Operation][status.Phase]

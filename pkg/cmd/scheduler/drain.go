@@ -18,13 +18,13 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/login"
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
 // clientCommand returns a command that is a client of annex.
-func clientCommand(cmd *cobra.Command, run func(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, args []string) error) *cobra.Command {
+func clientCommand(cmd *cobra.Command, run func(ctx context.Context, annex annexclient.Interface, args []string) error) *cobra.Command {
 	options := login.Options{}
 	options.AddFlags(cmd.Flags(), login.AnnexOrMain)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -32,11 +32,11 @@ func clientCommand(cmd *cobra.Command, run func(ctx context.Context, annexHostin
 		if err != nil {
 			return err
 		}
-		annexHosting, err := login.NewAnnexClient(config)
+		annex, err := login.NewAnnexClient(config)
 		if err != nil {
 			return err
 		}
-		return run(cmd.Context(), annexHosting.HostingV1alpha1(), args)
+		return run(cmd.Context(), annex, args)
 	}
 	return cmd
 }
@@ -51,20 +51,20 @@ func NewDrainCommand(out io.Writer) *cobra.Command {
 			"the command fails once the others are moved. It can be repeated.",
 		Example: "  annex drain fast",
 		Args:    cobra.ExactArgs(1),
-	}, func(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, args []string) error {
-		return drain(ctx, annexHosting, args[0], out)
+	}, func(ctx context.Context, annex annexclient.Interface, args []string) error {
+		return drain(ctx, annex, args[0], out)
 	})
 }
 
-func drain(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, store string, out io.Writer) error {
+func drain(ctx context.Context, annex annexclient.Interface, store string, out io.Writer) error {
 	cordon := []byte(`{"spec":{"unschedulable":true}}`)
-	if _, err := annexHosting.Stores().Patch(ctx, store, types.MergePatchType, cordon, metav1.PatchOptions{}); err != nil {
+	if _, err := annex.HostingV1alpha1().Stores().Patch(ctx, store, types.MergePatchType, cordon, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("make Store %s unschedulable: %w", store, err)
 	}
 	if _, err := fmt.Fprintf(out, "store.hosting.annex.dev/%s is unschedulable\n", store); err != nil {
 		return err
 	}
-	cluster, err := scheduler.ReadCluster(ctx, annexHosting)
+	cluster, err := scheduler.ReadCluster(ctx, annex.HostingV1alpha1())
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func drain(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interf
 		if cluster.Resources[i].Spec.StoreName != store {
 			continue
 		}
-		if err := drainResource(ctx, annexHosting, &cluster.Resources[i], out); err != nil {
+		if err := drainResource(ctx, annex, &cluster.Resources[i], out); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -85,8 +85,8 @@ func drain(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interf
 }
 
 // drainResource moves a resource to where the scheduler would place it now.
-func drainResource(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, hosted *hostingv1alpha1.HostedResource, out io.Writer) error {
-	cluster, err := scheduler.ReadCluster(ctx, annexHosting)
+func drainResource(ctx context.Context, annex annexclient.Interface, hosted *hostingv1alpha1.HostedResource, out io.Writer) error {
+	cluster, err := scheduler.ReadCluster(ctx, annex.HostingV1alpha1())
 	if err != nil {
 		return err
 	}
@@ -95,11 +95,11 @@ func drainResource(ctx context.Context, annexHosting hostingclient.HostingV1alph
 	if !fits {
 		return fmt.Errorf("move %s: %s", hosted.Name, decision)
 	}
-	migration, err := createMigration(ctx, annexHosting, hosted.Name, best.Store, out)
+	migration, err := createMigration(ctx, annex, hosted.Name, best.Store, out)
 	if err != nil {
 		return err
 	}
-	return waitForMigration(ctx, annexHosting, migration, out)
+	return waitForMigration(ctx, annex, migration, out)
 }
 
 // NewRebalanceCommand returns `annex rebalance`.
@@ -112,11 +112,11 @@ func NewRebalanceCommand(out io.Writer) *cobra.Command {
 			"Nothing is changed: move them with `annex place`.",
 		Example: "  annex rebalance --dry-run",
 		Args:    cobra.NoArgs,
-	}, func(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, _ []string) error {
+	}, func(ctx context.Context, annex annexclient.Interface, _ []string) error {
 		if !dryRun {
 			return errors.New("--dry-run is required: rebalance only shows what to move")
 		}
-		cluster, err := scheduler.ReadCluster(ctx, annexHosting)
+		cluster, err := scheduler.ReadCluster(ctx, annex.HostingV1alpha1())
 		if err != nil {
 			return err
 		}

@@ -10,16 +10,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/migrations"
 	"github.com/annex-dev/annex/pkg/cmd/progress"
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 )
 
 // keepFinished is how long a finished Migration that a command created is kept, in seconds: a drain
@@ -27,8 +23,8 @@ import (
 const keepFinished = 24 * 60 * 60
 
 // createMigration creates the Migration of a resource to a Store.
-func createMigration(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, resource, store string, out io.Writer) (*hostingv1alpha1.Migration, error) {
-	migration, err := annexHosting.Migrations().Create(ctx, &hostingv1alpha1.Migration{
+func createMigration(ctx context.Context, annex annexclient.Interface, resource, store string, out io.Writer) (*hostingv1alpha1.Migration, error) {
+	migration, err := annex.HostingV1alpha1().Migrations().Create(ctx, &hostingv1alpha1.Migration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: resource + "-"},
 		Spec:       hostingv1alpha1.MigrationSpec{Resource: resource, StoreName: store, TTLSecondsAfterFinished: ptr.To[int32](keepFinished)},
 	}, metav1.CreateOptions{})
@@ -40,27 +36,10 @@ func createMigration(ctx context.Context, annexHosting hostingclient.HostingV1al
 }
 
 // waitForMigration shows a Migration until it ends, and returns why it did not complete.
-func waitForMigration(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, migration *hostingv1alpha1.Migration, out io.Writer) error {
-	migrations, selector := annexHosting.Migrations(), fields.OneTermEqualSelector(metav1.ObjectNameField, migration.Name).String()
-	changes := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.FieldSelector = selector
-			return migrations.List(ctx, options)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.FieldSelector = selector
-			return migrations.Watch(ctx, options)
-		},
-	}
+func waitForMigration(ctx context.Context, annex annexclient.Interface, migration *hostingv1alpha1.Migration, out io.Writer) error {
 	s := &shown{out: out, bar: progress.New(out, migration.Spec.Resource)}
 	defer s.bar.End()
-	_, err := watchtools.UntilWithSync(ctx, changes, &hostingv1alpha1.Migration{}, nil, func(event watch.Event) (bool, error) {
-		current, ok := event.Object.(*hostingv1alpha1.Migration)
-		if !ok || current.UID != migration.UID {
-			return false, nil
-		}
-		return s.show(current, event.Type == watch.Deleted)
-	})
+	err := migrations.Follow(ctx, annex, migration, s.show)
 	if err != nil {
 		return fmt.Errorf("move %s to Store %s: %w", migration.Spec.Resource, migration.Spec.StoreName, err)
 	}
@@ -75,7 +54,7 @@ type shown struct {
 }
 
 // show prints what is new, and returns the result once there is one.
-func (s *shown) show(migration *hostingv1alpha1.Migration, deleted bool) (done bool, err error) {
+func (s *shown) show(migration *hostingv1alpha1.Migration) (done bool, err error) {
 	status := migration.Status
 	complete := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.MigrationComplete)
 	switch {
@@ -84,8 +63,6 @@ func (s *shown) show(migration *hostingv1alpha1.Migration, deleted bool) (done b
 		return true, nil
 	case status.Phase.Finished():
 		return false, fmt.Errorf("%s: %s", complete.Reason, complete.Message)
-	case deleted:
-		return false, fmt.Errorf("the Migration %s was deleted", migration.Name)
 	case complete == nil:
 		return false, nil
 	case complete.Reason == string(status.Phase):

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
@@ -40,11 +40,11 @@ func NewPlaceCommand(out io.Writer) *cobra.Command {
 		Example: "  annex place widgets.example.com\n" +
 			"  annex place widgets.example.com --store fast",
 		Args: cobra.MatchAll(cobra.ExactArgs(1), isResource),
-	}, func(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, args []string) error {
+	}, func(ctx context.Context, annex annexclient.Interface, args []string) error {
 		if o.store != "" {
-			return o.place(ctx, annexHosting, args[0], out)
+			return o.place(ctx, annex, args[0], out)
 		}
-		return o.show(ctx, annexHosting, args[0], out)
+		return o.show(ctx, annex, args[0], out)
 	})
 	cmd.Flags().StringVar(&o.store, "store", o.store, "Place the resource on this Store, or move it there.")
 	cmd.Flags().BoolVar(&o.wait, "wait", o.wait, "Wait for the end of a move.")
@@ -60,19 +60,19 @@ func isResource(_ *cobra.Command, args []string) error {
 }
 
 // place places a resource on the Store, or moves it there.
-func (o *placeOptions) place(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, name string, out io.Writer) error {
-	hosted, err := annexHosting.HostedResources().Get(ctx, name, metav1.GetOptions{})
+func (o *placeOptions) place(ctx context.Context, annex annexclient.Interface, name string, out io.Writer) error {
+	hosted, err := annex.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("place %s on Store %s: %w", name, o.store, err)
 	}
 	if on := hosted.Spec.StoreName; on != "" && on != o.store {
-		migration, err := createMigration(ctx, annexHosting, name, o.store, out)
+		migration, err := createMigration(ctx, annex, name, o.store, out)
 		if err != nil || !o.wait {
 			return err
 		}
-		return waitForMigration(ctx, annexHosting, migration, out)
+		return waitForMigration(ctx, annex, migration, out)
 	}
-	_, err = annexHosting.HostedResources().Bind(ctx, name, &hostingv1alpha1.HostedResourceBinding{
+	_, err = annex.HostingV1alpha1().HostedResources().Bind(ctx, name, &hostingv1alpha1.HostedResourceBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: hosted.UID}, StoreName: o.store,
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -83,12 +83,12 @@ func (o *placeOptions) place(ctx context.Context, annexHosting hostingclient.Hos
 }
 
 // show prints where a resource would be placed.
-func (o *placeOptions) show(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, name string, out io.Writer) error {
-	cluster, err := scheduler.ReadCluster(ctx, annexHosting)
+func (o *placeOptions) show(ctx context.Context, annex annexclient.Interface, name string, out io.Writer) error {
+	cluster, err := scheduler.ReadCluster(ctx, annex.HostingV1alpha1())
 	if err != nil {
 		return err
 	}
-	hosted, err := annexHosting.HostedResources().Get(ctx, name, metav1.GetOptions{})
+	hosted, err := annex.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		hosted, err = &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 	}

@@ -626,9 +626,15 @@ var rules = []rule{
 		duty:     "The progress bar of commands.",
 	},
 	{
+		packages: "pkg/cmd/migrations",
+		duty:     "What commands that create Migrations share: they follow them.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/clientset/..."},
+		others:   clients,
+	},
+	{
 		packages: "pkg/cmd/scheduler",
 		duty:     "`annex scheduler`, `annex place`, `annex drain` and `annex rebalance`: clients of annex that choose Stores; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/progress", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
 		others:   append(flags, clients...),
 	},
 	{
@@ -651,7 +657,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/groups",
 		duty:     "`annex move`, `annex rollback`, `annex finalize` and `annex host`: clients of a main cluster that prepare, create and present Migrations of groups.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/login", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
 		others:   append([]string{"sigs.k8s.io/yaml"}, append(flags, clients...)...),
 	},
 	{
