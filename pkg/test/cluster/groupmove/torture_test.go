@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -328,7 +329,8 @@ func (r *torture) restartEtcd() {
 	r.untilServed()
 }
 
-// untilServed waits until all kube-apiservers serve hosting.annex.dev and the group.
+// untilServed waits until all kube-apiservers serve hosting.annex.dev and each version of the group: they
+// check the APIServices one by one.
 func (r *torture) untilServed() {
 	for i := range 2 {
 		if err := r.serves(r.cluster.ConfigOf(i)); err != nil {
@@ -344,9 +346,14 @@ func (r *torture) serves(config *restclient.Config) error {
 	}
 	var last error
 	err = wait.PollUntilContextTimeout(r.fixture.Context(), 100*time.Millisecond, poll.Timeout, true, func(ctx context.Context) (bool, error) {
-		if _, last = direct.Dynamic.Resource(r.resource()).List(ctx, metav1.ListOptions{Limit: 1}); last == nil {
-			_, last = direct.Hosting.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
+		second := r.resource()
+		second.Version = secondVersion
+		for _, resource := range []dynamic.ResourceInterface{direct.Dynamic.Resource(r.resource()), direct.Dynamic.Resource(second), r.broadcasts(direct)} {
+			if _, last = resource.List(ctx, metav1.ListOptions{Limit: 1}); last != nil {
+				return false, nil
+			}
 		}
+		_, last = direct.Hosting.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
 		return last == nil, nil
 	})
 	if err != nil {
