@@ -348,12 +348,12 @@ func (r *torture) serves(config *restclient.Config) error {
 	err = wait.PollUntilContextTimeout(r.fixture.Context(), 100*time.Millisecond, poll.Timeout, true, func(ctx context.Context) (bool, error) {
 		second := r.resource()
 		second.Version = secondVersion
+		_, last = direct.Hosting.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
 		for _, resource := range []dynamic.ResourceInterface{direct.Dynamic.Resource(r.resource()), direct.Dynamic.Resource(second), r.broadcasts(direct)} {
-			if _, last = resource.List(ctx, metav1.ListOptions{Limit: 1}); last != nil {
-				return false, nil
+			if last == nil {
+				_, last = resource.List(ctx, metav1.ListOptions{Limit: 1})
 			}
 		}
-		_, last = direct.Hosting.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
 		return last == nil, nil
 	})
 	if err != nil {
