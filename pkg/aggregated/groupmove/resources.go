@@ -62,17 +62,7 @@ func (r *resource) version() schema.GroupVersionResource {
 
 // mainDefinitions returns the definitions of the group in the main cluster, by name.
 func (r *Run) mainDefinitions(ctx context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error) {
-	all, err := r.config.MainDefinitions.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list definitions of the main cluster: %w", err)
-	}
-	var of []*apiextensionsv1.CustomResourceDefinition
-	for i := range all.Items {
-		if all.Items[i].Spec.Group == r.group() {
-			of = append(of, &all.Items[i])
-		}
-	}
-	return of, nil
+	return r.config.MainCopy.Definitions(ctx, r.group())
 }
 
 // versions returns the served versions of the group.

@@ -28,7 +28,7 @@
 //
 //   - Open, Close, EndWatches: list and get customresourcedefinitions, update those of the group;
 //     list GROUP, get apiservices
-//   - Resources, IsOpen: list customresourcedefinitions
+//   - Definitions, Resources, IsOpen: list customresourcedefinitions
 //   - Syncer: get, list, create, update and delete GROUP, and the rights of Open, because it opens
 //     the copy again when a chart has removed the version
 //   - LoadPairs: get customresourcedefinitions and apiservices, list GROUP

@@ -32,7 +32,7 @@ func (c *Copy) Unfreeze(ctx context.Context, group string) error {
 	if err := c.remove(ctx, p); err != nil {
 		return err
 	}
-	definitions, err := c.definitionsOf(ctx, group)
+	definitions, err := c.Definitions(ctx, group)
 	if err != nil || len(definitions) == 0 {
 		return err
 	}
@@ -58,7 +58,7 @@ func (c *Copy) ReleaseGarbageCollector(ctx context.Context, group string) error 
 }
 
 func (c *Copy) enforce(ctx context.Context, p policy) error {
-	definitions, err := c.definitionsOf(ctx, p.group)
+	definitions, err := c.Definitions(ctx, p.group)
 	if err != nil {
 		return err
 	}

@@ -48,29 +48,30 @@ func (r Resource) in(client dynamic.Interface, version schema.GroupVersionResour
 // Resources returns the resources of a group that the main cluster defines, and what Open says
 // about them.
 func (c *Copy) Resources(ctx context.Context, group string) ([]Resource, error) {
-	definitions, err := c.definitionsOf(ctx, group)
+	definitions, err := c.Definitions(ctx, group)
 	if err != nil {
 		return nil, err
 	}
 	resources := make([]Resource, 0, len(definitions))
-	for i := range definitions {
-		resources = append(resources, resourceOf(&definitions[i]))
+	for _, definition := range definitions {
+		resources = append(resources, resourceOf(definition))
 	}
 	return resources, nil
 }
 
-func (c *Copy) definitionsOf(ctx context.Context, group string) ([]apiextensionsv1.CustomResourceDefinition, error) {
+// Definitions returns the definitions of a group in the main cluster, by name.
+func (c *Copy) Definitions(ctx context.Context, group string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	all, err := c.definitions.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list the definitions of the main cluster: %w", err)
 	}
-	var found []apiextensionsv1.CustomResourceDefinition
-	for _, definition := range all.Items {
-		if definition.Spec.Group == group {
-			found = append(found, definition)
+	var of []*apiextensionsv1.CustomResourceDefinition
+	for i := range all.Items {
+		if all.Items[i].Spec.Group == group {
+			of = append(of, &all.Items[i])
 		}
 	}
-	return found, nil
+	return of, nil
 }
 
 func resourceOf(definition *apiextensionsv1.CustomResourceDefinition) Resource {

@@ -20,7 +20,7 @@ import (
 // objects are stored as they are written. Call it again whenever a request for the copy is
 // answered with 404, because another client may have applied the definition without the version.
 func (c *Copy) Open(ctx context.Context, group string) ([]Resource, error) {
-	definitions, err := c.definitionsOf(ctx, group)
+	definitions, err := c.Definitions(ctx, group)
 	if err != nil {
 		return nil, err
 	}
@@ -42,12 +42,12 @@ func (c *Copy) Open(ctx context.Context, group string) ([]Resource, error) {
 
 // IsOpen reports whether all definitions of a group are as Open leaves them.
 func (c *Copy) IsOpen(ctx context.Context, group string) (bool, error) {
-	definitions, err := c.definitionsOf(ctx, group)
+	definitions, err := c.Definitions(ctx, group)
 	if err != nil {
 		return false, err
 	}
-	for i := range definitions {
-		if !isOpen(&definitions[i]) {
+	for _, definition := range definitions {
+		if !isOpen(definition) {
 			return false, nil
 		}
 	}
@@ -58,21 +58,21 @@ func (c *Copy) IsOpen(ctx context.Context, group string) (bool, error) {
 // kube-apiserver then creates the storage of the resources anew: it ends all watches that were
 // opened before, and answers those that continue from an earlier resource version with 410.
 func (c *Copy) Close(ctx context.Context, group string) error {
-	definitions, err := c.definitionsOf(ctx, group)
+	definitions, err := c.Definitions(ctx, group)
 	if err != nil {
 		return err
 	}
 	var open []Resource
-	for i := range definitions {
-		if version := versionOf(&definitions[i]); version != nil && version.Served {
-			open = append(open, resourceOf(&definitions[i]))
+	for _, definition := range definitions {
+		if version := versionOf(definition); version != nil && version.Served {
+			open = append(open, resourceOf(definition))
 		}
-		_, err := c.change(ctx, definitions[i].Name, func(definition *apiextensionsv1.CustomResourceDefinition) (bool, error) {
-			_, annotated := definition.Annotations[ConversionAnnotation]
-			return annotated || versionOf(definition) != nil, closeDefinition(definition)
+		_, err := c.change(ctx, definition.Name, func(current *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+			_, annotated := current.Annotations[ConversionAnnotation]
+			return annotated || versionOf(current) != nil, closeDefinition(current)
 		})
 		if err != nil {
-			return fmt.Errorf("remove the version for the copy from definition %s: %w", definitions[i].Name, err)
+			return fmt.Errorf("remove the version for the copy from definition %s: %w", definition.Name, err)
 		}
 	}
 	for _, resource := range open {
@@ -87,7 +87,7 @@ func (c *Copy) Close(ctx context.Context, group string) error {
 // before their requests went to annex. It changes the specs of the definitions, and changes
 // them back at once.
 func (c *Copy) EndWatches(ctx context.Context, group string) error {
-	definitions, err := c.definitionsOf(ctx, group)
+	definitions, err := c.Definitions(ctx, group)
 	if err != nil {
 		return err
 	}
