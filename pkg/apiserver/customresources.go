@@ -4,7 +4,6 @@
 package apiserver
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -57,6 +56,9 @@ func (c CompletedConfig) serveCustomResources(with customResources) error {
 		return fmt.Errorf("create a client of CRDs: %w", err)
 	}
 	establishing := establish.NewEstablishingController(outlines, client)
+	if err := establishAccepted(outlines.Informer(), establishing, c.extra.servers()); err != nil {
+		return err
+	}
 	whole := with.definitions.Whole(nil)
 	var reads *encodedreads.Registry
 	var add routing.AddEncodedFunc
@@ -109,9 +111,10 @@ func (r customResources) addHooks(
 	objects finalizer.CRClientGetter, discovery *crddiscovery.Controller,
 ) error {
 	outlines := r.definitions.Outlines()
-	// Requests for unknown paths get 503 instead of 404 until all CRDs are known.
-	synced := make(chan struct{})
-	if err := r.server.RegisterMuxAndDiscoveryCompleteSignal("CRDInformerHasNotSynced", synced); err != nil {
+	// Requests for unknown paths get 503 instead of 404 until the documents of all CRDs are built. Upstream
+	// waits for the informer only, and may return 404 for the discovery of a group in between.
+	documented := make(chan struct{})
+	if err := r.server.RegisterMuxAndDiscoveryCompleteSignal("CRDInformerHasNotSynced", documented); err != nil {
 		return err
 	}
 	naming := status.NewNamingConditionController(klog.Background(), outlines, client)
@@ -129,14 +132,10 @@ func (r customResources) addHooks(
 			go nonStructural.RunWithContext(crdControllerWorkers, ctx)
 			go approval.RunWithContext(crdControllerWorkers, ctx)
 			go finalizing.RunWithContext(crdControllerWorkers, ctx)
-			documented := make(chan struct{})
 			go discovery.Run(ctx, documented)
-			return waitFor(ctx, documented)
-		},
-		"crd-informer-synced": func(ctx genericapiserver.PostStartHookContext) error {
-			cache.WaitFor(ctx, "", outlines.Informer().HasSyncedChecker())
-			if ctx.Err() == nil {
-				close(synced)
+			select {
+			case <-ctx.Done():
+			case <-documented:
 			}
 			return nil
 		},
@@ -148,11 +147,26 @@ func (r customResources) addHooks(
 	return nil
 }
 
-// waitFor returns when done is closed, or ctx is done.
-func waitFor(ctx context.Context, done <-chan struct{}) error {
-	select {
-	case <-ctx.Done():
-	case <-done:
+// establishDelay is how long upstream's handler waits before it establishes a definition, if there are
+// several servers: all of them know it then.
+const establishDelay = 5 * time.Second
+
+// establishAccepted establishes definitions whose names are accepted when the server starts. Upstream's
+// handler does that for definitions that change, so one whose names were accepted just before a restart
+// would wait until the informer resyncs.
+func establishAccepted(crds cache.SharedIndexInformer, establishing *establish.EstablishingController, servers int) error {
+	var delay time.Duration
+	if servers > 1 {
+		delay = establishDelay
+	}
+	_, err := crds.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+		crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+		if ok && apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) && !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+			establishing.QueueCRD(crd.Name, delay)
+		}
+	}})
+	if err != nil {
+		return fmt.Errorf("watch definitions: %w", err)
 	}
 	return nil
 }
