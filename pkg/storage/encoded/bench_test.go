@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -55,6 +57,25 @@ func BenchmarkList(b *testing.B) {
 			}
 			b.ReportMetric(float64(kept)/float64(len(list.Items)), "kept-B/object")
 			b.ReportMetric(float64(size)/float64(len(list.Items)), "JSON-B/object")
+		})
+	}
+}
+
+// BenchmarkEvent encodes events as upstream's handler of watches does.
+func BenchmarkEvent(b *testing.B) {
+	for _, size := range []int{2500, 14000, 100_000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			object := newWidget(b, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","spec":{"text":%q}}`, strings.Repeat("x", size)), "7")
+			encode := encoder{}
+			embedded, event := runtime.NewSpliceBuffer(), runtime.NewSpliceBuffer()
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				expect.NoError(b, encode.Encode(object, embedded))
+				expect.NoError(b, encode.Encode(&metav1.WatchEvent{Type: "ADDED", Object: runtime.RawExtension{Raw: embedded.Bytes()}}, event))
+				embedded.Reset()
+				event.Reset()
+			}
 		})
 	}
 }

@@ -20,7 +20,10 @@ import (
 // the same objects, resource versions, continue tokens and counts, but reads only what it returns:
 // the watch cache collects all objects that follow for each page, and all for each selector.
 func (c *Cache) Lists(cached storage.Interface, watchCache *cacher.Cacher, resource schema.GroupResource, prefix string) storage.Interface {
-	return &lists{Interface: cached, watchCache: watchCache, contents: c.contents, resource: resource, prefix: prefix}
+	return &lists{
+		Interface: cached, watchCache: watchCache, contents: c.contents, resource: resource, prefix: prefix,
+		progress: progress{send: cached.RequestWatchProgress},
+	}
 }
 
 type lists struct {
@@ -29,6 +32,7 @@ type lists struct {
 	contents   *contents
 	resource   schema.GroupResource
 	prefix     string
+	progress   progress
 }
 
 // GetList implements storage.Interface.
@@ -84,7 +88,8 @@ func (s *lists) isFresh(ctx context.Context, prefix, version string) bool {
 		return false
 	}
 	if required > s.contents.revision() {
-		// It asks etcd for progress. Any key will do.
+		s.progress.request(ctx)
+		// It waits. Any key will do.
 		options := storage.GetOptions{ResourceVersion: strconv.FormatUint(required, 10), IgnoreNotFound: true}
 		if s.watchCache.Get(ctx, prefix+"-", options, &Object{}) != nil {
 			return false

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	stdjson "encoding/json"
 	"io"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -105,7 +106,7 @@ func (e encoder) encode(obj runtime.Object, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return e.write([]byte(text), w)
+		return e.write(bytesOf(text), w)
 	case *List:
 		if e.translate == nil {
 			return typed.writeJSON(w)
@@ -142,15 +143,23 @@ func splice(w io.Writer, text []byte) error {
 	return err
 }
 
+// maxKept is the size of an event that the buffer of a watch may copy, because the buffer keeps
+// its memory for the next one.
+const maxKept = 32 << 10
+
 // writeEvent writes an event whose object is JSON. Upstream would parse the JSON again.
 func writeEvent(event *metav1.WatchEvent, w io.Writer) error {
 	object := bytes.TrimSuffix(event.Object.Raw, []byte("\n"))
-	text := make([]byte, 0, len(object)+40)
-	text = append(text, `{"type":"`...)
-	text = append(text, event.Type...)
-	text = append(text, `","object":`...)
-	text = append(text, object...)
-	return splice(w, append(text, "}\n"...))
+	start, end := bytesOf(`{"type":"`+event.Type+`","object":`), bytesOf("}\n")
+	if size := len(start) + len(object) + len(end); size > maxKept {
+		return splice(w, slices.Concat(start, object, end))
+	}
+	for _, part := range [][]byte{start, object, end} {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // chunk is the size of the writes of a list.
