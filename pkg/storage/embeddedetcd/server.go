@@ -26,8 +26,12 @@ const (
 	// readyTimeout bounds the election of the only member, and the applying of the
 	// last part of the log before it.
 	readyTimeout = time.Minute
-	// closeTimeout bounds Close when etcd has failed and lost goroutines.
-	closeTimeout = 10 * time.Second
+	// closeTimeout bounds Close. etcd writes its last batch, which takes long on a disk that
+	// others keep busy: this is no error.
+	closeTimeout = time.Minute
+	// abandonTimeout bounds the wait for an etcd that has failed, which may wait for goroutines
+	// that it lost, and for one that still starts.
+	abandonTimeout = 10 * time.Second
 )
 
 // Server is a running etcd.
@@ -154,7 +158,7 @@ func (s *Server) startEtcd(ctx context.Context) error {
 // the directory is free only when it is closed.
 func (s *Server) abandon(result <-chan started) {
 	s.closing.Store(true)
-	timeout := time.NewTimer(closeTimeout)
+	timeout := time.NewTimer(abandonTimeout)
 	defer timeout.Stop()
 	select {
 	case r := <-result:
@@ -223,14 +227,27 @@ func (s *Server) close() error {
 		defer close(stopped)
 		s.etcd.Close()
 	}()
+	return errors.Join(err, s.awaitStopped(stopped))
+}
+
+// awaitStopped waits for etcd, which may fail before and meanwhile.
+func (s *Server) awaitStopped(stopped <-chan struct{}) error {
 	timeout := time.NewTimer(closeTimeout)
 	defer timeout.Stop()
 	select {
 	case <-stopped:
+		return nil
+	case <-s.failed.Done():
 	case <-timeout.C:
-		err = errors.Join(err, fmt.Errorf("embedded etcd in %s did not stop within %s", s.cfg.Dir, closeTimeout))
+		return fmt.Errorf("embedded etcd in %s did not stop within %s", s.cfg.Dir, closeTimeout)
 	}
-	return err
+	timeout.Reset(abandonTimeout)
+	select {
+	case <-stopped:
+		return nil
+	case <-timeout.C:
+		return fmt.Errorf("embedded etcd in %s did not stop within %s after it failed: %w", s.cfg.Dir, abandonTimeout, context.Cause(s.failed))
+	}
 }
 
 func (s *Server) dropConnections() {

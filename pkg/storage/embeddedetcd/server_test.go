@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -206,6 +207,44 @@ func TestCloseDoesNotWaitForWatches(t *testing.T) {
 		t.Errorf("Close took %s with a watch open", took)
 	}
 	expect.NoError(t, s.Close()) // and a second time does nothing
+}
+
+func TestAwaitStopped(t *testing.T) {
+	t.Parallel()
+	const never = time.Hour
+	full := errors.New("no space left on device")
+	for _, test := range []struct {
+		name            string
+		stopped, failed time.Duration
+		want            string
+		after           time.Duration
+	}{
+		{"a slow disk", 50 * time.Second, never, "", 50 * time.Second},
+		{"a hang", never, never, "did not stop within 1m0s", closeTimeout},
+		{"failed before", never, 0, "no space left on device", abandonTimeout},
+		{"failed meanwhile", never, 20 * time.Second, "no space left on device", 20*time.Second + abandonTimeout},
+		{"failed and stopped", 5 * time.Second, 0, "", 5 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(Config{Dir: "etcd"}, klog.Background())
+				time.AfterFunc(test.failed, func() { s.fail(full) })
+				stopped := make(chan struct{})
+				time.AfterFunc(test.stopped, func() { close(stopped) })
+				start := time.Now()
+				err := s.awaitStopped(stopped)
+				if test.want == "" {
+					expect.NoError(t, err)
+				} else {
+					expect.ErrorLine(t, err, test.want)
+				}
+				if took := time.Since(start); took != test.after {
+					t.Errorf("returned after %s, want %s", took, test.after)
+				}
+			})
+		})
+	}
 }
 
 func TestFatalDoesNotExit(t *testing.T) {

@@ -15,14 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/freeze"
 )
 
 const (
 	// placementTimeout is how long a request waits for the scheduler, which takes
 	// milliseconds if a Store fits.
 	placementTimeout = 2 * time.Second
-	// prepareTimeout bounds the requests to etcd that create the storage of annex's own kinds.
-	prepareTimeout = 30 * time.Second
+	// prepareTimeout bounds the creation of the storage of annex's own kinds.
+	prepareTimeout = time.Minute
+	// attemptTimeout bounds one attempt. A request that etcd does not answer is sent again.
+	attemptTimeout = 10 * time.Second
 	// prepareInterval is how often it is tried to create storage again.
 	prepareInterval = time.Second
 )
@@ -62,7 +66,7 @@ func (s *lazyStorage) prepare() error {
 	ctx, cancel := context.WithTimeout(context.Background(), prepareTimeout)
 	defer cancel()
 	for {
-		_, err := s.getBackend(ctx)
+		err := s.attempt(ctx)
 		if err == nil {
 			return nil
 		}
@@ -74,6 +78,13 @@ func (s *lazyStorage) prepare() error {
 	}
 }
 
+func (s *lazyStorage) attempt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	_, err := s.getBackend(ctx)
+	return err
+}
+
 // follow builds a new backend when the resource or the data of the Store of a backend are
 // replaced, which ends the watches of the old one.
 func (s *lazyStorage) follow(made *backend) {
@@ -81,9 +92,14 @@ func (s *lazyStorage) follow(made *backend) {
 	s.waitRerouted(ctx, made)
 	for s.waitPlaced(ctx) {
 		changed := s.route.changed()
-		if made, err := s.getBackend(ctx); err == nil {
+		next, err := s.getBackend(ctx)
+		if err == nil {
+			made = next
 			s.waitRerouted(ctx, made)
 			continue
+		}
+		if freeze.IsReturned(err) {
+			made.destroy() // its watch cache would try to list until the definition is deleted
 		}
 		select {
 		case <-changed:

@@ -8,11 +8,14 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -138,6 +142,47 @@ func TestCancelledRequestDoesNotWait(t *testing.T) {
 		refusal(t, create(ctx, w.widgetStorage(t), widgetKey))
 		if got := time.Since(started); got != placementTimeout/4 {
 			t.Errorf("refused after %s, want %s", got, placementTimeout/4)
+		}
+	})
+}
+
+// unansweredKV is an etcd that never answers.
+type unansweredKV struct {
+	clientv3.KV
+	asked atomic.Int32
+}
+
+func (kv *unansweredKV) Txn(ctx context.Context) clientv3.Txn { return unansweredTxn{ctx: ctx, kv: kv} }
+
+type unansweredTxn struct {
+	clientv3.Txn
+	ctx context.Context
+	kv  *unansweredKV
+}
+
+func (txn unansweredTxn) Then(...clientv3.Op) clientv3.Txn { return txn }
+
+func (txn unansweredTxn) Commit() (*clientv3.TxnResponse, error) {
+	txn.kv.asked.Add(1)
+	<-txn.ctx.Done()
+	return nil, txn.ctx.Err()
+}
+
+// TestPrepareAsksAgain sends a request again that etcd does not answer.
+func TestPrepareAsksAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		kv := &unansweredKV{}
+		client := &kubernetes.Client{Client: clientv3.NewCtxClient(t.Context())}
+		client.KV = kv
+		s := newLazyStorage(pinned{}, func(name string) (Store, error) {
+			return &fakeStore{name: name, client: client, done: make(chan struct{})}, nil
+		}, storageConfig{ConfigForResource: &storagebackend.ConfigForResource{GroupResource: widgets}, eager: true})
+		if err := s.prepare(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want that the time is over", err)
+		}
+		if asked := kv.asked.Load(); asked < 2 {
+			t.Errorf("etcd was asked %d times, want several", asked)
 		}
 	})
 }
