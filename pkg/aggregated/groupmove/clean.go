@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
@@ -24,6 +23,12 @@ const (
 	ownersPeriod = 10 * time.Second
 	// ownersInterval is how often all objects of the main cluster are searched for them.
 	ownersInterval = 5 * time.Second
+
+	// collectorPeriod is how long after the switch the garbage collector may miss deletions. While annex is
+	// unavailable, the only version of the group that it discovers is the temporary one. If it watches that,
+	// it sees nothing more of the group until it discovers again, which it does every 30 s after waiting for
+	// its informers for at most 30 s (GarbageCollector.Sync in k8s.io/kubernetes).
+	collectorPeriod = 65 * time.Second
 )
 
 // clean corrects the owner references in the main cluster, and deletes what annex has of the group.
@@ -33,11 +38,11 @@ func (r *rollback) clean(ctx context.Context) error {
 		return err
 	}
 	for _, of := range r.copies {
-		if err := r.loadPairs(ctx, of); err != nil {
+		if err := r.config.MainCopy.LoadPairs(ctx, of, r.pairs); err != nil {
 			return err
 		}
 	}
-	if err := r.rewriteOwners(ctx); err != nil {
+	if err := r.correctOwners(ctx); err != nil {
 		return err
 	}
 	if err := r.config.MainCopy.ReleaseGarbageCollector(ctx, r.group()); err != nil {
@@ -46,7 +51,9 @@ func (r *rollback) clean(ctx context.Context) error {
 	if err := r.forget(ctx); err != nil {
 		return err
 	}
-	// What annex has tells nothing without them.
+	if err := r.correctMissed(ctx); err != nil {
+		return err
+	}
 	for _, of := range r.copies {
 		if err := r.config.MainCopy.RemoveMarks(ctx, of); err != nil {
 			return err
@@ -55,51 +62,40 @@ func (r *rollback) clean(ctx context.Context) error {
 	return nil
 }
 
-// loadPairs finds the pairs of a resource that a process has made which has ended.
-func (r *rollback) loadPairs(ctx context.Context, of maincopy.Resource) error {
-	if err := r.config.MainCopy.LoadPairs(ctx, of, r.pairs); err != nil {
-		return err
-	}
-	hosted, err := r.config.AnnexHosting.HostedResources().Get(ctx, of.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil // deleted by forget
-	}
-	if err != nil {
-		return fmt.Errorf("read hosted resource %s: %w", of.Name, err)
-	}
-	source, err := r.config.NewSource(hosted.Spec.StoreName, of.Stored.GroupResource())
-	if err != nil {
-		return err
-	}
-	return r.config.MainCopy.AddDeleted(ctx, of, source, r.pairs)
-}
-
-// rewriteOwners corrects owner references to objects that were created in annex, until none was wrong for
+// correctOwners corrects owner references to objects that were created in annex, until none was wrong for
 // a while.
-func (r *rollback) rewriteOwners(ctx context.Context) error {
-	pairs := r.pairs.All()
-	if len(pairs) == 0 {
+func (r *rollback) correctOwners(ctx context.Context) error {
+	if len(r.pairs.All()) == 0 {
 		return nil
 	}
-	var skipped []maincopy.Skipped
-	var corrected int64
 	last := time.Now()
-	err := untilEvery(ctx, ownersInterval, func(ctx context.Context) (bool, error) {
-		var err error
-		corrected, skipped, err = r.config.MainCopy.RewriteOwners(ctx, pairs)
+	return untilEvery(ctx, ownersInterval, func(ctx context.Context) (bool, error) {
+		corrected, _, err := r.config.MainCopy.RewriteOwners(ctx, r.pairs)
 		if corrected > 0 {
 			last = time.Now()
 		}
 		return time.Since(last) >= ownersPeriod, err
 	})
+}
+
+// correctMissed makes the garbage collector look for owners whose deletion it may have missed.
+func (r *rollback) correctMissed(ctx context.Context) error {
+	if err := r.Describe(ctx, string(r.Status.Phase), "The main cluster serves the group; dependents of deleted objects are searched once its garbage collector watches the group again"); err != nil {
+		return err
+	}
+	err := until(ctx, func(context.Context) (bool, error) {
+		switched := r.Status.SwitchTime
+		return switched == nil || time.Since(switched.Time) >= collectorPeriod, nil
+	})
 	if err != nil {
 		return err
 	}
-	if len(skipped) > 0 {
-		r.Event(corev1.EventTypeWarning, eventOwners, "annex may not list and patch %d resources of the main cluster, such as %s: owner references in them to the %d objects that were created in annex were not corrected",
-			len(skipped), skipped[0].Resource.GroupResource(), len(pairs))
+	_, skipped, err := r.config.MainCopy.RewriteGoneOwners(ctx, r.copies, r.pairs)
+	if err == nil && len(skipped) > 0 {
+		r.Event(corev1.EventTypeWarning, eventOwners, "annex may not list and patch %d resources of the main cluster, such as %s: references in them to owners that were created in annex, or deleted, were not corrected",
+			len(skipped), skipped[0].Resource.GroupResource())
 	}
-	return nil
+	return err
 }
 
 // forget removes the labels of the main cluster's definitions, and deletes annex's with their objects.

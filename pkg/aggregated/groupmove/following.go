@@ -16,9 +16,9 @@ const (
 	// quietPeriod is how long the main cluster must be silent after all requests go to annex. A
 	// request that it accepted before takes a few milliseconds; later ones are late changes.
 	quietPeriod = 250 * time.Millisecond
-	// latePeriod bounds for how long late changes are applied. They end once the main cluster's copy
-	// is frozen.
-	latePeriod = time.Minute
+	// latePeriod bounds for how long late changes are applied. They end before, once the main cluster's
+	// copy is frozen.
+	latePeriod = time.Hour
 )
 
 // following is the time in which all importers of a group follow the main cluster, each with one
@@ -76,12 +76,12 @@ func (m *moveIn) follow(ctx context.Context) *following {
 }
 
 // end ends the watches, and returns what could not be applied after the switch.
-func (f *following) end() error {
+func (f *following) end() []error {
 	f.stop(context.Canceled)
 	f.running.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return errors.Join(f.late...)
+	return f.late
 }
 
 // latch is open once it was done n times.

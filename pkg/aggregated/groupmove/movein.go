@@ -196,7 +196,7 @@ func (m *moveIn) copyAndSwitch(ctx, preparing context.Context) error {
 		return err
 	}
 	f := m.follow(ctx)
-	defer func() { _ = f.end() }() // late writes were reported, if the group was switched
+	defer f.end() // late writes were reported, if the group was switched
 	// What follows ends with either.
 	guarded, cancel := context.WithCancelCause(f.ctx)
 	defer cancel(nil)
@@ -256,7 +256,7 @@ func (m *moveIn) switchOver(ctx context.Context, f *following) error {
 		err = f.opened.wait(f.ctx)
 	}
 	if err != nil {
-		err = errors.Join(err, f.end())
+		err = errors.Join(append(f.end(), err)...)
 		if switched, stateErr := m.isSwitched(ctx); stateErr != nil || switched {
 			return errors.Join(err, stateErr) // the next attempt opens the rest
 		}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
@@ -54,10 +55,17 @@ func (m *moveIn) closeMain(ctx context.Context, f ...*following) error {
 		return wrap(err, "freeze the main cluster's copy of group %s", m.group())
 	}
 	// Nothing more can be written there.
+	complete := len(f) > 0
 	for _, f := range f {
-		if err := f.end(); err != nil {
-			m.Event(corev1.EventTypeWarning, eventLate, "The main cluster accepted writes after the switch that annex could not apply, because the objects were written in annex too: %v", err)
+		for _, err := range f.end() {
+			if err := m.reportLate(err); err != nil {
+				klog.FromContext(ctx).V(2).Info("Late writes are read from the main cluster's copy", "group", m.group(), "err", err)
+				complete = false
+			}
 		}
+	}
+	if !complete {
+		return m.reconcile(ctx)
 	}
 	return wrap(m.config.MainCopy.EndWatches(ctx, m.group()), "end the main cluster's watches of group %s", m.group())
 }

@@ -182,7 +182,8 @@ func (r *rollback) close(ctx context.Context) error {
 	return wrap(r.config.MainCopy.Close(ctx, r.group()), "close the main cluster's copy of group %s", r.group())
 }
 
-// returnRoutes makes the main cluster serve the group, whose objects it has.
+// returnRoutes makes the main cluster serve the group, whose objects it has. The watches that a
+// kube-apiserver has passed on to annex end, so that clients come across.
 func (r *rollback) returnRoutes(ctx context.Context) error {
 	if err := r.close(ctx); err != nil {
 		return err
@@ -195,7 +196,7 @@ func (r *rollback) returnRoutes(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("return %s: %w", of.name(), err)
 		}
-		if err := stored.Return(ctx); err != nil {
+		if err := stored.Return(ctx, of.hosted.UID); err != nil {
 			return err
 		}
 	}

@@ -51,6 +51,8 @@ type Config struct {
 	MainOpenAPI     openapi.ClientWithContext
 	// MainObjects returns the objects of a resource that the main cluster stores.
 	MainObjects func(resource schema.GroupVersionResource) move.Source
+	// MainCopyObjects returns the same while the main cluster's copy is open.
+	MainCopyObjects func(resource maincopy.Resource) move.Source
 
 	AnnexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
 	AnnexHosting     hostingclient.HostingV1alpha1Interface
@@ -75,8 +77,9 @@ type Stored interface {
 	Thaw(ctx context.Context, revision int64) error
 	// Frozen returns the revision of the freeze, 0 if there is none.
 	Frozen(ctx context.Context) (revision int64, err error)
-	// Return lets writes that wait be repeated in the main cluster, which serves the resource.
-	Return(ctx context.Context) error
+	// Return stops all requests and ends all watches. Clients repeat them in the main cluster, which
+	// serves the resource.
+	Return(ctx context.Context, hosted types.UID) error
 	// Close stops all requests and ends all watches.
 	Close(ctx context.Context, hosted types.UID) error
 	// Clear deletes all objects of a closed resource without running their finalizers, and thaws it.

@@ -19,14 +19,14 @@ import (
 func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(deleted int64)) error {
 	var deleted atomic.Int64
 	for {
-		left, err := c.metadata.Resource(resource.open()).List(ctx, metav1.ListOptions{Limit: 1})
+		left, err := c.metadata.Resource(resource.Opened()).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
 			return fmt.Errorf("list %s in the main cluster: %w", resource.Name, err)
 		}
 		if len(left.Items) == 0 {
 			return nil
 		}
-		err = c.eachObject(ctx, resource.open(), func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
+		err = c.eachObject(ctx, resource.Opened(), func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
 			if err := c.deleteObject(ctx, resource, object); err != nil {
 				return fmt.Errorf("delete %s %s/%s in the main cluster: %w", resource.Name, object.Namespace, object.Name, err)
 			}
@@ -40,7 +40,7 @@ func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(d
 }
 
 func (c *Copy) deleteObject(ctx context.Context, resource Resource, object *metav1.PartialObjectMetadata) error {
-	objects := resource.in(c.objects, resource.open(), object.Namespace)
+	objects := resource.in(c.objects, resource.Opened(), object.Namespace)
 	whole := &unstructured.Unstructured{Object: map[string]any{}}
 	whole.SetName(object.Name)
 	whole.SetUID(object.UID)

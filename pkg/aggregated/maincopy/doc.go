@@ -36,6 +36,7 @@
 //   - RewriteOwners: get, list and patch all resources whose objects may be owned by objects of
 //     the group; it reports those for which it has no rights. With the admission plugin
 //     OwnerReferencesPermissionEnforcement also update GROUP/finalizers
+//   - RewriteGoneOwners: the same; get apiservices; get and list GROUP
 //   - DeleteAll: get, list, update and delete GROUP
 //   - RaiseRevision: create, update and delete configmaps in namespace annex-system. Without
 //     delete, the ConfigMaps stay

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/util/retry"
 )
@@ -29,21 +30,33 @@ type Skipped struct {
 }
 
 // RewriteOwners gives the ownerReferences of all objects in the main cluster, those of other API
-// servers included, the new UIDs of their owners. It returns how many objects had others, and the
-// resources that it had to skip; the garbage collector would delete dependants there once it is released.
-func (c *Copy) RewriteOwners(ctx context.Context, created map[types.UID]types.UID) (int64, []Skipped, error) {
-	if len(created) == 0 {
-		return 0, nil, nil
+// servers included, the new UIDs of owners that were created in annex. It returns how many objects had
+// others, and the resources that it had to skip.
+func (c *Copy) RewriteOwners(ctx context.Context, pairs *Pairs) (int64, []Skipped, error) {
+	return c.rewriteOwners(ctx, &owners{copy: c, pairs: pairs})
+}
+
+// RewriteGoneOwners does as RewriteOwners, and gives references to owners in these resources that are gone
+// a UID that no object has: the garbage collector may have missed their deletion, and looks only for
+// owners that it does not know. The main cluster serves the resources again.
+func (c *Copy) RewriteGoneOwners(ctx context.Context, resources []Resource, pairs *Pairs) (int64, []Skipped, error) {
+	o := &owners{copy: c, resources: resources, pairs: pairs, present: sets.New[types.UID]()}
+	if err := o.list(ctx); err != nil {
+		return 0, nil, err
 	}
-	resources, skipped, err := c.changeable()
+	return c.rewriteOwners(ctx, o)
+}
+
+func (c *Copy) rewriteOwners(ctx context.Context, o *owners) (int64, []Skipped, error) {
+	changeable, skipped, err := c.changeable()
 	if err != nil {
 		return 0, nil, err
 	}
 	var rewritten atomic.Int64
-	for _, resource := range resources {
+	for _, resource := range changeable {
 		var mu sync.Mutex
 		err := c.eachObject(ctx, resource, func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-			changed, err := c.rewriteOwners(ctx, resource, object, created)
+			changed, err := o.rewrite(ctx, resource, object)
 			if changed {
 				rewritten.Add(1)
 			}
@@ -91,15 +104,42 @@ func (c *Copy) changeable() ([]schema.GroupVersionResource, []Skipped, error) {
 	return found, skipped, nil
 }
 
-func (c *Copy) rewriteOwners(ctx context.Context, resource schema.GroupVersionResource, object *metav1.PartialObjectMetadata, created map[types.UID]types.UID) (changed bool, err error) {
-	objects := c.metadata.Resource(resource).Namespace(object.Namespace)
+// owners are the objects of a group, as owners of others.
+type owners struct {
+	copy  *Copy
+	pairs *Pairs
+	// resources are searched for owners that are gone.
+	resources []Resource
+	// present are the UIDs of the objects when they were listed.
+	present sets.Set[types.UID]
+}
+
+func (o *owners) list(ctx context.Context) error {
+	for _, resource := range o.resources {
+		if err := o.copy.checkLocal(ctx, resource.Stored.Version, resource.Stored.Group); err != nil {
+			return err
+		}
+		err := o.copy.eachPage(ctx, resource.Stored, func(page []metav1.PartialObjectMetadata) {
+			for i := range page {
+				o.present.Insert(page[i].UID)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *owners) rewrite(ctx context.Context, resource schema.GroupVersionResource, object *metav1.PartialObjectMetadata) (changed bool, err error) {
+	objects := o.copy.metadata.Resource(resource).Namespace(object.Namespace)
 	err = retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
-		owners, differ := newOwners(object.OwnerReferences, created)
-		if !differ {
-			return nil
+		corrected, err := o.correct(ctx, object)
+		if err != nil || slices.Equal(corrected, object.OwnerReferences) {
+			return err
 		}
 		changed = true
-		err := patchMetadata(ctx, objects, object, map[string]any{"ownerReferences": owners})
+		err = patchMetadata(ctx, objects, object, map[string]any{"ownerReferences": corrected})
 		if apierrors.IsConflict(err) {
 			current, getErr := objects.Get(ctx, object.Name, metav1.GetOptions{})
 			if getErr != nil {
@@ -115,14 +155,41 @@ func (c *Copy) rewriteOwners(ctx context.Context, resource schema.GroupVersionRe
 	return changed, err
 }
 
-func newOwners(owners []metav1.OwnerReference, created map[types.UID]types.UID) ([]metav1.OwnerReference, bool) {
-	owners, changed := slices.Clone(owners), false
-	for i := range owners {
-		if uid, ok := created[owners[i].UID]; ok {
-			owners[i].UID, changed = uid, true
+// correct returns the ownerReferences that an object should have.
+func (o *owners) correct(ctx context.Context, object *metav1.PartialObjectMetadata) ([]metav1.OwnerReference, error) {
+	corrected := slices.Clone(object.OwnerReferences)
+	for i := range corrected {
+		uid, err := o.uidOf(ctx, object.Namespace, corrected[i])
+		if err != nil {
+			return nil, err
 		}
+		corrected[i].UID = uid
 	}
-	return owners, changed
+	return corrected, nil
+}
+
+// uidOf returns the UID that a reference should have. The owner may be newer than the list.
+func (o *owners) uidOf(ctx context.Context, namespace string, owner metav1.OwnerReference) (types.UID, error) {
+	// From annex to the main cluster, and from there to the UID of no object if it is known to be gone.
+	uid := o.pairs.inMain(o.pairs.inMain(owner.UID))
+	at := slices.IndexFunc(o.resources, func(r Resource) bool { return r.Kind == owner.Kind && r.inGroup(owner) })
+	if at < 0 || o.present.Has(uid) || o.pairs.isAbsent(uid) {
+		return uid, nil
+	}
+	resource := o.resources[at]
+	if !resource.Namespaced {
+		namespace = ""
+	} else if namespace == "" {
+		return uid, nil // the garbage collector reports it, and leaves it alone
+	}
+	found, err := o.copy.metadata.Resource(resource.Stored).Namespace(namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+	switch {
+	case isMissing(err) || err == nil && found.UID != uid:
+		return o.pairs.gone(uid), nil
+	case err != nil:
+		return "", fmt.Errorf("look for the owner %s %s/%s in the main cluster: %w", resource.Name, namespace, owner.Name, err)
+	}
+	return uid, nil
 }
 
 func ignoreMissing(err error) error {

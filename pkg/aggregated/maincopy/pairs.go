@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 // UIDAnnotation on an object in the main cluster that was created for one of annex is the UID
@@ -19,6 +21,8 @@ const UIDAnnotation = "annex.dev/uid"
 type Pairs struct {
 	mu      sync.Mutex
 	created map[types.UID]types.UID
+	// absent are UIDs that no object has. Objects that are gone have one of these in created.
+	absent sets.Set[types.UID]
 	// waiting are the objects with an owner that has no pair yet. Most owners never get one.
 	waiting map[types.UID]map[waiter]struct{}
 }
@@ -31,7 +35,7 @@ type waiter struct {
 
 // NewPairs returns an empty Pairs. Syncers fill it from what the main cluster has.
 func NewPairs() *Pairs {
-	return &Pairs{created: map[types.UID]types.UID{}, waiting: map[types.UID]map[waiter]struct{}{}}
+	return &Pairs{created: map[types.UID]types.UID{}, absent: sets.New[types.UID](), waiting: map[types.UID]map[waiter]struct{}{}}
 }
 
 // All returns a copy: UIDs in the main cluster by UIDs in annex.
@@ -52,6 +56,25 @@ func (p *Pairs) add(annex, main types.UID) {
 	for waiting := range p.waiting[annex] {
 		waiting.queue.add(waiting.key)
 	}
+}
+
+// gone gives an object of the main cluster that is gone a UID that no object has.
+func (p *Pairs) gone(main types.UID) types.UID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.created[main] == "" {
+		absent := uuid.NewUUID()
+		p.absent.Insert(absent)
+		p.created[main] = absent
+	}
+	return p.created[main]
+}
+
+// isAbsent reports whether gone returned a UID.
+func (p *Pairs) isAbsent(uid types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.absent.Has(uid)
 }
 
 // inMain returns the UID in the main cluster of an object of annex.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -255,7 +254,7 @@ func (s *Syncer) remember(main *unstructured.Unstructured) {
 // waitForOwners makes an object be compared again when the UID of an owner in its group changes.
 func (s *Syncer) waitForOwners(annex *unstructured.Unstructured) {
 	for _, owner := range annex.GetOwnerReferences() {
-		if strings.HasPrefix(owner.APIVersion, s.resource.Stored.Group+"/") {
+		if s.resource.inGroup(owner) {
 			s.pairs.wait(owner.UID, waiter{s.queue, keyOf(annex)})
 		}
 	}

@@ -6,6 +6,7 @@ package maincopy
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,8 +33,8 @@ type Resource struct {
 	StoredIsServed bool
 }
 
-// open is the resource in the version that reaches the main cluster's copy.
-func (r Resource) open() schema.GroupVersionResource {
+// Opened is the resource in the version that reaches the main cluster's copy.
+func (r Resource) Opened() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Stored.Group, Version: hostingv1alpha1.MainCopyVersion, Resource: r.Stored.Resource}
 }
 
@@ -43,6 +44,11 @@ func (r Resource) in(client dynamic.Interface, version schema.GroupVersionResour
 		return client.Resource(version).Namespace(namespace)
 	}
 	return client.Resource(version)
+}
+
+// inGroup reports whether an owner is in the group of the resource.
+func (r Resource) inGroup(owner metav1.OwnerReference) bool {
+	return strings.HasPrefix(owner.APIVersion, r.Stored.Group+"/")
 }
 
 // Resources returns the resources of a group that the main cluster defines, and what Open says

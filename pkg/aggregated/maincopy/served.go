@@ -27,7 +27,7 @@ func (c *Copy) waitServed(ctx context.Context, resource Resource, served bool) e
 		settle = min(settle, closeSettle)
 	}
 	err := c.holdsFor(ctx, settle, func(ctx context.Context) (bool, error) {
-		_, err := c.freshReads.Resource(resource.open()).List(ctx, metav1.ListOptions{Limit: 1})
+		_, err := c.freshReads.Resource(resource.Opened()).List(ctx, metav1.ListOptions{Limit: 1})
 		if apierrors.IsNotFound(err) {
 			return !served, errors.New("the version is not served")
 		}

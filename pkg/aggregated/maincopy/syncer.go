@@ -81,7 +81,7 @@ func (s *Syncer) annexObjects(namespace string) dynamic.ResourceInterface {
 }
 
 func (s *Syncer) mainObjects(namespace string) dynamic.ResourceInterface {
-	return s.resource.in(s.copy.objects, s.resource.open(), namespace)
+	return s.resource.in(s.copy.objects, s.resource.Opened(), namespace)
 }
 
 // Run compares all objects, and then follows annex until ctx is done, whose error it returns.
@@ -181,7 +181,7 @@ func (s *Syncer) walkAndFollow(ctx context.Context) error {
 func (s *Syncer) queueDiffering(ctx context.Context) error {
 	touching, running := errgroup.WithContext(ctx)
 	touching.SetLimit(Workers)
-	err := eachPair(running, newPages(s.copy.annex, s.resource.Stored), newPages(s.copy.objects, s.resource.open()), func(annex, main *unstructured.Unstructured) error {
+	err := eachPair(running, newPages(s.copy.annex, s.resource.Stored), newPages(s.copy.objects, s.resource.Opened()), func(annex, main *unstructured.Unstructured) error {
 		if main != nil {
 			s.remember(main)
 		}

@@ -24,7 +24,7 @@ const (
 // need not be frozen.
 func (s *Syncer) Verify(ctx context.Context) ([]string, error) {
 	var differing []key
-	annex, main := newPages(s.copy.annex, s.resource.Stored), newPages(s.copy.objects, s.resource.open())
+	annex, main := newPages(s.copy.annex, s.resource.Stored), newPages(s.copy.objects, s.resource.Opened())
 	err := eachPair(ctx, annex, main, func(annex, main *unstructured.Unstructured) error {
 		same, err := s.same(annex, main)
 		if err != nil || same || len(differing) == maxDiffering {

@@ -8,16 +8,17 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// decodeObject returns an object as it is stored, and its revision.
-func decodeObject(raw []byte) (move.Object, int64, error) {
+// decodeObject returns an object as it is stored.
+func decodeObject(raw []byte) (move.Object, error) {
 	var content map[string]any
 	if err := utiljson.Unmarshal(raw, &content); err != nil {
-		return move.Object{}, 0, fmt.Errorf("decode an object: %w", err)
+		return move.Object{}, fmt.Errorf("decode an object: %w", err)
 	}
 	decoded := &unstructured.Unstructured{Object: content}
 	key := decoded.GetName()
@@ -26,14 +27,29 @@ func decodeObject(raw []byte) (move.Object, int64, error) {
 	}
 	revision, err := parseRevision(decoded.GetResourceVersion())
 	if err != nil {
-		return move.Object{}, 0, fmt.Errorf("decode object %q: %w", key, err)
+		return move.Object{}, fmt.Errorf("decode object %q: %w", key, err)
 	}
 	unstructured.RemoveNestedField(content, "metadata", "resourceVersion")
 	value, err := decoded.MarshalJSON()
 	if err != nil {
-		return move.Object{}, 0, fmt.Errorf("encode object %q: %w", key, err)
+		return move.Object{}, fmt.Errorf("encode object %q: %w", key, err)
 	}
-	return move.Object{Key: key, Value: value}, revision, nil
+	return move.Object{Key: key, Value: value, Revision: revision}, nil
+}
+
+// inVersion returns the value of an object in another version.
+func inVersion(o move.Object, version schema.GroupVersion) ([]byte, error) {
+	var content map[string]any
+	if err := utiljson.Unmarshal(o.Value, &content); err != nil {
+		return nil, fmt.Errorf("decode object %q: %w", o.Key, err)
+	}
+	decoded := &unstructured.Unstructured{Object: content}
+	decoded.SetAPIVersion(version.String())
+	value, err := decoded.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("encode object %q: %w", o.Key, err)
+	}
+	return value, nil
 }
 
 func parseRevision(version string) (int64, error) {

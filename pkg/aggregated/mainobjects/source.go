@@ -26,6 +26,8 @@ import (
 type Source struct {
 	client   rest.Interface
 	resource schema.GroupVersionResource
+	// stored is the version of values, if they are not read in that one.
+	stored string
 }
 
 var _ move.Source = &Source{}
@@ -50,6 +52,12 @@ func ClientFor(config *rest.Config) (rest.Interface, error) {
 // New returns the Source of a resource. The version has to be the one in which objects are stored.
 func New(client rest.Interface, resource schema.GroupVersionResource) *Source {
 	return &Source{client: client, resource: resource}
+}
+
+// NewCopy returns the Source of a resource whose objects are read in another version than the one in
+// which they are stored, without conversion.
+func NewCopy(client rest.Interface, resource schema.GroupVersionResource, stored string) *Source {
+	return &Source{client: client, resource: resource, stored: stored}
 }
 
 func (s *Source) request() *rest.Request {
@@ -101,7 +109,12 @@ func (s *Source) Page(ctx context.Context, after string, limit, revision int64) 
 }
 
 // Decode implements move.Source.
-func (s *Source) Decode(_ context.Context, o move.Object) ([]byte, error) { return o.Value, nil }
+func (s *Source) Decode(_ context.Context, o move.Object) ([]byte, error) {
+	if s.stored == "" {
+		return o.Value, nil
+	}
+	return inVersion(o, schema.GroupVersion{Group: s.resource.Group, Version: s.stored})
+}
 
 // list is a decoded response.
 type list struct {
@@ -163,7 +176,7 @@ func (l *list) decodeItems(decoder *json.Decoder) error {
 		if err := decoder.Decode(&raw); err != nil {
 			return err
 		}
-		object, _, err := decodeObject(raw)
+		object, err := decodeObject(raw)
 		if err != nil {
 			return err
 		}

@@ -68,12 +68,12 @@ func TestPage(t *testing.T) {
 		"first": {
 			body:  `{"kind":"WidgetList","metadata":{"resourceVersion":"20","continue":"x"},"items":[` + served + `,` + servedCluster + `]}`,
 			query: map[string]string{"resourceVersion": "20", "resourceVersionMatch": "Exact", "limit": "7", "continue": ""},
-			want:  []move.Object{{Key: "ns/a", Value: []byte(stored)}, {Key: "b", Value: []byte(storedCluster)}}, more: true,
+			want:  []move.Object{{Key: "ns/a", Value: []byte(stored), Revision: 12}, {Key: "b", Value: []byte(storedCluster), Revision: 13}}, more: true,
 		},
 		"after a key": {
 			after: "ns/0", body: `{"items":[` + served + `],"metadata":{"resourceVersion":"20"}}`,
 			query: map[string]string{"resourceVersion": "", "resourceVersionMatch": "", "limit": "7", "continue": next},
-			want:  []move.Object{{Key: "ns/a", Value: []byte(stored)}},
+			want:  []move.Object{{Key: "ns/a", Value: []byte(stored), Revision: 12}},
 		},
 		"empty": {body: `{"metadata":{"resourceVersion":"20"},"items":[]}`},
 		"null":  {body: `{"metadata":{"resourceVersion":"20"},"items":null}`},
@@ -113,8 +113,8 @@ func TestWatch(t *testing.T) {
 	w, err := s.Watch(t.Context(), 11)
 	expect.NoError(t, err)
 	want := []move.Events{
-		{Complete: 12, Current: 12, Changes: []move.Change{{Object: move.Object{Key: "ns/a", Value: []byte(stored)}, Revision: 12, Created: true}}},
-		{Complete: 13, Current: 13, Changes: []move.Change{{Object: move.Object{Key: "b", Value: []byte(storedCluster)}, Revision: 13, Deleted: true}}},
+		{Complete: 12, Current: 12, Changes: []move.Change{{Object: move.Object{Key: "ns/a", Value: []byte(stored), Revision: 12}, Created: true}}},
+		{Complete: 13, Current: 13, Changes: []move.Change{{Object: move.Object{Key: "b", Value: []byte(storedCluster), Revision: 13}, Deleted: true}}},
 		{Complete: 30, Current: 30},
 		{Err: move.ErrCompacted},
 	}

@@ -29,7 +29,7 @@ func (s *Source) Watch(ctx context.Context, after int64) (move.Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{source: s, events: make(chan move.Events), delivered: after, heard: time.Now()}
+	w := &watcher{source: s, connection: &stream.connection, events: make(chan move.Events), delivered: after, heard: time.Now()}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	go w.run(stream)
 	return w, nil
@@ -37,23 +37,26 @@ func (s *Source) Watch(ctx context.Context, after int64) (move.Watch, error) {
 
 // stream is the response of a watch.
 type stream struct {
-	source  *Source
-	body    io.ReadCloser
-	decoder *json.Decoder
+	source     *Source
+	connection connection
+	body       io.ReadCloser
+	decoder    *json.Decoder
 }
 
 func (s *Source) open(ctx context.Context, after int64, timeout time.Duration) (*stream, error) {
+	opened := &stream{source: s}
 	body, err := s.request().
 		Param("watch", "true").
 		Param("allowWatchBookmarks", "true").
 		Param("resourceVersion", strconv.FormatInt(after, 10)).
 		Param("timeoutSeconds", strconv.FormatInt(int64(timeout/time.Second), 10)).
 		MaxRetries(0). // whether it is tried again depends on the state of the move
-		Stream(ctx)
+		Stream(opened.connection.trace(ctx))
 	if err != nil {
 		return nil, s.failed("watch", err)
 	}
-	return &stream{source: s, body: body, decoder: json.NewDecoder(body)}, nil
+	opened.body, opened.decoder = body, json.NewDecoder(body)
+	return opened, nil
 }
 
 func (s *stream) close() { _ = s.body.Close() }
@@ -77,12 +80,12 @@ func (s *stream) next() (move.Events, error) {
 		}
 		return move.Events{}, s.source.failed("watch", apierrors.FromObject(&status))
 	}
-	object, revision, err := decodeObject(event.Object)
+	object, err := decodeObject(event.Object)
 	if err != nil {
 		return move.Events{}, s.source.failed("watch", err)
 	}
-	events := move.Events{Complete: revision, Current: revision}
-	change := move.Change{Object: object, Revision: revision}
+	events := move.Events{Complete: object.Revision, Current: object.Revision}
+	change := move.Change{Object: object}
 	switch event.Type {
 	case watch.Bookmark:
 		return events, nil

@@ -17,11 +17,12 @@ import (
 
 // watcher is a move.Watch. It ends with its context.
 type watcher struct {
-	source *Source
-	ctx    context.Context
-	cancel context.CancelFunc
-	events chan move.Events
-	probes sync.WaitGroup
+	source     *Source
+	connection *connection
+	ctx        context.Context
+	cancel     context.CancelFunc
+	events     chan move.Events
+	probes     sync.WaitGroup
 
 	mu sync.Mutex
 	// delivered is a revision up to which all changes were delivered.

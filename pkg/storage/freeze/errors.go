@@ -40,7 +40,7 @@ func (e *HeldError) Error() string {
 // Status implements apierrors.APIStatus.
 func (e *HeldError) Status() metav1.Status { return unavailable(e, e.Resource) }
 
-// ReturnedError is the error of a write that was not performed because the main cluster serves the
+// ReturnedError is the error of a request that was not performed because the main cluster serves the
 // resource.
 type ReturnedError struct{ Resource schema.GroupResource }
 

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,13 +65,27 @@ func (t Target) Thaw(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// Return records that the main cluster serves the frozen resource: writes that waited until then are
-// to be repeated there.
-func (t Target) Return(ctx context.Context) error {
-	if _, err := t.KV.Txn(ctx).Then(clientv3.OpPut(t.key(), returned)).Commit(); err != nil {
-		return fmt.Errorf("record that %s was returned: %w", t.Resource, err)
+// Return closes the frozen resource, for a HostedResource, because the main cluster serves it. Requests
+// get a ReturnedError: they are to be repeated there.
+func (t Target) Return(ctx context.Context, hosted types.UID) error {
+	return t.close(ctx, hosted, clientv3.OpPut(t.key(), returned))
+}
+
+// Refusal returns the error of the requests of a closed resource.
+func (t Target) Refusal(ctx context.Context) error {
+	response, err := t.KV.Get(ctx, t.key())
+	if err != nil {
+		return fmt.Errorf("read whether %s was returned: %w", t.Resource, err)
 	}
-	return nil
+	return t.closed(response.Kvs)
+}
+
+// closed returns the error of the requests of a closed resource, by what its key of a freeze holds.
+func (t Target) closed(freeze []*mvccpb.KeyValue) error {
+	if len(freeze) > 0 && string(freeze[0].Value) == returned {
+		return &ReturnedError{Resource: t.Resource}
+	}
+	return &HeldError{Resource: t.Resource}
 }
 
 // Frozen returns the revision at which the resource was frozen, 0 if it is not, or if it was returned
@@ -96,22 +111,34 @@ func (t Target) Objects(ctx context.Context) (int64, error) {
 }
 
 // Close stops all requests of the resource and ends its watches, for a HostedResource.
-func (t Target) Close(ctx context.Context, hosted types.UID) error {
+func (t Target) Close(ctx context.Context, hosted types.UID) error { return t.close(ctx, hosted) }
+
+func (t Target) close(ctx context.Context, hosted types.UID, more ...clientv3.Op) error {
 	state, err := revision.LoadState(ctx, t.KV, t.Prefix, t.Resource)
-	if err != nil || state.Closed {
+	if err != nil {
 		return err
 	}
-	r, err := t.KV.Txn(ctx).If(revision.Unchanged(t.Prefix, t.Resource, state)).Then(
+	if !state.Closed {
+		if err := t.closeOpen(ctx, state, hosted, more); err != nil {
+			return fmt.Errorf("close %s: %w", t.Resource, err)
+		}
+	}
+	// Watches receive its events nevertheless. It is among the objects, and is none.
+	if _, err := t.KV.Txn(ctx).Then(clientv3.OpDelete(keys.Tombstone(t.Prefix, t.Resource))).Commit(); err != nil {
+		return fmt.Errorf("remove the tombstone of %s: %w", t.Resource, err)
+	}
+	return nil
+}
+
+func (t Target) closeOpen(ctx context.Context, state revision.State, hosted types.UID, more []clientv3.Op) error {
+	r, err := t.KV.Txn(ctx).If(revision.Unchanged(t.Prefix, t.Resource, state)).Then(append(more,
 		revision.Close(t.Prefix, t.Resource, state, hosted),
 		clientv3.OpPut(keys.Tombstone(t.Prefix, t.Resource), ""),
-	).Commit()
+	)...).Commit()
 	if err == nil && !r.Succeeded {
 		err = errors.New("its revisions were raised meanwhile")
 	}
-	if err != nil {
-		return fmt.Errorf("close %s: %w", t.Resource, err)
-	}
-	return nil
+	return err
 }
 
 // deletedAtOnce is the number of objects that Clear deletes in a transaction.
@@ -133,8 +160,7 @@ func (t Target) Clear(ctx context.Context) error {
 			return fmt.Errorf("delete the objects of %s: %w", t.Resource, err)
 		}
 	}
-	_, err := t.KV.Txn(ctx).Then(clientv3.OpDelete(t.key()), clientv3.OpDelete(keys.Tombstone(t.Prefix, t.Resource))).Commit()
-	if err != nil {
+	if _, err := t.KV.Txn(ctx).Then(clientv3.OpDelete(t.key())).Commit(); err != nil {
 		return fmt.Errorf("thaw %s: %w", t.Resource, err)
 	}
 	return nil

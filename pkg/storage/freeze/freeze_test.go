@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
@@ -87,13 +88,6 @@ func TestFreeze(t *testing.T) {
 	if _, err := r.put(t.Context(), "two"); !IsHeld(err) {
 		t.Errorf("a write while it is frozen: %v, want it held", err)
 	}
-	expect.NoError(t, r.Return(t.Context()))
-	if _, err := r.put(t.Context(), "two"); !IsReturned(err) || !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("a write after it was returned: %v, want a ReturnedError", err)
-	}
-	if frozen, err := r.Frozen(t.Context()); err != nil || frozen != 0 {
-		t.Errorf("frozen at %d after it was returned: %v", frozen, err)
-	}
 	other := *r
 	other.Resource.Resource = "gadgets"
 	if frozen, err := other.Frozen(t.Context()); err != nil || frozen != 0 {
@@ -112,6 +106,50 @@ func TestFreeze(t *testing.T) {
 	}
 	if made, err := r.put(t.Context(), "two"); err != nil || !made.Succeeded {
 		t.Errorf("after: %v, %+v", err, made)
+	}
+}
+
+// TestReturn refuses reads and writes, and ends watches.
+func TestReturn(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, start(t))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var watches []clientv3.WatchChan
+	for _, of := range []string{"", "ns/"} {
+		watches = append(watches, r.guarded.Watch(ctx, r.key(of), clientv3.WithPrefix()))
+	}
+	_, err := r.put(ctx, "ns/one")
+	expect.NoError(t, err)
+	for _, events := range watches {
+		revisions(t, <-events)
+	}
+	_, err = r.Freeze(ctx)
+	expect.NoError(t, err)
+	for range 2 { // a process that ended may have done so
+		expect.NoError(t, r.Return(ctx, "hosted"))
+	}
+	if frozen, err := r.Frozen(ctx); err != nil || frozen != 0 {
+		t.Errorf("frozen at %d after it was returned: %v", frozen, err)
+	}
+	if objects, err := r.Objects(ctx); err != nil || objects != 1 {
+		t.Errorf("%d objects after it was returned (%v), want 1", objects, err)
+	}
+	_, written := r.put(ctx, "ns/two")
+	_, read := r.guarded.KV.Get(ctx, r.key("ns/one"))
+	for what, err := range map[string]error{"a write": written, "a read": read, "a new storage": r.Refusal(ctx)} {
+		if !IsReturned(err) || !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("%s after it was returned: %v, want a ReturnedError", what, err)
+		}
+	}
+	expect.NoError(t, r.Clear(ctx)) // the first event that the watch of a namespace has to judge
+	for i, events := range watches {
+		for response := range events {
+			t.Errorf("watch %d after it was returned: %+v", i, response)
+		}
+	}
+	if err := r.Refusal(ctx); !IsHeld(err) {
+		t.Errorf("a new storage after it was cleared: %v, want a HeldError", err)
 	}
 }
 

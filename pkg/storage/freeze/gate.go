@@ -90,12 +90,12 @@ func (g *Gate) isBefore(op clientv3.Op) bool { return 0 < op.Rev() && op.Rev() <
 // conditions returns the conditions of a request, and the reads that show which one does not hold.
 func (g *Gate) conditions(writes bool) (conditions []clientv3.Cmp, reasons []clientv3.Op) {
 	conditions = []clientv3.Cmp{revision.Unchanged(g.Prefix, g.Resource, g.state)}
-	reasons = []clientv3.Op{clientv3.OpGet(keys.Revision(g.Prefix, g.Resource), clientv3.WithKeysOnly())}
 	if writes {
 		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(g.key()), "=", 0))
-		reasons = append(reasons, clientv3.OpGet(g.key()))
 	}
-	return conditions, reasons
+	return conditions, []clientv3.Op{
+		clientv3.OpGet(keys.Revision(g.Prefix, g.Resource), clientv3.WithKeysOnly()), clientv3.OpGet(g.key()),
+	}
 }
 
 // check returns the error of a request by what was read.
@@ -104,24 +104,17 @@ func (g *Gate) check(reasons []*etcdserverpb.ResponseOp) error {
 	for _, kv := range reasons[0].GetResponseRange().GetKvs() {
 		last = kv.ModRevision
 	}
-	if last != g.state.ModRevision {
-		g.changedOnce.Do(func() { close(g.changed) })
-		return &HeldError{Resource: g.Resource}
-	}
-	if len(reasons) == 1 {
-		return nil
-	}
 	freeze := reasons[1].GetResponseRange().GetKvs()
-	if len(freeze) == 0 {
+	switch {
+	case last != g.state.ModRevision:
+		g.changedOnce.Do(func() { close(g.changed) })
+		return g.closed(freeze)
+	case len(freeze) == 0:
 		return nil
-	}
-	switch string(freeze[0].Value) {
-	case returning:
+	case string(freeze[0].Value) == returning:
 		return &HeldError{Resource: g.Resource, Frozen: true}
-	case returned:
-		return &ReturnedError{g.Resource}
-	default: // the UID of a move
-		return &HeldError{Resource: g.Resource}
+	default:
+		return g.closed(freeze)
 	}
 }
 

@@ -61,7 +61,7 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 				return
 			}
 		}
-		if err == nil || IsHeld(err) || ctx.Err() != nil {
+		if err == nil || IsHeld(err) || IsReturned(err) || ctx.Err() != nil {
 			return
 		}
 		select {

@@ -43,13 +43,17 @@ func (e end) Revision(ctx context.Context) (int64, error) {
 	return now.Header.GetRevision(), nil
 }
 
+// behind returns the key in etcd that follows an object's, or the first one if its key is empty.
+func (e end) behind(key string) string {
+	if key == "" {
+		return e.objects
+	}
+	return e.objects + key + "\x00"
+}
+
 // Page implements Source. A revision of 0 is the present.
 func (e end) Page(ctx context.Context, after string, limit, revision int64) (objects []Object, more bool, err error) {
-	start := e.objects
-	if after != "" {
-		start += after + "\x00"
-	}
-	page, err := e.KV.Get(ctx, start, clientv3.WithRange(e.boundary), clientv3.WithRev(revision), clientv3.WithLimit(limit))
+	page, err := e.KV.Get(ctx, e.behind(after), clientv3.WithRange(e.boundary), clientv3.WithRev(revision), clientv3.WithLimit(limit))
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		err = ErrCompacted
 	}
@@ -58,7 +62,7 @@ func (e end) Page(ctx context.Context, after string, limit, revision int64) (obj
 	}
 	objects = make([]Object, 0, len(page.Kvs))
 	for _, kv := range page.Kvs {
-		objects = append(objects, Object{Key: string(kv.Key[len(e.objects):]), Value: kv.Value, leased: kv.Lease != 0})
+		objects = append(objects, Object{Key: string(kv.Key[len(e.objects):]), Value: kv.Value, Revision: kv.ModRevision, leased: kv.Lease != 0})
 	}
 	return objects, page.More && len(objects) > 0, nil
 }
@@ -108,6 +112,9 @@ func (w *etcdWatch) RequestProgress(context.Context, int64) error {
 	return nil
 }
 
+// CheckAlive implements Watch. The client of the Store checks its connections, so the watch ends instead.
+func (w *etcdWatch) CheckAlive(context.Context) error { return nil }
+
 func (w *etcdWatch) run(responses clientv3.WatchChan) {
 	defer close(w.events)
 	for response := range responses {
@@ -129,8 +136,10 @@ func (w *etcdWatch) decoded(response clientv3.WatchResponse) Events {
 	events := Events{Current: response.Header.GetRevision(), Changes: make([]Change, 0, len(response.Events))}
 	for _, event := range response.Events {
 		events.Changes = append(events.Changes, Change{
-			Object:   Object{Key: string(event.Kv.Key[len(w.objects):]), Value: event.Kv.Value, leased: event.Kv.Lease != 0},
-			Revision: event.Kv.ModRevision, Created: event.IsCreate(), Deleted: event.Type == clientv3.EventTypeDelete,
+			Object: Object{
+				Key: string(event.Kv.Key[len(w.objects):]), Value: event.Kv.Value, Revision: event.Kv.ModRevision, leased: event.Kv.Lease != 0,
+			},
+			Created: event.IsCreate(), Deleted: event.Type == clientv3.EventTypeDelete,
 		})
 	}
 	switch last := len(events.Changes) - 1; {

@@ -26,13 +26,29 @@ type source struct {
 	end
 	watches atomic.Int64
 	last    atomic.Pointer[context.CancelFunc]
+	// dead is set when it no longer responds.
+	dead atomic.Bool
 }
 
 func (s *source) Watch(ctx context.Context, after int64) (Watch, error) {
 	s.watches.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
 	s.last.Store(&cancel)
-	return s.end.Watch(ctx, after)
+	w, err := s.end.Watch(ctx, after)
+	return watchOf{w, s}, err
+}
+
+// watchOf is a watch of a source that may be dead.
+type watchOf struct {
+	Watch
+	source *source
+}
+
+func (w watchOf) CheckAlive(context.Context) error {
+	if w.source.dead.Load() {
+		return errors.New("no response")
+	}
+	return nil
 }
 
 // lose ends the last watch.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apiserver/pkg/storage/value"
 )
@@ -21,6 +22,10 @@ type late struct {
 	// applied has the revisions of objects that were written here since, 0 for those deleted.
 	applied map[string]int64
 	failed  LateError
+}
+
+func newLate(t *term) *late {
+	return &late{term: t, opened: t.arrival.state.ModRevision, applied: map[string]int64{}}
 }
 
 // settle applies late changes for a time, or until ctx is done.
@@ -88,7 +93,7 @@ func (l *late) apply(ctx context.Context, event Change) error {
 		return err
 	}
 	if unwritten {
-		unwritten, err = l.write(ctx, c, at)
+		unwritten, err = l.write(ctx, c, event.Revision, at)
 	}
 	if err == nil && !unwritten {
 		l.fail(c.key)
@@ -112,16 +117,21 @@ func (l *late) isUnwritten(ctx context.Context, event Change, at int64) (bool, e
 		return at <= l.opened, nil
 	}
 	before, err := l.to.KV.Get(ctx, l.to.objects+event.Key, clientv3.WithRev(l.opened), clientv3.WithCountOnly())
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return false, nil // a client may have deleted it
+	}
 	if err != nil {
 		return false, fmt.Errorf("read what object %s of %s was: %w", event.Key, l.resource, err)
 	}
 	return before.Count == 0, nil
 }
 
-// write writes a late change, unless the object was written meanwhile.
-func (l *late) write(ctx context.Context, c change, at int64) (bool, error) {
+// write writes a late change, unless the object was written meanwhile. With it, it records that the
+// target has the changes until then.
+func (l *late) write(ctx context.Context, c change, revision, at int64) (bool, error) {
 	key := l.to.objects + c.key
-	op := clientv3.OpDelete(key)
+	op, after := clientv3.OpDelete(key), l.record
+	after.Applied = max(after.Applied, revision)
 	if c.put {
 		encoded, err := l.to.Transformer.TransformToStorage(ctx, c.plain, value.DefaultContext(key))
 		if err != nil {
@@ -132,13 +142,15 @@ func (l *late) write(ctx context.Context, c change, at int64) (bool, error) {
 	// Another move out of the Store may have begun.
 	held := []clientv3.Cmp{l.arrival.isAt(l.to), l.arrival.unchanged(l.to), clientv3.Compare(clientv3.CreateRevision(l.to.frozen), "=", 0)}
 	same := clientv3.Compare(clientv3.ModRevision(key), "=", at)
-	r, err := l.to.KV.Txn(ctx).If(append(held, same)...).Then(op).Else(clientv3.OpTxn(held, nil, nil)).Commit()
+	r, err := l.to.KV.Txn(ctx).If(append(held, same)...).Then(op, clientv3.OpPut(l.to.record, after.encode())).
+		Else(clientv3.OpTxn(held, nil, nil)).Commit()
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("write the late object %s of %s: %w", c.key, l.resource, err)
 	case !r.Succeeded && !r.Responses[0].GetResponseTxn().GetSucceeded():
 		return false, fmt.Errorf("write the late object %s of %s: %w", c.key, l.resource, ErrFenced)
 	case r.Succeeded:
+		l.record, l.arrival.record, l.arrival.modRevision = after, after, r.Header.GetRevision()
 		l.applied[c.key] = r.Header.GetRevision()
 		if !c.put {
 			l.applied[c.key] = 0

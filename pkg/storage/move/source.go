@@ -36,6 +36,8 @@ type Object struct {
 	Key string
 	// Value is what Decode decodes.
 	Value []byte
+	// Revision is that of its last change.
+	Revision int64
 
 	leased bool // etcd would delete it
 }
@@ -47,6 +49,9 @@ type Watch interface {
 	// RequestProgress asks for Events with a Complete of at least wanted, and for recent ones if that is
 	// 0. Neither is certain.
 	RequestProgress(ctx context.Context, wanted int64) error
+	// CheckAlive fails unless the server that sends the watch responds. A watch of one that has crashed
+	// is silent until the connection is known to be lost.
+	CheckAlive(ctx context.Context) error
 }
 
 // Events are consecutive changes of a Source.
@@ -61,13 +66,11 @@ type Events struct {
 	Err error
 }
 
-// Change is a change of an object.
+// Change is a change of an object. Revisions of a watch never decrease, and changes of one revision are in
+// the same Events.
 type Change struct {
-	// Object is the one that was created or updated. A deletion has only the key.
+	// Object is the one that was created or updated. A deletion has only the key and the revision.
 	Object
-	// Revision is that of the change. Those of a watch never decrease, and changes of one revision are
-	// in the same Events.
-	Revision int64
 	// Created and Deleted are exclusive.
 	Created, Deleted bool
 }

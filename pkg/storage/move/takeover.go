@@ -18,7 +18,8 @@ const (
 	importGap = 2_000
 	// reopenPause is between the end of a watch and the next one.
 	reopenPause = 100 * time.Millisecond
-	// lowestPause is in which changes arrive that the API server has sent before the response of Lowest.
+	// lowestPause is in which changes arrive that the API server has sent before the responses of Lowest
+	// and CheckAlive.
 	lowestPause = 50 * time.Millisecond
 )
 
@@ -125,6 +126,7 @@ type importing struct {
 	// switched is when the Switch was seen to be closed, and read when Lowest returned lowest.
 	switched, read time.Time
 	lowest         int64
+	watch          Watch
 }
 
 // follow follows one watch.
@@ -141,12 +143,12 @@ func (s *importing) follow(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+	s.watch = w
 	if err := s.applyFrom(ctx, w, func() (bool, error) { return s.step(ctx) }); err != nil {
 		return err
 	}
 	s.Opened()
-	l := &late{term: s.term, opened: s.arrival.modRevision, applied: map[string]int64{}}
-	return l.settle(ctx, w, s.Settle)
+	return newLate(s.term).settle(ctx, w, s.Settle)
 }
 
 // step is called after each batch, and returns true when it has opened the target.
@@ -172,12 +174,20 @@ func (s *importing) step(ctx context.Context) (bool, error) {
 	case !s.read.IsZero() && now.Sub(s.read) < lowestPause:
 		return false, nil
 	case s.read.IsZero() || s.changed.After(s.read):
-		lowest, err := s.Lowest(ctx)
-		if err != nil {
-			return false, fmt.Errorf("read the revision of the main cluster: %w", err)
-		}
-		s.lowest, s.read = lowest, time.Now()
-		return false, nil
+		return false, s.beforeOpening(ctx)
 	}
 	return true, s.openAbove(ctx, max(s.lowest, s.record.Applied, s.current)+importGap)
+}
+
+// beforeOpening reads Lowest, and checks that the silence of the watch means that nothing has changed.
+func (s *importing) beforeOpening(ctx context.Context) error {
+	lowest, err := s.Lowest(ctx)
+	if err != nil {
+		return fmt.Errorf("read the revision of the main cluster: %w", err)
+	}
+	if err := s.watch.CheckAlive(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errWatchEnded, err)
+	}
+	s.lowest, s.read = lowest, time.Now()
+	return nil
 }

@@ -40,15 +40,7 @@ func (s *lazyStorage) hold(ctx context.Context, call func() error) error {
 		err := call()
 		var held *freeze.HeldError
 		if !errors.As(err, &held) {
-			switch {
-			case giveUp == nil:
-			case freeze.IsReturned(err):
-				retry.Now(ctx)
-				observeHeld("returned", since)
-			default:
-				observeHeld("served", since)
-			}
-			return err
+			return endHold(ctx, since, err)
 		}
 		if giveUp == nil {
 			since = time.Now()
@@ -71,6 +63,23 @@ func (s *lazyStorage) hold(ctx context.Context, call func() error) error {
 	}
 }
 
+// endHold returns the result of a request that is not held any longer. since is zero if it never was.
+func endHold(ctx context.Context, since time.Time, err error) error {
+	var returned *freeze.ReturnedError
+	result := "served"
+	if errors.As(err, &returned) {
+		result, err = "returned", returned // a wrapped one would be a 500
+	}
+	if since.IsZero() {
+		return err
+	}
+	if returned != nil {
+		retry.Now(ctx)
+	}
+	observeHeld(result, since)
+	return err
+}
+
 var (
 	heldSeconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Namespace:      "annex",
@@ -88,7 +97,7 @@ func observeHeld(result string, since time.Time) {
 }
 
 // openState returns the state of a resource in the Store that serves it. It fails with a
-// freeze.HeldError if the resource is closed there.
+// freeze.HeldError or freeze.ReturnedError if the resource is closed there.
 //
 // A Store stays closed for the HostedResource of a move. One that was created since, with the
 // definition, may be placed there again, and opens it.
@@ -99,7 +108,7 @@ func (c storageConfig) openState(ctx context.Context, store Store, at location) 
 		return state, err
 	}
 	if state.ClosedFor == at.hosted {
-		return revision.State{}, &freeze.HeldError{Resource: c.GroupResource}
+		return revision.State{}, freeze.Target{KV: kv, Prefix: prefix, Resource: c.GroupResource}.Refusal(ctx)
 	}
 	// The informer may lag behind the move.
 	if placed, err := c.placed(ctx, at); err != nil {

@@ -112,10 +112,14 @@ func TestFrozen(t *testing.T) {
 	expectHeld(t, "served", 1)
 
 	_, response = freeze()
-	expect.NoError(t, target.Return(t.Context()))
+	expect.NoError(t, target.Return(t.Context(), "hosted"))
 	held, later := response(), httptest.NewRecorder()
 	write.ServeHTTP(later, httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", http.NoBody))
 	expectHeld(t, "returned", 1)
+	err := s.Get(t.Context(), widgetKey, storage.GetOptions{}, &example.Pod{})
+	if message, _ := refusal(t, err); message != "annex has returned widgets.example.com to the main cluster, try again" {
+		t.Errorf("a read after it was returned: %v", err)
+	}
 	for recorder, want := range map[*httptest.ResponseRecorder]string{held: "0", later: ""} {
 		message, retryAfter := refusal(t, <-calls)
 		if message != "annex has returned widgets.example.com to the main cluster, try again" || retryAfter != 1 {

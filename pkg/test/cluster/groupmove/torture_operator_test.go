@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -134,7 +135,10 @@ func (b *broadcaster) write(name string) error {
 		_, err = b.client.Create(ctx, created, metav1.CreateOptions{})
 	case err != nil:
 	case !strings.HasPrefix(name, keptPrefix) && b.random.IntN(3) == 0:
-		err = b.client.Delete(ctx, name, metav1.DeleteOptions{})
+		// Without the condition API servers lose a finalizer that is added during the request.
+		err = b.client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+			ResourceVersion: ptr.To(found.GetResourceVersion()),
+		}})
 	default:
 		found.Object["spec"] = b.spec()
 		_, err = b.client.Update(ctx, found, metav1.UpdateOptions{})

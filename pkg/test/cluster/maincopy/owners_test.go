@@ -49,6 +49,8 @@ func TestOwners(t *testing.T) {
 	f.createOwned(t, "owned", owner.GetUID(), "owner")
 	f.createOwned(t, "orphan", gone.GetUID(), "gone")
 	f.createOwned(t, "of-late", late.GetUID(), "late")
+	paired := create(t, served, f.newObject("Widget", "paired", map[string]any{}))
+	f.createOwned(t, "of-paired", paired.GetUID(), "paired")
 
 	resource, pairs := f.open(t)["widgets"], maincopy.NewPairs()
 	syncer := f.start(t, resource, pairs)
@@ -69,19 +71,29 @@ func TestOwners(t *testing.T) {
 	// collector tries to delete the dependant.
 	f.checkDenied(t)
 	before := f.denied(t)
+	// The garbage collector waits longer after each failure, but not for a new object.
+	f.createOwned(t, "owned-later", owner.GetUID(), "owner")
 	poll.UntilDone(t, "the garbage collector has tried to delete the dependant", func() (bool, string) {
 		denied := f.denied(t)
 		return denied > before, fmt.Sprint(denied)
 	})
 	again := maincopy.NewPairs()
 	expect.NoError(t, f.copy.LoadPairs(t.Context(), resource, again))
-	expect.NoError(t, f.copy.AddDeleted(t.Context(), resource, f.source(t, resource), again))
-	if again.All()[owner.GetUID()] != moved.GetUID() || again.All()[late.GetUID()] == "" {
-		t.Errorf("the pairs are %v, want those of %s and %s", again.All(), owner.GetUID(), late.GetUID())
+	if again.All()[owner.GetUID()] != moved.GetUID() || again.All()[paired.GetUID()] == "" {
+		t.Errorf("the pairs are %v, want those of %s and %s", again.All(), owner.GetUID(), paired.GetUID())
 	}
-	rewritten, skipped, err := f.copy.RewriteOwners(t.Context(), again.All())
+	// One is deleted after its pair was found. The garbage collector may believe in that of the main cluster.
+	expect.NoError(t, served.Delete(t.Context(), "paired", metav1.DeleteOptions{}))
+	resources := []maincopy.Resource{resource}
+	rewritten, _, err := f.copy.RewriteOwners(t.Context(), again)
 	expect.NoError(t, err)
-	expect.Equal(t, int64(2), rewritten, "dependants with new owners")
+	expect.Equal(t, int64(3), rewritten, "dependants of owner and paired")
+	var skipped []maincopy.Skipped
+	for _, want := range []int64{3, 0} {
+		rewritten, skipped, err = f.copy.RewriteGoneOwners(t.Context(), resources, again)
+		expect.NoError(t, err)
+		expect.Equal(t, want, rewritten, "dependants of gone, late and paired")
+	}
 	for _, skip := range skipped {
 		if skip.Resource.Group == f.group || skip.Resource.Group == "" {
 			t.Errorf("skipped %s: %v", skip.Resource, skip.Reason)
@@ -93,6 +105,7 @@ func TestOwners(t *testing.T) {
 	// The garbage collector deletes what has no owner, so it has handled its other objects too.
 	expect.Gone(t, f.main.Kube.CoreV1().ConfigMaps(namespace), "orphan")
 	expect.Gone(t, f.main.Kube.CoreV1().ConfigMaps(namespace), "of-late")
+	expect.Gone(t, f.main.Kube.CoreV1().ConfigMaps(namespace), "of-paired")
 	f.createOwned(t, "late-orphan", "00000000-0000-0000-0000-000000000001", "missing")
 	expect.Gone(t, f.main.Kube.CoreV1().ConfigMaps(namespace), "late-orphan")
 	kept := expect.Get(t, f.main.Kube.CoreV1().ConfigMaps(namespace), "owned")

@@ -1,0 +1,91 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+// TestDeadSource does not take the silence of a source that no longer responds for a proof.
+func TestDeadSource(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(3)
+	f.follow.Quiet, f.follow.Settle = 0, 0
+	i := NewImporter(f.config)
+	expect.NoError(t, i.Copy(f.ctx))
+	result := f.start(i)
+	f.wait(result, f.caughtUp)
+	f.source.dead.Store(true)
+	close(f.switched)
+	if err := <-result; !errors.Is(err, ErrWatchLost) {
+		t.Errorf("error %v, want %v", err, ErrWatchLost)
+	}
+	f.wantState(i, Following)
+}
+
+// TestReconcile finds what was written to the source after its watch had ended.
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(2*reconcilePage + 7)
+	f.follow.Quiet, f.follow.Settle = 0, 0
+	i := NewImporter(f.config)
+	expect.NoError(t, i.Copy(f.ctx))
+	result := f.start(i)
+	f.wait(result, f.caughtUp)
+	close(f.switched)
+	expect.NoError(t, <-result)
+	want := objects(t, f.config.To)
+	source, target := f.fixture.config.From, f.config.To
+
+	// Clients write objects here without late changes.
+	put(t, target, "ns/0001", "by a client")
+	remove(t, target, "ns/0002")
+	put(t, target, "ns/client", "by a client")
+	want["ns/0001"], want["ns/client"] = "by a client", "by a client"
+	delete(want, "ns/0002")
+	// Late changes of the first object, of the last one, and of those between pages.
+	for _, name := range []string{"ns/", "ns/0000", "ns/0499", "ns/0500x", "ns/1006", "ns/zzzz"} {
+		put(t, source, name, "late")
+		want[name] = "late"
+	}
+	for _, name := range []string{"ns/0498", "ns/0500", "ns/0999", "ns/1005"} {
+		remove(t, source, name)
+		delete(want, name)
+	}
+	for range 2 {
+		expect.NoError(t, NewImporter(f.config).Reconcile(f.ctx, f.source))
+		if diff := cmp.Diff(want, objects(t, target)); diff != "" {
+			t.Fatalf("objects (-want +got):\n%s", diff)
+		}
+	}
+
+	// Late changes of objects that clients have written.
+	put(t, source, "ns/0001", "late")
+	put(t, source, "ns/0002", "late")
+	put(t, source, "ns/client", "late")
+	remove(t, target, "ns/0003")
+	remove(t, source, "ns/0003")
+	put(t, source, "ns/0004", "late")
+	put(t, target, "ns/0005", "by a client")
+	remove(t, source, "ns/0005")
+	delete(want, "ns/0003")
+	maps.Copy(want, map[string]string{"ns/0004": "late", "ns/0005": "by a client"})
+	var failed *LateError
+	if err := NewImporter(f.config).Reconcile(f.ctx, f.source); !errors.As(err, &failed) {
+		t.Fatalf("error %v", err)
+	}
+	// A deletion is not late for an object that was written here: the main cluster's may be older.
+	expect.Equal(t, []string{"ns/0001", "ns/0002", "ns/client"}, failed.Objects, "objects with late changes")
+	if diff := cmp.Diff(want, objects(t, target)); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
+	}
+}
