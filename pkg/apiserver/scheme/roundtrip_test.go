@@ -44,6 +44,7 @@ func fuzzers(serializer.CodecFactory) []any {
 		defaulted(annexflowcontrolv1.SetDefaultsFlowSchema),
 		defaulted(annexflowcontrolv1.SetDefaultsPriorityLevelConfiguration),
 		defaulted(hostingv1alpha1.SetObjectDefaults_HostedResource),
+		defaulted(hostingv1alpha1.SetObjectDefaults_InjectionProfile),
 		defaulted(hostingv1alpha1.SetObjectDefaults_Migration),
 		defaulted(hostingv1alpha1.SetObjectDefaults_Store),
 		defaulted(annexrbacv1.SetDefaultsRoleBinding),

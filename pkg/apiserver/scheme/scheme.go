@@ -77,7 +77,7 @@ var groups = []group{
 		"FlowSchema", "PriorityLevelConfiguration",
 	}},
 	{version: hostingv1alpha1.SchemeGroupVersion, addToScheme: hostingv1alpha1.AddToScheme, kinds: []string{
-		"Store", "HostedResource", "HostedResourceBinding", "Migration",
+		"Store", "HostedResource", "HostedResourceBinding", "Migration", "InjectionProfile", "StaticSource",
 	}},
 }
 

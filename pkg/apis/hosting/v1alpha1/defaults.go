@@ -3,6 +3,8 @@
 
 package v1alpha1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // DefaultKeyPrefix is the default key prefix of an etcd Store.
 const DefaultKeyPrefix = "/annex"
 
@@ -27,6 +29,30 @@ func SetDefaults_HostedResourceSpec(obj *HostedResourceSpec) {
 	}
 }
 
+// DefaultDeletionsPerSecond is the default maximum rate of a retention.
+const DefaultDeletionsPerSecond = 100
+
+// SetDefaults_Retention sets the defaults of a retention.
+func SetDefaults_Retention(obj *Retention) {
+	if obj.DeletionsPerSecond == 0 {
+		obj.DeletionsPerSecond = DefaultDeletionsPerSecond
+	}
+}
+
+// SetDefaults_RetentionCondition sets the defaults of a condition of a retention rule.
+func SetDefaults_RetentionCondition(obj *RetentionCondition) {
+	if obj.Status == "" {
+		obj.Status = metav1.ConditionTrue
+	}
+}
+
+// SetDefaults_RetentionKeepNewest sets the defaults of the newest objects that a rule keeps.
+func SetDefaults_RetentionKeepNewest(obj *RetentionKeepNewest) {
+	if obj.Per == "" {
+		obj.Per = RetentionPerNamespace
+	}
+}
+
 // SetDefaults_Toleration sets the defaults of a toleration.
 func SetDefaults_Toleration(obj *Toleration) {
 	if obj.Operator == "" {
@@ -41,5 +67,19 @@ func SetDefaults_MigrationSpec(obj *MigrationSpec) {
 	}
 	if obj.Operation == "" && obj.Group != "" {
 		obj.Operation = MigrationMove
+	}
+}
+
+// SetDefaults_InjectionProfileSpec sets the defaults of the spec of an InjectionProfile.
+func SetDefaults_InjectionProfileSpec(obj *InjectionProfileSpec) {
+	if obj.Mode == "" {
+		obj.Mode = InjectionOptOut
+	}
+}
+
+// SetDefaults_InjectionTemplate sets the defaults of the place of a pod template.
+func SetDefaults_InjectionTemplate(obj *InjectionTemplate) {
+	if obj.Type == "" {
+		obj.Type = InjectionPodTemplate
 	}
 }

@@ -9,6 +9,7 @@
 // +groupName=hosting.annex.dev
 
 // Package v1alpha1 is the first version of annex's own API group: Store, an etcd,
-// HostedResource, a resource that annex stores, and Migration, a move of a resource to another
-// Store. The server uses these types internally too.
+// HostedResource, a resource that annex stores, Migration, a move of a resource to another
+// Store, and InjectionProfile, containers for the pod templates of custom resources. The server
+// uses these types internally too.
 package v1alpha1

@@ -36,6 +36,14 @@ const (
 	// specifies. It is absent until the memory budget does not allow that.
 	HostedResourceCachedAsSpecified = "CachedAsSpecified"
 
+	// HostedResourceRetentionValid means that the fields that spec.retention names exist in the
+	// schema. It is absent without spec.retention.
+	HostedResourceRetentionValid = "RetentionValid"
+
+	// HostedResourceRetentionSucceeded means that the last run of the retention could read, archive
+	// and delete what is due. It is absent without spec.retention and before the first run.
+	HostedResourceRetentionSucceeded = "RetentionSucceeded"
+
 	// HostedResourceReady summarizes the others: requests for the resource are served.
 	HostedResourceReady = "Ready"
 
@@ -140,6 +148,11 @@ type HostedResourceSpec struct {
 	// ignored for cluster-scoped resources.
 	// +optional
 	NamespaceLimits ResourceList `json:"namespaceLimits,omitempty" protobuf:"bytes,10,rep,name=namespaceLimits,casttype=ResourceList,castkey=ResourceName"`
+
+	// retention deletes objects some time after they are created or finished. By default, annex
+	// deletes no objects.
+	// +optional
+	Retention *Retention `json:"retention,omitempty" protobuf:"bytes,11,opt,name=retention"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -265,6 +278,8 @@ type HostedResourceStatus struct {
 	// "ObjectsReadable": all stored objects can be read.
 	// "WithinLimits": no limit is reached.
 	// "CachedAsSpecified": the memory budget allows spec.cache.
+	// "RetentionValid": the schema has the fields that spec.retention names.
+	// "RetentionSucceeded": the last run of the retention deleted all that was due.
 	// "Published": the main cluster sends requests to annex.
 	// "DefinitionSynced": annex syncs the definition from the main cluster.
 	// +listType=map
@@ -301,4 +316,8 @@ type HostedResourceStatus struct {
 	// use for those objects and their history. Absent if there is none or it is unknown.
 	// +optional
 	CachedBytes int64 `json:"cachedBytes,omitempty" protobuf:"varint,8,opt,name=cachedBytes"`
+
+	// retention is what spec.retention has done. Absent without it.
+	// +optional
+	Retention *RetentionStatus `json:"retention,omitempty" protobuf:"bytes,9,opt,name=retention"`
 }

@@ -36,6 +36,10 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&HostedResourceBinding{},
 		&Migration{},
 		&MigrationList{},
+		&InjectionProfile{},
+		&InjectionProfileList{},
+		&StaticSource{},
+		&StaticSourceList{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

@@ -108,6 +108,7 @@ func validateHostedResourceSpec(spec *hostingv1alpha1.HostedResourceSpec, specPa
 	errs = append(errs, validateResourceList(spec.Requests, specPath.Child("requests"))...)
 	errs = append(errs, validateResourceList(spec.Limits, specPath.Child("limits"))...)
 	errs = append(errs, validateResourceList(spec.NamespaceLimits, specPath.Child("namespaceLimits"))...)
+	errs = append(errs, validateRetention(spec.Retention, specPath.Child("retention"))...)
 	if spec.Compression != "" {
 		errs = append(errs, validateEnum(spec.Compression, compressions, specPath.Child("compression"))...)
 	}
@@ -144,5 +145,6 @@ func validateHostedResourceStatus(status *hostingv1alpha1.HostedResourceStatus, 
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Objects, statusPath.Child("objects"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Bytes, statusPath.Child("bytes"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.StoredBytes, statusPath.Child("storedBytes"))...)
-	return append(errs, apivalidation.ValidateNonnegativeField(status.CachedBytes, statusPath.Child("cachedBytes"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(status.CachedBytes, statusPath.Child("cachedBytes"))...)
+	return append(errs, validateRetentionStatus(status.Retention, statusPath.Child("retention"))...)
 }
