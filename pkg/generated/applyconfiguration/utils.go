@@ -31,6 +31,16 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &hostingv1alpha1.HostedResourceStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("HostedResourceTakeover"):
 		return &hostingv1alpha1.HostedResourceTakeoverApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("InjectionProfile"):
+		return &hostingv1alpha1.InjectionProfileApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("InjectionProfileSpec"):
+		return &hostingv1alpha1.InjectionProfileSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("InjectionProfileStatus"):
+		return &hostingv1alpha1.InjectionProfileStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("InjectionTarget"):
+		return &hostingv1alpha1.InjectionTargetApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("InjectionTemplate"):
+		return &hostingv1alpha1.InjectionTemplateApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Migration"):
 		return &hostingv1alpha1.MigrationApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("MigrationResourceStatus"):
@@ -39,8 +49,32 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &hostingv1alpha1.MigrationSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("MigrationStatus"):
 		return &hostingv1alpha1.MigrationStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Retention"):
+		return &hostingv1alpha1.RetentionApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RetentionCondition"):
+		return &hostingv1alpha1.RetentionConditionApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RetentionKeepNewest"):
+		return &hostingv1alpha1.RetentionKeepNewestApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RetentionPhase"):
+		return &hostingv1alpha1.RetentionPhaseApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RetentionRule"):
+		return &hostingv1alpha1.RetentionRuleApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RetentionRuleStatus"):
+		return &hostingv1alpha1.RetentionRuleStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RetentionStatus"):
+		return &hostingv1alpha1.RetentionStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RetentionTimestamp"):
+		return &hostingv1alpha1.RetentionTimestampApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretReference"):
 		return &hostingv1alpha1.SecretReferenceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("StaticProblem"):
+		return &hostingv1alpha1.StaticProblemApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("StaticSource"):
+		return &hostingv1alpha1.StaticSourceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("StaticSourceSpec"):
+		return &hostingv1alpha1.StaticSourceSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("StaticSourceStatus"):
+		return &hostingv1alpha1.StaticSourceStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Store"):
 		return &hostingv1alpha1.StoreApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StoreHistory"):

@@ -41,12 +41,31 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.HostedResourceSpec{}.OpenAPIModelName():                       schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref),
 		v1alpha1.HostedResourceStatus{}.OpenAPIModelName():                     schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref),
 		v1alpha1.HostedResourceTakeover{}.OpenAPIModelName():                   schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref),
+		v1alpha1.InjectionProfile{}.OpenAPIModelName():                         schema_pkg_apis_hosting_v1alpha1_InjectionProfile(ref),
+		v1alpha1.InjectionProfileList{}.OpenAPIModelName():                     schema_pkg_apis_hosting_v1alpha1_InjectionProfileList(ref),
+		v1alpha1.InjectionProfileSpec{}.OpenAPIModelName():                     schema_pkg_apis_hosting_v1alpha1_InjectionProfileSpec(ref),
+		v1alpha1.InjectionProfileStatus{}.OpenAPIModelName():                   schema_pkg_apis_hosting_v1alpha1_InjectionProfileStatus(ref),
+		v1alpha1.InjectionTarget{}.OpenAPIModelName():                          schema_pkg_apis_hosting_v1alpha1_InjectionTarget(ref),
+		v1alpha1.InjectionTemplate{}.OpenAPIModelName():                        schema_pkg_apis_hosting_v1alpha1_InjectionTemplate(ref),
 		v1alpha1.Migration{}.OpenAPIModelName():                                schema_pkg_apis_hosting_v1alpha1_Migration(ref),
 		v1alpha1.MigrationList{}.OpenAPIModelName():                            schema_pkg_apis_hosting_v1alpha1_MigrationList(ref),
 		v1alpha1.MigrationResourceStatus{}.OpenAPIModelName():                  schema_pkg_apis_hosting_v1alpha1_MigrationResourceStatus(ref),
 		v1alpha1.MigrationSpec{}.OpenAPIModelName():                            schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref),
 		v1alpha1.MigrationStatus{}.OpenAPIModelName():                          schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref),
+		v1alpha1.Retention{}.OpenAPIModelName():                                schema_pkg_apis_hosting_v1alpha1_Retention(ref),
+		v1alpha1.RetentionCondition{}.OpenAPIModelName():                       schema_pkg_apis_hosting_v1alpha1_RetentionCondition(ref),
+		v1alpha1.RetentionKeepNewest{}.OpenAPIModelName():                      schema_pkg_apis_hosting_v1alpha1_RetentionKeepNewest(ref),
+		v1alpha1.RetentionPhase{}.OpenAPIModelName():                           schema_pkg_apis_hosting_v1alpha1_RetentionPhase(ref),
+		v1alpha1.RetentionRule{}.OpenAPIModelName():                            schema_pkg_apis_hosting_v1alpha1_RetentionRule(ref),
+		v1alpha1.RetentionRuleStatus{}.OpenAPIModelName():                      schema_pkg_apis_hosting_v1alpha1_RetentionRuleStatus(ref),
+		v1alpha1.RetentionStatus{}.OpenAPIModelName():                          schema_pkg_apis_hosting_v1alpha1_RetentionStatus(ref),
+		v1alpha1.RetentionTimestamp{}.OpenAPIModelName():                       schema_pkg_apis_hosting_v1alpha1_RetentionTimestamp(ref),
 		v1alpha1.SecretReference{}.OpenAPIModelName():                          schema_pkg_apis_hosting_v1alpha1_SecretReference(ref),
+		v1alpha1.StaticProblem{}.OpenAPIModelName():                            schema_pkg_apis_hosting_v1alpha1_StaticProblem(ref),
+		v1alpha1.StaticSource{}.OpenAPIModelName():                             schema_pkg_apis_hosting_v1alpha1_StaticSource(ref),
+		v1alpha1.StaticSourceList{}.OpenAPIModelName():                         schema_pkg_apis_hosting_v1alpha1_StaticSourceList(ref),
+		v1alpha1.StaticSourceSpec{}.OpenAPIModelName():                         schema_pkg_apis_hosting_v1alpha1_StaticSourceSpec(ref),
+		v1alpha1.StaticSourceStatus{}.OpenAPIModelName():                       schema_pkg_apis_hosting_v1alpha1_StaticSourceStatus(ref),
 		v1alpha1.Store{}.OpenAPIModelName():                                    schema_pkg_apis_hosting_v1alpha1_Store(ref),
 		v1alpha1.StoreHistory{}.OpenAPIModelName():                             schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref),
 		v1alpha1.StoreList{}.OpenAPIModelName():                                schema_pkg_apis_hosting_v1alpha1_StoreList(ref),
@@ -868,11 +887,17 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 							},
 						},
 					},
+					"retention": {
+						SchemaProps: spec.SchemaProps{
+							Description: "retention deletes objects some time after they are created or finished. By default, annex deletes no objects.",
+							Ref:         ref(v1alpha1.Retention{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.Toleration{}.OpenAPIModelName(), resource.Quantity{}.OpenAPIModelName(), metav1.LabelSelector{}.OpenAPIModelName()},
+			v1alpha1.Retention{}.OpenAPIModelName(), v1alpha1.Toleration{}.OpenAPIModelName(), resource.Quantity{}.OpenAPIModelName(), metav1.LabelSelector{}.OpenAPIModelName()},
 	}
 }
 
@@ -903,7 +928,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions of the resource, with the reason and a message: \"Established\": it is defined and its names are accepted. \"Scheduled\": a Store was chosen. \"StoreReady\": the Store exists and is ready. \"Ready\": requests are served. \"ObjectsReadable\": all stored objects can be read. \"WithinLimits\": no limit is reached. \"CachedAsSpecified\": the memory budget allows spec.cache. \"Published\": the main cluster sends requests to annex. \"DefinitionSynced\": annex syncs the definition from the main cluster.",
+							Description: "conditions of the resource, with the reason and a message: \"Established\": it is defined and its names are accepted. \"Scheduled\": a Store was chosen. \"StoreReady\": the Store exists and is ready. \"Ready\": requests are served. \"ObjectsReadable\": all stored objects can be read. \"WithinLimits\": no limit is reached. \"CachedAsSpecified\": the memory budget allows spec.cache. \"RetentionValid\": the schema has the fields that spec.retention names. \"RetentionSucceeded\": the last run of the retention deleted all that was due. \"Published\": the main cluster sends requests to annex. \"DefinitionSynced\": annex syncs the definition from the main cluster.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -958,11 +983,17 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 							Format:      "int64",
 						},
 					},
+					"retention": {
+						SchemaProps: spec.SchemaProps{
+							Description: "retention is what spec.retention has done. Absent without it.",
+							Ref:         ref(v1alpha1.RetentionStatus{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.HostedResourceTakeover{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName()},
+			v1alpha1.HostedResourceTakeover{}.OpenAPIModelName(), v1alpha1.RetentionStatus{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName()},
 	}
 }
 
@@ -991,6 +1022,378 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref common.Referenc
 					},
 				},
 				Required: []string{"definitionUID", "definitionGeneration"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_InjectionProfile(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "InjectionProfile adds containers, volumes and environment variables to the pod templates of custom resources when they are created or their pod templates change. Of the profiles that select an object, the one with the highest priority is applied, or else the first by name.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard object metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "spec is what is injected, and where.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.InjectionProfileSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "status is the observed state of the profile. Read-only.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.InjectionProfileStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.InjectionProfileSpec{}.OpenAPIModelName(), v1alpha1.InjectionProfileStatus{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_InjectionProfileList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "InjectionProfileList is a list of InjectionProfiles.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "items are the InjectionProfiles.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.InjectionProfile{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.InjectionProfile{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_InjectionProfileSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "InjectionProfileSpec is what is injected, and where.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"priority": {
+						SchemaProps: spec.SchemaProps{
+							Description: "priority decides between profiles that select the same object: the highest is applied. The default is 0.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"targets": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"resource",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "targets are the resources whose objects are changed, and the paths of their pod templates.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.InjectionTarget{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"namespaceSelector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespaceSelector selects the objects by the labels of their namespaces. By default, all are selected. It does not apply to cluster-scoped objects.",
+							Ref:         ref(metav1.LabelSelector{}.OpenAPIModelName()),
+						},
+					},
+					"objectSelector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "objectSelector selects the objects by their labels. By default, all are selected.",
+							Ref:         ref(metav1.LabelSelector{}.OpenAPIModelName()),
+						},
+					},
+					"mode": {
+						SchemaProps: spec.SchemaProps{
+							Description: "mode is OptOut, the default, for all selected objects except those with the annotation annex.dev/inject: \"false\", or OptIn, for those with \"true\" only.\n\nPossible enum values:\n - `\"OptIn\"` changes only those with the annotation annex.dev/inject: \"true\".\n - `\"OptOut\"` changes all except those with the annotation annex.dev/inject: \"false\".",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"OptIn", "OptOut"},
+						},
+					},
+					"containers": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "containers are added after the containers of a pod template. Each has the fields of spec.containers of a Pod.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(runtime.RawExtension{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"initContainers": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "initContainers are added before the init containers of a pod template. Each has the fields of spec.initContainers of a Pod.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(runtime.RawExtension{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"volumes": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "volumes are added to the volumes of a pod template. Each has the fields of spec.volumes of a Pod.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(runtime.RawExtension{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"volumeMounts": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "volumeMounts are added to the containers and init containers that a pod template has itself, except those that mount something else there. Each has the fields of spec.containers[*].volumeMounts of a Pod, and names one of volumes.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(runtime.RawExtension{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"env": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "env are environment variables that are added to the containers and init containers that a pod template has itself, except those that set the same variable. Each has the fields of spec.containers[*].env of a Pod.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(runtime.RawExtension{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"targets"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.InjectionTarget{}.OpenAPIModelName(), metav1.LabelSelector{}.OpenAPIModelName(), runtime.RawExtension{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_InjectionProfileStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "InjectionProfileStatus is the observed state of an InjectionProfile.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"observedGeneration": {
+						SchemaProps: spec.SchemaProps{
+							Description: "observedGeneration is the generation of the profile that the conditions are of.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "conditions are the conditions of the profile. Ready means that it fits the definitions of all targets.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(metav1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			metav1.Condition{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_InjectionTarget(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "InjectionTarget is a resource with pod templates.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource is the name of the CustomResourceDefinition, \"<plural>.<group>\".",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"templates": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"path",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "templates are where the pod templates are.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.InjectionTemplate{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"resource", "templates"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.InjectionTemplate{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_InjectionTemplate(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "InjectionTemplate is where an object has a pod template, or several.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"path": {
+						SchemaProps: spec.SchemaProps{
+							Description: "path are the names of the fields from the object to the pod template, such as spec.template. [*] stands for every item of a list or every value of a map, as in spec.workerGroupSpecs[*].template. Every served version of the resource must have the path.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"type": {
+						SchemaProps: spec.SchemaProps{
+							Description: "type is what is at the path: PodTemplate, the default, with spec.containers; PodSpec, with containers; or ArgoTemplate, a template of an Argo workflow, with a container or a script and with sidecars.\n\nPossible enum values:\n - `\"ArgoTemplate\"` has the fields of a template of an Argo workflow. Containers become sidecars. Templates without a container and a script, such as steps, are not changed.\n - `\"PodSpec\"` has the fields of the spec of a Pod.\n - `\"PodTemplate\"` has the fields of the template of a Deployment.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"ArgoTemplate", "PodSpec", "PodTemplate"},
+						},
+					},
+				},
+				Required: []string{"path"},
 			},
 		},
 	}
@@ -1344,6 +1747,396 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallba
 	}
 }
 
+func schema_pkg_apis_hosting_v1alpha1_Retention(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Retention deletes objects of a resource that are no longer needed.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"rules": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "rules say which objects are deleted: those that at least one rule deletes. Every rule is compared with all objects of the resource that are not being deleted.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.RetentionRule{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"dryRun": {
+						SchemaProps: spec.SchemaProps{
+							Description: "dryRun reports what would be deleted, in the status, events and metrics, and deletes nothing.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"archive": {
+						SchemaProps: spec.SchemaProps{
+							Description: "archive writes each object to the folder of the server's flag --archive-dir before it is deleted. Nothing is deleted while that fails.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"deletionsPerSecond": {
+						SchemaProps: spec.SchemaProps{
+							Description: "deletionsPerSecond is the maximum rate of deletions, from 1 to 1000. Deletions are slower than that while the server is busy. Defaults to 100.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+				Required: []string{"rules"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.RetentionRule{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_RetentionCondition(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RetentionCondition is a condition in .status.conditions of an object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"type": {
+						SchemaProps: spec.SchemaProps{
+							Description: "type of the condition.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "status of the condition: True, False or Unknown. Defaults to True.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"type"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_RetentionKeepNewest(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RetentionKeepNewest keeps the newest objects of each group. Newest are those with the latest time that the age of the rule counts from.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"count": {
+						SchemaProps: spec.SchemaProps{
+							Description: "count is how many objects of each group are kept.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"per": {
+						SchemaProps: spec.SchemaProps{
+							Description: "per is how objects are grouped: Namespace, the default; Label, by the value of labelKey; or Owner, by the ownerReference of their controller. The rule does not delete objects without the label or owner.\n\nPossible enum values:\n - `\"Label\"` groups objects by namespace and the value of a label.\n - `\"Namespace\"` groups objects by namespace.\n - `\"Owner\"` groups objects by their controller.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Label", "Namespace", "Owner"},
+						},
+					},
+					"labelKey": {
+						SchemaProps: spec.SchemaProps{
+							Description: "labelKey is the label whose values are the groups, in each namespace, if per is Label.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"count"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_RetentionPhase(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RetentionPhase is a field with one of some values, such as .status.phase.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"path": {
+						SchemaProps: spec.SchemaProps{
+							Description: "path of the field in the stored version of the resource, such as .status.phase.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"values": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "values of finished objects, such as Succeeded and Failed.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"timestampPath": {
+						SchemaProps: spec.SchemaProps{
+							Description: "timestampPath is the path of the field with the time from which the age counts, such as .status.finishedAt. By default it counts from the last change by a client that manages the field of path, as metadata.managedFields records it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"path", "values"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_RetentionRule(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RetentionRule deletes objects some time after they are created or finished, except the newest. It has at most one of condition, phase and timestamp.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name of the rule in the status, events and metrics.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"selector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "selector limits the rule to objects with these labels. By default it applies to every object.",
+							Ref:         ref(metav1.LabelSelector{}.OpenAPIModelName()),
+						},
+					},
+					"afterSeconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "afterSeconds is the age at which objects are deleted. It counts from the time that condition, phase or timestamp gives, or without them from the creation.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"condition": {
+						SchemaProps: spec.SchemaProps{
+							Description: "condition limits the rule to objects with a condition. The age counts from its lastTransitionTime.",
+							Ref:         ref(v1alpha1.RetentionCondition{}.OpenAPIModelName()),
+						},
+					},
+					"phase": {
+						SchemaProps: spec.SchemaProps{
+							Description: "phase limits the rule to objects with some values of a field.",
+							Ref:         ref(v1alpha1.RetentionPhase{}.OpenAPIModelName()),
+						},
+					},
+					"timestamp": {
+						SchemaProps: spec.SchemaProps{
+							Description: "timestamp limits the rule to objects with a time in a field. The age counts from that.",
+							Ref:         ref(v1alpha1.RetentionTimestamp{}.OpenAPIModelName()),
+						},
+					},
+					"keepNewest": {
+						SchemaProps: spec.SchemaProps{
+							Description: "keepNewest keeps the newest of the objects that the rule applies to, however old they are.",
+							Ref:         ref(v1alpha1.RetentionKeepNewest{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.RetentionCondition{}.OpenAPIModelName(), v1alpha1.RetentionKeepNewest{}.OpenAPIModelName(), v1alpha1.RetentionPhase{}.OpenAPIModelName(), v1alpha1.RetentionTimestamp{}.OpenAPIModelName(), metav1.LabelSelector{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_RetentionRuleStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RetentionRuleStatus is what a rule found and deleted.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name of the rule.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"matched": {
+						SchemaProps: spec.SchemaProps{
+							Description: "matched is the number of objects that the rule applied to in the last run.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"due": {
+						SchemaProps: spec.SchemaProps{
+							Description: "due is the number of objects that the rule deletes, as of the last run, or would delete with dryRun.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"skipped": {
+						SchemaProps: spec.SchemaProps{
+							Description: "skipped is the number of objects with the condition, phase or timestamp of the rule that it did not delete because they lack a usable time, the label or the owner.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"deleted": {
+						SchemaProps: spec.SchemaProps{
+							Description: "deleted is the number of objects that the rule has deleted.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"examples": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "examples are at most 10 of the objects that dryRun keeps, as \"namespace/name\", oldest first.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_RetentionStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RetentionStatus is what retention has done.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"lastRunTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastRunTime is when all objects were last compared with the rules.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"nextRunTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "nextRunTime is when they will be compared next. Changes of objects can make it earlier.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"deleted": {
+						SchemaProps: spec.SchemaProps{
+							Description: "deleted is the number of objects that were deleted since retention was specified.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"archived": {
+						SchemaProps: spec.SchemaProps{
+							Description: "archived is the number of objects that were archived since retention was specified.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"rules": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "rules are the counts of each rule.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.RetentionRuleStatus{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.RetentionRuleStatus{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_RetentionTimestamp(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RetentionTimestamp is a field with a time in RFC 3339.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"path": {
+						SchemaProps: spec.SchemaProps{
+							Description: "path of the field in the stored version of the resource, such as .status.completionTime.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"path"},
+			},
+		},
+	}
+}
+
 func schema_pkg_apis_hosting_v1alpha1_SecretReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1370,6 +2163,268 @@ func schema_pkg_apis_hosting_v1alpha1_SecretReference(ref common.ReferenceCallba
 				Required: []string{"name"},
 			},
 		},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_StaticProblem(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "StaticProblem is a part of a source that has no mirror as the source wants it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"origin": {
+						SchemaProps: spec.SchemaProps{
+							Description: "origin is where it is in the source, as a file name and the number of the document. It is empty for a mirror whose static object is gone.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "object is the object, as \"<kind>.<group> <namespace>/<name>\". It is empty if the source cannot be decoded.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason is a word for the problem.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message explains it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"reason"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_StaticSource(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "StaticSource shows what annex reads static objects from, and what became of them. annex creates one for each of its flags --static-dir and --static-url, with the name \"file\" or \"http\".",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard object metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "spec is where the objects are. annex sets it from its flags.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.StaticSourceSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "status is the observed state of the source. Read-only.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.StaticSourceStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.StaticSourceSpec{}.OpenAPIModelName(), v1alpha1.StaticSourceStatus{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_StaticSourceList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "StaticSourceList is a list of StaticSources.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "items are the StaticSources.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.StaticSource{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.StaticSource{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_StaticSourceSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "StaticSourceSpec is where static objects are.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"location": {
+						SchemaProps: spec.SchemaProps{
+							Description: "location is the folder or the URL.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_StaticSourceStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "StaticSourceStatus is the observed state of a source.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "type",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "conditions of the source. \"Read\": all of it could be read; \"Applied\": every object has a mirror that is up to date.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(metav1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"objects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "objects is the number of objects in the source.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"applied": {
+						SchemaProps: spec.SchemaProps{
+							Description: "applied is how many of them have a mirror that is up to date.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"orphaned": {
+						SchemaProps: spec.SchemaProps{
+							Description: "orphaned is the number of mirrors that annex keeps although their static object is gone.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"problems": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "problems are what cannot be read or applied, and what waits. It has at most 20 entries.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.StaticProblem{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"resources": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "resources are those that have mirrors, or may have, as \"<plural>.<group>\". annex looks for mirrors there.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.StaticProblem{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName()},
 	}
 }
 

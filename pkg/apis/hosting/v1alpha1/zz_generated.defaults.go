@@ -18,6 +18,8 @@ import (
 func RegisterDefaults(scheme *runtime.Scheme) error {
 	scheme.AddTypeDefaultingFunc(&HostedResource{}, func(obj interface{}) { SetObjectDefaults_HostedResource(obj.(*HostedResource)) })
 	scheme.AddTypeDefaultingFunc(&HostedResourceList{}, func(obj interface{}) { SetObjectDefaults_HostedResourceList(obj.(*HostedResourceList)) })
+	scheme.AddTypeDefaultingFunc(&InjectionProfile{}, func(obj interface{}) { SetObjectDefaults_InjectionProfile(obj.(*InjectionProfile)) })
+	scheme.AddTypeDefaultingFunc(&InjectionProfileList{}, func(obj interface{}) { SetObjectDefaults_InjectionProfileList(obj.(*InjectionProfileList)) })
 	scheme.AddTypeDefaultingFunc(&Migration{}, func(obj interface{}) { SetObjectDefaults_Migration(obj.(*Migration)) })
 	scheme.AddTypeDefaultingFunc(&MigrationList{}, func(obj interface{}) { SetObjectDefaults_MigrationList(obj.(*MigrationList)) })
 	scheme.AddTypeDefaultingFunc(&Store{}, func(obj interface{}) { SetObjectDefaults_Store(obj.(*Store)) })
@@ -31,12 +33,42 @@ func SetObjectDefaults_HostedResource(in *HostedResource) {
 		a := &in.Spec.Tolerations[i]
 		SetDefaults_Toleration(a)
 	}
+	if in.Spec.Retention != nil {
+		SetDefaults_Retention(in.Spec.Retention)
+		for i := range in.Spec.Retention.Rules {
+			a := &in.Spec.Retention.Rules[i]
+			if a.Condition != nil {
+				SetDefaults_RetentionCondition(a.Condition)
+			}
+			if a.KeepNewest != nil {
+				SetDefaults_RetentionKeepNewest(a.KeepNewest)
+			}
+		}
+	}
 }
 
 func SetObjectDefaults_HostedResourceList(in *HostedResourceList) {
 	for i := range in.Items {
 		a := &in.Items[i]
 		SetObjectDefaults_HostedResource(a)
+	}
+}
+
+func SetObjectDefaults_InjectionProfile(in *InjectionProfile) {
+	SetDefaults_InjectionProfileSpec(&in.Spec)
+	for i := range in.Spec.Targets {
+		a := &in.Spec.Targets[i]
+		for j := range a.Templates {
+			b := &a.Templates[j]
+			SetDefaults_InjectionTemplate(b)
+		}
+	}
+}
+
+func SetObjectDefaults_InjectionProfileList(in *InjectionProfileList) {
+	for i := range in.Items {
+		a := &in.Items[i]
+		SetObjectDefaults_InjectionProfile(a)
 	}
 }
 

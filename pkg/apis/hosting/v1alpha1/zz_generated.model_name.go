@@ -54,6 +54,36 @@ func (in HostedResourceTakeover) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in InjectionProfile) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionProfile"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in InjectionProfileList) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionProfileList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in InjectionProfileSpec) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionProfileSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in InjectionProfileStatus) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionProfileStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in InjectionTarget) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionTarget"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in InjectionTemplate) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionTemplate"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Migration) OpenAPIModelName() string {
 	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.Migration"
 }
@@ -79,8 +109,73 @@ func (in MigrationStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Retention) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.Retention"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RetentionCondition) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionCondition"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RetentionKeepNewest) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionKeepNewest"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RetentionPhase) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionPhase"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RetentionRule) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionRule"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RetentionRuleStatus) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionRuleStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RetentionStatus) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RetentionTimestamp) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionTimestamp"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in SecretReference) OpenAPIModelName() string {
 	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.SecretReference"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in StaticProblem) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticProblem"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in StaticSource) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticSource"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in StaticSourceList) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticSourceList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in StaticSourceSpec) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticSourceSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in StaticSourceStatus) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticSourceStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

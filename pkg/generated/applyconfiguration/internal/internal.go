@@ -111,6 +111,9 @@ var schemaYAML = typed.YAMLObject(`types:
         map:
           elementType:
             namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: retention
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.Retention
     - name: schedulerName
       type:
         scalar: string
@@ -154,6 +157,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: phase
       type:
         scalar: string
+    - name: retention
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionStatus
     - name: storedBytes
       type:
         scalar: numeric
@@ -172,6 +178,119 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionProfile
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionProfileSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionProfileStatus
+      default: {}
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionProfileSpec
+  map:
+    fields:
+    - name: containers
+      type:
+        list:
+          elementType:
+            namedType: __untyped_atomic_
+          elementRelationship: atomic
+    - name: env
+      type:
+        list:
+          elementType:
+            namedType: __untyped_atomic_
+          elementRelationship: atomic
+    - name: initContainers
+      type:
+        list:
+          elementType:
+            namedType: __untyped_atomic_
+          elementRelationship: atomic
+    - name: mode
+      type:
+        scalar: string
+    - name: namespaceSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: objectSelector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: priority
+      type:
+        scalar: numeric
+    - name: targets
+      type:
+        list:
+          elementType:
+            namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionTarget
+          elementRelationship: associative
+          keys:
+          - resource
+    - name: volumeMounts
+      type:
+        list:
+          elementType:
+            namedType: __untyped_atomic_
+          elementRelationship: atomic
+    - name: volumes
+      type:
+        list:
+          elementType:
+            namedType: __untyped_atomic_
+          elementRelationship: atomic
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionProfileStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: observedGeneration
+      type:
+        scalar: numeric
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionTarget
+  map:
+    fields:
+    - name: resource
+      type:
+        scalar: string
+      default: ""
+    - name: templates
+      type:
+        list:
+          elementType:
+            namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionTemplate
+          elementRelationship: associative
+          keys:
+          - path
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.InjectionTemplate
+  map:
+    fields:
+    - name: path
+      type:
+        scalar: string
+      default: ""
+    - name: type
+      type:
+        scalar: string
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.Migration
   map:
     fields:
@@ -291,6 +410,149 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: switchTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.Retention
+  map:
+    fields:
+    - name: archive
+      type:
+        scalar: boolean
+    - name: deletionsPerSecond
+      type:
+        scalar: numeric
+    - name: dryRun
+      type:
+        scalar: boolean
+    - name: rules
+      type:
+        list:
+          elementType:
+            namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionRule
+          elementRelationship: associative
+          keys:
+          - name
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionCondition
+  map:
+    fields:
+    - name: status
+      type:
+        scalar: string
+    - name: type
+      type:
+        scalar: string
+      default: ""
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionKeepNewest
+  map:
+    fields:
+    - name: count
+      type:
+        scalar: numeric
+      default: 0
+    - name: labelKey
+      type:
+        scalar: string
+    - name: per
+      type:
+        scalar: string
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionPhase
+  map:
+    fields:
+    - name: path
+      type:
+        scalar: string
+      default: ""
+    - name: timestampPath
+      type:
+        scalar: string
+    - name: values
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionRule
+  map:
+    fields:
+    - name: afterSeconds
+      type:
+        scalar: numeric
+    - name: condition
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionCondition
+    - name: keepNewest
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionKeepNewest
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: phase
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionPhase
+    - name: selector
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
+    - name: timestamp
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionTimestamp
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionRuleStatus
+  map:
+    fields:
+    - name: deleted
+      type:
+        scalar: numeric
+      default: 0
+    - name: due
+      type:
+        scalar: numeric
+      default: 0
+    - name: examples
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: matched
+      type:
+        scalar: numeric
+      default: 0
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: skipped
+      type:
+        scalar: numeric
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionStatus
+  map:
+    fields:
+    - name: archived
+      type:
+        scalar: numeric
+    - name: deleted
+      type:
+        scalar: numeric
+      default: 0
+    - name: lastRunTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: nextRunTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: rules
+      type:
+        list:
+          elementType:
+            namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionRuleStatus
+          elementRelationship: associative
+          keys:
+          - name
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.RetentionTimestamp
+  map:
+    fields:
+    - name: path
+      type:
+        scalar: string
+      default: ""
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.SecretReference
   map:
     fields:
@@ -301,6 +563,84 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: namespace
       type:
         scalar: string
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticProblem
+  map:
+    fields:
+    - name: message
+      type:
+        scalar: string
+    - name: object
+      type:
+        scalar: string
+    - name: origin
+      type:
+        scalar: string
+    - name: reason
+      type:
+        scalar: string
+      default: ""
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticSource
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticSourceSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticSourceStatus
+      default: {}
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticSourceSpec
+  map:
+    fields:
+    - name: location
+      type:
+        scalar: string
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticSourceStatus
+  map:
+    fields:
+    - name: applied
+      type:
+        scalar: numeric
+      default: 0
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: objects
+      type:
+        scalar: numeric
+      default: 0
+    - name: orphaned
+      type:
+        scalar: numeric
+      default: 0
+    - name: problems
+      type:
+        list:
+          elementType:
+            namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StaticProblem
+          elementRelationship: atomic
+    - name: resources
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.Store
   map:
     fields:
@@ -649,6 +989,18 @@ var schemaYAML = typed.YAMLObject(`types:
     elementRelationship: atomic
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.Time
   scalar: untyped
+- name: io.k8s.apimachinery.pkg.runtime.RawExtension
+  map:
+    elementType:
+      scalar: untyped
+      list:
+        elementType:
+          namedType: __untyped_atomic_
+        elementRelationship: atomic
+      map:
+        elementType:
+          namedType: __untyped_deduced_
+        elementRelationship: separable
 - name: __untyped_atomic_
   scalar: untyped
   list:

@@ -42,8 +42,12 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 	// Group=hosting.annex.dev, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithResource("hostedresources"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Hosting().V1alpha1().HostedResources().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("injectionprofiles"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Hosting().V1alpha1().InjectionProfiles().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("migrations"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Hosting().V1alpha1().Migrations().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("staticsources"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Hosting().V1alpha1().StaticSources().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("stores"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Hosting().V1alpha1().Stores().Informer()}, nil
 

@@ -47,6 +47,9 @@ type HostedResourceSpecApplyConfiguration struct {
 	// namespaceLimits is the maximum in each namespace, with the same keys as limits. It is
 	// ignored for cluster-scoped resources.
 	NamespaceLimits *hostingv1alpha1.ResourceList `json:"namespaceLimits,omitempty"`
+	// retention deletes objects some time after they are created or finished. By default, annex
+	// deletes no objects.
+	Retention *RetentionApplyConfiguration `json:"retention,omitempty"`
 }
 
 // HostedResourceSpecApplyConfiguration constructs a declarative configuration of the HostedResourceSpec type for use with
@@ -137,5 +140,13 @@ func (b *HostedResourceSpecApplyConfiguration) WithLimits(value hostingv1alpha1.
 // If called multiple times, the NamespaceLimits field is set to the value of the last call.
 func (b *HostedResourceSpecApplyConfiguration) WithNamespaceLimits(value hostingv1alpha1.ResourceList) *HostedResourceSpecApplyConfiguration {
 	b.NamespaceLimits = &value
+	return b
+}
+
+// WithRetention sets the Retention field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Retention field is set to the value of the last call.
+func (b *HostedResourceSpecApplyConfiguration) WithRetention(value *RetentionApplyConfiguration) *HostedResourceSpecApplyConfiguration {
+	b.Retention = value
 	return b
 }

@@ -27,6 +27,8 @@ type HostedResourceStatusApplyConfiguration struct {
 	// "ObjectsReadable": all stored objects can be read.
 	// "WithinLimits": no limit is reached.
 	// "CachedAsSpecified": the memory budget allows spec.cache.
+	// "RetentionValid": the schema has the fields that spec.retention names.
+	// "RetentionSucceeded": the last run of the retention deleted all that was due.
 	// "Published": the main cluster sends requests to annex.
 	// "DefinitionSynced": annex syncs the definition from the main cluster.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
@@ -46,6 +48,8 @@ type HostedResourceStatusApplyConfiguration struct {
 	// cachedBytes is the memory that the watch caches of the replica that runs the controllers
 	// use for those objects and their history. Absent if there is none or it is unknown.
 	CachedBytes *int64 `json:"cachedBytes,omitempty"`
+	// retention is what spec.retention has done. Absent without it.
+	Retention *RetentionStatusApplyConfiguration `json:"retention,omitempty"`
 }
 
 // HostedResourceStatusApplyConfiguration constructs a declarative configuration of the HostedResourceStatus type for use with
@@ -120,5 +124,13 @@ func (b *HostedResourceStatusApplyConfiguration) WithStoredBytes(value int64) *H
 // If called multiple times, the CachedBytes field is set to the value of the last call.
 func (b *HostedResourceStatusApplyConfiguration) WithCachedBytes(value int64) *HostedResourceStatusApplyConfiguration {
 	b.CachedBytes = &value
+	return b
+}
+
+// WithRetention sets the Retention field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Retention field is set to the value of the last call.
+func (b *HostedResourceStatusApplyConfiguration) WithRetention(value *RetentionStatusApplyConfiguration) *HostedResourceStatusApplyConfiguration {
+	b.Retention = value
 	return b
 }

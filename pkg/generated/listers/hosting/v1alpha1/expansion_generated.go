@@ -9,9 +9,17 @@ package v1alpha1
 // HostedResourceLister.
 type HostedResourceListerExpansion interface{}
 
+// InjectionProfileListerExpansion allows custom methods to be added to
+// InjectionProfileLister.
+type InjectionProfileListerExpansion interface{}
+
 // MigrationListerExpansion allows custom methods to be added to
 // MigrationLister.
 type MigrationListerExpansion interface{}
+
+// StaticSourceListerExpansion allows custom methods to be added to
+// StaticSourceLister.
+type StaticSourceListerExpansion interface{}
 
 // StoreListerExpansion allows custom methods to be added to
 // StoreLister.

@@ -13,8 +13,12 @@ import (
 type Interface interface {
 	// HostedResources returns a HostedResourceInformer.
 	HostedResources() TypedHostedResourceInformer
+	// InjectionProfiles returns a InjectionProfileInformer.
+	InjectionProfiles() TypedInjectionProfileInformer
 	// Migrations returns a MigrationInformer.
 	Migrations() TypedMigrationInformer
+	// StaticSources returns a StaticSourceInformer.
+	StaticSources() TypedStaticSourceInformer
 	// Stores returns a StoreInformer.
 	Stores() TypedStoreInformer
 }
@@ -35,9 +39,19 @@ func (v *version) HostedResources() TypedHostedResourceInformer {
 	return &hostedResourceInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }
 
+// InjectionProfiles returns a TypedInjectionProfileInformer.
+func (v *version) InjectionProfiles() TypedInjectionProfileInformer {
+	return &injectionProfileInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
 // Migrations returns a TypedMigrationInformer.
 func (v *version) Migrations() TypedMigrationInformer {
 	return &migrationInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
+// StaticSources returns a TypedStaticSourceInformer.
+func (v *version) StaticSources() TypedStaticSourceInformer {
+	return &staticSourceInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }
 
 // Stores returns a TypedStoreInformer.

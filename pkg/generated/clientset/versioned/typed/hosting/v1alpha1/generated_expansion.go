@@ -7,6 +7,10 @@ package v1alpha1
 
 type HostedResourceExpansion interface{}
 
+type InjectionProfileExpansion interface{}
+
 type MigrationExpansion interface{}
+
+type StaticSourceExpansion interface{}
 
 type StoreExpansion interface{}

@@ -16,7 +16,9 @@ import (
 type HostingV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	HostedResourcesGetter
+	InjectionProfilesGetter
 	MigrationsGetter
+	StaticSourcesGetter
 	StoresGetter
 }
 
@@ -29,8 +31,16 @@ func (c *HostingV1alpha1Client) HostedResources() HostedResourceInterface {
 	return newHostedResources(c)
 }
 
+func (c *HostingV1alpha1Client) InjectionProfiles() InjectionProfileInterface {
+	return newInjectionProfiles(c)
+}
+
 func (c *HostingV1alpha1Client) Migrations() MigrationInterface {
 	return newMigrations(c)
+}
+
+func (c *HostingV1alpha1Client) StaticSources() StaticSourceInterface {
+	return newStaticSources(c)
 }
 
 func (c *HostingV1alpha1Client) Stores() StoreInterface {

@@ -19,8 +19,16 @@ func (c *FakeHostingV1alpha1) HostedResources() v1alpha1.HostedResourceInterface
 	return newFakeHostedResources(c)
 }
 
+func (c *FakeHostingV1alpha1) InjectionProfiles() v1alpha1.InjectionProfileInterface {
+	return newFakeInjectionProfiles(c)
+}
+
 func (c *FakeHostingV1alpha1) Migrations() v1alpha1.MigrationInterface {
 	return newFakeMigrations(c)
+}
+
+func (c *FakeHostingV1alpha1) StaticSources() v1alpha1.StaticSourceInterface {
+	return newFakeStaticSources(c)
 }
 
 func (c *FakeHostingV1alpha1) Stores() v1alpha1.StoreInterface {
