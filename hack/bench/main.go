@@ -4,7 +4,7 @@
 // Command bench measures bin/annex as a process and prints the figures and their targets.
 // It asserts nothing: the numbers depend on the machine and its load, so they are also
 // compared with a floor that is measured in the same run. Arguments select measurements:
-// size, start, few, many, place, slow, aggregated, compression, rolling.
+// size, start, few, many, place, slow, retention, aggregated, compression, rolling.
 package main
 
 import (
@@ -72,6 +72,7 @@ func run(only []string) error {
 		{"many", fmt.Sprintf("%d CRDs", manyCRDs), b.manyCRDs},
 		{"place", fmt.Sprintf("%d resources on %d Stores", placed, placedOn), b.placement},
 		{"slow", "a resource beside one on a slow Store", b.slowStore},
+		{"retention", "a resource while objects of another are deleted", b.retention},
 		{"aggregated", "annex behind a main cluster", b.aggregated},
 		{"compression", "compression", b.compression},
 		{"rolling", "a rolling restart behind a main cluster", b.rollingRestart},

@@ -1,0 +1,81 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package retentionaccess
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+// deleters may delete widgets of example.com in all namespaces.
+type deleters struct{}
+
+func (deleters) Authorize(_ context.Context, asked authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch name := asked.GetUser().GetName(); {
+	case name == "unknown":
+		return authorizer.DecisionNoOpinion, "", errors.New("the authorizer is unavailable")
+	case name == "deleter" && asked.GetVerb() == "delete" && asked.GetAPIGroup() == "example.com" && asked.GetResource() == "widgets" && asked.GetNamespace() == "" && asked.IsResourceRequest():
+		return authorizer.DecisionAllow, "", nil
+	default:
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	retained := func(name string, seconds int64) *hostingv1alpha1.HostedResource {
+		hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if seconds > 0 {
+			hosted.Spec.Retention = &hostingv1alpha1.Retention{Rules: []hostingv1alpha1.RetentionRule{{Name: "old", AfterSeconds: seconds}}}
+		}
+		return hosted
+	}
+	const widgets = "widgets.example.com"
+	for name, test := range map[string]struct {
+		user        string
+		object, old *hostingv1alpha1.HostedResource
+		want        string
+	}{
+		"created by a deleter":           {"deleter", retained(widgets, 1), nil, ""},
+		"created by another":             {"other", retained(widgets, 1), nil, `user "other" cannot delete resource "widgets" in API group "example.com" in all namespaces`},
+		"of another resource":            {"deleter", retained("gadgets.example.com", 1), nil, "cannot delete"},
+		"changed by a deleter":           {"deleter", retained(widgets, 1), retained(widgets, 2), ""},
+		"changed by another":             {"other", retained(widgets, 1), retained(widgets, 2), "cannot delete"},
+		"added by another":               {"other", retained(widgets, 1), retained(widgets, 0), "cannot delete"},
+		"kept by another":                {"other", retained(widgets, 1), retained(widgets, 1), ""},
+		"removed by another":             {"other", retained(widgets, 0), retained(widgets, 1), ""},
+		"none":                           {"other", retained(widgets, 0), nil, ""},
+		"with an unavailable authorizer": {"unknown", retained(widgets, 1), nil, "the authorizer is unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plugin := New()
+			plugin.SetUnconditionalAuthorizer(deleters{})
+			expect.NoError(t, plugin.ValidateInitialization())
+			var old runtime.Object
+			operation := admission.Create
+			if test.old != nil {
+				old, operation = test.old, admission.Update
+			}
+			attributes := admission.NewAttributesRecord(test.object, old, hostingv1alpha1.SchemeGroupVersion.WithKind("HostedResource"), "", test.object.Name,
+				hostingv1alpha1.SchemeGroupVersion.WithResource("hostedresources"), "", operation, nil, false, &user.DefaultInfo{Name: test.user})
+			expect.ErrorOrNone(t, plugin.Validate(t.Context(), attributes, nil), test.want)
+		})
+	}
+}
+
+func TestNeedsAnAuthorizer(t *testing.T) {
+	t.Parallel()
+	expect.Error(t, New().ValidateInitialization(), "authorizer")
+}
