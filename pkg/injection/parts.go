@@ -1,0 +1,126 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package injection
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// parts are what is injected in one pod template.
+type parts struct {
+	containers, initContainers, volumes []any
+	// volumeMounts and env are by the name of the container.
+	volumeMounts, env map[string][]any
+}
+
+// take takes the parts of a record out of the pod template.
+func (l location) take(r *record) parts {
+	taken := parts{
+		containers:     takeItems(l.pod, l.containers, nameKey, r.Containers),
+		initContainers: takeItems(l.pod, initContainersField, nameKey, r.InitContainers),
+		volumes:        takeItems(l.pod, volumesField, nameKey, r.Volumes),
+		volumeMounts:   map[string][]any{}, env: map[string][]any{},
+	}
+	l.eachContainer(func(name string, container map[string]any) {
+		taken.volumeMounts[name] = takeItems(container, volumeMountsField, mountPathKey, r.VolumeMounts[name])
+		taken.env[name] = takeItems(container, envField, nameKey, r.Env[name])
+	})
+	return taken
+}
+
+// takeItems removes the items with these names from a list, and the list if no other is left.
+func takeItems(object map[string]any, list, key string, names []string) []any {
+	items, _ := object[list].([]any)
+	var taken, left []any
+	for _, item := range items {
+		if slices.Contains(names, nameOf(item, key)) {
+			taken = append(taken, item)
+		} else {
+			left = append(left, item)
+		}
+	}
+	switch {
+	case len(taken) == 0:
+	case len(left) == 0:
+		delete(object, list)
+	default:
+		object[list] = left
+	}
+	return taken
+}
+
+// place adds parts to the pod template. Init containers come first, because containers may depend
+// on them, and init containers of the object too.
+func (l location) place(p parts) {
+	addItems(l.pod, l.containers, p.containers, false)
+	addItems(l.pod, initContainersField, p.initContainers, true)
+	addItems(l.pod, volumesField, p.volumes, false)
+	injected := sets.New[string]()
+	for _, container := range slices.Concat(p.containers, p.initContainers) {
+		injected.Insert(nameOf(container, nameKey))
+	}
+	l.eachContainer(func(name string, container map[string]any) {
+		if !injected.Has(name) {
+			addItems(container, volumeMountsField, p.volumeMounts[name], false)
+			addItems(container, envField, p.env[name], false)
+		}
+	})
+}
+
+func addItems(object map[string]any, list string, items []any, first bool) {
+	if len(items) == 0 {
+		return
+	}
+	own, _ := object[list].([]any)
+	added := runtime.DeepCopyJSONValue(items).([]any)
+	if first {
+		object[list] = slices.Concat(added, own)
+	} else {
+		object[list] = slices.Concat(own, added)
+	}
+}
+
+// or returns the parts, and those of others whose names are not among them, in the order of others.
+func (p parts) or(others parts) parts {
+	return parts{
+		containers:     mergeItems(p.containers, others.containers, nameKey),
+		initContainers: mergeItems(p.initContainers, others.initContainers, nameKey),
+		volumes:        mergeItems(p.volumes, others.volumes, nameKey),
+		volumeMounts:   mergePerContainer(p.volumeMounts, others.volumeMounts, mountPathKey),
+		env:            mergePerContainer(p.env, others.env, nameKey),
+	}
+}
+
+func mergeItems(preferred, others []any, key string) []any {
+	var merged []any
+	has := func(items []any, name string) int {
+		return slices.IndexFunc(items, func(item any) bool { return nameOf(item, key) == name })
+	}
+	for _, item := range others {
+		if i := has(preferred, nameOf(item, key)); i >= 0 {
+			item = preferred[i]
+		}
+		merged = append(merged, item)
+	}
+	for _, item := range preferred {
+		if has(others, nameOf(item, key)) < 0 {
+			merged = append(merged, item)
+		}
+	}
+	return merged
+}
+
+func mergePerContainer(preferred, others map[string][]any, key string) map[string][]any {
+	merged := map[string][]any{}
+	for name := range preferred {
+		merged[name] = mergeItems(preferred[name], others[name], key)
+	}
+	for name := range others {
+		merged[name] = mergeItems(preferred[name], others[name], key)
+	}
+	return merged
+}

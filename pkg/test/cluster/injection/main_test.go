@@ -1,0 +1,155 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package injection
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+var mainCluster *maincluster.Cluster
+
+func TestMain(m *testing.M) {
+	options := maincluster.Options{Controllers: []string{maincluster.ClusterRoleAggregationController, maincluster.ServiceAccountController}}
+	os.Exit(maincluster.RunTests(m, options, func(started *maincluster.Cluster) { mainCluster = started }))
+}
+
+// kubectl runs kubectl as the administrator of the main cluster, in the root of the module.
+func kubectl(t *testing.T, args ...string) {
+	t.Helper()
+	binary, err := process.Bin(t.Context(), "kubectl")
+	expect.NoError(t, err)
+	command := exec.CommandContext(t.Context(), binary, append(args, "--kubeconfig="+mainCluster.Kubeconfig)...)
+	command.Dir, err = process.ModuleRoot(t.Context())
+	expect.NoError(t, err)
+	output, err := command.CombinedOutput()
+	expect.NoError(t, err, "kubectl %v: %s", args, output)
+}
+
+// startInjector runs bin/annex injector until the test ends. It returns its address.
+func startInjector(t *testing.T, flags ...string) (address string) {
+	t.Helper()
+	binary, err := process.Bin(t.Context(), "annex")
+	expect.NoError(t, err)
+	var listening net.ListenConfig
+	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	expect.NoError(t, err)
+	address = listener.Addr().String()
+	_, port, err := net.SplitHostPort(address)
+	expect.NoError(t, err)
+	expect.NoError(t, listener.Close())
+
+	command := exec.Command(binary, append([]string{"injector", "--bind-address=127.0.0.1", "--secure-port=" + port}, flags...)...)
+	output := &lockedBuffer{}
+	command.Stdout, command.Stderr = output, output
+	expect.NoError(t, command.Start())
+	t.Cleanup(func() {
+		expect.Succeeds(t, command.Process.Signal(syscall.SIGTERM))
+		expect.Succeeds(t, command.Wait(), "end of the injector")
+		if t.Failed() {
+			t.Logf("annex injector:\n%s", output)
+		}
+	})
+	return address
+}
+
+// lockedBuffer is written by a process while a test reads it.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+// signer is the CA behind a signer of the main cluster.
+type signer struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newSigner(t *testing.T) *signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	expect.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "webhooks"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	expect.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	expect.NoError(t, err)
+	return &signer{cert, key}
+}
+
+// bundle is the CA in PEM.
+func (s *signer) bundle() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.cert.Raw})
+}
+
+// signFirst waits for a request to a signer, which must be of a user, and approves and signs it.
+func (s *signer) signFirst(t *testing.T, kube kubernetes.Interface, name, user string) {
+	t.Helper()
+	requests := kube.CertificatesV1().CertificateSigningRequests()
+	var found *certificatesv1.CertificateSigningRequest
+	poll.UntilDone(t, "a certificate is requested", func() (bool, string) {
+		list, err := requests.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.signerName=" + name})
+		if err != nil || len(list.Items) == 0 {
+			return false, fmt.Sprint("none: ", err)
+		}
+		found = &list.Items[0]
+		return true, ""
+	})
+	expect.Equal(t, user, found.Spec.Username, "user of the request")
+	kubectl(t, "certificate", "approve", found.Name)
+	block, _ := pem.Decode(found.Spec.Request)
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	expect.NoError(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: request.Subject, DNSNames: request.DNSNames, IPAddresses: request.IPAddresses,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, s.cert, request.PublicKey, s.key)
+	expect.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "status.yaml")
+	certificate := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	expect.NoError(t, os.WriteFile(file, []byte("status: {certificate: "+certificate+"}"), 0o600))
+	kubectl(t, "patch", "csr", found.Name, "--subresource=status", "--type=merge", "--patch-file="+file)
+}
