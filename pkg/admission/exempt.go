@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
 
+	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
@@ -34,22 +35,30 @@ var ownResources = sets.New(
 	rbacv1.Resource("roles"), rbacv1.Resource("rolebindings"),
 	flowcontrolv1.Resource("flowschemas"), flowcontrolv1.Resource("prioritylevelconfigurations"),
 	hostingv1alpha1.Resource("stores"), hostingv1alpha1.Resource("hostedresources"), hostingv1alpha1.Resource("migrations"),
+	hostingv1alpha1.Resource("injectionprofiles"),
+	hostingv1alpha1.Resource("staticsources"),
 )
 
 // ExemptOwnWrites exempts the objects that annex writes for itself from policies and
 // webhooks. One that matches everything and refuses or is unavailable would otherwise
 // prevent annex from starting, and could then not be removed. Writes on behalf of users,
 // such as deleting the objects of a namespace, are not exempt, as in Kubernetes.
+//
+// Mirrors of static objects are read-only except for all writes of annex.
 var ExemptOwnWrites admission.DecoratorFunc = func(handler admission.Interface, name string) admission.Interface {
-	if !userConfigured.Has(name) {
-		return handler
+	switch {
+	case userConfigured.Has(name):
+		return exempting{handler, isExempt}
+	case name == staticobjects.PluginName:
+		return exempting{handler, func(attributes admission.Attributes) bool { return isLoopback(attributes.GetUserInfo()) }}
 	}
-	return exempting{handler}
+	return handler
 }
 
 // exempting does not call the plugin for exempt writes.
 type exempting struct {
 	admission.Interface
+	isExempt func(admission.Attributes) bool
 }
 
 var (
@@ -60,7 +69,7 @@ var (
 // Admit implements admission.MutationInterface.
 func (s exempting) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
 	mutator, ok := s.Interface.(admission.MutationInterface)
-	if !ok || isExempt(attributes) {
+	if !ok || s.isExempt(attributes) {
 		return nil
 	}
 	return mutator.Admit(ctx, attributes, objects)
@@ -69,7 +78,7 @@ func (s exempting) Admit(ctx context.Context, attributes admission.Attributes, o
 // Validate implements admission.ValidationInterface.
 func (s exempting) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
 	validator, ok := s.Interface.(admission.ValidationInterface)
-	if !ok || isExempt(attributes) {
+	if !ok || s.isExempt(attributes) {
 		return nil
 	}
 	return validator.Validate(ctx, attributes, objects)

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
 )
 
 // refusing refuses every write.
@@ -46,6 +48,9 @@ func TestExemptOwnWrites(t *testing.T) {
 		"user with the loopback name":    {webhook, namesake, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
 		"no user":                        {webhook, nil, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
 		"plugin not configured by users": {lifecycle.PluginName, loopback, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
+		"own write of a mirror":          {staticobjects.PluginName, loopback, "example.com", "widgets", "w", nil},
+		"administrator and a mirror":     {staticobjects.PluginName, administrator, "example.com", "widgets", "w", errRefused},
+		"namesake and a mirror":          {staticobjects.PluginName, namesake, "example.com", "widgets", "w", errRefused},
 		"system namespace":               {webhook, loopback, "", "namespaces", "kube-system", nil},
 		"other namespace":                {webhook, loopback, "", "namespaces", "team-a", errRefused},
 		"default role":                   {webhook, loopback, "rbac.authorization.k8s.io", "clusterroles", "view", nil},

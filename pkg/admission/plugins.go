@@ -18,6 +18,9 @@ import (
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
+	"github.com/annex-dev/annex/pkg/admission/plugin/retentionaccess"
+	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
+	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
 	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -33,6 +36,10 @@ func Order() []string {
 		localapiservice.PluginName,
 		compiledin.PluginName,
 		storeaccess.PluginName,
+		retentionaccess.PluginName,
+		staticobjects.PluginName,
+		// The only one that changes objects: policies and webhooks see what was injected.
+		sidecarinjection.PluginName,
 
 		// Configured by users, with objects of annex or the main cluster. As in
 		// kube-apiserver, policies run before webhooks: they need no call, and webhooks
@@ -56,6 +63,9 @@ func NewPlugins() *admission.Plugins {
 	plugins.Register(localapiservice.PluginName, func(io.Reader) (admission.Interface, error) { return localapiservice.New(), nil })
 	plugins.Register(compiledin.PluginName, func(io.Reader) (admission.Interface, error) { return compiledin.New(), nil })
 	plugins.Register(storeaccess.PluginName, func(io.Reader) (admission.Interface, error) { return storeaccess.New(), nil })
+	plugins.Register(retentionaccess.PluginName, func(io.Reader) (admission.Interface, error) { return retentionaccess.New(), nil })
+	plugins.Register(sidecarinjection.PluginName, func(io.Reader) (admission.Interface, error) { return sidecarinjection.New(), nil })
+	plugins.Register(staticobjects.PluginName, func(io.Reader) (admission.Interface, error) { return staticobjects.New(), nil })
 	mutatingpolicy.Register(plugins)
 	mutatingwebhook.Register(plugins)
 	validatingpolicy.Register(plugins)

@@ -15,6 +15,9 @@ import (
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
+	"github.com/annex-dev/annex/pkg/admission/plugin/retentionaccess"
+	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
+	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
 	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
 )
 
@@ -47,7 +50,7 @@ func TestUpstreamDefaults(t *testing.T) {
 		t.Errorf("upstream's default plugins changed (-decided +upstream):\n%s", diff)
 	}
 	added := sets.New(
-		localapiservice.PluginName, compiledin.PluginName, storeaccess.PluginName, // annex's own
+		localapiservice.PluginName, compiledin.PluginName, storeaccess.PluginName, retentionaccess.PluginName, staticobjects.PluginName, sidecarinjection.PluginName, // annex's own
 		resourcequota.PluginName, // in upstream's library, but only kube-apiserver has it on
 	)
 	inherited := slices.DeleteFunc(Order(), added.Has)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 
@@ -48,6 +49,10 @@ func (c CompletedConfig) NewChain() (*Chain, error) {
 		return nil, fmt.Errorf("build the extensions server: %w", err)
 	}
 
+	if c.extra.SetDefinitions != nil {
+		c.extra.SetDefinitions(crds.Outlines(), crds.Whole(nil))
+	}
+
 	// 3. Core: the kinds that are compiled in.
 	core, err := c.newCore(extensions)
 	if err != nil {
@@ -69,6 +74,11 @@ func (c CompletedConfig) NewChain() (*Chain, error) {
 // waits until the hook returns.
 func (c *Chain) AddPostStartHook(name string, hook genericapiserver.PostStartHookFunc) error {
 	return c.Aggregator.GenericAPIServer.AddPostStartHook(name, hook)
+}
+
+// AddReadyCheck adds a check of /readyz. The other endpoints of health do not have it.
+func (c *Chain) AddReadyCheck(check healthz.HealthChecker) error {
+	return c.Aggregator.GenericAPIServer.AddReadyzChecks(check)
 }
 
 // AddPreShutdownHook adds a hook that runs when shutdown begins, while the chain still

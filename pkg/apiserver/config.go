@@ -86,6 +86,9 @@ type ExtraConfig struct {
 	// The chain starts these.
 	AnnexHosting     annexclient.Interface
 	HostingInformers annexinformers.SharedInformerFactory
+	// SetDefinitions gives the admission plugins the CRDs, without and with schemas, before the
+	// chain serves; nil if none needs them.
+	SetDefinitions func(outlines, whole crdinformers.CustomResourceDefinitionInformer)
 	// Runnables keep current what requests are decided by, such as files and keys of
 	// issuers. Each runs from before the chain serves until it has drained.
 	Runnables []func(context.Context)

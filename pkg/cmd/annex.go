@@ -16,11 +16,13 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 
+	"github.com/annex-dev/annex/pkg/cmd/archive"
 	"github.com/annex-dev/annex/pkg/cmd/backup"
 	"github.com/annex-dev/annex/pkg/cmd/decode"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/cmd/doctor"
 	"github.com/annex-dev/annex/pkg/cmd/groups"
+	"github.com/annex-dev/annex/pkg/cmd/injector"
 	"github.com/annex-dev/annex/pkg/cmd/kubeconfig"
 	"github.com/annex-dev/annex/pkg/cmd/scheduler"
 	"github.com/annex-dev/annex/pkg/cmd/server"
@@ -57,8 +59,9 @@ func newCommand(out, errOut io.Writer) *cobra.Command {
 	root.SetErr(errOut)
 	root.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
 	root.AddCommand(server.NewCommand(out), kubeconfig.NewCommand(out), doctor.NewCommand(out), backup.NewBackupCommand(out, errOut), backup.NewRestoreCommand(out, errOut), newVersionCommand(out))
-	root.AddCommand(decode.NewCommand(os.Stdin, out))
+	root.AddCommand(decode.NewCommand(os.Stdin, out), archive.NewCommand(out))
 	root.AddCommand(scheduler.NewCommand(out), scheduler.NewPlaceCommand(out), scheduler.NewDrainCommand(out), scheduler.NewRebalanceCommand(out))
+	root.AddCommand(injector.NewCommand(out))
 	root.AddCommand(status.NewCommand(out), status.NewTopCommand(out), diagnose.NewCommand(out, errOut))
 	root.AddCommand(groups.NewMoveCommand(os.Stdin, out, errOut), groups.NewRollbackCommand(os.Stdin, out, errOut), groups.NewFinalizeCommand(os.Stdin, out, errOut), groups.NewHostCommand(os.Stdin, out, errOut))
 	return root

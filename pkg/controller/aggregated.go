@@ -29,6 +29,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
+	"github.com/annex-dev/annex/pkg/staticobjects"
 	"github.com/annex-dev/annex/pkg/storage/freeze"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -77,6 +78,13 @@ func (a *Aggregated) requestInformers() {}
 
 // bootstrap adds nothing: the main cluster creates the objects of the Kubernetes kinds.
 func (a *Aggregated) bootstrap(Config, *bootstrap.Config) {}
+
+// refusedStatic returns the kind that crdsync writes.
+func (a *Aggregated) refusedStatic() map[schema.GroupKind]string {
+	return map[schema.GroupKind]string{
+		staticobjects.Definition: "annex takes CustomResourceDefinitions from the main cluster: apply it there",
+	}
+}
 
 func (a *Aggregated) events(Config) eventsclient.EventsV1Interface { return a.Kube.EventsV1() }
 
@@ -144,12 +152,15 @@ func (a *Aggregated) groupRuns(config Config) (migration.NewGroupRunFunc, error)
 	}
 	groupmove.RegisterMetrics()
 	runs := groupmove.Config{
-		PublishedBy:      hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
-		ServedBy:         a.ServedBy,
-		MainDefinitions:  a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
-		MainAPIServices:  a.APIRegistration.ApiregistrationV1().APIServices(),
-		MainOpenAPI:      openapi.NewClientWithContext(a.Kube.Discovery().RESTClient()),
-		MainObjects:      func(resource schema.GroupVersionResource) move.Source { return mainobjects.New(objects, resource) },
+		PublishedBy:     hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
+		ServedBy:        a.ServedBy,
+		MainDefinitions: a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		MainAPIServices: a.APIRegistration.ApiregistrationV1().APIServices(),
+		MainOpenAPI:     openapi.NewClientWithContext(a.Kube.Discovery().RESTClient()),
+		MainObjects:     func(resource schema.GroupVersionResource) move.Source { return mainobjects.New(objects, resource) },
+		MainCopyObjects: func(resource maincopy.Resource) move.Source {
+			return mainobjects.NewCopy(objects, resource.Opened(), resource.Stored.Version)
+		},
 		AnnexDefinitions: config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHosting:     config.AnnexHosting.HostingV1alpha1(),
 		AnnexObjects:     config.AnnexMetadata,

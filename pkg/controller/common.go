@@ -4,9 +4,14 @@
 package controller
 
 import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
+	"github.com/annex-dev/annex/pkg/controller/injectionprofile"
 	"github.com/annex-dev/annex/pkg/controller/migration"
+	"github.com/annex-dev/annex/pkg/controller/retention"
+	"github.com/annex-dev/annex/pkg/controller/staticobjects"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/scheduler"
 )
@@ -21,8 +26,14 @@ func commonControllers() []descriptor {
 		{scheduler.ControllerName, 16, newScheduler},
 		// A Store that does not respond must not delay others.
 		{store.ControllerName, 4, newStore},
+		// One deletes for all, so that what it costs does not grow with the resources.
+		{retention.ControllerName, 1, newRetention},
 		// A Migration keeps its worker until it ends, also while it waits to be confirmed.
 		{migration.ControllerName, 32, newMigration},
+		// Profiles are few, and comparing one takes milliseconds.
+		{injectionprofile.ControllerName, 1, newInjectionProfile},
+		// A start may find hundreds of static objects, and readiness waits for them.
+		{staticobjects.ControllerName, 8, newStaticObjects},
 	}
 }
 
@@ -68,6 +79,20 @@ func newStore(config Config) (controller, error) {
 	})
 }
 
+func newRetention(config Config) (controller, error) {
+	return retention.New(retention.Config{
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		AnnexObjects:         retention.NewObjects(config.AnnexKube.Discovery().RESTClient, config.AnnexMetadata),
+		HostedResources:      config.AnnexHostedResourceInformer,
+		Definitions:          config.AnnexDefinitionInformer,
+		WholeDefinition: func(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+			return config.AnnexWholeDefinitions.Lister().Get(name)
+		},
+		Archive: config.Archive,
+		Events:  config.recorder(retention.ControllerName),
+	})
+}
+
 func newMigration(config Config) (controller, error) {
 	groupRuns, err := config.Mode.groupRuns(config)
 	if err != nil {
@@ -81,5 +106,30 @@ func newMigration(config Config) (controller, error) {
 		NewMover:        config.NewMover,
 		NewGroupRun:     groupRuns,
 		Events:          config.recorder("annex-migrations"),
+	})
+}
+
+func newInjectionProfile(config Config) (controller, error) {
+	return injectionprofile.New(injectionprofile.Config{
+		AnnexInjectionProfiles: config.AnnexHosting.HostingV1alpha1().InjectionProfiles(),
+		InjectionProfiles:      config.AnnexInjectionProfileInformer,
+		Definitions:            config.AnnexDefinitionInformer,
+		WholeDefinitions:       config.AnnexWholeDefinitions.Lister(),
+		Events:                 config.recorder(injectionprofile.ControllerName),
+	})
+}
+
+func newStaticObjects(config Config) (controller, error) {
+	return staticobjects.New(staticobjects.Config{
+		Sources:            config.StaticSources,
+		AnnexObjects:       config.AnnexDynamic,
+		AnnexMetadata:      config.AnnexMetadata,
+		AnnexDiscovery:     config.AnnexKube.Discovery(),
+		AnnexStaticSources: config.AnnexHosting.HostingV1alpha1().StaticSources(),
+		StaticSources:      config.AnnexStaticSourceInformer,
+		Definitions:        config.AnnexDefinitionInformer,
+		Refused:            config.Mode.refusedStatic(),
+		Settled:            config.StaticSettled,
+		Events:             config.recorder("annex-static-objects"),
 	})
 }

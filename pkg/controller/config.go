@@ -19,9 +19,11 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	"github.com/annex-dev/annex/pkg/controller/migration"
+	"github.com/annex-dev/annex/pkg/controller/retention"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/staticobjects"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/move"
@@ -71,10 +73,12 @@ type Config struct {
 	AnnexDynamic       dynamic.Interface
 
 	// These informers belong to the server, which starts them.
-	AnnexHostedResourceInformer hostinginformers.HostedResourceInformer
-	AnnexStoreInformer          hostinginformers.StoreInformer
-	AnnexMigrationInformer      hostinginformers.MigrationInformer
-	AnnexDefinitionInformer     definitioninformers.CustomResourceDefinitionInformer
+	AnnexHostedResourceInformer   hostinginformers.HostedResourceInformer
+	AnnexStoreInformer            hostinginformers.StoreInformer
+	AnnexMigrationInformer        hostinginformers.MigrationInformer
+	AnnexInjectionProfileInformer hostinginformers.InjectionProfileInformer
+	AnnexStaticSourceInformer     hostinginformers.StaticSourceInformer
+	AnnexDefinitionInformer       definitioninformers.CustomResourceDefinitionInformer
 	// AnnexWholeDefinitions gets the same definitions with their schemas.
 	AnnexWholeDefinitions definitioninformers.CustomResourceDefinitionInformer
 
@@ -95,6 +99,12 @@ type Config struct {
 	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
 	// NewSource returns the objects of a resource in a Store.
 	NewSource func(store string, resource schema.GroupResource) (move.Source, error)
+	// Archive keeps objects that retentions delete; nil without --archive-dir.
+	Archive retention.Archive
+	// StaticSources are what this replica reads static objects from.
+	StaticSources *staticobjects.Sources
+	// StaticSettled is called once their objects are applied, or cannot be.
+	StaticSettled func()
 	// DefaultStore is the spec that the Store "default" is created with.
 	DefaultStore hostingv1alpha1.StoreSpec
 
@@ -114,6 +124,8 @@ type Mode interface {
 	events(Config) eventsclient.EventsV1Interface
 	// groupRuns returns what runs Migrations of groups, nil without a main cluster.
 	groupRuns(Config) (migration.NewGroupRunFunc, error)
+	// refusedStatic has the kinds that cannot be static objects, and why.
+	refusedStatic() map[schema.GroupKind]string
 	// bootstrap adds the objects that exist in this mode only.
 	bootstrap(Config, *bootstrap.Config)
 	// forLeadership returns the mode for one leadership.
@@ -129,6 +141,8 @@ func (c Config) RequestInformers() {
 	c.AnnexHostedResourceInformer.Informer()
 	c.AnnexStoreInformer.Informer()
 	c.AnnexMigrationInformer.Informer()
+	c.AnnexInjectionProfileInformer.Informer()
+	c.AnnexStaticSourceInformer.Informer()
 	c.AnnexDefinitionInformer.Informer()
 	c.Mode.requestInformers()
 }

@@ -27,6 +27,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/staticobjects"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/stores"
@@ -112,20 +113,25 @@ func newAnnex(t *testing.T) *annex {
 		hosting: annexinformers.NewSharedInformerFactory(annexHosting, 0),
 	}
 	a.config = Config{
-		AnnexKube:                   annexKube,
-		AnnexAPIExtensions:          annexAPIExtensions,
-		AnnexHosting:                annexHosting,
-		AnnexMetadata:               metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
-		Mode:                        &Standalone{Informers: a.kube},
-		AnnexHostedResourceInformer: a.hosting.Hosting().V1alpha1().HostedResources(),
-		AnnexMigrationInformer:      a.hosting.Hosting().V1alpha1().Migrations(),
-		AnnexStoreInformer:          a.hosting.Hosting().V1alpha1().Stores(),
-		AnnexDefinitionInformer:     a.crds.Apiextensions().V1().CustomResourceDefinitions(),
-		Usage:                       a.usage,
-		Stores:                      noStores{},
-		Unreadable:                  corruption.NewRegistry(),
-		Caches:                      cachememory.NewRegistry(cachememory.Config{}),
-		DefaultStore:                hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
+		AnnexKube:                     annexKube,
+		AnnexAPIExtensions:            annexAPIExtensions,
+		AnnexHosting:                  annexHosting,
+		AnnexMetadata:                 metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
+		Mode:                          &Standalone{Informers: a.kube},
+		AnnexHostedResourceInformer:   a.hosting.Hosting().V1alpha1().HostedResources(),
+		AnnexMigrationInformer:        a.hosting.Hosting().V1alpha1().Migrations(),
+		AnnexStoreInformer:            a.hosting.Hosting().V1alpha1().Stores(),
+		AnnexInjectionProfileInformer: a.hosting.Hosting().V1alpha1().InjectionProfiles(),
+		AnnexStaticSourceInformer:     a.hosting.Hosting().V1alpha1().StaticSources(),
+		StaticSources:                 staticobjects.NewSources(),
+		StaticSettled:                 func() {},
+		AnnexDefinitionInformer:       a.crds.Apiextensions().V1().CustomResourceDefinitions(),
+		AnnexWholeDefinitions:         a.crds.Apiextensions().V1().CustomResourceDefinitions(),
+		Usage:                         a.usage,
+		Stores:                        noStores{},
+		Unreadable:                    corruption.NewRegistry(),
+		Caches:                        cachememory.NewRegistry(cachememory.Config{}),
+		DefaultStore:                  hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
 	}
 	a.config.RequestInformers()
 	return a

@@ -35,6 +35,8 @@ func (c Config) forLeadership(l *leadership) (Config, error) {
 	c.AnnexHostedResourceInformer = inLeadership(c.AnnexHostedResourceInformer, l)
 	c.AnnexStoreInformer = inLeadership(c.AnnexStoreInformer, l)
 	c.AnnexMigrationInformer = inLeadership(c.AnnexMigrationInformer, l)
+	c.AnnexInjectionProfileInformer = inLeadership(c.AnnexInjectionProfileInformer, l)
+	c.AnnexStaticSourceInformer = inLeadership(c.AnnexStaticSourceInformer, l)
 	c.AnnexDefinitionInformer = inLeadership(c.AnnexDefinitionInformer, l)
 	c.events = scheduler.NewEventBroadcaster(c.Mode.events(c))
 	l.onEnd(c.events.Shutdown)

@@ -49,6 +49,9 @@ type Standalone struct {
 // groupRuns returns nil: there is no main cluster to move groups from or to.
 func (s *Standalone) groupRuns(Config) (migration.NewGroupRunFunc, error) { return nil, nil }
 
+// refusedStatic returns nothing: all kinds are annex's.
+func (s *Standalone) refusedStatic() map[schema.GroupKind]string { return nil }
+
 func (s *Standalone) controllers() []descriptor {
 	return []descriptor{
 		// Deleting the content of a namespace takes many requests in sequence.

@@ -76,6 +76,8 @@ type Config struct {
 	// Identity is unique among all replicas, including previous ones.
 	Identity string
 	Timing   Timing
+	// OnOther is called, if it is set, when another replica begins to lead.
+	OnOther func()
 }
 
 // NewIdentity returns a unique identity that contains the host name.
@@ -139,6 +141,9 @@ func (e *election) campaign(ctx context.Context) error {
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
 				klog.FromContext(ctx).V(1).Info("There is a new leader", "leader", identity)
+				if e.config.OnOther != nil && identity != "" && identity != e.config.Identity {
+					e.config.OnOther()
+				}
 			},
 		},
 	})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/controller"
 	"github.com/annex-dev/annex/pkg/leader"
+	"github.com/annex-dev/annex/pkg/storage/archive"
 )
 
 // stopControllersTimeout bounds how long a shutdown waits for the controllers to stop
@@ -89,6 +90,7 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 		return
 	}
 	election.Identity, election.Timing = leader.NewIdentity(), s.options.Leader.Timing
+	election.OnOther = s.static.settle
 	if err := leader.Run(ctx, election, lead); err != nil {
 		klog.FromContext(ctx).Error(err, "The controllers do not run")
 	}
@@ -98,23 +100,34 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 func (s *server) controllerConfig() (controller.Config, error) {
 	hosting := s.config.Extra.HostingInformers.Hosting().V1alpha1()
 	config := controller.Config{
-		AnnexHosting:                s.config.Extra.AnnexHosting,
-		AnnexHostedResourceInformer: hosting.HostedResources(),
-		AnnexStoreInformer:          hosting.Stores(),
-		AnnexMigrationInformer:      hosting.Migrations(),
-		AnnexDefinitionInformer:     s.chain.Definitions.Outlines(),
-		AnnexWholeDefinitions:       s.chain.Definitions.Whole(nil),
-		Mode:                        s.mode.controllers(s.options, s.config),
-		Usage:                       s.store.Usage,
-		Stores:                      s.store.Stores,
-		NewMover:                    s.chain.NewMover,
-		NewImporter:                 s.chain.NewImporter,
-		NewSource:                   s.chain.NewSource,
-		Unreadable:                  s.config.Extra.StorageLayers.Unreadable,
-		Caches:                      s.config.Extra.StorageLayers.Caches,
-		DefaultStore:                s.store.Spec(),
+		AnnexHosting:                  s.config.Extra.AnnexHosting,
+		AnnexHostedResourceInformer:   hosting.HostedResources(),
+		AnnexStoreInformer:            hosting.Stores(),
+		AnnexMigrationInformer:        hosting.Migrations(),
+		AnnexInjectionProfileInformer: hosting.InjectionProfiles(),
+		AnnexStaticSourceInformer:     hosting.StaticSources(),
+		AnnexDefinitionInformer:       s.chain.Definitions.Outlines(),
+		AnnexWholeDefinitions:         s.chain.Definitions.Whole(nil),
+		Mode:                          s.mode.controllers(s.options, s.config),
+		Usage:                         s.store.Usage,
+		Stores:                        s.store.Stores,
+		NewMover:                      s.chain.NewMover,
+		NewImporter:                   s.chain.NewImporter,
+		NewSource:                     s.chain.NewSource,
+		Unreadable:                    s.config.Extra.StorageLayers.Unreadable,
+		Caches:                        s.config.Extra.StorageLayers.Caches,
+		StaticSources:                 s.static.sources,
+		StaticSettled:                 s.static.settle,
+		DefaultStore:                  s.store.Spec(),
 	}
 	config.RequestInformers()
+	if dir := s.options.Data.ArchiveDir; dir != "" {
+		kept, err := archive.New(dir)
+		if err != nil {
+			return config, fmt.Errorf("--archive-dir: %w", err)
+		}
+		config.Archive = kept
+	}
 	loopback := s.config.Generic.LoopbackClientConfig
 	var err error
 	if config.AnnexKube, err = kubernetes.NewForConfig(loopback); err != nil {

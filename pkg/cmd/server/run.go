@@ -69,6 +69,11 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err != nil {
 		return ignoreShutdown(ctx, err)
 	}
+	static, err := newStatic(o.Static)
+	if err != nil {
+		return err
+	}
+	config.Extra.Runnables = append(config.Extra.Runnables, static.sources.Run)
 	// Storage outlives everything that writes to it.
 	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir, config.Generic.TracerProvider, secretReader(kinds.kube))
 	if err != nil {
@@ -91,7 +96,7 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err := identity.WriteKubeconfig(dir.AdminKubeconfig(), o.Serving.URL()); err != nil {
 		return err
 	}
-	server := &server{options: o, config: config, mode: mode, chain: chain, store: store, identity: identity}
+	server := &server{options: o, config: config, mode: mode, chain: chain, store: store, identity: identity, static: static}
 	return server.run(ctx, func() {
 		onReady(Ready{URL: o.Serving.URL(), Kubeconfig: dir.AdminKubeconfig()})
 	})
@@ -113,6 +118,7 @@ type server struct {
 	chain    *apiserver.Chain
 	store    *storage
 	identity *identity
+	static   *static
 
 	// stopControllers is set by addControllers, and called once.
 	stopControllers func()
@@ -137,6 +143,9 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 		return err
 	}
 	if err := s.addWarmUp(); err != nil {
+		return err
+	}
+	if err := s.static.addTo(s.chain); err != nil {
 		return err
 	}
 	settled := make(chan struct{})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,9 +33,9 @@ func NewCommand(out io.Writer) *cobra.Command {
 	var options login.Options
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the groups that annex serves, its Stores, moves under way, and what needs attention",
-		Long: "Show the groups that annex serves and the Stores that hold them, Migrations under way, and each condition that\n" +
-			"reports a problem, with what to do. It changes nothing. For problems between a main cluster and annex see the\n" +
+		Short: "Show the groups that annex serves, its Stores, moves under way, static sources, and what needs attention",
+		Long: "Show the groups that annex serves and the Stores that hold them, Migrations under way, StaticSources, and each\n" +
+			"condition that reports a problem, with what to do. It changes nothing. For problems between a main cluster and annex see the\n" +
 			"command doctor.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,7 +51,12 @@ func NewCommand(out io.Writer) *cobra.Command {
 }
 
 // objects are those that the commands show.
-type objects scheduler.Cluster
+type objects struct {
+	Resources     []hostingv1alpha1.HostedResource
+	Stores        []hostingv1alpha1.Store
+	Migrations    []hostingv1alpha1.Migration
+	StaticSources []hostingv1alpha1.StaticSource
+}
 
 func read(ctx context.Context, options login.Options) (*objects, error) {
 	config, err := options.Config("annex-status")
@@ -65,7 +71,14 @@ func read(ctx context.Context, options login.Options) (*objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", config.Host, err)
 	}
-	return (*objects)(&found), nil
+	static, err := annex.HostingV1alpha1().StaticSources().List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		static, err = &hostingv1alpha1.StaticSourceList{}, nil // an older annex
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: list StaticSources: %w", config.Host, err)
+	}
+	return &objects{found.Resources, found.Stores, found.Migrations, static.Items}, nil
 }
 
 func (o *objects) print(out io.Writer) error {
@@ -75,6 +88,7 @@ func (o *objects) print(out io.Writer) error {
 	o.printStores(w)
 	fmt.Fprintln(w)
 	o.printMigrations(w)
+	o.printStaticSources(w)
 	printProblems(w, o.problems())
 	return w.Flush()
 }
@@ -162,14 +176,32 @@ func (o *objects) printMigrations(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
+// printStaticSources prints what annex reads static objects from.
+func (o *objects) printStaticSources(w io.Writer) {
+	if len(o.StaticSources) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "STATIC SOURCE\tLOCATION\tREAD\tOBJECTS\tAPPLIED\tORPHANED")
+	for i := range o.StaticSources {
+		source := &o.StaticSources[i]
+		read := metav1.ConditionUnknown
+		if condition := meta.FindStatusCondition(source.Status.Conditions, hostingv1alpha1.StaticSourceRead); condition != nil {
+			read = condition.Status
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", source.Name, table.OrNone(source.Spec.Location), read,
+			source.Status.Objects, source.Status.Applied, source.Status.Orphaned)
+	}
+	fmt.Fprintln(w)
+}
+
 // problem is a condition that needs attention.
 type problem struct {
 	object    string
 	condition metav1.Condition
 }
 
-// problems returns those of Stores, then those of resources that these do not cause, and Migrations
-// that failed or are tried again.
+// problems returns those of Stores, then those of resources that these do not cause, Migrations
+// that failed or are tried again, and StaticSources.
 func (o *objects) problems() []problem {
 	var found []problem
 	notReady := sets.New[string]()
@@ -200,6 +232,14 @@ func (o *objects) problems() []problem {
 		complete := meta.FindStatusCondition(migration.Status.Conditions, hostingv1alpha1.MigrationComplete)
 		if complete != nil && (migration.Status.Phase == hostingv1alpha1.MigrationFailed || complete.Reason == hostingv1alpha1.MigrationRetrying) {
 			found = append(found, problem{"migration/" + migration.Name, *complete})
+		}
+	}
+	for i := range o.StaticSources {
+		source := &o.StaticSources[i]
+		for _, condition := range source.Status.Conditions {
+			if condition.Status != metav1.ConditionTrue {
+				found = append(found, problem{"staticsource/" + source.Name, condition})
+			}
 		}
 	}
 	return found

@@ -88,6 +88,13 @@ Nothing needs attention.
 					store("new", condition(hostingv1alpha1.StoreReady, metav1.ConditionUnknown, "Connecting", "wait"),
 						condition(hostingv1alpha1.StoreUnderPressure, metav1.ConditionUnknown, "Connecting", "wait")),
 				},
+				StaticSources: []hostingv1alpha1.StaticSource{{
+					ObjectMeta: metav1.ObjectMeta{Name: "file"}, Spec: hostingv1alpha1.StaticSourceSpec{Location: "/static"},
+					Status: hostingv1alpha1.StaticSourceStatus{Objects: 5, Applied: 4, Orphaned: 1, Conditions: []metav1.Condition{
+						condition(hostingv1alpha1.StaticSourceRead, metav1.ConditionTrue, "Complete", "5 objects"),
+						condition(hostingv1alpha1.StaticSourceApplied, metav1.ConditionFalse, "NotApplied", "a name is taken"),
+					}},
+				}},
 				Migrations: []hostingv1alpha1.Migration{
 					migration("done", hostingv1alpha1.MigrationCompleted, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionTrue, "Completed", "")),
 					migration("failed", hostingv1alpha1.MigrationFailed, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionFalse, "NoSpace", "raise the quota")),
@@ -111,6 +118,9 @@ inward      example.org           (main cluster)   (annex)          Following   
 back        example.org           (annex)          (main cluster)   Following   3 of 3   3d
 stuck       gadgets.example.com   fast             default          Cleaning    1 of 2   3d
 
+STATIC SOURCE   LOCATION   READ   OBJECTS   APPLIED   ORPHANED
+file            /static    True   5         4         1
+
 NEEDS ATTENTION                   CONDITION            REASON        SINCE   MESSAGE
 store/fast                        Ready=False          Unreachable   3d      start etcd
 store/fast                        UnderPressure=True   DiskFull      3d      raise the quota
@@ -118,6 +128,7 @@ store/new                         Ready=Unknown        Connecting    3d      wai
 hostedresource/widgets.other.io   Scheduled=False      NoStore       3d      no Store fits
 migration/failed                  Complete=False       NoSpace       3d      raise the quota
 migration/stuck                   Complete=False       Retrying      3d      start etcd
+staticsource/file                 Applied=False        NotApplied    3d      a name is taken
 `,
 		},
 		"aggregated": {

@@ -223,7 +223,7 @@ var rules = []rule{
 		duty:     "Custom resources as the JSON that clients read, definitions as they are stored, and the memory of watch caches.",
 		ours:     []string{"pkg/storage/canonical", "pkg/storage/compression"},
 		others: append([]string{
-			"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/...", "k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue",
+			"go.etcd.io/etcd/client/v3", "google.golang.org/grpc/metadata", "k8s.io/apiserver/...", "k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue",
 			"k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
 		}, apiTypes...),
 	},
@@ -262,6 +262,11 @@ var rules = []rule{
 		packages: "pkg/storage/writeinfo",
 		duty:     "Describes a write to all layers of the storage stack, in the context.",
 		others:   append([]string{"k8s.io/apiserver/pkg/endpoints/request", "k8s.io/apiserver/pkg/storage"}, machinery...),
+	},
+	{
+		packages: "pkg/storage/archive",
+		duty:     "The files of objects that were archived before their deletion; writes and reads them.",
+		others:   append([]string{"github.com/klauspost/compress/zstd"}, machinery...),
 	},
 	{
 		packages: "pkg/storage/retry",
@@ -337,6 +342,28 @@ var rules = []rule{
 		duty:     "Strategy, storage and table of a resource; no backend, client or other resource.",
 		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/typed", "pkg/registry/table"},
 		others:   append([]string{"k8s.io/apiserver/...", "sigs.k8s.io/structured-merge-diff/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/injection",
+		duty:     "Applies InjectionProfiles to objects, for admission and for the webhook, and compares them with definitions.",
+		ours:     []string{"pkg/apis/hosting/..."},
+		others: append([]string{
+			"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/...", "k8s.io/apiextensions-apiserver/pkg/apiserver/validation", "k8s.io/apiserver/pkg/apis/cel",
+		}, clients...),
+	},
+	{
+		packages: "pkg/admission/plugin/sidecarinjection",
+		duty:     "The admission plugin that injects InjectionProfiles.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/informers/...", "pkg/injection"},
+		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
+	},
+	{
+		packages: "pkg/staticobjects",
+		duty:     "Reads objects from a folder and a URL, and decides what becomes of their mirrors; no client.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/handlers"},
+		others: append([]string{
+			"k8s.io/apiserver/pkg/util/filesystem", "k8s.io/client-go/util/cert", "k8s.io/component-base/metrics/...", "sigs.k8s.io/yaml",
+		}, machinery...),
 	},
 	{
 		packages: "pkg/admission/plugin/{name}",
@@ -508,6 +535,12 @@ var rules = []rule{
 		others: append([]string{"go.etcd.io/etcd/api/v3/...", "golang.org/x/time/rate", "k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
+		packages: "pkg/controller/injectionprofile",
+		duty:     "The controller of InjectionProfiles: reports whether they fit the definitions of their targets.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/injection"},
+		others:   clients,
+	},
+	{
 		packages: "pkg/standalone/controller/flowcontrol",
 		duty:     "The controller of flow control; the default objects are upstream's.",
 		ours:     []string{"pkg/controller/framework/..."},
@@ -538,6 +571,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
+		packages: "pkg/controller/retention",
+		duty:     "The controller of retentions: compares objects with rules, and archives and deletes those that are due.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/archive"},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
 		packages: "pkg/aggregated/controller/{name}",
 		duty:     "A controller that runs only behind a main cluster.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/..."},
@@ -556,6 +595,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
+		packages: "pkg/controller/staticobjects",
+		duty:     "Writes the mirrors of static objects, and shows what became of them.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/staticobjects"},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; never the server or flags.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/stores", "pkg/storage/usage"},
@@ -566,7 +611,7 @@ var rules = []rule{
 		duty:     "The table of controllers, with the modes in which each runs.",
 		ours: []string{
 			"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy", "pkg/aggregated/mainobjects",
-			"pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/cachememory",
+			"pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
 			"pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/move", "pkg/storage/stores", "pkg/storage/usage",
 		},
 		others: clients,
@@ -574,7 +619,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/standalone/bootstraptoken", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/standalone/bootstraptoken", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
@@ -582,7 +627,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server",
 		duty:     "`annex serve`: the only package that imports both the chain and the controllers; starts etcd first.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
@@ -600,6 +645,12 @@ var rules = []rule{
 		others:   append(flags, clients...),
 	},
 	{
+		packages: "pkg/cmd/injector",
+		duty:     "`annex injector`: the webhook that injects InjectionProfiles; a client of annex or the main cluster.",
+		ours:     []string{"pkg/cmd/login", "pkg/generated/...", "pkg/injection"},
+		others:   append(flags, clients...),
+	},
+	{
 		packages: "pkg/cmd/etcdflags",
 		duty:     "Flags of commands that use an etcd directly.",
 		ours:     []string{"pkg/storage/externaletcd"},
@@ -610,6 +661,12 @@ var rules = []rule{
 		duty:     "`annex backup` and `annex restore`: clients of a running annex, and the offline restore into an unused etcd.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/cmd/progress", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, append(flags, clients...)...),
+	},
+	{
+		packages: "pkg/cmd/archive",
+		duty:     "`annex archive`: reads archived objects without annex.",
+		ours:     []string{"pkg/storage/archive"},
+		others:   append(flags, machinery...),
 	},
 	{
 		packages: "pkg/cmd/decode",

@@ -75,7 +75,7 @@ func testDiscovery(t *testing.T, s *server) {
 	resources := s.kubectl.run(t, "api-resources", "--no-headers")
 	for _, want := range []string{
 		"namespaces", "configmaps", "secrets", "serviceaccounts", "events", "leases", "customresourcedefinitions", "apiservices",
-		"stores", "hostedresources", "migrations", "widgets",
+		"stores", "hostedresources", "migrations", "staticsources", "widgets",
 	} {
 		if !strings.Contains("\n"+resources, "\n"+want+" ") {
 			t.Errorf("api-resources lacks %s:\n%s", want, resources)

@@ -4,6 +4,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -107,7 +109,23 @@ func etcdValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
 	if len(found.Kvs) != 1 {
 		t.Fatalf("etcd has no key %s", key)
 	}
-	value, err := compression.Decode(found.Kvs[0].Value, nil)
+	value, err := compression.Decode(found.Kvs[0].Value, func(id uint32) ([]byte, error) {
+		return trainedDictionary(t.Context(), annexEtcd, id)
+	})
 	expect.NoError(t, err, "decode %s", key)
 	return value
+}
+
+// trainedDictionary reads a dictionary, which a server with many objects of a resource has.
+func trainedDictionary(ctx context.Context, annexEtcd *clientv3.Client, id uint32) ([]byte, error) {
+	all, err := annexEtcd.Get(ctx, keys.AllDictionaries("/annex"), clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range all.Kvs {
+		if strings.HasSuffix(string(kv.Key), fmt.Sprintf("/%d", id)) {
+			return kv.Value, nil
+		}
+	}
+	return nil, fmt.Errorf("etcd has no dictionary %d", id)
 }

@@ -233,6 +233,7 @@ func TestHostingTables(t *testing.T) {
 		"stores":          {[]string{"Name", "Ready", "Objects", "Size", "Age"}, "default"},
 		"hostedresources": {[]string{"Name", "Store", "Phase", "Objects", "Age"}, ""},
 		"migrations":      {[]string{"Name", "Resource", "From", "To", "Phase", "Copied", "Age"}, ""},
+		"staticsources":   {[]string{"Name", "Location", "Read", "Applied", "Orphaned", "Age"}, ""},
 	}
 	for name, test := range tests {
 		var table metav1.Table

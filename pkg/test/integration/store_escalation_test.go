@@ -105,10 +105,12 @@ func TestStoresDoNotEscalateRights(t *testing.T) {
 	widgets.create(t, "v1", "kept", "spec: {}")
 	m := newAttacker(t, a)
 
+	t.Run("injection profiles", m.testInjectionProfiles)
 	t.Run("addresses", m.testAddresses)
 	t.Run("credentials", func(t *testing.T) { m.testCredentials(t, allowed) })
 	t.Run("keys", func(t *testing.T) { m.testKeys(t, allowed) })
 	t.Run("default", m.testDefaultStore)
+	t.Run("objects", func(t *testing.T) { m.testRetention(t, widgets) })
 
 	// Allowed requests succeed.
 	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: m.namespace}, Data: far.Authority.SecretData(t, time.Now().Add(time.Hour))}
@@ -120,6 +122,18 @@ func TestStoresDoNotEscalateRights(t *testing.T) {
 	if _, err := widgets.in("v1").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
+}
+
+// testRetention tries to delete objects with annex's rights.
+func (m *attacker) testRetention(t *testing.T, widgets *resource) {
+	const retention = `{"spec": {"retention": {"rules": [{"name": "all", "afterSeconds": 1}]}}}`
+	m.expectRefused(t, 403, "DELETE", widgets.path("v1")+"/kept", "")
+	for _, query := range []string{"", "?dryRun=All"} {
+		message := m.expectRefused(t, 403, "PATCH", hostingPath+"hostedresources/"+widgets.name+query, retention, "Content-Type", "application/merge-patch+json")
+		expect.Contains(t, message, "cannot delete resource \"widgets\"")
+	}
+	m.expectRefused(t, 403, "POST", hostingPath+"hostedresources",
+		`{"apiVersion": "hosting.annex.dev/v1alpha1", "kind": "HostedResource", "metadata": {"name": "later.example.com"}, `+retention[1:])
 }
 
 // testAddresses tries addresses that annex can reach. The response must not depend on

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/pprof"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ import (
 const (
 	// A start takes a second on an idle machine.
 	startTimeout = 2 * time.Minute
-	stopTimeout  = time.Minute
+	stopTimeout  = 2 * time.Minute
 )
 
 // Server is a running annex.
@@ -136,6 +137,8 @@ func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	if err := s.Shutdown(); err != nil {
 		t.Error(err)
+		// What it waits for, if it still does.
+		_ = pprof.Lookup("goroutine").WriteTo(t.Output(), 1)
 	}
 }
 

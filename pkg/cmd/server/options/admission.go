@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	upstreamadmission "k8s.io/apiserver/pkg/admission"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
@@ -19,10 +21,13 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/admission"
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
+	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
+	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
 	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/apiserver"
@@ -101,9 +106,21 @@ func (o *Admission) Apply(generic *genericapiserver.Config, sharedInformers info
 	if err != nil {
 		return fmt.Errorf("--store-endpoints: %w", err)
 	}
+	annexMetadata, err := metadata.NewForConfig(generic.LoopbackClientConfig)
+	if err != nil {
+		return fmt.Errorf("create a client of metadata: %w", err)
+	}
+	read := staticobjects.Reader(func(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+		return annexMetadata.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	})
+	sources, err := sidecarinjection.NewSources(extra.HostingInformers.Hosting().V1alpha1().InjectionProfiles())
+	if err != nil {
+		return err
+	}
+	extra.SetDefinitions = sources.SetDefinitions
 	initializers := append(admission.Initializers(),
 		webhookinitializer.NewPluginInitializer(extra.WebhookCredentials, extra.ServiceResolver),
-		endpoints, compiledin.Groups(apiserver.CompiledInGroups()))
+		endpoints, compiledin.Groups(apiserver.CompiledInGroups()), sources, read)
 	err = o.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion, initializers...)
 	if err != nil {
 		return fmt.Errorf("--enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file: %w", err)

@@ -29,6 +29,7 @@ import (
 // Options are the flags of `annex serve` before they are completed.
 type Options struct {
 	Data           *Data
+	Static         *Static
 	Main           *Main
 	Leader         *Leader
 	Draining       *Draining
@@ -55,6 +56,7 @@ func New() *Options {
 	serving, generic := NewServing(), newGeneric()
 	return &Options{
 		Data:           NewData(),
+		Static:         NewStatic(),
 		Main:           NewMain(),
 		Leader:         NewLeader(),
 		Draining:       NewDraining(generic, serving),
@@ -108,6 +110,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 func (o *Options) newFlags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	o.Data.AddFlags(sets.FlagSet("annex"))
+	o.Static.AddFlags(sets.FlagSet("static objects"))
 	o.Main.AddFlags(sets.FlagSet("main cluster"))
 	o.Leader.AddFlags(sets.FlagSet("high availability"))
 	o.Serving.AddFlags(sets.FlagSet("secure serving"))
@@ -147,6 +150,9 @@ func (o *Options) Complete() (CompletedOptions, error) {
 		return CompletedOptions{}, err
 	}
 	if err := o.Data.Complete(); err != nil {
+		return CompletedOptions{}, err
+	}
+	if err := o.Static.Complete(); err != nil {
 		return CompletedOptions{}, err
 	}
 	o.Etcd.Complete()
@@ -215,6 +221,7 @@ func refuse(isSet func(flag string) bool, why string, names ...string) []error {
 func (o CompletedOptions) Validate() error {
 	errs := slices.Concat(
 		o.Data.Validate(),
+		o.Static.Validate(),
 		o.Main.Validate(o.Serving.OwnCertificate()),
 		o.Leader.Validate(),
 		o.Draining.Validate(),

@@ -118,6 +118,10 @@ func TestRefusedFlags(t *testing.T) {
 		"cache budget":               {[]string{"--cache-memory-budget=much"}, "--cache-memory-budget"},
 		"negative cache budget":      {[]string{"--cache-memory-budget=-1"}, "--cache-memory-budget"},
 		"no garbage collector":       {[]string{"--enable-garbage-collector=false", "--main-kubeconfig=/k"}, "--enable-garbage-collector is for a standalone annex"},
+		"static URL without TLS":     {[]string{"--static-url=http://example.com/a"}, "--static-url: the URL must begin with https://"},
+		"static URL with a password": {[]string{"--static-url=https://me:secret@example.com"}, "--static-url: the URL must not contain a password"},
+		"static header without URL":  {[]string{"--static-url-header-file=/h"}, "--static-url-header-file, --static-url-ca-file: --static-url must be set"},
+		"static interval":            {[]string{"--static-check-interval=1ms"}, "--static-check-interval must be at least 1s"},
 		"etcd prefix /":              {[]string{"--etcd-prefix=/"}, "--etcd-prefix: Invalid value: \"/\": must have at least one segment"},
 		"etcd prefix with ..":        {[]string{"--etcd-prefix=a/.."}, "--etcd-prefix"},
 		"empty etcd prefix":          {[]string{"--etcd-prefix="}, "--etcd-prefix"},
@@ -222,7 +226,7 @@ func TestBehindMain(t *testing.T) {
 
 func TestFlagsAreGrouped(t *testing.T) {
 	named := New().Flags()
-	want := []string{"API enablement", "admission", "annex", "auditing", "authentication", "authorization", "etcd", "features", "generic", "high availability", "logs", "main cluster", "secure serving", "traces"}
+	want := []string{"API enablement", "admission", "annex", "auditing", "authentication", "authorization", "etcd", "features", "generic", "high availability", "logs", "main cluster", "secure serving", "static objects", "traces"}
 	if diff := cmp.Diff(want, sets.List(sets.KeySet(named.FlagSets))); diff != "" {
 		t.Errorf("groups of --help (-want +got):\n%s", diff)
 	}

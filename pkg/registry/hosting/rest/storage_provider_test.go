@@ -37,7 +37,7 @@ func TestNewRESTStorage(t *testing.T) {
 		}
 	}
 
-	for name, shortNames := range map[string][]string{"stores": {"sto"}, "hostedresources": {"hres"}, "migrations": {"mig"}} {
+	for name, shortNames := range map[string][]string{"stores": {"sto"}, "hostedresources": {"hres"}, "migrations": {"mig"}, "injectionprofiles": {"inj"}, "staticsources": {"ssrc"}} {
 		if got := served[name].(apirest.ShortNamesProvider).ShortNames(); !slices.Equal(got, shortNames) {
 			t.Errorf("short names of %s: %q, want %q", name, got, shortNames)
 		}

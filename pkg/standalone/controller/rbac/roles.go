@@ -106,14 +106,16 @@ func userClusterRoles() []*rbacv1.ClusterRole {
 }
 
 // hostingClusterRoles are for annex's own group, which is cluster-scoped: they need a
-// ClusterRoleBinding.
+// ClusterRoleBinding. To write InjectionProfiles is to run containers in every namespace, so only
+// cluster-admin may.
 func hostingClusterRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		clusterRole(hostingView,
-			on(hostingv1alpha1.GroupName, read...)("stores", "stores/status", "hostedresources", "hostedresources/status", "migrations", "migrations/status")),
+			on(hostingv1alpha1.GroupName, read...)("stores", "stores/status", "hostedresources", "hostedresources/status", "migrations", "migrations/status",
+				"injectionprofiles", "injectionprofiles/status", "staticsources", "staticsources/status")),
 		clusterRole(hostingEdit,
 			on(hostingv1alpha1.GroupName, readWrite...)("stores", "hostedresources", "migrations"),
-			on(hostingv1alpha1.GroupName, read...)("stores/status", "hostedresources/status", "migrations/status")),
+			on(hostingv1alpha1.GroupName, read...)("stores/status", "hostedresources/status", "migrations/status", "injectionprofiles", "injectionprofiles/status", "staticsources", "staticsources/status")),
 	}
 }
 

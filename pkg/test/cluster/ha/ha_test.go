@@ -15,8 +15,10 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -129,11 +131,12 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 	leases := clients.For(t, mainCluster.Config).Kube.CoordinationV1().Leases("annex-system")
 	holder := func() string {
-		lease, err := leases.Get(t.Context(), "annex-controllers", metav1.GetOptions{})
-		if err != nil || lease.Spec.HolderIdentity == nil {
-			return ""
-		}
-		return *lease.Spec.HolderIdentity
+		var lease *coordinationv1.Lease
+		poll.UntilNoError(t, "the Lease of the controllers", func() (err error) {
+			lease, err = leases.Get(t.Context(), "annex-controllers", metav1.GetOptions{})
+			return err
+		})
+		return ptr.Deref(lease.Spec.HolderIdentity, "")
 	}
 	held := holder()
 	killed := time.Now()
