@@ -33,8 +33,14 @@ const (
 type pacer struct {
 	allowed uint64
 	wasBusy bool
+	pace    *pace
+}
+
+// pace is what a pacer tells the function that runs after collections.
+type pace struct {
 	// garbage is how much there is at least when it is collected, 0 if the server is not busy.
-	garbage *atomic.Uint64
+	garbage atomic.Uint64
+	stopped atomic.Bool
 }
 
 // newPacer returns nil if GOGC is set.
@@ -42,11 +48,11 @@ func newPacer() *pacer {
 	if os.Getenv("GOGC") != "" {
 		return nil
 	}
-	p := &pacer{allowed: minGarbage, garbage: &atomic.Uint64{}}
+	p := &pacer{allowed: minGarbage, pace: &pace{}}
 	if limit := cachememory.ContainerLimit(); limit != math.MaxInt64 {
 		p.allowed = min(p.allowed, uint64(limit)/garbagePart)
 	}
-	adjustAfterCollections(p.garbage)
+	p.pace.adjustAfterCollections()
 	return p
 }
 
@@ -57,30 +63,34 @@ func (p *pacer) adjust(allocated, live uint64) {
 	}
 	busy := allocated >= busyBytes
 	if busy && p.wasBusy {
-		p.garbage.Store(p.allowed)
+		p.pace.garbage.Store(p.allowed)
 	} else {
-		p.garbage.Store(0)
+		p.pace.garbage.Store(0)
 	}
 	p.wasBusy = busy
-	setPercent(percentFor(live, p.garbage.Load()))
+	setPercent(percentFor(live, p.pace.garbage.Load()))
 }
 
 // stop returns to Go's pace with the next collection.
 func (p *pacer) stop() {
 	if p != nil {
-		p.garbage.Store(0)
+		p.pace.stopped.Store(true)
 	}
 }
 
-// adjustAfterCollections sets GOGC after the next garbage collection, and after all that follow:
-// the live heap may have grown.
-func adjustAfterCollections(garbage *atomic.Uint64) {
+// adjustAfterCollections sets GOGC after the next garbage collection, and after all that follow
+// until the pace is stopped: the live heap may have grown.
+func (p *pace) adjustAfterCollections() {
 	// A cleanup runs after the collection that frees its object.
 	cycle := &struct{ _ *byte }{}
-	runtime.AddCleanup(cycle, func(garbage *atomic.Uint64) {
-		setPercent(percentFor(readMemory().live, garbage.Load()))
-		adjustAfterCollections(garbage)
-	}, garbage)
+	runtime.AddCleanup(cycle, func(p *pace) {
+		if p.stopped.Load() {
+			setPercent(defaultPercent)
+			return
+		}
+		setPercent(percentFor(readMemory().live, p.garbage.Load()))
+		p.adjustAfterCollections()
+	}, p)
 }
 
 // setPercent sets GOGC if it changes: setting it stops the process for a moment.

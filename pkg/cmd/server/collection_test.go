@@ -6,7 +6,6 @@ package server
 import (
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -40,9 +39,9 @@ func TestPercentFor(t *testing.T) {
 
 // TestAdjustAfterCollections is not parallel: GOGC is that of the process.
 func TestAdjustAfterCollections(t *testing.T) {
-	var garbage atomic.Uint64
-	garbage.Store(1 << 40)
-	adjustAfterCollections(&garbage)
+	p := &pacer{pace: &pace{}}
+	p.pace.garbage.Store(1 << 40)
+	p.pace.adjustAfterCollections()
 	percent := func() int {
 		runtime.GC()
 		return readPercent()
@@ -55,7 +54,7 @@ func TestAdjustAfterCollections(t *testing.T) {
 		}
 		return nil
 	})
-	garbage.Store(0)
+	p.stop()
 	poll.UntilNoError(t, "the percentage is the default again", func() error {
 		if got := percent(); got != defaultPercent {
 			return fmt.Errorf("it is %d", got)
