@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -141,10 +142,13 @@ func relevant(lines []string) string {
 	return kept.String()
 }
 
+// logLine matches the lines of klog and etcd in what a test has printed.
+var logLine = regexp.MustCompile(`^ +([IWEF][0-9]{4} |\{"level":)`)
+
 // reported returns what a test itself has printed, which testing indents.
 func reported(lines []string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
-		return !strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "    ---")
+		return !strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "    ---") || logLine.MatchString(line)
 	}), "")
 }
 

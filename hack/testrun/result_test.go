@@ -16,6 +16,8 @@ func TestReadCountsAndShowsFailures(t *testing.T) {
 {"Action":"output","Package":"p","Test":"TestBad","Output":"=== RUN   TestBad\n"}
 {"Action":"output","Package":"p","Test":"TestBad","Output":"I1123 18:32:44.185346 server.go:1] log\n"}
 {"Action":"output","Package":"p","Test":"TestBad","Output":"    bad_test.go:1: reason\n"}
+{"Action":"output","Package":"p","Test":"TestBad","Output":"        E1123 18:32:44.185346       1 server.go:1] the log of annex\n"}
+{"Action":"output","Package":"p","Test":"TestBad","Output":"        {\"level\":\"warn\",\"msg\":\"the log of etcd\"}\n"}
 {"Action":"fail","Package":"p","Test":"TestBad"}
 {"Action":"output","Package":"p","Test":"TestLater","Output":"    later_test.go:1: not today\n"}
 {"Action":"output","Package":"p","Test":"TestLater","Output":"--- SKIP: TestLater (0.00s)\n"}
