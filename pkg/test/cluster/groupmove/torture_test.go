@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -76,7 +77,7 @@ type torture struct {
 //   - Migrations complete.
 //
 // It runs one round, which takes a minute or two. With TORTURE_DURATION it runs for so long, and three rounds
-// at least. TORTURE_SEED repeats a run.
+// at least. TORTURE_SEED repeats a run. TORTURE_LOGS is a directory in which the logs are kept.
 func TestTorture(t *testing.T) {
 	var duration time.Duration
 	var err error
@@ -111,7 +112,13 @@ func TestTorture(t *testing.T) {
 func startTorture(t *testing.T, seed uint64) *torture {
 	t.Helper()
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true}).Members[0]
-	cluster := maincluster.StartForTest(t, maincluster.Options{APIServers: 2, EtcdEndpoint: etcd.Endpoint()})
+	options := maincluster.Options{APIServers: 2, EtcdEndpoint: etcd.Endpoint()}
+	if dir := os.Getenv("TORTURE_LOGS"); dir != "" {
+		options.Dir = filepath.Join(dir, fmt.Sprintf("cluster-%d", seed))
+		expect.NoError(t, os.Mkdir(options.Dir, 0o700))
+		options.ControllerManagerFlags = []string{"--vmodule=garbagecollector=5,graph_builder=5"}
+	}
+	cluster := maincluster.StartForTest(t, options)
 	annex := annextest.StartProcess(t, cluster, annexFlags...)
 	r := &torture{
 		cluster: cluster, etcd: etcd, random: rand.New(rand.NewPCG(seed, 0)), uids: map[string]string{}, live: annex,
@@ -306,7 +313,7 @@ func (r *torture) restartAnnex() {
 	r.untilServed()
 }
 
-// logAnnex keeps the log of a process in the directory TORTURE_LOGS.
+// logAnnex keeps the log of a process.
 func (r *torture) logAnnex(annex *annextest.Annex) {
 	if dir := os.Getenv("TORTURE_LOGS"); dir != "" {
 		_ = os.WriteFile(fmt.Sprintf("%s/annex-%d.log", dir, annex.Process.PID()), []byte(annex.Process.Stderr()), 0o600)
