@@ -47,6 +47,8 @@ type Aggregated struct {
 	// ServedBy requests a group version through the main cluster, and returns the
 	// value of hosting's PublishedByHeader in the response.
 	ServedBy func(ctx context.Context, version schema.GroupVersion) (string, error)
+	// Discovered returns the resources that the main cluster's discovery has of a group, by version.
+	Discovered func(ctx context.Context, group string) (map[string][]string, error)
 
 	// PublishService is the Service in the main cluster that leads to annex.
 	PublishService Service
@@ -154,6 +156,7 @@ func (a *Aggregated) groupRuns(config Config) (migration.NewGroupRunFunc, error)
 	runs := groupmove.Config{
 		PublishedBy:     hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
 		ServedBy:        a.ServedBy,
+		Discovered:      a.Discovered,
 		MainDefinitions: a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		MainAPIServices: a.APIRegistration.ApiregistrationV1().APIServices(),
 		MainOpenAPI:     openapi.NewClientWithContext(a.Kube.Discovery().RESTClient()),

@@ -23,12 +23,6 @@ const (
 	ownersPeriod = 10 * time.Second
 	// ownersInterval is how often all objects of the main cluster are searched for them.
 	ownersInterval = 5 * time.Second
-
-	// collectorPeriod is how long after the switch the garbage collector may miss deletions. While annex is
-	// unavailable, the only version of the group that it discovers is the temporary one. If it watches that,
-	// it sees nothing more of the group until it discovers again, which it does every 30 s after waiting for
-	// its informers for at most 30 s (GarbageCollector.Sync in k8s.io/kubernetes).
-	collectorPeriod = 65 * time.Second
 )
 
 // clean corrects the owner references in the main cluster, and deletes what annex has of the group.
@@ -51,7 +45,10 @@ func (r *rollback) clean(ctx context.Context) error {
 	if err := r.forget(ctx); err != nil {
 		return err
 	}
-	if err := r.correctMissed(ctx); err != nil {
+	if err := r.untilDiscovered(ctx); err != nil {
+		return err
+	}
+	if err := r.correctGone(ctx); err != nil {
 		return err
 	}
 	for _, of := range r.copies {
@@ -78,18 +75,8 @@ func (r *rollback) correctOwners(ctx context.Context) error {
 	})
 }
 
-// correctMissed makes the garbage collector look for owners whose deletion it may have missed.
-func (r *rollback) correctMissed(ctx context.Context) error {
-	if err := r.Describe(ctx, string(r.Status.Phase), "The main cluster serves the group; dependents of deleted objects are searched once its garbage collector watches the group again"); err != nil {
-		return err
-	}
-	err := until(ctx, func(context.Context) (bool, error) {
-		switched := r.Status.SwitchTime
-		return switched == nil || time.Since(switched.Time) >= collectorPeriod, nil
-	})
-	if err != nil {
-		return err
-	}
+// correctGone makes the garbage collector look for owners whose deletion it may have missed.
+func (r *rollback) correctGone(ctx context.Context) error {
 	_, skipped, err := r.config.MainCopy.RewriteGoneOwners(ctx, r.copies, r.pairs)
 	if err == nil && len(skipped) > 0 {
 		r.Event(corev1.EventTypeWarning, eventOwners, "annex may not list and patch %d resources of the main cluster, such as %s: references in them to owners that were created in annex, or deleted, were not corrected",

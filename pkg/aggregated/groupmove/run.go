@@ -45,6 +45,9 @@ type Config struct {
 	// ServedBy requests a group version through the main cluster, each time on a new connection,
 	// and returns the PublishedByHeader of the response.
 	ServedBy func(ctx context.Context, version schema.GroupVersion) (string, error)
+	// Discovered returns the resources that the main cluster's discovery has of a group, by version,
+	// each time on a new connection.
+	Discovered func(ctx context.Context, group string) (map[string][]string, error)
 
 	MainDefinitions apiextensionsclient.CustomResourceDefinitionInterface
 	MainAPIServices apiregistrationclient.APIServiceInterface

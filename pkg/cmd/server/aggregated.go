@@ -160,6 +160,7 @@ func (m *aggregated) controllers(o options.CompletedOptions, _ *apiserver.Config
 		ServedBy: func(ctx context.Context, version schema.GroupVersion) (string, error) {
 			return m.ServedBy(ctx, version, hostingv1alpha1.PublishedByHeader)
 		},
+		Discovered:     m.Discovered,
 		PublishService: controller.Service(o.Main.PublishService),
 		CABundle:       m.serving,
 	}

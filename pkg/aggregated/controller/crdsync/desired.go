@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -108,17 +109,15 @@ func (m *mainRoutes) isMain(ctx context.Context, version schema.GroupVersion) (b
 	return current.Spec.Service == nil, nil
 }
 
-// giveBack returns an APIService of annex to kube-apiserver, which manages it for
-// definitions. It fails if the APIService has changed: it may point to annex for a new
-// reason.
+// giveBack deletes an APIService of annex. kube-apiserver serves its version from the definitions then, and
+// makes the local APIService within a second. If it were changed to a local one, kube-apiserver would keep
+// what it discovered in annex, and no resource at all once annex has forgotten the group
+// (discoveryManager.AddAPIService in k8s.io/kube-aggregator). It fails if the APIService has changed: it may
+// point to annex for a new reason.
 func (m *mainRoutes) giveBack(ctx context.Context, current *apiService) error {
-	local := current.DeepCopy()
-	isOwn := func(key, _ string) bool { return strings.HasPrefix(key, ownPrefix) }
-	maps.DeleteFunc(local.Labels, isOwn)
-	maps.DeleteFunc(local.Annotations, isOwn)
-	metav1.SetMetaDataLabel(&local.ObjectMeta, automanagedLabel, automanaged)
-	local.Spec.Service, local.Spec.CABundle, local.Spec.InsecureSkipTLSVerify = nil, nil, false
-	_, err := m.mainAPIServices.Update(ctx, local, metav1.UpdateOptions{FieldManager: fieldManager})
+	err := m.mainAPIServices.Delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+		UID: ptr.To(current.UID), ResourceVersion: ptr.To(current.ResourceVersion),
+	}})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

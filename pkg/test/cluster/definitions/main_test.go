@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationv1client "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -158,13 +159,12 @@ func (f *fixture) waitPublished(version string) {
 	expect.NoError(f, f.annex.WaitPublished(f.Context(), f.group, version))
 }
 
-// expectServedByMain fails unless kube-apiserver manages an APIService itself.
+// expectServedByMain waits until kube-apiserver manages an APIService itself, which it makes anew.
 func (f *fixture) expectServedByMain(version string) {
 	f.Helper()
-	found := expect.Get(f, f.apiServices, version+"."+f.group)
-	if found.Spec.Service != nil || found.Labels["kube-aggregator.kubernetes.io/automanaged"] != "true" || found.Labels[hostingv1alpha1.PublishedByLabel] != "" {
-		f.Errorf("APIService %s has labels %v and service %v, want it to be the main cluster's own", found.Name, found.Labels, found.Spec.Service)
-	}
+	expect.Eventually(f, f.apiServices, version+"."+f.group, "the APIService is the main cluster's own", func(found *apiregistrationv1.APIService) bool {
+		return found.Spec.Service == nil && found.Labels["kube-aggregator.kubernetes.io/automanaged"] == "true" && found.Labels[hostingv1alpha1.PublishedByLabel] == ""
+	})
 }
 
 // waitForCondition waits until the condition DefinitionSynced of a HostedResource has a

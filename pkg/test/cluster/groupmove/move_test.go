@@ -7,6 +7,7 @@ package groupmove
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestMoveAndRollback moves a group into annex, back, and into annex again, while clients write and watch.
@@ -69,13 +72,39 @@ func (f *fixture) wantIdentity(before *unstructured.Unstructured) {
 	expect.Equal(f, before.Object, after.Object, "identity of "+before.GetName())
 }
 
-// wantServed fails unless the group is served by annex, or by the main cluster if it is empty.
+// wantServed waits until the group is served by annex, or by the main cluster if it is empty, and each
+// version has its resources in discovery.
 func (f *fixture) wantServed(by string) {
 	f.Helper()
-	current := expect.Get(f, f.main.APIServices, "v1."+f.group)
-	if got := current.Labels[hostingv1alpha1.PublishedByLabel]; got != by {
-		f.Errorf("the group is served by %q, want %q", got, by)
+	poll.Until(f, fmt.Sprintf("the group is served by %q", by), func() string {
+		current, err := f.main.APIServices.Get(f.Context(), "v1."+f.group, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if got := current.Labels[hostingv1alpha1.PublishedByLabel]; got != by {
+			return fmt.Sprintf("it is served by %q", got)
+		}
+		return f.undiscovered(f.main)
+	})
+}
+
+// undiscovered returns the versions of the group without a resource in the discovery that a client gets, or
+// an empty string.
+func (f *fixture) undiscovered(client *clients.Clients) string {
+	groups, resources, err := client.Kube.Discovery().ServerGroupsAndResources()
+	if err != nil {
+		return err.Error()
 	}
+	for _, group := range groups {
+		for _, version := range group.Versions {
+			if group.Name == f.group && !slices.ContainsFunc(resources, func(list *metav1.APIResourceList) bool {
+				return list.GroupVersion == version.GroupVersion && len(list.APIResources) > 0
+			}) {
+				return version.GroupVersion + " has no resources in discovery"
+			}
+		}
+	}
+	return ""
 }
 
 // TestFinalize deletes the main cluster's copy, objects with finalizers included, after which there is

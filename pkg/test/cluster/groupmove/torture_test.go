@@ -101,6 +101,7 @@ func TestTorture(t *testing.T) {
 		r.wantUIDs()
 		r.migrate(hostingv1alpha1.MigrationRollback, false)
 		r.wantServed("")
+		r.wantDiscovered()
 		r.wantUIDs()
 		if r.failed() {
 			break
@@ -378,6 +379,16 @@ func (r *torture) deleteNamespace() {
 		}
 		return err
 	})
+}
+
+// wantDiscovered waits until each kube-apiserver has the resources of the group in discovery.
+func (r *torture) wantDiscovered() {
+	r.fixture.Helper()
+	for i := range 2 {
+		direct, err := clients.New(r.cluster.ConfigOf(i))
+		expect.NoError(r.fixture, err)
+		poll.Until(r.fixture, fmt.Sprintf("kube-apiserver %d discovers the group", i), func() string { return r.undiscovered(direct) })
+	}
 }
 
 // wantUIDs fails unless the objects from before the first Migration have their UIDs.

@@ -1,0 +1,106 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groupmove
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// discoveryPeriod is longer than kube-apiserver's interval between two requests for annex's discovery
+	// (discoveryRefreshInterval in k8s.io/kube-aggregator).
+	discoveryPeriod = 65 * time.Second
+	// renewInterval is how long the main cluster gets to make a local APIService again.
+	renewInterval = 2 * time.Second
+)
+
+// untilDiscovered waits until the discovery of all kube-apiservers has the main cluster's resources. One
+// that learns of the deletion of annex's APIService and of the new local one together keeps what it
+// discovered in annex, which is nothing once annex has forgotten the group: kubectl and the garbage collector
+// would not know the resources. It gets the deletion again.
+func (r *rollback) untilDiscovered(ctx context.Context) error {
+	forgotten, inARow := time.Now(), 0
+	var renewed time.Time
+	return r.untilReported(ctx, func(ctx context.Context) (string, error) {
+		if time.Since(forgotten) < discoveryPeriod {
+			return "The main cluster serves the group; its discovery is checked once it has read annex's again, in a minute", nil
+		}
+		for inARow < probes {
+			missing, err := r.undiscovered(ctx)
+			if err != nil {
+				inARow = 0
+				return err.Error(), nil
+			}
+			if len(missing) == 0 {
+				inARow++
+				continue
+			}
+			inARow = 0
+			if time.Since(renewed) >= renewInterval {
+				renewed, err = time.Now(), r.renew(ctx, missing)
+			}
+			return fmt.Sprintf("The main cluster's discovery lacks resources of %s: its APIServices are made again", strings.Join(missing, ", ")), err
+		}
+		return "", nil
+	})
+}
+
+// undiscovered returns the versions of the group that lack a resource in discovery.
+func (r *rollback) undiscovered(ctx context.Context) ([]string, error) {
+	definitions, err := r.mainDefinitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	discovered, err := r.config.Discovered(ctx, r.group())
+	if err != nil {
+		return nil, err
+	}
+	return lacking(definitions, discovered), nil
+}
+
+func lacking(definitions []*definition, discovered map[string][]string) []string {
+	var missing []string
+	for _, crd := range definitions {
+		if !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+			continue
+		}
+		for _, version := range versions([]*definition{crd}) {
+			if !slices.Contains(discovered[version.Version], crd.Spec.Names.Plural) && !slices.Contains(missing, version.Version) {
+				missing = append(missing, version.Version)
+			}
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// renew deletes local APIServices, which kube-apiserver makes again.
+func (r *rollback) renew(ctx context.Context, versions []string) error {
+	for _, version := range versions {
+		name := version + "." + r.group()
+		current, err := r.config.MainAPIServices.Get(ctx, name, metav1.GetOptions{})
+		if err == nil && current.Spec.Service != nil {
+			err = fmt.Errorf("it leads to Service %s/%s", current.Spec.Service.Namespace, current.Spec.Service.Name)
+		}
+		if err == nil {
+			err = r.config.MainAPIServices.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+				UID: ptr.To(current.UID), ResourceVersion: ptr.To(current.ResourceVersion),
+			}})
+		}
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("make APIService %s of the main cluster again: %w", name, err)
+		}
+	}
+	return nil
+}
