@@ -25,7 +25,8 @@ func (c *Cluster) ServedBy(ctx context.Context, version schema.GroupVersion, hea
 	return response.Get(header), err
 }
 
-// Discovered returns the resources of a group that the main cluster's aggregated discovery has, by version.
+// Discovered returns the resources of a group that the main cluster's aggregated discovery has, by version,
+// without versions whose server did not answer.
 func (c *Cluster) Discovered(ctx context.Context, group string) (map[string][]string, error) {
 	_, body, err := c.getUnpooled(ctx, discovery.AcceptV2, "apis")
 	if err != nil {
@@ -41,6 +42,9 @@ func (c *Cluster) Discovered(ctx context.Context, group string) (map[string][]st
 			continue
 		}
 		for _, version := range of.Versions {
+			if version.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
+				continue
+			}
 			for _, resource := range version.Resources {
 				versions[version.Version] = append(versions[version.Version], resource.Resource)
 			}
