@@ -40,7 +40,7 @@ func (r *rollback) untilDiscovered(ctx context.Context) error {
 			missing, err := r.undiscovered(ctx)
 			if err != nil {
 				inARow = 0
-				return err.Error(), nil
+				return fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err), nil
 			}
 			if len(missing) == 0 {
 				inARow++
