@@ -30,23 +30,19 @@ const (
 // discovered in annex, which is nothing once annex has forgotten the group: kubectl and the garbage collector
 // would not know the resources. It gets the deletion again.
 func (r *rollback) untilDiscovered(ctx context.Context) error {
-	forgotten, inARow := time.Now(), 0
-	var renewed time.Time
+	forgotten, renewed := time.Now(), time.Time{}
 	return r.untilReported(ctx, func(ctx context.Context) (string, error) {
 		if time.Since(forgotten) < discoveryPeriod {
 			return "The main cluster serves the group; its discovery is checked once it has read annex's again, in a minute", nil
 		}
-		for inARow < probes {
+		for range probes {
 			missing, err := r.undiscovered(ctx)
 			if err != nil {
-				inARow = 0
 				return fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err), nil
 			}
 			if len(missing) == 0 {
-				inARow++
 				continue
 			}
-			inARow = 0
 			if time.Since(renewed) >= renewInterval {
 				renewed, err = time.Now(), r.renew(ctx, missing)
 			}

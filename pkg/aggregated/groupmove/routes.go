@@ -50,16 +50,13 @@ func (r *Run) isOurs(current *apiService) bool {
 func (r *Run) untilRouted(ctx context.Context, versions []schema.GroupVersion, toAnnex bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, routeTimeout, fmt.Errorf("the routes did not change within %s", routeTimeout))
 	defer cancel()
-	inARow := 0
 	var last string
 	err := until(ctx, func(ctx context.Context) (bool, error) {
-		for inARow < probes {
-			problem := r.routeProblem(ctx, versions, toAnnex)
-			if problem != "" {
-				last, inARow = problem, 0
+		for range probes {
+			if problem := r.routeProblem(ctx, versions, toAnnex); problem != "" {
+				last = problem
 				return false, nil
 			}
-			inARow++
 		}
 		return true, nil
 	})
