@@ -6,7 +6,6 @@
 package injection
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -20,8 +19,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -68,35 +65,15 @@ func startInjector(t *testing.T, flags ...string) (address string) {
 	expect.NoError(t, listener.Close())
 
 	command := exec.Command(binary, append([]string{"injector", "--bind-address=127.0.0.1", "--secure-port=" + port}, flags...)...)
-	output := &lockedBuffer{}
-	command.Stdout, command.Stderr = output, output
-	expect.NoError(t, command.Start())
+	injector, err := process.StartCommand(command)
+	expect.NoError(t, err)
 	t.Cleanup(func() {
-		expect.Succeeds(t, command.Process.Signal(syscall.SIGTERM))
-		expect.Succeeds(t, command.Wait(), "end of the injector")
+		expect.Succeeds(t, injector.Stop(poll.Timeout), "end of the injector")
 		if t.Failed() {
-			t.Logf("annex injector:\n%s", output)
+			t.Logf("annex injector:\n%s%s", injector.Stdout(), injector.Stderr())
 		}
 	})
 	return address
-}
-
-// lockedBuffer is written by a process while a test reads it.
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }
 
 // signer is the CA behind a signer of the main cluster.
