@@ -76,10 +76,7 @@ func diagnosed(t *testing.T, annex *annextest.Annex) {
 	reports := objectsOf(t, find(t, all, "reports."+openReports))
 	expect.NoError(t, reports.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	// With objects the command would grant annex more rights, which TestRights finds.
-	poll.UntilDone(t, openReports+" is counted as empty", func() (bool, string) {
-		found := groupIn(t, runDiagnose(t, mainCluster.Kubeconfig), openReports)
-		return found.Objects != nil && *found.Objects == 0, asJSON(t, found)
-	})
+	untilMovable(t, openReports, 0)
 	for group, name := range map[string]string{policyReports: "policyreports." + policyReports, openReports: "reports." + openReports} {
 		found := runDiagnose(t, mainCluster.Kubeconfig, "--group="+group).Groups[0]
 		if found.Move.Verdict != diagnose.MoveYes {
@@ -104,21 +101,9 @@ func diagnosed(t *testing.T, annex *annextest.Annex) {
 // asAdministrator may read everything.
 func asAdministrator(t *testing.T) {
 	t.Helper()
-	type counted struct {
-		objects int64
-		verdict diagnose.Verdict
-	}
 	var report *diagnose.Report
-	// kube-apiserver counts at intervals.
-	for group, want := range map[string]counted{
-		openReports: {3, diagnose.MoveYes}, "argoproj.io": {2, diagnose.MoveYes},
-		policyReports: {0, diagnose.MoveYes}, "tekton.dev": {0, diagnose.MoveYes}, "aquasecurity.github.io": {0, diagnose.MoveYes},
-	} {
-		poll.UntilDone(t, group+" is counted", func() (bool, string) {
-			report = runDiagnose(t, mainCluster.Kubeconfig)
-			found := groupIn(t, report, group)
-			return found.Objects != nil && *found.Objects == want.objects && found.Move.Verdict == want.verdict && found.Watches != nil, asJSON(t, found)
-		})
+	for group, objects := range map[string]int64{openReports: 3, "argoproj.io": 2, policyReports: 0, "tekton.dev": 0, "aquasecurity.github.io": 0} {
+		report = untilMovable(t, group, objects)
 	}
 	if webhook := groupIn(t, report, "tekton.dev").Resources[0].ConversionWebhook; webhook != "tekton-pipelines/tekton-pipelines-webhook" {
 		t.Errorf("the conversion webhook is %q", webhook)
@@ -126,6 +111,18 @@ func asAdministrator(t *testing.T) {
 	if report.EtcdBytes == nil || *report.EtcdBytes == 0 || report.AllObjects == nil || *report.AllObjects < *report.CustomResources.Objects || len(report.MissingRights) > 0 {
 		t.Errorf("sums: %s", asJSON(t, report))
 	}
+}
+
+// untilMovable waits until a group can move and kube-apiserver, which counts at intervals, has counted its
+// objects. It returns the last report.
+func untilMovable(t *testing.T, group string, objects int64) (report *diagnose.Report) {
+	t.Helper()
+	poll.UntilDone(t, fmt.Sprintf("%s can move, with %d objects", group, objects), func() (bool, string) {
+		report = runDiagnose(t, mainCluster.Kubeconfig)
+		found := groupIn(t, report, group)
+		return found.Objects != nil && *found.Objects == objects && found.Move.Verdict == diagnose.MoveYes && found.Watches != nil, asJSON(t, found)
+	})
+	return report
 }
 
 // planned shows the plan of a move, and lets kube-apiserver check the roles that the commands grant.
