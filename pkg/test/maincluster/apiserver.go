@@ -32,8 +32,8 @@ const (
 	portTaken = "address already in use"
 )
 
-// freePort returns an unused port.
-func freePort(ctx context.Context) (int, error) {
+// FreePort returns an unused port of 127.0.0.1, which the kernel does not use for outgoing connections.
+func FreePort(ctx context.Context) (int, error) {
 	var err error
 	for range portAttempts {
 		port := lowestPort + rand.IntN(highestPort-lowestPort)
@@ -105,7 +105,7 @@ func (c *Cluster) waitReady(ctx context.Context, started *child, config *restcli
 func (c *Cluster) startOnFreePort(ctx context.Context) error {
 	var err error
 	for range portAttempts {
-		if c.port, err = freePort(ctx); err != nil {
+		if c.port, err = FreePort(ctx); err != nil {
 			return err
 		}
 		if err = c.writeKubeconfigs(); err != nil {

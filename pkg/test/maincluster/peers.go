@@ -25,7 +25,7 @@ func (c *Cluster) startPeers(ctx context.Context) error {
 		return nil
 	}
 	for i := 1; i < c.opts.APIServers; i++ {
-		port, err := freePort(ctx)
+		port, err := FreePort(ctx)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,15 +55,9 @@ func startInjector(t *testing.T, flags ...string) (address string) {
 	t.Helper()
 	binary, err := process.Bin(t.Context(), "annex")
 	expect.NoError(t, err)
-	var listening net.ListenConfig
-	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := maincluster.FreePort(t.Context())
 	expect.NoError(t, err)
-	address = listener.Addr().String()
-	_, port, err := net.SplitHostPort(address)
-	expect.NoError(t, err)
-	expect.NoError(t, listener.Close())
-
-	command := exec.Command(binary, append([]string{"injector", "--bind-address=127.0.0.1", "--secure-port=" + port}, flags...)...)
+	command := exec.Command(binary, append([]string{"injector", "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port)}, flags...)...)
 	injector, err := process.StartCommand(command)
 	expect.NoError(t, err)
 	t.Cleanup(func() {
@@ -73,7 +66,7 @@ func startInjector(t *testing.T, flags ...string) (address string) {
 			t.Logf("annex injector:\n%s%s", injector.Stdout(), injector.Stderr())
 		}
 	})
-	return address
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 // signer is the CA behind a signer of the main cluster.
