@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -120,26 +119,14 @@ func (r *rollback) forgetDefinition(ctx context.Context, main *definition) error
 	if err != nil {
 		return fmt.Errorf("read hosted resource %s: %w", main.Name, err)
 	}
-	// Clients that still watch annex do not see deletions.
-	if err := stored.Close(ctx, hosted.UID); err != nil {
+	// It stays closed: requests that are still under way must not get 404.
+	if err := stored.Return(ctx, hosted.UID); err != nil {
 		return err
 	}
 	if err := stored.Clear(ctx); err != nil {
 		return err
 	}
-	if err := r.deleteDefinition(ctx, follower); err != nil {
-		return err
-	}
-	return stored.Open(ctx)
-}
-
-// deleteDefinition deletes a definition of annex without objects. Its finalizer would list them.
-func (r *rollback) deleteDefinition(ctx context.Context, follower *definition) error {
-	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"finalizers":null}}`, follower.UID)
-	_, err := r.config.AnnexDefinitions.Patch(ctx, follower.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager})
-	if err == nil {
-		err = r.config.AnnexDefinitions.Delete(ctx, follower.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(follower.UID)}})
-	}
+	err = r.config.AnnexDefinitions.Delete(ctx, follower.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(follower.UID)}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete definition %s in annex: %w", follower.Name, err)
 	}

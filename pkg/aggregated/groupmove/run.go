@@ -83,12 +83,8 @@ type Stored interface {
 	// Return stops all requests and ends all watches. Clients repeat them in the main cluster, which
 	// serves the resource.
 	Return(ctx context.Context, hosted types.UID) error
-	// Close stops all requests and ends all watches.
-	Close(ctx context.Context, hosted types.UID) error
-	// Clear deletes all objects of a closed resource without running their finalizers, and thaws it.
+	// Clear deletes all objects of a closed resource without running their finalizers.
 	Clear(ctx context.Context) error
-	// Open permits requests of a closed resource.
-	Open(ctx context.Context) error
 }
 
 // Run is one attempt to run a Migration of a group. One goroutine uses it.

@@ -13,8 +13,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestClear deletes the objects of a resource. Watches end before, and requests are held until it is
-// open again.
+// TestClear deletes the objects of a resource that was returned. Watches end before, and requests are refused
+// as before.
 func TestClear(t *testing.T) {
 	t.Parallel()
 	endpoint := start(t)
@@ -28,7 +28,7 @@ func TestClear(t *testing.T) {
 	_, err := r.Freeze(t.Context())
 	expect.NoError(t, err)
 	for range 2 {
-		expect.NoError(t, r.Close(t.Context(), "hosted"))
+		expect.NoError(t, r.Return(t.Context(), "hosted"))
 		expect.NoError(t, r.Clear(t.Context()))
 	}
 	for response := range watch {
@@ -38,15 +38,10 @@ func TestClear(t *testing.T) {
 			}
 		}
 	}
-	if _, err := r.put(t.Context(), "ns/held"); !IsHeld(err) {
-		t.Errorf("a write to a closed resource: %v, want it held", err)
+	if _, err := r.put(t.Context(), "ns/late"); !IsReturned(err) {
+		t.Errorf("a write to a closed resource: %v, want a ReturnedError", err)
 	}
 	if left, err := r.Objects(t.Context()); err != nil || left > 0 {
 		t.Errorf("%d objects are left (%v)", left, err)
-	}
-	expect.NoError(t, r.Open(t.Context()))
-	expect.NoError(t, r.Open(t.Context()), "again")
-	if _, err := newReplica(t, endpoint).put(t.Context(), "ns/new"); err != nil {
-		t.Errorf("a write after it was opened: %v", err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
 // retryAfterSeconds is the Retry-After of refused requests.
@@ -48,6 +50,14 @@ type ReturnedError struct{ Resource schema.GroupResource }
 func IsReturned(err error) bool {
 	var returned *ReturnedError
 	return errors.As(err, &returned)
+}
+
+// Refusal returns the error of the requests of a closed resource.
+func Refusal(resource schema.GroupResource, closed revision.State) error {
+	if closed.Returned {
+		return &ReturnedError{Resource: resource}
+	}
+	return &HeldError{Resource: resource}
 }
 
 // Error implements error.

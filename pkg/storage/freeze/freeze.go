@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,11 +37,8 @@ type Target struct {
 	Resource schema.GroupResource
 }
 
-// The key of a freeze has one of these values, or the UID of a move between Stores.
-const (
-	returning = ""
-	returned  = "returned"
-)
+// returning is the value of the key of a freeze, unless it is the UID of a move between Stores.
+const returning = ""
 
 func (t Target) key() string { return keys.Frozen(t.Prefix, t.Resource) }
 
@@ -63,29 +59,6 @@ func (t Target) Thaw(ctx context.Context, revision int64) error {
 		return fmt.Errorf("thaw %s: %w", t.Resource, err)
 	}
 	return nil
-}
-
-// Return closes the frozen resource, for a HostedResource, because the main cluster serves it. Requests
-// get a ReturnedError: they are to be repeated there.
-func (t Target) Return(ctx context.Context, hosted types.UID) error {
-	return t.close(ctx, hosted, clientv3.OpPut(t.key(), returned))
-}
-
-// Refusal returns the error of the requests of a closed resource.
-func (t Target) Refusal(ctx context.Context) error {
-	response, err := t.KV.Get(ctx, t.key())
-	if err != nil {
-		return fmt.Errorf("read whether %s was returned: %w", t.Resource, err)
-	}
-	return t.closed(response.Kvs)
-}
-
-// closed returns the error of the requests of a closed resource, by what its key of a freeze holds.
-func (t Target) closed(freeze []*mvccpb.KeyValue) error {
-	if len(freeze) > 0 && string(freeze[0].Value) == returned {
-		return &ReturnedError{Resource: t.Resource}
-	}
-	return &HeldError{Resource: t.Resource}
 }
 
 // Frozen returns the revision at which the resource was frozen, 0 if it is not, or if it was returned
@@ -110,16 +83,16 @@ func (t Target) Objects(ctx context.Context) (int64, error) {
 	return response.Count, nil
 }
 
-// Close stops all requests of the resource and ends its watches, for a HostedResource.
-func (t Target) Close(ctx context.Context, hosted types.UID) error { return t.close(ctx, hosted) }
-
-func (t Target) close(ctx context.Context, hosted types.UID, more ...clientv3.Op) error {
+// Return closes the resource, for a HostedResource, because the main cluster serves it: it stops all
+// requests and ends all watches. Requests get a ReturnedError, also once there are no objects: they are to
+// be repeated in the main cluster.
+func (t Target) Return(ctx context.Context, hosted types.UID) error {
 	state, err := revision.LoadState(ctx, t.KV, t.Prefix, t.Resource)
 	if err != nil {
 		return err
 	}
-	if !state.Closed {
-		if err := t.closeOpen(ctx, state, hosted, more); err != nil {
+	if !state.Returned || state.ClosedFor != hosted {
+		if err := t.close(ctx, state, hosted); err != nil {
 			return fmt.Errorf("close %s: %w", t.Resource, err)
 		}
 	}
@@ -130,11 +103,12 @@ func (t Target) close(ctx context.Context, hosted types.UID, more ...clientv3.Op
 	return nil
 }
 
-func (t Target) closeOpen(ctx context.Context, state revision.State, hosted types.UID, more []clientv3.Op) error {
-	r, err := t.KV.Txn(ctx).If(revision.Unchanged(t.Prefix, t.Resource, state)).Then(append(more,
-		revision.Close(t.Prefix, t.Resource, state, hosted),
+func (t Target) close(ctx context.Context, state revision.State, hosted types.UID) error {
+	r, err := t.KV.Txn(ctx).If(revision.Unchanged(t.Prefix, t.Resource, state)).Then(
+		revision.Return(t.Prefix, t.Resource, state, hosted),
 		clientv3.OpPut(keys.Tombstone(t.Prefix, t.Resource), ""),
-	)...).Commit()
+		clientv3.OpDelete(t.key()),
+	).Commit()
 	if err == nil && !r.Succeeded {
 		err = errors.New("its revisions were raised meanwhile")
 	}
@@ -144,7 +118,7 @@ func (t Target) closeOpen(ctx context.Context, state revision.State, hosted type
 // deletedAtOnce is the number of objects that Clear deletes in a transaction.
 const deletedAtOnce = 500
 
-// Clear deletes all objects of a closed resource without running their finalizers, and thaws it.
+// Clear deletes all objects of a closed resource without running their finalizers.
 func (t Target) Clear(ctx context.Context) error {
 	objects := keys.Objects(t.Prefix, t.Resource)
 	for {
@@ -153,31 +127,11 @@ func (t Target) Clear(ctx context.Context) error {
 			return fmt.Errorf("read the keys of %s: %w", t.Resource, err)
 		}
 		if len(page.Kvs) == 0 {
-			break
+			return nil
 		}
 		last := string(page.Kvs[len(page.Kvs)-1].Key)
 		if _, err := t.KV.Txn(ctx).Then(clientv3.OpDelete(objects, clientv3.WithRange(last+"\x00"))).Commit(); err != nil {
 			return fmt.Errorf("delete the objects of %s: %w", t.Resource, err)
 		}
 	}
-	if _, err := t.KV.Txn(ctx).Then(clientv3.OpDelete(t.key())).Commit(); err != nil {
-		return fmt.Errorf("thaw %s: %w", t.Resource, err)
-	}
-	return nil
-}
-
-// Open permits requests of a closed resource.
-func (t Target) Open(ctx context.Context) error {
-	state, err := revision.LoadState(ctx, t.KV, t.Prefix, t.Resource)
-	if err != nil || !state.Closed {
-		return err
-	}
-	open, err := revision.Open(t.Prefix, t.Resource, state, state.Offset)
-	if err == nil {
-		_, err = t.KV.Txn(ctx).If(revision.Unchanged(t.Prefix, t.Resource, state)).Then(open).Commit()
-	}
-	if err != nil {
-		return fmt.Errorf("open %s: %w", t.Resource, err)
-	}
-	return nil
 }

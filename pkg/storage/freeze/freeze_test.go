@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
@@ -137,7 +138,7 @@ func TestReturn(t *testing.T) {
 	}
 	_, written := r.put(ctx, "ns/two")
 	_, read := r.guarded.KV.Get(ctx, r.key("ns/one"))
-	for what, err := range map[string]error{"a write": written, "a read": read, "a new storage": r.Refusal(ctx)} {
+	for what, err := range map[string]error{"a write": written, "a read": read} {
 		if !IsReturned(err) || !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("%s after it was returned: %v, want a ReturnedError", what, err)
 		}
@@ -148,8 +149,14 @@ func TestReturn(t *testing.T) {
 			t.Errorf("watch %d after it was returned: %+v", i, response)
 		}
 	}
-	if err := r.Refusal(ctx); !IsHeld(err) {
-		t.Errorf("a new storage after it was cleared: %v, want a HeldError", err)
+	if _, err := r.guarded.KV.Get(ctx, r.key("ns/one")); !IsReturned(err) {
+		t.Errorf("a read after it was cleared: %v, want a ReturnedError", err)
+	}
+	for _, hosted := range []types.UID{"hosted", "later"} { // that was never requested
+		expect.NoError(t, r.Return(ctx, hosted))
+		if state, err := revision.LoadState(ctx, r.KV, r.Prefix, widgets); err != nil || !state.Returned || state.ClosedFor != hosted {
+			t.Errorf("returned for %s: %+v (%v)", hosted, state, err)
+		}
 	}
 }
 

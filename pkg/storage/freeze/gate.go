@@ -94,28 +94,24 @@ func (g *Gate) conditions(writes bool) (conditions []clientv3.Cmp, reasons []cli
 		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(g.key()), "=", 0))
 	}
 	return conditions, []clientv3.Op{
-		clientv3.OpGet(keys.Revision(g.Prefix, g.Resource), clientv3.WithKeysOnly()), clientv3.OpGet(g.key()),
+		clientv3.OpGet(keys.Revision(g.Prefix, g.Resource)), clientv3.OpGet(g.key()),
 	}
 }
 
 // check returns the error of a request by what was read.
 func (g *Gate) check(reasons []*etcdserverpb.ResponseOp) error {
-	var last int64
-	for _, kv := range reasons[0].GetResponseRange().GetKvs() {
-		last = kv.ModRevision
+	now, err := revision.Of(reasons[0].GetResponseRange().GetKvs())
+	if err != nil {
+		return err
 	}
-	freeze := reasons[1].GetResponseRange().GetKvs()
-	switch {
-	case last != g.state.ModRevision:
+	if now.ModRevision != g.state.ModRevision {
 		g.changedOnce.Do(func() { close(g.changed) })
-		return g.closed(freeze)
-	case len(freeze) == 0:
-		return nil
-	case string(freeze[0].Value) == returning:
-		return &HeldError{Resource: g.Resource, Frozen: true}
-	default:
-		return g.closed(freeze)
+		return Refusal(g.Resource, now)
 	}
+	if freeze := reasons[1].GetResponseRange().GetKvs(); len(freeze) > 0 {
+		return &HeldError{Resource: g.Resource, Frozen: string(freeze[0].Value) == returning}
+	}
+	return nil
 }
 
 // verify checks the state at the present revision.

@@ -47,7 +47,7 @@ func HighestOffset(ctx context.Context, annexEtcd clientv3.KV, prefix string) (i
 func HighestOf(found []*mvccpb.KeyValue) (int64, error) {
 	var highest int64
 	for i := range found {
-		saved, err := parse(found[i : i+1])
+		saved, err := Of(found[i : i+1])
 		if err != nil {
 			return 0, err
 		}

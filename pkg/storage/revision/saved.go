@@ -23,9 +23,12 @@ var AllResources = schema.GroupResource{}
 // highestOffset leaves more revisions above it than an etcd will use.
 const highestOffset = 1 << 61
 
-// closedMark follows the offset of a closed resource. Releases that do not know it refuse to serve
-// the resource.
-const closedMark = " closed "
+// The offset of a closed resource is followed by one of these and the UID that it is closed for. Releases
+// that do not know a mark refuse to serve the resource.
+const (
+	closedMark   = " closed "
+	returnedMark = " returned "
+)
 
 // State is what is saved for a resource in a Store.
 type State struct {
@@ -34,6 +37,8 @@ type State struct {
 	// Closed means that the resource is not served from this Store, because it was moved to another
 	// one or is still being moved here.
 	Closed bool
+	// Returned means that it is closed because the main cluster serves it again.
+	Returned bool
 	// ClosedFor is the UID of the HostedResource that a closed resource is closed for.
 	ClosedFor types.UID
 	// ModRevision is etcd's revision of the last change of the offset or of Closed, 0 if there was
@@ -57,11 +62,11 @@ func LoadState(ctx context.Context, annexEtcd clientv3.KV, prefix string, resour
 	if err != nil {
 		return State{}, fmt.Errorf("read %s and %s: %w", ofWhole, ofResource, err)
 	}
-	whole, err := parse(r.Responses[0].GetResponseRange().Kvs)
+	whole, err := Of(r.Responses[0].GetResponseRange().Kvs)
 	if err != nil {
 		return State{}, err
 	}
-	state, err := parse(r.Responses[1].GetResponseRange().Kvs)
+	state, err := Of(r.Responses[1].GetResponseRange().Kvs)
 	if err != nil {
 		return State{}, err
 	}
@@ -99,8 +104,16 @@ func Save(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource sc
 // Close returns the operation that closes a resource in the Store for a HostedResource. It keeps
 // the offset.
 func Close(prefix string, resource schema.GroupResource, before State, hosted types.UID) clientv3.Op {
-	before.Closed, before.ClosedFor = true, hosted
-	return clientv3.OpPut(key(prefix, resource), before.encode())
+	return put(prefix, resource, State{own: before.own, Closed: true, ClosedFor: hosted})
+}
+
+// Return returns the operation that closes a resource because the main cluster serves it again.
+func Return(prefix string, resource schema.GroupResource, before State, hosted types.UID) clientv3.Op {
+	return put(prefix, resource, State{own: before.own, Closed: true, Returned: true, ClosedFor: hosted})
+}
+
+func put(prefix string, resource schema.GroupResource, s State) clientv3.Op {
+	return clientv3.OpPut(key(prefix, resource), s.encode())
 }
 
 // Open returns the operation that opens a resource in the Store, with an offset of at least this.
@@ -108,7 +121,7 @@ func Open(prefix string, resource schema.GroupResource, before State, offset int
 	if offset < 0 || offset > highestOffset {
 		return clientv3.Op{}, fmt.Errorf("an offset of revisions cannot be %d, only 0 to %d", offset, int64(highestOffset))
 	}
-	return clientv3.OpPut(key(prefix, resource), State{own: max(before.own, offset)}.encode()), nil
+	return put(prefix, resource, State{own: max(before.own, offset)}), nil
 }
 
 // Unchanged returns the condition that nothing was saved for a resource since a state was read.
@@ -121,29 +134,38 @@ func load(ctx context.Context, annexEtcd clientv3.KV, key string) (State, error)
 	if err != nil {
 		return State{}, fmt.Errorf("read %s: %w", key, err)
 	}
-	return parse(r.Kvs)
+	return Of(r.Kvs)
 }
 
 func (s State) encode() string {
 	offset := strconv.FormatInt(s.own, 10)
-	if s.Closed {
+	switch {
+	case s.Returned:
+		return offset + returnedMark + string(s.ClosedFor)
+	case s.Closed:
 		return offset + closedMark + string(s.ClosedFor)
 	}
 	return offset
 }
 
-// parse parses what was found at one key.
-func parse(found []*mvccpb.KeyValue) (State, error) {
+// Of returns the state that was found at one key, keys.Revision of a resource, without that of AllResources.
+func Of(found []*mvccpb.KeyValue) (State, error) {
 	if len(found) == 0 {
 		return State{}, nil
 	}
-	text, closedFor, closed := strings.Cut(string(found[0].Value), closedMark)
+	text, closedFor, returned := strings.Cut(string(found[0].Value), returnedMark)
+	closed := returned
+	if !returned {
+		text, closedFor, closed = strings.Cut(text, closedMark)
+	}
 	offset, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || offset < 0 || offset > highestOffset {
 		// Resource versions would decrease without it.
 		return State{}, fmt.Errorf("%s holds %q, which is no offset of revisions", found[0].Key, found[0].Value)
 	}
-	return State{own: offset, Offset: offset, Closed: closed, ClosedFor: types.UID(closedFor), ModRevision: found[0].ModRevision}, nil
+	return State{
+		Offset: offset, Closed: closed, Returned: returned, ClosedFor: types.UID(closedFor), ModRevision: found[0].ModRevision, own: offset,
+	}, nil
 }
 
 func key(prefix string, resource schema.GroupResource) string {

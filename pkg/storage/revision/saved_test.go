@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
@@ -45,6 +46,35 @@ func TestSaved(t *testing.T) {
 	}
 }
 
+// TestClosed closes a resource, which stays closed when its offset is raised, until it is opened.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	etcd, ctx := etcdtest.StartClient(t), t.Context()
+	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	for i, step := range []struct {
+		change func(before State) (clientv3.Op, error)
+		want   State
+	}{
+		{func(before State) (clientv3.Op, error) { return Close("/annex", widgets, before, "one"), nil }, State{Offset: 1, Closed: true, ClosedFor: "one"}},
+		{func(before State) (clientv3.Op, error) { return Return("/annex", widgets, before, "two"), nil }, State{Offset: 2, Closed: true, Returned: true, ClosedFor: "two"}},
+		{func(before State) (clientv3.Op, error) { return Close("/annex", widgets, before, "three"), nil }, State{Offset: 3, Closed: true, ClosedFor: "three"}},
+		{func(before State) (clientv3.Op, error) { return Open("/annex", widgets, before, 0) }, State{Offset: 4}},
+	} {
+		before, err := LoadState(ctx, etcd.KV, "/annex", widgets)
+		expect.NoError(t, err)
+		change, err := step.change(before)
+		expect.NoError(t, err)
+		_, err = etcd.Txn(ctx).Then(change).Commit()
+		expect.NoError(t, err)
+		expect.NoError(t, Save(ctx, etcd.KV, "/annex", widgets, step.want.Offset))
+		got, err := LoadState(ctx, etcd.KV, "/annex", widgets)
+		got.ModRevision, got.own = 0, 0
+		if err != nil || got != step.want {
+			t.Errorf("step %d: %+v (%v), want %+v", i, got, err, step.want)
+		}
+	}
+}
+
 // TestConcurrentSaves keeps the highest, whoever is last.
 func TestConcurrentSaves(t *testing.T) {
 	t.Parallel()
@@ -71,7 +101,7 @@ func TestInvalidOffsets(t *testing.T) {
 			t.Errorf("%d was saved", offset)
 		}
 	}
-	for _, value := range []string{"", "-1", "many", "9223372036854775807"} {
+	for _, value := range []string{"", "-1", "many", "9223372036854775807", " returned one"} {
 		_, err := etcd.Put(t.Context(), keys.Revisions("/annex"), value)
 		expect.NoError(t, err)
 		_, err = Load(t.Context(), etcd.KV, "/annex", schema.GroupResource{Resource: "widgets"})

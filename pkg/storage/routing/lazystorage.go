@@ -304,20 +304,27 @@ func (s *lazyStorage) GetList(ctx context.Context, key string, options storage.L
 }
 
 func (s *lazyStorage) getList(ctx context.Context, options storage.ListOptions, call func(*backend) error) error {
-	if s.isEmpty(ctx) {
+	_, ofClient := request.RequestInfoFrom(ctx)
+	if !ofClient && s.isEmpty(ctx) {
 		return nil
 	}
+	var err error
 	if options.ResourceVersion == "" {
-		return s.do(ctx, call)
+		err = s.do(ctx, call)
+	} else {
+		err = s.read(ctx, call)
 	}
-	return s.read(ctx, call)
+	if !ofClient && freeze.IsReturned(err) && s.isCleared(ctx) {
+		return nil
+	}
+	return err
 }
 
 // isEmpty reports whether a resource was never placed while its definition is being deleted:
 // the finalizer of the definition must not wait for a Store. Requests of clients are refused
 // instead, because there is no resource version to return.
 func (s *lazyStorage) isEmpty(ctx context.Context) bool {
-	if _, ofClient := request.RequestInfoFrom(ctx); ofClient || s.backend.Load() != nil {
+	if s.backend.Load() != nil {
 		return false
 	}
 	to, ok := s.route.(*hostedRoute)
@@ -328,6 +335,21 @@ func (s *lazyStorage) isEmpty(ctx context.Context) bool {
 	_, err := to.find()
 	var missing *notPlacedError
 	return errors.As(err, &missing) && to.neverPlaced(ctx)
+}
+
+// isCleared reports whether a resource that was returned to the main cluster has no objects left. The finalizer
+// of its definition lists them, and must not be refused.
+func (s *lazyStorage) isCleared(ctx context.Context) bool {
+	at, err := s.route.find()
+	if err != nil {
+		return false
+	}
+	store, err := s.store(at.store)
+	if err != nil {
+		return false
+	}
+	objects, err := freeze.Target{KV: store.Client().KV, Prefix: store.Prefix(), Resource: s.config.GroupResource}.Objects(ctx)
+	return err == nil && objects == 0
 }
 
 // Watch implements storage.Interface.

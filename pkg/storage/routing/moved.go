@@ -108,7 +108,7 @@ func (c storageConfig) openState(ctx context.Context, store Store, at location) 
 		return state, err
 	}
 	if state.ClosedFor == at.hosted {
-		return revision.State{}, freeze.Target{KV: kv, Prefix: prefix, Resource: c.GroupResource}.Refusal(ctx)
+		return revision.State{}, freeze.Refusal(c.GroupResource, state)
 	}
 	// The informer may lag behind the move.
 	if placed, err := c.placed(ctx, at); err != nil {
@@ -126,7 +126,7 @@ func (c storageConfig) openState(ctx context.Context, store Store, at location) 
 	}
 	state, err = revision.LoadState(ctx, kv, prefix, c.GroupResource)
 	if err == nil && state.Closed {
-		err = &freeze.HeldError{Resource: c.GroupResource}
+		err = freeze.Refusal(c.GroupResource, state)
 	}
 	return state, err
 }

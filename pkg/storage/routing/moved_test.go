@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/component-base/metrics/testutil"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/retry"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestClosedStore holds requests to a Store that is closed, until it is opened for a HostedResource
@@ -70,7 +72,8 @@ func expectHeld(t *testing.T, result string, want uint64) {
 }
 
 // TestFrozen holds writes of a resource that is being returned to the main cluster. If it was, clients
-// may repeat them at once, except for later ones: those came from a kube-apiserver that lags.
+// may repeat them at once, except for later ones: those came from a kube-apiserver that lags. Once the objects
+// are deleted, requests are refused as before. A HostedResource that is created later opens the Store.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
 	one := startStore(t, "one")
@@ -113,6 +116,7 @@ func TestFrozen(t *testing.T) {
 
 	_, response = freeze()
 	expect.NoError(t, target.Return(t.Context(), "hosted"))
+	expect.NoError(t, target.Clear(t.Context()))
 	held, later := response(), httptest.NewRecorder()
 	write.ServeHTTP(later, httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", http.NoBody))
 	expectHeld(t, "returned", 1)
@@ -128,5 +132,31 @@ func TestFrozen(t *testing.T) {
 		if got := recorder.Header().Get("Retry-After"); got != want {
 			t.Errorf("Retry-After %q, want %q", got, want)
 		}
+	}
+
+	w.place(t, withUID("later", placedOn("one", "first")))
+	poll.UntilNoError(t, "the Store is open without objects", func() error { return create(t.Context(), s, widgetKey) })
+}
+
+// TestDefinitionOfReturnedResourceCanBeDeleted lists like the finalizer of a definition.
+func TestDefinitionOfReturnedResourceCanBeDeleted(t *testing.T) {
+	t.Parallel()
+	one := startStore(t, "one")
+	w := newFixture(t, one)
+	w.place(t, withUID("hosted", placedOn("one", "first")))
+	s := w.widgetStorage(t)
+	expect.NoError(t, create(t.Context(), s, widgetKey))
+	target := freeze.Target{KV: one.client.KV, Prefix: one.Prefix(), Resource: widgets}
+	expect.NoError(t, target.Return(t.Context(), "hosted"))
+	if _, err := list(t.Context(), s, ""); !freeze.IsReturned(err) {
+		t.Errorf("a list while there are objects: %v, want a ReturnedError", err)
+	}
+	expect.NoError(t, target.Clear(t.Context()))
+	if got, err := list(t.Context(), s, ""); err != nil || got != 0 {
+		t.Errorf("listed %d objects, error %v, want none", got, err)
+	}
+	ofClient := request.WithRequestInfo(t.Context(), &request.RequestInfo{})
+	if _, err := list(ofClient, s, ""); !freeze.IsReturned(err) {
+		t.Errorf("a list of a client: %v, want a ReturnedError", err)
 	}
 }
