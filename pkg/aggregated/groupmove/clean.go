@@ -22,6 +22,10 @@ const (
 	ownersPeriod = 10 * time.Second
 	// ownersInterval is how often all objects of the main cluster are searched for them.
 	ownersInterval = 5 * time.Second
+	// refusingPeriod is how long annex refuses requests for the group after the switch. One that a
+	// kube-apiserver passed on before may still wait for authorization: once annex has forgotten the group
+	// it would get 404, as if the object were deleted.
+	refusingPeriod = 5 * time.Second
 )
 
 // clean corrects the owner references in the main cluster, and deletes what annex has of the group.
@@ -35,21 +39,28 @@ func (r *rollback) clean(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.correctOwners(ctx); err != nil {
-		return err
+	for _, step := range []func(context.Context) error{
+		r.correctOwners, r.releaseGarbageCollector, r.untilRefused, r.forget, r.untilDiscovered, r.correctGone, r.removeMarks,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
-	if err := r.config.MainCopy.ReleaseGarbageCollector(ctx, r.group()); err != nil {
-		return err
-	}
-	if err := r.forget(ctx); err != nil {
-		return err
-	}
-	if err := r.untilDiscovered(ctx); err != nil {
-		return err
-	}
-	if err := r.correctGone(ctx); err != nil {
-		return err
-	}
+	return nil
+}
+
+func (r *rollback) releaseGarbageCollector(ctx context.Context) error {
+	return r.config.MainCopy.ReleaseGarbageCollector(ctx, r.group())
+}
+
+// untilRefused waits until annex has refused requests for refusingPeriod.
+func (r *rollback) untilRefused(ctx context.Context) error {
+	return until(ctx, func(context.Context) (bool, error) {
+		return time.Since(r.Status.SwitchTime.Time) >= refusingPeriod, nil
+	})
+}
+
+func (r *rollback) removeMarks(ctx context.Context) error {
 	for _, of := range r.copies {
 		if err := r.config.MainCopy.RemoveMarks(ctx, of); err != nil {
 			return err
