@@ -22,10 +22,6 @@ const (
 	ownersPeriod = 10 * time.Second
 	// ownersInterval is how often all objects of the main cluster are searched for them.
 	ownersInterval = 5 * time.Second
-	// refusingPeriod is how long annex refuses requests for the group after the switch. One that a
-	// kube-apiserver passed on before may still wait for authorization: once annex has forgotten the group
-	// it would get 404, as if the object were deleted.
-	refusingPeriod = 5 * time.Second
 )
 
 // clean corrects the owner references in the main cluster, and deletes what annex has of the group.
@@ -53,11 +49,8 @@ func (r *rollback) releaseGarbageCollector(ctx context.Context) error {
 	return r.config.MainCopy.ReleaseGarbageCollector(ctx, r.group())
 }
 
-// untilRefused waits until annex has refused requests for refusingPeriod.
 func (r *rollback) untilRefused(ctx context.Context) error {
-	return until(ctx, func(context.Context) (bool, error) {
-		return time.Since(r.Status.SwitchTime.Time) >= refusingPeriod, nil
-	})
+	return untilRefused(ctx, r.Status.SwitchTime.Time)
 }
 
 func (r *rollback) removeMarks(ctx context.Context) error {

@@ -274,7 +274,10 @@ func (m *moveIn) undoSwitch(ctx context.Context, why string) error {
 	if err := m.SetPhase(ctx, hostingv1alpha1.MigrationFollowing, "The main cluster serves the group again, because the switch did not succeed: "+why); err != nil {
 		return err
 	}
-	return m.untilRouted(ctx, m.versions(), false)
+	if err := m.untilRouted(ctx, m.versions(), false); err != nil {
+		return err
+	}
+	return untilRefused(ctx, time.Now())
 }
 
 func (m *moveIn) openRest(ctx context.Context) error {

@@ -23,6 +23,10 @@ const (
 	// routeTimeout is how long the main cluster gets to take in a route. It needs a fraction of a
 	// second.
 	routeTimeout = 20 * time.Second
+	// refusedPeriod is how long annex gets to refuse the requests that were passed on to it before the main
+	// cluster had the routes. They may wait for authorization, and it holds them for up to 5 s (holdTimeout in
+	// pkg/storage/routing).
+	refusedPeriod = 6 * time.Second
 )
 
 // mainAPIServices returns the APIServices of the group in the main cluster.
@@ -79,6 +83,12 @@ func (r *Run) routeProblem(ctx context.Context, versions []schema.GroupVersion, 
 		}
 	}
 	return strings.Join(wrong, ", ")
+}
+
+// untilRefused waits until annex has refused the requests that were passed on to it before the routes changed.
+// After that annex may have no objects: such a request would get 404, as if its object were deleted.
+func untilRefused(ctx context.Context, routed time.Time) error {
+	return until(ctx, func(context.Context) (bool, error) { return time.Since(routed) >= refusedPeriod, nil })
 }
 
 func compareVersions(a, b string) int {
