@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
@@ -58,7 +58,7 @@ func startAnnex(ctx context.Context, p programs, dir string, environment ...stri
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort(ctx)
+	port, err := freeport.Find(ctx)
 	if err != nil {
 		return nil, errors.Join(err, database.stop())
 	}
@@ -274,12 +274,4 @@ func (e *etcd) stop() error {
 		_ = e.command.Wait() // it reports the signal
 	}
 	return err
-}
-
-func freePort(ctx context.Context) (int, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
 }

@@ -744,8 +744,12 @@ var rules = []rule{
 	{
 		packages: "pkg/test/maincluster",
 		duty:     "A real main cluster on loopback, for any aggregated API server; independent of annex.",
-		ours:     []string{"pkg/storage/embeddedetcd"},
+		ours:     []string{"pkg/storage/embeddedetcd", "pkg/test/freeport"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
+	},
+	{
+		packages: "pkg/test/freeport",
+		duty:     "Chooses ports for programs that need theirs before they listen.",
 	},
 	{
 		packages: "pkg/test/faultproxy",

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -47,17 +48,6 @@ func Run(t *testing.T, page string, path ...string) {
 	r.stop(t)
 }
 
-// freeAddress returns an unused address. annex needs the same after a restart, because it is in
-// kubeconfigs.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 // reader runs the steps of a page.
 type reader struct {
 	shell *shell
@@ -66,11 +56,14 @@ type reader struct {
 	serves    bool
 }
 
-// address returns the free address for an address of the page.
+// address returns the free address for an address of the page. annex needs the same after a restart, because
+// it is in kubeconfigs.
 func (r *reader) address(t *testing.T, named string) string {
 	t.Helper()
 	if r.addresses[named] == "" {
-		r.addresses[named] = freeAddress(t)
+		port, err := freeport.Find(t.Context())
+		expect.NoError(t, err)
+		r.addresses[named] = freeport.Address(port)
 	}
 	return r.addresses[named]
 }

@@ -32,6 +32,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -50,7 +51,9 @@ func TestRefusesToStart(t *testing.T) {
 	expect.NoError(t, err)
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
-	down := "http://127.0.0.1:" + freePort(t)
+	unused, err := freeport.Find(t.Context())
+	expect.NoError(t, err)
+	down := "http://" + freeport.Address(unused)
 	tooOld := startOldEtcd(t)
 	expired := writePair(t, time.Now().Add(-time.Hour))
 	valid := writePair(t, time.Now().Add(time.Hour))

@@ -11,7 +11,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -32,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
@@ -158,13 +158,14 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 	s.kubectl.feed(t, widget("default", "a", `{}`), "create", "-f", "-")
 	s.Kill()
 
-	port := freePort(t)
-	restarted, err := process.Start(programs.annex, dataDir, "--secure-port="+port)
+	port, err := freeport.Find(t.Context())
+	expect.NoError(t, err)
+	restarted, err := process.Start(programs.annex, dataDir, fmt.Sprintf("--secure-port=%d", port))
 	expect.NoError(t, err)
 	t.Cleanup(func() { stop(t, restarted) })
 	// The certificates stay the same, so the client can be created before the server listens.
 	config := rest.CopyConfig(s.Clients.Config)
-	config.Host = "https://127.0.0.1:" + port
+	config.Host = "https://" + freeport.Address(port)
 	admin, err := rest.HTTPClientFor(config)
 	expect.NoError(t, err)
 	paths := []string{
@@ -318,17 +319,6 @@ func TestRunAnywhere(t *testing.T) {
 		t.Errorf("the kubeconfig is %s, want %s", annex.Kubeconfig, want)
 	}
 	expect.Contains(t, kubectl{kubeconfig: annex.Kubeconfig, home: t.TempDir()}.run(t, "get", "namespaces"), "default")
-}
-
-// freePort returns a free port, for tests that need it before annex runs.
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	expect.NoError(t, err)
-	return port
 }
 
 // listening is the state of a listening socket in /proc/net/tcp.

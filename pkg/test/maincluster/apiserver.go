@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/freeport"
 )
 
 const (
@@ -25,27 +25,8 @@ const (
 	pollInterval = 100 * time.Millisecond
 	portAttempts = 10
 
-	// The kernel does not use ports of this range for outgoing connections, so the port of a
-	// stopped API server stays free.
-	lowestPort, highestPort = 20000, 29999
-
 	portTaken = "address already in use"
 )
-
-// FreePort returns an unused port of 127.0.0.1, which the kernel does not use for outgoing connections.
-func FreePort(ctx context.Context) (int, error) {
-	var err error
-	for range portAttempts {
-		port := lowestPort + rand.IntN(highestPort-lowestPort)
-		var listener net.Listener
-		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", localAddress(port)); err == nil {
-			return port, listener.Close()
-		}
-	}
-	return 0, fmt.Errorf("look for a free port on 127.0.0.1: %w", err)
-}
-
-func localAddress(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // apiServerFlags are the flags of every cluster, followed by those of the options.
 func (c *Cluster) apiServerFlags() []string {
@@ -105,7 +86,7 @@ func (c *Cluster) waitReady(ctx context.Context, started *child, config *restcli
 func (c *Cluster) startOnFreePort(ctx context.Context) error {
 	var err error
 	for range portAttempts {
-		if c.port, err = FreePort(ctx); err != nil {
+		if c.port, err = freeport.Find(ctx); err != nil {
 			return err
 		}
 		if err = c.writeKubeconfigs(); err != nil {

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/annex-dev/annex/pkg/test/freeport"
 )
 
 const (
@@ -60,7 +62,7 @@ func NewLoadBalancer(opts LoadBalancerOptions) (*LoadBalancer, error) {
 		opts.ProbeInterval = defaultProbeInterval
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", localAddress(0))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", freeport.Address(0))
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("listen for connections to balance: %w", err)

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/freeport"
 )
 
 // tokenLifetime is longer than any test or demo.
@@ -23,7 +25,7 @@ const tokenLifetime = 24 * time.Hour
 
 // writeKubeconfigs writes the kubeconfigs of the administrator and of the controllers.
 func (c *Cluster) writeKubeconfigs() error {
-	c.URL = "https://" + localAddress(c.port)
+	c.URL = "https://" + freeport.Address(c.port)
 	if c.balancer != nil {
 		c.URL = "https://" + c.balancer.Address()
 	}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/freeport"
 )
 
 // apiServer is an API server besides the first one, on the same etcd.
@@ -25,7 +27,7 @@ func (c *Cluster) startPeers(ctx context.Context) error {
 		return nil
 	}
 	for i := 1; i < c.opts.APIServers; i++ {
-		port, err := FreePort(ctx)
+		port, err := freeport.Find(ctx)
 		if err != nil {
 			return err
 		}
@@ -40,7 +42,7 @@ func (c *Cluster) startPeers(ctx context.Context) error {
 		return err
 	}
 	for i := range c.opts.APIServers {
-		c.balancer.Add(localAddress(c.portOf(i)))
+		c.balancer.Add(freeport.Address(c.portOf(i)))
 	}
 	return c.writeKubeconfigs()
 }
@@ -66,7 +68,7 @@ func (c *Cluster) portOf(i int) int {
 // at returns the administrator's configuration for one API server.
 func (c *Cluster) at(port int) *restclient.Config {
 	config := restclient.CopyConfig(c.Config)
-	config.Host = "https://" + localAddress(port)
+	config.Host = "https://" + freeport.Address(port)
 	return config
 }
 
@@ -76,7 +78,7 @@ func (c *Cluster) ConfigOf(i int) *restclient.Config { return c.at(c.portOf(i)) 
 // RestartAPIServer kills one of several API servers, starts it again at its address, and returns when it
 // is ready. Until then the load balancer uses the others.
 func (c *Cluster) RestartAPIServer(ctx context.Context, i int) error {
-	address := localAddress(c.portOf(i))
+	address := freeport.Address(c.portOf(i))
 	c.balancer.SetReady(address, false)
 	var err error
 	if i == 0 {

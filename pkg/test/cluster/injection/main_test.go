@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
@@ -55,7 +56,7 @@ func startInjector(t *testing.T, flags ...string) (address string) {
 	t.Helper()
 	binary, err := process.Bin(t.Context(), "annex")
 	expect.NoError(t, err)
-	port, err := maincluster.FreePort(t.Context())
+	port, err := freeport.Find(t.Context())
 	expect.NoError(t, err)
 	command := exec.Command(binary, append([]string{"injector", "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port)}, flags...)...)
 	injector, err := process.StartCommand(command)
@@ -66,7 +67,7 @@ func startInjector(t *testing.T, flags ...string) (address string) {
 			t.Logf("annex injector:\n%s%s", injector.Stdout(), injector.Stderr())
 		}
 	})
-	return fmt.Sprintf("127.0.0.1:%d", port)
+	return freeport.Address(port)
 }
 
 // signer is the CA behind a signer of the main cluster.

@@ -1,0 +1,38 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package freeport chooses ports for programs that need theirs before they listen, or again after a
+// restart.
+package freeport
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+const (
+	// The kernel does not use ports of this range for outgoing connections, so that the port of a
+	// stopped program stays free.
+	lowest, highest = 20000, 29999
+
+	attempts = 10
+)
+
+// Find returns an unused port of 127.0.0.1.
+func Find(ctx context.Context) (int, error) {
+	var err error
+	for range attempts {
+		port := lowest + rand.IntN(highest-lowest)
+		var listener net.Listener
+		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", Address(port)); err == nil {
+			return port, listener.Close()
+		}
+	}
+	return 0, fmt.Errorf("look for a free port on 127.0.0.1: %w", err)
+}
+
+// Address returns the address of a port of 127.0.0.1.
+func Address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
