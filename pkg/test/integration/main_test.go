@@ -9,8 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -163,17 +162,10 @@ func clientsOf(t *testing.T, p *process.Annex, dataDir string) *annex {
 	return newAnnex(t, &testserver.Server{URL: p.URL, DataDir: dataDir, Kubeconfig: p.Kubeconfig, AnnexConfig: config})
 }
 
-// closedPort returns an address without a listener. Its port is below those that the system
-// chooses for other listeners and for connections of tests in parallel.
+// closedPort returns an address without a listener.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)))
-		if err == nil {
-			listener.Close()
-			return listener.Addr().String()
-		}
-	}
-	t.Fatal("there is no free port")
-	return ""
+	port, err := freeport.Find(t.Context())
+	expect.NoError(t, err)
+	return freeport.Address(port)
 }
