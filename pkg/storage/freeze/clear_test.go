@@ -17,8 +17,7 @@ import (
 // as before.
 func TestClear(t *testing.T) {
 	t.Parallel()
-	endpoint := start(t)
-	r := newReplica(t, endpoint)
+	r := newReplica(t, start(t))
 	const objects = deletedAtOnce + 10
 	for i := range objects {
 		_, err := r.put(t.Context(), fmt.Sprintf("ns/%04d", i))

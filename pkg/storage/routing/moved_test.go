@@ -71,17 +71,23 @@ func expectHeld(t *testing.T, result string, want uint64) {
 	}
 }
 
+// startHosted starts a Store with one object, placed for the HostedResource with the UID "hosted".
+func startHosted(t *testing.T) (w *fixture, s storage.Interface, target freeze.Target) {
+	t.Helper()
+	one := startStore(t, "one")
+	w = newFixture(t, one)
+	w.place(t, withUID("hosted", placedOn("one", "first")))
+	s = w.widgetStorage(t)
+	expect.NoError(t, create(t.Context(), s, widgetKey))
+	return w, s, freeze.Target{KV: one.client.KV, Prefix: one.Prefix(), Resource: widgets}
+}
+
 // TestFrozen holds writes of a resource that is being returned to the main cluster. If it was, clients
 // may repeat them at once, except for later ones: those came from a kube-apiserver that lags. Once the objects
 // are deleted, requests are refused as before. A HostedResource that is created later opens the Store.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
-	one := startStore(t, "one")
-	w := newFixture(t, one)
-	w.place(t, withUID("hosted", placedOn("one", "first")))
-	s := w.widgetStorage(t)
-	expect.NoError(t, create(t.Context(), s, widgetKey))
-	target := freeze.Target{KV: one.client.KV, Prefix: one.Prefix(), Resource: widgets}
+	w, s, target := startHosted(t)
 	attempts := make(chan struct{}, 1000)
 	calls := make(chan error, 2)
 	update := func(object runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
@@ -141,12 +147,7 @@ func TestFrozen(t *testing.T) {
 // TestDefinitionOfReturnedResourceCanBeDeleted lists like the finalizer of a definition.
 func TestDefinitionOfReturnedResourceCanBeDeleted(t *testing.T) {
 	t.Parallel()
-	one := startStore(t, "one")
-	w := newFixture(t, one)
-	w.place(t, withUID("hosted", placedOn("one", "first")))
-	s := w.widgetStorage(t)
-	expect.NoError(t, create(t.Context(), s, widgetKey))
-	target := freeze.Target{KV: one.client.KV, Prefix: one.Prefix(), Resource: widgets}
+	_, s, target := startHosted(t)
 	expect.NoError(t, target.Return(t.Context(), "hosted"))
 	if _, err := list(t.Context(), s, ""); !freeze.IsReturned(err) {
 		t.Errorf("a list while there are objects: %v, want a ReturnedError", err)
