@@ -30,6 +30,9 @@ const discoveryTimeout = time.Second
 // fetches it as soon as a version is published and then once a minute: for that long
 // users would not find a kind that was missing, and the main cluster would not delete
 // its objects with their namespace.
+//
+// The aggregator always gets the whole document. It takes a response whose body was cut off, because annex was
+// killed, for an empty document with the ETag of the response, and 304 would make it keep that.
 func (a *filter) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	if !a.synced() {
 		tooEarly("the APIs of annex are not known yet").writeTo(w)
@@ -39,7 +42,9 @@ func (a *filter) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		tooEarly("annex is starting and discovery is missing " + missing).writeTo(w)
 		return
 	}
-	a.next.ServeHTTP(w, r)
+	whole := r.Clone(r.Context())
+	whole.Header.Del("If-None-Match")
+	a.next.ServeHTTP(w, whole)
 }
 
 // waitForDiscovery waits until discovery contains all new definitions, at most for

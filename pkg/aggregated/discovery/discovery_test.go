@@ -12,6 +12,13 @@ import (
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/client-go/discovery"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // discoverable serves the resources of example.com/v1 that there are so far.
@@ -85,3 +92,45 @@ func TestAggregatorDiscoversAllThatIsDefined(t *testing.T) {
 		t.Errorf("definitions are not known: got %d, want 503", got.Code)
 	}
 }
+
+// TestAggregatorFetchesTheWholeDocumentAgain runs kube-apiserver's discovery manager, whose first request gets a
+// response without its body, as if annex had been killed in between.
+func TestAggregatorFetchesTheWholeDocumentAgain(t *testing.T) {
+	t.Parallel()
+	served, discovered := aggregated.NewResourceManager("apis"), aggregated.NewResourceManager("apis")
+	served.AddGroupVersion("example.com", apidiscoveryv2.APIVersionDiscovery{
+		Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{{Resource: "widgets"}},
+	})
+	filter := newHandler(served, &knownMain{})
+	var killed atomic.Bool
+	annex := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !killed.Swap(true) {
+			w = withoutBody{w}
+		}
+		filter.ServeHTTP(w, r)
+	})
+	manager := aggregatorapiserver.NewDiscoveryManager(discovered)
+	go manager.Run(t.Context().Done(), nil)
+	published := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.example.com"},
+		Spec:       apiregistrationv1.APIServiceSpec{Group: "example.com", Version: "v1", Service: &apiregistrationv1.ServiceReference{Name: "annex"}},
+	}
+
+	for _, want := range []int{0, 1} {
+		manager.AddAPIService(published, annex)
+		poll.Until(t, "the discovery of kube-apiserver", func() string {
+			answer := get(discovered, "admin", discoveryPath, "Accept", discovery.AcceptV2)
+			var list apidiscoveryv2.APIGroupDiscoveryList
+			expect.NoError(t, json.Unmarshal(answer.Body.Bytes(), &list), "%d %s", answer.Code, answer.Body)
+			if len(list.Items) == 0 || len(list.Items[0].Versions[0].Resources) != want {
+				return answer.Body.String()
+			}
+			return ""
+		})
+	}
+}
+
+// withoutBody drops the body of a response.
+type withoutBody struct{ http.ResponseWriter }
+
+func (withoutBody) Write(content []byte) (int, error) { return len(content), nil }
