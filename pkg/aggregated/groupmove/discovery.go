@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// discoveryPeriod is longer than kube-apiserver's interval between two requests for annex's discovery
-	// (discoveryRefreshInterval in k8s.io/kube-aggregator).
-	discoveryPeriod = 65 * time.Second
+	// discoveryPeriod is longer than twice the interval at which kube-apiserver refreshes the discovery of a
+	// version (discoveryRefreshInterval in k8s.io/kube-aggregator): the first refresh after annex has forgotten
+	// the group may use a document that was fetched for another version almost an interval before.
+	discoveryPeriod = 130 * time.Second
 	// renewInterval is how long the main cluster gets to make a local APIService again.
 	renewInterval = 2 * time.Second
 )
@@ -33,7 +34,7 @@ func (r *rollback) untilDiscovered(ctx context.Context) error {
 	forgotten, renewed := time.Now(), time.Time{}
 	return r.untilReported(ctx, func(ctx context.Context) (string, error) {
 		if time.Since(forgotten) < discoveryPeriod {
-			return "The main cluster serves the group; its discovery is checked once it has read annex's again, in a minute", nil
+			return "The main cluster serves the group; its discovery is checked once it has read annex's again, in two minutes", nil
 		}
 		for range probes {
 			missing, err := r.undiscovered(ctx)

@@ -148,7 +148,7 @@ func TestMigrationOfTheDocumentation(t *testing.T) {
 	back := strings.NewReplacer("operation: Move", "operation: Rollback", "docs-example-com-move", "docs-example-com-back", "switch: Manual", "switch: Automatic").Replace(manifest)
 	f.kubectl(f.rights("rollback"), "apply", "-f", "-")
 	f.kubectl(back, "apply", "-f", "-")
-	f.kubectl("", "wait", "--for=condition=Complete", "--timeout=120s", "migration/docs-example-com-back")
+	f.kubectl("", "wait", "--for=condition=Complete", "--timeout=300s", "migration/docs-example-com-back")
 	f.wantServed("")
 	f.wantLabel("")
 	f.wantIdentity(before)

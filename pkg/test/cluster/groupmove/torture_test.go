@@ -39,7 +39,7 @@ const (
 	oldObjects      = 200
 	doomedNamespace = "doomed"
 	// migrationTimeout bounds a Migration during which programs are killed.
-	migrationTimeout = 6 * time.Minute
+	migrationTimeout = 8 * time.Minute
 )
 
 // annexFlags make a killed annex lose the leadership soon.
