@@ -18,8 +18,8 @@ type DoFunc func(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, erro
 // New returns a KV over another, which streams and compacts.
 func New(below clientv3.KV, do DoFunc) clientv3.KV { return &kv{KV: below, do: do} }
 
-// IsWrite reports whether an operation changes anything.
-func IsWrite(op clientv3.Op) bool { return !op.IsGet() }
+// IsWrite reports whether an operation, or any of a transaction, changes anything.
+func IsWrite(op clientv3.Op) bool { return !IsRead(op) }
 
 // IsRead reports whether an operation, or all of a transaction, only reads.
 func IsRead(op clientv3.Op) bool {

@@ -378,3 +378,30 @@ func TestUnknownStore(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestOtherwise: transactions may only read if their conditions do not hold, also in a transaction of their own.
+func TestOtherwise(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, nil)
+	claimed := claim(t, pool, object("far", etcdtest.StartTCP(t, nil).URL))
+	put := clientv3.OpPut("/annex/b", "1")
+	absent := clientv3.Compare(clientv3.CreateRevision("/annex/a"), "=", 0)
+	for _, store := range []*Store{named(t, pool, hostingv1alpha1.DefaultStoreName), claimed} {
+		kv := store.Client().KV
+		_, err := kv.Put(t.Context(), "/annex/a", "1")
+		expect.NoError(t, err)
+		for name, write := range map[string]clientv3.Op{
+			"put": put, "nested": clientv3.OpTxn(nil, []clientv3.Op{put}, nil), "nested otherwise": clientv3.OpTxn([]clientv3.Cmp{absent}, nil, []clientv3.Op{put}),
+		} {
+			if _, err := kv.Txn(t.Context()).If(absent).Else(write).Commit(); !errors.Is(err, errWriteOtherwise) {
+				t.Errorf("%s: %s: %v", store.Name(), name, err)
+			}
+		}
+		r, err := kv.Txn(t.Context()).If(absent).Then(put).
+			Else(clientv3.OpTxn([]clientv3.Cmp{absent}, nil, nil), clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpGet("/annex/a")}, nil)).Commit()
+		expect.NoError(t, err, "read in %s", store.Name())
+		if nested := r.Responses; r.Succeeded || nested[0].GetResponseTxn().Succeeded || nested[1].GetResponseTxn().Responses[0].GetResponseRange().Count != 1 {
+			t.Errorf("%s: responses %v", store.Name(), r.Responses)
+		}
+	}
+}
