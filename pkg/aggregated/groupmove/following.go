@@ -26,11 +26,12 @@ const (
 type following struct {
 	ctx  context.Context
 	stop context.CancelCauseFunc
-	// routed is closed when the main cluster sends all requests to annex.
-	routed chan struct{}
-	// caughtUp, drained and opened are done by each importer.
-	caughtUp, drained, opened *latch
-	running                   sync.WaitGroup
+	// proving is closed before the main cluster gets the routes to annex, and routed when it sends all requests
+	// to annex.
+	proving, routed chan struct{}
+	// caughtUp, proven, drained and opened are done by each importer.
+	caughtUp, proven, drained, opened *latch
+	running                           sync.WaitGroup
 
 	mu   sync.Mutex
 	late []error
@@ -38,13 +39,18 @@ type following struct {
 
 func (m *moveIn) follow(ctx context.Context) *following {
 	n := len(m.resources)
-	f := &following{routed: make(chan struct{}), caughtUp: newLatch(n), drained: newLatch(n), opened: newLatch(n)}
+	f := &following{
+		proving: make(chan struct{}), routed: make(chan struct{}),
+		caughtUp: newLatch(n), proven: newLatch(n), drained: newLatch(n), opened: newLatch(n),
+	}
 	f.ctx, f.stop = context.WithCancelCause(ctx)
 	for _, of := range m.resources {
 		f.running.Go(func() {
 			isOpen, drained := false, sync.OnceFunc(f.drained.done)
 			err := of.importer.Follow(f.ctx, move.FollowOptions{
 				CaughtUp: f.caughtUp.done,
+				Prove:    f.proving,
+				Proven:   f.proven.done,
 				Switch:   f.routed,
 				Quiet:    quietPeriod,
 				// Resources are opened together: before the first, all have every change.

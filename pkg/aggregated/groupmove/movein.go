@@ -216,6 +216,10 @@ func (m *moveIn) copyAndSwitch(ctx, preparing context.Context) error {
 	if err := m.untilCreatable(guarded); err != nil {
 		return err
 	}
+	close(f.proving)
+	if err := f.proven.wait(guarded); err != nil {
+		return err
+	}
 	return m.switchOver(ctx, f)
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,6 +29,9 @@ type source struct {
 	last    atomic.Pointer[context.CancelFunc]
 	// dead is set when it no longer responds.
 	dead atomic.Bool
+	// stalled is locked while watches deliver nothing, and asked counts requests for their progress.
+	stalled sync.Mutex
+	asked   atomic.Int64
 }
 
 func (s *source) Watch(ctx context.Context, after int64) (Watch, error) {
@@ -35,13 +39,41 @@ func (s *source) Watch(ctx context.Context, after int64) (Watch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.last.Store(&cancel)
 	w, err := s.end.Watch(ctx, after)
-	return watchOf{w, s}, err
+	if err != nil {
+		return nil, err
+	}
+	events := make(chan Events)
+	go func() {
+		defer close(events)
+		for e := range w.Events() {
+			s.stalled.Lock()
+			s.stalled.Unlock() //nolint:staticcheck // it only waits
+			select {
+			case events <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return watchOf{w, s, events, ctx.Done()}, nil
 }
 
-// watchOf is a watch of a source that may be dead.
+// watchOf is a watch of a source that may be dead, or stalled.
 type watchOf struct {
 	Watch
 	source *source
+	events <-chan Events
+	lost   <-chan struct{}
+}
+
+func (w watchOf) Events() <-chan Events { return w.events }
+
+func (w watchOf) RequestProgress(ctx context.Context, wanted int64) error {
+	w.source.asked.Add(1)
+	if err := w.Watch.RequestProgress(ctx, wanted); err != nil && !isClosed(w.lost) {
+		return err
+	}
+	return nil
 }
 
 func (w watchOf) CheckAlive(context.Context) error {
@@ -254,6 +286,73 @@ func TestWatchLost(t *testing.T) {
 			f.wantEqual()
 		})
 	}
+}
+
+// TestProve: an API server that was cut off from its etcd sends no changes for a while, and responds.
+func TestProve(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(10)
+	prove, proven := make(chan struct{}), make(chan struct{})
+	f.follow.Prove, f.follow.Proven, f.follow.Settle = prove, func() { close(proven) }, 0
+	i := NewImporter(f.config)
+	expect.NoError(t, i.Copy(f.ctx))
+	result := f.start(i)
+	f.wait(result, f.caughtUp)
+	f.source.stalled.Lock()
+	put(t, f.fixture.config.From, "ns/new", "while nothing is sent")
+	close(prove)
+	asked := f.source.asked.Load()
+	poll.UntilDone(t, "it asks for progress", func() (bool, string) {
+		now := f.source.asked.Load()
+		return now > asked+5, fmt.Sprintf("%d times", now-asked)
+	})
+	if isClosed(proven) {
+		t.Error("it is proven that the watch delivers what was written, and it did not")
+	}
+	f.source.stalled.Unlock()
+	f.wait(result, proven)
+	f.wantEqual()
+
+	// The API server loses its etcd, for a moment: the watch is opened again.
+	watches := f.source.watches.Load()
+	f.source.dead.Store(true)
+	poll.UntilDone(t, "the watch is opened again", func() (bool, string) {
+		now := f.source.watches.Load()
+		return now > watches, fmt.Sprintf("%d watches", now)
+	})
+	f.source.dead.Store(false)
+	put(t, f.fixture.config.From, "ns/newer", "to the last watch")
+	poll.UntilDone(t, "a watch stays", func() (bool, string) {
+		if now := f.source.watches.Load(); now != watches {
+			watches, asked = now, f.source.asked.Load()
+		}
+		now := f.source.asked.Load()
+		return now > asked+2, fmt.Sprintf("asked %d times for its progress", now-asked)
+	})
+	close(f.switched)
+	expect.NoError(t, <-result)
+	f.wantEqual()
+}
+
+// TestDeadAfterProven loses the etcd of the API server after the switch.
+func TestDeadAfterProven(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(10)
+	proven := make(chan struct{})
+	f.follow.Prove, f.follow.Proven, f.follow.Quiet = f.switched, func() { close(proven) }, time.Hour
+	i := NewImporter(f.config)
+	expect.NoError(t, i.Copy(f.ctx))
+	result := f.start(i)
+	f.wait(result, f.caughtUp)
+	close(f.switched)
+	f.wait(result, proven)
+	f.source.dead.Store(true)
+	if err := <-result; !errors.Is(err, ErrWatchLost) {
+		t.Errorf("error %v", err)
+	}
+	f.wantState(i, Following)
 }
 
 // TestImportCompacted compacts changes that were not seen, before the switch.

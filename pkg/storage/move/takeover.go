@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -21,12 +22,21 @@ const (
 	// lowestPause is in which changes arrive that the API server has sent before the responses of Lowest
 	// and CheckAlive.
 	lowestPause = 50 * time.Millisecond
+	// aliveInterval is between calls of CheckAlive from Proven on. aliveTimeout bounds them: an API server that
+	// has lost its etcd for a moment connects again after 0.8 s or more (google.golang.org/grpc/backoff).
+	aliveInterval = 100 * time.Millisecond
+	aliveTimeout  = 700 * time.Millisecond
 )
 
 // FollowOptions are how Follow ends.
 type FollowOptions struct {
 	// CaughtUp is called once, when the target has all that the source had when Follow was called.
 	CaughtUp func()
+	// Prove is closed shortly before Switch. Proven is called once, when the target has all that the source had
+	// then: an API server that was cut off from its etcd sends no changes for seconds after it accepts writes
+	// again. From then on its silence means that there are none, because CheckAlive is called all the time.
+	Prove  <-chan struct{}
+	Proven func()
 	// Switch is closed once every API server sends requests for the resource elsewhere, so that the
 	// source gets no new writes. From then on the watch cannot be opened again.
 	Switch <-chan struct{}
@@ -123,10 +133,11 @@ type importing struct {
 	*term
 	FollowOptions
 	calledCaughtUp bool
+	// proving is set once Prove was seen to be closed, and proven once Proven was called.
+	proving, proven bool
 	// switched is when the Switch was seen to be closed, and read when Lowest returned lowest.
 	switched, read time.Time
 	lowest         int64
-	watch          Watch
 }
 
 // follow follows one watch.
@@ -143,16 +154,54 @@ func (s *importing) follow(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	s.watch = w
-	if err := s.applyFrom(ctx, w, func() (bool, error) { return s.step(ctx) }); err != nil {
+	if err := s.untilOpen(ctx, w); err != nil {
 		return err
 	}
 	s.Opened()
 	return newLate(s.term).settle(ctx, w, s.Settle)
 }
 
+// untilOpen applies changes until it has opened the target.
+func (s *importing) untilOpen(ctx context.Context, w Watch) error {
+	ctx, end := context.WithCancelCause(ctx)
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	defer end(nil)
+	checked := false
+	err := s.applyFrom(ctx, w, func() (bool, error) {
+		proven, err := s.prove(ctx)
+		if err != nil {
+			return false, err
+		}
+		if proven && !checked {
+			checked = true
+			checks.Go(func() { end(untilDead(ctx, w)) })
+		}
+		return s.step(ctx, w)
+	})
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errWatchEnded) {
+		return cause
+	}
+	return err
+}
+
+// untilDead returns why a watch counts as ended: the API server that sends it does not read from etcd.
+func untilDead(ctx context.Context, w Watch) error {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, aliveTimeout)
+		err := w.CheckAlive(bounded)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%w: %w", errWatchEnded, err)
+		}
+		if err := pause(ctx, aliveInterval); err != nil {
+			return err
+		}
+	}
+}
+
 // step is called after each batch, and returns true when it has opened the target.
-func (s *importing) step(ctx context.Context) (bool, error) {
+func (s *importing) step(ctx context.Context, w Watch) (bool, error) {
 	if !s.calledCaughtUp && s.isCaughtUp() {
 		s.calledCaughtUp = true
 		s.CaughtUp()
@@ -174,18 +223,37 @@ func (s *importing) step(ctx context.Context) (bool, error) {
 	case !s.read.IsZero() && now.Sub(s.read) < lowestPause:
 		return false, nil
 	case s.read.IsZero() || s.changed.After(s.read):
-		return false, s.beforeOpening(ctx)
+		return false, s.beforeOpening(ctx, w)
 	}
 	return true, s.openAbove(ctx, max(s.lowest, s.record.Applied, s.current)+importGap)
 }
 
+// prove reports whether the watch has delivered what was written until Prove was closed.
+func (s *importing) prove(ctx context.Context) (bool, error) {
+	if !s.proving && isClosed(s.Prove) {
+		now, err := s.source.Revision(ctx)
+		if err != nil {
+			return false, err
+		}
+		s.proving, s.began = true, max(s.began, now)
+	}
+	if !s.proving || !s.isCaughtUp() {
+		return false, nil
+	}
+	if !s.proven {
+		s.proven = true
+		s.Proven()
+	}
+	return true, nil
+}
+
 // beforeOpening reads Lowest, and checks that the silence of the watch means that nothing has changed.
-func (s *importing) beforeOpening(ctx context.Context) error {
+func (s *importing) beforeOpening(ctx context.Context, w Watch) error {
 	lowest, err := s.Lowest(ctx)
 	if err != nil {
 		return fmt.Errorf("read the revision of the main cluster: %w", err)
 	}
-	if err := s.watch.CheckAlive(ctx); err != nil {
+	if err := w.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errWatchEnded, err)
 	}
 	s.lowest, s.read = lowest, time.Now()

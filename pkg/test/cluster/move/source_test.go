@@ -138,11 +138,11 @@ func TestImport(t *testing.T) {
 	f.put("x", "new")
 	f.remove("w01")
 	caughtUp, opened, result := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	switched := make(chan struct{})
+	prove, proven, switched := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	began := time.Now()
 	go func() {
 		result <- i.Follow(f.ctx, move.FollowOptions{
-			CaughtUp: func() { close(caughtUp) }, Opened: func() { close(opened) }, Switch: switched,
+			CaughtUp: func() { close(caughtUp) }, Prove: prove, Proven: func() { close(proven) }, Opened: func() { close(opened) }, Switch: switched,
 			Quiet: 500 * time.Millisecond, Settle: 2 * time.Second, Lowest: f.source.Revision,
 		})
 	}()
@@ -155,6 +155,11 @@ func TestImport(t *testing.T) {
 	f.wantStored()
 	expect.NoError(t, i.Verify(f.ctx))
 	f.put("w02", "before the switch")
+	began = time.Now()
+	close(prove)
+	await(t, proven, result)
+	t.Logf("it is proven after %s that the watch delivers what is written", time.Since(began))
+	f.wantStored()
 	close(switched)
 	f.put("w03", "after it")
 	await(t, opened, result)
