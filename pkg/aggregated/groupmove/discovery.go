@@ -22,6 +22,9 @@ const (
 	// version (discoveryRefreshInterval in k8s.io/kube-aggregator): the first refresh after annex has forgotten
 	// the group may use a document that was fetched for another version almost an interval before.
 	discoveryPeriod = 130 * time.Second
+	// discoveryProbes is how many responses in a row must be complete: a load balancer that chooses one of three
+	// kube-apiservers at random misses one of them once in 17,000 times.
+	discoveryProbes = 24
 	// renewInterval is how long the main cluster gets to make a local APIService again.
 	renewInterval = 2 * time.Second
 )
@@ -36,7 +39,7 @@ func (r *rollback) untilDiscovered(ctx context.Context) error {
 		if time.Since(forgotten) < discoveryPeriod {
 			return "The main cluster serves the group; its discovery is checked once it has read annex's again, in two minutes", nil
 		}
-		for range probes {
+		for range discoveryProbes {
 			missing, err := r.undiscovered(ctx)
 			if err != nil {
 				return fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err), nil
