@@ -38,8 +38,9 @@ import (
 const (
 	oldObjects      = 200
 	doomedNamespace = "doomed"
-	// migrationTimeout bounds a Migration during which programs are killed.
-	migrationTimeout = 8 * time.Minute
+	// migrationTimeout bounds a Migration during which programs are killed. Each annex that continues a Rollback
+	// waits two minutes until it checks discovery.
+	migrationTimeout = 12 * time.Minute
 )
 
 // annexFlags make a killed annex lose the leadership soon.
