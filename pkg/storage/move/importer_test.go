@@ -322,13 +322,17 @@ func TestProve(t *testing.T) {
 		return now > watches, fmt.Sprintf("%d watches", now)
 	})
 	f.source.dead.Store(false)
-	put(t, f.fixture.config.From, "ns/newer", "to the last watch")
 	poll.UntilDone(t, "a watch stays", func() (bool, string) {
 		if now := f.source.watches.Load(); now != watches {
 			watches, asked = now, f.source.asked.Load()
 		}
 		now := f.source.asked.Load()
 		return now > asked+2, fmt.Sprintf("asked %d times for its progress", now-asked)
+	})
+	put(t, f.fixture.config.From, "ns/newer", "to the last watch")
+	poll.UntilDone(t, "it has caught up", func() (bool, string) {
+		got := objects(t, f.config.To)["ns/newer"]
+		return got != "", got
 	})
 	close(f.switched)
 	expect.NoError(t, <-result)
