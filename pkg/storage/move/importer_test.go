@@ -32,6 +32,17 @@ type source struct {
 	// stalled is locked while watches deliver nothing, and asked counts requests for their progress.
 	stalled sync.Mutex
 	asked   atomic.Int64
+	// holding, if set, is closed when Revision is called, which does not return before its context is done.
+	holding atomic.Pointer[chan struct{}]
+}
+
+func (s *source) Revision(ctx context.Context) (int64, error) {
+	if holding := s.holding.Load(); holding != nil {
+		close(*holding)
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return s.end.Revision(ctx)
 }
 
 func (s *source) Watch(ctx context.Context, after int64) (Watch, error) {
@@ -353,6 +364,26 @@ func TestDeadAfterProven(t *testing.T) {
 	close(f.switched)
 	f.wait(result, proven)
 	f.source.dead.Store(true)
+	if err := <-result; !errors.Is(err, ErrWatchLost) {
+		t.Errorf("error %v", err)
+	}
+	f.wantState(i, Following)
+}
+
+// TestWatchLostBeforeSwitch loses the watch while requests are sent to the target, which holds them.
+func TestWatchLostBeforeSwitch(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(10)
+	i := NewImporter(f.config)
+	expect.NoError(t, i.Copy(f.ctx))
+	result := f.start(i)
+	f.wait(result, f.caughtUp)
+	held := make(chan struct{})
+	f.source.holding.Store(&held)
+	f.source.lose()
+	f.wait(result, held)
+	close(f.switched)
 	if err := <-result; !errors.Is(err, ErrWatchLost) {
 		t.Errorf("error %v", err)
 	}

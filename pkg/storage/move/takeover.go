@@ -97,26 +97,42 @@ func (i *Importer) Follow(ctx context.Context, f FollowOptions) error {
 func (t *term) reopening(ctx context.Context, no <-chan struct{}, watch func() error) error {
 	for {
 		err := watch()
-		lost := errors.Is(err, errWatchEnded) || errors.Is(err, ErrCompacted)
-		if !lost {
+		if !errors.Is(err, errWatchEnded) && !errors.Is(err, ErrCompacted) {
 			return err
+		}
+		var failed error
+		if !isClosed(no) {
+			failed = t.beforeReopening(ctx, no, errors.Is(err, ErrCompacted))
 		}
 		if isClosed(no) {
 			return fmt.Errorf("follow %s: %w: %w", t.resource, ErrWatchLost, err)
 		}
-		if err := pause(ctx, reopenPause); err != nil {
-			return err
-		}
-		if errors.Is(err, ErrCompacted) {
-			if err := t.restart(ctx); err != nil {
-				return err
-			}
-		}
-		// The next watch has to catch up too: until then that it is quiet means nothing.
-		if t.began, err = t.source.Revision(ctx); err != nil {
-			return err
+		if failed != nil {
+			return failed
 		}
 	}
+}
+
+// beforeReopening reads what the next watch has to catch up with: until then that it is quiet means nothing. It
+// ends when no is closed: requests to the source may be held then.
+func (t *term) beforeReopening(ctx context.Context, no <-chan struct{}, compacted bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-no:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := pause(ctx, reopenPause)
+	if err == nil && compacted {
+		err = t.restart(ctx)
+	}
+	if err == nil {
+		t.began, err = t.source.Revision(ctx)
+	}
+	return err
 }
 
 func isClosed(c <-chan struct{}) bool {
