@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 )
 
@@ -22,9 +25,11 @@ const (
 	// version (discoveryRefreshInterval in k8s.io/kube-aggregator): the first refresh after annex has forgotten
 	// the group may use a document that was fetched for another version almost an interval before.
 	discoveryPeriod = 130 * time.Second
-	// discoveryProbes is how many responses in a row must be complete: a load balancer that chooses one of three
+	// discoveryProbes is how many responses must be complete: a load balancer that chooses one of three
 	// kube-apiservers at random misses one of them once in 17,000 times.
 	discoveryProbes = 24
+	// parallelProbes bounds how many are decoded at a time: each has all resources of the main cluster.
+	parallelProbes = 4
 	// renewInterval is how long the main cluster gets to make a local APIService again.
 	renewInterval = 2 * time.Second
 )
@@ -39,34 +44,42 @@ func (r *rollback) untilDiscovered(ctx context.Context) error {
 		if time.Since(forgotten) < discoveryPeriod {
 			return "The main cluster serves the group; its discovery is checked once it has read annex's again, in two minutes", nil
 		}
-		for range discoveryProbes {
-			missing, err := r.undiscovered(ctx)
-			if err != nil {
-				return fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err), nil
-			}
-			if len(missing) == 0 {
-				continue
-			}
-			if time.Since(renewed) >= renewInterval {
-				renewed, err = time.Now(), r.renew(ctx, missing)
-			}
-			return fmt.Sprintf("The main cluster's discovery lacks resources of %s: its APIServices are made again", strings.Join(missing, ", ")), err
+		missing, err := r.undiscovered(ctx)
+		switch {
+		case err != nil:
+			return fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err), nil
+		case len(missing) == 0:
+			return "", nil
+		case time.Since(renewed) >= renewInterval:
+			renewed, err = time.Now(), r.renew(ctx, missing)
 		}
-		return "", nil
+		return fmt.Sprintf("The main cluster's discovery lacks resources of %s: its APIServices are made again", strings.Join(missing, ", ")), err
 	})
 }
 
-// undiscovered returns the versions of the group that lack a resource in discovery.
+// undiscovered returns the versions of the group that lack a resource in a response of discovery.
 func (r *rollback) undiscovered(ctx context.Context) ([]string, error) {
 	definitions, err := r.mainDefinitions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	discovered, err := r.config.Discovered(ctx, r.group())
-	if err != nil {
-		return nil, err
+	var mu sync.Mutex
+	missing := sets.New[string]()
+	probing, ctx := errgroup.WithContext(ctx)
+	probing.SetLimit(parallelProbes)
+	for range discoveryProbes {
+		probing.Go(func() error {
+			discovered, err := r.config.Discovered(ctx, r.group())
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				missing.Insert(lacking(definitions, discovered)...)
+			}
+			return err
+		})
 	}
-	return lacking(definitions, discovered), nil
+	err = probing.Wait()
+	return sets.List(missing), err
 }
 
 func lacking(definitions []*definition, discovered map[string][]string) []string {
