@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -88,6 +90,7 @@ func (i *Importer) Follow(ctx context.Context, f FollowOptions) error {
 	if err != nil {
 		return err
 	}
+	f.CaughtUp, f.Proven = sync.OnceFunc(f.CaughtUp), sync.OnceFunc(f.Proven)
 	s := &importing{term: t, FollowOptions: f}
 	return t.reopening(ctx, f.Switch, func() error { return s.follow(ctx) })
 }
@@ -118,13 +121,7 @@ func (t *term) reopening(ctx context.Context, no <-chan struct{}, watch func() e
 func (t *term) beforeReopening(ctx context.Context, no <-chan struct{}, compacted bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-no:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	defer context.AfterFunc(wait.ContextForChannel(no), cancel)()
 	err := pause(ctx, reopenPause)
 	if err == nil && compacted {
 		err = t.restart(ctx)
@@ -148,9 +145,8 @@ func isClosed(c <-chan struct{}) bool {
 type importing struct {
 	*term
 	FollowOptions
-	calledCaughtUp bool
-	// proving is set once Prove was seen to be closed, and proven once Proven was called.
-	proving, proven bool
+	// proving is set once Prove was seen to be closed.
+	proving bool
 	// switched is when the Switch was seen to be closed, and read when Lowest returned lowest.
 	switched, read time.Time
 	lowest         int64
@@ -183,15 +179,14 @@ func (s *importing) untilOpen(ctx context.Context, w Watch) error {
 	var checks sync.WaitGroup
 	defer checks.Wait()
 	defer end(nil)
-	checked := false
+	check := sync.OnceFunc(func() { checks.Go(func() { end(untilDead(ctx, w)) }) })
 	err := s.applyFrom(ctx, w, func() (bool, error) {
 		proven, err := s.prove(ctx)
 		if err != nil {
 			return false, err
 		}
-		if proven && !checked {
-			checked = true
-			checks.Go(func() { end(untilDead(ctx, w)) })
+		if proven {
+			check()
 		}
 		return s.step(ctx, w)
 	})
@@ -218,8 +213,7 @@ func untilDead(ctx context.Context, w Watch) error {
 
 // step is called after each batch, and returns true when it has opened the target.
 func (s *importing) step(ctx context.Context, w Watch) (bool, error) {
-	if !s.calledCaughtUp && s.isCaughtUp() {
-		s.calledCaughtUp = true
+	if s.isCaughtUp() {
 		s.CaughtUp()
 	}
 	if s.switched.IsZero() {
@@ -256,10 +250,7 @@ func (s *importing) prove(ctx context.Context) (bool, error) {
 	if !s.proving || !s.isCaughtUp() {
 		return false, nil
 	}
-	if !s.proven {
-		s.proven = true
-		s.Proven()
-	}
+	s.Proven()
 	return true, nil
 }
 
