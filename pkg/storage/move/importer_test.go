@@ -127,6 +127,16 @@ func (f *importFixture) start(i *Importer) <-chan error {
 	return result
 }
 
+// startCopied copies, and follows until it has caught up.
+func (f *importFixture) startCopied() (*Importer, <-chan error) {
+	f.Helper()
+	i := NewImporter(f.config)
+	expect.NoError(f, i.Copy(f.ctx))
+	result := f.start(i)
+	f.wait(result, f.caughtUp)
+	return i, result
+}
+
 // wait waits for a step of what follows.
 func (f *importFixture) wait(result <-chan error, step <-chan struct{}) {
 	f.Helper()
@@ -142,6 +152,15 @@ func (f *importFixture) wantState(i *Importer, want State) {
 	if got, err := i.State(f.ctx); err != nil || got != want {
 		f.Errorf("state %s (%v), want %s", got, err, want)
 	}
+}
+
+// wantLost waits until following ends because the watch was lost after the switch.
+func (f *importFixture) wantLost(i *Importer, result <-chan error, want State) {
+	f.Helper()
+	if err := <-result; !errors.Is(err, ErrWatchLost) {
+		f.Errorf("error %v, want %v", err, ErrWatchLost)
+	}
+	f.wantState(i, want)
 }
 
 // TestImport copies while objects change, is killed again and again, verifies and switches.
@@ -264,10 +283,7 @@ func TestWatchLost(t *testing.T) {
 			if !open {
 				f.follow.Quiet = time.Hour
 			}
-			i := NewImporter(f.config)
-			expect.NoError(t, i.Copy(f.ctx))
-			result := f.start(i)
-			f.wait(result, f.caughtUp)
+			i, result := f.startCopied()
 			close(f.switched)
 			want := Following
 			if open {
@@ -276,13 +292,10 @@ func TestWatchLost(t *testing.T) {
 			}
 			watches := f.source.watches.Load()
 			f.source.lose()
-			if err := <-result; !errors.Is(err, ErrWatchLost) {
-				t.Errorf("error %v", err)
-			}
+			f.wantLost(i, result, want)
 			if got := f.source.watches.Load(); got != watches {
 				t.Errorf("%d watches were opened, want %d", got, watches)
 			}
-			f.wantState(i, want)
 			if open {
 				return
 			}
@@ -306,10 +319,7 @@ func TestProve(t *testing.T) {
 	f.fill(10)
 	prove, proven := make(chan struct{}), make(chan struct{})
 	f.follow.Prove, f.follow.Proven, f.follow.Settle = prove, func() { close(proven) }, 0
-	i := NewImporter(f.config)
-	expect.NoError(t, i.Copy(f.ctx))
-	result := f.start(i)
-	f.wait(result, f.caughtUp)
+	_, result := f.startCopied()
 	f.source.stalled.Lock()
 	put(t, f.fixture.config.From, "ns/new", "while nothing is sent")
 	close(prove)
@@ -357,17 +367,11 @@ func TestDeadAfterProven(t *testing.T) {
 	f.fill(10)
 	proven := make(chan struct{})
 	f.follow.Prove, f.follow.Proven, f.follow.Quiet = f.switched, func() { close(proven) }, time.Hour
-	i := NewImporter(f.config)
-	expect.NoError(t, i.Copy(f.ctx))
-	result := f.start(i)
-	f.wait(result, f.caughtUp)
+	i, result := f.startCopied()
 	close(f.switched)
 	f.wait(result, proven)
 	f.source.dead.Store(true)
-	if err := <-result; !errors.Is(err, ErrWatchLost) {
-		t.Errorf("error %v", err)
-	}
-	f.wantState(i, Following)
+	f.wantLost(i, result, Following)
 }
 
 // TestWatchLostBeforeSwitch loses the watch while requests are sent to the target, which holds them.
@@ -375,19 +379,13 @@ func TestWatchLostBeforeSwitch(t *testing.T) {
 	t.Parallel()
 	f := newImportFixture(t)
 	f.fill(10)
-	i := NewImporter(f.config)
-	expect.NoError(t, i.Copy(f.ctx))
-	result := f.start(i)
-	f.wait(result, f.caughtUp)
+	i, result := f.startCopied()
 	held := make(chan struct{})
 	f.source.holding.Store(&held)
 	f.source.lose()
 	f.wait(result, held)
 	close(f.switched)
-	if err := <-result; !errors.Is(err, ErrWatchLost) {
-		t.Errorf("error %v", err)
-	}
-	f.wantState(i, Following)
+	f.wantLost(i, result, Following)
 }
 
 // TestImportCompacted compacts changes that were not seen, before the switch.
@@ -502,10 +500,7 @@ func TestImportAgain(t *testing.T) {
 		f.caughtUp, f.opened = make(chan struct{}), make(chan struct{})
 		switched := make(chan struct{})
 		f.follow.Switch, f.follow.Settle = switched, 0
-		i := NewImporter(f.config)
-		expect.NoError(t, i.Copy(f.ctx))
-		result := f.start(i)
-		f.wait(result, f.caughtUp)
+		_, result := f.startCopied()
 		close(switched)
 		expect.NoError(t, <-result)
 		f.wantEqual()

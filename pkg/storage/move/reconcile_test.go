@@ -19,16 +19,10 @@ func TestDeadSource(t *testing.T) {
 	f := newImportFixture(t)
 	f.fill(3)
 	f.follow.Quiet, f.follow.Settle = 0, 0
-	i := NewImporter(f.config)
-	expect.NoError(t, i.Copy(f.ctx))
-	result := f.start(i)
-	f.wait(result, f.caughtUp)
+	i, result := f.startCopied()
 	f.source.dead.Store(true)
 	close(f.switched)
-	if err := <-result; !errors.Is(err, ErrWatchLost) {
-		t.Errorf("error %v, want %v", err, ErrWatchLost)
-	}
-	f.wantState(i, Following)
+	f.wantLost(i, result, Following)
 }
 
 // TestReconcile finds what was written to the source after its watch had ended.
@@ -37,10 +31,7 @@ func TestReconcile(t *testing.T) {
 	f := newImportFixture(t)
 	f.fill(2*reconcilePage + 7)
 	f.follow.Quiet, f.follow.Settle = 0, 0
-	i := NewImporter(f.config)
-	expect.NoError(t, i.Copy(f.ctx))
-	result := f.start(i)
-	f.wait(result, f.caughtUp)
+	_, result := f.startCopied()
 	close(f.switched)
 	expect.NoError(t, <-result)
 	want := objects(t, f.config.To)
