@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 )
 
 var systemNamespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: manifestNamespace}}
@@ -300,7 +300,7 @@ func TestCertificates(t *testing.T) {
 		"damaged Secret":     {[]runtime.Object{good}, []runtime.Object{damaged, clusterIP}, "", []want{{statusFail, "it has the type", "kubectl -n annex-system delete secret annex-serving-ca"}, {statusOK, "not reached", ""}}},
 		"not renewed":        {[]runtime.Object{good}, []runtime.Object{secret}, soon, []want{{statusOK, "verifies annex", ""}, {statusWarn, `annex's certificate "annex" expires`, "logs"}}},
 		"expired":            {[]runtime.Object{good}, []runtime.Object{secret}, expired, []want{{statusOK, "verifies annex", ""}, {statusFail, "has expired and was not renewed", "logs"}}},
-		"server unavailable": {[]runtime.Object{good}, []runtime.Object{secret}, closedPort(t), []want{{statusOK, "verifies annex", ""}, {statusFail, "--annex-server", "logs"}}},
+		"server unavailable": {[]runtime.Object{good}, []runtime.Object{secret}, freeport.ForTest(t), []want{{statusOK, "verifies annex", ""}, {statusFail, "--annex-server", "logs"}}},
 		"reached by name":    {[]runtime.Object{good}, []runtime.Object{secret, externalName}, "", []want{{statusOK, "verifies annex", ""}, {statusOK, "", ""}}},
 		"no Service to it":   {[]runtime.Object{good}, []runtime.Object{secret}, "", []want{{statusOK, "verifies annex", ""}, {statusOK, "its Service cannot be read", ""}}},
 	}
@@ -312,13 +312,4 @@ func TestCertificates(t *testing.T) {
 			compare(t, checkCertificates(t.Context(), e), test.want)
 		})
 	}
-}
-
-// closedPort is an address at which nothing listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }

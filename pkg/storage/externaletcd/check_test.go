@@ -28,6 +28,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 )
 
 func TestCheckAcceptsThisEtcd(t *testing.T) {
@@ -35,7 +36,7 @@ func TestCheckAcceptsThisEtcd(t *testing.T) {
 	plain := startEtcd(t, nil)
 	certs := newCerts(t)
 	secure := startEtcd(t, certs)
-	down := closedPort(t)
+	down := freeport.ForTest(t)
 	tests := map[string]storagebackend.TransportConfig{
 		"plain":             {ServerList: []string{plain}},
 		"TLS":               {ServerList: []string{secure}, TrustedCAFile: certs.ca, CertFile: certs.cert, KeyFile: certs.key},
@@ -64,7 +65,7 @@ func TestCheckErrors(t *testing.T) {
 	secure := startEtcd(t, certs)
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
-	down := closedPort(t)
+	down := freeport.ForTest(t)
 	junk := filepath.Join(t.TempDir(), "junk")
 	expect.NoError(t, os.WriteFile(junk, []byte("junk"), 0o600))
 	tests := map[string]struct {
@@ -119,13 +120,6 @@ func listen(t *testing.T) net.Listener {
 	expect.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
-}
-
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l := listen(t)
-	l.Close()
-	return l.Addr().String()
 }
 
 type certFiles struct{ ca, cert, key string }

@@ -61,9 +61,7 @@ type reader struct {
 func (r *reader) address(t *testing.T, named string) string {
 	t.Helper()
 	if r.addresses[named] == "" {
-		port, err := freeport.Find(t.Context())
-		expect.NoError(t, err)
-		r.addresses[named] = freeport.Address(port)
+		r.addresses[named] = freeport.ForTest(t)
 	}
 	return r.addresses[named]
 }

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"testing"
 )
 
 const (
@@ -32,6 +33,16 @@ func Find(ctx context.Context) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("look for a free port on 127.0.0.1: %w", err)
+}
+
+// ForTest returns an address of 127.0.0.1 at which nothing listens.
+func ForTest(t testing.TB) string {
+	t.Helper()
+	port, err := Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Address(port)
 }
 
 // Address returns the address of a port of 127.0.0.1.

@@ -25,6 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/conversionwebhook"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -154,7 +155,7 @@ func TestConversionWebhookFailures(t *testing.T) {
 		}
 	}
 	down := convertAddresses.Start(t)
-	down.ClientConfig.URL = ptr.To("https://" + closedPort(t))
+	down.ClientConfig.URL = ptr.To("https://" + freeport.ForTest(t))
 	untrusted := convertAddresses.Start(t)
 	untrusted.ClientConfig.CABundle = nil
 	service := &apiextensionsv1.WebhookConversion{

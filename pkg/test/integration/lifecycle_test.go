@@ -26,6 +26,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -96,7 +97,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 func TestKubeconfigHasCurrentPort(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	_, port, _ := strings.Cut(closedPort(t), ":")
+	_, port, _ := strings.Cut(freeport.ForTest(t), ":")
 	moved := a.restart(t, "--secure-port="+port)
 	if want := "https://127.0.0.1:" + port; moved.URL != want || moved.AnnexConfig.Host != want {
 		t.Errorf("it serves at %s and its kubeconfig has %s, want %s", moved.URL, moved.AnnexConfig.Host, want)
@@ -140,7 +141,7 @@ func TestNoNotFoundBeforeReady(t *testing.T) {
 	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "a", "spec: {}")
 	widgets.annex.Stop(t)
-	address := closedPort(t)
+	address := freeport.ForTest(t)
 	_, port, _ := strings.Cut(address, ":")
 
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
@@ -253,7 +254,7 @@ func resourceVersion(t *testing.T, version string) int {
 // An informer continues through a restart, and has the current objects afterwards.
 func TestInformerDuringRestart(t *testing.T) {
 	t.Parallel()
-	_, port, _ := strings.Cut(closedPort(t), ":")
+	_, port, _ := strings.Cut(freeport.ForTest(t), ":")
 	flag := "--secure-port=" + port
 	widgets := startAnnex(t, flag).installCRD(t, newCRD(t, anySchema))
 	for _, name := range []string{"kept", "removed"} {
@@ -281,7 +282,7 @@ func TestInvalidConfigurationIsRefused(t *testing.T) {
 	foreign := t.TempDir()
 	expect.NoError(t, os.WriteFile(filepath.Join(foreign, "letter.txt"), []byte("dear"), 0o600))
 	_, port, _ := strings.Cut(strings.TrimPrefix(running.URL, "https://"), ":")
-	closed := closedPort(t)
+	closed := freeport.ForTest(t)
 	junk := writeFile(t, "junk", []byte("}"))
 	tests := map[string]struct {
 		dataDir string

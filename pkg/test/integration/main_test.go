@@ -19,7 +19,6 @@ import (
 
 	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -160,12 +159,4 @@ func clientsOf(t *testing.T, p *process.Annex, dataDir string) *annex {
 	config, err := p.Config()
 	expect.NoError(t, err)
 	return newAnnex(t, &testserver.Server{URL: p.URL, DataDir: dataDir, Kubeconfig: p.Kubeconfig, AnnexConfig: config})
-}
-
-// closedPort returns an address without a listener.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	port, err := freeport.Find(t.Context())
-	expect.NoError(t, err)
-	return freeport.Address(port)
 }

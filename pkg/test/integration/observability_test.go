@@ -23,6 +23,7 @@ import (
 	statuszv1beta1 "k8s.io/apiserver/pkg/server/statusz/api/v1beta1"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -153,7 +154,7 @@ func TestTracingSampling(t *testing.T) {
 // TestTracingWithoutCollector serves and stops while the collector is down.
 func TestTracingWithoutCollector(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t, tracingFlag(t, closedPort(t), 1_000_000))
+	a := startAnnex(t, tracingFlag(t, freeport.ForTest(t), 1_000_000))
 	a.createConfigMap(t, "default", "c", "text")
 	a.Stop(t)
 }
