@@ -30,8 +30,9 @@ const (
 	discoveryProbes = 24
 	// parallelProbes bounds how many are decoded at a time: each has all resources of the main cluster.
 	parallelProbes = 4
-	// renewInterval is how long the main cluster gets to make a local APIService again.
-	renewInterval = 2 * time.Second
+	// renewInterval is how long kube-apiserver gets to discover a version again: its resources are missing
+	// meanwhile, and a check would delete the APIService once more.
+	renewInterval = 10 * time.Second
 )
 
 // untilDiscovered waits until the discovery of all kube-apiservers has the main cluster's resources. One
@@ -39,22 +40,40 @@ const (
 // discovered in annex, which is nothing once annex has forgotten the group: kubectl and the garbage collector
 // would not know the resources. It gets the deletion again.
 func (r *rollback) untilDiscovered(ctx context.Context) error {
-	forgotten, renewed := time.Now(), time.Time{}
-	return r.untilReported(ctx, func(ctx context.Context) (string, error) {
-		if time.Since(forgotten) < discoveryPeriod {
-			return "The main cluster serves the group; its discovery is checked once it has read annex's again, in two minutes", nil
-		}
-		missing, err := r.undiscovered(ctx)
-		switch {
-		case err != nil:
-			return fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err), nil
-		case len(missing) == 0:
-			return "", nil
-		case time.Since(renewed) >= renewInterval:
-			renewed, err = time.Now(), r.renew(ctx, missing)
-		}
-		return fmt.Sprintf("The main cluster's discovery lacks resources of %s: its APIServices are made again", strings.Join(missing, ", ")), err
-	})
+	check := &discoveryCheck{
+		missing: r.undiscovered, renew: r.renew, due: time.Now().Add(discoveryPeriod),
+		last: "The main cluster serves the group; its discovery is checked once it has read annex's again, in two minutes",
+	}
+	return r.untilReported(ctx, check.problem)
+}
+
+// discoveryCheck checks the discovery of the main cluster when it is due.
+type discoveryCheck struct {
+	// missing returns the versions that lack resources in discovery.
+	missing func(context.Context) (versions []string, err error)
+	// renew makes the main cluster discover them again.
+	renew func(ctx context.Context, versions []string) error
+	due   time.Time
+	// last is the problem until then.
+	last string
+}
+
+// problem returns an empty string once nothing is missing.
+func (c *discoveryCheck) problem(ctx context.Context) (string, error) {
+	if time.Now().Before(c.due) {
+		return c.last, nil
+	}
+	missing, err := c.missing(ctx)
+	if err != nil {
+		return fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err), nil
+	}
+	if len(missing) == 0 {
+		return "", nil
+	}
+	err = c.renew(ctx, missing)
+	c.due = time.Now().Add(renewInterval)
+	c.last = fmt.Sprintf("The main cluster's discovery lacks resources of %s: its APIServices are made again", strings.Join(missing, ", "))
+	return c.last, err
 }
 
 // undiscovered returns the versions of the group that lack a resource in a response of discovery.

@@ -4,7 +4,10 @@
 package groupmove
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
@@ -43,4 +46,37 @@ func TestLacking(t *testing.T) {
 			expect.Equal(t, test.want, lacking(definitions, test.discovered), "versions that lack resources")
 		})
 	}
+}
+
+// A kube-apiserver that is slow to discover a version again gets the time for that.
+func TestDiscoveryIsRenewedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var renewed []time.Time
+		check := &discoveryCheck{
+			due: time.Now().Add(time.Minute), last: "not yet",
+			missing: func(context.Context) ([]string, error) {
+				complete := len(renewed) > 0 && time.Since(renewed[len(renewed)-1]) > 5*time.Second
+				time.Sleep(3 * time.Second)
+				if complete {
+					return nil, nil
+				}
+				return []string{"v1"}, nil
+			},
+			renew: func(context.Context, []string) error {
+				renewed = append(renewed, time.Now())
+				return nil
+			},
+		}
+		began, problem := time.Now(), "not checked"
+		var err error
+		for problem != "" && time.Since(began) < time.Hour {
+			time.Sleep(pollInterval)
+			problem, err = check.problem(t.Context())
+			expect.NoError(t, err)
+		}
+		if problem != "" || len(renewed) != 1 || renewed[0].Sub(began) < time.Minute {
+			t.Errorf("it was renewed at %v, after a start at %v; the problem is %q", renewed, began, problem)
+		}
+	})
 }
