@@ -25,55 +25,60 @@ const (
 	// version (discoveryRefreshInterval in k8s.io/kube-aggregator): the first refresh after annex has forgotten
 	// the group may use a document that was fetched for another version almost an interval before.
 	discoveryPeriod = 130 * time.Second
+	// discoveryInterval is the time between two checks. kube-apiserver discovers a version again meanwhile: a
+	// check that comes too early would find it missing, and delete the APIService once more.
+	discoveryInterval = 10 * time.Second
 	// discoveryProbes is how many responses must be complete: a load balancer that chooses one of three
 	// kube-apiservers at random misses one of them once in 17,000 times.
 	discoveryProbes = 24
 	// parallelProbes bounds how many are decoded at a time: each has all resources of the main cluster.
 	parallelProbes = 4
-	// renewInterval is how long kube-apiserver gets to discover a version again: its resources are missing
-	// meanwhile, and a check would delete the APIService once more.
-	renewInterval = 10 * time.Second
 )
 
-// untilDiscovered waits until the discovery of all kube-apiservers has the main cluster's resources. One
-// that learns of the deletion of annex's APIService and of the new local one together keeps what it
-// discovered in annex, which is nothing once annex has forgotten the group: kubectl and the garbage collector
-// would not know the resources. It gets the deletion again.
+// untilDiscovered checks the discovery of all kube-apiservers until it must have the main cluster's
+// resources. One that learns of the deletion of annex's APIService and of the new local one together keeps
+// what it discovered in annex, which is nothing once annex has forgotten the group: kubectl and the garbage
+// collector would not know the resources. It gets the deletion again.
 func (r *rollback) untilDiscovered(ctx context.Context) error {
-	check := &discoveryCheck{
-		missing: r.undiscovered, renew: r.renew, due: time.Now().Add(discoveryPeriod),
-		last: "The main cluster serves the group; its discovery is checked once it has read annex's again, in two minutes",
-	}
+	check := &discoveryCheck{missing: r.undiscovered, renew: r.renew, ends: time.Now().Add(discoveryPeriod)}
 	return r.untilReported(ctx, check.problem)
 }
 
-// discoveryCheck checks the discovery of the main cluster when it is due.
+// discoveryCheck checks the discovery of the main cluster at intervals.
 type discoveryCheck struct {
 	// missing returns the versions that lack resources in discovery.
 	missing func(context.Context) (versions []string, err error)
 	// renew makes the main cluster discover them again.
 	renew func(ctx context.Context, versions []string) error
-	due   time.Time
-	// last is the problem until then.
-	last string
+	// ends is when the last check may begin.
+	ends time.Time
+
+	next  time.Time
+	found string
 }
 
-// problem returns an empty string once nothing is missing.
+// problem returns an empty string after the last check, if nothing was missing.
 func (c *discoveryCheck) problem(ctx context.Context) (string, error) {
-	if time.Now().Before(c.due) {
-		return c.last, nil
+	now := time.Now()
+	if now.Before(c.next) {
+		return c.found, nil
 	}
 	missing, err := c.missing(ctx)
-	if err != nil {
-		return fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err), nil
-	}
-	if len(missing) == 0 {
+	switch {
+	case err != nil:
+		c.found = fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err)
+	case len(missing) > 0:
+		c.found = fmt.Sprintf("The main cluster's discovery lacks resources of %s: its APIServices are made again", strings.Join(missing, ", "))
+		if err := c.renew(ctx, missing); err != nil {
+			return "", err
+		}
+	case now.Before(c.ends):
+		c.found = "The main cluster serves the group; its discovery is checked until it has read annex's again, for two minutes"
+	default:
 		return "", nil
 	}
-	err = c.renew(ctx, missing)
-	c.due = time.Now().Add(renewInterval)
-	c.last = fmt.Sprintf("The main cluster's discovery lacks resources of %s: its APIServices are made again", strings.Join(missing, ", "))
-	return c.last, err
+	c.next = time.Now().Add(discoveryInterval)
+	return c.found, nil
 }
 
 // undiscovered returns the versions of the group that lack a resource in a response of discovery.
