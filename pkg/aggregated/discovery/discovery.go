@@ -15,8 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apiserver/pkg/util/responsewriter"
 	"k8s.io/client-go/discovery"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // discoveryPath returns all groups, versions and resources in one response.
@@ -31,8 +32,10 @@ const discoveryTimeout = time.Second
 // users would not find a kind that was missing, and the main cluster would not delete
 // its objects with their namespace.
 //
-// The aggregator always gets the whole document. It takes a response whose body was cut off, because annex was
-// killed, for an empty document with the ETag of the response, and 304 would make it keep that.
+// The aggregator always gets the whole document, without an ETag. It takes a response whose body was cut off,
+// because annex was killed, for an empty document with the ETag of the response, and 304 would make it keep that.
+//
+// All resources have the category by which a rollback recognizes what a kube-apiserver read from annex.
 func (a *filter) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	if !a.synced() {
 		tooEarly("the APIs of annex are not known yet").writeTo(w)
@@ -42,9 +45,44 @@ func (a *filter) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		tooEarly("annex is starting and discovery is missing " + missing).writeTo(w)
 		return
 	}
-	whole := r.Clone(r.Context())
-	whole.Header.Del("If-None-Match")
-	a.next.ServeHTTP(w, whole)
+	served, failed := a.fetchDiscovery(r)
+	if failed != nil {
+		failed.writeTo(w)
+		return
+	}
+	addCategory(served)
+	content, err := json.Marshal(served)
+	if err != nil {
+		internalFailure(r.Context(), fmt.Errorf("write discovery: %w", err)).writeTo(w)
+		return
+	}
+	w.Header().Set("Content-Type", discovery.AcceptV2)
+	// It fails only if the aggregator disconnected.
+	_, _ = w.Write(content)
+}
+
+// fetchDiscovery reads annex's discovery.
+func (a *filter) fetchDiscovery(r *http.Request) (*apidiscoveryv2.APIGroupDiscoveryList, *failure) {
+	document, failed := a.fetch(r, discovery.AcceptV2, "")
+	if failed != nil {
+		return nil, failed
+	}
+	list := &apidiscoveryv2.APIGroupDiscoveryList{}
+	if err := json.Unmarshal(document.content, list); err != nil {
+		return nil, internalFailure(r.Context(), fmt.Errorf("read discovery: %w", err))
+	}
+	return list, nil
+}
+
+func addCategory(list *apidiscoveryv2.APIGroupDiscoveryList) {
+	for _, group := range list.Items {
+		for _, version := range group.Versions {
+			for i := range version.Resources {
+				resource := &version.Resources[i]
+				resource.Categories = append(resource.Categories, hostingv1alpha1.ServedCategory)
+			}
+		}
+	}
 }
 
 // waitForDiscovery waits until discovery contains all new definitions, at most for
@@ -95,12 +133,8 @@ func isTerminating(definition *apiextensionsv1.CustomResourceDefinition) bool {
 // discovered are the resources in annex's discovery now.
 func (a *filter) discovered(r *http.Request) sets.Set[schema.GroupVersionResource] {
 	found := sets.New[schema.GroupVersionResource]()
-	inner := r.Clone(r.Context())
-	inner.Header = http.Header{"Accept": {discovery.AcceptV2}}
-	writer := responsewriter.NewInMemoryResponseWriter()
-	a.next.ServeHTTP(writer, inner)
-	var list apidiscoveryv2.APIGroupDiscoveryList
-	if writer.RespCode() != http.StatusOK || json.Unmarshal(writer.Data(), &list) != nil {
+	list, failed := a.fetchDiscovery(r)
+	if failed != nil {
 		return found
 	}
 	for _, group := range list.Items {

@@ -6,6 +6,7 @@ package discovery
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -58,7 +60,7 @@ func TestAggregatorDiscoversAllThatIsDefined(t *testing.T) {
 		"one comes a moment later":   {now: []string{"widgets"}, later: []string{"widgets", "gadgets"}, user: discoveryUser, code: http.StatusOK, asked: 3},
 		"one never comes":            {now: []string{"widgets"}, user: discoveryUser, code: http.StatusOK, asked: 3},
 		"the old one is to come":     {now: []string{"gadgets"}, user: discoveryUser, starting: true, code: http.StatusServiceUnavailable, asked: 2},
-		"another user does not wait": {now: nil, user: "admin", starting: true, code: http.StatusOK, asked: 1},
+		"another user does not wait": {now: []string{"widgets"}, user: "admin", starting: true, code: http.StatusOK, asked: 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -72,8 +74,13 @@ func TestAggregatorDiscoversAllThatIsDefined(t *testing.T) {
 				appears := time.AfterFunc(3*settlingInterval, func() { served.resources.Store(&test.later) })
 				defer appears.Stop()
 			}
-			if got := get(handler, test.user, discoveryPath); got.Code != test.code {
+			got := get(handler, test.user, discoveryPath)
+			if got.Code != test.code {
 				t.Errorf("got %d %s, want %d", got.Code, got.Body, test.code)
+			}
+			marked := strings.Count(got.Body.String(), hostingv1alpha1.ServedCategory)
+			if resources := strings.Count(got.Body.String(), `"resource":`); test.user == discoveryUser && marked != resources || test.user != discoveryUser && marked > 0 {
+				t.Errorf("%d of %d resources have the category: %s", marked, resources, got.Body)
 			}
 			if asked := served.asked.Load(); asked < test.asked {
 				t.Errorf("annex was asked %d times, want at least %d", asked, test.asked)

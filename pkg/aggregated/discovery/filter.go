@@ -20,6 +20,7 @@ import (
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -180,7 +181,7 @@ func tooEarly(reason string) *failure {
 }
 
 func internalFailure(ctx context.Context, err error) *failure {
-	klog.FromContext(ctx).Error(err, "Filter OpenAPI for the main cluster")
+	klog.FromContext(ctx).Error(err, "Filter a document for the main cluster")
 	return &failure{code: http.StatusInternalServerError, body: []byte(err.Error())}
 }
 
@@ -270,7 +271,7 @@ func (v *view) missesNew(found *document) bool {
 // resource has a document there; with a second one in the index the aggregator would
 // serve either.
 func (a *filter) collectV3(r *http.Request, seen *view) (*document, *failure) {
-	inner, failed := a.fetch(r, "")
+	inner, failed := a.fetch(r, runtime.ContentTypeJSON, "")
 	if failed != nil {
 		return nil, failed
 	}
@@ -310,9 +311,9 @@ type unfiltered struct {
 
 // fetch reads a document from annex itself. With an ETag it is read only if it
 // changed.
-func (a *filter) fetch(r *http.Request, etag string) (*unfiltered, *failure) {
+func (a *filter) fetch(r *http.Request, accept, etag string) (*unfiltered, *failure) {
 	inner := r.Clone(r.Context())
-	inner.Header = http.Header{"Accept": {"application/json"}}
+	inner.Header = http.Header{"Accept": {accept}}
 	if etag != "" {
 		inner.Header.Set("If-None-Match", etag)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
@@ -63,7 +64,7 @@ func (a *filter) collectV2(r *http.Request, seen *view) (*document, *failure) {
 	if a.v2.seen == fingerprint {
 		etag = a.v2.of
 	}
-	inner, failed := a.fetch(r, etag)
+	inner, failed := a.fetch(r, runtime.ContentTypeJSON, etag)
 	if failed != nil {
 		return nil, failed
 	}

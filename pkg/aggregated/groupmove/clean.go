@@ -36,7 +36,7 @@ func (r *rollback) clean(ctx context.Context) error {
 		}
 	}
 	for _, step := range []func(context.Context) error{
-		r.correctOwners, r.releaseGarbageCollector, r.untilRefused, r.forget, r.untilDiscovered, r.correctGone, r.removeMarks,
+		r.correctOwners, r.releaseGarbageCollector, r.untilRefused, r.untilDiscovered, r.forget, r.correctGone, r.removeMarks,
 	} {
 		if err := step(ctx); err != nil {
 			return err

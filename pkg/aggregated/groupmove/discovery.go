@@ -21,10 +21,6 @@ import (
 )
 
 const (
-	// discoveryPeriod is longer than twice the interval at which kube-apiserver refreshes the discovery of a
-	// version (discoveryRefreshInterval in k8s.io/kube-aggregator): the first refresh after annex has forgotten
-	// the group may use a document that was fetched for another version almost an interval before.
-	discoveryPeriod = 130 * time.Second
 	// discoveryInterval is the time between two checks. kube-apiserver discovers a version again meanwhile: a
 	// check that comes too early would find it missing, and delete the APIService once more.
 	discoveryInterval = 10 * time.Second
@@ -35,53 +31,49 @@ const (
 	parallelProbes = 4
 )
 
-// untilDiscovered checks the discovery of all kube-apiservers until it must have the main cluster's
-// resources. One that learns of the deletion of annex's APIService and of the new local one together keeps
-// what it discovered in annex, which is nothing once annex has forgotten the group: kubectl and the garbage
-// collector would not know the resources. It gets the deletion again.
+// untilDiscovered waits until all kube-apiservers discover the group in the main cluster. One that learns of the
+// deletion of annex's APIService and of the new local one together continues to discover it in annex: once annex
+// has forgotten the group, kubectl and the garbage collector would not know its resources. It gets the
+// deletion again.
 func (r *rollback) untilDiscovered(ctx context.Context) error {
-	check := &discoveryCheck{missing: r.undiscovered, renew: r.renew, ends: time.Now().Add(discoveryPeriod)}
+	check := &discoveryCheck{missing: r.undiscovered, renew: r.renew}
 	return r.untilReported(ctx, check.problem)
 }
 
 // discoveryCheck checks the discovery of the main cluster at intervals.
 type discoveryCheck struct {
-	// missing returns the versions that lack resources in discovery.
+	// missing returns the versions that lack resources of the main cluster.
 	missing func(context.Context) (versions []string, err error)
 	// renew makes the main cluster discover them again.
 	renew func(ctx context.Context, versions []string) error
-	// ends is when the last check may begin.
-	ends time.Time
 
-	next  time.Time
-	found string
+	next time.Time
+	last string
 }
 
-// problem returns an empty string after the last check, if nothing was missing.
+// problem returns an empty string if a check has found nothing.
 func (c *discoveryCheck) problem(ctx context.Context) (string, error) {
-	now := time.Now()
-	if now.Before(c.next) {
-		return c.found, nil
+	if time.Now().Before(c.next) {
+		return c.last, nil
 	}
 	missing, err := c.missing(ctx)
 	switch {
 	case err != nil:
-		c.found = fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err)
+		c.last = fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err)
 	case len(missing) > 0:
-		c.found = fmt.Sprintf("The main cluster's discovery lacks resources of %s: its APIServices are made again", strings.Join(missing, ", "))
+		c.last = fmt.Sprintf("The main cluster's discovery lacks its own resources of %s: its APIServices are made again", strings.Join(missing, ", "))
 		if err := c.renew(ctx, missing); err != nil {
 			return "", err
 		}
-	case now.Before(c.ends):
-		c.found = "The main cluster serves the group; its discovery is checked until it has read annex's again, for two minutes"
 	default:
 		return "", nil
 	}
 	c.next = time.Now().Add(discoveryInterval)
-	return c.found, nil
+	return c.last, nil
 }
 
-// undiscovered returns the versions of the group that lack a resource in a response of discovery.
+// undiscovered returns the versions of the group that lack a resource of the main cluster in a response of
+// discovery.
 func (r *rollback) undiscovered(ctx context.Context) ([]string, error) {
 	definitions, err := r.mainDefinitions(ctx)
 	if err != nil {

@@ -45,7 +45,7 @@ type Config struct {
 	// ServedBy requests a group version through the main cluster, each time on a new connection,
 	// and returns the PublishedByHeader of the response.
 	ServedBy func(ctx context.Context, version schema.GroupVersion) (string, error)
-	// Discovered returns the resources that the main cluster's discovery has of a group, by version,
+	// Discovered returns the resources of a group that the main cluster discovers itself, by version,
 	// each time on a new connection.
 	Discovered func(ctx context.Context, group string) (map[string][]string, error)
 

@@ -10,12 +10,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	restclient "k8s.io/client-go/rest"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // ServedBy requests the resources of a group version from the main cluster, and returns
@@ -26,7 +29,7 @@ func (c *Cluster) ServedBy(ctx context.Context, version schema.GroupVersion, hea
 }
 
 // Discovered returns the resources of a group that the main cluster's aggregated discovery has, by version,
-// without versions whose server did not answer.
+// without those that a kube-apiserver read from annex, and versions whose server did not answer.
 func (c *Cluster) Discovered(ctx context.Context, group string) (map[string][]string, error) {
 	_, body, err := c.getUnpooled(ctx, discovery.AcceptV2, "apis")
 	if err != nil {
@@ -46,6 +49,9 @@ func (c *Cluster) Discovered(ctx context.Context, group string) (map[string][]st
 				continue
 			}
 			for _, resource := range version.Resources {
+				if slices.Contains(resource.Categories, hostingv1alpha1.ServedCategory) {
+					continue
+				}
 				versions[version.Version] = append(versions[version.Version], resource.Resource)
 			}
 		}

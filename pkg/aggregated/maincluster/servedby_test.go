@@ -21,7 +21,7 @@ func TestDiscovered(t *testing.T) {
 	const response = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[
 		{"metadata":{"name":"other.io"},"versions":[{"version":"v1","resources":[{"resource":"others"}],"freshness":"Current"}]},
 		{"metadata":{"name":"example.com"},"versions":[
-			{"version":"v2","resources":[{"resource":"widgets"},{"resource":"gadgets"}],"freshness":"Current"},
+			{"version":"v2","resources":[{"resource":"widgets"},{"resource":"gadgets","categories":["all"]},{"resource":"gizmos","categories":["all","annex.dev"]}],"freshness":"Current"},
 			{"version":"v1","resources":[{"resource":"widgets"}],"freshness":"Stale"},
 			{"version":"v1beta1","freshness":"Current"}]}]}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

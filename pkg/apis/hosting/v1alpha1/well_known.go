@@ -33,6 +33,11 @@ const (
 	// value. It distinguishes them from responses of the main cluster.
 	PublishedByHeader = "Annex-Published-By"
 
+	// ServedCategory is a category of the resources that annex serves, in the discovery of
+	// the main cluster. It distinguishes them from resources of definitions, whose
+	// categories are DNS labels.
+	ServedCategory = "annex.dev"
+
 	// PublishedStoreAnnotation on an APIService is the UID of the Store "default" of the
 	// annex that owns it. An annex started with different data does not delete what was
 	// published with the previous data.
