@@ -157,7 +157,7 @@ func TestMigrationOfTheDocumentation(t *testing.T) {
 }
 
 // TestUnreachableGroupReturns cuts the main cluster off from annex after the switch. The rights that the
-// command granted for the move suffice to roll the group back.
+// command granted for the move suffice to roll the group back. No other test runs meanwhile.
 func TestUnreachableGroupReturns(t *testing.T) {
 	f := newFixtureWithoutRights(t, sharedAnnex, "unreachable.example.com")
 	before := f.create("default", "one", nil)
@@ -176,16 +176,23 @@ func TestUnreachableGroupReturns(t *testing.T) {
 	} else {
 		expect.Contains(t, message(failed), "Undone", name+"-undo")
 	}
-	if undone := f.await(name + "-undo"); undone.Status.Phase != hostingv1alpha1.MigrationCompleted {
+	undo := name + "-undo"
+	expect.Eventually(t, migrations, undo, "the main cluster serves the group again", func(m *hostingv1alpha1.Migration) bool {
+		return m.Status.Phase == hostingv1alpha1.MigrationCleaning
+	})
+	f.wantServed("")
+	_, err = f.widgets().Namespace("default").Get(t.Context(), "born", metav1.GetOptions{})
+	expect.NoError(t, err)
+	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), annextest.Namespace, annextest.ServiceName))
+	expect.NoError(t, sharedAnnex.WaitHosting(t.Context()))
+	t.Parallel()
+
+	if undone := f.await(undo); undone.Status.Phase != hostingv1alpha1.MigrationCompleted {
 		t.Errorf("the rollback ended as %s: %s", undone.Status.Phase, message(undone))
 	}
 	f.wantServed("")
 	f.wantLabel("")
 	f.wantIdentity(before)
-	_, err = f.widgets().Namespace("default").Get(t.Context(), "born", metav1.GetOptions{})
-	expect.NoError(t, err)
-	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), annextest.Namespace, annextest.ServiceName))
-	expect.NoError(t, sharedAnnex.WaitHosting(t.Context()))
 	f.run("rollback", name+"-undo has completed already", "The main cluster serves unreachable.example.com.")
 	f.wantRights(false)
 }

@@ -38,7 +38,7 @@ import (
 // definition is a short name for signatures.
 type definition = apiextensionsv1.CustomResourceDefinition
 
-// parallelTests is more than there are cores: tests mostly wait, two minutes at the end of each rollback.
+// parallelTests is more than there are cores: tests mostly wait.
 const parallelTests = "12"
 
 // mainCluster and sharedAnnex behind it are shared by all tests: each has a group of its own.

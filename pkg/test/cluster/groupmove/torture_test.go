@@ -38,9 +38,8 @@ import (
 const (
 	oldObjects      = 200
 	doomedNamespace = "doomed"
-	// migrationTimeout bounds a Migration during which programs are killed. Each annex that continues a Rollback
-	// waits two minutes until it checks discovery.
-	migrationTimeout = 12 * time.Minute
+	// migrationTimeout bounds a Migration during which programs are killed.
+	migrationTimeout = 6 * time.Minute
 )
 
 // annexFlags make a killed annex lose the leadership soon.
@@ -77,9 +76,10 @@ type torture struct {
 //   - An operator on controller-runtime acts on every write, and deletes nothing that it must keep.
 //   - Migrations complete.
 //
-// It runs one round, which takes a minute or two. With TORTURE_DURATION it runs for so long, and three rounds
+// It runs one round, which takes four minutes. With TORTURE_DURATION it runs for so long, and three rounds
 // at least. TORTURE_SEED repeats a run. TORTURE_LOGS is a directory in which the logs are kept.
 func TestTorture(t *testing.T) {
+	t.Parallel()
 	var duration time.Duration
 	var err error
 	rounds := 1
