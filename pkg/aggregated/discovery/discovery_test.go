@@ -129,7 +129,7 @@ func TestAggregatorFetchesTheWholeDocumentAgain(t *testing.T) {
 			answer := get(discovered, "admin", discoveryPath, "Accept", discovery.AcceptV2)
 			var list apidiscoveryv2.APIGroupDiscoveryList
 			expect.NoError(t, json.Unmarshal(answer.Body.Bytes(), &list), "%d %s", answer.Code, answer.Body)
-			if len(list.Items) == 0 || len(list.Items[0].Versions[0].Resources) != want {
+			if len(list.Items) == 0 || len(list.Items[0].Versions[0].Resources) != want || strings.Count(answer.Body.String(), hostingv1alpha1.ServedCategory) != want {
 				return answer.Body.String()
 			}
 			return ""

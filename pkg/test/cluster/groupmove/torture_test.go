@@ -382,13 +382,13 @@ func (r *torture) deleteNamespace() {
 	})
 }
 
-// wantDiscovered waits until each kube-apiserver has the resources of the group in discovery.
+// wantDiscovered waits until each kube-apiserver discovers the group in the main cluster.
 func (r *torture) wantDiscovered() {
 	r.fixture.Helper()
 	for i := range 2 {
 		direct, err := clients.New(r.cluster.ConfigOf(i))
 		expect.NoError(r.fixture, err)
-		poll.Until(r.fixture, fmt.Sprintf("kube-apiserver %d discovers the group", i), func() string { return r.undiscovered(direct) })
+		poll.Until(r.fixture, fmt.Sprintf("kube-apiserver %d discovers the group", i), func() string { return r.undiscovered(direct, false) })
 	}
 }
 

@@ -53,7 +53,10 @@ func TestKubectlThroughTheMainCluster(t *testing.T) {
 	if printed, err := kubectl(t, "", "get", "widgets."+w.group, "-n", w.namespace); err != nil || !strings.Contains(printed, "AGE") {
 		t.Errorf("get: %v\n%s", err, printed)
 	}
-	if printed, err := kubectl(t, "", "api-resources"); err != nil {
-		t.Errorf("api-resources: %v\n%s", err, printed)
+	printed, err = kubectl(t, "", "api-resources", "--categories=annex.dev", "-o", "name")
+	expect.NoError(t, err, printed)
+	expect.Contains(t, printed, "stores.hosting.annex.dev", "widgets."+w.group)
+	if strings.Contains(printed, "configmaps") || strings.Contains(printed, "customresourcedefinitions") {
+		t.Errorf("resources of the main cluster have annex's category:\n%s", printed)
 	}
 }
