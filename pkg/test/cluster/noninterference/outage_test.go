@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
@@ -240,5 +241,26 @@ func TestMainClusterRestarts(t *testing.T) {
 	poll.UntilNoError(t, "annex's objects can be read", func() error {
 		_, err := followed.by(mainClients).Get(shortly(t), "one", metav1.GetOptions{})
 		return err
+	})
+	untilCollected(t, s)
+}
+
+// untilCollected waits until the garbage collector watches ConfigMaps and widgets again. Until then it may finish
+// the deletion of an owner before it knows the dependents, which other tests must not see.
+func untilCollected(t *testing.T, s *sharedAnnex) {
+	t.Helper()
+	w := widgets{group: s.known, namespace: newNamespace(t)}
+	mainClients := main(t)
+	absent := []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "absent", UID: uuid.NewUUID()}}
+	configMaps := mainClients.Kube.CoreV1().ConfigMaps(w.namespace)
+	expect.Create(t, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "dependent", OwnerReferences: absent}})
+	widget := w.object("dependent")
+	widget.SetOwnerReferences(absent)
+	_, err := w.by(mainClients).Create(t.Context(), widget, metav1.CreateOptions{})
+	expect.NoError(t, err)
+	expect.Gone(t, configMaps, "dependent")
+	poll.Until(t, "a widget without owner is collected", func() string {
+		_, err := w.by(mainClients).Get(t.Context(), "dependent", metav1.GetOptions{})
+		return wantGone(err)
 	})
 }
