@@ -22,9 +22,10 @@
 //
 // The main cluster's API cannot be frozen, and once requests for the resource are sent to annex it
 // cannot be read either. Only the watch that an Importer has opened before goes on. So the order is: prove
-// that the watch delivers what is written, send requests to annex, where they wait because the target is closed, apply changes until there are no more
-// for a while, open the target. An API server that had learned of the new route late may still have
-// accepted a write. Such a late change is applied if no client has written the object since.
+// that the watch delivers what is written, send requests to annex, where they wait because the target is
+// closed, apply changes until there are no more for a while, open the target. An API server that had
+// learned of the new route late may still have accepted a write. Such a late change is applied if no client
+// has written the object since.
 //
 // Every method can be called again after an error or a restart, and continues.
 package move

@@ -76,7 +76,7 @@ type torture struct {
 //   - An operator on controller-runtime acts on every write, and deletes nothing that it must keep.
 //   - Migrations complete.
 //
-// It runs one round, which takes four minutes. With TORTURE_DURATION it runs for so long, and three rounds
+// It runs one round, which takes a minute or two. With TORTURE_DURATION it runs for so long, and three rounds
 // at least. TORTURE_SEED repeats a run. TORTURE_LOGS is a directory in which the logs are kept.
 func TestTorture(t *testing.T) {
 	t.Parallel()
