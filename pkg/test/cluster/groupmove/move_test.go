@@ -97,12 +97,13 @@ func (f *fixture) undiscovered(client *clients.Clients, inAnnex bool) string {
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return err.Error()
 	}
+	isThere := func(resource metav1.APIResource) bool {
+		return !strings.Contains(resource.Name, "/") && slices.Contains(resource.Categories, hostingv1alpha1.ServedCategory) == inAnnex
+	}
 	for _, group := range groups {
 		for _, version := range group.Versions {
 			if group.Name == f.group && !slices.ContainsFunc(resources, func(list *metav1.APIResourceList) bool {
-				return list.GroupVersion == version.GroupVersion && slices.ContainsFunc(list.APIResources, func(resource metav1.APIResource) bool {
-					return !strings.Contains(resource.Name, "/") && slices.Contains(resource.Categories, hostingv1alpha1.ServedCategory) == inAnnex
-				})
+				return list.GroupVersion == version.GroupVersion && slices.ContainsFunc(list.APIResources, isThere)
 			}) {
 				return fmt.Sprintf("%s has no resources in discovery with annex's category %t", version.GroupVersion, inAnnex)
 			}

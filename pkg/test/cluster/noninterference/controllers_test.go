@@ -89,10 +89,7 @@ func TestGarbageCollection(t *testing.T) {
 	unowned := w.create(t, "unowned")
 
 	expect.Delete(t, configMaps, "owner")
-	poll.Until(t, "the widget owned by a ConfigMap is deleted", func() string {
-		_, err := w.by(mainClients).Get(t.Context(), "of-a-config-map", metav1.GetOptions{})
-		return wantGone(err)
-	})
+	w.untilGone(t, mainClients, "of-a-config-map")
 	foreground := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}
 	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "owner", foreground))
 	poll.Until(t, "the widget is deleted, after the widget that it owned and the ConfigMap that this one owned", func() string {
@@ -108,6 +105,15 @@ func TestGarbageCollection(t *testing.T) {
 	if again, err := w.by(mainClients).Get(t.Context(), "unowned", metav1.GetOptions{}); err != nil || again.GetUID() != unowned.GetUID() {
 		t.Errorf("an object without owner was collected: %v", err)
 	}
+}
+
+// untilGone waits until the garbage collector has deleted a widget.
+func (w widgets) untilGone(t *testing.T, c *endpoint, name string) {
+	t.Helper()
+	poll.Until(t, "widget "+name+" is deleted", func() string {
+		_, err := w.by(c).Get(t.Context(), name, metav1.GetOptions{})
+		return wantGone(err)
+	})
 }
 
 func wantGone(err error) string {

@@ -259,8 +259,5 @@ func untilCollected(t *testing.T, s *sharedAnnex) {
 	_, err := w.by(mainClients).Create(t.Context(), widget, metav1.CreateOptions{})
 	expect.NoError(t, err)
 	expect.Gone(t, configMaps, "dependent")
-	poll.Until(t, "a widget without owner is collected", func() string {
-		_, err := w.by(mainClients).Get(t.Context(), "dependent", metav1.GetOptions{})
-		return wantGone(err)
-	})
+	w.untilGone(t, mainClients, "dependent")
 }
