@@ -6,7 +6,8 @@
 // deletes it.
 //
 // Requests for the versions of the group go to annex. Open adds another version to the
-// definitions in the main cluster, which only the main cluster serves; Close removes it. A Syncer
+// definitions in the main cluster, which only the main cluster serves, and which only annex may
+// write; Close removes it. A Syncer
 // makes the copy of one resource equal to annex's objects: it compares all objects once, in the
 // order of their keys, and then each object that changes in annex. Every comparison reads both
 // sides and writes what differs, so a Syncer can be replaced by a new one at any time. Objects
@@ -26,11 +27,13 @@
 // ClusterRules, NamespaceRules and OwnerRules return the rights in the main cluster. Each function
 // needs, with GROUP for all resources of the group:
 //
-//   - Open, Close, EndWatches: list and get customresourcedefinitions, update those of the group;
-//     list GROUP, get apiservices
+//   - Open, Close: list and get customresourcedefinitions, update those of the group; get apiservices; get
+//     and list namespaces; list, get, update and delete GROUP; create policies as Freeze does
+//   - EndWatches: list and get customresourcedefinitions, update those of the group
 //   - Definitions, Resources, IsOpen: list customresourcedefinitions
-//   - Syncer: get, list, create, update and delete GROUP, and the rights of Open, because it opens
-//     the copy again when a chart has removed the version
+//   - Syncer: get, list, create, update and delete GROUP; list and get customresourcedefinitions, update
+//     those of the group, and get apiservices, because it opens the copy again when a chart has removed
+//     the version
 //   - LoadPairs: get customresourcedefinitions and apiservices, list GROUP
 //   - RemoveMarks: get apiservices; get, list and patch GROUP
 //   - RewriteOwners: get, list and patch all resources whose objects may be owned by objects of

@@ -26,8 +26,8 @@ type policy struct {
 	name, group, message string
 	// label is on the policy and its binding; its value is the group.
 	label string
-	// rules are the requests that it applies to, except those of the canary.
-	rules []admissionregistrationv1.NamedRuleWithOperations
+	// rules are the requests that it applies to, except excluded and those of the canary.
+	rules, excluded []admissionregistrationv1.NamedRuleWithOperations
 	// denies is the condition for these requests, as an expression.
 	denies string
 }
@@ -37,9 +37,31 @@ func freezePolicy(group, user string) policy {
 		name: hostingv1alpha1.FrozenPolicyName(group), group: group, label: hostingv1alpha1.FrozenGroupLabel,
 		message: fmt.Sprintf("the API group %s is served by annex. This is the copy that the main cluster still has of its objects: it is frozen until the group is "+
 			"rolled back or finalized. A request that gets here did not go through the main cluster's aggregation layer", group),
-		rules:  []admissionregistrationv1.NamedRuleWithOperations{newRule(group, []string{"*/*"}, admissionregistrationv1.OperationAll)},
-		denies: "request.userInfo.username != " + quote(user),
+		rules:    []admissionregistrationv1.NamedRuleWithOperations{newRule(group, []string{"*/*"}, admissionregistrationv1.OperationAll)},
+		excluded: copyRules(group),
+		denies:   isNot(user),
 	}
+}
+
+// copyPolicy reserves MainCopyVersion for annex's writes. While annex is down, discovery lacks its versions, and
+// clients that choose a version by discovery find this one: the garbage collector would delete objects whose
+// owners it knows by their UIDs in annex.
+func copyPolicy(group, user string) policy {
+	return policy{
+		name: hostingv1alpha1.CopyPolicyName(group), group: group, label: hostingv1alpha1.FrozenGroupLabel,
+		message: fmt.Sprintf("the API group %s is served by annex, in other versions. This one reaches the copy that the main cluster has of its objects, which only annex writes. "+
+			"If discovery has no other version, annex does not respond: try again later", group),
+		rules:  copyRules(group),
+		denies: isNot(user),
+	}
+}
+
+func isNot(user string) string { return "request.userInfo.username != " + quote(user) }
+
+// copyRules are the requests in MainCopyVersion. A policy that matches denies all requests in a namespace that
+// does not exist.
+func copyRules(group string) []admissionregistrationv1.NamedRuleWithOperations {
+	return []admissionregistrationv1.NamedRuleWithOperations{newRuleIn(hostingv1alpha1.MainCopyVersion, group, []string{"*/*"}, admissionregistrationv1.OperationAll)}
 }
 
 func garbageCollectorPolicy(group string) policy {
@@ -53,6 +75,7 @@ func garbageCollectorPolicy(group string) policy {
 		rules: []admissionregistrationv1.NamedRuleWithOperations{
 			newRule("*", []string{"*"}, admissionregistrationv1.Update, admissionregistrationv1.Delete),
 		},
+		excluded: copyRules("*"), // other groups' copies, too, may have objects in namespaces that do not exist
 		denies: fmt.Sprintf("request.userInfo.username in [%s] && has(oldObject.metadata.ownerReferences) && "+
 			"oldObject.metadata.ownerReferences.exists(owner, owner.apiVersion.startsWith(%s))", strings.Join(quoted, ", "), quote(group+"/")),
 	}
@@ -76,9 +99,7 @@ func (p policy) objects() (*admissionregistrationv1.ValidatingAdmissionPolicy, *
 				MatchConstraints: &admissionregistrationv1.MatchResources{
 					// Equivalent would exclude the other versions, too.
 					MatchPolicy: ptr.To(admissionregistrationv1.Exact), ResourceRules: append(p.rules, canary),
-					// Only annex writes through this version. A policy that matches denies each request for a
-					// namespace that does not exist, and so would keep objects of deleted namespaces.
-					ExcludeResourceRules: []admissionregistrationv1.NamedRuleWithOperations{newRuleIn(hostingv1alpha1.MainCopyVersion, p.group, []string{"*/*"}, admissionregistrationv1.OperationAll)},
+					ExcludeResourceRules: p.excluded,
 				},
 				MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "denied", Expression: denied}},
 				Validations:     []admissionregistrationv1.Validation{{Expression: "false", Message: p.message}},

@@ -91,18 +91,17 @@ func isUnserved(err error) bool {
 // isMissing reports whether an object does not exist. Admission answers 404 for its namespace, too: the
 // object may be there.
 func isMissing(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || isUnserved(err) || !errors.As(err, &status) {
-		return false
-	}
-	details := status.Status().Details
-	return details == nil || details.Kind != "namespaces"
+	return apierrors.IsNotFound(err) && !isUnserved(err) && !isStale(err)
 }
 
 // remove deletes an object without running its finalizers.
 func (s *Syncer) remove(ctx context.Context, object *unstructured.Unstructured) error {
 	defer s.wrote()
-	return removeObject(ctx, s.mainObjects(object.GetNamespace()), object)
+	err := removeObject(ctx, s.mainObjects(object.GetNamespace()), object)
+	if isStale(err) {
+		err = errors.Join(errStale, err)
+	}
+	return err
 }
 
 func removeObject(ctx context.Context, objects dynamic.ResourceInterface, object *unstructured.Unstructured) error {

@@ -12,10 +12,11 @@ import (
 func ClusterRules(group string, definitions ...string) []rbacv1.PolicyRule {
 	const admission = "admissionregistration.k8s.io"
 	policies := []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
-	names := []string{freezePolicy(group, "").name, garbageCollectorPolicy(group).name}
+	names := []string{freezePolicy(group, "").name, copyPolicy(group, "").name, garbageCollectorPolicy(group).name}
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get", "list"}},
 		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, ResourceNames: definitions, Verbs: []string{"update"}},
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list"}},
 		{APIGroups: []string{"apiregistration.k8s.io"}, Resources: []string{"apiservices"}, Verbs: []string{"get"}},
 		{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: []string{"get", "list", "create", "update", "patch", "delete"}},
 		// RBAC cannot restrict creation to names.

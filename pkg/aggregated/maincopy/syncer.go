@@ -84,7 +84,8 @@ func (s *Syncer) mainObjects(namespace string) dynamic.ResourceInterface {
 	return s.resource.in(s.copy.objects, s.resource.Opened(), namespace)
 }
 
-// Run compares all objects, and then follows annex until ctx is done, whose error it returns.
+// Run compares all objects, and then follows annex until ctx is done, whose error it returns. It ends with
+// an error if it has to delete an object whose namespace is gone, which Open does.
 // It calls caughtUp once, when the copy lags by no more than the requests in flight.
 func (s *Syncer) Run(ctx context.Context, caughtUp func()) error {
 	group, running := errgroup.WithContext(ctx)
@@ -113,6 +114,9 @@ func (s *Syncer) work(ctx context.Context) error {
 			return err
 		}
 		err = s.reconcile(ctx, k)
+		if errors.Is(err, errStale) {
+			return fmt.Errorf("%s: %w", k, err)
+		}
 		s.queue.done(k, s.reopen(ctx, err))
 	}
 }
@@ -126,7 +130,7 @@ func (s *Syncer) reopen(ctx context.Context, err error) error {
 	defer s.reopening.Unlock()
 	open, checkErr := s.copy.IsOpen(ctx, s.resource.Stored.Group)
 	if checkErr == nil && !open {
-		_, checkErr = s.copy.Open(ctx, s.resource.Stored.Group)
+		_, checkErr = s.copy.openVersion(ctx, s.resource.Stored.Group)
 	}
 	return errors.Join(err, checkErr)
 }

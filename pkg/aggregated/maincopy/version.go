@@ -17,9 +17,30 @@ import (
 
 // Open makes the main cluster's copy of a group reachable, and returns when the main cluster
 // serves every resource of it in MainCopyVersion. Conversion of versions is off until Close:
-// objects are stored as they are written. Call it again whenever a request for the copy is
-// answered with 404, because another client may have applied the definition without the version.
+// objects are stored as they are written. Only annex may write them. Open deletes those in namespaces
+// that do not exist.
 func (c *Copy) Open(ctx context.Context, group string) ([]Resource, error) {
+	user, err := c.userName(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.enforce(ctx, copyPolicy(group, user)); err != nil {
+		return nil, err
+	}
+	resources, err := c.openVersion(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	removed, err := c.removeStale(ctx, group, resources)
+	if err == nil && removed {
+		err = c.enforce(ctx, copyPolicy(group, user))
+	}
+	return resources, err
+}
+
+// openVersion is called again whenever a request for the copy is answered with 404, because another client
+// may have applied the definition without the version.
+func (c *Copy) openVersion(ctx context.Context, group string) ([]Resource, error) {
 	definitions, err := c.Definitions(ctx, group)
 	if err != nil {
 		return nil, err
@@ -80,7 +101,7 @@ func (c *Copy) Close(ctx context.Context, group string) error {
 			return err
 		}
 	}
-	return nil
+	return c.remove(ctx, copyPolicy(group, ""))
 }
 
 // EndWatches makes the main cluster end the watches of a group's resources that were opened

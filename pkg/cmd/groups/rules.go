@@ -41,7 +41,7 @@ func finalizeRules(group string, definitions []string) rules {
 func groupRules(group string, definitions []string, verbs ...string) rules {
 	const admission = "admissionregistration.k8s.io"
 	policies := []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
-	names := []string{hostingv1alpha1.FrozenPolicyName(group), hostingv1alpha1.HoldPolicyName(group)}
+	names := []string{hostingv1alpha1.FrozenPolicyName(group), hostingv1alpha1.CopyPolicyName(group), hostingv1alpha1.HoldPolicyName(group)}
 	return append(hostRules(group),
 		rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: verbs},
 		rbacv1.PolicyRule{APIGroups: []string{definitionsResource.Group}, Resources: []string{definitionsResource.Resource}, ResourceNames: definitions, Verbs: []string{"update", "patch"}},

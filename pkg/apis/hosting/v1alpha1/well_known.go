@@ -70,7 +70,8 @@ const (
 
 	// MainCopyVersion is a version that annex adds to the definitions of the main cluster to
 	// reach the objects that it still stores of a group that annex serves. It is there during
-	// Rollback and Finalize only. Clients prefer all other versions, whose names sort first.
+	// Rollback and Finalize, and while a Move reads late writes. Clients prefer all other versions, whose
+	// names sort first, but choose this one if discovery lacks them because annex is down.
 	MainCopyVersion = "zz-annex-main-copy"
 
 	// DefinitionUIDAnnotation on a CustomResourceDefinition in annex is the UID of the one
@@ -111,6 +112,10 @@ func HostedRoleName(group string) string { return "annex-hosted-" + group }
 // FrozenPolicyName is the ValidatingAdmissionPolicy, and its binding, that refuses changes of the
 // copy that the main cluster keeps of a moved group.
 func FrozenPolicyName(group string) string { return "annex-freeze." + group }
+
+// CopyPolicyName is the ValidatingAdmissionPolicy, and its binding, that refuses writes in
+// MainCopyVersion, except annex's.
+func CopyPolicyName(group string) string { return "annex-copy." + group }
 
 // HoldPolicyName is the ValidatingAdmissionPolicy, and its binding, that keeps the main cluster's
 // garbage collector from deleting dependants of a group while Rollback changes their owner

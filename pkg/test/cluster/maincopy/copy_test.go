@@ -7,13 +7,18 @@ package maincopy
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -21,15 +26,60 @@ import (
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, "frozen.example.com")
-	objects := f.objects(f.main, "widgets", "v1")
-	create(t, objects, f.newObject("Widget", "a", map[string]any{}))
+	create(t, f.objects(f.main, "widgets", "v1"), f.newObject("Widget", "a", map[string]any{}))
 	resource := f.open(t)["widgets"]
 	for range 2 {
 		expect.NoError(t, f.copy.Freeze(t.Context(), f.group))
 	}
-	writes := map[string]func() error{
+	writes := f.writes(t, f.main, "v1")
+	for name, write := range writes {
+		if err := write(); err == nil || expect.MissingFrom(err, "served by annex", "frozen") != "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// annex itself still writes, and unfreezing allows all others.
+	syncer := f.start(t, resource, maincopy.NewPairs())
+	create(t, f.inAnnex("widgets"), f.newObject("Widget", "c", map[string]any{}))
+	drain(t, syncer)
+	for range 2 {
+		expect.NoError(t, f.copy.Unfreeze(t.Context(), f.group))
+	}
+	expect.NoError(t, writes["create"](), "a write after it was unfrozen")
+}
+
+// TestCopyIsReserved: all writes of the open copy are denied, except annex's.
+func TestCopyIsReserved(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, "reserved.example.com")
+	create(t, f.objects(f.main, "widgets", "v1"), f.newObject("Widget", "a", map[string]any{}))
+	resource := f.open(t)["widgets"]
+	collector, err := mainCluster.ConfigFor("system:kube-controller-manager", "system:masters")
+	expect.NoError(t, err)
+	for user, client := range map[string]*clients.Clients{"administrator": f.main, "garbage collector": clients.For(t, collector)} {
+		writes := f.writes(t, client, hostingv1alpha1.MainCopyVersion)
+		delete(writes, "patch status") // the version has no subresources
+		for name, write := range writes {
+			if err := write(); err == nil || expect.MissingFrom(err, "only annex writes") != "" {
+				t.Errorf("%s of the %s: %v", name, user, err)
+			}
+		}
+	}
+	syncer := f.start(t, resource, maincopy.NewPairs())
+	create(t, f.inAnnex("widgets"), f.newObject("Widget", "c", map[string]any{}))
+	drain(t, syncer)
+	expect.NoError(t, f.copy.Close(t.Context(), f.group))
+	expect.Gone(t, f.main.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies(), hostingv1alpha1.CopyPolicyName(f.group))
+	expect.Gone(t, f.main.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings(), hostingv1alpha1.CopyPolicyName(f.group))
+}
+
+// writes are one write of each kind of widget a.
+func (f *fixture) writes(t *testing.T, client *clients.Clients, version string) map[string]func() error {
+	objects := f.objects(client, "widgets", version)
+	return map[string]func() error{
 		"create": func() error {
-			_, err := objects.Create(t.Context(), f.newObject("Widget", "b", map[string]any{}), metav1.CreateOptions{})
+			object := f.newObject("Widget", "b", map[string]any{})
+			object.SetAPIVersion(f.group + "/" + version)
+			_, err := objects.Create(t.Context(), object, metav1.CreateOptions{})
 			return err
 		},
 		"patch": func() error {
@@ -45,19 +95,48 @@ func TestFreeze(t *testing.T) {
 			return objects.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
 		},
 	}
-	for name, write := range writes {
-		if err := write(); err == nil || expect.MissingFrom(err, "served by annex", "frozen") != "" {
-			t.Errorf("%s: %v", name, err)
-		}
+}
+
+// TestDeletedNamespaces: objects whose namespaces were deleted while annex served them disappear from the copy.
+func TestDeletedNamespaces(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, "stale.example.com")
+	created := create(t, f.objects(f.main, "widgets", "v1"), f.newObject("Widget", "a", map[string]any{}))
+	const stale = "/registry/stale.example.com/widgets/missing/a"
+	value, err := mainCluster.EtcdValue(t.Context(), strings.Replace(stale, "missing", namespace, 1))
+	expect.NoError(t, err)
+	value = strings.Replace(value, `"namespace":"default"`, `"namespace":"missing"`, 1)
+	value = strings.Replace(value, string(created.GetUID()), string(uuid.NewUUID()), 1)
+	put := func(value string) {
+		t.Helper()
+		expect.NoError(t, mainCluster.PutEtcdKey(t.Context(), stale, value))
 	}
-	// annex itself still writes, and unfreezing allows all others.
-	syncer := f.start(t, resource, maincopy.NewPairs())
-	create(t, f.inAnnex("widgets"), f.newObject("Widget", "c", map[string]any{}))
-	drain(t, syncer)
-	for range 2 {
-		expect.NoError(t, f.copy.Unfreeze(t.Context(), f.group))
+	open := func() maincopy.Resource {
+		t.Helper()
+		opened := f.open(t)["widgets"]
+		keys, err := mainCluster.EtcdKeys(t.Context(), stale)
+		expect.NoError(t, err)
+		expect.Equal(t, 0, len(keys), "objects in the deleted namespace")
+		return opened
 	}
-	expect.NoError(t, writes["create"](), "a write after it was unfrozen")
+	put(value)
+	resource := open()
+
+	t.Log("a namespace is deleted while the copy is open")
+	f.move(t, "widgets")
+	put(value)
+	syncer, err := f.copy.NewSyncer(resource, f.source(t, resource), maincopy.NewPairs())
+	expect.NoError(t, err)
+	expect.Error(t, syncer.Run(t.Context(), func() {}), "missing/a", "namespace is gone")
+	drain(t, f.start(t, open(), maincopy.NewPairs()))
+
+	t.Log("it had objects with finalizers")
+	put(strings.Replace(value, `"namespace":"missing"`, `"namespace":"missing","finalizers":["`+finalizer+`"]`, 1))
+	_, err = f.copy.Open(t.Context(), f.group)
+	expect.Error(t, err, "missing/a", "Create the namespace")
+	expect.Create(t, f.main.Kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "missing"}})
+	drain(t, f.start(t, f.open(t)["widgets"], maincopy.NewPairs()))
+	open()
 }
 
 // TestDeleteAll deletes several pages of objects without their finalizers.
