@@ -40,6 +40,8 @@ const (
 	doomedNamespace = "doomed"
 	// migrationTimeout bounds a Migration during which programs are killed.
 	migrationTimeout = 6 * time.Minute
+	// longOutage is longer than the interval at which the garbage collector discovers resources.
+	longOutage = 40 * time.Second
 )
 
 // annexFlags make a killed annex lose the leadership soon.
@@ -52,6 +54,8 @@ type torture struct {
 	cluster *maincluster.Cluster
 	etcd    *etcdcluster.Member
 	random  *rand.Rand
+	// long is whether annex is sometimes down for longOutage.
+	long bool
 	// uids are those of the objects from before the first Migration that are never deleted.
 	uids map[string]string
 	// killing has the programs that are being killed.
@@ -77,14 +81,14 @@ type torture struct {
 //   - Migrations complete.
 //
 // It runs one round, which takes a minute or two. With TORTURE_DURATION it runs for so long, and three rounds
-// at least. TORTURE_SEED repeats a run. TORTURE_LOGS is a directory in which the logs are kept.
+// at least, and one of three outages of annex is long. TORTURE_SEED repeats a run. TORTURE_LOGS is a directory in which the logs are kept.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	var duration time.Duration
 	var err error
-	rounds := 1
+	rounds, long := 1, false
 	if set := os.Getenv("TORTURE_DURATION"); set != "" {
-		rounds = 3
+		rounds, long = 3, true
 		duration, err = time.ParseDuration(set)
 		expect.NoError(t, err)
 	}
@@ -95,6 +99,7 @@ func TestTorture(t *testing.T) {
 	}
 	t.Logf("TORTURE_SEED=%d", seed)
 	r := startTorture(t, seed)
+	r.long = long
 	ends := time.Now().Add(duration)
 	for round := 0; round < rounds || time.Now().Before(ends); round++ {
 		r.migrate(hostingv1alpha1.MigrationMove, round == 0)
@@ -204,9 +209,14 @@ func (r *torture) migrate(operation hostingv1alpha1.MigrationOperation, deleteNa
 	if operation == hostingv1alpha1.MigrationRollback {
 		phases[2], phases[3], phases[5] = phases[3], phases[2], hostingv1alpha1.MigrationCleaning
 	}
+	var down time.Duration
+	if r.long && r.random.IntN(3) == 0 {
+		down = longOutage
+	}
+	killed := r.random.IntN(2)
 	events := []*event{
-		r.newEvent(phases, "kill annex", r.restartAnnex),
-		r.newEvent(phases, "kill a kube-apiserver", r.restartAPIServer),
+		r.newEvent(phases, "kill annex", func() { r.restartAnnex(down) }),
+		r.newEvent(phases, "kill a kube-apiserver", func() { r.restartAPIServer(killed) }),
 		r.newEvent(phases, "kill the main cluster's etcd", r.restartEtcd),
 	}
 	if deleteNamespace {
@@ -289,13 +299,14 @@ func (r *torture) annexClients() *clients.Clients {
 	return r.own
 }
 
-// restartAnnex kills annex, and starts it again on its data.
-func (r *torture) restartAnnex() {
+// restartAnnex kills annex, and starts it again on its data some time later.
+func (r *torture) restartAnnex(down time.Duration) {
 	defer r.outage("annex")()
 	t, killed := r.fixture.T, r.live
 	killed.Process.Kill()
 	killed.Balancer.Remove(killed.Address())
 	r.logAnnex(killed)
+	time.Sleep(down)
 	started, err := killed.LaunchProcess(t.Context(), killed.DataDir, annexFlags...)
 	if err != nil {
 		t.Errorf("start annex again: %v", err)
@@ -322,9 +333,9 @@ func (r *torture) logAnnex(annex *annextest.Annex) {
 	}
 }
 
-func (r *torture) restartAPIServer() {
+func (r *torture) restartAPIServer(i int) {
 	defer r.outage("kube-apiserver")()
-	if err := r.cluster.RestartAPIServer(r.fixture.Context(), r.random.IntN(2)); err != nil {
+	if err := r.cluster.RestartAPIServer(r.fixture.Context(), i); err != nil {
 		r.fixture.Errorf("start a kube-apiserver again: %v", err)
 		return
 	}
