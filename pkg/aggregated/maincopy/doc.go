@@ -26,8 +26,8 @@
 // ClusterRules, NamespaceRules and OwnerRules return the rights in the main cluster. Each function
 // needs, with GROUP for all resources of the group:
 //
-//   - Open, Close: list and get customresourcedefinitions, update those of the group; get apiservices; get
-//     and list namespaces; list, get, update and delete GROUP; create policies as Freeze does
+//   - Open, Close: list and get customresourcedefinitions, update those of the group; get apiservices;
+//     list namespaces; list, get, update and delete GROUP; the rights of Freeze
 //   - EndWatches: list and get customresourcedefinitions, update those of the group
 //   - Definitions, Resources, IsOpen: list customresourcedefinitions
 //   - Syncer: get, list, create, update and delete GROUP; list and get customresourcedefinitions, update

@@ -26,6 +26,15 @@ func (c *Copy) Freeze(ctx context.Context, group string) error {
 	return c.enforce(ctx, freezePolicy(group, user))
 }
 
+// reserve denies all writes in MainCopyVersion, except annex's. It returns when the main cluster denies them.
+func (c *Copy) reserve(ctx context.Context, group string) error {
+	user, err := c.userName(ctx)
+	if err != nil {
+		return err
+	}
+	return c.enforce(ctx, copyPolicy(group, user))
+}
+
 // Unfreeze undoes Freeze. It returns when the main cluster no longer denies writes.
 func (c *Copy) Unfreeze(ctx context.Context, group string) error {
 	p := freezePolicy(group, "")

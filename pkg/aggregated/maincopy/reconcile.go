@@ -91,14 +91,14 @@ func isUnserved(err error) bool {
 // isMissing reports whether an object does not exist. Admission answers 404 for its namespace, too: the
 // object may be there.
 func isMissing(err error) bool {
-	return apierrors.IsNotFound(err) && !isUnserved(err) && !isStale(err)
+	return apierrors.IsNotFound(err) && !isUnserved(err) && !isNamespaceMissing(err)
 }
 
 // remove deletes an object without running its finalizers.
 func (s *Syncer) remove(ctx context.Context, object *unstructured.Unstructured) error {
 	defer s.wrote()
 	err := removeObject(ctx, s.mainObjects(object.GetNamespace()), object)
-	if isStale(err) {
+	if isNamespaceMissing(err) {
 		err = errors.Join(errStale, err)
 	}
 	return err

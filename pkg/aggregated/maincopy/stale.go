@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,8 +22,8 @@ const staleTimeout = 10 * time.Second
 // errStale is an object that cannot be deleted while copyPolicy is in force.
 var errStale = errors.New("delete an object whose namespace is gone")
 
-// isStale reports whether admission refused a request because its namespace does not exist.
-func isStale(err error) bool {
+// isNamespaceMissing reports whether admission refused a request because its namespace does not exist.
+func isNamespaceMissing(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
 		return false
@@ -35,62 +33,66 @@ func isStale(err error) bool {
 }
 
 // removeStale deletes objects whose namespaces do not exist: the namespaces were deleted while annex served the
-// group. If there are any, it removes copyPolicy, which denies their deletion, and reports that.
-func (c *Copy) removeStale(ctx context.Context, group string, resources []Resource) (bool, error) {
-	namespaces := sets.New[string]()
-	err := c.eachPage(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), func(page []metav1.PartialObjectMetadata) {
-		for i := range page {
-			namespaces.Insert(page[i].Name)
-		}
-	})
-	if err != nil {
-		return false, err
+// group. If there are any, copyPolicy, which denies their deletion, is not in force meanwhile.
+func (c *Copy) removeStale(ctx context.Context, group string, resources []Resource) error {
+	missing, err := c.missingNamespaces(ctx, resources)
+	if err != nil || len(missing) == 0 {
+		return err
 	}
-	var found atomic.Bool
-	unreserve := sync.OnceValue(func() error {
-		found.Store(true)
-		return c.remove(ctx, copyPolicy(group, ""))
-	})
+	if err := c.remove(ctx, copyPolicy(group, "")); err != nil {
+		return err
+	}
 	for _, of := range resources {
-		if !of.Namespaced {
-			continue
-		}
 		err := c.eachObject(ctx, of.Opened(), func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-			if namespaces.Has(object.Namespace) {
+			if !missing.Has(object.Namespace) {
 				return nil
-			}
-			// It may have been created since the list.
-			_, err := c.kube.CoreV1().Namespaces().Get(ctx, object.Namespace, metav1.GetOptions{})
-			if err == nil {
-				return nil
-			}
-			if !apierrors.IsNotFound(err) {
-				return fmt.Errorf("read namespace %s of the main cluster: %w", object.Namespace, err)
-			}
-			if err := unreserve(); err != nil {
-				return err
 			}
 			return c.deleteStale(ctx, of, object)
 		})
 		if err != nil {
-			return found.Load(), err
+			return err
 		}
 	}
-	return found.Load(), nil
+	return c.reserve(ctx, group)
+}
+
+// missingNamespaces returns the namespaces that objects are in, but that do not exist. It lists the objects
+// first: a namespace may be created meanwhile.
+func (c *Copy) missingNamespaces(ctx context.Context, resources []Resource) (sets.Set[string], error) {
+	missing := sets.New[string]()
+	for _, of := range resources {
+		if !of.Namespaced {
+			continue
+		}
+		err := c.eachPage(ctx, of.Opened(), func(page []metav1.PartialObjectMetadata) {
+			for i := range page {
+				missing.Insert(page[i].Namespace)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	err := c.eachPage(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), func(page []metav1.PartialObjectMetadata) {
+		for i := range page {
+			missing.Delete(page[i].Name)
+		}
+	})
+	return missing, err
 }
 
 func (c *Copy) deleteStale(ctx context.Context, of Resource, object *metav1.PartialObjectMetadata) error {
-	var stale error
+	var refused error
 	err := wait.PollUntilContextTimeout(ctx, probeInterval, staleTimeout, true, func(ctx context.Context) (bool, error) {
 		err := c.deleteObject(ctx, of, object)
-		if isStale(err) {
-			stale = err
+		if isNamespaceMissing(err) {
+			refused = err
 			return false, nil
 		}
 		return err == nil, err
 	})
-	if stale != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		err = stale
+	if refused != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		err = refused
 		if len(object.Finalizers) > 0 {
 			err = fmt.Errorf("%w: it has finalizers, which kube-apiserver before 1.37 does not let annex remove there. Create the namespace, and delete it afterwards", err)
 		}

@@ -20,22 +20,14 @@ import (
 // objects are stored as they are written. Only annex may write them. Open deletes those in namespaces
 // that do not exist.
 func (c *Copy) Open(ctx context.Context, group string) ([]Resource, error) {
-	user, err := c.userName(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.enforce(ctx, copyPolicy(group, user)); err != nil {
+	if err := c.reserve(ctx, group); err != nil {
 		return nil, err
 	}
 	resources, err := c.openVersion(ctx, group)
 	if err != nil {
 		return nil, err
 	}
-	removed, err := c.removeStale(ctx, group, resources)
-	if err == nil && removed {
-		err = c.enforce(ctx, copyPolicy(group, user))
-	}
-	return resources, err
+	return resources, c.removeStale(ctx, group, resources)
 }
 
 // openVersion is called again whenever a request for the copy is answered with 404, because another client
