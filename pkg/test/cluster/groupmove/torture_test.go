@@ -81,7 +81,8 @@ type torture struct {
 //   - Migrations complete.
 //
 // It runs one round, which takes a minute or two. With TORTURE_DURATION it runs for so long, and three rounds
-// at least, and one of three outages of annex is long. TORTURE_SEED repeats a run. TORTURE_LOGS is a directory in which the logs are kept.
+// at least, and one of three outages of annex is long. TORTURE_SEED repeats a run. TORTURE_LOGS is a directory
+// in which the logs are kept.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	var duration time.Duration

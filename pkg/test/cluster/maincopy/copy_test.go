@@ -32,11 +32,7 @@ func TestFreeze(t *testing.T) {
 		expect.NoError(t, f.copy.Freeze(t.Context(), f.group))
 	}
 	writes := f.writes(t, f.main, "v1")
-	for name, write := range writes {
-		if err := write(); err == nil || expect.MissingFrom(err, "served by annex", "frozen") != "" {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	wantDenied(t, "administrator", writes, "served by annex", "frozen")
 	// annex itself still writes, and unfreezing allows all others.
 	syncer := f.start(t, resource, maincopy.NewPairs())
 	create(t, f.inAnnex("widgets"), f.newObject("Widget", "c", map[string]any{}))
@@ -58,11 +54,7 @@ func TestCopyIsReserved(t *testing.T) {
 	for user, client := range map[string]*clients.Clients{"administrator": f.main, "garbage collector": clients.For(t, collector)} {
 		writes := f.writes(t, client, hostingv1alpha1.MainCopyVersion)
 		delete(writes, "patch status") // the version has no subresources
-		for name, write := range writes {
-			if err := write(); err == nil || expect.MissingFrom(err, "only annex writes") != "" {
-				t.Errorf("%s of the %s: %v", name, user, err)
-			}
-		}
+		wantDenied(t, user, writes, "only annex writes")
 	}
 	syncer := f.start(t, resource, maincopy.NewPairs())
 	create(t, f.inAnnex("widgets"), f.newObject("Widget", "c", map[string]any{}))
@@ -70,6 +62,16 @@ func TestCopyIsReserved(t *testing.T) {
 	expect.NoError(t, f.copy.Close(t.Context(), f.group))
 	expect.Gone(t, f.main.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies(), hostingv1alpha1.CopyPolicyName(f.group))
 	expect.Gone(t, f.main.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings(), hostingv1alpha1.CopyPolicyName(f.group))
+}
+
+// wantDenied fails unless each write of a user is denied with these words.
+func wantDenied(t *testing.T, user string, writes map[string]func() error, words ...string) {
+	t.Helper()
+	for name, write := range writes {
+		if err := write(); expect.MissingFrom(err, words...) != "" {
+			t.Errorf("%s of the %s: %v", name, user, err)
+		}
+	}
 }
 
 // writes are one write of each kind of widget a.
