@@ -47,6 +47,7 @@ var checks = []check{
 	{name: "resources", after: []string{mainCluster, throughMain}, run: checkResources},
 	{name: "discovery", after: []string{mainCluster}, run: checkDiscovery},
 	{name: "openapi", after: []string{mainCluster}, run: checkOpenAPI},
+	{name: "policies", after: []string{mainCluster}, run: checkPolicies},
 	{name: "clock", after: []string{mainCluster}, run: checkClock},
 }
 

@@ -235,6 +235,24 @@ func TestMainCluster(t *testing.T) {
 	runCheck(t, checkMainCluster, tests)
 }
 
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	serve := func(names ...string) *environment {
+		e := fixture{}.environment()
+		list := &metav1.APIResourceList{GroupVersion: "admissionregistration.k8s.io/v1"}
+		for _, name := range names {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: name})
+		}
+		e.main.(*fake.Clientset).Resources = []*metav1.APIResourceList{list}
+		return e
+	}
+	validating := []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
+	mutating := []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}
+	compare(t, checkPolicies(t.Context(), serve(append(validating, mutating...)...)), []want{{statusOK, "serves all kinds of policies", ""}})
+	compare(t, checkPolicies(t.Context(), serve(validating...)), []want{{statusWarn, "does not serve MutatingAdmissionPolicy in", "api-resources"}})
+	compare(t, checkPolicies(t.Context(), fixture{}.environment()), []want{{statusFail, "discover the resources of admissionregistration.k8s.io/v1", "api-resources"}})
+}
+
 func TestClock(t *testing.T) {
 	t.Parallel()
 	at := func(offset time.Duration) answer {
