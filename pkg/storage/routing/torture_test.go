@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,6 +25,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/random"
 )
 
 // TestTorture moves widgets between two Stores, there and back, while clients of two replicas
@@ -38,21 +37,10 @@ import (
 //   - Resource versions never go backwards.
 //   - Informers see no deletion that did not happen, and no object twice.
 //
-// TORTURE_DURATION and TORTURE_SEED change the run.
+// Each round is a move. make test-long makes more.
 func TestTorture(t *testing.T) {
 	t.Parallel()
-	duration, seed := 4*time.Second, uint64(time.Now().UnixNano())
-	if set := os.Getenv("TORTURE_DURATION"); set != "" {
-		var err error
-		duration, err = time.ParseDuration(set)
-		expect.NoError(t, err)
-	}
-	if set := os.Getenv("TORTURE_SEED"); set != "" {
-		var err error
-		seed, err = strconv.ParseUint(set, 10, 64)
-		expect.NoError(t, err)
-	}
-	t.Logf("TORTURE_SEED=%d", seed)
+	run := random.Start(t, 6)
 	one, two := startStore(t, "one"), startStore(t, "two")
 	h := &history{T: t, deleted: map[types.UID]bool{}}
 	var replicas []*replica
@@ -66,23 +54,21 @@ func TestTorture(t *testing.T) {
 		}
 	}
 	expect.NoError(t, create(t.Context(), replicas[0], "/example.com/widgets/ns/counter"))
-	ctx, stop := context.WithTimeout(t.Context(), duration)
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var clients sync.WaitGroup
 	for i := range 4 {
-		w := &writer{history: h, name: fmt.Sprintf("writer-%d", i), replicas: replicas, random: rand.New(rand.NewPCG(seed, uint64(i))), objects: map[string]*example.Pod{}}
+		w := &writer{history: h, name: fmt.Sprintf("writer-%d", i), replicas: replicas, random: run.Rand(uint64(i)), objects: map[string]*example.Pod{}}
 		clients.Go(func() { w.run(ctx, i) })
 		h.writers = append(h.writers, w)
 	}
-	m := &mover{T: t, routed: &sync.WaitGroup{}, random: rand.New(rand.NewPCG(seed, 100)), replicas: replicas, stores: []*fakeStore{one, two}}
-	for ctx.Err() == nil && !t.Failed() {
+	m := &mover{T: t, routed: &sync.WaitGroup{}, random: run.Rand(100), replicas: replicas, stores: []*fakeStore{one, two}}
+	for run.Next() && !t.Failed() {
 		m.move()
 	}
+	stop()
 	clients.Wait()
 	m.routed.Wait()
-	if m.moves < 2 {
-		t.Errorf("only %d moves in %s", m.moves, duration)
-	}
 	h.check(replicas)
 	t.Logf("%d moves, %d of them with failures, %d increments, %d objects created, held at most %s",
 		m.moves, m.failures, h.acknowledged.Load(), h.created.Load(), time.Duration(h.longest.Load()))

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +32,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/random"
 )
 
 const (
@@ -80,30 +80,14 @@ type torture struct {
 //   - An operator on controller-runtime acts on every write, and deletes nothing that it must keep.
 //   - Migrations complete.
 //
-// It runs one round, which takes a minute or two. With TORTURE_DURATION it runs for so long, and three rounds
-// at least, and one of three outages of annex is long. TORTURE_SEED repeats a run. TORTURE_LOGS is a directory
-// in which the logs are kept.
+// It runs one round, which takes a minute or two. make test-long runs more, and makes one of three outages
+// of annex long. TORTURE_LOGS is a directory in which the logs are kept.
 func TestTorture(t *testing.T) {
 	t.Parallel()
-	var duration time.Duration
-	var err error
-	rounds, long := 1, false
-	if set := os.Getenv("TORTURE_DURATION"); set != "" {
-		rounds, long = 3, true
-		duration, err = time.ParseDuration(set)
-		expect.NoError(t, err)
-	}
-	seed := uint64(time.Now().UnixNano())
-	if set := os.Getenv("TORTURE_SEED"); set != "" {
-		seed, err = strconv.ParseUint(set, 10, 64)
-		expect.NoError(t, err)
-	}
-	t.Logf("TORTURE_SEED=%d", seed)
-	r := startTorture(t, seed)
-	r.long = long
-	ends := time.Now().Add(duration)
-	for round := 0; round < rounds || time.Now().Before(ends); round++ {
-		r.migrate(hostingv1alpha1.MigrationMove, round == 0)
+	run := random.Start(t, 1)
+	r := startTorture(t, run)
+	for first := true; run.Next(); first = false {
+		r.migrate(hostingv1alpha1.MigrationMove, first)
 		r.wantServed(hostingv1alpha1.PublishedBy("annex-system", "annex"))
 		r.wantUIDs()
 		r.migrate(hostingv1alpha1.MigrationRollback, false)
@@ -117,19 +101,19 @@ func TestTorture(t *testing.T) {
 	r.check()
 }
 
-func startTorture(t *testing.T, seed uint64) *torture {
+func startTorture(t *testing.T, run *random.Run) *torture {
 	t.Helper()
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true}).Members[0]
 	options := maincluster.Options{APIServers: 2, EtcdEndpoint: etcd.Endpoint()}
 	if dir := os.Getenv("TORTURE_LOGS"); dir != "" {
-		options.Dir = filepath.Join(dir, fmt.Sprintf("cluster-%d", seed))
+		options.Dir = filepath.Join(dir, fmt.Sprintf("cluster-%d", run.Seed()))
 		expect.NoError(t, os.Mkdir(options.Dir, 0o700))
 		options.ControllerManagerFlags = []string{"--vmodule=garbagecollector=5,graph_builder=5"}
 	}
 	cluster := maincluster.StartForTest(t, options)
 	annex := annextest.StartProcess(t, cluster, annexFlags...)
 	r := &torture{
-		cluster: cluster, etcd: etcd, random: rand.New(rand.NewPCG(seed, 0)), uids: map[string]string{}, live: annex,
+		cluster: cluster, etcd: etcd, random: run.Rand(0), long: run.Long, uids: map[string]string{}, live: annex,
 		fixture: newFixtureWithoutRights(t, annex, operatorGroup, withSecondVersion(t, convert)), history: newHistory(t),
 	}
 	r.own = r.fixture.own
@@ -159,18 +143,18 @@ func startTorture(t *testing.T, seed uint64) *torture {
 			resource.Version, newWidget = secondVersion, r.newSecond
 		}
 		w := &client{
-			history: r.history, name: fmt.Sprintf("w%d", i), random: rand.New(rand.NewPCG(seed, uint64(i+1))), newWidget: newWidget,
+			history: r.history, name: fmt.Sprintf("w%d", i), random: run.Rand(uint64(i + 1)), newWidget: newWidget,
 			widgets: r.client(fmt.Sprintf("writer-%d", i)).Dynamic.Resource(resource).Namespace("default"),
 		}
 		r.start(w.run)
 	}
 	o := &owners{
-		history: r.history, random: rand.New(rand.NewPCG(seed, 100)), fixture: r.fixture, clients: r.client("owners"),
+		history: r.history, random: run.Rand(100), fixture: r.fixture, clients: r.client("owners"),
 	}
 	r.start(o.run)
 	r.runOperator()
 	b := &broadcaster{
-		history: r.history, random: rand.New(rand.NewPCG(seed, 200)), client: r.broadcasts(r.client("broadcaster")),
+		history: r.history, random: run.Rand(200), client: r.broadcasts(r.client("broadcaster")),
 	}
 	r.start(b.run)
 	t.Cleanup(func() {

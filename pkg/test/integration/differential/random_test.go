@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,12 +21,8 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/random"
 )
-
-// durationVariable sets how long TestRandom runs, for example 1h.
-const durationVariable = "DIFFERENTIAL_DURATION"
-
-const defaultDuration = 10 * time.Second
 
 var (
 	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -37,25 +31,17 @@ var (
 
 // TestRandom changes objects and their definition at random, through both servers, and compares
 // random reads and watches in between, of a definition that is created again, and after a restart.
-// It runs for a short time, or for the duration in DIFFERENTIAL_DURATION.
 func TestRandom(t *testing.T) {
-	duration := defaultDuration
-	if set := os.Getenv(durationVariable); set != "" {
-		var err error
-		duration, err = time.ParseDuration(set)
-		expect.NoError(t, err, "parse "+durationVariable)
-	}
+	run := random.Start(t, 1)
 	p := startPair(t)
 	versions := fill(t, p)
-	seed := rand.Uint64()
-	t.Logf("the seed is %d", seed)
-	r := &randomizer{pair: p, random: rand.New(rand.NewPCG(seed, 0)), all: reads(versions), watches: watches(versions)}
+	r := &randomizer{pair: p, random: run.Rand(0), all: reads(versions), watches: watches(versions)}
 	// The first waits for seconds. With the second annex has history from before a compaction.
 	skipped := func(read request) bool {
 		return strings.Contains(read.path, future) || strings.Contains(read.path, "resourceVersion=1&")
 	}
 	r.all, r.watches = slices.DeleteFunc(r.all, skipped), slices.DeleteFunc(r.watches, skipped)
-	for end := time.Now().Add(duration); time.Now().Before(end) && !t.Failed(); {
+	for run.Next() && !t.Failed() {
 		r.round(t)
 	}
 	r.recreateDefinition(t)
