@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -122,11 +123,29 @@ func newFixtureWithoutRights(t *testing.T, annex *annextest.Annex, group string,
 		change(crd)
 	}
 	expect.Create(t, f.main.CRDs(), crd)
+	if crd.Spec.Conversion != nil {
+		// A rollback lists all resources of the main cluster, which fails without the webhook.
+		t.Cleanup(func() { f.deleteDefinition(crd.Name) })
+	}
 	poll.UntilNoError(t, "the main cluster serves widgets", func() error {
 		_, err := f.widgets().List(t.Context(), metav1.ListOptions{})
 		return err
 	})
 	return f
+}
+
+// deleteDefinition deletes a definition of the main cluster when the test has ended.
+func (f *fixture) deleteDefinition(name string) {
+	err := f.main.CRDs().Delete(context.Background(), name, metav1.DeleteOptions{})
+	if err == nil {
+		err = wait.PollUntilContextTimeout(context.Background(), 100*time.Millisecond, poll.Timeout, true, func(ctx context.Context) (bool, error) {
+			_, err := f.main.CRDs().Get(ctx, name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err), nil
+		})
+	}
+	if err != nil {
+		f.Logf("delete definition %s: %v", name, err)
+	}
 }
 
 // newUndefinedFixture is a group without definitions.

@@ -8,19 +8,20 @@ package groupmove
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
+
+// failingClients send so many requests that their failures are seen at once.
+const failingClients = 4
 
 // TestFailingGroupReturns has a webhook that fails after the switch: annex answers requests of clients
 // with errors, and rolls the group back.
@@ -39,13 +40,14 @@ func TestFailingGroupReturns(t *testing.T) {
 	second.Version = secondVersion
 	ctx, stop := context.WithCancel(t.Context())
 	var writing sync.WaitGroup
-	// A watch cache may answer reads without the webhook.
-	writing.Go(func() {
-		wait.UntilWithContext(ctx, func(ctx context.Context) {
-			patch := fmt.Appendf(nil, `{"metadata":{"labels":{"written":"%d"}}}`, time.Now().UnixNano())
-			_, _ = f.main.Dynamic.Resource(second).Namespace("default").Patch(ctx, "two", types.MergePatchType, patch, metav1.PatchOptions{})
-		}, 100*time.Millisecond)
-	})
+	// Creates need the webhook, and nothing else that may be waiting for it: a cache that is being filled.
+	for range failingClients {
+		writing.Go(func() {
+			wait.UntilWithContext(ctx, func(ctx context.Context) {
+				_, _ = f.main.Dynamic.Resource(second).Namespace("default").Create(ctx, f.newSecond("default", "never"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			}, 100*time.Millisecond)
+		})
+	}
 	defer writing.Wait()
 	defer stop()
 
