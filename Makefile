@@ -21,10 +21,21 @@ kubectl_version = $(shell sed -n 's/^\tk8s.io\/kubectl v0\./v1./p' hack/tools/ku
 kubectl_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
 	gitVersion=$(kubectl_version) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(kubectl_version))))
 
-# The main cluster's programs choose the APIs that they serve by their version.
-cluster_version = $(shell sed -n 's/^\tk8s.io\/kubernetes v/v/p' hack/tools/cluster/go.mod)
+# The version of the main cluster that tests and demos run: make test-cluster KUBERNETES=1.35.4
+pinned_kubernetes := $(shell sed -n 's/^\tk8s.io\/kubernetes v//p' hack/tools/cluster/go.mod)
+KUBERNETES        ?= $(pinned_kubernetes)
+ifeq ($(KUBERNETES),$(pinned_kubernetes))
+cluster_module := hack/tools/cluster
+cluster_bin    := bin
+else
+cluster_module := bin/kubernetes-$(KUBERNETES)/module
+cluster_bin    := bin/kubernetes-$(KUBERNETES)
+export MAINCLUSTER_BIN := $(CURDIR)/$(cluster_bin)
+endif
+cluster_programs := $(cluster_bin)/kube-apiserver $(cluster_bin)/kube-controller-manager
+# The programs choose the APIs that they serve by their version.
 cluster_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
-	gitVersion=$(cluster_version) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(cluster_version))))
+	gitVersion=v$(KUBERNETES) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(KUBERNETES))))
 
 ##@ Use it
 
@@ -55,50 +66,35 @@ demo: build kubectl cluster-programs ## Demonstrate annex behind a main cluster 
 ##@ Test it
 
 .PHONY: test
-test: build kubectl operator etcd helm cluster-programs ## Run all tests: unit, race, in-process integration, end-to-end, cluster.
-	@go run ./hack/testrun unit race integration e2e cluster
-
-.PHONY: test-fast
-test-fast: ## Run the fast tests: unit and in-process integration.
-	@go run ./hack/testrun unit integration
+test: build kubectl operator etcd ## Run unit, integration and end-to-end tests. They need no Kubernetes.
+	@go run ./hack/testrun unit race integration e2e
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests and check the conventions.
-	@go run ./hack/testrun unit
-
-.PHONY: test-race
-test-race: ## Run the most concurrent packages with the race detector.
-	@go run ./hack/testrun race
+	@go run ./hack/testrun unit race
 
 .PHONY: test-integration
 test-integration: ## Run the tests that start servers inside the test process.
 	@go run ./hack/testrun integration
 
 .PHONY: test-e2e
-test-e2e: build kubectl operator etcd ## Test bin/annex with kubectl.
+test-e2e: build kubectl operator etcd ## Test bin/annex with kubectl and an operator.
 	@go run ./hack/testrun e2e
 
 .PHONY: test-cluster
 test-cluster: build kubectl operator helm cluster-programs ## Test annex behind a real kube-apiserver and kube-controller-manager.
 	@go run ./hack/testrun cluster
 
+# make test-long DURATION=1h runs each random test for an hour. One that fails has logged its seed.
+DURATION ?= 10m
+.PHONY: test-long
+test-long: build kubectl operator cluster-programs bin/e2e-apimachinery ## Run what is random or long: torture, comparison with upstream, fuzzing, Kubernetes' own tests.
+	@go run ./hack/testrun long $(DURATION)
+
 # make test-upstream SUITES=standalone runs one of them.
 .PHONY: test-upstream
 test-upstream: build kubectl cluster-programs bin/e2e-apimachinery ## Run Kubernetes' own API server tests against annex.
 	@go run ./pkg/test/upstream $(SUITES)
-
-# make differential DURATION=1h
-DURATION ?= 10m
-.PHONY: differential
-differential: ## Compare random reads with upstream's, byte for byte.
-	@DIFFERENTIAL_DURATION=$(DURATION) go test ./pkg/test/integration/differential -run TestRandom -count=1 -timeout=0 -v
-
-# make torture DURATION=1m RUNS=20. A run that fails has printed the TORTURE_SEED to repeat it.
-RUNS ?= 1
-.PHONY: torture
-torture: build kubectl operator cluster-programs ## Move a resource between Stores, and a group into annex and back, while clients check every answer.
-	@TORTURE_DURATION=$(DURATION) go test ./pkg/storage/routing -run TestTorture -count=$(RUNS) -timeout=0 -v
-	@TORTURE_DURATION=$(DURATION) go test -tags=cluster ./pkg/test/cluster/groupmove -run TestTorture -count=$(RUNS) -timeout=0 -v
 
 .PHONY: bench
 bench: build cluster-programs ## Measure start-up time, memory, size and latencies.
@@ -112,7 +108,7 @@ MEMORY ?= 16
 ONLY   ?=
 JSON   ?=
 .PHONY: bench-peer
-bench-peer: build bin/etcd bin/kube-apiserver ## Compare annex with a kube-apiserver that serves the same CRD.
+bench-peer: build bin/etcd cluster-programs ## Compare annex with a kube-apiserver that serves the same CRD.
 	@BENCH_COMMAND='make bench-peer COUNTS=$(COUNTS) SIZES=$(SIZES)' go run ./hack/benchpeer peer \
 		--counts=$(COUNTS) --sizes=$(SIZES) --rounds=$(ROUNDS) --memory=$(MEMORY) --only="$(ONLY)" --json=$(JSON)
 
@@ -158,7 +154,7 @@ operator: bin/operator ## Build bin/operator, an example operator on controller-
 etcd: bin/etcd bin/etcdctl ## Build bin/etcd, for additional Stores, and bin/etcdctl.
 
 .PHONY: cluster-programs
-cluster-programs: bin/kube-apiserver bin/kube-controller-manager ## Build the programs of a main cluster.
+cluster-programs: $(cluster_programs) ## Build the programs of a main cluster.
 
 .PHONY: helm
 helm: bin/helm ## Build bin/helm from the module that hack/tools/helm pins.
@@ -181,12 +177,16 @@ bin/etcd: hack/tools/etcd/main.go hack/tools/etcd/go.mod hack/tools/etcd/go.sum
 bin/etcdctl: hack/tools/etcd/go.mod hack/tools/etcd/go.sum
 	cd hack/tools/etcd && go build -o ../../../$@ -ldflags '-s -w' go.etcd.io/etcd/etcdctl/v3
 
-bin/kube-apiserver bin/kube-controller-manager: hack/tools/cluster/go.mod hack/tools/cluster/go.sum
-	@echo "building $(@F) $(cluster_version) for a main cluster: 3 to 8 minutes for the first of the two programs, then Go's build cache has it"
-	cd hack/tools/cluster && go build -o ../../../$@ -ldflags '$(cluster_ldflags)' k8s.io/kubernetes/cmd/$(@F)
+$(cluster_programs): $(cluster_module)/go.mod
+	@echo "building $(@F) $(KUBERNETES) for a main cluster: minutes for the first of the two programs, then Go's build cache has it"
+	cd $(cluster_module) && go build -o $(CURDIR)/$@ -ldflags '$(cluster_ldflags)' k8s.io/kubernetes/cmd/$(@F)
+
+# Versions other than the pinned one.
+bin/kubernetes-%/module/go.mod: hack/cluster-module.sh
+	hack/cluster-module.sh $* $(@D)
 
 bin/e2e-apimachinery: hack/tools/cluster/e2e/main.go hack/tools/cluster/go.mod hack/tools/cluster/go.sum
-	@echo "building $(@F), Kubernetes' end-to-end tests of api-machinery $(cluster_version): 3 to 8 minutes the first time"
+	@echo "building $(@F), Kubernetes' end-to-end tests of api-machinery: minutes the first time"
 	cd hack/tools/cluster && go build -o ../../../$@ -ldflags '$(cluster_ldflags)' ./e2e
 
 bin/charts: hack/tools/charts/main.go hack/tools/charts/go.mod hack/tools/charts/go.sum

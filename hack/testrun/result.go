@@ -5,10 +5,15 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,25 +27,44 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// result is the result of one level.
+// result is the result of one level. The exported fields are kept for testrun summary.
 type result struct {
-	level      string
-	skipReason string
-	err        error
-	elapsed    time.Duration
+	Level      string
+	SkipReason string `json:",omitempty"`
+	Elapsed    time.Duration
 
-	packages, passed, failures, skipped int
+	Packages, Passed, Failures, Skipped int
+	// Tests are the slowest top-level tests, slowest first.
+	Tests []timing
+	// Messages are what failed tests reported, without the logs of servers.
+	Messages []string `json:",omitempty"`
+
 	// output holds what a running test or package has printed so far.
 	output map[string][]string
-	// messages are what failed tests reported, without the logs of servers.
-	messages []string
 }
+
+// timing is how long a test ran, in seconds. A parallel test counts from the time it got a turn.
+type timing struct {
+	Package, Test string
+	Seconds       float64
+}
+
+// slowest is how many tests a summary lists.
+const slowest = 20
 
 func newResult(level string) *result {
-	return &result{level: level, output: map[string][]string{}}
+	return &result{Level: level, output: map[string][]string{}}
 }
 
-func (r *result) failed() bool { return r.err != nil || r.failures > 0 }
+func (r *result) failed() bool { return r.Failures > 0 }
+
+// fail records that the level failed, unless a test that failed says why.
+func (r *result) fail(err error) {
+	if r.Failures == 0 {
+		r.Failures++
+		r.Messages = append(r.Messages, err.Error()+"\n")
+	}
+}
 
 // read follows the events of go test, and prints a line for each package and
 // the whole output of whatever fails.
@@ -54,7 +78,12 @@ func (r *result) read(events io.Reader, out io.Writer) error {
 				// Not an event, but a message of go test itself.
 				fmt.Fprintf(out, "%s", line)
 			} else {
-				r.handle(e, out)
+				// At once, because other levels print, too.
+				var text bytes.Buffer
+				r.handle(e, &text)
+				if _, err := text.WriteTo(out); err != nil {
+					return fmt.Errorf("print the result of a test: %w", err)
+				}
 			}
 		}
 		if err == io.EOF {
@@ -80,22 +109,25 @@ func (r *result) handle(e event, out io.Writer) {
 		delete(r.output, key)
 	case "build-fail":
 		fmt.Fprint(out, strings.Join(r.output[key], ""))
-		r.failures++
+		r.Failures++
 	}
 }
 
 func (r *result) testDone(e event, out io.Writer) {
+	if !strings.Contains(e.Test, "/") {
+		r.Tests = slowestOf(append(r.Tests, timing{strings.TrimPrefix(e.Package, module+"/"), e.Test, e.Elapsed}))
+	}
 	switch e.Action {
 	case "pass":
-		r.passed++
+		r.Passed++
 	case "skip":
-		r.skipped++
+		r.Skipped++
 		fmt.Fprintf(out, "skip  %s: %s\n", e.Test, reason(r.output[e.Package+" "+e.Test]))
 	case "fail":
-		r.failures++
+		r.Failures++
 		lines := r.output[e.Package+" "+e.Test]
 		fmt.Fprint(out, relevant(lines))
-		r.messages = append(r.messages, fmt.Sprintf("--- FAIL: %s (%s, %.1fs)\n%s", e.Test, strings.TrimPrefix(e.Package, module+"/"), e.Elapsed, reported(lines)))
+		r.Messages = append(r.Messages, fmt.Sprintf("--- FAIL: %s (%s, %.1fs)\n%s", e.Test, strings.TrimPrefix(e.Package, module+"/"), e.Elapsed, reported(lines)))
 	}
 }
 
@@ -103,7 +135,7 @@ func (r *result) packageDone(e event, out io.Writer) {
 	if e.Action == "skip" {
 		return
 	}
-	r.packages++
+	r.Packages++
 	name := strings.TrimPrefix(e.Package, module+"/")
 	if e.Action == "pass" {
 		fmt.Fprintf(out, "ok    %-44s %6.1fs\n", name, e.Elapsed)
@@ -117,7 +149,7 @@ func (r *result) packageDone(e event, out io.Writer) {
 		}
 	}
 	fmt.Fprintf(out, "FAIL  %-44s %6.1fs\n", name, e.Elapsed)
-	r.failures++
+	r.Failures++
 }
 
 // reason returns the last message of a skipped test.
@@ -152,33 +184,86 @@ func reported(lines []string) string {
 	}), "")
 }
 
-func printSummary(results []*result) {
-	fmt.Printf("\n=== summary\n")
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+func slowestOf(tests []timing) []timing {
+	slices.SortStableFunc(tests, func(a, b timing) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	return tests[:min(len(tests), slowest)]
+}
+
+// printSummary prints a table of the levels, the slowest tests, and what failed tests reported.
+func printSummary(out io.Writer, results []*result) {
+	fmt.Fprintf(out, "\n=== summary; levels that ran together shared the cores\n")
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "LEVEL\tPACKAGES\tPASSED\tFAILED\tSKIPPED\tTIME\tRESULT")
-	verdict, elapsed := "PASS", time.Duration(0)
-	var passed, failed, skipped int
+	total := newResult("")
 	for _, result := range results {
 		word := "ok"
 		switch {
 		case result.failed():
-			word, verdict = "FAILED", "FAIL"
-		case result.skipReason != "":
-			word = "skipped: " + result.skipReason
+			word = "FAILED"
+		case result.SkipReason != "":
+			word = "skipped: " + result.SkipReason
 		}
-		passed += result.passed
-		failed += result.failures
-		skipped += result.skipped
-		elapsed += result.elapsed
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", result.level, result.packages, result.passed, result.failures, result.skipped, result.elapsed.Round(time.Second), word)
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", result.Level, result.Packages, result.Passed, result.Failures, result.Skipped, result.Elapsed.Round(time.Second), word)
+		total.add(result)
 	}
-	if err := table.Flush(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	fmt.Fprintln(table, "\nSLOWEST TEST\tSECONDS\tPACKAGE")
+	for _, test := range total.Tests {
+		fmt.Fprintf(table, "%s\t%.1f\t%s\n", test.Test, test.Seconds, test.Package)
+	}
+	_ = table.Flush()
+	for _, message := range total.Messages {
+		fmt.Fprintf(out, "\n%s", message)
+	}
+	verdict := "PASS"
+	if total.failed() {
+		verdict = "FAIL"
+	}
+	fmt.Fprintf(out, "\n%s\n%d passed, %d failed, %d skipped\n", verdict, total.Passed, total.Failures, total.Skipped)
+}
+
+func (r *result) add(other *result) {
+	r.Passed += other.Passed
+	r.Failures += other.Failures
+	r.Skipped += other.Skipped
+	r.Tests = slowestOf(append(r.Tests, other.Tests...))
+	r.Messages = append(r.Messages, other.Messages...)
+}
+
+// resultsDir has a file for the last result of each level.
+const resultsDir = "bin/test-results"
+
+func saveResults(results []*result) error {
+	if err := os.MkdirAll(resultsDir, 0o700); err != nil {
+		return fmt.Errorf("create a directory for the results: %w", err)
 	}
 	for _, result := range results {
-		for _, message := range result.messages {
-			fmt.Printf("\n%s", message)
+		encoded, err := json.MarshalIndent(result, "", "  ")
+		if err == nil {
+			err = os.WriteFile(filepath.Join(resultsDir, result.Level+".json"), encoded, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("keep the result of level %s: %w", result.Level, err)
 		}
 	}
-	fmt.Printf("\n%s in %s\n%d passed, %d failed, %d skipped\n", verdict, elapsed.Round(time.Second), passed, failed, skipped)
+	return nil
+}
+
+// loadResults returns the results that were saved, in the order of the levels.
+func loadResults() ([]*result, error) {
+	var results []*result
+	for _, level := range levels {
+		encoded, err := os.ReadFile(filepath.Join(resultsDir, level.name+".json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		loaded := newResult(level.name)
+		if err == nil {
+			err = json.Unmarshal(encoded, loaded)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the result of level %s: %w", level.name, err)
+		}
+		results = append(results, loaded)
+	}
+	return results, nil
 }

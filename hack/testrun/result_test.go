@@ -4,9 +4,14 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestReadCountsAndShowsFailures(t *testing.T) {
@@ -18,7 +23,8 @@ func TestReadCountsAndShowsFailures(t *testing.T) {
 {"Action":"output","Package":"p","Test":"TestBad","Output":"    bad_test.go:1: reason\n"}
 {"Action":"output","Package":"p","Test":"TestBad","Output":"        E1123 18:32:44.185346       1 server.go:1] the log of annex\n"}
 {"Action":"output","Package":"p","Test":"TestBad","Output":"        {\"level\":\"warn\",\"msg\":\"the log of etcd\"}\n"}
-{"Action":"fail","Package":"p","Test":"TestBad"}
+{"Action":"fail","Package":"p","Test":"TestBad","Elapsed":3}
+{"Action":"pass","Package":"p","Test":"TestGood/part","Elapsed":9}
 {"Action":"output","Package":"p","Test":"TestLater","Output":"    later_test.go:1: not today\n"}
 {"Action":"output","Package":"p","Test":"TestLater","Output":"--- SKIP: TestLater (0.00s)\n"}
 {"Action":"skip","Package":"p","Test":"TestLater"}
@@ -34,14 +40,17 @@ func TestReadCountsAndShowsFailures(t *testing.T) {
 	if err := result.read(strings.NewReader(events), &out); err != nil {
 		t.Fatal(err)
 	}
-	if result.passed != 1 || result.skipped != 1 || result.packages != 2 {
-		t.Errorf("counted %d passed, %d skipped, %d packages", result.passed, result.skipped, result.packages)
+	if result.Passed != 2 || result.Skipped != 1 || result.Packages != 2 {
+		t.Errorf("counted %d passed, %d skipped, %d packages", result.Passed, result.Skipped, result.Packages)
 	}
 	if !result.failed() {
 		t.Error("the level did not fail")
 	}
-	if got, want := result.messages, []string{"--- FAIL: TestBad (p, 0.0s)\n    bad_test.go:1: reason\n"}; !slices.Equal(got, want) {
+	if got, want := result.Messages, []string{"--- FAIL: TestBad (p, 3.0s)\n    bad_test.go:1: reason\n"}; !slices.Equal(got, want) {
 		t.Errorf("the summary shows %q, not %q", got, want)
+	}
+	if len(result.Tests) != 3 || result.Tests[0] != (timing{"p", "TestBad", 3}) {
+		t.Errorf("the slowest tests are %v", result.Tests)
 	}
 	for _, want := range []string{"bad_test.go:1: reason", "skip  TestLater: later_test.go:1: not today\n", "panic: test timed out", "broken.go:1: syntax error", "FAIL  p"} {
 		if !strings.Contains(out.String(), want) {
@@ -64,5 +73,47 @@ func TestSelectLevels(t *testing.T) {
 		if _, err := selectLevels(names); err == nil {
 			t.Errorf("%q was accepted", names)
 		}
+	}
+}
+
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	unit, cluster := newResult("unit"), newResult("cluster")
+	for i := range slowest {
+		unit.Tests = append(unit.Tests, timing{"p", fmt.Sprintf("TestOf%d", i), float64(slowest - i)})
+	}
+	unit.Passed = slowest
+	cluster.Tests = []timing{{"q", "TestSlow", 50}}
+	cluster.fail(errors.New("no cluster"))
+	var out strings.Builder
+	printSummary(&out, []*result{unit, cluster})
+	for _, want := range []string{"cluster  0", "FAILED", "TestSlow", "TestOf0", "TestOf18", "no cluster", "\n20 passed, 1 failed, 0 skipped\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the summary lacks %q:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "TestOf19") {
+		t.Errorf("the summary has more than %d tests:\n%s", slowest, out.String())
+	}
+}
+
+func TestResultsAreKept(t *testing.T) {
+	t.Chdir(t.TempDir())
+	saved := newResult("e2e")
+	saved.Passed, saved.Elapsed, saved.Tests = 3, time.Minute, []timing{{"p", "TestOne", 2}}
+	if err := saveResults([]*result{saved}); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := loadResults()
+	if err != nil || len(loaded) != 1 || !reflect.DeepEqual(loaded[0], saved) {
+		t.Errorf("loaded %+v and error %v", loaded, err)
+	}
+}
+
+func TestFuzzTargets(t *testing.T) {
+	t.Parallel()
+	targets, err := fuzzTargets(filepath.Join("..", ".."))
+	if err != nil || len(targets) < 5 {
+		t.Errorf("found %v and error %v", targets, err)
 	}
 }

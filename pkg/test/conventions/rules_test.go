@@ -697,7 +697,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/doctor",
 		duty:     "`annex doctor`: a read-only client of the main cluster that reports faults; never the server.",
-		ours:     []string{"artifacts/deploy", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
+		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
 		others:   append(flags, clients...),
 	},
 	{
@@ -752,6 +752,10 @@ var rules = []rule{
 		duty:     "Chooses ports for programs that need theirs before they listen.",
 	},
 	{
+		packages: "pkg/test/random",
+		duty:     "Seed and duration of tests that do random things.",
+	},
+	{
 		packages: "pkg/test/faultproxy",
 		duty:     "A proxy with which tests cut, delay and redirect connections to a server.",
 	},
@@ -804,6 +808,10 @@ var rules = []rule{
 		duty:     "The benchmark of annex beside kube-apiserver, and with a million objects, both from outside.",
 		ours:     []string{"pkg/test/..."},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
+	}, {
+		packages: "hack/testrun",
+		duty:     "Runs levels of tests, and summarizes what they print.",
+		ours:     []string{"pkg/test/random"},
 	}, {
 		packages: "hack/...",
 		duty:     "Programs for development, never part of annex.",

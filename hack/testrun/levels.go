@@ -1,0 +1,139 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/annex-dev/annex"
+
+// level is one kind of tests.
+type level struct {
+	name   string
+	covers string
+	flags  []string
+	// packages lists what go test is called with.
+	packages func(ctx context.Context) ([]string, error)
+	// skip returns why the level cannot run here, or nothing.
+	skip func(ctx context.Context) string
+}
+
+// levels are in the order in which they are worth waiting for.
+var levels = []level{
+	{
+		name:     "unit",
+		covers:   "each package, and the conventions",
+		flags:    []string{"-timeout=10m"},
+		packages: unitPackages,
+		skip:     never,
+	},
+	{
+		name:     "race",
+		covers:   "the unit tests of the packages with the most concurrency, under the race detector",
+		flags:    []string{"-race", "-timeout=10m"},
+		packages: racePackages,
+		skip:     needCompiler,
+	},
+	{
+		name:     "integration",
+		covers:   "whole servers inside the test process",
+		flags:    []string{"-timeout=15m"},
+		packages: fixed("./pkg/test/integration/..."),
+		skip:     never,
+	},
+	{
+		name:     "e2e",
+		covers:   "bin/annex as a process, used with kubectl, with the CRDs of other projects and with an operator on controller-runtime",
+		flags:    []string{"-tags=e2e", "-timeout=20m"},
+		packages: fixed("./pkg/test/e2e/..."),
+		skip:     never,
+	},
+	{
+		name:     "cluster",
+		covers:   "annex behind a real kube-apiserver and kube-controller-manager",
+		flags:    []string{"-tags=cluster", "-p=4", "-timeout=30m"},
+		packages: fixed("./pkg/test/cluster/..."),
+		skip:     never,
+	},
+}
+
+// raced are few: each dependency is compiled once more for the race detector.
+var raced = []string{
+	"./pkg/aggregated/controller/...", "./pkg/controller/...", "./pkg/standalone/controller/...",
+	"./pkg/datadir", "./pkg/leader", "./pkg/pki", "./pkg/serving", "./pkg/storage/embeddedetcd", "./pkg/storage/usage",
+}
+
+func selectLevels(names []string) ([]level, error) {
+	var selected []level
+	for _, name := range names {
+		index := slices.IndexFunc(levels, func(level level) bool { return level.name == name })
+		if index < 0 {
+			return nil, fmt.Errorf("there is no level of tests %q", name)
+		}
+		selected = append(selected, levels[index])
+	}
+	if len(selected) == 0 {
+		return nil, errors.New("name the levels of tests to run")
+	}
+	return selected, nil
+}
+
+func fixed(paths ...string) func(context.Context) ([]string, error) {
+	return func(context.Context) ([]string, error) { return paths, nil }
+}
+
+// unitPackages are all packages that no other level runs.
+func unitPackages(ctx context.Context) ([]string, error) {
+	all, err := listPackages(ctx, "./...")
+	if err != nil {
+		return nil, err
+	}
+	var elsewhere []string
+	if needCompiler(ctx) == "" {
+		if elsewhere, err = racePackages(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(all, func(path string) bool {
+		return slices.Contains(elsewhere, path) || strings.HasPrefix(path, module+"/pkg/generated/") ||
+			slices.ContainsFunc([]string{"integration/", "e2e/", "cluster/"}, func(level string) bool {
+				return strings.HasPrefix(path+"/", module+"/pkg/test/"+level)
+			})
+	}), nil
+}
+
+func racePackages(ctx context.Context) ([]string, error) { return listPackages(ctx, raced...) }
+
+func listPackages(ctx context.Context, patterns ...string) ([]string, error) {
+	output, err := exec.CommandContext(ctx, "go", append([]string{"list"}, patterns...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the packages of %s: %w", strings.Join(patterns, " "), err)
+	}
+	return strings.Fields(string(output)), nil
+}
+
+func never(context.Context) string { return "" }
+
+// needCompiler reports a machine without a C compiler: the race detector is
+// linked with cgo.
+func needCompiler(ctx context.Context) string {
+	output, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
+	if err != nil {
+		return fmt.Sprintf("go env: %v", err)
+	}
+	settings := strings.Fields(string(output))
+	if len(settings) < 2 || settings[0] != "1" {
+		return "the race detector needs cgo, which is off"
+	}
+	if _, err := exec.LookPath(settings[1]); err != nil {
+		return fmt.Sprintf("the race detector needs a C compiler: %v", err)
+	}
+	return ""
+}
