@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command testrun runs levels of tests at the same time, and prints the output of failed tests and a summary:
+// Command testrun runs levels of tests, and prints the output of failed tests and a summary:
 //
 //	testrun unit race integration e2e    run these levels; make test calls it
 //	testrun cluster                      make test-cluster
@@ -18,7 +18,6 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -54,14 +53,12 @@ func runLevels(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	results := make([]*result, len(selected))
-	var running sync.WaitGroup
-	// All at once: one level compiles while the tests of another one wait.
-	for i, level := range selected {
-		fmt.Printf("=== %s: %s\n", level.name, level.covers)
-		running.Go(func() { results[i] = runLevel(ctx, level) })
+	var results []*result
+	// One after another: two on two cores starve the servers that they start.
+	for _, level := range selected {
+		fmt.Printf("\n=== %s: %s\n", level.name, level.covers)
+		results = append(results, runLevel(ctx, level))
 	}
-	running.Wait()
 	printSummary(os.Stdout, results)
 	if err := saveResults(results); err != nil {
 		return err
@@ -79,7 +76,7 @@ func runLevel(ctx context.Context, level level) *result {
 
 	if reason := level.skip(ctx); reason != "" {
 		result.SkipReason = reason
-		fmt.Printf("%s is skipped: %s\n", level.name, reason)
+		fmt.Printf("skipped: %s\n", reason)
 		return result
 	}
 	packages, err := level.packages(ctx)

@@ -5,7 +5,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -78,12 +77,7 @@ func (r *result) read(events io.Reader, out io.Writer) error {
 				// Not an event, but a message of go test itself.
 				fmt.Fprintf(out, "%s", line)
 			} else {
-				// At once, because other levels print, too.
-				var text bytes.Buffer
-				r.handle(e, &text)
-				if _, err := text.WriteTo(out); err != nil {
-					return fmt.Errorf("print the result of a test: %w", err)
-				}
+				r.handle(e, out)
 			}
 		}
 		if err == io.EOF {
@@ -191,7 +185,7 @@ func slowestOf(tests []timing) []timing {
 
 // printSummary prints a table of the levels, the slowest tests, and what failed tests reported.
 func printSummary(out io.Writer, results []*result) {
-	fmt.Fprintf(out, "\n=== summary; levels that ran together shared the cores\n")
+	fmt.Fprintf(out, "\n=== summary\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "LEVEL\tPACKAGES\tPASSED\tFAILED\tSKIPPED\tTIME\tRESULT")
 	total := newResult("")
@@ -218,13 +212,14 @@ func printSummary(out io.Writer, results []*result) {
 	if total.failed() {
 		verdict = "FAIL"
 	}
-	fmt.Fprintf(out, "\n%s\n%d passed, %d failed, %d skipped\n", verdict, total.Passed, total.Failures, total.Skipped)
+	fmt.Fprintf(out, "\n%s in %s\n%d passed, %d failed, %d skipped\n", verdict, total.Elapsed.Round(time.Second), total.Passed, total.Failures, total.Skipped)
 }
 
 func (r *result) add(other *result) {
 	r.Passed += other.Passed
 	r.Failures += other.Failures
 	r.Skipped += other.Skipped
+	r.Elapsed += other.Elapsed
 	r.Tests = slowestOf(append(r.Tests, other.Tests...))
 	r.Messages = append(r.Messages, other.Messages...)
 }
