@@ -7,10 +7,12 @@ import (
 	"context"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/operation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -21,6 +23,7 @@ import (
 // no warnings, generated names, no create on update, and updates without a resource
 // version. A resource embeds it and overrides what differs.
 type BaseStrategy struct {
+	uniqueErrors
 	runtime.ObjectTyper
 	names.NameGenerator
 	namespaced bool
@@ -69,6 +72,23 @@ func (BaseStrategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []s
 
 // AllowUnconditionalUpdate implements rest.RESTUpdateStrategy.
 func (BaseStrategy) AllowUnconditionalUpdate(context.Context) bool { return true }
+
+// uniqueErrors drops the repetitions of an error, also those between a strategy and the generic
+// registry, which both validate metadata. Kubernetes' strategies drop them where they add the
+// errors of declarative validation. annex has none: its functions validate all.
+type uniqueErrors struct{}
+
+var _ rest.DeclarativeValidationStrategy = uniqueErrors{}
+
+// ValidateDeclaratively implements rest.DeclarativeValidationStrategy.
+func (uniqueErrors) ValidateDeclaratively(_ context.Context, _, _ runtime.Object, errs field.ErrorList, _ operation.Type, _ rest.DeclarativeValidationConfig) field.ErrorList {
+	return errs.Filter()
+}
+
+// DeclarativeValidationConfig implements rest.DeclarativeValidationStrategy.
+func (uniqueErrors) DeclarativeValidationConfig(_ context.Context, _, _ runtime.Object) rest.DeclarativeValidationConfig {
+	return rest.DeclarativeValidationConfig{}
+}
 
 // ValidatedStrategy is the strategy of a kind T that is validated by functions.
 type ValidatedStrategy[T runtime.Object] struct {

@@ -150,7 +150,7 @@ func (s *REST) Categories() []string { return s.categories }
 // such as `status`.
 func (s *REST) Subresource(strategy rest.RESTUpdateStrategy) *SubresourceREST {
 	store := *s.Store
-	store.UpdateStrategy = withoutCreate{strategy}
+	store.UpdateStrategy = withoutCreate{RESTUpdateStrategy: strategy}
 	store.ResetFieldsStrategy = nil
 	if resets, ok := strategy.(rest.ResetFieldsStrategy); ok {
 		store.ResetFieldsStrategy = resets
@@ -160,6 +160,7 @@ func (s *REST) Subresource(strategy rest.RESTUpdateStrategy) *SubresourceREST {
 
 // withoutCreate is an update strategy that never creates, even if the main endpoint does.
 type withoutCreate struct {
+	uniqueErrors
 	rest.RESTUpdateStrategy
 }
 

@@ -5,15 +5,18 @@ package typed_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -119,6 +122,59 @@ func TestSubresource(t *testing.T) {
 	stored := got.(*corev1.ConfigMap)
 	if stored.Data["k"] != "v" || string(stored.BinaryData["b"]) != "x" {
 		t.Errorf("stored %v and %v, want data unchanged and binaryData updated", stored.Data, stored.BinaryData)
+	}
+}
+
+// repetitiveStrategy reports each key of the data twice, and validates metadata on update as the
+// generic registry does.
+type repetitiveStrategy struct{ typed.BaseStrategy }
+
+func (repetitiveStrategy) Validate(_ context.Context, obj runtime.Object) (errs field.ErrorList) {
+	for key := range obj.(*corev1.ConfigMap).Data {
+		err := field.Forbidden(field.NewPath("data").Key(key), "")
+		errs = append(errs, err, err)
+	}
+	return errs
+}
+
+func (s repetitiveStrategy) ValidateUpdate(ctx context.Context, obj, _ runtime.Object) field.ErrorList {
+	return append(s.Validate(ctx, obj), apivalidation.ValidateObjectMeta(&obj.(*corev1.ConfigMap).ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))...)
+}
+
+func TestEachErrorIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	described := resource()
+	described.Strategy = repetitiveStrategy{typed.Namespaced(scheme.Scheme)}
+	store, err := typed.NewREST(scheme.Scheme, typedtest.NewStorage(t, corev1.SchemeGroupVersion), described)
+	expect.NoError(t, err, "NewREST")
+	defer store.Destroy()
+	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}
+	invalid := object.DeepCopy()
+	invalid.Data = map[string]string{"k": "", "l": ""}
+	fields := func(err error) []string {
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) || status.Status().Details == nil {
+			t.Fatalf("not an invalid object: %v", err)
+		}
+		var found []string
+		for _, cause := range status.Status().Details.Causes {
+			found = append(found, cause.Field)
+		}
+		slices.Sort(found)
+		return found
+	}
+
+	_, err = store.Create(ctx, invalid.DeepCopy(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	expect.Equal(t, []string{"data[k]", "data[l]"}, fields(err), "create")
+
+	_, err = store.Create(ctx, object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	expect.NoError(t, err, "Create")
+	invalid.Labels = map[string]string{"a b": ""}
+	for name, endpoint := range map[string]rest.Updater{"update": store, "subresource": store.Subresource(described.Strategy)} {
+		_, _, err = endpoint.Update(ctx, "a", rest.DefaultUpdatedObjectInfo(invalid.DeepCopy()), rest.ValidateAllObjectFunc,
+			rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+		expect.Equal(t, []string{"data[k]", "data[l]", "metadata.labels"}, fields(err), "%s", name)
 	}
 }
 

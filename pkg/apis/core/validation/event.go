@@ -79,7 +79,6 @@ func ValidateEventUpdate(newEvent, oldEvent *corev1.Event, version schema.GroupV
 		{"firstTimestamp", newEvent.FirstTimestamp, oldEvent.FirstTimestamp},
 		{"lastTimestamp", newEvent.LastTimestamp, oldEvent.LastTimestamp},
 		{"count", newEvent.Count, oldEvent.Count},
-		{"reason", newEvent.Reason, oldEvent.Reason}, // a second time, as Kubernetes does
 		{"type", newEvent.Type, oldEvent.Type},
 		{"eventTime", wireTime(newEvent.EventTime), wireTime(oldEvent.EventTime)},
 		{"action", newEvent.Action, oldEvent.Action},
@@ -122,9 +121,6 @@ func validateEvent(event *corev1.Event, version schema.GroupVersion) field.Error
 	}
 	if !event.EventTime.IsZero() {
 		errs = append(errs, validateEventReporter(event, version)...)
-	}
-	for _, message := range validation.IsDNS1123Subdomain(event.Namespace) {
-		errs = append(errs, field.Invalid(field.NewPath("namespace"), event.Namespace, message))
 	}
 	return errs
 }

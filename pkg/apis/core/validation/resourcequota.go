@@ -146,22 +146,22 @@ func validateScopes(spec *corev1.ResourceQuotaSpec, path *field.Path) field.Erro
 		if scopes[scope] == nil {
 			errs = append(errs, field.Invalid(path, spec.Scopes, "unsupported scope"))
 		}
-		for range cannotHold(scope, spec.Hard) {
+		if !appliesTo(scope, spec.Hard) {
 			errs = append(errs, field.Invalid(path, spec.Scopes, "unsupported scope applied to resource"))
 		}
 	}
 	return append(errs, validateTogether(sets.New(spec.Scopes...), spec, path)...)
 }
 
-// cannotHold are the resources of a quota that a scope does not apply to.
-func cannotHold(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) []corev1.ResourceName {
-	var cannot []corev1.ResourceName
+// appliesTo reports whether a scope applies to all resources of a quota.
+func appliesTo(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) bool {
+	holds, known := scopes[scope]
 	for name := range hard {
-		if holds := scopes[scope]; holds != nil && isQuotaResource(name) && !holds.Has(name) {
-			cannot = append(cannot, name)
+		if known && isQuotaResource(name) && !holds.Has(name) {
+			return false
 		}
 	}
-	return cannot
+	return true
 }
 
 // validateTogether rejects mutually exclusive scopes.
@@ -184,7 +184,7 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path) fie
 		if scopes[requirement.ScopeName] == nil {
 			errs = append(errs, field.Invalid(path.Child("scopeName"), requirement.ScopeName, "unsupported scope"))
 		}
-		for range cannotHold(requirement.ScopeName, spec.Hard) {
+		if !appliesTo(requirement.ScopeName, spec.Hard) {
 			errs = append(errs, field.Invalid(path, spec.ScopeSelector, "unsupported scope applied to resource"))
 		}
 		errs = append(errs, validateRequirement(requirement, path)...)
