@@ -5,6 +5,7 @@ package validation
 
 import (
 	"fmt"
+	"slices"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	flowcontrolv1beta3 "k8s.io/api/flowcontrol/v1beta3"
@@ -88,19 +89,11 @@ func validateLevelSpec(name string, spec *flowcontrolv1.PriorityLevelConfigurati
 	}
 	switch spec.Type {
 	case flowcontrolv1.PriorityLevelEnablementExempt:
-		if spec.Limited != nil {
-			errs = append(errs, field.Forbidden(limitedPath, "must be nil if the type is not Limited"))
-		}
 		if spec.Exempt != nil {
 			errs = append(errs, validateShares(spec.Exempt.NominalConcurrencyShares, spec.Exempt.LendablePercent, exemptPath)...)
 		}
 	case flowcontrolv1.PriorityLevelEnablementLimited:
-		if spec.Exempt != nil {
-			errs = append(errs, field.Forbidden(exemptPath, "must be nil if the type is Limited"))
-		}
-		if spec.Limited == nil {
-			errs = append(errs, field.Required(limitedPath, "must not be empty when type is Limited"))
-		} else {
+		if spec.Limited != nil {
 			errs = append(errs, validateLimited(spec.Limited, limitedPath)...)
 		}
 	case "":
@@ -108,7 +101,26 @@ func validateLevelSpec(name string, spec *flowcontrolv1.PriorityLevelConfigurati
 	default:
 		errs = append(errs, field.NotSupported(typePath, spec.Type, enablements))
 	}
+	if spec.Exempt != nil && spec.Type != flowcontrolv1.PriorityLevelEnablementExempt {
+		errs = append(errs, field.Forbidden(exemptPath, ""))
+	}
+	errs = append(errs, validateMember(spec.Limited != nil, spec.Type == flowcontrolv1.PriorityLevelEnablementLimited, limitedPath)...)
+	if spec.Limited != nil {
+		errs = append(errs, validateLimitResponse(&spec.Limited.LimitResponse, limitedPath.Child("limitResponse"))...)
+	}
 	return errs
+}
+
+// validateMember checks that a member of a union is set for its type and for no other,
+// unknown ones included.
+func validateMember(isSet, isType bool, path *field.Path) field.ErrorList {
+	switch {
+	case isSet && !isType:
+		return field.ErrorList{field.Forbidden(path, "")}
+	case !isSet && isType:
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return nil
 }
 
 func validateLimited(limited *flowcontrolv1.LimitedPriorityLevelConfiguration, path *field.Path) field.ErrorList {
@@ -116,7 +128,14 @@ func validateLimited(limited *flowcontrolv1.LimitedPriorityLevelConfiguration, p
 	if percent := limited.BorrowingLimitPercent; percent != nil && *percent < 0 {
 		errs = append(errs, field.Invalid(path.Child("borrowingLimitPercent"), *percent, "if specified, must be a non-negative integer"))
 	}
-	return append(errs, validateLimitResponse(&limited.LimitResponse, path.Child("limitResponse"))...)
+	response, path := &limited.LimitResponse, path.Child("limitResponse")
+	if response.Type == flowcontrolv1.LimitResponseTypeQueue && response.Queuing != nil {
+		errs = append(errs, validateQueuing(response.Queuing, path.Child("queuing"))...)
+	}
+	if response.Type != "" && !slices.Contains(limitResponses, response.Type) {
+		errs = append(errs, field.NotSupported(path.Child("type"), response.Type, limitResponses))
+	}
+	return errs
 }
 
 func validateShares(shares, lendablePercent *int32, path *field.Path) field.ErrorList {
@@ -130,24 +149,14 @@ func validateShares(shares, lendablePercent *int32, path *field.Path) field.Erro
 	return errs
 }
 
+// validateLimitResponse checks what Kubernetes checks in levels of all types: the form of the
+// union.
 func validateLimitResponse(response *flowcontrolv1.LimitResponse, path *field.Path) field.ErrorList {
-	typePath, queuingPath := path.Child("type"), path.Child("queuing")
-	switch response.Type {
-	case flowcontrolv1.LimitResponseTypeReject:
-		if response.Queuing != nil {
-			return field.ErrorList{field.Forbidden(queuingPath, "must be nil if limited.limitResponse.type is not Limited")}
-		}
-	case flowcontrolv1.LimitResponseTypeQueue:
-		if response.Queuing == nil {
-			return field.ErrorList{field.Required(queuingPath, "must not be empty if limited.limitResponse.type is Limited")}
-		}
-		return validateQueuing(response.Queuing, queuingPath)
-	case "":
-		return field.ErrorList{field.Required(typePath, "")}
-	default:
-		return field.ErrorList{field.NotSupported(typePath, response.Type, limitResponses)}
+	errs := validateMember(response.Queuing != nil, response.Type == flowcontrolv1.LimitResponseTypeQueue, path.Child("queuing"))
+	if response.Type == "" {
+		errs = append(errs, field.Required(path.Child("type"), ""))
 	}
-	return nil
+	return errs
 }
 
 func validateQueuing(queuing *flowcontrolv1.QueuingConfiguration, path *field.Path) field.ErrorList {

@@ -55,14 +55,23 @@ func TestValidatePriorityLevelConfiguration(t *testing.T) {
 		"annotation of an older version": {func(l *level) {
 			l.Annotations = map[string]string{"flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares": ""}
 		}, []string{"metadata.annotations: Forbidden: annotation 'flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares' is forbidden"}},
-		"no type":      {func(l *level) { l.Spec.Type = "" }, []string{"spec.type: Required value"}},
-		"unknown type": {func(l *level) { l.Spec.Type = "Free" }, []string{`spec.type: Unsupported value: "Free": supported values: "Exempt", "Limited"`}},
+		"no type": {func(l *level) { l.Spec.Type = "" }, []string{"spec.type: Required value", "spec.limited: Forbidden"}},
+		"unknown type": {func(l *level) { l.Spec.Type = "Free" }, []string{
+			`spec.type: Unsupported value: "Free": supported values: "Exempt", "Limited"`, "spec.limited: Forbidden",
+		}},
 		"another exempt level": {func(l *level) { l.Spec.Type = flowcontrolv1.PriorityLevelEnablementExempt }, []string{
 			"spec.type: Invalid value: \"Exempt\": must be 'Exempt' if and only if `name` is 'exempt'",
-			"spec.limited: Forbidden: must be nil if the type is not Limited",
+			"spec.limited: Forbidden",
 		}},
-		"limited and exempt": {func(l *level) { l.Spec.Exempt = &flowcontrolv1.ExemptPriorityLevelConfiguration{} }, []string{"spec.exempt: Forbidden: must be nil if the type is Limited"}},
-		"no limits":          {func(l *level) { l.Spec.Limited = nil }, []string{"spec.limited: Required value: must not be empty when type is Limited"}},
+		"unknown type and no response": {func(l *level) {
+			l.Spec.Type, l.Spec.Exempt = "Free", &flowcontrolv1.ExemptPriorityLevelConfiguration{LendablePercent: ptr.To[int32](-1)}
+			l.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{LendablePercent: ptr.To[int32](-1)}
+		}, []string{"spec.type: Unsupported value", "spec.exempt: Forbidden", "spec.limited: Forbidden", inResponse + ".type: Required value"}},
+		"unknown type and response": {func(l *level) {
+			l.Spec.Type, l.Spec.Limited.LimitResponse.Type = "Free", "Ignore"
+		}, []string{"spec.type: Unsupported value", "spec.limited: Forbidden", inResponse + ".queuing: Forbidden"}},
+		"limited and exempt": {func(l *level) { l.Spec.Exempt = &flowcontrolv1.ExemptPriorityLevelConfiguration{} }, []string{"spec.exempt: Forbidden"}},
+		"no limits":          {func(l *level) { l.Spec.Limited = nil }, []string{"spec.limited: Required value"}},
 		"numbers": {limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
 			l.NominalConcurrencyShares, l.LendablePercent, l.BorrowingLimitPercent = ptr.To[int32](-1), ptr.To[int32](101), ptr.To[int32](-2)
 		}), []string{
@@ -70,13 +79,15 @@ func TestValidatePriorityLevelConfiguration(t *testing.T) {
 			"spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive",
 			"spec.limited.borrowingLimitPercent: Invalid value: -2: if specified, must be a non-negative integer",
 		}},
-		"no response":      {response(func(r *flowcontrolv1.LimitResponse) { r.Type = "" }), []string{inResponse + ".type: Required value"}},
-		"unknown response": {response(func(r *flowcontrolv1.LimitResponse) { r.Type = "Ignore" }), []string{inResponse + `.type: Unsupported value: "Ignore": supported values: "Queue", "Reject"`}},
+		"no response": {response(func(r *flowcontrolv1.LimitResponse) { r.Type = "" }), []string{inResponse + ".queuing: Forbidden", inResponse + ".type: Required value"}},
+		"unknown response": {response(func(r *flowcontrolv1.LimitResponse) { r.Type = "Ignore" }), []string{
+			inResponse + `.type: Unsupported value: "Ignore": supported values: "Queue", "Reject"`, inResponse + ".queuing: Forbidden",
+		}},
 		"no queues": {response(func(r *flowcontrolv1.LimitResponse) { r.Queuing = nil }), []string{
-			inResponse + ".queuing: Required value: must not be empty if limited.limitResponse.type is Limited",
+			inResponse + ".queuing: Required value",
 		}},
 		"queues of what is refused": {response(func(r *flowcontrolv1.LimitResponse) { r.Type = flowcontrolv1.LimitResponseTypeReject }), []string{
-			inResponse + ".queuing: Forbidden: must be nil if limited.limitResponse.type is not Limited",
+			inResponse + ".queuing: Forbidden",
 		}},
 		"negative queues": {queuing(-1, -2, -3), []string{
 			inResponse + ".queuing.queueLengthLimit: Invalid value: -3: must be positive",
