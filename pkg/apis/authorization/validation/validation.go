@@ -66,11 +66,8 @@ func validateSubject(spec *authorizationv1.SubjectAccessReviewSpec) field.ErrorL
 
 // validateOneAction checks that a review is about either a resource or a path.
 func validateOneAction(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {
-	switch {
-	case resource != nil && path != nil:
-		return field.ErrorList{field.Invalid(specPath.Child("nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
-	case resource == nil && path == nil:
-		return field.ErrorList{field.Invalid(specPath.Child("resourceAttributes"), path, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	if (resource != nil) == (path != nil) {
+		return field.ErrorList{field.Invalid(specPath, path, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
 	}
 	return nil
 }

@@ -37,8 +37,8 @@ func TestSubjectAccessReview(t *testing.T) {
 		"resource":    {spec: authorizationv1.SubjectAccessReviewSpec{User: "bob", ResourceAttributes: resource}},
 		"path":        {spec: authorizationv1.SubjectAccessReviewSpec{Groups: []string{"x"}, NonResourceAttributes: path}},
 		"no subject":  {spec: authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: resource}, want: []string{"spec.user"}},
-		"nothing":     {spec: authorizationv1.SubjectAccessReviewSpec{User: "bob"}, want: []string{"spec.resourceAttributes"}},
-		"both":        {spec: authorizationv1.SubjectAccessReviewSpec{User: "bob", ResourceAttributes: resource, NonResourceAttributes: path}, want: []string{"spec.nonResourceAttributes"}},
+		"nothing":     {spec: authorizationv1.SubjectAccessReviewSpec{User: "bob"}, want: []string{"spec"}},
+		"both":        {spec: authorizationv1.SubjectAccessReviewSpec{User: "bob", ResourceAttributes: resource, NonResourceAttributes: path}, want: []string{"spec"}},
 		"a name":      {meta: metav1.ObjectMeta{Name: "x"}, spec: authorizationv1.SubjectAccessReviewSpec{User: "bob", ResourceAttributes: resource}, want: []string{"metadata"}},
 		"left behind": {meta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "x"}}}, spec: authorizationv1.SubjectAccessReviewSpec{User: "bob", ResourceAttributes: resource}},
 	}
