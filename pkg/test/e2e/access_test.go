@@ -182,7 +182,7 @@ func TestRBACReconcile(t *testing.T) {
 		t.Errorf("verbs %s after extra permissions were removed", got)
 	}
 	other := strings.ReplaceAll(reconciled, "kind: ClusterRole, name: rbac-reconciled", "kind: ClusterRole, name: view")
-	s.kubectl.refuse(t, other, []string{"apply", "-f", "-"}, "cannot change roleRef")
+	s.kubectl.refuse(t, other, []string{"apply", "-f", "-"}, "field is immutable")
 	reconcile(other)
 	expect.Contains(t, s.kubectl.run(t, "get", "clusterrolebinding", "rbac-reconciled"), "ClusterRole/view")
 }

@@ -77,7 +77,7 @@ func validateParamRef(ref *admissionregistrationv1.ParamRef, path *field.Path) f
 
 func validateActions(actions []admissionregistrationv1.ValidationAction, path *field.Path) field.ErrorList {
 	if len(actions) == 0 {
-		return field.ErrorList{field.Required(path, "at least one validation action is required")}
+		return field.ErrorList{field.Required(path, "")}
 	}
 	var errs field.ErrorList
 	seen := sets.New[admissionregistrationv1.ValidationAction]()

@@ -309,7 +309,7 @@ func TestActions(t *testing.T) {
 		actions actions
 		want    []string
 	}{
-		"none":          {nil, []string{"spec.validationActions: Required value: at least one validation action is required"}},
+		"none":          {nil, []string{"spec.validationActions: Required value"}},
 		"two":           {actions{"Deny", "Audit"}, nil},
 		"twice":         {actions{"Audit", "Audit"}, []string{`spec.validationActions[1]: Duplicate value: "Audit"`}},
 		"unknown":       {actions{"Ignore"}, []string{`spec.validationActions[0]: Unsupported value: "Ignore": supported values: "Audit", "Deny", "Warn"`}},

@@ -71,10 +71,7 @@ func ValidateRoleRef(ref rbacv1.RoleRef, namespaced bool) field.ErrorList {
 // validateSameRole makes the role immutable, so that the right to change subjects does
 // not include that to grant other roles.
 func validateSameRole(newRef, oldRef rbacv1.RoleRef) field.ErrorList {
-	if newRef != oldRef {
-		return field.ErrorList{field.Invalid(roleRefPath, newRef, "cannot change roleRef")}
-	}
-	return nil
+	return apivalidation.ValidateImmutableField(newRef, oldRef, roleRefPath)
 }
 
 func validateSubjects(subjects []rbacv1.Subject, namespaced bool) field.ErrorList {

@@ -84,7 +84,7 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 func validateRule(rule *rbacv1.PolicyRule, namespaced bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(rule.Verbs) == 0 {
-		errs = append(errs, field.Required(path.Child("verbs"), "verbs must contain at least one value"))
+		errs = append(errs, field.Required(path.Child("verbs"), ""))
 	}
 	if urls := path.Child("nonResourceURLs"); len(rule.NonResourceURLs) > 0 {
 		if namespaced {
