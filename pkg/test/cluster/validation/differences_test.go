@@ -25,16 +25,8 @@ var differences = []difference{
 		reason: "the message names the internal type, and annex has none",
 	},
 	{
-		cases:  `.*/owner without kind`,
-		reason: "Kubernetes 1.37 names the owner reference and requires the kind",
-	},
-	{
 		cases:  `.*WebhookConfiguration/.*clientConfig\.service\.(name|namespace) (removed|empty)`,
-		reason: "Kubernetes 1.36 confuses the two names in its messages",
-	},
-	{
-		cases:  `ValidatingAdmissionPolicy's_status/update/status\.conditions\[0\]( empty| twice|\.(status|type) (removed|empty))`,
-		reason: "Kubernetes 1.37 names the missing fields of conditions and the index of duplicates",
+		reason: "Kubernetes confuses the two names in its messages",
 	},
 	{
 		cases:  `TokenRequest/create/bound to a (pod|node)`,
