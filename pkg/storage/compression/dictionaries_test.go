@@ -383,6 +383,34 @@ func TestShared(t *testing.T) {
 	}
 }
 
+// failing is an etcd whose reads fail while it is broken.
+type failing struct {
+	clientv3.KV
+	broken bool
+}
+
+func (f *failing) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if f.broken {
+		return nil, errors.New("out of order")
+	}
+	return f.KV.Get(ctx, key, opts...)
+}
+
+// TestTrainingAfterAnError: the objects may have had all their writes when etcd responds again.
+func TestTrainingAfterAnError(t *testing.T) {
+	t.Parallel()
+	etcd := &failing{KV: startEtcd(t)}
+	r := newReplica(t, etcd, nil)
+	r.fill(t, etcd, 2*firstObjects)
+	etcd.broken = true
+	r.Train(t.Context())
+	etcd.broken = false
+	r.Train(t.Context())
+	if got := len(r.resource.dictionaries.known()); got != 1 {
+		t.Errorf("there are %d dictionaries, want 1", got)
+	}
+}
+
 func TestWhenToTrain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

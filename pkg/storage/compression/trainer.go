@@ -83,13 +83,21 @@ func (r *resource) trainIfDue(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, followInterval)
 	defer cancel()
-	if secret, err := r.isSecret(ctx); secret || err != nil {
-		r.training.tried(writes, 0, false)
+	// An attempt that failed says nothing about the objects: the next interval repeats it.
+	secret, err := r.isSecret(ctx)
+	if err != nil {
 		return err
 	}
+	if secret {
+		r.training.tried(writes, 0, false)
+		return nil
+	}
 	objects, improved, err := r.train(ctx)
+	if err != nil {
+		return err
+	}
 	r.training.tried(writes, objects, improved)
-	return err
+	return nil
 }
 
 // isSecret reports whether the objects are Secrets or encrypted. They get no dictionary,
