@@ -209,7 +209,8 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 func TestFlowControlFlood(t *testing.T) {
 	t.Parallel()
 	// Of sixty seats a level with one share of some two hundred and fifty gets one.
-	a := startFlowControlled(t, "--max-requests-inflight=40", "--max-mutating-requests-inflight=20")
+	// Requests stay in the queues for a quarter of the timeout, which must be longer than the test.
+	a := startFlowControlled(t, "--max-requests-inflight=40", "--max-mutating-requests-inflight=20", "--request-timeout=10m")
 	schema := a.createSingleSeatLevel(t, "flooder", "neighbour")
 	const path = "/api/v1/namespaces/default/configmaps"
 	neighbour, stranger := a.httpClientAs(t, bearerToken("neighbour")), a.httpClientAs(t, bearerToken("stranger"))
