@@ -45,7 +45,7 @@ var levels = []level{
 		name:     "integration",
 		covers:   "whole servers inside the test process",
 		flags:    []string{"-timeout=15m"},
-		packages: fixed("./pkg/test/integration", "./pkg/test/integration/..."),
+		packages: fixed("./pkg/test/integration/..."),
 		skip:     never,
 	},
 	{

@@ -35,20 +35,21 @@ type result struct {
 	Packages, Passed, Failures, Skipped int
 	// Tests are the slowest top-level tests, slowest first.
 	Tests []timing
-	// Messages are what failed tests reported, without the logs of servers.
+	// Messages has the output of failed tests, without the logs of servers.
 	Messages []string `json:",omitempty"`
 
 	// output holds what a running test or package has printed so far.
 	output map[string][]string
 }
 
-// timing is how long a test ran, in seconds. A parallel test counts from the time it got a turn.
+// timing has the run time of a test in seconds. The time in which a parallel test waits for its turn does not
+// count.
 type timing struct {
 	Package, Test string
 	Seconds       float64
 }
 
-// slowest is how many tests a summary lists.
+// slowest limits the tests that a summary lists.
 const slowest = 20
 
 func newResult(level string) *result {
