@@ -34,6 +34,8 @@ func TestFailingGroupReturns(t *testing.T) {
 		}
 		return convert(raw, apiVersion)
 	}))
+	// Rollbacks of other groups list all resources of the main cluster, which fails without the webhook.
+	t.Cleanup(func() { f.deleteDefinition("widgets." + f.group) })
 	before := f.create("default", "one", nil)
 	f.create("default", "two", nil)
 	second := f.resource()

@@ -54,7 +54,7 @@ func (c *client) run(ctx context.Context) {
 			objects[i] = c.write(name, objects[i])
 		}
 		select {
-		case <-time.After(writePause):
+		case <-time.After(c.pause):
 		case <-ctx.Done():
 		}
 	}
@@ -185,7 +185,7 @@ func (c *client) read(when, name string) *unstructured.Unstructured {
 			c.problem("read of %s: %v", name, err)
 			return nil
 		}
-		time.Sleep(writePause)
+		time.Sleep(c.pause)
 	}
 }
 
@@ -230,7 +230,7 @@ func (o *owners) run(ctx context.Context) {
 			o.remove(o.random.IntN(len(o.alive)))
 		}
 		select {
-		case <-time.After(20 * writePause):
+		case <-time.After(20 * o.pause):
 		case <-ctx.Done():
 		}
 	}

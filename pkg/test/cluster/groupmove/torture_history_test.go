@@ -28,6 +28,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/random"
 )
 
 // ownedLabel is on ConfigMaps that widgets own.
@@ -59,6 +60,8 @@ type history struct {
 	stop    func()
 	ctx     context.Context
 	running sync.WaitGroup
+	// pause is the time between two writes of a client.
+	pause time.Duration
 	// doomed is set once a namespace is being deleted.
 	doomed atomic.Bool
 
@@ -89,8 +92,11 @@ type dependent struct {
 	created, deleting, deleted bool
 }
 
-func newHistory(t *testing.T) *history {
-	h := &history{T: t, possible: map[string][]state{}, deletions: map[string]int{}, owned: map[string]*dependent{}}
+func newHistory(t *testing.T, run *random.Run) *history {
+	h := &history{T: t, pause: shortRunPause, possible: map[string][]state{}, deletions: map[string]int{}, owned: map[string]*dependent{}}
+	if run.Long {
+		h.pause = writePause
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	h.ctx = ctx
 	h.stop = func() {

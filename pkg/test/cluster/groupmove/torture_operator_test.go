@@ -116,7 +116,7 @@ func (b *broadcaster) run(ctx context.Context) {
 			b.problem("write of Broadcast %s: %v (after %s)", name, err, time.Since(began))
 		}
 		select {
-		case <-time.After(20 * writePause):
+		case <-time.After(20 * b.pause):
 		case <-ctx.Done():
 		}
 	}

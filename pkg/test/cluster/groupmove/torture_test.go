@@ -42,6 +42,8 @@ const (
 	migrationTimeout = 6 * time.Minute
 	// longOutage is longer than the interval at which the garbage collector discovers resources.
 	longOutage = 40 * time.Second
+	// shortRunPause is the time between two writes of a client in a short run, which other tests run beside.
+	shortRunPause = 25 * time.Millisecond
 )
 
 // annexFlags make a killed annex lose the leadership soon.
@@ -114,7 +116,7 @@ func startTorture(t *testing.T, run *random.Run) *torture {
 	annex := annextest.StartProcess(t, cluster, annexFlags...)
 	r := &torture{
 		cluster: cluster, etcd: etcd, random: run.Rand(0), long: run.Long, uids: map[string]string{}, live: annex,
-		fixture: newFixtureWithoutRights(t, annex, operatorGroup, withSecondVersion(t, convert)), history: newHistory(t),
+		fixture: newFixtureWithoutRights(t, annex, operatorGroup, withSecondVersion(t, convert)), history: newHistory(t, run),
 	}
 	r.own = r.fixture.own
 	r.installOperator()
@@ -249,7 +251,7 @@ func (r *torture) trigger(e *event, when string) {
 // follow waits for the end of a Migration, and triggers events.
 func (r *torture) follow(name string, phases []hostingv1alpha1.MigrationPhase, events []*event) (last *hostingv1alpha1.Migration) {
 	seen, began := "", time.Now()
-	_ = wait.PollUntilContextTimeout(r.fixture.Context(), 5*time.Millisecond, migrationTimeout, true, func(ctx context.Context) (bool, error) {
+	_ = wait.PollUntilContextTimeout(r.fixture.Context(), 20*time.Millisecond, migrationTimeout, true, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		migration, err := r.annexClients().Hosting.HostingV1alpha1().Migrations().Get(ctx, name, metav1.GetOptions{})
