@@ -19,11 +19,16 @@ type level struct {
 	name   string
 	covers string
 	flags  []string
+	// env is added to the environment of go test, and of all that it runs.
+	env []string
 	// packages lists what go test is called with.
 	packages func(ctx context.Context) ([]string, error)
 	// skip returns why the level cannot run here, or nothing.
 	skip func(ctx context.Context) string
 }
+
+// rareCollections is for levels that run servers by the dozen: a fifth of their CPU time was garbage collection.
+const rareCollections = "GOGC=400"
 
 // levels are in the order in which they are worth waiting for.
 var levels = []level{
@@ -42,9 +47,11 @@ var levels = []level{
 		skip:     needCompiler,
 	},
 	{
-		name:     "integration",
-		covers:   "whole servers inside the test process",
-		flags:    []string{"-timeout=15m"},
+		name:   "integration",
+		covers: "whole servers inside the test process",
+		// make test-long runs the random comparison with upstream.
+		flags:    []string{"-timeout=15m", "-skip=^TestRandom$"},
+		env:      []string{rareCollections},
 		packages: fixed("./pkg/test/integration/..."),
 		skip:     never,
 	},
@@ -59,16 +66,18 @@ var levels = []level{
 		name:   "cluster",
 		covers: "annex behind a real kube-apiserver and kube-controller-manager",
 		// Each package runs a cluster of its own, which takes half a gigabyte. The longest begins first.
-		flags:    []string{"-tags=cluster", "-p=2", "-timeout=30m"},
+		flags:    []string{"-tags=cluster", "-p=3", "-parallel=8", "-timeout=30m"},
+		env:      []string{rareCollections},
 		packages: fixed("./pkg/test/cluster/groupmove", "./pkg/test/cluster/..."),
 		skip:     never,
 	},
 }
 
-// raced are few: each dependency is compiled once more for the race detector.
+// raced are few: each dependency is compiled once more for the race detector. make test-long runs the others.
 var raced = []string{
-	"./pkg/aggregated/controller/...", "./pkg/controller/...", "./pkg/standalone/controller/...",
-	"./pkg/datadir", "./pkg/leader", "./pkg/pki", "./pkg/serving", "./pkg/storage/embeddedetcd", "./pkg/storage/usage",
+	"./pkg/aggregated/controller/apiservice", "./pkg/controller/framework/...", "./pkg/datadir", "./pkg/leader",
+	"./pkg/standalone/controller/garbagecollector", "./pkg/standalone/controller/metadatainformers",
+	"./pkg/storage/compression", "./pkg/storage/embeddedetcd", "./pkg/storage/limits", "./pkg/storage/usage",
 }
 
 func selectLevels(names []string) ([]level, error) {

@@ -87,6 +87,7 @@ func runLevel(ctx context.Context, level level) *result {
 	// make lint runs vet.
 	arguments := append([]string{"test", "-json", "-vet=off"}, level.flags...)
 	command := interruptible(ctx, "go", append(arguments, packages...)...)
+	command.Env = append(os.Environ(), level.env...)
 	output, err := command.StdoutPipe()
 	if err != nil {
 		result.fail(fmt.Errorf("read the output of go test: %w", err))

@@ -138,7 +138,7 @@ func (a *annex) testReviewsOfOthers(t *testing.T, bob kubernetes.Interface, name
 	_, err = a.Kube.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	expect.Error(t, err, "spec.resourceAttributes.namespace", "must match metadata.namespace")
 	_, err = a.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
-	expect.Error(t, err, "spec.user", "spec.resourceAttributes", "at least one of user or group must be specified")
+	expect.Error(t, err, "exactly one of nonResourceAttributes or resourceAttributes must be specified", "spec.user", "at least one of user or group must be specified")
 }
 
 // startRightsWebhook serves SubjectAccessReviews that allow one user, and returns a

@@ -15,10 +15,10 @@ import (
 const Timeout = 2 * time.Minute
 
 // The interval doubles: most waits end within milliseconds, and long ones should not
-// load the server.
+// load the server. A dozen tests wait at a time.
 const (
 	minInterval = time.Millisecond
-	maxInterval = 50 * time.Millisecond
+	maxInterval = 250 * time.Millisecond
 )
 
 // Until polls until check returns no problem, and fails the test with the last problem
