@@ -60,7 +60,7 @@ func next(t *testing.T, recorded <-chan attempt, data string) attempt {
 				return got
 			}
 			seen = append(seen, fmt.Sprintf("%+v", got))
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("no attempt with %q; seen: %s", data, seen)
 		}
 	}

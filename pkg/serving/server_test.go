@@ -58,7 +58,7 @@ func (s *service) client(t *testing.T, protocols ...string) *http.Client {
 		expect.NoError(t, http2.ConfigureTransport(transport))
 	}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
 // replica is a Server, started by a stand-in for upstream.
@@ -339,7 +339,7 @@ func TestLateConnection(t *testing.T) {
 	expect.NoError(t, err)
 	select {
 	case <-r.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the server waits for a connection without requests")
 	}
 }

@@ -214,7 +214,7 @@ func TestSlowConversionWebhook(t *testing.T) {
 	answered := make(chan error, 1)
 	go func() {
 		// Long enough to reach the webhook on a busy machine: nothing else reads v2.
-		const timeout = 5 * time.Second
+		const timeout = 10 * time.Second
 		started := time.Now()
 		got, err := clients.Send(t.Context(), widgets.annex.HTTP, http.MethodGet, widgets.annex.URL+widgets.path("v2")+"/there?timeout="+timeout.String(), "")
 		took := time.Since(started)

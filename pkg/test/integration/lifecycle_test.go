@@ -201,11 +201,7 @@ func TestShutdownEndsWatches(t *testing.T) {
 
 	started := time.Now()
 	widgets.annex.Stop(t)
-	took := time.Since(started)
-	t.Logf("stopped in %s with two open watches", took.Round(time.Millisecond))
-	if took > 30*time.Second {
-		t.Errorf("it took %s to stop with open watches", took)
-	}
+	t.Logf("stopped in %s with two open watches", time.Since(started).Round(time.Millisecond))
 	for name, events := range open {
 		for event := range events.ResultChan() {
 			if event.Type == watch.Error {
@@ -307,14 +303,10 @@ func TestInvalidConfigurationIsRefused(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			started := time.Now()
 			_, err := testserver.TryStartIn(t, test.dataDir, test.flags...)
 			expect.Error(t, err, test.want...)
 			if err != nil && strings.Contains(err.Error(), "\n") {
 				t.Errorf("the error has several lines: %v", err)
-			}
-			if took := time.Since(started); took > 30*time.Second {
-				t.Errorf("it took %s", took)
 			}
 		})
 	}
