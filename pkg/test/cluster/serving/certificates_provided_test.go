@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package certificates
+package serving
 
 import (
 	"bytes"
@@ -78,12 +78,12 @@ func TestProvidedCertificate(t *testing.T) {
 	files, first, second, third := newMount(t), newCA(t, "first"), newCA(t, "second"), newCA(t, "third")
 	files.replace(t, first, first)
 	annex := annextest.Start(t, mainCluster, files.flags()...)
-	load := startLoad(t, annex.Installation)
+	load := startConnections(t, annex.Installation)
 	settle := func(what string, signer *pki.Authority, bundle ...*pki.Authority) {
 		t.Helper()
 		want := bundleOf(bundle...)
 		poll.UntilDone(t, what, func() (bool, string) {
-			bundled := published(t).Spec.CABundle
+			bundled := getAPIService(t, hostingName).Spec.CABundle
 			issuer, err := handshake(t.Context(), annex.Address(), bundled)
 			done := err == nil && bytes.Equal(bundled, want) && issuer == signer.Certificate().Subject.CommonName
 			return done, fmt.Sprintf("a certificate of %q is served (%v); the APIService has\n%s", issuer, err, bundled)

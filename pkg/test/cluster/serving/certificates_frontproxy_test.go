@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package certificates
+package serving
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func frontProxy(t *testing.T) tls.Certificate {
 func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) (int, string) {
 	t.Helper()
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(published(t).Spec.CABundle)
+	roots.AppendCertsFromPEM(getAPIService(t, hostingName).Spec.CABundle)
 	client := &http.Client{Timeout: poll.Timeout, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: serverName,
@@ -57,7 +57,7 @@ func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) 
 			},
 		},
 	}}
-	response, err := clients.Send(t.Context(), client, http.MethodGet, "https://"+annex.Address()+defaultPath, "", "X-Remote-User", "jane", "X-Remote-Group", "system:masters")
+	response, err := clients.Send(t.Context(), client, http.MethodGet, "https://"+annex.Address()+stores, "", "X-Remote-User", "jane", "X-Remote-Group", "system:masters")
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -81,7 +81,7 @@ func startProber(t *testing.T) *prober {
 	go func() {
 		defer close(p.done)
 		for ctx.Err() == nil {
-			response, err := clients.Send(ctx, client, http.MethodGet, mainCluster.URL+defaultPath, "")
+			response, err := clients.Send(ctx, client, http.MethodGet, mainCluster.URL+stores, "")
 			if err != nil {
 				continue
 			}
@@ -139,10 +139,10 @@ func TestFrontProxyRotation(t *testing.T) {
 		return status == http.StatusOK, fmt.Sprint(status, body)
 	})
 	poll.UntilDone(t, "requests through the main cluster work", func() (bool, string) {
-		err := get(t.Context(), client, mainCluster.URL+defaultPath)
+		err := getOK(t.Context(), client, mainCluster.URL+stores)
 		return err == nil, fmt.Sprint(err)
 	})
-	expect.Delete(t, mainClient(t).CoreV1().ConfigMaps(authenticationNamespace), authenticationConfigMap)
+	expect.Delete(t, kube(t, mainCluster.Config).CoreV1().ConfigMaps(authenticationNamespace), authenticationConfigMap)
 	poll.UntilDone(t, "the previous front proxy is refused", func() (bool, string) {
 		status, body := asProxied(t, annex, before)
 		return status == http.StatusUnauthorized, fmt.Sprint(status, body)
@@ -164,7 +164,7 @@ func TestAuthenticationConfigMapIsDeleted(t *testing.T) {
 	expect.NoError(t, err)
 	pair, err := tls.X509KeyPair(foreign.CertPEM, foreign.KeyPEM)
 	expect.NoError(t, err)
-	configMaps := mainClient(t).CoreV1().ConfigMaps(authenticationNamespace)
+	configMaps := kube(t, mainCluster.Config).CoreV1().ConfigMaps(authenticationNamespace)
 	probes := startProber(t)
 	expect.Delete(t, configMaps, authenticationConfigMap)
 	refused := func() {

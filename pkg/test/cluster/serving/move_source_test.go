@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package move
+package serving
 
 import (
 	"context"
@@ -28,7 +28,6 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/move"
 	"github.com/annex-dev/annex/pkg/test/clients"
-	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -50,7 +49,7 @@ func newFixture(t testing.TB, group string) *fixture {
 	t.Helper()
 	resource := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
 	all := clients.For(t, mainCluster.Config)
-	expect.Create(t, all.CRDs(), crds.New(group, "widgets", "v1"))
+	define(t, mainCluster.Config, newDefinition(group, "v1"))
 	client, err := mainobjects.ClientFor(mainCluster.Config)
 	expect.NoError(t, err)
 	etcd := etcdtest.StartClient(t)
@@ -59,11 +58,24 @@ func newFixture(t testing.TB, group string) *fixture {
 		widgets: all.Dynamic.Resource(resource).Namespace(metav1.NamespaceDefault),
 		to:      move.End{KV: etcd.KV, Watcher: etcd.Watcher, Prefix: "/annex", Transformer: identity.NewEncryptCheckTransformer()},
 	}
+	t.Cleanup(f.removeFinalizers)
 	poll.UntilNoError(t, "the resource is served", func() error {
 		_, err := f.widgets.List(f.ctx, metav1.ListOptions{})
 		return err
 	})
 	return f
+}
+
+// removeFinalizers lets the definition go.
+func (f *fixture) removeFinalizers() {
+	f.ctx = context.Background()
+	list, err := f.widgets.List(f.ctx, metav1.ListOptions{})
+	expect.Succeeds(f, err)
+	for i := range list.Items {
+		if len(list.Items[i].GetFinalizers()) > 0 {
+			f.remove(list.Items[i].GetName())
+		}
+	}
 }
 
 func (f *fixture) put(name, text string) {

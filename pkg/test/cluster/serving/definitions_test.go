@@ -3,13 +3,12 @@
 
 //go:build cluster
 
-package registration
+package serving
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -28,18 +27,10 @@ import (
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
+// hostingName is the APIService of annex's own group.
 const hostingName = "v1alpha1.hosting.annex.dev"
-
-// mainCluster is shared by all tests.
-var mainCluster *maincluster.Cluster
-
-func TestMain(m *testing.M) {
-	options := maincluster.Options{Controllers: []string{maincluster.NoControllers}}
-	os.Exit(maincluster.RunTests(m, options, func(started *maincluster.Cluster) { mainCluster = started }))
-}
 
 func apiServices(t testing.TB) aggregatorv1client.APIServiceInterface {
 	t.Helper()

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package ha
+package serving
 
 import (
 	"context"
@@ -20,7 +20,6 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -32,14 +31,31 @@ const (
 	recovery = 4 * time.Second
 )
 
-// TestRollingRestart replaces all replicas one after the other: no request of the load fails.
-func TestRollingRestart(t *testing.T) {
+// TestReplicas shares one set of replicas among the tests.
+func TestReplicas(t *testing.T) {
+	replicas := startFleet(t)
+	// The first begins with the fewest replicas.
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T, *fleet)
+	}{
+		{"rolling restart", testRollingRestart},
+		{"kill", testKill},
+		{"leader is killed", testLeaderIsKilled},
+		{"watches spread", testWatchesSpread},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(t, replicas) })
+	}
+}
+
+// testRollingRestart replaces all replicas one after the other: no request of the load fails.
+func testRollingRestart(t *testing.T, replicas *fleet) {
 	for _, count := range []int{2, 3} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
 			replicas.scale(t, count)
-			serveThings(t)
+			replicas.serveThings(t)
 			replicas.ready(t)
-			load := startLoad(t, loadClients)
+			load := startWriters(t, loadClients)
 			var watchers []*watcher
 			for range 5 {
 				watchers = append(watchers, startWatch(t))
@@ -68,13 +84,13 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// TestKill kills the busiest replica. Its open requests fail, and new ones until the balancer
+// testKill kills the busiest replica. Its open requests fail, and new ones until the balancer
 // and the aggregator use another replica.
-func TestKill(t *testing.T) {
+func testKill(t *testing.T, replicas *fleet) {
 	replicas.scale(t, 3)
-	serveThings(t)
+	replicas.serveThings(t)
 	replicas.ready(t)
-	load := startLoad(t, loadClients)
+	load := startWriters(t, loadClients)
 	watch := startWatch(t)
 	busiest := func() *replica {
 		connections := replicas.Balancer.Connections()
@@ -103,33 +119,26 @@ func TestKill(t *testing.T) {
 
 var isLeader = regexp.MustCompile(`(?m)^leader_election_master_status\{name="annex-controllers"\} 1$`)
 
-func metrics(t testing.TB, r *replica) string {
-	t.Helper()
-	text, err := clients.For(t, r.AnnexConfig).Kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	expect.NoError(t, err)
-	return string(text)
-}
-
 // leaders returns the replicas whose metric reports leadership.
-func leaders(t testing.TB) (found []*replica) {
+func (f *fleet) leaders(t testing.TB) (found []*replica) {
 	t.Helper()
-	for _, r := range replicas.running {
-		if isLeader.MatchString(metrics(t, r)) {
+	for _, r := range f.running {
+		if isLeader.MatchString(metrics(t, r.Annex)) {
 			found = append(found, r)
 		}
 	}
 	return found
 }
 
-// TestLeaderIsKilled: another replica becomes the leader when the lease expires.
-func TestLeaderIsKilled(t *testing.T) {
+// testLeaderIsKilled: another replica becomes the leader when the lease expires.
+func testLeaderIsKilled(t *testing.T, replicas *fleet) {
 	replicas.scale(t, 3)
 	var before []*replica
 	poll.UntilDone(t, "one leader", func() (bool, string) {
-		before = leaders(t)
+		before = replicas.leaders(t)
 		return len(before) == 1, fmt.Sprintf("%d leaders", len(before))
 	})
-	leases := clients.For(t, mainCluster.Config).Kube.CoordinationV1().Leases("annex-system")
+	leases := kube(t, mainCluster.Config).CoordinationV1().Leases("annex-system")
 	holder := func() string {
 		var lease *coordinationv1.Lease
 		poll.UntilNoError(t, "the Lease of the controllers", func() (err error) {
@@ -153,16 +162,16 @@ func TestLeaderIsKilled(t *testing.T) {
 	}
 	// The metric follows the lease.
 	poll.UntilDone(t, "one leader again", func() (bool, string) {
-		now := leaders(t)
+		now := replicas.leaders(t)
 		return len(now) == 1, fmt.Sprintf("%d leaders", len(now))
 	})
 }
 
 var watchesOfThings = regexp.MustCompile(`(?m)^apiserver_longrunning_requests\{[^}]*resource="things"[^}]*verb="WATCH"[^}]*\} (\d+)$`)
 
-// TestWatchesSpread opens watches while annex closes old connections of the main cluster: they
+// testWatchesSpread opens watches while annex closes old connections of the main cluster: they
 // are distributed over the replicas.
-func TestWatchesSpread(t *testing.T) {
+func testWatchesSpread(t *testing.T, replicas *fleet) {
 	flags := replicas.flags
 	replicas.flags = append(slices.Clone(flags), "--max-connection-age=1s")
 	t.Cleanup(func() { replicas.flags = flags })
@@ -171,7 +180,7 @@ func TestWatchesSpread(t *testing.T) {
 		replicas.forget(r)
 	}
 	replicas.scale(t, 3)
-	serveThings(t)
+	replicas.serveThings(t)
 	replicas.ready(t)
 	mainHTTP, err := restclient.HTTPClientFor(mainCluster.Config)
 	expect.NoError(t, err)
@@ -191,7 +200,7 @@ func TestWatchesSpread(t *testing.T) {
 	var spread []int
 	for _, r := range replicas.running {
 		count := 0
-		if found := watchesOfThings.FindStringSubmatch(metrics(t, r)); found != nil {
+		if found := watchesOfThings.FindStringSubmatch(metrics(t, r.Annex)); found != nil {
 			count, _ = strconv.Atoi(found[1])
 		}
 		spread = append(spread, count)

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package certificates
+package serving
 
 import (
 	"bytes"
@@ -47,7 +47,7 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { deleteCA(t) }) // it expires soon
-	load := startLoad(t, annex.Installation)
+	load := startConnections(t, annex.Installation)
 	poll.UntilDone(t, "the new CA alone in the Secret", func() (bool, string) {
 		now := mustParse(t, sharedSecret(t))
 		done := now.Next == nil && len(now.Previous) == 0 && !now.Signing.Certificate().Equal(before.Signing.Certificate())
@@ -55,7 +55,7 @@ func TestRotation(t *testing.T) {
 	})
 	after := mustParse(t, sharedSecret(t)).Bundle()
 	poll.UntilDone(t, "the APIService has the new CA alone", func() (bool, string) {
-		bundle := published(t).Spec.CABundle
+		bundle := getAPIService(t, hostingName).Spec.CABundle
 		return bytes.Equal(bundle, after), string(bundle)
 	})
 	load.end(t, 2)
@@ -66,7 +66,7 @@ func TestRotationOnRequest(t *testing.T) {
 	deleteCA(t)
 	annex := annextest.Start(t, mainCluster, "--serving-ca-propagation=1s")
 	before := mustParse(t, sharedSecret(t)).Signing.Certificate()
-	load := startLoad(t, annex.Installation)
+	load := startConnections(t, annex.Installation)
 	annotate(t, servingca.RotateAnnotation, "now")
 	poll.UntilDone(t, "another CA signs", func() (bool, string) {
 		now := mustParse(t, sharedSecret(t))
@@ -75,7 +75,7 @@ func TestRotationOnRequest(t *testing.T) {
 	poll.UntilDone(t, "more requests", load.enough)
 	annotate(t, servingca.PreviousUntilAnnotation, time.Now().UTC().Format(time.RFC3339))
 	poll.UntilDone(t, "the APIService has the new CA alone", func() (bool, string) {
-		bundle := published(t).Spec.CABundle
+		bundle := getAPIService(t, hostingName).Spec.CABundle
 		found, err := pki.ParseBundle(bundle)
 		return err == nil && len(found) == 1 && !found[0].Equal(before), string(bundle)
 	})
@@ -86,7 +86,7 @@ func TestRotationOnRequest(t *testing.T) {
 // state of the Secret.
 func TestConcurrentRotation(t *testing.T) {
 	const namespace, replicas = "certificates-conflicts", 5
-	client := mainClient(t)
+	client := kube(t, mainCluster.Config)
 	expect.Create(t, client.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	watch, err := client.CoreV1().Secrets(namespace).Watch(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
@@ -158,9 +158,9 @@ func phase(state *servingca.State) string {
 func TestSecretIsRestored(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	before := sharedSecret(t)
-	load := startLoad(t, annex.Installation)
+	load := startConnections(t, annex.Installation)
 	deleteCA(t)
-	expect.Eventually(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName), "the Secret is restored", func(found *corev1.Secret) bool {
+	expect.Eventually(t, kube(t, mainCluster.Config).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName), "the Secret is restored", func(found *corev1.Secret) bool {
 		return bytes.Equal(found.Data[servingca.CertKey], before.Data[servingca.CertKey])
 	})
 	poll.UntilDone(t, "enough requests", load.enough)
@@ -171,10 +171,10 @@ func TestSecretIsRestored(t *testing.T) {
 // it.
 func TestDamagedSecret(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
-	secrets := mainClient(t).CoreV1().Secrets(annextest.Namespace)
+	secrets := kube(t, mainCluster.Config).CoreV1().Secrets(annextest.Namespace)
 	t.Cleanup(func() { deleteCA(t) })
 	damaged := expect.Patch(t, secrets, servingca.SecretName(annextest.ServiceName), `{"data":{"ca.key":"anVuaw=="}}`)
-	load := startLoad(t, annex.Installation)
+	load := startConnections(t, annex.Installation)
 	_, err := annex.Launch(t.TempDir())
 	expect.Error(t, err, "the Secret annex-system/annex-serving-ca of the main cluster", "ca.key", "restore it, or delete it")
 	poll.UntilDone(t, "the metric reports it", func() (bool, string) {
@@ -193,7 +193,7 @@ func TestEditedBundle(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	other, err := pki.NewAuthority("wrong", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 	expect.NoError(t, err)
-	right := published(t).Spec.CABundle
+	right := getAPIService(t, hostingName).Spec.CABundle
 	for what, edit := range map[string]func(*testing.T){
 		"another CA": func(t *testing.T) { patchAPIService(t, map[string]any{"caBundle": other.CertPEM()}) },
 		"no CA":      func(t *testing.T) { patchAPIService(t, map[string]any{"caBundle": nil}) },
@@ -203,7 +203,7 @@ func TestEditedBundle(t *testing.T) {
 	} {
 		edit(t)
 		poll.UntilDone(t, what+" is corrected", func() (bool, string) {
-			spec := published(t).Spec
+			spec := getAPIService(t, hostingName).Spec
 			return bytes.Equal(spec.CABundle, right) && !spec.InsecureSkipTLSVerify, fmt.Sprintf("%t, %s", spec.InsecureSkipTLSVerify, spec.CABundle)
 		})
 	}

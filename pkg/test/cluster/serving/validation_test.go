@@ -3,10 +3,11 @@
 
 //go:build cluster
 
-package validation
+package serving
 
 import (
 	"cmp"
+	"context"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -25,7 +26,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-//go:embed testdata
+//go:embed testdata/validation
 var testdata embed.FS
 
 // group is a valid object and what is made of it.
@@ -55,6 +56,7 @@ type group struct {
 // All except the objects to update are dry runs: policies and webhooks must not apply
 // to other cases.
 func TestValidation(t *testing.T) {
+	startServers(t)
 	t.Cleanup(func() {
 		for i := range differences {
 			if d := &differences[i]; !d.found.Load() && !t.Failed() {
@@ -62,10 +64,10 @@ func TestValidation(t *testing.T) {
 			}
 		}
 	})
-	files, err := testdata.ReadDir("testdata")
+	files, err := testdata.ReadDir("testdata/validation")
 	expect.NoError(t, err)
 	for _, file := range files {
-		content, err := testdata.ReadFile("testdata/" + file.Name())
+		content, err := testdata.ReadFile("testdata/validation/" + file.Name())
 		expect.NoError(t, err)
 		var groups []group
 		expect.NoError(t, yaml.UnmarshalStrict(content, &groups), "read %s", file.Name())
@@ -74,6 +76,7 @@ func TestValidation(t *testing.T) {
 				t.Run(g.Title+"/create", func(t *testing.T) { testCreate(t, g) })
 			}
 			if !g.CreateOnly {
+				t.Cleanup(func() { removeFromMain(t, g) })
 				t.Run(g.Title+"/update", func(t *testing.T) { testUpdate(t, g) })
 			}
 		}
@@ -120,6 +123,16 @@ func testUpdate(t *testing.T, g group) {
 		compare(t, g, name, http.MethodPut, path+"?dryRun=All", func(s *server) object {
 			return mergePatch(stored[s], sent)
 		})
+	}
+}
+
+// removeFromMain deletes the stored object of a group from the shared main cluster.
+func removeFromMain(t *testing.T, g group) {
+	t.Helper()
+	deleted, err := servers[0].send(context.Background(), http.MethodDelete, g.Path+"/"+objectName(g.Object), object{})
+	expect.Succeeds(t, err)
+	if deleted.Code/100 != 2 && deleted.Code != http.StatusNotFound {
+		t.Errorf("delete the stored %s: %s", g.Title, deleted)
 	}
 }
 

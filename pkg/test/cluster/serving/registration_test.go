@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package registration
+package serving
 
 import (
 	"fmt"

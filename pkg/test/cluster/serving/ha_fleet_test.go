@@ -3,13 +3,13 @@
 
 //go:build cluster
 
-package ha
+package serving
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,79 +18,44 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-const (
-	pollInterval = 50 * time.Millisecond
-	namespace    = "ha"
-)
+const haNamespace = "ha"
 
 var things = schema.GroupVersionResource{Group: "ha.example.com", Version: "v1", Resource: "things"}
-
-// mainCluster and all replicas are shared by the tests, which run sequentially.
-var (
-	mainCluster *maincluster.Cluster
-	replicas    *fleet
-)
-
-func TestMain(m *testing.M) {
-	options := maincluster.Options{Controllers: []string{maincluster.NoControllers}}
-	os.Exit(maincluster.RunTests(tests{m}, options, func(started *maincluster.Cluster) { mainCluster = started }))
-}
-
-// tests run with an etcd that outlives the replicas.
-type tests struct{ m *testing.M }
-
-func (t tests) Run() int {
-	fail := func(err error) int {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	dir, err := os.MkdirTemp("", "annex-ha-") // short: it holds a socket
-	if err != nil {
-		return fail(err)
-	}
-	defer os.RemoveAll(dir)
-	socket := filepath.Join(dir, "run", "client.sock")
-	etcd, err := embeddedetcd.Start(context.Background(), embeddedetcd.Config{Dir: filepath.Join(dir, "etcd"), SocketPath: socket, UnsafeNoFsync: true})
-	if err != nil {
-		return fail(err)
-	}
-	defer etcd.Close()
-	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
-	if err != nil {
-		return fail(err)
-	}
-	defer balancer.Close()
-	installation, err := annextest.Install(context.Background(), mainCluster, balancer)
-	if err != nil {
-		return fail(err)
-	}
-	replicas = &fleet{Installation: installation, dir: dir, flags: []string{
-		"--etcd-servers=unix://" + socket,
-		// The balancer of the tests probes every 200 ms.
-		"--shutdown-delay-duration=2s",
-		"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
-	}}
-	defer replicas.stop()
-	return t.m.Run()
-}
 
 // fleet is the set of replicas of one annex.
 type fleet struct {
 	*annextest.Installation
-	dir   string
-	flags []string
-
-	started int
+	dir     string
+	flags   []string
 	running []*replica
+}
+
+// startFleet installs annex with an etcd that outlives the replicas, until the test ends.
+func startFleet(t *testing.T) *fleet {
+	t.Helper()
+	etcd := etcdtest.Start(t, nil)
+	f := &fleet{Installation: annextest.InstallForTest(t, mainCluster), dir: t.TempDir(), flags: []string{
+		"--etcd-servers=" + etcd.Endpoint(),
+		// The balancer of the tests probes every 200 ms.
+		"--shutdown-delay-duration=2s",
+		"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+	}}
+	t.Cleanup(func() {
+		for _, r := range slices.Clone(f.running) {
+			f.kill(r)
+			f.forget(r)
+		}
+		expect.Succeeds(t, f.Uninstall(context.Background()))
+	})
+	return f
 }
 
 // replica is a process with a readiness probe for the balancer.
@@ -112,8 +77,9 @@ func (f *fleet) scale(t testing.TB, count int) {
 // start starts a replica on a new data directory, like a new pod.
 func (f *fleet) start(t testing.TB) *replica {
 	t.Helper()
-	f.started++
-	annex, err := f.LaunchProcess(t.Context(), filepath.Join(f.dir, fmt.Sprint("data-", f.started)), f.flags...)
+	dataDir, err := os.MkdirTemp(f.dir, "data-")
+	expect.NoError(t, err)
+	annex, err := f.LaunchProcess(t.Context(), dataDir, f.flags...)
 	expect.NoError(t, err)
 	annexClient := clients.For(t, annex.AnnexConfig).Kube.CoreV1()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -161,14 +127,6 @@ func (f *fleet) forget(r *replica) {
 	}
 }
 
-func (f *fleet) stop() {
-	for _, r := range f.running {
-		r.Process.Kill()
-		r.stopProbing()
-		r.probing.Wait()
-	}
-}
-
 // ready waits until the balancer sends connections to all replicas.
 func (f *fleet) ready(t testing.TB) {
 	t.Helper()
@@ -178,23 +136,22 @@ func (f *fleet) ready(t testing.TB) {
 	})
 }
 
-// serveThings creates the CRD of the tests in annex, once, and waits until the main cluster
-// proxies it.
-func serveThings(t testing.TB) {
+// serveThings creates a CRD in annex, once, and waits until the main cluster proxies it.
+func (f *fleet) serveThings(t testing.TB) {
 	t.Helper()
-	definitions := clients.For(t, replicas.running[0].AnnexConfig).CRDs()
+	definitions := clients.For(t, f.running[0].AnnexConfig).CRDs()
 	if _, err := definitions.Get(t.Context(), things.GroupResource().String(), metav1.GetOptions{}); err == nil {
 		return
 	}
 	expect.Create(t, definitions, crds.New(things.Group, things.Resource, things.Version))
-	expect.NoError(t, replicas.WaitPublished(t.Context(), things.Group, things.Version))
+	expect.NoError(t, f.WaitPublished(t.Context(), things.Group, things.Version))
 	// Each replica refuses a new resource until it has read its objects.
-	for _, r := range replicas.running {
+	for _, r := range f.running {
 		annexClient := clients.For(t, r.AnnexConfig).Kube.CoreV1()
 		poll.UntilNoError(t, "the new resource can be listed", func() error {
 			err := annexClient.RESTClient().Get().AbsPath("/apis/ha.example.com/v1/things").Do(t.Context()).Error()
 			return err
 		})
 	}
-	expect.Create(t, clients.For(t, mainCluster.Config).Kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	expect.Create(t, kube(t, mainCluster.Config).CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: haNamespace}})
 }

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package mode
+package serving
 
 import (
 	"context"

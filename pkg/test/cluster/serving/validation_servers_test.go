@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package validation
+package serving
 
 import (
 	"bytes"
@@ -12,77 +12,36 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// namespace has the namespaced objects.
-const namespace = "validation"
+const (
+	// validationNamespace has the namespaced objects.
+	validationNamespace = "validation"
+	// quotasNamespace has the quotas: other objects beside them would change their status.
+	quotasNamespace = "validation-quotas"
+)
 
 // servers get the same requests: kube-apiserver and annex.
 var servers [2]*server
 
-func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dataDir, err := os.MkdirTemp("", "annex-validation-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+// startServers sets servers. It skips the test if they have different minor versions of Kubernetes:
+// each validates differently.
+func startServers(t *testing.T) {
+	t.Helper()
+	annex := testserver.Start(t, "--api-audiences=https://kubernetes.default.svc")
+	servers = [2]*server{newServer(t, "kube-apiserver", mainCluster.Config), newServer(t, "annex", annex.AnnexConfig)}
+	main, own := servers[0].version(t), servers[1].version(t)
+	if main.Minor() != own.Minor() {
+		t.Skipf("kube-apiserver has Kubernetes %s, annex %s, and each minor version validates differently", main, own)
 	}
-	defer os.RemoveAll(dataDir)
-	var standalone *testserver.Server
-	opts := maincluster.Options{Controllers: []string{maincluster.NoControllers}}
-	code := maincluster.RunTests(sameVersion{m}, opts, func(cluster *maincluster.Cluster) {
-		servers[0], err = newServer("kube-apiserver", cluster.Config)
-		if err == nil {
-			standalone, err = testserver.Launch(dataDir, "--api-audiences=https://kubernetes.default.svc")
-		}
-		if err == nil {
-			servers[1], err = newServer("annex", standalone.AnnexConfig)
-		}
-		if err != nil {
-			panic(err)
-		}
-	})
-	if standalone != nil {
-		err = standalone.Shutdown()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	return code
-}
-
-// sameVersion skips the tests if the servers have different minor versions of Kubernetes: each
-// validates differently.
-type sameVersion struct{ *testing.M }
-
-// Run runs the tests.
-func (m sameVersion) Run() int {
-	var versions [2]*utilversion.Version
-	for i, s := range servers {
-		var err error
-		if versions[i], err = s.version(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	if versions[0].Minor() != versions[1].Minor() {
-		fmt.Printf("skipped: kube-apiserver has Kubernetes %s, annex %s, and each minor version validates differently\n", versions[0], versions[1])
-		return 0
-	}
-	return m.M.Run()
 }
 
 // server is one of the two servers.
@@ -92,41 +51,36 @@ type server struct {
 	client *http.Client
 }
 
-func newServer(name string, config *restclient.Config) (*server, error) {
+func newServer(t *testing.T, name string, config *restclient.Config) *server {
+	t.Helper()
 	config = restclient.CopyConfig(config)
 	// The administrators of the two servers have different names.
 	config.Impersonate = restclient.ImpersonationConfig{UserName: "validation", Groups: []string{"system:masters"}}
 	client, err := restclient.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
+	expect.NoError(t, err)
 	s := &server{name: name, url: strings.TrimSuffix(config.Host, "/"), client: client}
 	for _, created := range []struct{ path, name string }{
-		{"/api/v1/namespaces", namespace},
-		{"/api/v1/namespaces/" + namespace + "/serviceaccounts", "tokens"},
+		{"/api/v1/namespaces", validationNamespace},
+		{"/api/v1/namespaces", quotasNamespace},
+		{"/api/v1/namespaces/" + validationNamespace + "/serviceaccounts", "tokens"},
 	} {
-		response, err := s.send(context.Background(), http.MethodPost, created.path, object{"metadata": object{"name": created.name}})
-		if err != nil {
-			return nil, err
-		}
+		response, err := s.send(t.Context(), http.MethodPost, created.path, object{"metadata": object{"name": created.name}})
+		expect.NoError(t, err)
 		if response.Code != http.StatusCreated {
-			return nil, fmt.Errorf("create %s in %s at %s: %s", created.name, created.path, name, response)
+			t.Fatalf("create %s in %s at %s: %s", created.name, created.path, name, response)
 		}
 	}
-	return s, nil
+	return s
 }
 
 // version returns the server's version of Kubernetes.
-func (s *server) version(ctx context.Context) (*utilversion.Version, error) {
-	response, err := s.send(ctx, http.MethodGet, "/version", nil)
-	if err != nil {
-		return nil, err
-	}
+func (s *server) version(t *testing.T) *utilversion.Version {
+	t.Helper()
+	response, err := s.send(t.Context(), http.MethodGet, "/version", nil)
+	expect.NoError(t, err)
 	version, err := utilversion.ParseGeneric(fmt.Sprint(response.Body["gitVersion"]))
-	if err != nil {
-		return nil, fmt.Errorf("read the version of %s: %w", s.name, err)
-	}
-	return version, nil
+	expect.NoError(t, err, "read the version of %s", s.name)
+	return version
 }
 
 // object is an object, or a part of one, as JSON has it.

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package registration
+package serving
 
 import (
 	"context"
@@ -24,7 +24,6 @@ import (
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
-	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -59,7 +58,7 @@ func testTwoAnnexes(t *testing.T, first *annextest.Annex) {
 // allowSecondAnnex gives annex's service account its permissions in another namespace.
 func allowSecondAnnex(t *testing.T, namespace string) {
 	t.Helper()
-	mainKube := clients.For(t, mainCluster.Config).Kube
+	mainKube := kube(t, mainCluster.Config)
 	expect.Create(t, mainKube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	role := expect.Get(t, mainKube.RbacV1().Roles(annextest.Namespace), "annex")
 	expect.Create(t, mainKube.RbacV1().Roles(namespace), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "annex"}, Rules: role.Rules})
@@ -128,7 +127,7 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 // groups except annex's.
 func othersWork(t *testing.T, group, name string) {
 	t.Helper()
-	mainKube := clients.For(t, mainCluster.Config).Kube
+	mainKube := kube(t, mainCluster.Config)
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := mainKube.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
 		t.Errorf("create a ConfigMap: %v", err)

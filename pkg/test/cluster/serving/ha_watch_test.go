@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package ha
+package serving
 
 import (
 	"context"
@@ -68,7 +68,7 @@ func startWatch(t *testing.T) *watcher {
 				w.mu.Lock()
 				w.abrupt = append(w.abrupt, err.Error())
 				w.mu.Unlock()
-				time.Sleep(pollInterval)
+				time.Sleep(50 * time.Millisecond)
 			}
 		}
 	}()
@@ -85,7 +85,7 @@ func (w *watcher) end() {
 func (w *watcher) watch(ctx context.Context) error {
 	w.mu.Lock()
 	w.watches++
-	url := fmt.Sprintf("%s/apis/ha.example.com/v1/namespaces/%s/things?watch=true&allowWatchBookmarks=true&resourceVersion=%d", mainCluster.URL, namespace, w.last)
+	url := fmt.Sprintf("%s/apis/ha.example.com/v1/namespaces/%s/things?watch=true&allowWatchBookmarks=true&resourceVersion=%d", mainCluster.URL, haNamespace, w.last)
 	w.mu.Unlock()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -133,7 +133,7 @@ func (w *watcher) note(kind string, object *unstructured.Unstructured) {
 
 // check waits until the watch has caught up with the ended load, and fails unless it has
 // received exactly one event for each acknowledged write.
-func (w *watcher) check(t *testing.T, l *load) {
+func (w *watcher) check(t *testing.T, l *writers) {
 	t.Helper()
 	var newest uint64
 	for version := range l.writes {

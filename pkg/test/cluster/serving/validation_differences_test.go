@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package validation
+package serving
 
 import (
 	"regexp"

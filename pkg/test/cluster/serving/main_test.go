@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package mode
+package serving
 
 import (
 	"os"
@@ -12,14 +12,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
-// noControllers: authentication and authorization need no controller manager.
+// noControllers: no test here needs kube-controller-manager.
 var noControllers = maincluster.Options{Controllers: []string{maincluster.NoControllers}}
 
-// mainCluster is shared by the tests that do not break it.
+// mainCluster is shared by the tests that do not break it. Those that install annex in it run
+// sequentially, because each has the same names there.
 var mainCluster *maincluster.Cluster
 
 func TestMain(m *testing.M) {
@@ -32,7 +35,15 @@ func ownCluster(t *testing.T) *maincluster.Cluster {
 	return maincluster.StartForTest(t, noControllers)
 }
 
-func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
+func kube(t testing.TB, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
 	return clients.For(t, config).Kube
+}
+
+// metrics returns the metrics of a replica.
+func metrics(t testing.TB, annex *annextest.Annex) string {
+	t.Helper()
+	text, err := kube(t, annex.AnnexConfig).CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	expect.NoError(t, err)
+	return string(text)
 }
