@@ -14,6 +14,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -115,6 +116,58 @@ func (i *Installation) Uninstall(ctx context.Context) error {
 	ours := metav1.ListOptions{LabelSelector: hostingv1alpha1.PublishedByLabel + "=" + hostingv1alpha1.PublishedBy(Namespace, ServiceName)}
 	if err := mainAggregator.ApiregistrationV1().APIServices().DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
 		return fmt.Errorf("delete the APIServices that annex has published in the main cluster: %w", err)
+	}
+	return nil
+}
+
+// DeleteDefinitions deletes all CRDs of the main cluster and their objects, and returns when they are gone. It
+// waits for no finalizer, because kube-apiserver may take minutes to delete the objects. No replica may run,
+// and Uninstall comes first.
+func DeleteDefinitions(ctx context.Context, cluster *maincluster.Cluster) error {
+	mainClient, err := apiextensionsclient.NewForConfig(cluster.Config)
+	if err != nil {
+		return fmt.Errorf("create a client of the main cluster: %w", err)
+	}
+	definitions := mainClient.ApiextensionsV1().CustomResourceDefinitions()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var left []string
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		list, err := definitions.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		left = nil
+		for _, found := range list.Items {
+			left = append(left, fmt.Sprint(found.Name, found.Finalizers, found.Status.Conditions))
+			if found.DeletionTimestamp == nil {
+				err = definitions.Delete(ctx, found.Name, metav1.DeleteOptions{})
+			} else if err = deleteStored(ctx, cluster, found.Spec.Group); err == nil {
+				found.Finalizers = nil
+				_, err = definitions.Update(ctx, &found, metav1.UpdateOptions{})
+			}
+			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				return false, err
+			}
+		}
+		return len(left) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("delete all definitions of the main cluster, left are %q: %w", left, err)
+	}
+	return nil
+}
+
+// deleteStored deletes the custom objects of a group from the main cluster's etcd.
+func deleteStored(ctx context.Context, cluster *maincluster.Cluster, group string) error {
+	stored, err := cluster.EtcdKeys(ctx, "/registry/"+group+"/")
+	if err != nil {
+		return err
+	}
+	for _, key := range stored {
+		if err := cluster.DeleteEtcdKey(ctx, key); err != nil {
+			return err
+		}
 	}
 	return nil
 }

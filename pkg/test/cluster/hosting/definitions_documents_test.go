@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package definitions
+package hosting
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
@@ -77,11 +76,10 @@ func (f *fixture) annexDocument(version string, plurals ...string) []byte {
 
 func (f *fixture) document(config *restclient.Config, version string, plurals []string) []byte {
 	f.Helper()
-	discovery, err := kubernetes.NewForConfig(config)
-	expect.NoError(f, err)
+	discovery := kube(f, config).Discovery()
 	var document []byte
 	poll.UntilDone(f, "the OpenAPI document of "+version, func() (bool, string) {
-		raw, err := discovery.Discovery().RESTClient().Get().AbsPath("/openapi/v3/apis/"+f.group+"/"+version).SetHeader("Accept", "application/json").DoRaw(f.Context())
+		raw, err := discovery.RESTClient().Get().AbsPath("/openapi/v3/apis/"+f.group+"/"+version).SetHeader("Accept", "application/json").DoRaw(f.Context())
 		document = raw
 		missing := slices.DeleteFunc(slices.Clone(plurals), func(plural string) bool {
 			return bytes.Contains(raw, []byte(`"/apis/`+f.group+"/"+version+"/"+plural+`"`))

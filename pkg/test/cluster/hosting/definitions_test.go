@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package definitions
+package hosting
 
 import (
 	"bytes"
@@ -24,14 +24,13 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd"
-	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestDefinitions runs each case with its own group, behind one annex.
 func TestDefinitions(t *testing.T) {
-	annex := annextest.Start(t, mainCluster)
+	annex := startAnnex(t)
 	// The first group waits until annex has been reachable for a while. The time of the
 	// second, which runs alone, is representative.
 	labelledAtOnce(newFixture(t, annex, "first.example.com"))

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package definitions
+package hosting
 
 import (
 	"fmt"
@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -36,12 +35,11 @@ func (f *fixture) expectAuthorRefused(etcd *etcdcluster.Cluster, secret string) 
 	expect.NoError(f, err)
 	author, err := hostingclient.NewForConfig(config)
 	expect.NoError(f, err)
-	kube, err := kubernetes.NewForConfig(mainCluster.Config)
-	expect.NoError(f, err)
+	mainKube := kube(f, mainCluster.Config)
 	grant := func(name string, rule rbacv1.PolicyRule) {
 		f.Helper()
-		expect.Create(f, kube.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}})
-		expect.Create(f, kube.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
+		expect.Create(f, mainKube.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}})
+		expect.Create(f, mainKube.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 		})
@@ -142,7 +140,7 @@ func (f *fixture) expectUnpublished(name, reason string) {
 // permissions on CRDs and HostedResources, except on their status.
 func (f *fixture) newEditor(name string) *restclient.Config {
 	f.Helper()
-	rbac := kubernetes.NewForConfigOrDie(mainCluster.Config).RbacV1()
+	rbac := kube(f, mainCluster.Config).RbacV1()
 	_, err := rbac.ClusterRoles().Create(f.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Rules: []rbacv1.PolicyRule{

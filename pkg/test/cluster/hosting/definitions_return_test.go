@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package definitions
+package hosting
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -27,7 +26,7 @@ var returns = []time.Duration{0, 2 * time.Millisecond, 5 * time.Millisecond, 10 
 // TestWrittenDuringReturn: clients write while groups return to the main cluster and labels
 // change. Afterwards every acknowledged object is served, by whichever side has the group.
 func TestWrittenDuringReturn(t *testing.T) {
-	annex := annextest.Start(t, mainCluster)
+	annex := startAnnex(t)
 	for i, delay := range returns {
 		t.Run(delay.String(), func(t *testing.T) {
 			t.Parallel()

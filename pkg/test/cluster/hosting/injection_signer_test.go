@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package injection
+package hosting
 
 import (
 	"crypto/ecdsa"
@@ -23,33 +23,12 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/freeport"
-	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
-
-var mainCluster *maincluster.Cluster
-
-func TestMain(m *testing.M) {
-	options := maincluster.Options{Controllers: []string{maincluster.ClusterRoleAggregationController, maincluster.ServiceAccountController}}
-	os.Exit(maincluster.RunTests(m, options, func(started *maincluster.Cluster) { mainCluster = started }))
-}
-
-// kubectl runs kubectl as the administrator of the main cluster, in the root of the module.
-func kubectl(t *testing.T, args ...string) {
-	t.Helper()
-	binary, err := process.Bin(t.Context(), "kubectl")
-	expect.NoError(t, err)
-	command := exec.CommandContext(t.Context(), binary, append(args, "--kubeconfig="+mainCluster.Kubeconfig)...)
-	command.Dir, err = process.ModuleRoot(t.Context())
-	expect.NoError(t, err)
-	output, err := command.CombinedOutput()
-	expect.NoError(t, err, "kubectl %v: %s", args, output)
-}
 
 // startInjector runs bin/annex injector until the test ends. It returns its address.
 func startInjector(t *testing.T, flags ...string) (address string) {
@@ -97,9 +76,9 @@ func (s *signer) bundle() []byte {
 }
 
 // signFirst waits for a request to a signer, which must be of a user, and approves and signs it.
-func (s *signer) signFirst(t *testing.T, kube kubernetes.Interface, name, user string) {
+func (s *signer) signFirst(t *testing.T, name, user string) {
 	t.Helper()
-	requests := kube.CertificatesV1().CertificateSigningRequests()
+	requests := kube(t, mainCluster.Config).CertificatesV1().CertificateSigningRequests()
 	var found *certificatesv1.CertificateSigningRequest
 	poll.UntilDone(t, "a certificate is requested", func() (bool, string) {
 		list, err := requests.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.signerName=" + name})
@@ -110,7 +89,7 @@ func (s *signer) signFirst(t *testing.T, kube kubernetes.Interface, name, user s
 		return true, ""
 	})
 	expect.Equal(t, user, found.Spec.Username, "user of the request")
-	kubectl(t, "certificate", "approve", found.Name)
+	output(t, mainCluster.Kubeconfig, "kubectl certificate approve "+found.Name)
 	block, _ := pem.Decode(found.Spec.Request)
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	expect.NoError(t, err)
@@ -122,5 +101,5 @@ func (s *signer) signFirst(t *testing.T, kube kubernetes.Interface, name, user s
 	file := filepath.Join(t.TempDir(), "status.yaml")
 	certificate := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	expect.NoError(t, os.WriteFile(file, []byte("status: {certificate: "+certificate+"}"), 0o600))
-	kubectl(t, "patch", "csr", found.Name, "--subresource=status", "--type=merge", "--patch-file="+file)
+	output(t, mainCluster.Kubeconfig, "kubectl patch csr "+found.Name+" --subresource=status --type=merge --patch-file="+file)
 }

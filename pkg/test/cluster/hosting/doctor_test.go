@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package install
+package hosting
 
 import (
 	"path/filepath"
@@ -25,7 +25,7 @@ const hosting = "v1alpha1.hosting.annex.dev"
 // TestDoctor breaks an installation in several ways, one after the other, and fixes it with the
 // command that the doctor prints.
 func TestDoctor(t *testing.T) {
-	annex := annextest.Start(t, mainCluster)
+	annex := startAnnex(t)
 	first := waitForOK(t, mainCluster)
 	for _, check := range []string{
 		"main-cluster", "service", "endpoints", "rbac", "groups-rbac", "front-proxy", "leader", "deletions", "apiservice", "certificates",
@@ -152,9 +152,7 @@ func openAPI(t *testing.T, annex *annextest.Annex) {
 		t.Fatalf("--save:\n%s", r.raw)
 	}
 	expect.NoError(t, annex.AllowGroup(t.Context(), "openapi.example.com"))
-	hosted := crd("things.openapi.example.com")
-	hosted.Labels = map[string]string{"annex.dev/hosted": "true"}
-	expect.Create(t, definitions(t, mainCluster.Config), hosted)
+	expect.Create(t, definitions(t, mainCluster.Config), hosted(crd("things.openapi.example.com")))
 	expect.NoError(t, annex.WaitPublished(t.Context(), "openapi.example.com", "v1"))
 	poll.UntilDone(t, "OpenAPI is the same outside of annex's groups", func() (bool, string) {
 		r := doctor(t, mainCluster, "--compare="+before)
@@ -181,7 +179,7 @@ func TestStopped(t *testing.T) {
 	annex := annextest.Start(t, cluster)
 	expect.NoError(t, annex.AllowGroup(t.Context(), group))
 	for _, name := range []string{left, deleted} {
-		expect.Create(t, definitions(t, cluster.Config), labelled(crd(name)))
+		expect.Create(t, definitions(t, cluster.Config), hosted(crd(name)))
 	}
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	waitForOK(t, cluster)

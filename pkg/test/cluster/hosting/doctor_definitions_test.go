@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package install
+package hosting
 
 import (
 	"encoding/base64"
@@ -43,11 +43,6 @@ func crd(name string, versions ...string) *apiextensionsv1.CustomResourceDefinit
 	return crds.New(group, plural, versions...)
 }
 
-func labelled(of *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
-	metav1.SetMetaDataLabel(&of.ObjectMeta, "annex.dev/hosted", "true")
-	return of
-}
-
 // servedByMain waits until the main cluster itself serves version v1 of a group.
 func servedByMain(t *testing.T, group string) {
 	t.Helper()
@@ -68,7 +63,7 @@ func servedByMain(t *testing.T, group string) {
 
 func groupNotAllowed(t *testing.T, annex *annextest.Annex) {
 	const group = "letin.example.com"
-	expect.Create(t, definitions(t, mainCluster.Config), labelled(crd("guests."+group)))
+	expect.Create(t, definitions(t, mainCluster.Config), hosted(crd("guests."+group)))
 	found := waitForFinding(t, mainCluster, "groups-rbac", "FAIL", "list/watch guests."+group)
 	waitForFinding(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "Forbidden")
 	fix(t, mainCluster, found.Fix)
@@ -81,7 +76,7 @@ func groupNotAllowed(t *testing.T, annex *annextest.Annex) {
 func invalidStorageVersion(t *testing.T, annex *annextest.Annex) {
 	const group, name = "stored.example.com", "widgets.stored.example.com"
 	expect.NoError(t, annex.AllowGroup(t.Context(), group))
-	expect.Create(t, definitions(t, mainCluster.Config), labelled(crd(name, "v1", "v2")))
+	expect.Create(t, definitions(t, mainCluster.Config), hosted(crd(name, "v1", "v2")))
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	widgets := clients.For(t, mainCluster.Config).Dynamic.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}).Namespace(metav1.NamespaceDefault)
 	widget := &unstructured.Unstructured{Object: map[string]any{

@@ -3,13 +3,12 @@
 
 //go:build cluster
 
-package definitions
+package hosting
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -33,18 +32,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
-
-// mainCluster is shared by all tests: each has groups of its own.
-var mainCluster *maincluster.Cluster
-
-func TestMain(m *testing.M) {
-	// annex gets its permissions on a group through an aggregated ClusterRole.
-	options := maincluster.Options{Controllers: []string{"clusterrole-aggregation-controller"}}
-	os.Exit(maincluster.RunTests(m, options, func(started *maincluster.Cluster) { mainCluster = started }))
-}
 
 // fixture is a main cluster and the annex behind it, for one group.
 type fixture struct {

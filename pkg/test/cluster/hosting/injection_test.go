@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package injection
+package hosting
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func newProfile(groups ...string) *hostingv1alpha1.InjectionProfile {
 	return profile
 }
 
-func newDefinition(group string) *apiextensionsv1.CustomResourceDefinition {
+func newJobDefinition(group string) *apiextensionsv1.CustomResourceDefinition {
 	crd := crds.New(group, "jobs")
 	open := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
 	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{crds.NewVersion("v1", true, &apiextensionsv1.JSONSchemaProps{
@@ -67,8 +67,8 @@ func newJob(group, kind, name string, containers ...string) *unstructured.Unstru
 	return job
 }
 
-// names are the containers of a job.
-func names(job *unstructured.Unstructured) string {
+// containerNames are the containers of a job.
+func containerNames(job *unstructured.Unstructured) string {
 	list, _, _ := unstructured.NestedSlice(job.Object, "spec", "template", "spec", "containers")
 	var found []string
 	for _, item := range list {
@@ -81,21 +81,21 @@ func names(job *unstructured.Unstructured) string {
 // annex and to one of the main cluster by `annex injector`. Its rights are those of the manifests,
 // and its certificate comes from the main cluster's API.
 func TestInjection(t *testing.T) {
-	t.Parallel()
 	// Every run has names of its own: the main cluster outlives it.
 	run := utilrand.String(5)
 	in, out, signerName := "in-"+run, "out-"+run, "example.com/webhooks-"+run
 	// hostedGroup is of annex, and localGroup of the main cluster.
 	hostedGroup, localGroup := "hosted-"+run+".example.com", "local-"+run+".example.com"
+	deleteDefinitions(t)
 	annex := annextest.StartProcess(t, mainCluster)
 	main, own := clients.For(t, mainCluster.Config), clients.For(t, annex.AnnexConfig)
-	kubectl(t, "apply", "-k", "artifacts/deploy/injector")
-	kubectl(t, "apply", "--dry-run=server", "-f", "artifacts/deploy/injector/webhook.yaml")
-	kubectl(t, "create", "namespace", in)
-	kubectl(t, "label", "namespace", in, "inject=yes")
-	kubectl(t, "create", "namespace", out)
+	output(t, mainCluster.Kubeconfig, "kubectl apply -k artifacts/deploy/injector")
+	output(t, mainCluster.Kubeconfig, "kubectl apply --dry-run=server -f artifacts/deploy/injector/webhook.yaml")
+	output(t, mainCluster.Kubeconfig, "kubectl create namespace "+in)
+	output(t, mainCluster.Kubeconfig, "kubectl label namespace "+in+" inject=yes")
+	output(t, mainCluster.Kubeconfig, "kubectl create namespace "+out)
 
-	hosted, local := newDefinition(hostedGroup), newDefinition(localGroup)
+	hosted, local := newJobDefinition(hostedGroup), newJobDefinition(localGroup)
 	expect.Create(t, own.CRDs(), hosted)
 	expect.Create(t, main.CRDs(), local)
 	expect.NoError(t, annex.WaitPublished(t.Context(), hostedGroup, "v1"))
@@ -114,16 +114,16 @@ func TestInjection(t *testing.T) {
 	}
 	created, err := create(hostedGroup, in, "a", "main")
 	expect.NoError(t, err)
-	expect.Equal(t, "main agent", names(created), "containers in annex")
+	expect.Equal(t, "main agent", containerNames(created), "containers in annex")
 	created, err = create(hostedGroup, out, "a", "main")
 	expect.NoError(t, err)
-	expect.Equal(t, "main", names(created), "containers in annex, in another namespace of the main cluster")
+	expect.Equal(t, "main", containerNames(created), "containers in annex, in another namespace of the main cluster")
 
 	kubeconfig, err := mainCluster.ServiceAccountKubeconfig(t.Context(), annextest.Namespace, "annex-injector")
 	expect.NoError(t, err)
 	address := startInjector(t, "--kubeconfig="+kubeconfig, "--signer-name="+signerName, "--cert-dir="+t.TempDir(), "--certificate-hosts=127.0.0.1")
 	ca := newSigner(t)
-	ca.signFirst(t, main.Kube, signerName, "system:serviceaccount:"+annextest.Namespace+":annex-injector")
+	ca.signFirst(t, signerName, "system:serviceaccount:"+annextest.Namespace+":annex-injector")
 	url := "https://" + address + "/mutate"
 	configurations := main.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	configuration := expect.Create(t, configurations, &admissionregistrationv1.MutatingWebhookConfiguration{
@@ -147,24 +147,24 @@ func TestInjection(t *testing.T) {
 		if err != nil {
 			return false, err.Error()
 		}
-		return names(tried) == "main agent", names(tried)
+		return containerNames(tried) == "main agent", containerNames(tried)
 	})
 
 	created, err = create(localGroup, in, "a", "main")
 	expect.NoError(t, err)
-	expect.Equal(t, "main agent", names(created), "containers in the main cluster")
+	expect.Equal(t, "main agent", containerNames(created), "containers in the main cluster")
 	expect.Contains(t, created.GetAnnotations()[hostingv1alpha1.InjectedAnnotation], `"profile":"agent"`)
 	updated, err := jobs(localGroup, in).Update(t.Context(), created, metav1.UpdateOptions{})
 	expect.NoError(t, err)
 	expect.Equal(t, created.GetResourceVersion(), updated.GetResourceVersion(), "an update without a change writes nothing")
 	created, err = create(localGroup, out, "a", "main")
 	expect.NoError(t, err)
-	expect.Equal(t, "main", names(created), "containers in the main cluster, in another namespace")
+	expect.Equal(t, "main", containerNames(created), "containers in the main cluster, in another namespace")
 	_, err = create(localGroup, in, "b", "agent")
 	expect.Error(t, err, "spec.template.spec.containers[0].name", `InjectionProfile "agent"`)
 
 	// annex calls the webhooks of the main cluster too: injected once.
 	created, err = create(hostedGroup, in, "b", "main")
 	expect.NoError(t, err)
-	expect.Equal(t, "main agent", names(created), "containers in annex, by plugin and webhook")
+	expect.Equal(t, "main agent", containerNames(created), "containers in annex, by plugin and webhook")
 }

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package definitions
+package hosting
 
 import (
 	"context"
@@ -18,12 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
-	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -85,7 +83,7 @@ func onAnotherStore(f *fixture) {
 // TestScheduled: the scheduler places the resource of a CRD of the main cluster, whether or
 // not annex syncs the CRD.
 func TestScheduled(t *testing.T) {
-	annex := annextest.Start(t, mainCluster)
+	annex := startAnnex(t)
 	f := newFixture(t, annex, "scheduled.example.com")
 	widgets := "widgets." + f.group
 	stores := f.stores
@@ -117,14 +115,12 @@ func TestScheduled(t *testing.T) {
 // that allows annex to read it.
 func (f *fixture) createStore(mainHosting hostingclient.Interface, name string, etcd *etcdcluster.Cluster, change func(*hostingv1alpha1.StoreSpec)) {
 	f.Helper()
-	const namespace = hostingv1alpha1.NamespaceAnnexSystem
-	kube, err := kubernetes.NewForConfig(mainCluster.Config)
-	expect.NoError(f, err)
+	mainKube := kube(f, mainCluster.Config)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: namespace},
 		Data:       etcd.Authority.SecretData(f.T, time.Now().Add(time.Hour)),
 	}
-	expect.Create(f, kube.CoreV1().Secrets(namespace), secret)
+	expect.Create(f, mainKube.CoreV1().Secrets(namespace), secret)
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: hostingv1alpha1.StoreSpec{
@@ -141,13 +137,20 @@ func (f *fixture) createStore(mainHosting hostingclient.Interface, name string, 
 		ObjectMeta: metav1.ObjectMeta{Name: "annex-" + secret.Name, Namespace: namespace},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{secret.Name}, Verbs: []string{"get"}}},
 	}
-	expect.Create(f, kube.RbacV1().Roles(namespace), role)
+	expect.Create(f, mainKube.RbacV1().Roles(namespace), role)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "annex", Namespace: namespace}},
 	}
-	expect.Create(f, kube.RbacV1().RoleBindings(namespace), binding)
+	expect.Create(f, mainKube.RbacV1().RoleBindings(namespace), binding)
+	f.Cleanup(func() {
+		// TestRights compares the permissions in this namespace.
+		ctx := context.Background()
+		expect.Succeeds(f, mainKube.RbacV1().RoleBindings(namespace).Delete(ctx, binding.Name, metav1.DeleteOptions{}))
+		expect.Succeeds(f, mainKube.RbacV1().Roles(namespace).Delete(ctx, role.Name, metav1.DeleteOptions{}))
+		expect.Succeeds(f, mainKube.CoreV1().Secrets(namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{}))
+	})
 	f.waitForStore(mainHosting, name, metav1.ConditionTrue, "")
 }
 

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package definitions
+package hosting
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ import (
 
 // TestChangedWhileAnnexIsDown: CRDs change while annex is down, or comes back without its data.
 func TestChangedWhileAnnexIsDown(t *testing.T) {
-	first := annextest.Start(t, mainCluster)
+	first := startAnnex(t)
 	f := newFixture(t, first, "away.example.com")
 	name := "widgets." + f.group
 	f.applyInMain(hosted(f.newCRD("widgets", "v1")))

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package definitions
+package hosting
 
 import (
 	"fmt"
@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -58,7 +57,7 @@ func writeStatic(t *testing.T, dir, content string) {
 func TestStatic(t *testing.T) {
 	dir := t.TempDir()
 	writeStatic(t, dir, fmt.Sprintf(staticFile, 3))
-	annex := annextest.Start(t, mainCluster, "--static-dir="+dir)
+	annex := startAnnex(t, "--static-dir="+dir)
 	f := newFixture(t, annex, "static.example.com")
 	sources := clients.For(t, mainCluster.Config).Hosting.HostingV1alpha1().StaticSources()
 	waitForSource := func(applied int64, words ...string) {

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package install
+package hosting
 
 import (
 	"bytes"

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package install
+package hosting
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
@@ -27,14 +28,14 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-const (
-	namespace = "annex-system"
-)
+const namespace = annextest.Namespace
 
-// fewControllers are those that RBAC manifests and service account tokens need.
+// fewControllers aggregate the ClusterRole that has annex's permissions on groups, and create service
+// accounts.
 var fewControllers = maincluster.Options{Controllers: []string{maincluster.ClusterRoleAggregationController, maincluster.ServiceAccountController}}
 
-// mainCluster is shared by the tests that do not break it.
+// mainCluster is shared by the tests that do not break it. Those that install annex in it run
+// sequentially.
 var mainCluster *maincluster.Cluster
 
 func TestMain(m *testing.M) {
@@ -45,9 +46,26 @@ func TestMain(m *testing.M) {
 	os.Exit(maincluster.RunTests(m, fewControllers, func(started *maincluster.Cluster) { mainCluster = started }))
 }
 
-func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
+func kube(t testing.TB, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
 	return clients.For(t, config).Kube
+}
+
+// startAnnex is annextest.Start in the shared cluster, with deleteDefinitions.
+func startAnnex(t *testing.T, flags ...string) *annextest.Annex {
+	t.Helper()
+	deleteDefinitions(t)
+	return annextest.Start(t, mainCluster, flags...)
+}
+
+// deleteDefinitions deletes the definitions of the shared cluster when annex is uninstalled: the
+// next annex has no data of those that are labelled, and reports them as faults. It comes before
+// the start of annex.
+func deleteDefinitions(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		expect.Succeeds(t, annextest.DeleteDefinitions(context.Background(), mainCluster))
+	})
 }
 
 // finding is one finding of the doctor.

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package definitions
+package hosting
 
 import (
 	"encoding/json"
@@ -16,9 +16,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 
-	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -243,7 +241,7 @@ func olderDeletion(f *fixture) {
 
 // TestDeletedWhileAnnexIsDown: the deletion of the CRD waits for annex.
 func TestDeletedWhileAnnexIsDown(t *testing.T) {
-	first := annextest.Start(t, mainCluster)
+	first := startAnnex(t)
 	f := newFixture(t, first, "down.example.com")
 	name := f.createHosted("widgets", "one")
 	first.Stop(t)
@@ -260,9 +258,9 @@ func TestDeletedWhileAnnexIsDown(t *testing.T) {
 // TestFinalizerNotAllowed: without the permission to set its finalizer, annex takes over
 // nothing and reports what is missing.
 func TestFinalizerNotAllowed(t *testing.T) {
-	first := annextest.Start(t, mainCluster)
+	first := startAnnex(t)
 	f := newFixture(t, first, "rightless.example.com")
-	roles := kubernetes.NewForConfigOrDie(mainCluster.Config).RbacV1().ClusterRoles()
+	roles := kube(f, mainCluster.Config).RbacV1().ClusterRoles()
 	role := expect.Get(f, roles, "annex")
 	before := role.DeepCopy()
 	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
