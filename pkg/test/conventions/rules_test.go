@@ -782,12 +782,6 @@ var rules = []rule{
 		}, flags...),
 	},
 	{
-		packages: "pkg/test/cluster/maincopy",
-		duty:     "Tests of pkg/aggregated/maincopy with a real main cluster.",
-		ours:     []string{"pkg/aggregated/maincopy", "pkg/apis/hosting/...", "pkg/test/..."},
-		others:   clients,
-	},
-	{
 		packages: "pkg/test/...",
 		duty:     "Test suites and their helpers; the end-to-end suites use processes, not packages of the server.",
 		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd"},

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package noninterference
+package controllers
 
 import (
 	"strings"
@@ -15,11 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLargeObjectThroughTheMainCluster: kube-apiserver's limit of 3 MiB does not apply to
+// testLargeObjectThroughTheMainCluster: kube-apiserver's limit of 3 MiB does not apply to
 // proxied requests.
-func TestLargeObjectThroughTheMainCluster(t *testing.T) {
-	t.Parallel()
-	w := running(t).newWidgets(t)
+func testLargeObjectThroughTheMainCluster(t *testing.T, s *sharedAnnex) {
+	w := s.newWidgets(t)
 	mainWidgets := w.by(main(t))
 	if _, err := mainWidgets.Create(t.Context(), w.object("large"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

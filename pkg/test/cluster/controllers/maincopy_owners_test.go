@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package maincopy
+package controllers
 
 import (
 	"crypto/tls"
@@ -29,14 +29,14 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestOwners: what an object that was created in annex owns in the main cluster survives the
+// testOwners: what an object that was created in annex owns in the main cluster survives the
 // way back, although the owner gets another UID. The garbage collector runs.
-func TestOwners(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, "owners.example.com")
+func testOwners(t *testing.T, standIn *maincluster.Cluster) {
+	f := newFixture(t, standIn, "owners.example.com")
 	f.route(t)
 	served := f.objects(f.main, "widgets", "v1")
 	// Through the main cluster, so annex has them.
@@ -167,7 +167,7 @@ func (f *fixture) route(t *testing.T) {
 	const service = "routed"
 	system := "annex-system"
 	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), system, service))
-	port := forward(t, system, service)
+	port := f.forward(t, system, service)
 	name := "v1." + f.group
 	edited := expect.Get(t, f.main.APIServices, name)
 	delete(edited.Labels, "kube-aggregator.kubernetes.io/automanaged")
@@ -197,15 +197,15 @@ func (f *fixture) unroute(t *testing.T) {
 }
 
 // forward sends requests to annex with its administrator's login, and returns the port.
-func forward(t *testing.T, namespace, service string) int32 {
+func (f *fixture) forward(t *testing.T, namespace, service string) int32 {
 	t.Helper()
 	certificate, key, err := mainCluster.ServingCertificate(namespace, service)
 	expect.NoError(t, err)
 	pair, err := tls.X509KeyPair(certificate, key)
 	expect.NoError(t, err)
-	target, err := url.Parse(standIn.Config.Host)
+	target, err := url.Parse(f.standIn.Config.Host)
 	expect.NoError(t, err)
-	transport, err := restclient.TransportFor(standIn.Config)
+	transport, err := restclient.TransportFor(f.standIn.Config)
 	expect.NoError(t, err)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package noninterference
+package controllers
 
 import (
 	"fmt"
@@ -18,11 +18,9 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestRetention: retention deletes annex's objects, the main cluster's garbage collector their
+// testRetention: retention deletes annex's objects, the main cluster's garbage collector their
 // dependents in the main cluster, and an owner remains until dependents that block it are gone.
-func TestRetention(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testRetention(t *testing.T, s *sharedAnnex) {
 	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
 	for _, name := range []string{"first", "second"} {

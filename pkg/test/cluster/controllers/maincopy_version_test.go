@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package maincopy
+package controllers
 
 import (
 	"fmt"
@@ -18,13 +18,13 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-func TestOpenAndClose(t *testing.T) {
-	t.Parallel()
+func testOpenAndClose(t *testing.T, standIn *maincluster.Cluster) {
 	const group = "open.example.com"
-	definition := newDefinition(group, "widgets", "v1", "v2")
+	definition := newCopiedDefinition(group, "widgets", "v1", "v2")
 	definition.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,
 		Webhook: &apiextensionsv1.WebhookConversion{
@@ -32,7 +32,7 @@ func TestOpenAndClose(t *testing.T) {
 			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/convert")},
 		},
 	}
-	f := newFixture(t, group, definition)
+	f := newFixture(t, standIn, group, definition)
 	before := expect.Get(t, f.main.CRDs(), definition.Name)
 	served := f.objects(f.main, "widgets", "v1")
 	create(t, served, f.newObject("Widget", "a", map[string]any{"size": "small"}))
@@ -77,9 +77,8 @@ func TestOpenAndClose(t *testing.T) {
 	expect.Equal(t, []string{"v1"}, closed.Status.StoredVersions)
 }
 
-func TestEndWatches(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, "watches.example.com")
+func testEndWatches(t *testing.T, standIn *maincluster.Cluster) {
+	f := newFixture(t, standIn, "watches.example.com")
 	before := expect.Get(t, f.main.CRDs(), "widgets."+f.group)
 	for _, open := range []bool{false, true} {
 		if open {

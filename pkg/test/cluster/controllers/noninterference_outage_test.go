@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package noninterference
+package controllers
 
 import (
 	"bytes"
@@ -27,8 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// Tests in this file stop annex or its etcd, so they do not run in parallel. Go runs them
-// before the parallel ones.
+// Tests in this file stop annex, its etcd or the main cluster, so they do not run in parallel.
 
 // promptly is far below the timeout of five seconds of the main cluster's probe, and far above
 // the time of a response from memory even on a busy machine.
@@ -36,10 +35,9 @@ const promptly = time.Second
 
 const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// TestStoreDown: annex serves discovery and OpenAPI while its etcd hangs or is down, so the main
+// testStoreDown: annex serves discovery and OpenAPI while its etcd hangs or is down, so the main
 // cluster stays fully usable.
-func TestStoreDown(t *testing.T) {
-	s := running(t)
+func testStoreDown(t *testing.T, s *sharedAnnex) {
 	w := s.newWidgets(t)
 	w.create(t, "before")
 	mainClients := main(t)
@@ -146,10 +144,9 @@ func isDiscovered(t *testing.T, c *endpoint, group string, kinds int) string {
 	return group + " is not in discovery"
 }
 
-// TestAnnexDown: without annex the rest of the main cluster works, and annex's part recovers
+// testAnnexDown: without annex the rest of the main cluster works, and annex's part recovers
 // once annex is back.
-func TestAnnexDown(t *testing.T) {
-	s := running(t)
+func testAnnexDown(t *testing.T, s *sharedAnnex) {
 	w := s.newWidgets(t)
 	kept := w.create(t, "kept")
 	mainClients := main(t)
@@ -202,12 +199,11 @@ func TestAnnexDown(t *testing.T) {
 	poll.Until(t, "discovery of the group is current", func() string { return isDiscovered(t, mainClients, w.group, 1) })
 }
 
-// TestMainClusterRestarts: kube-apiserver collects the documents of all APIServices at its
+// testMainClusterRestarts: kube-apiserver collects the documents of all APIServices at its
 // start, also those of groups that annex has taken over. OpenAPI of other aggregated servers
 // breaks then, long after their installation. The test stops the main cluster, so it does not
 // run in parallel.
-func TestMainClusterRestarts(t *testing.T) {
-	s := running(t)
+func testMainClusterRestarts(t *testing.T, s *sharedAnnex) {
 	mainClients := main(t)
 	followed := newMainWidgets(t, s)
 	s.takeOver(t, followed)

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package maincopy
+package controllers
 
 import (
 	"fmt"
@@ -21,12 +21,12 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
-// TestFreeze: all writes of the group's objects in the main cluster are denied, except annex's.
-func TestFreeze(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, "frozen.example.com")
+// testFreeze: all writes of the group's objects in the main cluster are denied, except annex's.
+func testFreeze(t *testing.T, standIn *maincluster.Cluster) {
+	f := newFixture(t, standIn, "frozen.example.com")
 	create(t, f.objects(f.main, "widgets", "v1"), f.newObject("Widget", "a", map[string]any{}))
 	resource := f.open(t)["widgets"]
 	for range 2 {
@@ -44,10 +44,9 @@ func TestFreeze(t *testing.T) {
 	expect.NoError(t, writes["create"](), "a write after it was unfrozen")
 }
 
-// TestCopyIsReserved: all writes of the open copy are denied, except annex's.
-func TestCopyIsReserved(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, "reserved.example.com")
+// testCopyIsReserved: all writes of the open copy are denied, except annex's.
+func testCopyIsReserved(t *testing.T, standIn *maincluster.Cluster) {
+	f := newFixture(t, standIn, "reserved.example.com")
 	create(t, f.objects(f.main, "widgets", "v1"), f.newObject("Widget", "a", map[string]any{}))
 	resource := f.open(t)["widgets"]
 	collector, err := mainCluster.ConfigFor("system:kube-controller-manager", "system:masters")
@@ -112,10 +111,9 @@ func minorVersion(t *testing.T) int {
 	return minor
 }
 
-// TestDeletedNamespaces: objects whose namespaces were deleted while annex served them disappear from the copy.
-func TestDeletedNamespaces(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, "stale.example.com")
+// testDeletedNamespaces: objects whose namespaces were deleted while annex served them disappear from the copy.
+func testDeletedNamespaces(t *testing.T, standIn *maincluster.Cluster) {
+	f := newFixture(t, standIn, "stale.example.com")
 	created := create(t, f.objects(f.main, "widgets", "v1"), f.newObject("Widget", "a", map[string]any{}))
 	const stale = "/registry/stale.example.com/widgets/missing/a"
 	value, err := mainCluster.EtcdValue(t.Context(), strings.Replace(stale, "missing", namespace, 1))
@@ -156,11 +154,10 @@ func TestDeletedNamespaces(t *testing.T) {
 	open()
 }
 
-// TestDeleteAll deletes several pages of objects without their finalizers.
-func TestDeleteAll(t *testing.T) {
-	t.Parallel()
+// testDeleteAll deletes several pages of objects without their finalizers.
+func testDeleteAll(t *testing.T, standIn *maincluster.Cluster) {
 	const objects = 1100
-	f := newFixture(t, "deleted.example.com")
+	f := newFixture(t, standIn, "deleted.example.com")
 	for i := range objects {
 		object := f.newObject("Widget", fmt.Sprintf("object-%d", i), map[string]any{})
 		if i%3 == 0 {
@@ -181,10 +178,9 @@ func TestDeleteAll(t *testing.T) {
 	}
 }
 
-// TestRaiseRevision raises the revision by some thousands, and refuses to raise it by millions.
-func TestRaiseRevision(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, "revision.example.com")
+// testRaiseRevision raises the revision by some thousands, and refuses to raise it by millions.
+func testRaiseRevision(t *testing.T, standIn *maincluster.Cluster) {
+	f := newFixture(t, standIn, "revision.example.com")
 	now, err := f.copy.RaiseRevision(t.Context(), 0)
 	expect.NoError(t, err)
 	raised, err := f.copy.RaiseRevision(t.Context(), now+3000)
@@ -205,7 +201,7 @@ func TestRaiseRevision(t *testing.T) {
 
 // BenchmarkRaiseRevision measures the writes per second by which the revision rises.
 func BenchmarkRaiseRevision(b *testing.B) {
-	f := newFixture(b, fmt.Sprintf("bench-%d.example.com", b.N))
+	f := newFixture(b, startStandIn(b), fmt.Sprintf("bench-%d.example.com", b.N))
 	now, err := f.copy.RaiseRevision(b.Context(), 0)
 	expect.NoError(b, err)
 	b.ResetTimer()

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package noninterference
+package controllers
 
 import (
 	"fmt"
@@ -21,11 +21,9 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestNamespaceDeletion: deleting a namespace of the main cluster deletes annex's objects in
+// testNamespaceDeletion: deleting a namespace of the main cluster deletes annex's objects in
 // it, and waits for their finalizers.
-func TestNamespaceDeletion(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testNamespaceDeletion(t *testing.T, s *sharedAnnex) {
 	w := s.newWidgets(t)
 	mainClients := main(t)
 	for i := range 3 {
@@ -63,11 +61,9 @@ func TestNamespaceDeletion(t *testing.T) {
 	}
 }
 
-// TestGarbageCollection: the main cluster's garbage collector follows owner references
+// testGarbageCollection: the main cluster's garbage collector follows owner references
 // between its objects and annex's, and among annex's.
-func TestGarbageCollection(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testGarbageCollection(t *testing.T, s *sharedAnnex) {
 	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
 	configMaps := mainClients.Kube.CoreV1().ConfigMaps(w.namespace)
@@ -123,11 +119,9 @@ func wantGone(err error) string {
 	return fmt.Sprint("it still exists: ", err)
 }
 
-// TestResourceQuota: a count quota of the main cluster applies to annex's Widgets, is charged
+// testResourceQuota: a count quota of the main cluster applies to annex's Widgets, is charged
 // at once, and its controller counts deletions.
-func TestResourceQuota(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testResourceQuota(t *testing.T, s *sharedAnnex) {
 	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
 	counted := corev1.ResourceName("count/widgets." + w.group)

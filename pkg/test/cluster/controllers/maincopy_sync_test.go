@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package maincopy
+package controllers
 
 import (
 	"context"
@@ -27,12 +27,11 @@ import (
 
 const finalizer = "example.com/hold"
 
-// TestSync: what happened in annex, before the Syncer runs and while it does, comes back to the
+// testSync: what happened in annex, before the Syncer runs and while it does, comes back to the
 // main cluster.
-func TestSync(t *testing.T) {
-	t.Parallel()
+func testSync(t *testing.T, standIn *maincluster.Cluster) {
 	const group = "sync.example.com"
-	f := newFixture(t, group, newDefinition(group, "widgets"), newDefinition(group, "gadgets"))
+	f := newFixture(t, standIn, group, newCopiedDefinition(group, "widgets"), newCopiedDefinition(group, "gadgets"))
 	before := f.prepare(t)
 	f.move(t, "widgets")
 	f.move(t, "gadgets")
@@ -177,10 +176,9 @@ func encode(t *testing.T, object *unstructured.Unstructured, fields ...string) s
 	return string(encoded)
 }
 
-// TestSyncOpensAgain: a Syncer continues after a chart has removed the version.
-func TestSyncOpensAgain(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, "again.example.com")
+// testSyncOpensAgain: a Syncer continues after a chart has removed the version.
+func testSyncOpensAgain(t *testing.T, standIn *maincluster.Cluster) {
+	f := newFixture(t, standIn, "again.example.com")
 	resource := f.open(t)["widgets"]
 	syncer := f.start(t, resource, maincopy.NewPairs())
 	expect.NoError(t, f.copy.Close(t.Context(), f.group))
@@ -188,11 +186,10 @@ func TestSyncOpensAgain(t *testing.T) {
 	drain(t, syncer)
 }
 
-// TestSyncManyObjects compares several pages, and what a second Syncer has to write.
-func TestSyncManyObjects(t *testing.T) {
-	t.Parallel()
+// testSyncManyObjects compares several pages, and what a second Syncer has to write.
+func testSyncManyObjects(t *testing.T, standIn *maincluster.Cluster) {
 	const objects = 1200
-	f := newFixture(t, "many.example.com")
+	f := newFixture(t, standIn, "many.example.com")
 	for i := range objects {
 		create(t, f.inAnnex("widgets"), f.newObject("Widget", fmt.Sprintf("object-%d", i), map[string]any{"i": i}))
 	}
@@ -222,12 +219,11 @@ func TestSyncManyObjects(t *testing.T) {
 	})
 }
 
-// TestSyncUnderLoad: clients create, change and delete few objects, so that the Syncer often reads
+// testSyncUnderLoad: clients create, change and delete few objects, so that the Syncer often reads
 // objects that change at the same time.
-func TestSyncUnderLoad(t *testing.T) {
-	t.Parallel()
+func testSyncUnderLoad(t *testing.T, standIn *maincluster.Cluster) {
 	const writers, writes, names = 4, 150, 5
-	f := newFixture(t, "load.example.com")
+	f := newFixture(t, standIn, "load.example.com")
 	objects := f.inAnnex("widgets")
 	resource := f.open(t)["widgets"]
 	syncer := f.start(t, resource, maincopy.NewPairs())
@@ -268,10 +264,10 @@ func writeAny(ctx context.Context, f *fixture, objects dynamic.ResourceInterface
 	return err
 }
 
-// TestSyncSurvivesRestarts is not parallel: it kills both kube-apiservers. A restarted one cannot
+// testSyncSurvivesRestarts is not parallel: it kills both kube-apiservers. A restarted one cannot
 // continue the watch, so all objects are compared again.
-func TestSyncSurvivesRestarts(t *testing.T) {
-	f := newFixture(t, "restarts.example.com")
+func testSyncSurvivesRestarts(t *testing.T, standIn *maincluster.Cluster) {
+	f := newFixture(t, standIn, "restarts.example.com")
 	resource := f.open(t)["widgets"]
 	create(t, f.inAnnex("widgets"), f.newObject("Widget", "deleted", map[string]any{}))
 	syncer := f.start(t, resource, maincopy.NewPairs())

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package harness
+package controllers
 
 import (
 	"errors"
@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -30,41 +29,22 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-const (
-	// parentVariable makes the test binary start a cluster and wait to be killed.
-	parentVariable = "MAINCLUSTER_TEST_PARENT"
-)
-
-// shared is for the tests that do not break a cluster.
-var shared *maincluster.Cluster
-
-func TestMain(m *testing.M) {
-	os.Exit(maincluster.RunTests(m, maincluster.Options{}, func(c *maincluster.Cluster) {
-		if os.Getenv(parentVariable) != "" {
-			select {} // until killed
-		}
-		shared = c
-	}))
-}
-
-func mainClient(t *testing.T, config *restclient.Config) kubernetes.Interface {
-	t.Helper()
-	return clients.For(t, config).Kube
-}
+// parentVariable makes the test binary start a cluster and wait to be killed.
+const parentVariable = "MAINCLUSTER_TEST_PARENT"
 
 func TestVersionAndPrivacy(t *testing.T) {
 	t.Parallel()
-	version, err := mainClient(t, shared.Config).Discovery().ServerVersion()
+	version, err := kube(t, mainCluster.Config).Discovery().ServerVersion()
 	expect.NoError(t, err)
 	if !strings.HasPrefix(version.GitVersion, "v1.") || version.Major != "1" {
 		t.Errorf("the cluster has version %s, major %q", version.GitVersion, version.Major)
 	}
-	info, err := os.Stat(shared.Dir)
+	info, err := os.Stat(mainCluster.Dir)
 	expect.NoError(t, err)
 	if info.Mode().Perm() != 0o700 {
-		t.Errorf("other users may read %s: mode %v", shared.Dir, info.Mode())
+		t.Errorf("other users may read %s: mode %v", mainCluster.Dir, info.Mode())
 	}
-	if shared.Config.Insecure {
+	if mainCluster.Config.Insecure {
 		t.Error("the kubeconfig does not verify the API server")
 	}
 }
@@ -73,23 +53,23 @@ func TestLogins(t *testing.T) {
 	t.Parallel()
 	whoAmI := func(t *testing.T, config *restclient.Config) authenticationv1.UserInfo {
 		t.Helper()
-		review := expect.Create(t, mainClient(t, config).AuthenticationV1().SelfSubjectReviews(), &authenticationv1.SelfSubjectReview{})
+		review := expect.Create(t, kube(t, config).AuthenticationV1().SelfSubjectReviews(), &authenticationv1.SelfSubjectReview{})
 		return review.Status.UserInfo
 	}
 	t.Run("user", func(t *testing.T) {
 		t.Parallel()
-		config, err := shared.ConfigFor("jane", "builders")
+		config, err := mainCluster.ConfigFor("jane", "builders")
 		expect.NoError(t, err)
 		if user := whoAmI(t, config); user.Username != "jane" || user.Groups[0] != "builders" {
 			t.Errorf("logged in as %+v", user)
 		}
-		if _, err := mainClient(t, config).CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		if _, err := kube(t, config).CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("a user without a role lists secrets: %v", err)
 		}
 	})
 	t.Run("service account", func(t *testing.T) {
 		t.Parallel()
-		path, err := shared.ServiceAccountKubeconfig(t.Context(), "default", "default")
+		path, err := mainCluster.ServiceAccountKubeconfig(t.Context(), "default", "default")
 		expect.NoError(t, err)
 		config, err := clientcmd.BuildConfigFromFlags("", path)
 		expect.NoError(t, err)
@@ -99,8 +79,8 @@ func TestLogins(t *testing.T) {
 	})
 	t.Run("anonymous", func(t *testing.T) {
 		t.Parallel()
-		config := restclient.AnonymousClientConfig(shared.Config)
-		if _, err := mainClient(t, config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		config := restclient.AnonymousClientConfig(mainCluster.Config)
+		if _, err := kube(t, config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("an anonymous request listed namespaces: %v", err)
 		}
 	})
@@ -109,7 +89,7 @@ func TestLogins(t *testing.T) {
 // TestControllers checks the controllers that aggregated servers depend on.
 func TestControllers(t *testing.T) {
 	t.Parallel()
-	client := mainClient(t, shared.Config)
+	client := kube(t, mainCluster.Config)
 	const namespace = "controllers"
 	expect.Create(t, client.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	poll.UntilNoError(t, "root CA", func() error {
@@ -129,7 +109,7 @@ func TestControllers(t *testing.T) {
 
 func TestRotateFrontProxyCA(t *testing.T) {
 	t.Parallel()
-	expect.NoError(t, shared.RotateFrontProxyCA(t.Context()))
+	expect.NoError(t, mainCluster.RotateFrontProxyCA(t.Context()))
 }
 
 func TestRestart(t *testing.T) {
@@ -142,7 +122,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%s is left behind: %v", cluster.Dir, err)
 		}
 	})
-	client := mainClient(t, cluster.Config)
+	client := kube(t, cluster.Config)
 	expect.Create(t, client.CoreV1().ConfigMaps("default"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}})
 	expect.NoError(t, cluster.StopAPIServer(t.Context()))
 	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err == nil {
@@ -221,8 +201,8 @@ func TestAnnex(t *testing.T) {
 	t.Parallel()
 	var earlier string
 	for range 2 {
-		annex := annextest.Start(t, shared)
-		through := expect.Get(t, clients.For(t, shared.Config).Stores(), "default")
+		annex := annextest.Start(t, mainCluster)
+		through := expect.Get(t, clients.For(t, mainCluster.Config).Stores(), "default")
 		direct := expect.Get(t, clients.For(t, annex.AnnexConfig).Stores(), "default")
 		if through.UID != direct.UID || string(through.UID) == earlier {
 			t.Errorf("through the main cluster the Store has UID %s, in annex %s, in the previous annex %q", through.UID, direct.UID, earlier)

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package noninterference
+package controllers
 
 import (
 	"context"
@@ -40,7 +40,8 @@ type documents struct {
 	index map[string]string
 }
 
-// readDocuments waits until the main cluster, just started, has complete documents.
+// readDocuments waits until the main cluster has complete documents, if it was just started, and none
+// of definitions that an earlier test has deleted.
 func readDocuments(ctx context.Context, config *restclient.Config) (documents, error) {
 	client, err := restclient.HTTPClientFor(config)
 	if err != nil {
@@ -56,6 +57,16 @@ func readDocuments(ctx context.Context, config *restclient.Config) (documents, e
 		for _, version := range []string{"api/v1", "apis/apiextensions.k8s.io/v1", "apis/apiregistration.k8s.io/v1", "version"} {
 			if done && found.index[version] == "" {
 				last, done = fmt.Errorf("no %s in OpenAPI v3", version), false
+			}
+		}
+		for version := range found.index {
+			if strings.Contains(version, ".example.") {
+				last, done = fmt.Errorf("%s is still in OpenAPI v3", version), false
+			}
+		}
+		for path := range found.paths {
+			if strings.Contains(path, ".example.") {
+				last, done = fmt.Errorf("%s is still in OpenAPI v2", path), false
 			}
 		}
 		return done, nil
@@ -160,9 +171,7 @@ func (c *endpoint) readRepeatedly(t *testing.T, path string) clients.Response {
 	return first
 }
 
-func TestOpenAPI(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testOpenAPI(t *testing.T, s *sharedAnnex) {
 	w := s.newWidgets(t)
 	mainClients := main(t)
 	poll.Until(t, "the main cluster's documents contain annex's resources", func() string {
@@ -193,11 +202,9 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// TestOpenAPIOfUnpublishedGroup: annex does not publish a group of which the main cluster has
+// testOpenAPIOfUnpublishedGroup: annex does not publish a group of which the main cluster has
 // CRDs, and leaves it out of its documents.
-func TestOpenAPIOfUnpublishedGroup(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testOpenAPIOfUnpublishedGroup(t *testing.T, s *sharedAnnex) {
 	group := newGroup()
 	main(t).define(t, newCRD(t, group, "widgets", "Widget"))
 	s.own(t).define(t, newCRD(t, group, "widgets", "Widget"))
@@ -217,11 +224,9 @@ func TestOpenAPIOfUnpublishedGroup(t *testing.T) {
 // the main cluster fetches discovery once a minute.
 const soon = 50 * time.Second
 
-// TestNewKindsAreDiscovered: a kind is discovered once it is served, also in a version that is
+// testNewKindsAreDiscovered: a kind is discovered once it is served, also in a version that is
 // published already.
-func TestNewKindsAreDiscovered(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testNewKindsAreDiscovered(t *testing.T, s *sharedAnnex) {
 	own, mainClients := s.own(t), main(t)
 	discovered := func(group string, kinds int) {
 		definedAt := time.Now()

@@ -3,13 +3,12 @@
 
 //go:build cluster
 
-package maincopy
+package controllers
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -35,35 +34,49 @@ import (
 
 const namespace = metav1.NamespaceDefault
 
-// mainCluster and standIn, which stands in for annex, are shared by all tests.
-var mainCluster, standIn *maincluster.Cluster
-
-func TestMain(m *testing.M) {
-	os.Exit(maincluster.RunTests(withStandIn{m}, maincluster.Options{}, func(started *maincluster.Cluster) { mainCluster = started }))
+// TestMainCopy runs the tests of pkg/aggregated/maincopy with a second kube-apiserver that stands in for
+// annex: it has objects with the same UIDs, and requests of the main cluster can be routed to it.
+func TestMainCopy(t *testing.T) {
+	runGroup(t, startStandIn(t), []groupedTest[*maincluster.Cluster]{
+		{"sync survives restarts", testSyncSurvivesRestarts},
+	}, []groupedTest[*maincluster.Cluster]{
+		{"sync", testSync},
+		{"sync opens again", testSyncOpensAgain},
+		{"sync of many objects", testSyncManyObjects},
+		{"sync under load", testSyncUnderLoad},
+		{"owners", testOwners},
+		{"freeze", testFreeze},
+		{"copy is reserved", testCopyIsReserved},
+		{"deleted namespaces", testDeletedNamespaces},
+		{"delete all", testDeleteAll},
+		{"raise revision", testRaiseRevision},
+		{"open and close", testOpenAndClose},
+		{"end watches", testEndWatches},
+	})
 }
 
-// withStandIn runs tests while the second cluster runs.
-type withStandIn struct{ *testing.M }
-
-func (m withStandIn) Run() int {
-	options := maincluster.Options{Controllers: []string{maincluster.NoControllers}}
-	return maincluster.RunTests(m.M, options, func(started *maincluster.Cluster) { standIn = started })
+func startStandIn(t testing.TB) *maincluster.Cluster {
+	t.Helper()
+	return maincluster.StartForTest(t, maincluster.Options{Controllers: []string{maincluster.NoControllers}})
 }
 
 // fixture is a group that both clusters define, and annex's clients with its rights.
 type fixture struct {
-	group string
-	copy  *maincopy.Copy
+	group   string
+	standIn *maincluster.Cluster
+	copy    *maincopy.Copy
 	// main and annex are administrators' clients.
 	main, annex *clients.Clients
 }
 
-func newFixture(t testing.TB, group string, definitions ...*apiextensionsv1.CustomResourceDefinition) *fixture {
+func newFixture(t testing.TB, standIn *maincluster.Cluster, group string, definitions ...*apiextensionsv1.CustomResourceDefinition) *fixture {
 	t.Helper()
-	f := &fixture{group: group, main: clients.For(t, mainCluster.Config), annex: clients.For(t, standIn.Config)}
+	f := &fixture{group: group, standIn: standIn, main: clients.For(t, mainCluster.Config), annex: clients.For(t, standIn.Config)}
 	if len(definitions) == 0 {
-		definitions = []*apiextensionsv1.CustomResourceDefinition{newDefinition(group, "widgets")}
+		definitions = []*apiextensionsv1.CustomResourceDefinition{newCopiedDefinition(group, "widgets")}
 	}
+	// Objects with finalizers would keep the definitions, after the cleanups below.
+	t.Cleanup(func() { f.deleteStored(t) })
 	var names []string
 	for _, definition := range definitions {
 		names = append(names, definition.Name)
@@ -90,29 +103,40 @@ func newFixture(t testing.TB, group string, definitions ...*apiextensionsv1.Cust
 	return f
 }
 
+// deleteStored deletes the group's objects from the etcd of the main cluster.
+func (f *fixture) deleteStored(t testing.TB) {
+	t.Helper()
+	ctx := context.Background()
+	keys, err := mainCluster.EtcdKeys(ctx, "/registry/"+f.group+"/")
+	expect.Succeeds(t, err)
+	for _, key := range keys {
+		expect.Succeeds(t, mainCluster.DeleteEtcdKey(ctx, key))
+	}
+}
+
 // allow grants exactly the documented rights.
 func (f *fixture) allow(t testing.TB, user string, definitions []string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: user}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
 	rules := append(maincopy.ClusterRules(f.group, definitions...), maincopy.OwnerRules()...)
-	kube := f.main.Kube
-	_, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostingv1alpha1.NamespaceAnnexSystem}}, metav1.CreateOptions{})
+	mainKube := f.main.Kube
+	_, err := mainKube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostingv1alpha1.NamespaceAnnexSystem}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	expect.Create(t, kube.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules})
-	expect.Create(t, kube.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
+	expect.Create(t, mainKube.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules})
+	expect.Create(t, mainKube.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
 	})
-	expect.Create(t, kube.RbacV1().Roles(hostingv1alpha1.NamespaceAnnexSystem), &rbacv1.Role{ObjectMeta: meta, Rules: maincopy.NamespaceRules()})
-	expect.Create(t, kube.RbacV1().RoleBindings(hostingv1alpha1.NamespaceAnnexSystem), &rbacv1.RoleBinding{
+	expect.Create(t, mainKube.RbacV1().Roles(hostingv1alpha1.NamespaceAnnexSystem), &rbacv1.Role{ObjectMeta: meta, Rules: maincopy.NamespaceRules()})
+	expect.Create(t, mainKube.RbacV1().RoleBindings(hostingv1alpha1.NamespaceAnnexSystem), &rbacv1.RoleBinding{
 		ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
 	})
 }
 
-// newDefinition has status as a subresource, and a list that is merged by name.
-func newDefinition(group, plural string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
+// newCopiedDefinition has status as a subresource, and a list that is merged by name.
+func newCopiedDefinition(group, plural string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
 	if len(versions) == 0 {
 		versions = []string{"v1"}
 	}
@@ -166,7 +190,7 @@ func (f *fixture) move(t testing.TB, plural string) {
 	for _, key := range keys {
 		value, err := mainCluster.EtcdValue(t.Context(), key)
 		expect.NoError(t, err)
-		expect.NoError(t, standIn.PutEtcdKey(t.Context(), key, value))
+		expect.NoError(t, f.standIn.PutEtcdKey(t.Context(), key, value))
 	}
 }
 
@@ -184,7 +208,7 @@ func (f *fixture) open(t testing.TB) map[string]maincopy.Resource {
 // source returns the objects of annex.
 func (f *fixture) source(t testing.TB, resource maincopy.Resource) move.Source {
 	t.Helper()
-	annex, err := mainobjects.ClientFor(standIn.Config)
+	annex, err := mainobjects.ClientFor(f.standIn.Config)
 	expect.NoError(t, err)
 	return mainobjects.New(annex, resource.Stored)
 }

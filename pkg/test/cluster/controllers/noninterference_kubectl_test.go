@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package noninterference
+package controllers
 
 import (
 	"bytes"
@@ -30,9 +30,8 @@ func kubectl(t *testing.T, input string, args ...string) (output string, err err
 	return printed.String(), err
 }
 
-func TestKubectlThroughTheMainCluster(t *testing.T) {
-	t.Parallel()
-	w := running(t).newWidgets(t)
+func testKubectlThroughTheMainCluster(t *testing.T, s *sharedAnnex) {
+	w := s.newWidgets(t)
 	poll.UntilDone(t, "kubectl explains a field of annex's schema", func() (bool, string) {
 		printed, err := kubectl(t, "", "explain", "widgets.spec.color", "--api-version="+w.group+"/v1")
 		return err == nil && strings.Contains(printed, "The color of the paint."), printed

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package harness
+package controllers
 
 import (
 	"context"
@@ -39,10 +39,10 @@ const (
 // docs/test-your-own-server.md explains it.
 func TestYourOwnServer(t *testing.T) {
 	t.Parallel()
-	certificate, key, err := shared.ServingCertificate(helloNamespace, helloService)
+	certificate, key, err := mainCluster.ServingCertificate(helloNamespace, helloService)
 	expect.NoError(t, err)
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(shared.CA())
+	roots.AppendCertsFromPEM(mainCluster.CA())
 	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{
 		ReadyTLS: &tls.Config{RootCAs: roots, ServerName: helloService + "." + helloNamespace + ".svc"},
 	})
@@ -52,9 +52,9 @@ func TestYourOwnServer(t *testing.T) {
 	balancer.Add(first.Listener.Addr().String())
 	balancer.Add(second.Listener.Addr().String())
 
-	expect.NoError(t, shared.ExternalNameService(t.Context(), helloNamespace, helloService))
+	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), helloNamespace, helloService))
 	registerHello(t, int32(balancer.Port()))
-	mainClient := mainClient(t, shared.Config)
+	mainClient := kube(t, mainCluster.Config)
 	poll.UntilNoError(t, "a response through the main cluster", func() error {
 		_, err := hello(t.Context(), mainClient)
 		return err
@@ -68,7 +68,7 @@ func TestYourOwnServer(t *testing.T) {
 		}
 	})
 	t.Run("the main cluster's RBAC applies", func(t *testing.T) {
-		config, err := shared.ConfigFor("jane")
+		config, err := mainCluster.ConfigFor("jane")
 		expect.NoError(t, err)
 		if _, err := hello(t.Context(), kubernetes.NewForConfigOrDie(config)); !apierrors.IsForbidden(err) {
 			t.Errorf("a user without a role got %v", err)
@@ -133,13 +133,13 @@ func startHello(t *testing.T, replica string, certificate, key []byte) *httptest
 
 func registerHello(t *testing.T, port int32) {
 	t.Helper()
-	apiServices := aggregatorclient.NewForConfigOrDie(shared.Config).ApiregistrationV1().APIServices()
+	apiServices := aggregatorclient.NewForConfigOrDie(mainCluster.Config).ApiregistrationV1().APIServices()
 	service := &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1." + helloGroup},
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: helloGroup, Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 10,
 			Service:  &apiregistrationv1.ServiceReference{Namespace: helloNamespace, Name: helloService, Port: ptr.To(port)},
-			CABundle: shared.CA(),
+			CABundle: mainCluster.CA(),
 		},
 	}
 	expect.Create(t, apiServices, service)

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package noninterference
+package controllers
 
 import (
 	"bufio"
@@ -86,11 +86,9 @@ func initialEvents(t *testing.T, c *endpoint, path, accept string) int {
 	return 0
 }
 
-// TestWatchListThroughTheMainCluster: the bookmark is always sent. Without it a controller of
+// testWatchListThroughTheMainCluster: the bookmark is always sent. Without it a controller of
 // the main cluster would wait forever, and stop for all kinds.
-func TestWatchListThroughTheMainCluster(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testWatchListThroughTheMainCluster(t *testing.T, s *sharedAnnex) {
 	w := s.newWidgets(t)
 	mainClients := main(t)
 	ofAll := "/apis/" + w.group + "/v1/widgets"
@@ -116,11 +114,10 @@ func TestWatchListThroughTheMainCluster(t *testing.T) {
 	}
 }
 
-// TestReflectorsThroughTheMainCluster: client-go's reflectors start with a WatchList, without
+// testReflectorsThroughTheMainCluster: client-go's reflectors start with a WatchList, without
 // falling back to a list.
-func TestReflectorsThroughTheMainCluster(t *testing.T) {
-	t.Parallel()
-	w := running(t).newWidgets(t)
+func testReflectorsThroughTheMainCluster(t *testing.T, s *sharedAnnex) {
+	w := s.newWidgets(t)
 	for _, name := range []string{"one", "two", "three"} {
 		w.create(t, name)
 	}

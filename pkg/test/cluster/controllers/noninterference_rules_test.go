@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package noninterference
+package controllers
 
 import (
 	"context"
@@ -103,9 +103,7 @@ func (w widgets) tryCreate(ctx context.Context, by *endpoint, color string) (*un
 	return w.by(by).Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
-func TestWebhooksOfTheMainCluster(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testWebhooksOfTheMainCluster(t *testing.T, s *sharedAnnex) {
 	w := s.newWidgets(t)
 	mainClients := main(t)
 	hook := newWebhook(t, w.namespace)
@@ -115,12 +113,18 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 		Name: "validate." + w.group, ClientConfig: hook.client("/validate"), Rules: rulesFor(w.group), NamespaceSelector: inNamespace,
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
-	expect.Create(t, mainClients.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations(), validating)
+	configurations := mainClients.Kube.AdmissionregistrationV1()
+	expect.Create(t, configurations.ValidatingWebhookConfigurations(), validating)
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
 		Name: "mutate." + w.group, ClientConfig: hook.client("/mutate"), Rules: rulesFor(w.group), NamespaceSelector: inNamespace,
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
-	expect.Create(t, mainClients.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), mutating)
+	expect.Create(t, configurations.MutatingWebhookConfigurations(), mutating)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		expect.Succeeds(t, configurations.ValidatingWebhookConfigurations().Delete(ctx, validating.Name, metav1.DeleteOptions{}))
+		expect.Succeeds(t, configurations.MutatingWebhookConfigurations().Delete(ctx, mutating.Name, metav1.DeleteOptions{}))
+	})
 	poll.Until(t, "the validating webhook is called", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
 		return expect.MissingFrom(err, "validate."+w.group, "no blue widgets (webhook)")
@@ -146,9 +150,8 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 	}
 }
 
-func TestPoliciesOfTheMainCluster(t *testing.T) {
-	t.Parallel()
-	w := running(t).newWidgets(t)
+func testPoliciesOfTheMainCluster(t *testing.T, s *sharedAnnex) {
+	w := s.newWidgets(t)
 	mainClients := main(t)
 	policies := mainClients.Kube.AdmissionregistrationV1()
 	meta := metav1.ObjectMeta{Name: w.group}
@@ -184,9 +187,7 @@ func TestPoliciesOfTheMainCluster(t *testing.T) {
 	})
 }
 
-func TestRightsOfTheMainCluster(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testRightsOfTheMainCluster(t *testing.T, s *sharedAnnex) {
 	w := s.newWidgets(t)
 	user := "alice-" + w.namespace
 	config, err := mainCluster.ConfigFor(user)
@@ -226,9 +227,7 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 // flowSchemaHeader names the FlowSchema of a request.
 const flowSchemaHeader = "X-Kubernetes-Pf-Flowschema-Uid"
 
-func TestFlowSchemasOfTheMainCluster(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+func testFlowSchemasOfTheMainCluster(t *testing.T, s *sharedAnnex) {
 	w := s.newWidgets(t)
 	user := "bob-" + w.namespace
 	made := expect.Create(t, main(t).Kube.FlowcontrolV1().FlowSchemas(), &flowcontrolv1.FlowSchema{

@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package noninterference
+package controllers
 
 import (
 	"bytes"
@@ -22,10 +22,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestSyncedCRD: a takeover does not change the main cluster's documents of a CRD.
-func TestSyncedCRD(t *testing.T) {
-	t.Parallel()
-	s := running(t)
+// testSyncedCRD: a takeover does not change the main cluster's documents of a CRD.
+func testSyncedCRD(t *testing.T, s *sharedAnnex) {
 	mainClients := main(t)
 	w := newMainWidgets(t, s)
 	document := "/openapi/v3/apis/" + w.group + "/v1"
