@@ -3,7 +3,7 @@
 
 //go:build cluster
 
-package demo
+package groupmove
 
 import (
 	"os/exec"
