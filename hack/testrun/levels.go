@@ -66,7 +66,7 @@ var levels = []level{
 		name:   "cluster",
 		covers: "annex behind a real kube-apiserver and kube-controller-manager",
 		// Each package runs a cluster of its own, which takes half a gigabyte. The longest begins first.
-		flags:    []string{"-tags=cluster", "-p=3", "-parallel=8", "-timeout=30m"},
+		flags:    []string{"-tags=cluster", "-p=2", "-parallel=8", "-timeout=30m"},
 		env:      []string{rareCollections},
 		packages: fixed("./pkg/test/cluster/groupmove", "./pkg/test/cluster/..."),
 		skip:     never,

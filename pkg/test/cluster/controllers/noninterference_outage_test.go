@@ -29,9 +29,9 @@ import (
 
 // Tests in this file stop annex, its etcd or the main cluster, so they do not run in parallel.
 
-// promptly is far below the timeout of five seconds of the main cluster's probe, and far above
+// promptly is below the timeout of five seconds of the main cluster's probe, and far above
 // the time of a response from memory even on a busy machine.
-const promptly = time.Second
+const promptly = 4 * time.Second
 
 const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

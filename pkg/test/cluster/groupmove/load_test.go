@@ -127,7 +127,7 @@ func (l *load) write(ctx context.Context, writer int, client dynamic.ResourceInt
 		}
 		l.mu.Unlock()
 		select {
-		case <-time.After(writePause):
+		case <-time.After(shortRunPause):
 		case <-ctx.Done():
 		}
 	}

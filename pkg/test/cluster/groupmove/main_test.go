@@ -40,7 +40,7 @@ import (
 type definition = apiextensionsv1.CustomResourceDefinition
 
 // parallelTests is more than there are cores: tests mostly wait.
-const parallelTests = "12"
+const parallelTests = "6"
 
 // mainCluster and sharedAnnex behind it are shared by all tests: each has a group of its own.
 var (

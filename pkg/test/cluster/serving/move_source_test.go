@@ -32,8 +32,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// catchUpWithin is much less than the minute between bookmarks.
-const catchUpWithin = 15 * time.Second
+// catchUpWithin is less than the minute between bookmarks.
+const catchUpWithin = 45 * time.Second
 
 // fixture is a resource of the main cluster, and a Store.
 type fixture struct {
