@@ -73,7 +73,7 @@ var levels = []level{
 	},
 }
 
-// raced are few: each dependency is compiled once more for the race detector. make test-long runs the others.
+// raced are few: each dependency is compiled once more for the race detector.
 var raced = []string{
 	"./pkg/aggregated/controller/apiservice", "./pkg/controller/framework/...", "./pkg/datadir", "./pkg/leader",
 	"./pkg/standalone/controller/garbagecollector", "./pkg/standalone/controller/metadatainformers",

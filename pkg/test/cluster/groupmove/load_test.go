@@ -31,7 +31,8 @@ const (
 	writers = 4
 	// objectsPerWriter are updated, deleted and created again by one writer.
 	objectsPerWriter = 6
-	writePause       = 5 * time.Millisecond
+	// writePause leaves time to the tests beside it.
+	writePause = 25 * time.Millisecond
 )
 
 // load is clients that write and watch, and what they must see in the end.
@@ -127,7 +128,7 @@ func (l *load) write(ctx context.Context, writer int, client dynamic.ResourceInt
 		}
 		l.mu.Unlock()
 		select {
-		case <-time.After(shortRunPause):
+		case <-time.After(writePause):
 		case <-ctx.Done():
 		}
 	}

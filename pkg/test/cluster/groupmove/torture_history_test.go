@@ -93,9 +93,9 @@ type dependent struct {
 }
 
 func newHistory(t *testing.T, run *random.Run) *history {
-	h := &history{T: t, pause: shortRunPause, possible: map[string][]state{}, deletions: map[string]int{}, owned: map[string]*dependent{}}
+	h := &history{T: t, pause: writePause, possible: map[string][]state{}, deletions: map[string]int{}, owned: map[string]*dependent{}}
 	if run.Long {
-		h.pause = writePause
+		h.pause = longRunPause
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	h.ctx = ctx

@@ -42,8 +42,8 @@ const (
 	migrationTimeout = 6 * time.Minute
 	// longOutage is longer than the interval at which the garbage collector discovers resources.
 	longOutage = 40 * time.Second
-	// shortRunPause is the time between two writes of a client in a short run, which other tests run beside.
-	shortRunPause = 25 * time.Millisecond
+	// longRunPause replaces writePause in a long run, which no other tests run beside.
+	longRunPause = 5 * time.Millisecond
 )
 
 // annexFlags make a killed annex lose the leadership soon.
