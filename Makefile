@@ -10,10 +10,10 @@ VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo 
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 pkg     := github.com/annex-dev/annex
 
-# Stripped, because the symbol table is a third of the file. No -trimpath by default, because
-# all dependencies would be compiled twice, for `go test` too. Releases add it:
-#   make build GO_BUILD_FLAGS=-trimpath
-GO_BUILD_FLAGS ?=
+# Compiled packages and the results of unit tests in Go's cache serve clones in other folders too.
+export GOFLAGS := -trimpath $(GOFLAGS)
+
+# Stripped, because the symbol table is a third of the file.
 LDFLAGS := -s -w -X $(pkg)/pkg/version.gitVersion=$(VERSION) -X $(pkg)/pkg/version.gitCommit=$(COMMIT)
 
 # For `kubectl version`: module k8s.io/kubectl v0.X.Y is Kubernetes v1.X.Y.
@@ -45,7 +45,7 @@ help: ## Show this list.
 
 .PHONY: build
 build: ## Build bin/annex and the kubectl plugin bin/kubectl-annex.
-	go build $(GO_BUILD_FLAGS) -ldflags '$(LDFLAGS)' -o bin/annex .
+	go build -ldflags '$(LDFLAGS)' -o bin/annex .
 	@ln -sf annex bin/kubectl-annex
 
 .PHONY: run
