@@ -71,12 +71,18 @@ var levels = []level{
 		packages: fixed("./pkg/test/cluster/groupmove", "./pkg/test/cluster/..."),
 		skip:     never,
 	},
+	{
+		name:     "race-all",
+		covers:   "all unit tests that run in seconds, under the race detector; a part of make test-long",
+		flags:    []string{"-race", "-skip=^TestTorture$", "-timeout=60m"},
+		packages: packagesOfUnits,
+		skip:     needCompiler,
+	},
 }
 
-// raced are few: each dependency is compiled once more for the race detector.
+// raced are few: each dependency is compiled once more for the race detector. make test-long covers the others.
 var raced = []string{
-	"./pkg/aggregated/controller/apiservice", "./pkg/controller/framework/...", "./pkg/datadir", "./pkg/leader",
-	"./pkg/standalone/controller/garbagecollector", "./pkg/standalone/controller/metadatainformers",
+	"./pkg/controller/framework/...", "./pkg/datadir", "./pkg/standalone/controller/metadatainformers",
 	"./pkg/storage/compression", "./pkg/storage/embeddedetcd", "./pkg/storage/limits", "./pkg/storage/usage",
 }
 
@@ -101,23 +107,24 @@ func fixed(paths ...string) func(context.Context) ([]string, error) {
 
 // unitPackages are all packages that no other level runs.
 func unitPackages(ctx context.Context) ([]string, error) {
+	all, err := packagesOfUnits(ctx)
+	if err != nil || needCompiler(ctx) != "" {
+		return all, err
+	}
+	elsewhere, err := racePackages(ctx)
+	return slices.DeleteFunc(all, func(path string) bool { return slices.Contains(elsewhere, path) }), err
+}
+
+// packagesOfUnits are all packages but those that need more than their own process.
+func packagesOfUnits(ctx context.Context) ([]string, error) {
 	// The longest begins first.
 	all, err := listPackages(ctx, "./pkg/storage/conformance", "./...")
-	if err != nil {
-		return nil, err
-	}
-	var elsewhere []string
-	if needCompiler(ctx) == "" {
-		if elsewhere, err = racePackages(ctx); err != nil {
-			return nil, err
-		}
-	}
 	return slices.DeleteFunc(all, func(path string) bool {
-		return slices.Contains(elsewhere, path) || strings.HasPrefix(path, module+"/pkg/generated/") ||
+		return strings.HasPrefix(path, module+"/pkg/generated/") ||
 			slices.ContainsFunc([]string{"integration/", "e2e/", "cluster/"}, func(level string) bool {
 				return strings.HasPrefix(path+"/", module+"/pkg/test/"+level)
 			})
-	}), nil
+	}), err
 }
 
 func racePackages(ctx context.Context) ([]string, error) { return listPackages(ctx, raced...) }

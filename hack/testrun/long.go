@@ -51,7 +51,9 @@ func runLong(ctx context.Context, text string) error {
 		share := max(duration/time.Duration(len(targets)), time.Second)
 		parts = append(parts, test(target.name, "^$", target.path, "-fuzz=^"+target.name+"$", "-fuzztime="+share.String()))
 	}
-	parts = append(parts, part{"Kubernetes' own tests", []string{"go", "run", "./pkg/test/upstream"}})
+	parts = append(parts,
+		part{"unit tests under the race detector", []string{"go", "run", "./hack/testrun", "race-all"}},
+		part{"Kubernetes' own tests", []string{"go", "run", "./pkg/test/upstream"}})
 	return runParts(ctx, parts)
 }
 
