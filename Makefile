@@ -11,7 +11,7 @@ COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 pkg     := github.com/annex-dev/annex
 
 # Compiled packages and the results of unit tests in Go's cache serve clones in other folders too.
-export GOFLAGS := -trimpath $(GOFLAGS)
+export GOFLAGS := -trimpath $(shell go env GOFLAGS)
 
 # Stripped, because the symbol table is a third of the file.
 LDFLAGS := -s -w -X $(pkg)/pkg/version.gitVersion=$(VERSION) -X $(pkg)/pkg/version.gitCommit=$(COMMIT)
