@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/test/integration/fixtures"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
@@ -46,11 +44,7 @@ type server struct {
 	stop    func()
 }
 
-const (
-	etcdPrefix = "/registry"
-	// etcdVariable tells upstream's fixtures where etcd is.
-	etcdVariable = "KUBE_INTEGRATION_ETCD_URL"
-)
+const etcdPrefix = "/registry"
 
 // startPair starts both over a new etcd.
 func startPair(t testing.TB) *pair {
@@ -65,7 +59,6 @@ func startPair(t testing.TB) *pair {
 func newPair(t testing.TB) *pair {
 	t.Helper()
 	p := &pair{etcd: etcdtest.StartTCP(t, nil), conversion: startConversion(t)}
-	t.Setenv(etcdVariable, p.etcd.URL)
 	return p
 }
 
@@ -77,15 +70,6 @@ func (p *pair) compact(t testing.TB) {
 	if _, err := client.Compact(t.Context(), p.etcd.Server.KV().Rev()); !errors.Is(err, rpctypes.ErrCompacted) {
 		expect.NoError(t, err)
 	}
-}
-
-func (p *pair) startUpstream(t testing.TB, flags ...string) {
-	t.Helper()
-	stop, config, _, err := fixtures.StartDefaultServer(t, append(flags, "--etcd-prefix="+etcdPrefix)...)
-	expect.NoError(t, err)
-	stop = sync.OnceFunc(stop)
-	t.Cleanup(stop)
-	p.upstream = newServer(t, config, stop)
 }
 
 // startAnnex starts annex without compression: upstream cannot read compressed values.
