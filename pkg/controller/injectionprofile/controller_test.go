@@ -64,7 +64,12 @@ func TestReady(t *testing.T) {
 			ready := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.InjectionProfileReady)
 			return ready != nil && ready.Status == status && ready.Reason == reason && strings.Contains(ready.Message, message) && now.Status.ObservedGeneration == 3
 		})
-		expect.Contains(t, <-recorder.Events, kind+" "+reason)
+		// Earlier ones may be repeated: the fake client accepts a status from a stale cache.
+		for event := range recorder.Events {
+			if strings.Contains(event, kind+" "+reason) {
+				return
+			}
+		}
 	}
 	becomes(metav1.ConditionFalse, reasonUndefined, "jobs.example.com", "Normal")
 	expect.Create(t, crds.ApiextensionsV1().CustomResourceDefinitions(), newDefinition(1, "pod"))
