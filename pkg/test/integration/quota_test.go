@@ -4,17 +4,22 @@
 package integration
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -177,7 +182,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	ns := a.newNamespace(t)
-	const hard, workers, rounds = 5, 8, 10
+	const hard, workers, rounds = 5, 8, 5
 	a.waitForRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts, and is no event
 	a.newQuota(t, ns, "six", fmt.Sprintf("count/configmaps=%d", hard+1))
 	configMaps := a.Kube.CoreV1().ConfigMaps(ns)
@@ -188,24 +193,29 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	defer events.Stop()
 
 	var refused atomic.Int64
-	t.Run("clients", func(t *testing.T) {
-		for worker := range workers {
-			t.Run(fmt.Sprint(worker), func(t *testing.T) {
-				t.Parallel()
-				for round := range rounds {
-					name := fmt.Sprintf("%d-%d", worker, round)
-					poll.UntilDone(t, "creating "+name, func() (bool, string) {
-						err := a.tryCreateConfigMapNamed(t, ns, name)
-						if apierrors.IsForbidden(err) {
-							refused.Add(1)
-						}
-						return err == nil, fmt.Sprint(err)
-					})
-					expect.Delete(t, configMaps, name)
+	var clients errgroup.Group // subtests would keep other tests from running
+	for worker := range workers {
+		clients.Go(func() error {
+			for round := range rounds {
+				name := fmt.Sprintf("%d-%d", worker, round)
+				var last error
+				err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, poll.Timeout, true, func(context.Context) (bool, error) {
+					if last = a.tryCreateConfigMapNamed(t, ns, name); apierrors.IsForbidden(last) {
+						refused.Add(1)
+					}
+					return last == nil, nil
+				})
+				if err == nil {
+					err = configMaps.Delete(t.Context(), name, metav1.DeleteOptions{})
 				}
-			})
-		}
-	})
+				if err != nil {
+					return fmt.Errorf("create and delete %s: %w", name, errors.Join(err, last))
+				}
+			}
+			return nil
+		})
+	}
+	expect.NoError(t, clients.Wait())
 	if refused.Load() == 0 {
 		t.Error("no create was refused")
 	}
