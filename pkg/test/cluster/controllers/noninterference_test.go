@@ -36,6 +36,7 @@ func TestNoninterference(t *testing.T) {
 		{"large object", testLargeObjectThroughTheMainCluster},
 		{"webhooks", testWebhooksOfTheMainCluster},
 		{"policies", testPoliciesOfTheMainCluster},
+		{"mutating policies", testMutatingPoliciesOfTheMainCluster},
 		{"rights", testRightsOfTheMainCluster},
 		{"FlowSchemas", testFlowSchemasOfTheMainCluster},
 		{"WatchList", testWatchListThroughTheMainCluster},
