@@ -33,13 +33,11 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/freeport"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// refusalTime bounds the time until annex reports that it cannot start.
-const refusalTime = 10 * time.Second
-
-// TestRefusesToStart starts annex with invalid configurations. It must exit promptly, with code 1
+// TestRefusesToStart starts annex with invalid configurations. It must exit, with code 1
 // and one line that names what to change.
 func TestRefusesToStart(t *testing.T) {
 	t.Parallel()
@@ -197,7 +195,7 @@ func refuses(t *testing.T, command *exec.Cmd, names ...string) {
 	annex, err := process.StartCommand(command)
 	expect.NoError(t, err)
 	defer annex.Kill()
-	ctx, cancel := context.WithTimeout(t.Context(), refusalTime)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	code, err := annex.Wait(ctx)
 	expect.NoError(t, err)
