@@ -11,13 +11,24 @@ import (
 	"github.com/annex-dev/annex/pkg/version"
 )
 
-// firstMutatingPolicies is the first minor version of Kubernetes that serves MutatingAdmissionPolicies in v1.
-const firstMutatingPolicies = 36
+// Minor versions of Kubernetes.
+const (
+	// firstMutatingPolicies is the first that serves MutatingAdmissionPolicies in v1.
+	firstMutatingPolicies = 36
+	// firstVerifyingProbe is the first that verifies the serving certificate when it probes an APIService.
+	firstVerifyingProbe = 36
+)
 
 // HasMutatingPolicies reports whether annex can apply MutatingAdmissionPolicies of the main cluster.
 func HasMutatingPolicies(t testing.TB, cluster *maincluster.Cluster) bool {
 	t.Helper()
 	return minor(t, cluster) >= firstMutatingPolicies
+}
+
+// ReportsWrongAuthorities reports whether the main cluster sees that an APIService has the wrong certificate authorities.
+func ReportsWrongAuthorities(t testing.TB, cluster *maincluster.Cluster) bool {
+	t.Helper()
+	return minor(t, cluster) >= firstVerifyingProbe
 }
 
 // HasVersionOfAnnex reports whether the main cluster has the minor version of Kubernetes that annex is built from:
