@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,8 @@ type replica struct {
 	*annextest.Annex
 	stopProbing context.CancelFunc
 	probing     sync.WaitGroup
+	// isReady is what the last probe found.
+	isReady atomic.Bool
 }
 
 // scale starts replicas up to a count.
@@ -90,6 +93,7 @@ func (f *fleet) start(t testing.TB) *replica {
 			err := annexClient.RESTClient().Get().AbsPath("/readyz").MaxRetries(0).Do(attempt).Error()
 			cancel()
 			f.Balancer.SetReady(annex.Address(), err == nil)
+			r.isReady.Store(err == nil)
 			select {
 			case <-ctx.Done():
 			case <-time.After(200 * time.Millisecond):

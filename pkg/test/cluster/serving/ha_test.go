@@ -25,12 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-const (
-	loadClients = 12
-	// recovery bounds the time from the kill of a replica to the last failed request. The balancer
-	// probes every 200 ms; the rest is for a busy machine.
-	recovery = 4 * time.Second
-)
+const loadClients = 12
 
 // TestReplicas shares one set of replicas among the tests.
 func TestReplicas(t *testing.T) {
@@ -97,23 +92,19 @@ func testKill(t *testing.T, replicas *fleet) {
 		connections := replicas.Balancer.Connections()
 		return slices.MaxFunc(replicas.running, func(a, b *replica) int { return connections[a.Address()] - connections[b.Address()] })
 	}()
-	// The load has to run while the replica is killed, and until requests succeed again.
-	time.Sleep(time.Second)
+	load.waitForRequests(t, loadClients)
 	killed := time.Now()
 	replicas.kill(busiest)
-	time.Sleep(recovery + time.Second)
+	poll.UntilDone(t, "the balancer leaves it out", func() (bool, string) { return !busiest.isReady.Load(), "it is ready" })
+	// The open requests, and those that had a connection to it.
+	load.waitForRequests(t, 2*loadClients)
+	recovered := time.Now()
+	load.waitForRequests(t, 20*loadClients)
 	load.end()
 	watch.check(t, load)
-	t.Log(load.report())
-	if len(load.failures) > 0 {
-		last := load.failures[len(load.failures)-1].at.Sub(killed)
-		t.Logf("the last request failed %s after the kill", last.Round(time.Millisecond))
-		if last > recovery {
-			t.Errorf("requests failed for %s", last)
-		}
-	}
-	if most := 4 * loadClients; len(load.failures) > most {
-		t.Errorf("%d requests failed, want the open ones and few more, at most %d", len(load.failures), most)
+	t.Logf("the balancer had left it out after %s: %s", recovered.Sub(killed).Round(time.Millisecond), load.report())
+	for _, failure := range load.failed(recovered) {
+		t.Errorf("it failed after the balancer had left the replica out: %s", failure.what)
 	}
 	replicas.forget(busiest)
 }
