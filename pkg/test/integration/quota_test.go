@@ -182,7 +182,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	ns := a.newNamespace(t)
-	const hard, workers, rounds = 5, 8, 5
+	const hard, workers, rounds = 5, 8, 10
 	a.waitForRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts, and is no event
 	a.newQuota(t, ns, "six", fmt.Sprintf("count/configmaps=%d", hard+1))
 	configMaps := a.Kube.CoreV1().ConfigMaps(ns)
