@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,8 +63,6 @@ type replica struct {
 	*annextest.Annex
 	stopProbing context.CancelFunc
 	probing     sync.WaitGroup
-	// isReady is what the last probe found.
-	isReady atomic.Bool
 }
 
 // scale starts replicas up to a count.
@@ -93,7 +90,6 @@ func (f *fleet) start(t testing.TB) *replica {
 			err := annexClient.RESTClient().Get().AbsPath("/readyz").MaxRetries(0).Do(attempt).Error()
 			cancel()
 			f.Balancer.SetReady(annex.Address(), err == nil)
-			r.isReady.Store(err == nil)
 			select {
 			case <-ctx.Done():
 			case <-time.After(200 * time.Millisecond):

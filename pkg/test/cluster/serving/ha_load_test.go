@@ -84,19 +84,25 @@ func (w *writers) end() {
 // waitForRequests waits until more requests were answered.
 func (w *writers) waitForRequests(t *testing.T, more int) {
 	t.Helper()
-	count := func() (total int) {
+	count := func() int {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for _, count := range w.requests {
-			total += count
-		}
-		return total
+		return w.total()
 	}
 	begin := count()
 	poll.UntilDone(t, fmt.Sprintf("%d requests", more), func() (bool, string) {
 		done := count() - begin
 		return done >= more, fmt.Sprintf("%d were answered", done)
 	})
+}
+
+// total returns the number of requests. The caller locks mu.
+func (w *writers) total() int {
+	total := 0
+	for _, count := range w.requests {
+		total += count
+	}
+	return total
 }
 
 // failed returns the failures of requests that began later.
@@ -203,12 +209,8 @@ func send(ctx context.Context, mainHTTP *http.Client, method, path, contentType,
 func (w *writers) report() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	total := 0
-	for _, count := range w.requests {
-		total += count
-	}
 	text := fmt.Sprintf("%d requests %v in %s, %d failed, the slowest took %s",
-		total, w.requests, time.Since(w.began).Round(time.Second), len(w.failures), w.slowest.Round(time.Millisecond))
+		w.total(), w.requests, time.Since(w.began).Round(time.Second), len(w.failures), w.slowest.Round(time.Millisecond))
 	if len(w.failures) > 0 {
 		text += "; the first: " + w.failures[0].what
 	}

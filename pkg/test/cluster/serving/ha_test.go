@@ -95,7 +95,10 @@ func testKill(t *testing.T, replicas *fleet) {
 	load.waitForRequests(t, loadClients)
 	killed := time.Now()
 	replicas.kill(busiest)
-	poll.UntilDone(t, "the balancer leaves it out", func() (bool, string) { return !busiest.isReady.Load(), "it is ready" })
+	poll.UntilDone(t, "the balancer leaves it out", func() (bool, string) {
+		ready := replicas.Balancer.Ready()
+		return !slices.Contains(ready, busiest.Address()), fmt.Sprintf("%q are ready", ready)
+	})
 	// The open requests, and those that had a connection to it.
 	load.waitForRequests(t, 2*loadClients)
 	recovered := time.Now()
