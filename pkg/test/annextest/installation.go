@@ -142,7 +142,7 @@ func DeleteDefinitions(ctx context.Context, cluster *maincluster.Cluster) error 
 			left = append(left, fmt.Sprint(found.Name, found.Finalizers, found.Status.Conditions))
 			if found.DeletionTimestamp == nil {
 				err = definitions.Delete(ctx, found.Name, metav1.DeleteOptions{})
-			} else if err = deleteStored(ctx, cluster, found.Spec.Group); err == nil {
+			} else if err = cluster.DeleteEtcdKeys(ctx, "/registry/"+found.Spec.Group+"/"); err == nil {
 				found.Finalizers = nil
 				_, err = definitions.Update(ctx, &found, metav1.UpdateOptions{})
 			}
@@ -154,20 +154,6 @@ func DeleteDefinitions(ctx context.Context, cluster *maincluster.Cluster) error 
 	})
 	if err != nil {
 		return fmt.Errorf("delete all definitions of the main cluster, left are %q: %w", left, err)
-	}
-	return nil
-}
-
-// deleteStored deletes the custom objects of a group from the main cluster's etcd.
-func deleteStored(ctx context.Context, cluster *maincluster.Cluster, group string) error {
-	stored, err := cluster.EtcdKeys(ctx, "/registry/"+group+"/")
-	if err != nil {
-		return err
-	}
-	for _, key := range stored {
-		if err := cluster.DeleteEtcdKey(ctx, key); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -189,6 +189,14 @@ func (c *Cluster) PutEtcdKey(ctx context.Context, key, value string) error {
 	return nil
 }
 
+// DeleteEtcdKeys deletes all keys with a prefix such as /registry/GROUP/, past the API server.
+func (c *Cluster) DeleteEtcdKeys(ctx context.Context, prefix string) error {
+	if _, err := c.etcd.Client().Delete(ctx, prefix, clientv3.WithPrefix()); err != nil {
+		return fmt.Errorf("delete the keys below %s in the main cluster's etcd: %w", prefix, err)
+	}
+	return nil
+}
+
 // DeleteEtcdKey deletes a key of the cluster's etcd, past its API server, like a restore of an
 // older backup.
 func (c *Cluster) DeleteEtcdKey(ctx context.Context, key string) error {

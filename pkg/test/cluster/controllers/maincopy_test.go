@@ -76,7 +76,9 @@ func newFixture(t testing.TB, standIn *maincluster.Cluster, group string, defini
 		definitions = []*apiextensionsv1.CustomResourceDefinition{newCopiedDefinition(group, "widgets")}
 	}
 	// Objects with finalizers would keep the definitions, after the cleanups below.
-	t.Cleanup(func() { f.deleteStored(t) })
+	t.Cleanup(func() {
+		expect.Succeeds(t, mainCluster.DeleteEtcdKeys(context.Background(), "/registry/"+group+"/"))
+	})
 	var names []string
 	for _, definition := range definitions {
 		names = append(names, definition.Name)
@@ -101,17 +103,6 @@ func newFixture(t testing.TB, standIn *maincluster.Cluster, group string, defini
 	f.copy, err = maincopy.New(maincopy.Config{Main: config, Annex: f.annex.Dynamic, Settle: time.Second})
 	expect.NoError(t, err)
 	return f
-}
-
-// deleteStored deletes the group's objects from the etcd of the main cluster.
-func (f *fixture) deleteStored(t testing.TB) {
-	t.Helper()
-	ctx := context.Background()
-	keys, err := mainCluster.EtcdKeys(ctx, "/registry/"+f.group+"/")
-	expect.Succeeds(t, err)
-	for _, key := range keys {
-		expect.Succeeds(t, mainCluster.DeleteEtcdKey(ctx, key))
-	}
 }
 
 // allow grants exactly the documented rights.
