@@ -58,8 +58,7 @@ func startPair(t testing.TB) *pair {
 // newPair starts an etcd for both.
 func newPair(t testing.TB) *pair {
 	t.Helper()
-	p := &pair{etcd: etcdtest.StartTCP(t, nil), conversion: startConversion(t)}
-	return p
+	return &pair{etcd: etcdtest.StartTCP(t, nil), conversion: startConversion(t)}
 }
 
 // compact removes all previous values from etcd.

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	utilopenapi "k8s.io/apiserver/pkg/util/openapi"
-	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	basecompatibility "k8s.io/component-base/compatibility"
@@ -47,9 +46,14 @@ func (p *pair) startUpstream(t testing.TB, flags ...string) {
 		expect.Succeeds(t, <-stopped, "stop upstream's server")
 	})
 	t.Cleanup(stop)
-	client := server.GenericAPIServer.LoopbackClientConfig
-	p.upstream = newServer(t, client, stop)
-	waitHealthy(t, client)
+	p.upstream = newServer(t, server.GenericAPIServer.LoopbackClientConfig, stop)
+	poll.UntilNoError(t, "upstream's server is healthy", func() error {
+		response, _, err := p.upstream.get(t.Context(), request{path: "/healthz"})
+		if err == nil && response.StatusCode != http.StatusOK {
+			err = errors.New(response.Status)
+		}
+		return err
+	})
 }
 
 // upstreamConfig returns the configuration of a server that asks no other one.
@@ -104,20 +108,4 @@ func unusedKubeconfig(t testing.TB) string {
 	config.CurrentContext = "none"
 	expect.NoError(t, clientcmd.WriteToFile(*config, path))
 	return path
-}
-
-func waitHealthy(t testing.TB, config *restclient.Config) {
-	t.Helper()
-	client, err := restclient.HTTPClientFor(config)
-	expect.NoError(t, err)
-	poll.UntilNoError(t, "upstream's server is healthy", func() error {
-		response, err := client.Get(config.Host + "/healthz")
-		if err == nil {
-			err = response.Body.Close()
-		}
-		if err == nil && response.StatusCode != http.StatusOK {
-			err = errors.New(response.Status)
-		}
-		return err
-	})
 }
