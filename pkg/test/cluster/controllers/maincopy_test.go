@@ -39,6 +39,8 @@ const namespace = metav1.NamespaceDefault
 func TestMainCopy(t *testing.T) {
 	runGroup(t, startStandIn(t), []groupedTest[*maincluster.Cluster]{
 		{"sync survives restarts", testSyncSurvivesRestarts},
+		// Owners of all groups can be rewritten only while all groups can be read.
+		{"open and close", testOpenAndClose},
 	}, []groupedTest[*maincluster.Cluster]{
 		{"sync", testSync},
 		{"sync opens again", testSyncOpensAgain},
@@ -50,7 +52,6 @@ func TestMainCopy(t *testing.T) {
 		{"deleted namespaces", testDeletedNamespaces},
 		{"delete all", testDeleteAll},
 		{"raise revision", testRaiseRevision},
-		{"open and close", testOpenAndClose},
 		{"end watches", testEndWatches},
 	})
 }

@@ -23,6 +23,7 @@ func TestNoninterference(t *testing.T) {
 		{"Store down", testStoreDown},
 		{"annex down", testAnnexDown},
 		{"main cluster restarts", testMainClusterRestarts},
+		{"large object", testLargeObjectThroughTheMainCluster},
 	}, []groupedTest[*sharedAnnex]{
 		{"new kinds are discovered", testNewKindsAreDiscovered},
 		{"OpenAPI", testOpenAPI},
@@ -33,7 +34,6 @@ func TestNoninterference(t *testing.T) {
 		{"resource quota", testResourceQuota},
 		{"retention", testRetention},
 		{"kubectl", testKubectlThroughTheMainCluster},
-		{"large object", testLargeObjectThroughTheMainCluster},
 		{"webhooks", testWebhooksOfTheMainCluster},
 		{"policies", testPoliciesOfTheMainCluster},
 		{"mutating policies", testMutatingPoliciesOfTheMainCluster},
