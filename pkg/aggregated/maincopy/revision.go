@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -65,39 +66,46 @@ func (c *Copy) raised(ctx context.Context) (int64, error) {
 	return highest.Load(), err
 }
 
-// raise updates one object until a revision is above a value, and deletes it.
+// raise writes one object until a revision is above a value, and deletes it.
 func (c *Copy) raise(ctx context.Context, name string, above int64, highest *atomic.Int64) error {
 	objects := c.kube.CoreV1().ConfigMaps(hostingv1alpha1.NamespaceAnnexSystem)
-	written, err := objects.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		// Its content differs from that of every earlier write, because an update without a change
-		// makes no revision.
-		next := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"begun": time.Now().Format(time.RFC3339Nano)}}
-		written, err = objects.Update(ctx, next, metav1.UpdateOptions{})
-	}
-	for n := 0; err == nil; n++ {
-		var revision int64
-		if revision, err = parseRevision(written.ResourceVersion); err != nil {
-			return err
+	for {
+		revision, err := writeOnce(ctx, objects, name)
+		if err != nil {
+			return fmt.Errorf("write ConfigMap %s/%s: %w", hostingv1alpha1.NamespaceAnnexSystem, name, err)
 		}
 		raiseTo(highest, revision)
 		if highest.Load() > above {
 			break
 		}
-		next := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"n": strconv.Itoa(n)}}
-		if len(written.ManagedFields) > 0 {
-			// Updates of an object without managedFields are cheaper.
-			next.ManagedFields = []metav1.ManagedFieldsEntry{{}}
-		}
-		written, err = objects.Update(ctx, next, metav1.UpdateOptions{})
-	}
-	if err != nil {
-		return fmt.Errorf("write ConfigMap %s/%s: %w", hostingv1alpha1.NamespaceAnnexSystem, name, err)
 	}
 	if err := objects.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("delete ConfigMap %s/%s: %w", hostingv1alpha1.NamespaceAnnexSystem, name, err)
 	}
 	return nil
+}
+
+// writeOnce makes one write, and returns its revision. Other groups' rollbacks write and delete the
+// object too.
+func writeOnce(ctx context.Context, objects corev1client.ConfigMapInterface, name string) (int64, error) {
+	next := &corev1.ConfigMap{
+		// Updates of an object without managedFields are cheaper.
+		ObjectMeta: metav1.ObjectMeta{Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{}}},
+		// An update without a change makes no revision.
+		Data: map[string]string{"at": time.Now().Format(time.RFC3339Nano)},
+	}
+	for {
+		written, err := objects.Update(ctx, next, metav1.UpdateOptions{})
+		if apierrors.IsNotFound(err) {
+			written, err = objects.Create(ctx, next, metav1.CreateOptions{})
+		}
+		if err == nil {
+			return parseRevision(written.ResourceVersion)
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return 0, err
+		}
+	}
 }
 
 func raiseTo(highest *atomic.Int64, revision int64) {
