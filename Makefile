@@ -37,6 +37,9 @@ cluster_programs := $(cluster_bin)/kube-apiserver $(cluster_bin)/kube-controller
 cluster_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
 	gitVersion=v$(KUBERNETES) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(KUBERNETES))))
 
+# A tenth of the compiler's CPU time was garbage collection.
+build bin/% $(cluster_programs): export GOGC := 400
+
 ##@ Use it
 
 .PHONY: help
