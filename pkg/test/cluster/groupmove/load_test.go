@@ -32,7 +32,7 @@ const (
 	// objectsPerWriter are updated, deleted and created again by one writer.
 	objectsPerWriter = 6
 	// writePause leaves time to the tests beside it.
-	writePause = 25 * time.Millisecond
+	writePause = 50 * time.Millisecond
 )
 
 // load is clients that write and watch, and what they must see in the end.

@@ -79,7 +79,7 @@ func (c *connections) repeat(ctx context.Context, request func() error) {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(5 * time.Millisecond):
+			case <-time.After(20 * time.Millisecond):
 			}
 		}
 	})
