@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -119,8 +120,8 @@ func wantGone(err error) string {
 	return fmt.Sprint("it still exists: ", err)
 }
 
-// testResourceQuota: a count quota of the main cluster applies to annex's Widgets, and its
-// controller counts deletions.
+// testResourceQuota: a count quota of the main cluster applies to annex's Widgets, annex
+// charges it, and its controller counts deletions.
 func testResourceQuota(t *testing.T, s *sharedAnnex) {
 	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
@@ -152,8 +153,19 @@ func testResourceQuota(t *testing.T, s *sharedAnnex) {
 	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "zeroth", metav1.DeleteOptions{}))
 	poll.Until(t, "the quota controller has counted a deletion", func() string { return used(0) })
 
+	watching, err := quotas.Watch(t.Context(), metav1.ListOptions{ResourceVersion: expect.Get(t, quotas, "widgets").ResourceVersion})
+	expect.NoError(t, err)
+	defer watching.Stop()
 	w.create(t, "first")
 	w.create(t, "second")
+	poll.UntilDone(t, "annex charges the quota", func() (bool, string) {
+		select {
+		case event := <-watching.ResultChan():
+			return chargedByAnnex(event.Object, counted), fmt.Sprint(event.Object)
+		default:
+			return false, "no event"
+		}
+	})
 	for side, by := range map[string]*endpoint{"the main cluster": mainClients, "its own endpoint": s.own(t)} {
 		// The controller resyncs every five seconds. While it has not seen the second widget, it may undo
 		// what annex has charged for it.
@@ -169,4 +181,16 @@ func testResourceQuota(t *testing.T, s *sharedAnnex) {
 	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "first", metav1.DeleteOptions{}))
 	poll.Until(t, "the quota controller counts the deletion", func() string { return used(1) })
 	w.create(t, "third")
+}
+
+// chargedByAnnex returns whether another writer than the quota controller has raised what is used.
+func chargedByAnnex(object runtime.Object, counted corev1.ResourceName) bool {
+	quota, is := object.(*corev1.ResourceQuota)
+	if !is {
+		return false
+	}
+	used := quota.Status.Used[counted]
+	return used.Sign() > 0 && slices.ContainsFunc(quota.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Subresource == "status" && entry.Manager != "kube-controller-manager"
+	})
 }

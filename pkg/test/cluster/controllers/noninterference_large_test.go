@@ -16,8 +16,8 @@ import (
 )
 
 // testLargeObjectThroughTheMainCluster: kube-apiserver's limit of 3 MiB does not apply to
-// proxied requests. It runs alone, because a request that patches takes a second of CPU time per
-// 2 MiB, and upstream's handler gives up after 34 seconds.
+// proxied requests. It runs alone: a patch of 4 MiB takes a second of CPU time, and upstream's handler
+// gives up after 34 seconds.
 func testLargeObjectThroughTheMainCluster(t *testing.T, s *sharedAnnex) {
 	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainWidgets := w.by(main(t))
