@@ -16,7 +16,7 @@ import (
 )
 
 // testLargeObjectThroughTheMainCluster: kube-apiserver's limit of 3 MiB does not apply to
-// proxied requests. It runs alone: a patch of 4 MiB takes a second of CPU time, and upstream's handler
+// proxied requests. It runs alone: a patch of 8 MiB takes two seconds of CPU time, and upstream's handler
 // gives up after 34 seconds.
 func testLargeObjectThroughTheMainCluster(t *testing.T, s *sharedAnnex) {
 	w := widgets{group: s.known, namespace: newNamespace(t)}
@@ -24,7 +24,7 @@ func testLargeObjectThroughTheMainCluster(t *testing.T, s *sharedAnnex) {
 	if _, err := mainWidgets.Create(t.Context(), w.object("large"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	const size = 4 << 20 / 6 * 6
+	const size = 8 << 20 / 6 * 6
 	// The schema allows any status.
 	grow := func(bytes int) error {
 		patch := `{"status":{"data":"` + strings.Repeat("annex ", bytes/6) + `"}}`
@@ -32,7 +32,7 @@ func testLargeObjectThroughTheMainCluster(t *testing.T, s *sharedAnnex) {
 		return err
 	}
 	if err := grow(size); err != nil {
-		t.Fatalf("write 4 MiB: %.300v", err)
+		t.Fatalf("write 8 MiB: %.300v", err)
 	}
 	patch := []byte(`{"metadata":{"labels":{"patched":"yes"}}}`)
 	if _, err := mainWidgets.Patch(t.Context(), "large", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
