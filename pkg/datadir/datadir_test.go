@@ -154,27 +154,38 @@ func TestEtcdSocketOfShortPath(t *testing.T) {
 	}
 }
 
-func TestEtcdSocketOfLongPath(t *testing.T) {
+func TestEtcdSocketOutsideDataDir(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	for name, base := range map[string]string{"too long": strings.Repeat("long", 30), "not in a URL": "100% #1?"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			parent, err := os.MkdirTemp("/tmp", "d-")
+			expect.NoError(t, err)
+			t.Cleanup(func() { os.RemoveAll(parent) })
+			dir := filepath.Join(parent, base)
 
-	d := mustOpen(t, dir)
-	path := mustListen(t, d)
-	info, err := os.Stat(filepath.Dir(path))
-	expect.NoError(t, err)
-	if got := info.Mode().Perm(); got != 0o700 {
-		t.Errorf("the socket's folder has mode %04o, want 0700", got)
-	}
-	mustClose(t, d)
-	wantGone(t, filepath.Dir(path))
+			d := mustOpen(t, dir)
+			path := mustListen(t, d)
+			if strings.HasPrefix(path, parent) {
+				t.Errorf("the socket is %s, in the data directory", path)
+			}
+			info, err := os.Stat(filepath.Dir(path))
+			expect.NoError(t, err)
+			if got := info.Mode().Perm(); got != 0o700 {
+				t.Errorf("the socket's folder has mode %04o, want 0700", got)
+			}
+			mustClose(t, d)
+			wantGone(t, filepath.Dir(path))
 
-	killed := mustOpen(t, dir)
-	leftover := filepath.Dir(mustListen(t, killed))
-	if err := killed.lock.Close(); err != nil { // as the kernel does at kill -9
-		t.Fatal(err)
+			killed := mustOpen(t, dir)
+			leftover := filepath.Dir(mustListen(t, killed))
+			if err := killed.lock.Close(); err != nil { // as the kernel does at kill -9
+				t.Fatal(err)
+			}
+			mustClose(t, mustOpen(t, dir))
+			wantGone(t, leftover)
+		})
 	}
-	mustClose(t, mustOpen(t, dir))
-	wantGone(t, leftover)
 }
 
 func TestStaleSocketDirRemovesNothingElse(t *testing.T) {

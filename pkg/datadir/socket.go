@@ -22,11 +22,11 @@ const socketDirPrefix = "annex-"
 // socket is the client socket of the embedded etcd.
 type socket struct {
 	path    string
-	tempDir string // set if the path of the data directory is too long
+	tempDir string // set if the socket cannot be in the data directory
 }
 
 // EtcdSocket returns the path for the client socket of the embedded etcd. It is in
-// EtcdDir, or, if that path is longer than the kernel allows, in a new temporary
+// EtcdDir, or, if the path is none for a socket there, in a new temporary
 // directory with mode 0700, which Close removes.
 func (d *Dir) EtcdSocket() (string, error) {
 	d.mu.Lock()
@@ -34,7 +34,7 @@ func (d *Dir) EtcdSocket() (string, error) {
 	if d.socket.path != "" {
 		return d.socket.path, nil
 	}
-	if path := filepath.Join(d.EtcdDir(), socketName); len(path) <= maxSocketPath {
+	if path := filepath.Join(d.EtcdDir(), socketName); checkSocketPath(path) == nil {
 		d.socket.path = path
 		return path, nil
 	}
@@ -64,6 +64,18 @@ func (d *Dir) RunningEtcdSocket() (string, error) {
 	return path, nil
 }
 
+// checkSocketPath returns why a path cannot be that of the socket. The kernel limits its length, and
+// clients of etcd take it for a part of a URL.
+func checkSocketPath(path string) error {
+	if len(path) > maxSocketPath {
+		return fmt.Errorf("%s: path too long for a socket", path)
+	}
+	if strings.ContainsAny(path, "#?%") {
+		return fmt.Errorf("%s: a path with #, ? or %% cannot be in a URL", path)
+	}
+	return nil
+}
+
 // shortTempDir prefers the user's temporary directory, whose path may be too long as well
 // (macOS, test runners).
 func shortTempDir() (string, error) {
@@ -74,10 +86,11 @@ func shortTempDir() (string, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if len(filepath.Join(dir, socketName)) <= maxSocketPath {
+		err = checkSocketPath(filepath.Join(dir, socketName))
+		if err == nil {
 			return dir, nil
 		}
-		errs = append(errs, fmt.Errorf("%s: path too long for a socket", dir), os.Remove(dir))
+		errs = append(errs, err, os.Remove(dir))
 	}
 	return "", errors.Join(errs...)
 }
