@@ -124,8 +124,13 @@ func (i *Informer) outline(packed *encoded.Packed) (*definition, error) {
 		crd.Spec = before.Spec
 	}
 	i.schemas[key], i.latest[crd.Name] = of, key
-	name := crd.Name
-	runtime.AddCleanup(crd, func(key weak.Pointer[definition]) { i.forget(name, key) }, key)
+	// The cleanup must not keep the informer, which has the outline.
+	name, informer := crd.Name, weak.Make(i)
+	runtime.AddCleanup(crd, func(key weak.Pointer[definition]) {
+		if i := informer.Value(); i != nil {
+			i.forget(name, key)
+		}
+	}, key)
 	return crd, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"weak"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -185,6 +186,23 @@ func TestCollected(t *testing.T) {
 			return ""
 		}
 		return "there are schemas of several outlines"
+	})
+}
+
+// TestInformerIsCollected checks that the outlines of an informer do not keep it.
+func TestInformerIsCollected(t *testing.T) {
+	t.Parallel()
+	i := NewInformer(nil, "/")
+	outline, err := i.outline(pack(t, newCRD("widgets"), apiextensionsv1.SchemeGroupVersion))
+	expect.NoError(t, err)
+	expect.NoError(t, i.outlines.GetStore().Add(outline))
+	collected := weak.Make(i)
+	poll.Until(t, "the informer is collected", func() string {
+		runtime.GC()
+		if collected.Value() != nil {
+			return "something keeps it"
+		}
+		return ""
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+	"weak"
 
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -145,10 +146,14 @@ func (c *Cache) keepInHistory(r *record) {
 	r.generation = removed
 	size := r.size()
 	c.change(0, 0, size)
+	// The cleanup must not keep the record, and the functions of c may reach the watch cache.
+	cache := weak.Make(c)
 	runtime.AddCleanup(r, func(size int64) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.change(0, 0, -size)
+		if c := cache.Value(); c != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.change(0, 0, -size)
+		}
 	}, size)
 }
 

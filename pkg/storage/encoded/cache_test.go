@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"weak"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -250,6 +251,30 @@ func TestCacheHistory(t *testing.T) {
 	history(3 * want) // each event of a deletion has the object twice
 	w.source.breakAll()
 	history(0)
+}
+
+// TestCacheIsCollected checks that the history of a Cache does not keep it, though a function of it
+// has the objects.
+func TestCacheIsCollected(t *testing.T) {
+	t.Parallel()
+	object := newWidget(t, `{"metadata":{"name":"a","namespace":"ns"}}`, "7")
+	c := NewCache(widgets, widgetKey, compression.Generic, func(int64) { runtime.KeepAlive(object) })
+	object.record.decoded = nil
+	for range 2 { // it is stored, and deleted
+		_, err := c.index(object)
+		expect.NoError(t, err)
+	}
+	if history := c.Usage().History; history == 0 {
+		t.Fatal("the object is not in the history")
+	}
+	collected := weak.Make(c)
+	poll.Until(t, "the Cache is collected", func() string {
+		runtime.GC()
+		if collected.Value() != nil {
+			return "something keeps it"
+		}
+		return ""
+	})
 }
 
 // TestCacheFilling checks that objects count before the watch cache has read them all.
