@@ -46,7 +46,7 @@ type lazyStorage struct {
 	backend   atomic.Pointer[backend]
 	destroyed bool
 
-	// following is the goroutine of follow, and stop ends it.
+	// following are the goroutines of follow and count, and stop ends them.
 	following sync.WaitGroup
 	lifetime  context.Context
 	stop      context.CancelFunc
@@ -185,6 +185,9 @@ func (s *lazyStorage) getBackend(ctx context.Context) (*backend, error) {
 		before.destroy()
 	} else if !s.config.eager {
 		s.following.Go(func() { s.follow(made) })
+		if s.config.CountMetricPollPeriod > 0 {
+			s.following.Go(s.count)
+		}
 	}
 	return made, nil
 }

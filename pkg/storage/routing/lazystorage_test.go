@@ -6,6 +6,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,13 +19,16 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -383,6 +387,46 @@ func TestNoBackendAfterDestroy(t *testing.T) {
 	s.destroy()
 	if err := create(t.Context(), s, widgetKey); !errors.Is(err, errDestroyed) {
 		t.Errorf("error %v, want %v", err, errDestroyed)
+	}
+}
+
+// countingOptions have what upstream counts objects with.
+type countingOptions struct {
+	tracker flowcontrolrequest.StorageObjectCountTracker
+}
+
+func (c countingOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := plainOptions{}.GetRESTOptions(resource, example)
+	options.CountMetricPollPeriod = time.Second
+	options.StorageConfig.CountMetricPollPeriod, options.StorageConfig.StorageObjectCountTracker = time.Millisecond, c.tracker
+	return options, err
+}
+
+// TestObjectsAreCounted checks that objects are counted until the storage is destroyed, and not by
+// upstream as well.
+func TestObjectsAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, startStore(t, "two"))
+	w.place(t, placedOn("two", "first"))
+	counted := flowcontrolrequest.NewStorageObjectCountTracker()
+	custom := w.Custom(countingOptions{counted}, w.defined, nil)
+	options, err := custom.GetRESTOptions(widgets, nil)
+	expect.NoError(t, err)
+	expect.Equal(t, time.Duration(0), options.CountMetricPollPeriod, "the period of upstream's counts")
+	s := w.storageOf(t, custom, widgets).(*lazyStorage)
+	for i, name := range []string{"a", "b"} {
+		expect.NoError(t, create(t.Context(), s, "/example.com/widgets/ns/"+name))
+		poll.UntilDone(t, "the objects are counted", func() (bool, string) {
+			stats, err := counted.Get(widgets.String())
+			return err == nil && stats.ObjectCount == int64(i+1), fmt.Sprintf("%+v, %v", stats, err)
+		})
+	}
+	w.DestroyCustom()
+	counted.Set(widgets.String(), storage.Stats{ObjectCount: 7})
+	s.count() // it returns at once
+	stats, err := counted.Get(widgets.String())
+	if err != nil || stats.ObjectCount != 7 {
+		t.Errorf("after the end the count is %+v, %v", stats, err)
 	}
 }
 

@@ -141,6 +141,9 @@ func (g getter) GetRESTOptions(resource schema.GroupResource, example runtime.Ob
 		to = shadowed{resource}
 	}
 	options.Decorator = g.router.decorator(to, g.add)
+	if g.custom {
+		options.CountMetricPollPeriod = 0 // lazyStorage counts
+	}
 	return options, nil
 }
 
