@@ -58,7 +58,7 @@ var levels = []level{
 	{
 		name:     "e2e",
 		covers:   "bin/annex as a process, used with kubectl, with the CRDs of other projects and with an operator on controller-runtime",
-		flags:    []string{"-tags=e2e", "-parallel=6", "-timeout=20m"},
+		flags:    []string{"-tags=e2e", "-parallel=8", "-timeout=20m"},
 		packages: fixed("./pkg/test/e2e/..."),
 		skip:     never,
 	},

@@ -28,7 +28,7 @@ const (
 	// serveVariable makes the test binary behave as annex.
 	serveVariable = "ANNEX_INTEGRATION_TEST_SERVE"
 	// parallelTests is more than there are cores: tests mostly wait.
-	parallelTests = "12"
+	parallelTests = "16"
 )
 
 // Users of the shared server's token file.
