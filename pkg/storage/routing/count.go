@@ -14,8 +14,8 @@ import (
 const countJitter = 1.2
 
 // count updates upstream's metrics of a resource, and the number of objects by which priority and
-// fairness estimates the cost of lists. Upstream's own goroutine for that outlives the server: the
-// handler of custom resources does not destroy what it has when it is not run by upstream's server.
+// fairness estimates the cost of lists. Upstream has a goroutine for that, which only upstream's own
+// server ends.
 func (s *lazyStorage) count() {
 	resource := s.config.GroupResource
 	defer metrics.DeleteStoreStats(resource)
