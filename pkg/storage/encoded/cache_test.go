@@ -259,7 +259,7 @@ func TestCacheIsCollected(t *testing.T) {
 	t.Parallel()
 	object := newWidget(t, `{"metadata":{"name":"a","namespace":"ns"}}`, "7")
 	c := NewCache(widgets, widgetKey, compression.Generic, func(int64) { runtime.KeepAlive(object) })
-	object.record.decoded = nil
+	object.decoded = nil
 	for range 2 { // it is stored, and deleted
 		_, err := c.index(object)
 		expect.NoError(t, err)
@@ -268,12 +268,9 @@ func TestCacheIsCollected(t *testing.T) {
 		t.Fatal("the object is not in the history")
 	}
 	collected := weak.Make(c)
-	poll.Until(t, "the Cache is collected", func() string {
+	poll.UntilDone(t, "the Cache is collected", func() (bool, string) {
 		runtime.GC()
-		if collected.Value() != nil {
-			return "something keeps it"
-		}
-		return ""
+		return collected.Value() == nil, "something keeps it"
 	})
 }
 
