@@ -142,10 +142,7 @@ func TestLockIsNotASymlink(t *testing.T) {
 
 func TestEtcdSocketOfShortPath(t *testing.T) {
 	t.Parallel()
-	parent, err := os.MkdirTemp("/tmp", "d-")
-	expect.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(parent) })
-	d := mustOpen(t, parent)
+	d := mustOpen(t, shortDir(t))
 	defer mustClose(t, d)
 	got, err := d.EtcdSocket()
 	expect.NoError(t, err)
@@ -159,9 +156,7 @@ func TestEtcdSocketOutsideDataDir(t *testing.T) {
 	for name, base := range map[string]string{"too long": strings.Repeat("long", 30), "not in a URL": "100% #1?"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			parent, err := os.MkdirTemp("/tmp", "d-")
-			expect.NoError(t, err)
-			t.Cleanup(func() { os.RemoveAll(parent) })
+			parent := shortDir(t)
 			dir := filepath.Join(parent, base)
 
 			d := mustOpen(t, dir)
@@ -198,6 +193,15 @@ func TestStaleSocketDirRemovesNothingElse(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(other, socketName)); err != nil {
 		t.Error(err)
 	}
+}
+
+// shortDir returns a folder whose path is short enough for a socket. That of t.TempDir may not be.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "d-")
+	expect.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 func mustOpen(t *testing.T, path string) *Dir {

@@ -26,8 +26,8 @@ type socket struct {
 }
 
 // EtcdSocket returns the path for the client socket of the embedded etcd. It is in
-// EtcdDir, or, if the path is none for a socket there, in a new temporary
-// directory with mode 0700, which Close removes.
+// EtcdDir, or, if the socket cannot have a path there, in a new temporary directory with
+// mode 0700, which Close removes.
 func (d *Dir) EtcdSocket() (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,8 +64,8 @@ func (d *Dir) RunningEtcdSocket() (string, error) {
 	return path, nil
 }
 
-// checkSocketPath returns why a path cannot be that of the socket. The kernel limits its length, and
-// clients of etcd take it for a part of a URL.
+// checkSocketPath returns why the socket cannot have a path. The kernel limits the length, and clients of
+// etcd, etcdctl included, get the path in a URL without escapes.
 func checkSocketPath(path string) error {
 	if len(path) > maxSocketPath {
 		return fmt.Errorf("%s: path too long for a socket", path)

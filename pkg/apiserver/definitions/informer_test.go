@@ -197,12 +197,9 @@ func TestInformerIsCollected(t *testing.T) {
 	expect.NoError(t, err)
 	expect.NoError(t, i.outlines.GetStore().Add(outline))
 	collected := weak.Make(i)
-	poll.Until(t, "the informer is collected", func() string {
+	poll.UntilDone(t, "the informer is collected", func() (bool, string) {
 		runtime.GC()
-		if collected.Value() != nil {
-			return "something keeps it"
-		}
-		return ""
+		return collected.Value() == nil, "something keeps it"
 	})
 }
 

@@ -46,8 +46,11 @@ rules:
 - level: None
 `
 
-// steadyLease lets a leader on a busy machine reach etcd late. One that stops releases the Lease.
-var steadyLease = []string{"--leader-elect-lease-duration=40s", "--leader-elect-renew-deadline=30s"}
+// replicaFlags returns the flags of a server on an etcd that others use too. Its Lease lets a leader on
+// a busy machine reach etcd late; one that stops releases it.
+func replicaFlags(endpoint string, flags ...string) []string {
+	return append([]string{"--etcd-servers=" + endpoint, "--leader-elect-lease-duration=40s", "--leader-elect-renew-deadline=30s"}, flags...)
+}
 
 // replica is one of several servers on the same etcd.
 type replica struct {
@@ -59,7 +62,7 @@ type replica struct {
 func startReplica(t *testing.T, endpoint string) *replica {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "audit.log")
-	server := testserver.Start(t, append(slices.Clone(steadyLease), "--etcd-servers="+endpoint,
+	server := testserver.Start(t, replicaFlags(endpoint,
 		"--audit-policy-file="+writeFile(t, "audit.yaml", []byte(auditControllers)), "--audit-log-path="+log)...)
 	return &replica{annex: newAnnex(t, server), log: log}
 }

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -413,10 +412,10 @@ func TestStaticReplicas(t *testing.T) {
 	f.write(t, "a.yaml", staticCRD+staticNamespace+gear("one", "{color: red}")+gear("two", "{color: red}"))
 	g.write(t, "a.yaml", staticCRD+staticNamespace+gear("two", "{color: blue}")+gear("three", "{color: blue}"))
 	g.write(t, "bad.yaml", "}")
-	first := startAnnex(t, append(slices.Clone(steadyLease), "--etcd-servers="+endpoint, "--static-dir="+string(f))...)
+	first := startAnnex(t, replicaFlags(endpoint, "--static-dir="+string(f))...)
 	first.waitForGear(t, "one", "exists", isColor("red"))
 	// It becomes ready because the other one leads.
-	second := startAnnex(t, append(slices.Clone(steadyLease), "--etcd-servers="+endpoint, "--static-dir="+string(g))...)
+	second := startAnnex(t, replicaFlags(endpoint, "--static-dir="+string(g))...)
 	g.write(t, "b.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: only-in-the-second}}")
 	f.write(t, "a.yaml", staticCRD+staticNamespace+gear("one", "{color: green}")+gear("two", "{color: red}"))
 	second.waitForGear(t, "one", "has changed", isColor("green"))
