@@ -5,6 +5,7 @@ package integration
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -303,4 +304,46 @@ func TestRBACRestart(t *testing.T) {
 	must(err)
 	_, err = bindings.Get(t.Context(), "system:basic-user", metav1.GetOptions{})
 	must(err)
+}
+
+// Rights on a group do not reach a group below it, in whose CRDs' names the resource and the group
+// are joined.
+func TestRBACGroupBelow(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	widgets.create(t, "v1", "secret", "spec: {}")
+	below, above, _ := strings.Cut(widgets.group, ".")
+	owner := a.newUser(t, "owner-"+widgets.namespace)
+	role := a.newClusterRole(t, nil, coreRule("list", "configmaps"),
+		rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{above}, Resources: []string{"*"}})
+	a.grant(t, owner, role.Name, widgets.namespace)
+
+	joined := fmt.Sprintf("/apis/%s/v1/namespaces/%s/widgets.%s", above, widgets.namespace, below)
+	object := fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Widget","metadata":{"name":"new"}}`, widgets.group)
+	for _, request := range []struct{ method, path, body string }{
+		{http.MethodGet, "", ""},
+		{http.MethodGet, "?watch=true&timeoutSeconds=1", ""},
+		{http.MethodGet, "/secret", ""},
+		{http.MethodGet, "/secret/status", ""},
+		{http.MethodPost, "", object},
+		{http.MethodPut, "/secret", object},
+		{http.MethodPatch, "/secret", "{}"},
+		{http.MethodPatch, "/secret/status", "{}"},
+		{http.MethodDelete, "/secret", ""},
+		{http.MethodDelete, "", ""},
+	} {
+		contentType := "application/json"
+		if request.method == http.MethodPatch {
+			contentType = "application/merge-patch+json"
+		}
+		for path, want := range map[string]int{widgets.path("v1"): http.StatusForbidden, joined: http.StatusNotFound} {
+			got := send(t, a.HTTP, request.method, a.URL+path+request.path, request.body,
+				"Content-Type", contentType, "Impersonate-User", owner.name)
+			if got.Code != want {
+				t.Errorf("%s %s: got %.300v, want %d", request.method, path+request.path, got, want)
+			}
+		}
+	}
+	widgets.wantNames(t, "after the requests", "secret")
 }
