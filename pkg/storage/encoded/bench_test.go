@@ -121,7 +121,8 @@ func BenchmarkContents(b *testing.B) {
 				items := 0
 				for b.Loop() {
 					found, _ := c.selectAt(0, &predicate, test.prefix)
-					items = len(found.page(&predicate, test.prefix, test.prefix, test.limit).items)
+					page, _ := found.page(b.Context(), &predicate, test.prefix, test.prefix, test.limit)
+					items = len(page.items)
 				}
 				b.ReportMetric(float64(items), "objects")
 			})

@@ -214,6 +214,7 @@ type selected struct {
 // selectAt returns the contents of a resource version, or with 0 the current ones. It returns false
 // if they are not known.
 func (c *contents) selectAt(revision uint64, predicate *storage.SelectionPredicate, prefix string) (selected, bool) {
+	wanted := c.required(predicate) // may be long, so before the lock
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.now == nil || revision > c.now.revision {
@@ -232,43 +233,26 @@ func (c *contents) selectAt(revision uint64, predicate *storage.SelectionPredica
 	found := selected{all: c.now.all.snapshot(), revision: revision}
 	found.past = past{found.all, c.now.changed, revision, c.changes}
 	found.indexed = found.all
-	if index := c.bestIndex(predicate, prefix, &found); index != nil {
+	if index := c.bestIndex(wanted, prefix, &found); index != nil {
 		found.indexed = index.snapshot()
 	}
 	return found, true
 }
 
-// bestIndex returns the index in which a predicate selects the fewest objects, or nil. It requires
-// c.mu.
-func (c *contents) bestIndex(predicate *storage.SelectionPredicate, prefix string, found *selected) (best *ordered) {
-	if predicate.Label != nil && !predicate.Label.Empty() {
-		c.lists++
-	}
-	fewest := 0
-	consider := func(name, value string) bool {
-		index := c.now.indexes[name]
-		if index == nil {
-			return false
-		}
-		if count := index.between(index.limits(value, prefix, prefix)); best == nil || count < fewest {
-			best, fewest, found.index, found.value = index, count, name, value
-		}
-		return true
-	}
+// required has the values that fields and labels of all selected objects have.
+type required struct{ fields, labels map[string]string }
+
+func (c *contents) required(predicate *storage.SelectionPredicate) required {
+	has := required{fields: map[string]string{}, labels: requiredLabels(predicate.Label)}
 	for _, field := range c.fields {
 		if predicate.Field == nil {
 			break
 		}
 		if value, ok := predicate.Field.RequiresExactMatch(field); ok {
-			consider(storage.FieldIndex(field), value)
+			has.fields[field] = value
 		}
 	}
-	for label, value := range requiredLabels(predicate.Label) {
-		if consider(storage.LabelIndex(label), value) {
-			c.used[label] = c.lists
-		}
-	}
-	return best
+	return has
 }
 
 // requiredLabels returns the labels that must have a value.
@@ -281,12 +265,41 @@ func requiredLabels(selector labels.Selector) map[string]string {
 	for i := range requirements {
 		switch r := &requirements[i]; r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			if value, ok := selector.RequiresExactMatch(r.Key()); ok {
-				required[r.Key()] = value
+			if values := r.ValuesUnsorted(); len(values) == 1 {
+				required[r.Key()] = values[0]
 			}
 		}
 	}
 	return required
+}
+
+// bestIndex returns the index in which the fewest objects have a required value, or nil. It
+// requires c.mu.
+func (c *contents) bestIndex(wanted required, prefix string, found *selected) (best *ordered) {
+	fewest := 0
+	consider := func(name, value string) {
+		index := c.now.indexes[name]
+		if index == nil {
+			return
+		}
+		if count := index.between(index.limits(value, prefix, prefix)); best == nil || count < fewest {
+			best, fewest, found.index, found.value = index, count, name, value
+		}
+	}
+	for field, value := range wanted.fields {
+		consider(storage.FieldIndex(field), value)
+	}
+	if wanted.labels == nil {
+		return best
+	}
+	c.lists++
+	for label := range c.used {
+		if value, ok := wanted.labels[label]; ok {
+			c.used[label] = c.lists
+			consider(storage.LabelIndex(label), value)
+		}
+	}
+	return best
 }
 
 // keep keeps contents from which a client has got a page.
@@ -311,9 +324,13 @@ func (c *contents) scanned(predicate *storage.SelectionPredicate, read, selected
 	if read < minScan || selected*selective > read {
 		return
 	}
+	considered := 0
 	for label := range requiredLabels(predicate.Label) {
 		if c.wantsIndex(label) {
 			c.addIndex(label)
+			return
+		}
+		if considered++; considered == maxLabels {
 			return
 		}
 	}

@@ -5,6 +5,7 @@ package encoded
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,7 +73,7 @@ func (s *lists) list(ctx context.Context, key string, options storage.ListOption
 	if !known {
 		return false, nil
 	}
-	return true, s.answer(found, key, prefix, max(prefix, start), options, out)
+	return true, s.answer(ctx, found, key, prefix, max(prefix, start), options, out)
 }
 
 // isFresh waits until the contents are as new as a list requires.
@@ -101,12 +102,15 @@ func (s *lists) isFresh(ctx context.Context, prefix, version string) bool {
 
 // answer answers a list from contents, as upstream's watch cache does
 // (k8s.io/apiserver/pkg/storage/cacher/cacher.go).
-func (s *lists) answer(found selected, key, prefix, start string, options storage.ListOptions, out *List) error {
+func (s *lists) answer(ctx context.Context, found selected, key, prefix, start string, options storage.ListOptions, out *List) error {
 	limit := int(options.Predicate.Limit)
 	if options.ResourceVersion == "0" {
 		limit = 0
 	}
-	page := found.page(&options.Predicate, prefix, start, limit)
+	page, err := found.page(ctx, &options.Predicate, prefix, start, limit)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", s.resource, err)
+	}
 	out.Items = page.items
 	token, remaining, err := storage.PrepareContinueToken(page.lastKey, key, int64(found.revision), int64(page.following), page.more, options)
 	if err != nil {
@@ -134,8 +138,11 @@ type page struct {
 	read int
 }
 
+// checkedObjects is how many objects are read before a list notices that its request has ended.
+const checkedObjects = 64
+
 // page returns the objects that a predicate selects, from a key on, up to a limit unless that is 0.
-func (s *selected) page(predicate *storage.SelectionPredicate, prefix, start string, limit int) (p page) {
+func (s *selected) page(ctx context.Context, predicate *storage.SelectionPredicate, prefix, start string, limit int) (p page, err error) {
 	from, to := s.indexed.limits(s.value, prefix, start)
 	count := s.indexed.between(from, to)
 	all := predicate.Empty()
@@ -149,7 +156,9 @@ func (s *selected) page(predicate *storage.SelectionPredicate, prefix, start str
 	}
 	var last *record
 	for r := range s.indexed.records(from, to) {
-		p.read++
+		if p.read++; p.read%checkedObjects == 0 && ctx.Err() != nil {
+			return page{}, ctx.Err()
+		}
 		if !all && !predicate.MatchesObjectAttributes(r.labels, r.fields) {
 			continue
 		}
@@ -167,5 +176,5 @@ func (s *selected) page(predicate *storage.SelectionPredicate, prefix, start str
 		after, _ := s.all.limits("", prefix, last.key+"\x00")
 		p.following, p.more = s.all.between(begin, end), s.all.between(after, end) > 0
 	}
-	return p
+	return p, nil
 }
