@@ -31,9 +31,9 @@ import (
 //     body if flow control is off or exempts the request.
 //  7. ExtraConfig.WrapAPIs, behind a main cluster: pkg/aggregated/discovery filters
 //     OpenAPI and discovery for the main cluster's aggregator. It needs the user.
-//  8. refuseRequests: returns 404 for resources whose name has a dot. Then the aggregator, core,
-//     extensions, not found (chain.go). openapiv2 adds custom resources to the aggregator's
-//     OpenAPI v2 document.
+//  8. refuseRequests: returns 404 for resources whose name has a dot, 400 for long selectors. Then
+//     the aggregator, core, extensions, not found (chain.go). openapiv2 adds custom resources to
+//     the aggregator's OpenAPI v2 document.
 //  9. Upstream's endpoint handlers: decoding, admission (pkg/admission), validation, and
 //     the REST storage (pkg/registry, or the custom resource handler). encodedreads answers
 //     reads of custom resources in front of that handler, which decodes what it reads.

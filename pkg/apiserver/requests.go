@@ -4,7 +4,9 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,8 +17,12 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
+// maxSelectorTerms bounds the requirements of a selector together with their values. Each object
+// of a list and each event of a watch is compared with all of them.
+const maxSelectorTerms = 10_000
+
 // refuseRequests refuses requests that were authorized as something else than what the handlers
-// would serve.
+// would serve, or that would take more work than one request may.
 func refuseRequests(handler http.Handler, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := request.RequestInfoFrom(req.Context())
@@ -24,7 +30,7 @@ func refuseRequests(handler http.Handler, serializer runtime.NegotiatedSerialize
 			handler.ServeHTTP(w, req)
 			return
 		}
-		if err := refusal(info); err != nil {
+		if err := refusal(info, req.URL); err != nil {
 			responsewriters.ErrorNegotiated(err, serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
 			return
 		}
@@ -32,7 +38,7 @@ func refuseRequests(handler http.Handler, serializer runtime.NegotiatedSerialize
 	})
 }
 
-func refusal(info *request.RequestInfo) error {
+func refusal(info *request.RequestInfo, address *url.URL) error {
 	// No resource has a dot in its name. Upstream's handler of custom resources joins the name and the
 	// group, and would serve vaults.internal of example.com as vaults of internal.example.com.
 	if strings.Contains(info.Resource, ".") {
@@ -40,6 +46,14 @@ func refusal(info *request.RequestInfo) error {
 			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 			Message: "the server could not find the requested resource",
 		}}
+	}
+	if address.RawQuery == "" {
+		return nil
+	}
+	for _, parameter := range []string{"labelSelector", "fieldSelector"} {
+		if terms := strings.Count(address.Query().Get(parameter), ",") + 1; terms > maxSelectorTerms {
+			return apierrors.NewBadRequest(fmt.Sprintf("%s has %d requirements and values, the limit is %d", parameter, terms, maxSelectorTerms))
+		}
 	}
 	return nil
 }
