@@ -58,6 +58,7 @@ func (c CompletedConfig) buildHandlerChain(crds *definitions.Informer) func(http
 
 // limitBodies reads bodies before a request waits for a seat.
 func (c *Config) limitBodies() {
+	c.Extra.BodyLimits.Authorizer = c.Generic.Authorization.Authorizer
 	if c.Generic.FlowControl != nil {
 		c.Generic.FlowControl = requestbody.FlowControl(c.Generic.FlowControl, c.Extra.BodyLimits)
 	}

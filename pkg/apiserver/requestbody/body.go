@@ -41,12 +41,15 @@ type body struct {
 	ctx context.Context
 	// length is -1 if unknown.
 	length int64
+	// isText reports whether the body is JSON or YAML.
+	isText bool
 
 	received bool
 	// complete is also read by end, which does not wait for a handler that timed out.
 	complete    atomic.Bool
 	err         error
 	size        int64
+	values      objectsize.Values
 	content     net.Buffers
 	reservation *objectsize.Reservation
 }
@@ -68,31 +71,52 @@ func (b *body) read(who user.Info, limit limit) error {
 	if b.length > limit.bytes {
 		return limit.exceeded(fmt.Sprint(b.length))
 	}
-	more, err := b.window(objectsize.HeavyBytes)
-	if !more || err != nil {
+	more, err := b.window(objectsize.HeavyBytes, limit)
+	if err != nil {
 		return err
 	}
-	expected := b.length
-	if expected < 0 {
-		expected = limit.bytes
-	}
-	if b.reservation, err = b.budget.Reserve(b.ctx, who, expected); err != nil {
-		return err
-	}
-	for more {
-		if more, err = b.window(windowBytes); err != nil {
+	if more {
+		expected := b.length
+		if expected < 0 {
+			expected = limit.bytes
+		}
+		if b.reservation, err = b.budget.Reserve(b.ctx, who, expected); err != nil {
 			return err
 		}
-		if b.size > limit.bytes {
-			return limit.exceeded("more")
+	}
+	for more {
+		if err = b.reservation.Arrive(b.ctx, windowBytes); err != nil {
+			return err
+		}
+		if more, err = b.window(windowBytes, limit); err != nil {
+			return err
 		}
 	}
-	return b.reservation.Work(b.ctx)
+	weight := b.weight()
+	if weight < objectsize.HeavyBytes {
+		return nil
+	}
+	if b.reservation == nil {
+		if b.reservation, err = b.budget.Reserve(b.ctx, who, weight); err != nil {
+			return err
+		}
+	}
+	return b.reservation.Work(b.ctx, weight)
+}
+
+// binaryWeight is that of a byte of Protobuf, of which two may be an empty message.
+const binaryWeight = 4
+
+func (b *body) weight() int64 {
+	if b.isText {
+		return b.values.Weight()
+	}
+	return b.size * binaryWeight
 }
 
 // window reads the next bytes of the body. The deadline applies only to this read, so
 // that the connection survives while the request waits.
-func (b *body) window(size int64) (more bool, err error) {
+func (b *body) window(size int64, limit limit) (more bool, err error) {
 	// Only connections of tests have no deadlines.
 	_ = b.control.SetReadDeadline(time.Now().Add(windowTime))
 	chunk, err := io.ReadAll(io.LimitReader(b.connection, size))
@@ -107,6 +131,14 @@ func (b *body) window(size int64) (more bool, err error) {
 		return false, apierrors.NewBadRequest(fmt.Sprintf("read the body of the request: %v", err))
 	}
 	_ = b.control.SetReadDeadline(time.Time{})
+	if b.size > limit.bytes {
+		return false, limit.exceeded("more")
+	}
+	if b.isText {
+		if b.values.Add(chunk); b.values.Count() > limit.values() {
+			return false, limit.tooManyValues()
+		}
+	}
 	return int64(len(chunk)) == size, nil
 }
 

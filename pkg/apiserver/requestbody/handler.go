@@ -7,12 +7,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
@@ -36,6 +39,8 @@ type BodyLimits struct {
 	Budget *objectsize.Budget
 	// Timeout is the timeout of a request.
 	Timeout time.Duration
+	// Authorizer authorizes requests before a large body is received. It may be nil.
+	Authorizer authorizer.Authorizer
 }
 
 // limit is that of one request.
@@ -55,6 +60,17 @@ func (l limit) exceeded(size string) error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the request has %s bytes, the limit is %d%s", size, l.bytes, l.flag))
 }
 
+func (l limit) values() int64 { return objectsize.MaxValues(l.bytes) }
+
+func (l limit) tooManyValues() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the request has more than %d values, among them objects and lists, the limit is one for each %d bytes of the largest request%s",
+		l.values(), l.bytes/l.values(), l.flag))
+}
+
+func isText(contentType string) bool {
+	return contentType == "" || strings.Contains(contentType, "json") || strings.Contains(contentType, "yaml")
+}
+
 // bodyKey is the context key of the body: upstream passes only the context to FlowControl.
 type bodyKey struct{}
 
@@ -70,7 +86,7 @@ func WithBody(handler http.Handler, limits BodyLimits) http.Handler {
 		defer cancel()
 		b := &body{
 			Closer: req.Body, connection: req.Body, control: http.NewResponseController(w),
-			budget: limits.Budget, ctx: ctx, length: req.ContentLength,
+			budget: limits.Budget, ctx: ctx, length: req.ContentLength, isText: isText(req.Header.Get("Content-Type")),
 		}
 		defer b.end()
 		req = req.WithContext(context.WithValue(req.Context(), bodyKey{}, b))
@@ -93,7 +109,7 @@ type flowControl struct {
 func (f *flowControl) Handle(ctx context.Context, digest utilflowcontrol.RequestDigest,
 	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
 	estimate func() fcrequest.WorkEstimate, noteQueued fairqueuing.QueueNoteFn, execute func()) {
-	if b, ok := ctx.Value(bodyKey{}).(*body); ok {
+	if b, ok := ctx.Value(bodyKey{}).(*body); ok && f.mayReceive(ctx, b) {
 		// The context bounds the wait for a seat, which begins after the body was
 		// received.
 		deadline, bounded := ctx.Deadline()
@@ -108,6 +124,20 @@ func (f *flowControl) Handle(ctx context.Context, digest utilflowcontrol.Request
 		}
 	}
 	f.Interface.Handle(ctx, digest, note, estimate, noteQueued, execute)
+}
+
+// mayReceive reports whether a body is small, or its request is authorized. The filter that
+// authorizes requests after they have got a seat refuses the others.
+func (f *flowControl) mayReceive(ctx context.Context, b *body) bool {
+	if f.limits.Authorizer == nil || 0 <= b.length && b.length <= objectsize.HeavyBytes {
+		return true
+	}
+	attributes, err := filters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		return false
+	}
+	decision, _, err := f.limits.Authorizer.Authorize(ctx, attributes)
+	return err == nil && decision == authorizer.DecisionAllow
 }
 
 // WithBodyLimits rejects requests whose body was not received. It is inside all other

@@ -5,10 +5,12 @@ package requestbody
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	fairqueuing "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
@@ -129,6 +132,151 @@ func TestLimits(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestValues sends bodies of many values.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	const largest = 4 * mib
+	list := func(value string, count int64) string {
+		return `{"a":[` + strings.Repeat(value+",", int(count)-3) + value + "]}"
+	}
+	few, most := int64(objectsize.HeavyBytes)/32, objectsize.MaxValues(largest)
+	tests := map[string]struct {
+		body, contentType string
+		busy              bool
+		want              int
+	}{
+		"few":                        {body: list("1", few-1), busy: true, want: http.StatusOK},
+		"many in a small body":       {body: list("1", few), busy: true, want: http.StatusTooManyRequests},
+		"many in a small body, YAML": {body: list("1", few), contentType: "application/apply-patch+yaml", busy: true, want: http.StatusTooManyRequests},
+		"the most":                   {body: list("{}", most), want: http.StatusOK},
+		"too many":                   {body: list("{}", most+1), want: http.StatusRequestEntityTooLarge},
+		"too many in YAML":           {body: strings.Repeat("- a\n", int(most)), contentType: "application/yaml", want: http.StatusRequestEntityTooLarge},
+		"Protobuf":                   {body: list("1", 2*few), contentType: "application/vnd.kubernetes.protobuf", want: http.StatusOK},
+		"Protobuf, busy":             {body: strings.Repeat("x", objectsize.HeavyBytes/4), contentType: "application/vnd.kubernetes.protobuf", busy: true, want: http.StatusTooManyRequests},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limits := newLimits(largest)
+			if test.busy {
+				hold(t, limits.Budget, "bob", 2, largest)
+				hold(t, limits.Budget, "eve", 2, largest)
+			}
+			recorder := httptest.NewRecorder()
+			req := newRequest(t, "example.com", strings.NewReader(test.body), len(test.body))
+			req.Header.Set("Content-Type", test.contentType)
+			WithBody(WithBodyLimits(http.NotFoundHandler(), limits, codecs()), limits).ServeHTTP(recorder, req)
+			if test.want == http.StatusOK {
+				test.want = http.StatusNotFound
+			}
+			if recorder.Code != test.want {
+				t.Errorf("got %d %q, want %d", recorder.Code, recorder.Body, test.want)
+			}
+		})
+	}
+}
+
+// stalled is a body of which the client sends no more than a beginning.
+type stalled struct {
+	io.Reader
+	until <-chan struct{}
+}
+
+func (s stalled) Read(data []byte) (int, error) {
+	if n, err := s.Reader.Read(data); err == nil {
+		return n, nil
+	}
+	<-s.until
+	return 0, io.ErrUnexpectedEOF
+}
+
+// TestStalledBodies checks that bodies which were only announced leave room for others.
+func TestStalledBodies(t *testing.T) {
+	t.Parallel()
+	limits := newLimits(4 * mib)
+	const bodies = 50 // more than have room as a whole
+	end, begun := make(chan struct{}), sync.WaitGroup{}
+	var stalledRequests sync.WaitGroup
+	begun.Add(bodies)
+	for i := range bodies {
+		beginning := &announced{strings.NewReader(strings.Repeat("x", objectsize.HeavyBytes+1)), sync.OnceFunc(begun.Done)}
+		req := newRequest(t, "example.com", stalled{beginning, end}, 4*mib)
+		req = req.WithContext(request.WithUser(req.Context(), &user.DefaultInfo{Name: fmt.Sprint(i)}))
+		stalledRequests.Go(func() {
+			WithBody(WithBodyLimits(http.NotFoundHandler(), limits, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
+		})
+	}
+	defer stalledRequests.Wait()
+	defer close(end)
+	begun.Wait()
+	recorder := httptest.NewRecorder()
+	req := newRequest(t, "example.com", strings.NewReader(strings.Repeat("x", 4*mib)), 4*mib)
+	WithBody(WithBodyLimits(http.NotFoundHandler(), limits, codecs()), limits).ServeHTTP(recorder, req)
+	if recorder.Code != http.StatusNotFound {
+		t.Errorf("a body beside others that were announced: got %d %q", recorder.Code, recorder.Body)
+	}
+}
+
+// announced calls begun when all that it has was read.
+type announced struct {
+	io.Reader
+	begun func()
+}
+
+func (a *announced) Read(data []byte) (int, error) {
+	n, err := a.Reader.Read(data)
+	if err != nil {
+		a.begun()
+	}
+	return n, err
+}
+
+// TestAuthorizationBeforeBody checks that a large body is received only for a request that is allowed.
+func TestAuthorizationBeforeBody(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		length   int
+		decision authorizer.Decision
+		received bool
+	}{
+		"allowed":            {length: 2 * mib, decision: authorizer.DecisionAllow, received: true},
+		"no opinion":         {length: 2 * mib, decision: authorizer.DecisionNoOpinion},
+		"denied":             {length: 2 * mib, decision: authorizer.DecisionDeny},
+		"denied, no length":  {length: -1, decision: authorizer.DecisionDeny},
+		"denied, small":      {length: objectsize.HeavyBytes, decision: authorizer.DecisionDeny, received: true},
+		"allowed, no length": {length: -1, decision: authorizer.DecisionAllow, received: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limits := newLimits(4 * mib)
+			limits.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+				if a.GetUser().GetName() != "ann" || a.GetResource() != "widgets" {
+					t.Errorf("%s is authorized for %s, want ann for widgets", a.GetUser().GetName(), a.GetResource())
+				}
+				return test.decision, "", nil
+			})
+			content := strings.NewReader(strings.Repeat("x", max(test.length, mib)))
+			req := newRequest(t, "example.com", content, test.length)
+			seated := false
+			flow := FlowControl(seats{seat: func(context.Context) {
+				seated = true
+				if received := content.Len() == 0; received != test.received {
+					t.Errorf("the body was received: %t, want %t", received, test.received)
+				}
+			}}, limits)
+			handler := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+				info, _ := request.RequestInfoFrom(req.Context())
+				who, _ := request.UserFrom(req.Context())
+				flow.Handle(req.Context(), utilflowcontrol.RequestDigest{RequestInfo: info, User: who}, nil, nil, nil, func() {})
+			})
+			WithBody(handler, limits).ServeHTTP(httptest.NewRecorder(), req)
+			if !seated {
+				t.Error("the request never asked for a seat, in which it is refused")
+			}
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ package objectsize
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,7 +40,7 @@ const retrySeconds = 2
 type Budget struct {
 	largest           int64
 	timeout           time.Duration
-	arriving, working *semaphore.Weighted
+	arriving, working pool
 
 	mu    sync.Mutex
 	users map[string]*share
@@ -51,47 +52,78 @@ type share struct {
 	requests int
 }
 
+// pool is a part of the budget. Administrators have a reserve, for when all others occupy the rest.
+type pool struct {
+	rest, reserve *semaphore.Weighted
+	bytes         int64
+}
+
+func newPool(objects, largest int64) pool {
+	bytes := objects * largest
+	return pool{rest: semaphore.NewWeighted(bytes), reserve: semaphore.NewWeighted(largest), bytes: bytes}
+}
+
 // NewBudget returns a budget for objects of at most largest bytes. Requests wait for it at
 // most for timeout.
 func NewBudget(largest int64, timeout time.Duration) *Budget {
 	registerMetrics()
 	return &Budget{
 		largest: largest, timeout: timeout, users: map[string]*share{},
-		arriving: semaphore.NewWeighted(arrivingObjects * largest),
-		working:  semaphore.NewWeighted(workingObjects * largest),
+		arriving: newPool(arrivingObjects, largest), working: newPool(workingObjects, largest),
 	}
 }
 
 // Reservation is that of a request in the budget.
 type Reservation struct {
-	budget                         *Budget
-	bytes                          int64
-	releaseShare, arrived, written func()
+	budget                *Budget
+	caller                user.Info
+	releaseShare, written func()
+	arrived               []func()
 }
 
-// Reserve waits for the memory of a body before it is received.
+// Reserve waits for the caller's share of the memory of a body.
 func (b *Budget) Reserve(ctx context.Context, caller user.Info, bytes int64) (*Reservation, error) {
-	r := &Reservation{budget: b, bytes: min(bytes, b.largest), written: func() {}}
-	var err error
-	if r.releaseShare, err = b.acquireShare(ctx, caller, r.bytes); err != nil {
+	share, err := b.acquireShare(ctx, caller, bytes)
+	if err != nil {
 		return nil, err
 	}
-	if r.arrived, err = b.acquire(ctx, b.arriving, r.bytes, "other large objects"); err != nil {
-		r.releaseShare()
-		return nil, err
-	}
-	return r, nil
+	return &Reservation{budget: b, caller: caller, releaseShare: share, written: func() {}}, nil
 }
 
-// Work waits until the received body may be processed.
-func (r *Reservation) Work(ctx context.Context) (err error) {
-	r.written, err = r.budget.work(ctx, r.bytes)
+// Arrive waits for the memory of the next part of a body before that is received. A body occupies
+// only what its client has sent.
+func (r *Reservation) Arrive(ctx context.Context, bytes int64) error {
+	release, err := r.budget.acquire(ctx, r.budget.arriving, r.caller, bytes)
 	if err != nil {
-		r.written = func() {}
 		return err
 	}
-	r.arrived()
+	r.arrived = append(r.arrived, release)
 	return nil
+}
+
+// Work waits until the received body may be processed, as an object of a weight.
+func (r *Reservation) Work(ctx context.Context, weight int64) error {
+	// The share of what has arrived is released first: two requests of a user would wait for each other.
+	r.releaseShare()
+	share, err := r.budget.acquireShare(ctx, r.caller, weight)
+	if err != nil {
+		return err
+	}
+	r.releaseShare = share
+	written, err := r.budget.work(ctx, r.caller, weight)
+	if err != nil {
+		return err
+	}
+	r.written = written
+	r.leaveArriving()
+	return nil
+}
+
+func (r *Reservation) leaveArriving() {
+	for _, release := range r.arrived {
+		release()
+	}
+	r.arrived = nil
 }
 
 // Written ends the processing. The response may take as long as the client needs.
@@ -100,7 +132,7 @@ func (r *Reservation) Written() { r.written() }
 // Release releases everything.
 func (r *Reservation) Release() {
 	r.written()
-	r.arrived()
+	r.leaveArriving()
 	r.releaseShare()
 }
 
@@ -112,19 +144,18 @@ func WithReservation(ctx context.Context, r *Reservation) context.Context {
 	return context.WithValue(ctx, reservationKey{}, r)
 }
 
-// Acquire waits until an existing object may be processed, as for a patch. A request with a
-// reservation does not wait.
-func (b *Budget) Acquire(ctx context.Context, bytes int64) (release func(), err error) {
-	if bytes < HeavyBytes || ctx.Value(reservationKey{}) != nil {
+// Acquire waits until an existing object of a weight may be processed, as for a patch. A request
+// with a reservation does not wait.
+func (b *Budget) Acquire(ctx context.Context, weight int64) (release func(), err error) {
+	if weight < HeavyBytes || ctx.Value(reservationKey{}) != nil {
 		return func() {}, nil
 	}
-	bytes = min(bytes, b.largest)
 	caller, _ := request.UserFrom(ctx)
-	releaseShare, err := b.acquireShare(ctx, caller, bytes)
+	releaseShare, err := b.acquireShare(ctx, caller, weight)
 	if err != nil {
 		return nil, err
 	}
-	written, err := b.work(ctx, bytes)
+	written, err := b.work(ctx, caller, weight)
 	if err != nil {
 		releaseShare()
 		return nil, err
@@ -135,14 +166,14 @@ func (b *Budget) Acquire(ctx context.Context, bytes int64) (release func(), err 
 	}, nil
 }
 
-func (b *Budget) work(ctx context.Context, bytes int64) (written func(), err error) {
-	release, err := b.acquire(ctx, b.working, bytes, "other large objects")
+func (b *Budget) work(ctx context.Context, caller user.Info, weight int64) (written func(), err error) {
+	release, err := b.acquire(ctx, b.working, caller, weight)
 	if err != nil {
 		return nil, err
 	}
-	held.Add(float64(bytes))
+	held.Add(float64(weight))
 	return sync.OnceFunc(func() {
-		held.Add(-float64(bytes))
+		held.Add(-float64(weight))
 		release()
 	}), nil
 }
@@ -152,7 +183,7 @@ func (b *Budget) acquireShare(ctx context.Context, caller user.Info, bytes int64
 	b.mu.Lock()
 	s := b.users[name]
 	if s == nil {
-		s = &share{bytes: semaphore.NewWeighted(userObjects * b.largest)}
+		s = &share{bytes: semaphore.NewWeighted(b.shareBytes())}
 		b.users[name] = s
 	}
 	s.requests++
@@ -164,16 +195,18 @@ func (b *Budget) acquireShare(ctx context.Context, caller user.Info, bytes int64
 			delete(b.users, name)
 		}
 	}
-	releaseBytes, err := b.acquire(ctx, s.bytes, bytes, "large objects of "+name)
-	if err != nil {
+	bytes = min(bytes, b.shareBytes())
+	if !s.bytes.TryAcquire(bytes) && b.wait(ctx, s.bytes, bytes) != nil {
 		forget()
-		return nil, err
+		return nil, busy("large objects of " + name)
 	}
 	return sync.OnceFunc(func() {
-		releaseBytes()
+		s.bytes.Release(bytes)
 		forget()
 	}), nil
 }
+
+func (b *Budget) shareBytes() int64 { return userObjects * b.largest }
 
 // shareName returns the owner of a share. The service accounts of a namespace have one share,
 // because a user who can create one of them can create many.
@@ -187,11 +220,24 @@ func shareName(caller user.Info) string {
 	return caller.GetName()
 }
 
-func (b *Budget) acquire(ctx context.Context, from *semaphore.Weighted, bytes int64, others string) (release func(), err error) {
-	if !from.TryAcquire(bytes) && b.wait(ctx, from, bytes) != nil {
-		return nil, apierrors.NewTooManyRequests(others+" are being written, try again later", retrySeconds)
+func (b *Budget) acquire(ctx context.Context, from pool, caller user.Info, bytes int64) (release func(), err error) {
+	acquired, bytes := from.rest, min(bytes, from.bytes)
+	if !acquired.TryAcquire(bytes) {
+		if reserved := min(bytes, b.largest); isAdministrator(caller) && from.reserve.TryAcquire(reserved) {
+			acquired, bytes = from.reserve, reserved
+		} else if b.wait(ctx, acquired, bytes) != nil {
+			return nil, busy("other large objects")
+		}
 	}
-	return sync.OnceFunc(func() { from.Release(bytes) }), nil
+	return sync.OnceFunc(func() { acquired.Release(bytes) }), nil
+}
+
+func isAdministrator(caller user.Info) bool {
+	return caller != nil && slices.Contains(caller.GetGroups(), user.SystemPrivilegedGroup)
+}
+
+func busy(what string) error {
+	return apierrors.NewTooManyRequests(what+" are being written, try again later", retrySeconds)
 }
 
 func (b *Budget) wait(ctx context.Context, from *semaphore.Weighted, bytes int64) error {

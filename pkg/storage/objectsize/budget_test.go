@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -41,7 +42,7 @@ func TestBudget(t *testing.T) {
 			reservation, err := budget.Reserve(t.Context(), caller, 16*mib)
 			if err == nil {
 				defer reservation.Release()
-				err = reservation.Work(t.Context())
+				err = reservation.Work(t.Context(), 16*mib)
 			}
 			if err != nil {
 				t.Error(err)
@@ -88,7 +89,7 @@ func TestShares(t *testing.T) {
 			t.Parallel()
 			budget := NewBudget(4*mib, 10*time.Millisecond)
 			for range userObjects {
-				reservation, err := budget.Reserve(t.Context(), &user.DefaultInfo{Name: test.slow}, 100*mib)
+				reservation, err := budget.Reserve(t.Context(), &user.DefaultInfo{Name: test.slow}, 4*mib)
 				expect.NoError(t, err)
 				defer reservation.Release()
 			}
@@ -105,4 +106,55 @@ func TestShares(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReserve occupies the budget with users that are not administrators.
+func TestReserve(t *testing.T) {
+	t.Parallel()
+	budget := NewBudget(4*mib, 10*time.Millisecond)
+	receive := func(caller user.Info, bytes, weight int64) error {
+		reservation, err := budget.Reserve(t.Context(), caller, bytes)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(reservation.Release)
+		if err := reservation.Arrive(t.Context(), bytes); err != nil {
+			return err
+		}
+		if weight == 0 {
+			return nil
+		}
+		return reservation.Work(t.Context(), weight)
+	}
+	expect.NoError(t, receive(&user.DefaultInfo{Name: "values"}, mib, 100*mib), "an object of many values in a budget without others")
+	for i := range arrivingObjects {
+		expect.NoError(t, receive(&user.DefaultInfo{Name: fmt.Sprint(i)}, 4*mib, 0), "body %d that arrives", i)
+	}
+	bob, root := &user.DefaultInfo{Name: "bob"}, &user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}
+	if err := receive(bob, mib, mib); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("bob's body: got %v, want that other objects are being written", err)
+	}
+	if _, err := budget.Acquire(request.WithUser(t.Context(), bob), mib); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("bob's patch: got %v, want that other objects are being written", err)
+	}
+	expect.NoError(t, receive(root, 4*mib, 4*mib), "an administrator's body")
+}
+
+// TestGrowingShare lets two requests of a user arrive, both of which weigh more than what has arrived.
+func TestGrowingShare(t *testing.T) {
+	t.Parallel()
+	budget := NewBudget(4*mib, time.Minute)
+	ann := &user.DefaultInfo{Name: "ann"}
+	var writers sync.WaitGroup
+	for range userObjects {
+		reservation, err := budget.Reserve(t.Context(), ann, 4*mib)
+		expect.NoError(t, err)
+		writers.Go(func() {
+			defer reservation.Release()
+			if err := reservation.Work(t.Context(), 100*mib); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writers.Wait()
 }

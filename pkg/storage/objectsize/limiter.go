@@ -56,7 +56,10 @@ func NewLimiter(config Config) *Limiter {
 	return &Limiter{config: config, heavy: newHeavy(config.Prefix)}
 }
 
-var errTooLarge = errors.New("larger than --max-object-bytes")
+var (
+	errTooLarge      = errors.New("larger than --max-object-bytes")
+	errTooManyValues = errors.New("more values than --max-object-bytes allows")
+)
 
 // Transformer wraps the compression and encryption of values.
 func (l *Limiter) Transformer(inner value.Transformer) value.Transformer {
@@ -74,7 +77,8 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 	if err != nil {
 		return nil, err
 	}
-	t.limiter.heavy.record(dataCtx, len(data))
+	weight, values := weigh(data)
+	t.limiter.heavy.record(dataCtx, weight)
 	info := writeinfo.FromContext(ctx)
 	if info == nil {
 		return stored, nil
@@ -82,17 +86,33 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 	info.PlainBytes, info.StoredBytes = len(data), len(stored)
 	// A terminating object is written whatever its size: otherwise it could never lose its
 	// finalizers once the limit is lowered.
-	if int64(len(data)) > t.limiter.config.MaxBytes && !info.Terminating {
+	switch limit := t.limiter.config.MaxBytes; {
+	case info.Terminating:
+	case int64(len(data)) > limit:
 		return nil, errTooLarge
+	case values > MaxValues(limit):
+		return nil, errTooManyValues
 	}
 	return stored, nil
+}
+
+// weigh returns the weight of a stored object, and its values if it is JSON and may have many. Objects
+// that are stored as Protobuf are small.
+func weigh(data []byte) (weight, values int64) {
+	if len(data) < HeavyBytes/valueBytes || data[0] != '{' {
+		return int64(len(data)), 0
+	}
+	counted := &Values{}
+	counted.Add(data)
+	return counted.Weight(), counted.Count()
 }
 
 // TransformFromStorage implements value.Transformer.
 func (t *transformer) TransformFromStorage(ctx context.Context, stored []byte, dataCtx value.Context) ([]byte, bool, error) {
 	data, stale, err := t.Transformer.TransformFromStorage(ctx, stored, dataCtx)
 	if err == nil {
-		t.limiter.heavy.record(dataCtx, len(data))
+		weight, _ := weigh(data)
+		t.limiter.heavy.record(dataCtx, weight)
 	}
 	return data, stale, err
 }
@@ -118,7 +138,7 @@ func (s *limited) Create(ctx context.Context, key string, obj, out runtime.Objec
 func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cached runtime.Object) error {
 	if budget := s.limiter.config.Budget; budget != nil {
-		release, err := budget.Acquire(ctx, s.limiter.heavy.size(key))
+		release, err := budget.Acquire(ctx, s.limiter.heavy.weight(key))
 		if err != nil {
 			return err
 		}
@@ -136,6 +156,8 @@ func (l *Limiter) explain(ctx context.Context, err error, key string) error {
 		return nil
 	case errors.Is(err, errTooLarge):
 		limit = fmt.Sprintf("an object may have %d bytes (--max-object-bytes)", l.config.MaxBytes)
+	case errors.Is(err, errTooManyValues):
+		limit = fmt.Sprintf("an object may have %d values, one for each %d bytes of --max-object-bytes", MaxValues(l.config.MaxBytes), bytesPerValue)
 	case RefusedByEtcd(err):
 		limit = fmt.Sprintf("that does not fit into a request to the etcd of Store %q (its --max-request-bytes, 1.5 MiB by default)", l.config.Store)
 	default:
@@ -160,34 +182,34 @@ func RefusedByEtcd(err error) bool {
 // maxHeavy bounds the large objects per resource in heavy.
 const maxHeavy = 10000
 
-// heavy has the sizes of large objects, so that memory is acquired before one is read for an
+// heavy has the weights of large objects, so that memory is acquired before one is read for an
 // update. An evicted object is added again by the next read.
 type heavy struct {
-	prefix string
-	sizes  *lru.Cache // of int, by key without prefix
+	prefix  string
+	weights *lru.Cache // of int64, by key without prefix
 }
 
 func newHeavy(prefix string) heavy {
-	return heavy{prefix: strings.Trim(prefix, "/"), sizes: lru.New(maxHeavy)}
+	return heavy{prefix: strings.Trim(prefix, "/"), weights: lru.New(maxHeavy)}
 }
 
-// record records the size of a value that is read or written.
-func (h *heavy) record(dataCtx value.Context, size int) {
-	if size < HeavyBytes && h.sizes.Len() == 0 {
+// record records the weight of a value that is read or written.
+func (h *heavy) record(dataCtx value.Context, weight int64) {
+	if weight < HeavyBytes && h.weights.Len() == 0 {
 		return
 	}
 	key := strings.TrimPrefix(strings.Trim(string(dataCtx.AuthenticatedData()), "/"), h.prefix+"/")
-	if size < HeavyBytes {
-		h.sizes.Remove(key)
+	if weight < HeavyBytes {
+		h.weights.Remove(key)
 	} else {
-		h.sizes.Add(key, size)
+		h.weights.Add(key, weight)
 	}
 }
 
-// size returns 0 for objects that are not large.
-func (h *heavy) size(key string) int64 {
-	if size, ok := h.sizes.Get(strings.Trim(key, "/")); ok {
-		return int64(size.(int))
+// weight returns 0 for objects that are not large.
+func (h *heavy) weight(key string) int64 {
+	if weight, ok := h.weights.Get(strings.Trim(key, "/")); ok {
+		return weight.(int64)
 	}
 	return 0
 }

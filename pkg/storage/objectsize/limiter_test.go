@@ -28,11 +28,15 @@ func TestRefusals(t *testing.T) {
 	tests := map[string]struct {
 		maxBytes, etcdBytes int64
 		size                int
+		values              int
 		want                string // "" if the object is accepted
 	}{
 		"as large as allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: 16*mib - 512},
 		"larger than allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: 16 * mib,
 			want: `widgets.example.com "w" has 167\d{5} bytes, 167\d{5} bytes as it is stored: an object may have 16777216 bytes \(--max-object-bytes\)`},
+		"as many values as allowed": {maxBytes: mib, etcdBytes: 17 * mib, values: mib/8 - 10},
+		"more values than allowed": {maxBytes: mib, etcdBytes: 17 * mib, values: mib / 8,
+			want: `widgets.example.com "w" has 655\d{3} bytes, 655\d{3} bytes as it is stored: an object may have 131072 values, one for each 8 bytes of --max-object-bytes`},
 		"more than etcd accepts": {maxBytes: 16 * mib, etcdBytes: 0, size: 1700 << 10,
 			want: `widgets.example.com "w" has 174\d{4} bytes, 174\d{4} bytes as it is stored: that does not fit into a request to the etcd of Store "archive"`},
 		"more than gRPC accepts": {maxBytes: 16 * mib, etcdBytes: 0, size: 8 * mib,
@@ -42,12 +46,16 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store := writeinfo.Storage(newStorage(t, Config{MaxBytes: test.maxBytes}, test.etcdBytes))
-			err := store.Create(t.Context(), widgetKey("w"), widget("w", strings.Repeat("x", test.size)), newWidget(), 0)
+			object := widget("w", strings.Repeat("x", test.size))
+			if test.values > 0 {
+				object.Object["data"] = make([]any, test.values)
+			}
+			err := store.Create(t.Context(), widgetKey("w"), object, newWidget(), 0)
 			checkRefusal(t, "create", err, test.want)
 
 			expect.NoError(t, store.Create(t.Context(), widgetKey("grows"), widget("w", "small"), nil, 0))
 			err = store.GuaranteedUpdate(t.Context(), widgetKey("grows"), newWidget(), false, nil, func(input runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
-				input.(*unstructured.Unstructured).Object["data"] = strings.Repeat("x", test.size)
+				input.(*unstructured.Unstructured).Object["data"] = object.Object["data"]
 				return input, nil, nil
 			}, nil)
 			checkRefusal(t, "update", err, strings.ReplaceAll(test.want, `"w"`, `"grows"`))

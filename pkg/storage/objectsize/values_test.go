@@ -1,0 +1,110 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package objectsize
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+func valuesOf(text string) *Values {
+	v := &Values{}
+	for i := range len(text) {
+		v.Add([]byte{text[i]}) // in parts, as bodies arrive
+	}
+	return v
+}
+
+func TestValues(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		text   string
+		count  int64
+		isYAML bool
+	}{
+		"empty":                 {text: "", count: 0},
+		"object":                {text: "{}", count: 1},
+		"string":                {text: `"a"`, count: 1},
+		"fields":                {text: `{"a": 1, "b": [true, null, -1.5E+7], "c": {"d": "e"}}`, count: 8},
+		"empty ones":            {text: `{"a":[ ],"b":{ },"c":[{},{},[[]]]}`, count: 8},
+		"in strings":            {text: `["{[,:\"{[,:\\","],[","\n"]`, count: 4},
+		"lines":                 {text: "{\r\n  \"a\":\r\n  [\n1,\n2\n]\n}\n", count: 4},
+		"YAML":                  {text: "a: 1\nb: {}\n", count: 6, isYAML: true},
+		"YAML with JSON's keys": {text: "1: 1\n2: 2\n", count: 5, isYAML: true},
+		"YAML with quoted keys": {text: "\"a\": 1\n\"b\": 2\n", count: 5, isYAML: true},
+		"YAML list":             {text: "\"a\":\n- 1\n- - 1\n", count: 8, isYAML: true},
+		"YAML list of nothing":  {text: "-\n-\n-\n", count: 4, isYAML: true},
+		"quote in a word":       {text: `[e"e, {}, {}, {}]`, count: 8, isYAML: true},
+		"single quotes":         {text: `['"', {}, {}, {}]`, count: 8, isYAML: true},
+		"comment":               {text: "[ # \"\n{}, {}, {}]", count: 8, isYAML: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if v := valuesOf(test.text); v.Count() != test.count || v.isYAML != test.isYAML {
+				t.Errorf("got %d values, YAML: %t, want %d, %t", v.Count(), v.isYAML, test.count, test.isYAML)
+			}
+		})
+	}
+}
+
+func TestWeight(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		text string
+		want int64
+	}{
+		"text":    {`"` + strings.Repeat("a", 998) + `"`, 1000},
+		"numbers": {"[" + strings.Repeat("1,", 99) + "1]", 101 * valueBytes},
+		"aliases": {"a: &a 1\nb: [*a]\n", (6 + aliasedValues) * valueBytes},
+	} {
+		if got := valuesOf(test.text).Weight(); got != test.want {
+			t.Errorf("%s: got %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+// FuzzValues checks that no text without aliases has more values than are counted, or two more.
+func FuzzValues(f *testing.F) {
+	for _, text := range []string{
+		`{"a": 1, "b": [true, null, -1.5E+7, "x\"{,"], "c": {"d": "e"}}`, "a: 1\nb:\n- c\n- - d\n  - {e: f}\n? g\n: |\n  h\n", "[e\"e, 'x', {}]", "--- !!map\n\"a\":\n  \"b\":\n    1: 2\r3: 4\u20285: 6",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		v := valuesOf(text)
+		asJSON, err := yaml.YAMLToJSON([]byte(text))
+		if err != nil || v.hasAnchor || len(text) > 10_000 {
+			return
+		}
+		var decoded any
+		if json.Unmarshal(asJSON, &decoded) != nil {
+			return
+		}
+		if values := countDecoded(decoded); values > v.Count()+2 {
+			t.Errorf("%q has %d values (%s), counted as %d", text, values, asJSON, v.Count())
+		}
+		if err := json.Unmarshal([]byte(text), &decoded); err == nil && v.isYAML {
+			t.Errorf("%q is JSON, but was taken for YAML", text)
+		}
+	})
+}
+
+func countDecoded(value any) int64 {
+	count := int64(1)
+	switch value := value.(type) {
+	case map[string]any:
+		for _, v := range value {
+			count += countDecoded(v)
+		}
+	case []any:
+		for _, v := range value {
+			count += countDecoded(v)
+		}
+	}
+	return count
+}
