@@ -112,7 +112,7 @@ func TestSecretsAreNotTrained(t *testing.T) {
 			defer release()
 			random := newRandom()
 			for i := range 2 * firstObjects {
-				key := fmt.Sprintf("%sdefault/w%d", keys.Objects("/annex", test.resource), i)
+				key := fmt.Sprintf("%snamespace-%d/w%d", keys.Objects("/annex", test.resource), i%2, i)
 				stored, err := before.TransformToStorage(t.Context(), widget(random), value.DefaultContext(key))
 				expect.NoError(t, err)
 				_, err = etcd.Put(t.Context(), key, string(stored))

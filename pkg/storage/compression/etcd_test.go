@@ -53,7 +53,7 @@ func newReplica(t testing.TB, etcd clientv3.KV, encryption value.Transformer) *r
 // write stores a value as etcd3 does, and returns the stored value.
 func (r *replica) write(t testing.TB, etcd clientv3.KV, name string, plain []byte) []byte {
 	t.Helper()
-	key := "/annex/example.com/widgets/default/" + name
+	key := "/annex/example.com/widgets/" + name
 	stored, err := r.TransformToStorage(t.Context(), plain, value.DefaultContext(key))
 	expect.NoError(t, err)
 	if etcd != nil {
@@ -66,7 +66,7 @@ func (r *replica) write(t testing.TB, etcd clientv3.KV, name string, plain []byt
 // read reads as an update does.
 func (r *replica) read(t testing.TB, name string, stored []byte) (plain []byte, stale bool) {
 	t.Helper()
-	key := "/annex/example.com/widgets/default/" + name
+	key := "/annex/example.com/widgets/" + name
 	plain, stale, err := r.TransformFromStorage(writeinfo.NewContext(t.Context(), &writeinfo.Info{Update: true}), stored, value.DefaultContext(key))
 	expect.NoError(t, err)
 	return plain, stale

@@ -6,6 +6,7 @@ package compression
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 const (
@@ -27,13 +28,21 @@ const (
 	heldOut = 5
 )
 
+// sample is an object that a dictionary is trained with.
+type sample struct {
+	// owner is the number of the namespace, or of an object without one, from 1 on.
+	owner uint32
+	data  []byte
+}
+
 // train returns the best dictionary for a resource of total bytes, or nil if none is
-// better than the one in use by minSaving.
+// better than the one in use by minSaving. It has only text of several owners: the size of a
+// stored object, which limits tell its author, depends on what the dictionary has.
 //
 // The raw dictionaries of klauspost's dict.BuildRawDict store 7 to 100 % more of the
 // benchmark's objects than these, and it panics on equal samples.
-func train(samples [][]byte, total int64, inUse *dictionary) (*dictionary, error) {
-	var training, evaluation [][]byte
+func train(samples []sample, total int64, inUse *dictionary) (*dictionary, error) {
+	var training, evaluation []sample
 	for i, sample := range samples {
 		if i%heldOut == 0 {
 			evaluation = append(evaluation, sample)
@@ -49,7 +58,7 @@ func train(samples [][]byte, total int64, inUse *dictionary) (*dictionary, error
 	var best *dictionary
 	least := int(float64(now) * (1 - minSaving))
 	for _, piece := range []int{shortPiece, mediumPiece, longPiece} {
-		content := cover(training, size, piece)
+		content := shared(cover(training, size, piece), training)
 		if len(content) < minDictionary/2 {
 			continue
 		}
@@ -66,7 +75,7 @@ func train(samples [][]byte, total int64, inUse *dictionary) (*dictionary, error
 }
 
 // cost returns the compressed size of samples with a dictionary.
-func cost(d *dictionary, samples [][]byte) (int, error) {
+func cost(d *dictionary, samples []sample) (int, error) {
 	// The pooled encoders are for requests.
 	encoder, err := newEncoder(d)
 	if err != nil {
@@ -75,7 +84,7 @@ func cost(d *dictionary, samples [][]byte) (int, error) {
 	sum := 0
 	var value []byte
 	for _, sample := range samples {
-		value = encoder.EncodeAll(sample, value[:0])
+		value = encoder.EncodeAll(sample.data, value[:0])
 		sum += len(magic) + len(value)
 	}
 	return sum, nil
@@ -93,12 +102,12 @@ func gramHash(text []byte) uint32 {
 	return uint32(binary.LittleEndian.Uint64(text) * prime >> (64 - gramBits))
 }
 
-// cover builds a dictionary of at most size bytes from pieces of samples that contain the
-// most frequent text. The best piece is at the end, where references are cheapest.
+// cover builds a text of at most size bytes from pieces of samples that contain the most
+// frequent text. The best piece is at the end, where references are cheapest.
 //
 // It iterates over groups of samples, and takes from each the piece with the highest count
 // of grams that no previous piece contains, until there is none.
-func cover(samples [][]byte, size, piece int) []byte {
+func cover(samples []sample, size, piece int) []byte {
 	counts := countGrams(samples)
 	groups := max(1, min(len(samples), size/piece))
 	within := make([]uint16, 1<<gramBits)
@@ -108,7 +117,7 @@ func cover(samples [][]byte, size, piece int) []byte {
 		group := samples[at*len(samples)/groups : (at+1)*len(samples)/groups]
 		best, bestSum := []byte(nil), 0
 		for _, sample := range group {
-			if found, sum := bestPiece(sample, min(piece, free), counts, within); sum > bestSum {
+			if found, sum := bestPiece(sample.data, min(piece, free), counts, within); sum > bestSum {
 				best, bestSum = found, sum
 			}
 		}
@@ -126,24 +135,62 @@ func cover(samples [][]byte, size, piece int) []byte {
 	return content[free:]
 }
 
-// countGrams counts the samples that contain each gram. Grams of only one sample count 0.
-func countGrams(samples [][]byte) []uint32 {
-	counts, last := make([]uint32, 1<<gramBits), make([]uint32, 1<<gramBits)
+// countGrams counts the samples that contain each gram. Grams of only one owner count 0.
+func countGrams(samples []sample) []uint32 {
+	counts, last, owners := make([]uint32, 1<<gramBits), make([]uint32, 1<<gramBits), make([]uint32, 1<<gramBits)
 	for i, sample := range samples {
 		number := uint32(i) + 1
-		for at := 0; at+gram <= len(sample); at++ {
-			if hash := gramHash(sample[at:]); last[hash] != number {
+		for at := 0; at+gram <= len(sample.data); at++ {
+			if hash := gramHash(sample.data[at:]); last[hash] != number {
 				last[hash] = number
 				counts[hash]++
+				owners[hash] = owned(owners[hash], sample.owner)
 			}
 		}
 	}
 	for hash := range counts {
-		if counts[hash] == 1 {
+		if owners[hash] != several {
 			counts[hash] = 0
 		}
 	}
 	return counts
+}
+
+// several is the number of several owners.
+const several = math.MaxUint32
+
+// owned returns whose a gram is that was known to be of owner, or of nobody with 0, if another has it
+// too.
+func owned(owner, another uint32) uint32 {
+	if owner == 0 || owner == another {
+		return another
+	}
+	return several
+}
+
+// shared returns the parts of a text that several owners have. It tells apart what has the same
+// gramHash.
+func shared(text []byte, samples []sample) []byte {
+	owners := make(map[uint64]uint32, len(text))
+	for at := 0; at+gram <= len(text); at++ {
+		owners[binary.LittleEndian.Uint64(text[at:])] = 0
+	}
+	for _, sample := range samples {
+		for at := 0; at+gram <= len(sample.data); at++ {
+			found := binary.LittleEndian.Uint64(sample.data[at:])
+			if owner, wanted := owners[found]; wanted {
+				owners[found] = owned(owner, sample.owner)
+			}
+		}
+	}
+	kept, end := make([]byte, 0, len(text)), 0
+	for at := 0; at+gram <= len(text); at++ {
+		if owners[binary.LittleEndian.Uint64(text[at:])] == several {
+			kept = append(kept, text[max(at, end):at+gram]...)
+			end = at + gram
+		}
+	}
+	return kept
 }
 
 // bestPiece returns the part of a sample, of at most piece bytes, with the highest sum of

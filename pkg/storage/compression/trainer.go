@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -139,7 +140,7 @@ func (r *resource) train(ctx context.Context) (objects int64, improved bool, err
 	}
 	total := int64(0)
 	for _, sample := range samples {
-		total += int64(len(sample))
+		total += int64(len(sample.data))
 	}
 	better, err := train(samples, total/int64(len(samples))*count.Count, inUse)
 	if err != nil || better == nil {
@@ -157,12 +158,13 @@ func (r *resource) train(ctx context.Context) (objects int64, improved bool, err
 
 // sample reads random objects. It omits those that are encrypted or too small to be
 // compressed.
-func (r *resource) sample(ctx context.Context, folder string) ([][]byte, error) {
+func (r *resource) sample(ctx context.Context, folder string) ([]sample, error) {
 	chosen, err := r.choose(ctx, folder)
 	if err != nil {
 		return nil, err
 	}
-	var samples [][]byte
+	var samples []sample
+	owners := map[string]uint32{}
 	total := 0
 	for _, key := range chosen {
 		got, err := r.kv.Get(ctx, key)
@@ -182,7 +184,11 @@ func (r *resource) sample(ctx context.Context, folder string) ([][]byte, error) 
 		if len(data) > sampledBytes {
 			data = append([]byte(nil), data[:sampledBytes]...)
 		}
-		samples = append(samples, data)
+		owner, _, _ := strings.Cut(strings.TrimPrefix(key, folder), "/")
+		if owners[owner] == 0 {
+			owners[owner] = uint32(len(owners)) + 1
+		}
+		samples = append(samples, sample{owners[owner], data})
 		if total += len(data); total >= sampledTotal {
 			break
 		}

@@ -77,6 +77,9 @@ func (l Limit) exceeded(used, growth usage.Usage) string {
 		if growth <= 0 || used+growth <= limit {
 			return
 		}
+		if name == hostingv1alpha1.ResourceStorage {
+			growth, used = wholeKiB(growth), wholeKiB(used)
+		}
 		requested = append(requested, amount(name, growth))
 		inUse = append(inUse, amount(name, used))
 		limited = append(limited, amount(name, limit))
@@ -89,6 +92,10 @@ func (l Limit) exceeded(used, growth usage.Usage) string {
 	return fmt.Sprintf("requested: %s, used: %s, limited: %s",
 		strings.Join(requested, ","), strings.Join(inUse, ","), strings.Join(limited, ","))
 }
+
+// wholeKiB rounds a stored size up: an exact one would tell how well an object compresses, and so
+// what the dictionary has.
+func wholeKiB(bytes int64) int64 { return (bytes + 1023) &^ 1023 }
 
 func amount(name hostingv1alpha1.ResourceName, n int64) string {
 	format := resource.DecimalSI

@@ -182,9 +182,9 @@ func TestRefusal(t *testing.T) {
 		{"a/2", 10, `widgets.example.com "2" is forbidden: exceeded the limits of hostedresource widgets.example.com in namespace a, ` +
 			`requested: objects=1, used: objects=1, limited: objects=1`},
 		{"a/2", 30, `widgets.example.com "2" is forbidden: exceeded the limits of hostedresource widgets.example.com in namespace a, ` +
-			`requested: objects=1,storage=30, used: objects=1,storage=40, limited: objects=1,storage=60`},
+			`requested: objects=1,storage=1Ki, used: objects=1,storage=1Ki, limited: objects=1,storage=60`},
 		{"b/1", 2048, `widgets.example.com "1" is forbidden: exceeded the limits of hostedresource widgets.example.com, ` +
-			`requested: storage=2Ki, used: storage=40, limited: storage=100`},
+			`requested: storage=2Ki, used: storage=1Ki, limited: storage=100`},
 	} {
 		if _, err := r.put(t.Context(), tc.name, tc.size, 0); !apierrors.IsForbidden(err) || err.Error() != tc.want {
 			t.Errorf("%s of %d bytes: got\n%v\nwant\n%s", tc.name, tc.size, err, tc.want)

@@ -164,8 +164,10 @@ func (l *Limiter) explain(ctx context.Context, err error, key string) error {
 		return err
 	}
 	resource, name, info := l.config.Resource, path.Base(key), cmp.Or(writeinfo.FromContext(ctx), &writeinfo.Info{})
+	// An exact stored size would tell how well the object compresses, and so what the dictionary has.
+	storedKiB := (info.StoredBytes + 1023) >> 10
 	refusal := apierrors.NewRequestEntityTooLargeError(
-		fmt.Sprintf("%s %q has %d bytes, %d bytes as it is stored: %s", resource, name, info.PlainBytes, info.StoredBytes, limit))
+		fmt.Sprintf("%s %q has %d bytes, %d KiB as it is stored: %s", resource, name, info.PlainBytes, storedKiB, limit))
 	refusal.ErrStatus.Details = &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: name}
 	return refusal
 }

@@ -33,12 +33,12 @@ func TestRefusals(t *testing.T) {
 	}{
 		"as large as allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: 16*mib - 512},
 		"larger than allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: 16 * mib,
-			want: `widgets.example.com "w" has 167\d{5} bytes, 167\d{5} bytes as it is stored: an object may have 16777216 bytes \(--max-object-bytes\)`},
+			want: `widgets.example.com "w" has 167\d{5} bytes, 163\d{2} KiB as it is stored: an object may have 16777216 bytes \(--max-object-bytes\)`},
 		"as many values as allowed": {maxBytes: mib, etcdBytes: 17 * mib, values: mib/8 - 10},
 		"more values than allowed": {maxBytes: mib, etcdBytes: 17 * mib, values: mib / 8,
-			want: `widgets.example.com "w" has 655\d{3} bytes, 655\d{3} bytes as it is stored: an object may have 131072 values, one for each 8 bytes of --max-object-bytes`},
+			want: `widgets.example.com "w" has 655\d{3} bytes, 64\d KiB as it is stored: an object may have 131072 values, one for each 8 bytes of --max-object-bytes`},
 		"more than etcd accepts": {maxBytes: 16 * mib, etcdBytes: 0, size: 1700 << 10,
-			want: `widgets.example.com "w" has 174\d{4} bytes, 174\d{4} bytes as it is stored: that does not fit into a request to the etcd of Store "archive"`},
+			want: `widgets.example.com "w" has 174\d{4} bytes, 170\d KiB as it is stored: that does not fit into a request to the etcd of Store "archive"`},
 		"more than gRPC accepts": {maxBytes: 16 * mib, etcdBytes: 0, size: 8 * mib,
 			want: `has 838\d{4} bytes, .* of Store "archive"`},
 	}

@@ -112,7 +112,7 @@ func TestCompressionTrainsDictionary(t *testing.T) {
 	if len(after)*5 > len(before)*4 {
 		t.Errorf("with a dictionary of its own an object takes %d bytes, without %d", len(after), len(before))
 	}
-	if got := len(widgets.list(t)); got != trainingObjects {
+	if got := len(widgets.list(t)); got != trainingObjects+elsewhereObjects {
 		t.Errorf("there are %d objects", got)
 	}
 	hosted := widgets.waitForExactUsage(t)
@@ -122,8 +122,9 @@ func TestCompressionTrainsDictionary(t *testing.T) {
 }
 
 const (
-	// trainingObjects is the number of objects that are enough to train a dictionary.
-	trainingObjects = 80
+	// trainingObjects is the number of objects that are enough to train a dictionary, and
+	// elsewhereObjects that of others in another namespace.
+	trainingObjects, elsewhereObjects = 80, 10
 	// checkedObjects is the number of objects that tests check and update.
 	checkedObjects = 5
 )
@@ -132,9 +133,15 @@ const (
 // repeated here.
 const compressedMagic = "\x00annex:zstd:1\x00"
 
-// createTrainingObjects creates enough objects to train a dictionary.
+// createTrainingObjects creates enough objects to train a dictionary, and some in another
+// namespace: a dictionary has only text of several.
 func (r *resource) createTrainingObjects(t *testing.T) {
 	t.Helper()
+	elsewhere := *r
+	elsewhere.namespace = r.annex.newNamespace(t)
+	for i := range elsewhereObjects {
+		elsewhere.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i+100))
+	}
 	for i := range trainingObjects {
 		r.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i))
 	}
@@ -347,7 +354,7 @@ func TestCompressionOnReplicas(t *testing.T) {
 	if got := second.get(t, "v1", "after"); got.GetUID() != created.GetUID() {
 		t.Errorf("the second reads %v", got)
 	}
-	if got := len(second.list(t)); got != trainingObjects+3 {
+	if got := len(second.list(t)); got != trainingObjects+elsewhereObjects+3 {
 		t.Errorf("the second lists %d objects", got)
 	}
 }

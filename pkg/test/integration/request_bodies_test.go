@@ -83,7 +83,7 @@ func TestLargeObject(t *testing.T) {
 	// A small request can make a large object.
 	copies := `[{"op":"copy","from":"/spec/data","path":"/spec/again"}]`
 	_, err = widgets.in("v1").Patch(t.Context(), "large", types.JSONPatchType, []byte(copies), metav1.PatchOptions{})
-	if !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "bytes as it is stored: an object may have 16777216 bytes (--max-object-bytes)") {
+	if !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "KiB as it is stored: an object may have 16777216 bytes (--max-object-bytes)") {
 		t.Errorf("grow it by a patch that copies: got %.300v, want a 413 with both sizes", err)
 	}
 	if err := widgets.in("v1").Delete(t.Context(), "large", metav1.DeleteOptions{}); err != nil {
