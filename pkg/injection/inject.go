@@ -4,6 +4,7 @@
 package injection
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -21,9 +22,23 @@ func IsInjected(object map[string]any) bool {
 	return found
 }
 
+// maxParts bounds what is added to one object. A small object can have very many pod templates.
+const maxParts = 1 << 17
+
+// maxConflicts bounds the refused names that an error lists.
+const maxConflicts = 10
+
 // Inject returns an object with the parts of the target, or without those of an earlier one if the
 // target is nil. The stored object is nil for a new one. Neither is changed.
-func Inject(target *Target, object, stored map[string]any) (map[string]any, error) {
+func Inject(ctx context.Context, target *Target, object, stored map[string]any) (map[string]any, error) {
+	injected, err := finder{paths: map[path]*path{}, done: ctx.Err}.inject(target, object, stored)
+	if ended := ctx.Err(); ended != nil {
+		return nil, fmt.Errorf("find the pod templates of an object: %w", ended)
+	}
+	return injected, err
+}
+
+func (f finder) inject(target *Target, object, stored map[string]any) (map[string]any, error) {
 	current, err := readRecord(object)
 	if err != nil {
 		return nil, err
@@ -37,24 +52,24 @@ func Inject(target *Target, object, stored map[string]any) (map[string]any, erro
 		return object, nil
 	}
 	changed := runtime.DeepCopyJSON(object)
-	present := take(changed, current)
-	if stored != nil && !isChanged(target, changed, stored, current, before) {
+	present := f.take(changed, current)
+	if stored != nil && !f.isChanged(target, changed, stored, current, before) {
 		if before == nil {
 			return object, nil
 		}
-		return restore(changed, stored, before, present)
+		return f.restore(changed, stored, before, present)
 	}
-	return target.apply(changed, current, present)
+	return f.apply(target, changed, current, present)
 }
 
 // take takes the parts of a record out of an object. It returns them by the paths of the templates.
-func take(object map[string]any, r *record) map[string]parts {
-	taken := map[string]parts{}
+func (f finder) take(object map[string]any, r *record) map[*path]parts {
+	taken := map[*path]parts{}
 	if r == nil {
 		return taken
 	}
-	for _, at := range locate(object, r.Templates) {
-		if at.pod != nil {
+	for _, at := range f.locate(object, r.Templates) {
+		if at.pod != nil && f.done() == nil {
 			taken[at.path] = at.take(r)
 		}
 	}
@@ -63,12 +78,12 @@ func take(object map[string]any, r *record) map[string]parts {
 
 // isChanged reports whether pod templates without injected parts, or the answer to whether they are
 // wanted, differ from the stored object's.
-func isChanged(target *Target, object, stored map[string]any, current, before *record) bool {
+func (f finder) isChanged(target *Target, object, stored map[string]any, current, before *record) bool {
 	if annotations(object)[v1alpha1.InjectAnnotation] != annotations(stored)[v1alpha1.InjectAnnotation] {
 		return true
 	}
 	stored = runtime.DeepCopyJSON(stored)
-	take(stored, before)
+	f.take(stored, before)
 	var templates []v1alpha1.InjectionTemplate
 	if current != nil {
 		templates = current.Templates
@@ -76,9 +91,9 @@ func isChanged(target *Target, object, stored map[string]any, current, before *r
 	if target != nil {
 		templates = slices.Concat(templates, target.templates)
 	}
-	values := func(of map[string]any) map[string]any {
-		found := map[string]any{}
-		for _, at := range locate(of, templates) {
+	values := func(of map[string]any) map[*path]any {
+		found := map[*path]any{}
+		for _, at := range f.locate(of, templates) {
 			found[at.path] = at.value
 		}
 		return found
@@ -88,9 +103,9 @@ func isChanged(target *Target, object, stored map[string]any, current, before *r
 
 // restore puts back the parts that are present, and those that only the stored object has. Clients
 // that replace lists, as `kubectl apply` does, do not remove what they do not know.
-func restore(object, stored map[string]any, before *record, present map[string]parts) (map[string]any, error) {
-	had := take(runtime.DeepCopyJSON(stored), before)
-	for _, at := range locate(object, before.Templates) {
+func (f finder) restore(object, stored map[string]any, before *record, present map[*path]parts) (map[string]any, error) {
+	had := f.take(runtime.DeepCopyJSON(stored), before)
+	for _, at := range f.locate(object, before.Templates) {
 		if at.pod != nil {
 			at.place(present[at.path].or(had[at.path]))
 		}
@@ -100,14 +115,14 @@ func restore(object, stored map[string]any, before *record, present map[string]p
 
 // apply adds the parts of the target to an object without injected parts. Those that are present and
 // of the same revision are kept as they are: a webhook may have changed them since.
-func (t *Target) apply(object map[string]any, current *record, present map[string]parts) (map[string]any, error) {
+func (f finder) apply(t *Target, object map[string]any, current *record, present map[*path]parts) (map[string]any, error) {
 	if t == nil {
 		var none *record
 		return object, none.write(object)
 	}
 	var templates []location
-	for _, at := range locate(object, t.templates) {
-		if at.pod != nil {
+	for _, at := range f.locate(object, t.templates) {
+		if at.pod != nil && f.done() == nil {
 			templates = append(templates, at)
 		}
 	}
@@ -115,7 +130,11 @@ func (t *Target) apply(object map[string]any, current *record, present map[strin
 		return nil, err
 	}
 	var written *record
-	taken := ownNames(templates)
+	taken, containers := ownNames(templates)
+	if added := len(templates)*(len(t.containers)+len(t.initContainers)+len(t.volumes)) + containers*(len(t.volumeMounts)+len(t.env)); added > maxParts {
+		return nil, field.Forbidden(field.NewPath(templates[0].path.String()), fmt.Sprintf(
+			"InjectionProfile %q would add %d parts to the object, at most %d are added: set the annotation %s: \"false\"", t.Profile, added, maxParts, v1alpha1.InjectAnnotation))
+	}
 	for _, at := range templates {
 		added := t.parts(at, taken)
 		if t.isRecorded(current) {
@@ -133,8 +152,11 @@ func (t *Target) apply(object map[string]any, current *record, present map[strin
 // conflicts refuses a pod template that has a container or volume with the name of an injected one.
 func (t *Target) conflicts(templates []location) error {
 	var errs field.ErrorList
-	refuse := func(path, what, name string) {
-		errs = append(errs, field.Invalid(field.NewPath(path), name, fmt.Sprintf(
+	refuse := func(at location, list string, i int, what, name string) {
+		if len(errs) == maxConflicts {
+			return
+		}
+		errs = append(errs, field.Invalid(field.NewPath(at.field(list)).Index(i).Child(nameKey), name, fmt.Sprintf(
 			"InjectionProfile %q injects a %s of this name: rename yours, or set the annotation %s: \"false\"", t.Profile, what, v1alpha1.InjectAnnotation)))
 	}
 	names := func(items []any) sets.Set[string] {
@@ -154,7 +176,7 @@ func (t *Target) conflicts(templates []location) error {
 			own, _ := at.pod[list].([]any)
 			for i, item := range own {
 				if name := nameOf(item, nameKey); injected.Has(name) {
-					refuse(fmt.Sprintf("%s[%d].%s", at.field(list), i, nameKey), what, name)
+					refuse(at, list, i, what, name)
 				}
 			}
 		}
@@ -169,11 +191,13 @@ func (t *Target) conflicts(templates []location) error {
 type names struct{ volumeMounts, env map[string]sets.Set[string] }
 
 // ownNames returns those that containers have themselves. Containers of the same name, in several
-// pod templates, share them, so that a record by the name of the container is unambiguous.
-func ownNames(templates []location) names {
-	own := names{map[string]sets.Set[string]{}, map[string]sets.Set[string]{}}
+// pod templates, share them, so that a record by the name of the container is unambiguous. It also
+// returns the number of containers.
+func ownNames(templates []location) (own names, containers int) {
+	own = names{map[string]sets.Set[string]{}, map[string]sets.Set[string]{}}
 	for _, at := range templates {
 		at.eachContainer(func(name string, container map[string]any) {
+			containers++
 			if own.env[name] == nil {
 				own.env[name], own.volumeMounts[name] = sets.New[string](), sets.New[string]()
 			}
@@ -181,7 +205,7 @@ func ownNames(templates []location) names {
 			collect(own.env[name], container[envField], nameKey)
 		})
 	}
-	return own
+	return own, containers
 }
 
 func collect(into sets.Set[string], list any, key string) {

@@ -4,13 +4,19 @@
 package injection
 
 import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/annex-dev/annex/pkg/apis/hosting/injectionpath"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -105,21 +111,21 @@ func TestInject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			target, object := newTarget(t, newProfile(test.template)), from(t, test.object)
-			got, err := Inject(target, object, nil)
+			got, err := Inject(t.Context(), target, object, nil)
 			expect.NoError(t, err)
 			expect.Equal(t, from(t, test.object), object, "the argument")
 			expect.Equal(t, from(t, test.want), withoutRecord(t, got), "injected")
 
-			again, err := Inject(target, got, nil)
+			again, err := Inject(t.Context(), target, got, nil)
 			expect.NoError(t, err)
 			expect.Equal(t, got, again, "a second time")
-			updated, err := Inject(target, got, got)
+			updated, err := Inject(t.Context(), target, got, got)
 			expect.NoError(t, err)
 			expect.Equal(t, got, updated, "update")
-			applied, err := Inject(target, object, got)
+			applied, err := Inject(t.Context(), target, object, got)
 			expect.NoError(t, err)
 			expect.Equal(t, got, applied, "replaced by the manifest")
-			removed, err := Inject(nil, got, nil)
+			removed, err := Inject(t.Context(), nil, got, nil)
 			expect.NoError(t, err)
 			delete(removed, "metadata")
 			expect.Equal(t, object, removed, "without a profile")
@@ -135,7 +141,7 @@ func TestInjectNothing(t *testing.T) {
 		`{}`, `spec: 1`, `spec: {template: [1]}`, `spec: {template: {spec: null}}`, `spec: {template: {spec: {containers: []}}}`,
 		`spec: {template: {spec: {containers: {name: a}}}}`, `spec: {template: {containers: [{name: a}]}}`,
 	} {
-		got, err := Inject(target, from(t, text), nil)
+		got, err := Inject(t.Context(), target, from(t, text), nil)
 		expect.NoError(t, err)
 		if IsInjected(got) {
 			t.Errorf("%s has the record of an injection", text)
@@ -144,7 +150,7 @@ func TestInjectNothing(t *testing.T) {
 		expect.Equal(t, from(t, text), got, "%s", text)
 	}
 	for _, text := range []string{`spec: {template: {spec: {containers: [1, a, null], volumes: x, initContainers: {}}}}`} {
-		_, err := Inject(target, from(t, text), nil)
+		_, err := Inject(t.Context(), target, from(t, text), nil)
 		expect.NoError(t, err, "%s", text)
 	}
 }
@@ -153,15 +159,17 @@ func TestInjectConflicts(t *testing.T) {
 	t.Parallel()
 	target := newTarget(t, newProfile(podTemplate))
 	for text, field := range map[string]string{
-		`spec: {template: {spec: {containers: [{name: main}, {name: agent}]}}}`:                           "spec.template.spec.containers[1].name",
-		`spec: {template: {spec: {containers: [{name: setup}]}}}`:                                         "spec.template.spec.containers[0].name",
-		`spec: {template: {spec: {containers: [{name: main}], initContainers: [{name: agent}]}}}`:         "spec.template.spec.initContainers[0].name",
-		`spec: {template: {spec: {containers: [{name: main}], volumes: [{name: logs, hostPath: {}}]}}}`:   "spec.template.spec.volumes[0].name",
-		`metadata: {annotations: {annex.dev/injected: "no"}}`:                                             "metadata.annotations[annex.dev/injected]",
-		`metadata: {annotations: {annex.dev/injected: '{"templates":[{"path":"a","type":"b"}]}'}}`:        "metadata.annotations[annex.dev/injected]",
-		`metadata: {annotations: {annex.dev/injected: '{"templates":[{"path":"a[","type":"PodSpec"}]}'}}`: "metadata.annotations[annex.dev/injected]",
+		`spec: {template: {spec: {containers: [{name: main}, {name: agent}]}}}`:                                "spec.template.spec.containers[1].name",
+		`spec: {template: {spec: {containers: [{name: setup}]}}}`:                                              "spec.template.spec.containers[0].name",
+		`spec: {template: {spec: {containers: [{name: main}], initContainers: [{name: agent}]}}}`:              "spec.template.spec.initContainers[0].name",
+		`spec: {template: {spec: {containers: [{name: main}], volumes: [{name: logs, hostPath: {}}]}}}`:        "spec.template.spec.volumes[0].name",
+		`metadata: {annotations: {annex.dev/injected: ` + strings.Repeat("a", 300<<10) + `}}`:                  "metadata.annotations[annex.dev/injected]: Too long",
+		`metadata: {annotations: {annex.dev/injected: '{"templates":[` + strings.Repeat(`{},`, 20) + `{}]}'}}`: "has more than 16 templates",
+		`metadata: {annotations: {annex.dev/injected: "no"}}`:                                                  "metadata.annotations[annex.dev/injected]",
+		`metadata: {annotations: {annex.dev/injected: '{"templates":[{"path":"a","type":"b"}]}'}}`:             "metadata.annotations[annex.dev/injected]",
+		`metadata: {annotations: {annex.dev/injected: '{"templates":[{"path":"a[","type":"PodSpec"}]}'}}`:      "metadata.annotations[annex.dev/injected]",
 	} {
-		_, err := Inject(target, from(t, text), nil)
+		_, err := Inject(t.Context(), target, from(t, text), nil)
 		expect.Error(t, err, field)
 	}
 }
@@ -178,7 +186,7 @@ func TestInjectUpdate(t *testing.T) {
 	third := newTarget(t, other)
 
 	manifest := from(t, `spec: {replicas: 1, template: {spec: {containers: [{name: main}]}}}`)
-	stored, err := Inject(first, manifest, nil)
+	stored, err := Inject(t.Context(), first, manifest, nil)
 	expect.NoError(t, err)
 	edit := func(object map[string]any, edits ...string) map[string]any {
 		object = runtime.DeepCopyJSON(object)
@@ -234,10 +242,10 @@ func TestInjectUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Inject(test.target, test.object, stored)
+			got, err := Inject(t.Context(), test.target, test.object, stored)
 			expect.NoError(t, err)
 			expect.Equal(t, test.want, images(got), "containers")
-			again, err := Inject(test.target, got, stored)
+			again, err := Inject(t.Context(), test.target, got, stored)
 			expect.NoError(t, err)
 			expect.Equal(t, got, again, "called again")
 			if injected := strings.Contains(test.want, "agent") || strings.Contains(test.want, "proxy"); IsInjected(got) != injected {
@@ -250,7 +258,8 @@ func TestInjectUpdate(t *testing.T) {
 // images are the names and images of the containers of spec.template.
 func images(object map[string]any) string {
 	var found []string
-	for _, at := range locate(object, []v1alpha1.InjectionTemplate{podTemplate}) {
+	all := finder{map[path]*path{}, context.Background().Err}
+	for _, at := range all.locate(object, []v1alpha1.InjectionTemplate{podTemplate}) {
 		containers, _ := at.pod[containersField].([]any)
 		for _, container := range containers {
 			found = append(found, nameOf(container, nameKey)+"="+nameOf(container, "image"))
@@ -264,10 +273,10 @@ func TestInjectExisting(t *testing.T) {
 	t.Parallel()
 	target := newTarget(t, newProfile(podTemplate))
 	stored := from(t, `spec: {replicas: 1, template: {spec: {containers: [{name: main}]}}}`)
-	got, err := Inject(target, from(t, `spec: {replicas: 2, template: {spec: {containers: [{name: main}]}}}`), stored)
+	got, err := Inject(t.Context(), target, from(t, `spec: {replicas: 2, template: {spec: {containers: [{name: main}]}}}`), stored)
 	expect.NoError(t, err)
 	expect.Equal(t, "main=", images(got), "after another field changed")
-	got, err = Inject(target, from(t, `spec: {replicas: 1, template: {spec: {containers: [{name: main, image: new}]}}}`), stored)
+	got, err = Inject(t.Context(), target, from(t, `spec: {replicas: 1, template: {spec: {containers: [{name: main, image: new}]}}}`), stored)
 	expect.NoError(t, err)
 	expect.Equal(t, "main=new agent=agent:1", images(got), "after the template changed")
 }
@@ -278,12 +287,85 @@ func TestInjectOwnVariables(t *testing.T) {
 	profile := newProfile(v1alpha1.InjectionTemplate{Path: "spec.groups[*]", Type: v1alpha1.InjectionPodSpec})
 	profile.Spec.Containers, profile.Spec.InitContainers, profile.Spec.Volumes, profile.Spec.VolumeMounts = nil, nil, nil, nil
 	text := `spec: {groups: [{containers: [{name: main}, {name: b}]}, {containers: [{name: main, env: [{name: LOGS, value: mine}]}]}]}`
-	got, err := Inject(newTarget(t, profile), from(t, text), nil)
+	got, err := Inject(t.Context(), newTarget(t, profile), from(t, text), nil)
 	expect.NoError(t, err)
 	want := `spec: {groups: [{containers: [{name: main}, {name: b, env: [{name: LOGS, value: /logs}]}]}, {containers: [{name: main, env: [{name: LOGS, value: mine}]}]}]}`
 	expect.Equal(t, from(t, want), withoutRecord(t, got), "injected")
-	removed, err := Inject(nil, got, nil)
+	removed, err := Inject(t.Context(), nil, got, nil)
 	expect.NoError(t, err)
 	delete(removed, "metadata")
 	expect.Equal(t, from(t, text), removed, "removed")
+}
+
+// counting is a context that counts how often it is asked whether work is to end, and ends it.
+type counting struct {
+	context.Context
+	steps, most int
+}
+
+func (c *counting) Err() error {
+	if c.steps++; c.most > 0 && c.steps > c.most {
+		return context.Canceled
+	}
+	return nil
+}
+
+// recorded is an object with n pod specs, and a record of n templates and names. The last pod spec
+// has n variables, and two containers of the same name.
+func recorded(t *testing.T, n int) map[string]any {
+	t.Helper()
+	r := &record{Containers: nameSet{}, Env: map[string]nameSet{"main": {}}}
+	var groups, env []any
+	for i := range n {
+		name := fmt.Sprintf("%06d", i)
+		if i < injectionpath.MaxTemplates {
+			r.Templates = append(r.Templates, v1alpha1.InjectionTemplate{Path: "spec.groups[*]", Type: v1alpha1.InjectionPodSpec})
+		}
+		r.Containers[name], r.Env["main"][name] = sets.Empty{}, sets.Empty{}
+		env = append(env, map[string]any{"name": name})
+		groups = append(groups, map[string]any{"containers": []any{map[string]any{"name": "main"}, map[string]any{"name": "main"}}})
+	}
+	groups[n-1].(map[string]any)["containers"].([]any)[0].(map[string]any)["env"] = env
+	object := map[string]any{"spec": map[string]any{"groups": groups}}
+	expect.NoError(t, r.write(object))
+	return object
+}
+
+// The record is the client's to write. The work for it is linear, adds nothing, and ends with the
+// request.
+func TestInjectIsBounded(t *testing.T) {
+	t.Parallel()
+	const n = 1000
+	steps := func(n int) int {
+		ctx := &counting{Context: t.Context()}
+		_, err := Inject(ctx, nil, recorded(t, n), nil)
+		expect.NoError(t, err)
+		return ctx.steps
+	}
+	once, twice := steps(n), steps(2*n)
+	if once < n || twice > 2*once {
+		t.Errorf("%d steps for %d items, %d for twice as many", once, n, twice)
+	}
+	object := recorded(t, n)
+	unchanged, err := Inject(t.Context(), nil, object, object)
+	expect.NoError(t, err)
+	if !reflect.DeepEqual(object, unchanged) {
+		t.Error("an update without a change changes the object")
+	}
+	target := newTarget(t, newProfile(v1alpha1.InjectionTemplate{Path: "spec.groups[*]", Type: v1alpha1.InjectionPodSpec}))
+	for name, stored := range map[string]map[string]any{"create": nil, "update": object} {
+		for _, target := range []*Target{nil, target} {
+			ctx := &counting{Context: t.Context(), most: 10}
+			_, err := Inject(ctx, target, object, stored)
+			expect.Error(t, err, "context canceled")
+			if ctx.steps > 200 {
+				t.Errorf("%s: %d steps after the end of the request", name, ctx.steps)
+			}
+		}
+	}
+	large := recorded(t, n)
+	groups := large["spec"].(map[string]any)["groups"].([]any)
+	large["spec"].(map[string]any)["groups"] = slices.Repeat(groups[:1], 40*n)
+	_, err = Inject(t.Context(), target, runtime.DeepCopyJSON(large), nil)
+	expect.Error(t, err, `spec.groups[0]: Forbidden: InjectionProfile "agent" would add 200000 parts`)
 }

@@ -33,11 +33,11 @@ func (l location) take(r *record) parts {
 }
 
 // takeItems removes the items with these names from a list, and the list if no other is left.
-func takeItems(object map[string]any, list, key string, names []string) []any {
+func takeItems(object map[string]any, list, key string, names nameSet) []any {
 	items, _ := object[list].([]any)
 	var taken, left []any
 	for _, item := range items {
-		if slices.Contains(names, nameOf(item, key)) {
+		if _, recorded := names[nameOf(item, key)]; recorded {
 			taken = append(taken, item)
 		} else {
 			left = append(left, item)
@@ -97,17 +97,20 @@ func (p parts) or(others parts) parts {
 
 func mergeItems(preferred, others []any, key string) []any {
 	var merged []any
-	has := func(items []any, name string) int {
-		return slices.IndexFunc(items, func(item any) bool { return nameOf(item, key) == name })
+	first, present := map[string]any{}, sets.New[string]()
+	for _, item := range slices.Backward(preferred) {
+		first[nameOf(item, key)] = item
 	}
 	for _, item := range others {
-		if i := has(preferred, nameOf(item, key)); i >= 0 {
-			item = preferred[i]
+		name := nameOf(item, key)
+		present.Insert(name)
+		if other, found := first[name]; found {
+			item = other
 		}
 		merged = append(merged, item)
 	}
 	for _, item := range preferred {
-		if has(others, nameOf(item, key)) < 0 {
+		if !present.Has(nameOf(item, key)) {
 			merged = append(merged, item)
 		}
 	}

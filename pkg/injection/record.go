@@ -9,7 +9,9 @@ import (
 	"maps"
 	"slices"
 
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/injectionpath"
@@ -24,11 +26,27 @@ type record struct {
 	// Templates are the paths where parts were injected.
 	Templates []v1alpha1.InjectionTemplate `json:"templates"`
 	// The names of the injected parts, of variables and mount paths by the container.
-	Containers     []string            `json:"containers,omitempty"`
-	InitContainers []string            `json:"initContainers,omitempty"`
-	Volumes        []string            `json:"volumes,omitempty"`
-	VolumeMounts   map[string][]string `json:"volumeMounts,omitempty"`
-	Env            map[string][]string `json:"env,omitempty"`
+	Containers     nameSet            `json:"containers,omitempty"`
+	InitContainers nameSet            `json:"initContainers,omitempty"`
+	Volumes        nameSet            `json:"volumes,omitempty"`
+	VolumeMounts   map[string]nameSet `json:"volumeMounts,omitempty"`
+	Env            map[string]nameSet `json:"env,omitempty"`
+}
+
+// nameSet is a list of names in JSON.
+type nameSet map[string]sets.Empty
+
+// MarshalJSON implements json.Marshaler.
+func (s nameSet) MarshalJSON() ([]byte, error) { return json.Marshal(slices.Sorted(maps.Keys(s))) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *nameSet) UnmarshalJSON(text []byte) error {
+	var names []string
+	if err := json.Unmarshal(text, &names); err != nil {
+		return err
+	}
+	*s = nameSet(sets.New(names...))
+	return nil
 }
 
 func annotations(object map[string]any) map[string]string {
@@ -40,14 +58,22 @@ func annotationPath(name string) *field.Path {
 	return field.NewPath("metadata", "annotations").Key(name)
 }
 
-// readRecord returns the record of an object, nil if it has none.
+// readRecord returns the record of an object, nil if it has none. Clients may write one, as when they
+// copy an object: it has parts that they may remove as well. Its size is that of all annotations that
+// an object may have, and it has no more templates than a target.
 func readRecord(object map[string]any) (*record, *field.Error) {
 	text, found := annotations(object)[v1alpha1.InjectedAnnotation]
 	if !found {
 		return nil, nil
 	}
+	if len(text) > apivalidation.TotalAnnotationSizeLimitB {
+		return nil, field.TooLong(annotationPath(v1alpha1.InjectedAnnotation), "", apivalidation.TotalAnnotationSizeLimitB)
+	}
 	read := &record{}
 	err := json.Unmarshal([]byte(text), read)
+	if err == nil && len(read.Templates) > injectionpath.MaxTemplates {
+		err = fmt.Errorf("has more than %d templates", injectionpath.MaxTemplates)
+	}
 	for _, template := range read.Templates {
 		if _, known := layouts[template.Type]; err == nil && !known {
 			err = fmt.Errorf("unknown type %q", template.Type)
@@ -91,22 +117,23 @@ func (r *record) add(placed parts) {
 	r.Env = addPerContainer(r.Env, placed.env, nameKey)
 }
 
-func addNames(names []string, items []any, key string) []string {
+func addNames(names nameSet, items []any, key string) nameSet {
 	for _, item := range items {
-		if name := nameOf(item, key); !slices.Contains(names, name) {
-			names = append(names, name)
+		if names == nil {
+			names = nameSet{}
 		}
+		names[nameOf(item, key)] = sets.Empty{}
 	}
 	return names
 }
 
-func addPerContainer(names map[string][]string, items map[string][]any, key string) map[string][]string {
-	for _, container := range slices.Sorted(maps.Keys(items)) {
+func addPerContainer(names map[string]nameSet, items map[string][]any, key string) map[string]nameSet {
+	for container := range items {
 		if len(items[container]) == 0 {
 			continue
 		}
 		if names == nil {
-			names = map[string][]string{}
+			names = map[string]nameSet{}
 		}
 		names[container] = addNames(names[container], items[container], key)
 	}

@@ -198,7 +198,7 @@ func (s *Source) read(name string, profiles []*v1alpha1.InjectionProfile) (*reso
 // Inject returns the object with what is to be injected, and an error of type field.ErrorList's
 // aggregate if the object has other parts of these names, or would be invalid.
 func (i Injection) Inject(ctx context.Context, version string, object, stored map[string]any) (map[string]any, error) {
-	injected, err := Inject(i.Target, object, stored)
+	injected, err := Inject(ctx, i.Target, object, stored)
 	if err != nil {
 		return nil, err
 	}

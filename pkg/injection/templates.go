@@ -8,6 +8,9 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/injectionpath"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -48,14 +51,61 @@ var layouts = map[v1alpha1.InjectionTemplateType]layout{
 type location struct {
 	layout
 	// path has indexes and keys instead of wildcards.
-	path string
+	path *path
 	// value is what is at the path, and pod the object in it that has the lists; nil if there is
 	// none.
 	value, pod map[string]any
 }
 
+// path is a place in an object: a field of the parent, or an item of it. Keys of maps may be long, so
+// paths share their beginnings, and are text in errors only.
+type path struct {
+	parent *path
+	name   string
+	// index is that of an item of a list, or isField or isKey.
+	index int
+}
+
+const (
+	isField = -1
+	isKey   = -2
+)
+
+// String is the path as text.
+func (p *path) String() string {
+	var names []string
+	for ; p != nil; p = p.parent {
+		switch p.index {
+		case isField:
+			names = append(names, p.name, ".")
+		case isKey:
+			names = append(names, "["+p.name+"]")
+		default:
+			names = append(names, fmt.Sprintf("[%d]", p.index))
+		}
+	}
+	slices.Reverse(names)
+	return strings.TrimPrefix(strings.Join(names, ""), ".")
+}
+
+// finder finds pod templates in the objects of one write.
+type finder struct {
+	// paths has each path once, so that those of two objects are comparable.
+	paths map[path]*path
+	// done is not nil once the work is to end. What is found is then incomplete.
+	done func() error
+}
+
+func (f finder) path(parent *path, name string, index int) *path {
+	key := path{parent, name, index}
+	if f.paths[key] == nil {
+		f.paths[key] = &key
+	}
+	return f.paths[key]
+}
+
 // locate returns the pod templates of an object, each once.
-func locate(object map[string]any, templates []v1alpha1.InjectionTemplate) []location {
+func (f finder) locate(object map[string]any, templates []v1alpha1.InjectionTemplate) []location {
 	var found []location
 	seen := map[uintptr]bool{}
 	for _, template := range templates {
@@ -63,13 +113,13 @@ func locate(object map[string]any, templates []v1alpha1.InjectionTemplate) []loc
 		if err != nil {
 			continue // validation refuses it
 		}
-		walk(object, steps, "", func(value map[string]any, path string) {
+		f.walk(object, steps, nil, func(value map[string]any, at *path) {
 			// Two patterns may match the same template.
 			if pointer := reflect.ValueOf(value).Pointer(); !seen[pointer] {
 				seen[pointer] = true
-				at := location{layout: layouts[template.Type], path: path, value: value}
-				at.pod = at.find()
-				found = append(found, at)
+				template := location{layout: layouts[template.Type], path: at, value: value}
+				template.pod = template.find()
+				found = append(found, template)
 			}
 		})
 	}
@@ -77,34 +127,32 @@ func locate(object map[string]any, templates []v1alpha1.InjectionTemplate) []loc
 }
 
 // walk calls visit for each object at the end of the steps.
-func walk(from any, steps []injectionpath.Step, path string, visit func(value map[string]any, path string)) {
+func (f finder) walk(from any, steps []injectionpath.Step, at *path, visit func(value map[string]any, at *path)) {
 	object, ok := from.(map[string]any)
 	if !ok {
 		return
 	}
 	if len(steps) == 0 {
-		visit(object, path)
+		visit(object, at)
 		return
 	}
 	step, rest := steps[0], steps[1:]
-	if path != "" {
-		path += "."
-	}
-	path += step.Field
+	at = f.path(at, step.Field, isField)
 	switch next := object[step.Field].(type) {
 	case []any:
-		for i := range next {
-			if step.Each {
-				walk(next[i], rest, fmt.Sprintf("%s[%d]", path, i), visit)
-			}
+		for i := 0; step.Each && i < len(next) && f.done() == nil; i++ {
+			f.walk(next[i], rest, f.path(at, "", i), visit)
 		}
 	case map[string]any:
 		if !step.Each {
-			walk(next, rest, path, visit)
+			f.walk(next, rest, at, visit)
 			return
 		}
 		for _, key := range slices.Sorted(maps.Keys(next)) {
-			walk(next[key], rest, fmt.Sprintf("%s[%s]", path, key), visit)
+			if f.done() != nil {
+				return
+			}
+			f.walk(next[key], rest, f.path(at, key, isKey), visit)
 		}
 	}
 }
@@ -132,27 +180,27 @@ func (l location) find() map[string]any {
 
 // field is a field of the pod, for errors.
 func (l location) field(name string) string {
-	path := l.path
-	for _, step := range append(slices.Clone(l.layout.pod), name) {
-		path += "." + step
-	}
-	return path
+	return strings.Join(slices.Concat([]string{l.path.String()}, l.layout.pod, []string{name}), ".")
 }
 
-// eachContainer calls visit for the containers and init containers of the pod.
+// eachContainer calls visit for the containers and init containers of the pod. Of several with the
+// same name, which no Pod may have, it visits the first: what is of one is not added to each of them.
 func (l location) eachContainer(visit func(name string, container map[string]any)) {
+	seen := sets.New[string]()
+	once := func(name string, item any) {
+		if container, ok := item.(map[string]any); ok && !seen.Has(name) {
+			seen.Insert(name)
+			visit(name, container)
+		}
+	}
 	for _, list := range []string{l.containers, initContainersField} {
 		items, _ := l.pod[list].([]any)
 		for _, item := range items {
-			if container, ok := item.(map[string]any); ok {
-				visit(nameOf(item, nameKey), container)
-			}
+			once(nameOf(item, nameKey), item)
 		}
 	}
 	for _, name := range l.single {
-		if container, ok := l.pod[name].(map[string]any); ok {
-			visit(name, container)
-		}
+		once(name, l.pod[name])
 	}
 }
 

@@ -17,12 +17,15 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
+// patchDepth is that of annotations, and of fields of the spec.
+const patchDepth = 1
+
 // escape escapes a field in a JSON pointer.
 var escape = strings.NewReplacer("~", "~0", "/", "~1")
 
 // diff appends the operations that change an object from before to after. Lists are replaced as a
-// whole.
-func diff(operations []operation, path string, before, after map[string]any) []operation {
+// whole, and so is what is more than depth fields below: paths repeat the keys on their way.
+func diff(operations []operation, path string, before, after map[string]any, depth int) []operation {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, kept := after[name]; !kept {
 			operations = append(operations, operation{Op: "remove", Path: path + "/" + escape.Replace(name)})
@@ -36,8 +39,8 @@ func diff(operations []operation, path string, before, after map[string]any) []o
 		switch {
 		case !existed:
 			operations = append(operations, operation{Op: "add", Path: at, Value: value})
-		case wasObject && isObject:
-			operations = diff(operations, at, oldObject, object)
+		case wasObject && isObject && depth > 0:
+			operations = diff(operations, at, oldObject, object, depth-1)
 		case !reflect.DeepEqual(old, value):
 			operations = append(operations, operation{Op: "replace", Path: at, Value: value})
 		}

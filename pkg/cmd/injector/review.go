@@ -80,7 +80,7 @@ func (w *webhook) answer(ctx context.Context, request *admissionv1.AdmissionRequ
 	if err != nil {
 		return refuse(request, err)
 	}
-	operations := diff(nil, "", object, injected)
+	operations := diff(nil, "", object, injected, patchDepth)
 	if len(operations) == 0 {
 		return allowed, nil
 	}

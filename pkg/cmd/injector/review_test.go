@@ -174,6 +174,7 @@ func TestDiff(t *testing.T) {
 	for name, test := range map[string]struct{ before, after, want string }{
 		"nothing": {`{"a":[1,{"b":2}]}`, `{"a":[1,{"b":2}]}`, `null`},
 		"add":     {`{"a":{}}`, `{"a":{"b/c~d":{"e":1}}}`, `[{"op":"add","path":"/a/b~1c~0d","value":{"e":1}}]`},
+		"deep":    {`{"a":{"b":{"c":1,"d":2}}}`, `{"a":{"b":{"c":1}}}`, `[{"op":"replace","path":"/a/b","value":{"c":1}}]`},
 		"remove":  {`{"a":{"b":1,"c":2}}`, `{"a":{"c":2}}`, `[{"op":"remove","path":"/a/b","value":null}]`},
 		"replace": {`{"a":[1],"b":1,"c":{}}`, `{"a":[1,2],"b":false,"c":""}`,
 			`[{"op":"replace","path":"/a","value":[1,2]},{"op":"replace","path":"/b","value":false},{"op":"replace","path":"/c","value":""}]`},
@@ -182,7 +183,7 @@ func TestDiff(t *testing.T) {
 		expect.NoError(t, err)
 		after, err := decode([]byte(test.after))
 		expect.NoError(t, err)
-		got, err := json.Marshal(diff(nil, "", before, after))
+		got, err := json.Marshal(diff(nil, "", before, after, patchDepth))
 		expect.NoError(t, err)
 		expect.Equal(t, test.want, string(got), "%s", name)
 	}

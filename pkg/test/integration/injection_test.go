@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -171,9 +172,12 @@ func TestInjectionOfBadInput(t *testing.T) {
 	a := sharedAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, workloadSchema))
 	profile := widgets.inject(t, "agent", nil)
+	tenant := a.newUser(t, "tenant-"+widgets.namespace)
+	role := a.newClusterRole(t, nil, coreRule("list", "configmaps"), rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{widgets.group}, Resources: []string{"widgets"}})
+	a.grant(t, tenant, role.Name, widgets.namespace)
 	post := func(metadata, spec string) response {
 		body := fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Widget","metadata":{"name":"refused"%s},"spec":{"template":{"spec":{"containers":[%s]}}}}`, widgets.group, metadata, spec)
-		return a.request(t, http.MethodPost, widgets.path("v1"), body, "Content-Type", "application/json")
+		return a.request(t, http.MethodPost, widgets.path("v1"), body, "Content-Type", "application/json", "Impersonate-User", tenant.name)
 	}
 	const main = `{"name":"main","image":"main:1"}`
 	for name, test := range map[string]struct{ metadata, containers, want string }{
@@ -181,6 +185,7 @@ func TestInjectionOfBadInput(t *testing.T) {
 		"too many":       {"", main + `,{"name":"b","image":"b"},{"name":"c","image":"c"}`, `(the object is valid without what InjectionProfile \"` + profile.Name},
 		"bad annotation": {`,"annotations":{"annex.dev/inject":"yes"}`, main, "metadata.annotations[annex.dev/inject]: Unsupported value"},
 		"bad record":     {`,"annotations":{"annex.dev/injected":"yes"}`, main, "metadata.annotations[annex.dev/injected]: Invalid value"},
+		"large record":   {`,"annotations":{"annex.dev/injected":"{\"templates\":[` + strings.Repeat(`{\"path\":\"spec\",\"type\":\"PodSpec\"},`, 1000) + `{}]}"}`, main, "has more than 16 templates"},
 		"invalid itself": {"", `{"name":"main"}`, "spec.template.spec.containers[0].image: Required value"},
 	} {
 		t.Run(name, func(t *testing.T) {

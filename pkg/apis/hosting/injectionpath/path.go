@@ -11,6 +11,13 @@ import (
 	"strings"
 )
 
+const (
+	// MaxTemplates is how many paths a target may have.
+	MaxTemplates = 16
+	// maxLength is that of a path.
+	maxLength = 512
+)
+
 // Step is one field of the path of a pod template.
 type Step struct {
 	// Field is its name.
@@ -26,6 +33,9 @@ var fieldName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
 
 // Parse parses a path such as spec.workerGroupSpecs[*].template.
 func Parse(path string) ([]Step, error) {
+	if len(path) > maxLength {
+		return nil, fmt.Errorf("is longer than %d characters", maxLength)
+	}
 	var steps []Step
 	for field := range strings.SplitSeq(path, ".") {
 		name, all := strings.CutSuffix(field, each)

@@ -4,6 +4,7 @@
 package injectionpath
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -21,7 +22,7 @@ func TestParse(t *testing.T) {
 		expect.NoError(t, err)
 		expect.Equal(t, want, got, "%s", path)
 	}
-	for _, path := range []string{"", ".", ".spec", "spec.", "spec..a", "spec[0]", "spec[*][*]", "spec.a[", "spec.*", "spec a", "/spec", "metadata.a", "status", "kind", "apiVersion"} {
+	for _, path := range []string{"", ".", ".spec", "spec.", "spec..a", "spec[0]", "spec[*][*]", "spec.a[", "spec.*", "spec a", "/spec", "metadata.a", "status", "kind", "apiVersion", strings.Repeat("a", maxLength+1)} {
 		if got, err := Parse(path); err == nil {
 			t.Errorf("%q is accepted as %v", path, got)
 		}

@@ -74,6 +74,9 @@ func validateInjectionTemplates(templates []hostingv1alpha1.InjectionTemplate, p
 	if len(templates) == 0 {
 		return field.ErrorList{field.Required(path, "")}
 	}
+	if len(templates) > injectionpath.MaxTemplates {
+		return field.ErrorList{field.TooMany(path, len(templates), injectionpath.MaxTemplates)}
+	}
 	var errs field.ErrorList
 	paths := sets.New[string]()
 	for i, template := range templates {

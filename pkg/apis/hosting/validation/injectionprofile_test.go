@@ -48,6 +48,8 @@ func TestValidateInjectionProfile(t *testing.T) {
 		"nothing": {func(s *spec) { *s = spec{} },
 			[]string{at("spec.mode", required), at("spec.targets", required), at("spec", required)}},
 		"no templates": {func(s *spec) { s.Targets[0].Templates = nil }, []string{at("spec.targets[0].templates", required)}},
+		"too many templates": {func(s *spec) { s.Targets[0].Templates = make([]hostingv1alpha1.InjectionTemplate, 17) },
+			[]string{at("spec.targets[0].templates", tooMany)}},
 		"bad resource": {func(s *spec) { s.Targets[0].Resource = "jobs" }, []string{at("spec.targets[0].resource", invalid)}},
 		"the same resource twice": {func(s *spec) { s.Targets = append(s.Targets, s.Targets[0]) },
 			[]string{at("spec.targets[1].resource", duplicate)}},

@@ -37,6 +37,7 @@ const (
 	invalid      = string(field.ErrorTypeInvalid)
 	forbidden    = string(field.ErrorTypeForbidden)
 	notSupported = string(field.ErrorTypeNotSupported)
+	tooMany      = string(field.ErrorTypeTooMany)
 	duplicate    = string(field.ErrorTypeDuplicate)
 )
 
