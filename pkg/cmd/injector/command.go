@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/annex-dev/annex/pkg/cmd/login"
@@ -31,6 +33,8 @@ type options struct {
 	address           string
 	port              int
 	certFile, keyFile string
+	clientCA          string
+	allowedNames      []string
 	signer, certDir   string
 	hosts             []string
 	logs              *logsapi.LoggingConfiguration
@@ -47,6 +51,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 		Short: "Inject containers in custom resources, as an admission webhook",
 		Long: "Serve a mutating admission webhook at /mutate that applies InjectionProfiles, for clusters that inject\n" +
 			"outside of their API server. `annex serve` applies them to its own resources without it.\n" +
+			"Only API servers with a client certificate of --client-ca-file for one of --allowed-names are answered.\n" +
 			"The certificate is read from files, or requested with a CertificateSigningRequest.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,6 +73,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.port, "secure-port", o.port, "The port to serve HTTPS on.")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "The serving certificate, in PEM. It is read again when it changes.")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "The private key of --tls-cert-file.")
+	fs.StringVar(&o.clientCA, "client-ca-file", o.clientCA, "The CAs, in PEM, of the client certificates of API servers. It is read again when it changes. Required.")
+	fs.StringSliceVar(&o.allowedNames, "allowed-names", o.allowedNames, "The common names that client certificates of API servers have. Required.")
 	fs.StringVar(&o.signer, "signer-name", o.signer,
 		"Without --tls-cert-file: request the serving certificate with a CertificateSigningRequest for this signer, and renew it. Others approve and sign the request.")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "The folder to keep the key and the certificate of --signer-name in.")
@@ -82,6 +89,12 @@ func (o *options) validate() error {
 	}
 	if msgs := apivalidation.IsValidPortNum(o.port); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("--secure-port %d: %s", o.port, strings.Join(msgs, ", ")))
+	}
+	if o.clientCA == "" {
+		errs = append(errs, errors.New("--client-ca-file is required"))
+	}
+	if len(o.allowedNames) == 0 || slices.Contains(o.allowedNames, "") {
+		errs = append(errs, errors.New("--allowed-names is required, without empty names"))
 	}
 	switch {
 	case (o.certFile == "") != (o.keyFile == ""):
@@ -128,6 +141,10 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	ca, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", o.clientCA)
+	if err != nil {
+		return fmt.Errorf("--client-ca-file: %w", err)
+	}
 	hook, err := newWebhook(config)
 	if err != nil {
 		return err
@@ -137,8 +154,9 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--bind-address, --secure-port: %w", err)
 	}
+	go ca.Run(ctx, 1)
 	hook.start(ctx)
 	defer hook.shutdown()
 	fmt.Fprintf(out, "annex injector: serving https://%s/mutate for %s\n", listener.Addr(), config.Host)
-	return serve(ctx, listener, certificate, hook.handler())
+	return serve(ctx, listener, certificate, hook.handler(ca, o.allowedNames))
 }

@@ -46,6 +46,9 @@ func TestValidate(t *testing.T) {
 		"bad host":         {[]string{"--certificate-hosts=a_b", "--signer-name=example.com/a"}, `--certificate-hosts "a_b"`},
 		"no host":          {[]string{"--certificate-hosts=", "--signer-name=example.com/a"}, "--certificate-hosts must not be empty"},
 		"no folder":        {[]string{"--cert-dir=", "--signer-name=example.com/a"}, "--cert-dir must not be empty"},
+		"no client CA":     {[]string{"--allowed-names=a", "--signer-name=example.com/a"}, "--client-ca-file is required"},
+		"no names":         {[]string{"--client-ca-file=a", "--signer-name=example.com/a"}, "--allowed-names is required"},
+		"an empty name":    {[]string{"--allowed-names=a,,b", "--signer-name=example.com/a"}, "--allowed-names is required"},
 		"unknown argument": {[]string{"x"}, `unknown command "x"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,20 +87,20 @@ func (a *authority) sign(t *testing.T, serial int64, request *x509.CertificateRe
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: request.Subject, DNSNames: request.DNSNames, IPAddresses: request.IPAddresses,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert, public, a.key)
 	expect.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// newPair returns a certificate for a name, and its key.
-func (a *authority) newPair(t *testing.T, serial int64) (cert, keyPEM []byte) {
+// newPair returns a certificate for a name, by default injector.test, and its key.
+func (a *authority) newPair(t *testing.T, serial int64, name ...string) (cert, keyPEM []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	expect.NoError(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	expect.NoError(t, err)
-	return a.sign(t, serial, request([]string{"injector.test"}), key.Public()), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	return a.sign(t, serial, request(append(name, "injector.test")), key.Public()), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
 func TestCertificateFromFiles(t *testing.T) {

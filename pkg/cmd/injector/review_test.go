@@ -4,7 +4,10 @@
 package injector
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,6 +19,7 @@ import (
 	crdfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
@@ -67,8 +71,25 @@ func (w *webhook) startFor(t *testing.T) {
 // post sends a body to a path of the webhook.
 func (w *webhook) post(t *testing.T, path, body string) *httptest.ResponseRecorder {
 	t.Helper()
-	recorder := httptest.NewRecorder()
-	w.handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body)))
+	ca := newAuthority(t)
+	return w.postWith(t, ca, ca, "kube-apiserver", path, body)
+}
+
+// postWith sends a body with a certificate of a CA for a name, to a webhook that trusts another.
+func (w *webhook) postWith(t *testing.T, trusted, signer *authority, name, path, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	content, err := dynamiccertificates.NewStaticCAContent("test", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted.cert.Raw}))
+	expect.NoError(t, err)
+	recorder, sent := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
+	sent.TLS = &tls.ConnectionState{}
+	if signer != nil {
+		text, _ := signer.newPair(t, 2, name)
+		block, _ := pem.Decode(text)
+		cert, err := x509.ParseCertificate(block.Bytes)
+		expect.NoError(t, err)
+		sent.TLS.PeerCertificates = []*x509.Certificate{cert}
+	}
+	w.handler(content, []string{"kube-apiserver", "annex"}).ServeHTTP(recorder, sent)
 	return recorder
 }
 
@@ -167,6 +188,54 @@ func TestBadRequests(t *testing.T) {
 	if got := hook.post(t, "/", "{}"); got.Code != http.StatusNotFound {
 		t.Errorf("another path: %d", got.Code)
 	}
+}
+
+// Responses have profiles, so only API servers get any.
+func TestReviewsAreForCallersOnly(t *testing.T) {
+	t.Parallel()
+	hook := newTestWebhook(t)
+	hook.startFor(t)
+	body, err := json.Marshal(newReview(nil))
+	expect.NoError(t, err)
+	trusted, other := newAuthority(t), newAuthority(t)
+	for name, test := range map[string]struct {
+		signer *authority
+		name   string
+		code   int
+	}{
+		"allowed":        {trusted, "kube-apiserver", http.StatusOK},
+		"another name":   {trusted, "kube-apiserver-kubelet-client", http.StatusUnauthorized},
+		"another CA":     {other, "kube-apiserver", http.StatusUnauthorized},
+		"no certificate": {nil, "", http.StatusUnauthorized},
+	} {
+		got := hook.postWith(t, trusted, test.signer, test.name, "/mutate", string(body))
+		expect.Equal(t, test.code, got.Code, "%s: %s", name, got.Body)
+		expect.Equal(t, test.code == http.StatusOK, strings.Contains(got.Body.String(), "patch"), "%s: the response has a patch", name)
+	}
+}
+
+// Reviews in flight are bounded by their bytes, and refused ones are repeated by API servers.
+func TestReviewsInFlight(t *testing.T) {
+	t.Parallel()
+	var reviews inFlight
+	post := func(size int64, next http.HandlerFunc) *httptest.ResponseRecorder {
+		recorder, sent := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+		sent.ContentLength = size
+		reviews.limit(next)(recorder, sent)
+		return recorder
+	}
+	nothing := func(http.ResponseWriter, *http.Request) {}
+	expect.Equal(t, http.StatusRequestEntityTooLarge, post(maxReview+1, nothing).Code, "too large")
+	expect.Equal(t, http.StatusRequestEntityTooLarge, post(-1, nothing).Code, "of unknown size")
+	post(maxReview-minCost, func(http.ResponseWriter, *http.Request) {
+		expect.Equal(t, http.StatusOK, post(1, func(http.ResponseWriter, *http.Request) {
+			refused := post(1, nothing)
+			expect.Equal(t, http.StatusTooManyRequests, refused.Code, "one more than fits")
+			expect.Equal(t, "1", refused.Header().Get("Retry-After"), "Retry-After")
+		}).Code, "one that fits")
+	})
+	expect.Equal(t, http.StatusOK, post(maxReview, nothing).Code, "afterwards")
+	expect.Equal(t, int64(0), reviews.bytes.Load(), "bytes in the end")
 }
 
 func TestDiff(t *testing.T) {

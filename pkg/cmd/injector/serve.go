@@ -28,8 +28,9 @@ const (
 // serve serves handler until ctx is done and open requests have ended.
 func serve(ctx context.Context, listener net.Listener, certificate certificateFunc, handler http.Handler) error {
 	server := &http.Server{
-		Handler:           handler,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate},
+		Handler: handler,
+		// Probes have no certificate. Handlers verify those of others.
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert},
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,

@@ -13,6 +13,7 @@ import (
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -32,6 +33,7 @@ type webhook struct {
 	source *injection.Source
 	// namespaceLabels returns the labels of a namespace.
 	namespaceLabels func(ctx context.Context, name string) (map[string]string, error)
+	reviews         inFlight
 	synced          []cache.InformerSynced
 	start           func(ctx context.Context)
 	shutdown        func()
@@ -99,10 +101,10 @@ func (w *webhook) ready() bool {
 	return true
 }
 
-// handler serves reviews and probes.
-func (w *webhook) handler() http.Handler {
+// handler serves reviews, to callers with a certificate of the CA for one of the names, and probes.
+func (w *webhook) handler(ca dynamiccertificates.CAContentProvider, names []string) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /mutate", w.review)
+	mux.HandleFunc("POST /mutate", fromCallers(ca, names, w.reviews.limit(w.review)))
 	mux.HandleFunc("GET /livez", func(response http.ResponseWriter, _ *http.Request) { fmt.Fprintln(response, "ok") })
 	mux.HandleFunc("GET /readyz", func(response http.ResponseWriter, _ *http.Request) {
 		if !w.ready() {

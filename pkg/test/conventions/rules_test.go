@@ -648,7 +648,7 @@ var rules = []rule{
 		packages: "pkg/cmd/injector",
 		duty:     "`annex injector`: the webhook that injects InjectionProfiles; a client of annex or the main cluster.",
 		ours:     []string{"pkg/cmd/login", "pkg/generated/...", "pkg/injection"},
-		others:   append(flags, clients...),
+		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/server/dynamiccertificates"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/etcdflags",

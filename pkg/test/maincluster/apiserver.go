@@ -49,6 +49,7 @@ func (c *Cluster) apiServerFlags() []string {
 		"--proxy-client-cert-file=" + file(frontProxyName+".crt"),
 		"--proxy-client-key-file=" + file(frontProxyName+".key"),
 		"--authorization-mode=RBAC",
+		"--admission-control-config-file=" + file(admissionConfig),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + file(serviceAccountKey),
 		"--service-account-signing-key-file=" + file(serviceAccountKey),

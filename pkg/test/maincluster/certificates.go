@@ -136,6 +136,8 @@ const (
 	adminKubeconfig    = "admin.kubeconfig"
 	controllerKubecfg  = "controller-manager.kubeconfig"
 	controllerIdentity = "system:kube-controller-manager"
+	admissionConfig    = "admission.yaml"
+	webhookKubeconfig  = "webhooks.kubeconfig"
 )
 
 // makeIdentities writes everything that the API server reads before it starts.

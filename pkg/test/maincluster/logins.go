@@ -36,9 +36,34 @@ func (c *Cluster) writeKubeconfigs() error {
 	if err := c.writeLogin(filepath.Join(c.Dir, controllerKubecfg), controllerIdentity); err != nil {
 		return err
 	}
+	if err := c.writeWebhookLogin(); err != nil {
+		return err
+	}
 	var err error
 	c.Config, err = loadKubeconfig(c.Kubeconfig)
 	return err
+}
+
+// WebhookClientName is the common name of the certificate that the API server presents to webhooks.
+const WebhookClientName = "main-apiserver"
+
+// AdmissionConfig is the file of the admission configuration that gives webhooks this certificate.
+func (c *Cluster) AdmissionConfig() string { return filepath.Join(c.Dir, admissionConfig) }
+
+// ClientCA is the file of the CA of all client certificates.
+func (c *Cluster) ClientCA() string { return filepath.Join(c.Dir, clusterCAFile) }
+
+func (c *Cluster) writeWebhookLogin() error {
+	login := filepath.Join(c.Dir, webhookKubeconfig)
+	if err := c.writeLogin(login, WebhookClientName); err != nil {
+		return err
+	}
+	return replaceFile(c.AdmissionConfig(), fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: MutatingAdmissionWebhook
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %q}
+`, login))
 }
 
 func loadKubeconfig(path string) (*restclient.Config, error) {

@@ -27,6 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -87,7 +88,7 @@ func TestInjection(t *testing.T) {
 	// hostedGroup is of annex, and localGroup of the main cluster.
 	hostedGroup, localGroup := "hosted-"+run+".example.com", "local-"+run+".example.com"
 	deleteDefinitions(t)
-	annex := annextest.StartProcess(t, mainCluster)
+	annex := annextest.StartProcess(t, mainCluster, "--admission-control-config-file="+mainCluster.AdmissionConfig())
 	main, own := clients.For(t, mainCluster.Config), clients.For(t, annex.AnnexConfig)
 	output(t, mainCluster.Kubeconfig, "kubectl apply -k artifacts/deploy/injector")
 	output(t, mainCluster.Kubeconfig, "kubectl apply --dry-run=server -f artifacts/deploy/injector/webhook.yaml")
@@ -121,7 +122,8 @@ func TestInjection(t *testing.T) {
 
 	kubeconfig, err := mainCluster.ServiceAccountKubeconfig(t.Context(), annextest.Namespace, "annex-injector")
 	expect.NoError(t, err)
-	address := startInjector(t, "--kubeconfig="+kubeconfig, "--signer-name="+signerName, "--cert-dir="+t.TempDir(), "--certificate-hosts=127.0.0.1")
+	address := startInjector(t, "--kubeconfig="+kubeconfig, "--signer-name="+signerName, "--cert-dir="+t.TempDir(), "--certificate-hosts=127.0.0.1",
+		"--client-ca-file="+mainCluster.ClientCA(), "--allowed-names="+maincluster.WebhookClientName)
 	ca := newSigner(t)
 	ca.signFirst(t, signerName, "system:serviceaccount:"+annextest.Namespace+":annex-injector")
 	url := "https://" + address + "/mutate"
