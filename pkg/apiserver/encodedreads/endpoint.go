@@ -12,7 +12,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
-	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,8 +33,9 @@ import (
 // endpoint has the handlers of a version by verb.
 type endpoint struct {
 	scope *handlers.RequestScope
-	// objects return whole objects, metadata PartialObjectMetadata, and tables tables.
-	objects, metadata, tables map[string]http.HandlerFunc
+	// objects return whole objects, metadata PartialObjectMetadata, tables tables, and wholeTables
+	// tables with whole objects.
+	objects, metadata, tables, wholeTables map[string]http.HandlerFunc
 }
 
 // newEndpoint returns an endpoint. It serves nothing if its definition is not valid.
@@ -65,14 +65,14 @@ func newEndpoint(from encoded.Endpoint, minRequestTimeout time.Duration) *endpoi
 		}
 	}
 	columns := columnsOf(from.Definition, from.Resource.Kind.Version)
-	// With an error it shows the name only, as upstream does.
-	scope.TableConvertor, _ = tableconvertor.New(columns)
+	scope.TableConvertor = newTables(columns)
 	store := newStore(from, resource.GroupResource(), clusterScoped)
 	return &endpoint{
-		scope:    scope,
-		objects:  newHandlers(store, scope, minRequestTimeout),
-		metadata: newHandlers(projected{store, encoded.Metadata}, scope, minRequestTimeout),
-		tables:   newHandlers(projected{store, shown(columns).Rows}, scope, minRequestTimeout),
+		scope:       scope,
+		objects:     newHandlers(store, scope, minRequestTimeout),
+		metadata:    newHandlers(projected{store, encoded.Metadata}, scope, minRequestTimeout),
+		tables:      newHandlers(projected{store, shown(columns).Rows}, scope, minRequestTimeout),
+		wholeTables: newHandlers(projected{store, encoded.Decoded}, scope, minRequestTimeout),
 	}
 }
 
@@ -95,8 +95,7 @@ func newHandlers(from reader, scope *handlers.RequestScope, minRequestTimeout ti
 // returns an error that names the type of the object.
 var metadataKinds = map[string]string{"get": "PartialObjectMetadata", "list": "PartialObjectMetadataList", "watch": "PartialObjectMetadata"}
 
-// handlerFor returns the handler of a request, or nil if upstream's must serve it: tables with
-// whole objects need decoded ones.
+// handlerFor returns the handler of a request, or nil if upstream's must serve it.
 func (e *endpoint) handlerFor(req *http.Request, verb string) http.HandlerFunc {
 	if e.scope == nil {
 		return nil
@@ -109,7 +108,9 @@ func (e *endpoint) handlerFor(req *http.Request, verb string) http.HandlerFunc {
 		return e.objects[verb]
 	case accepted.Convert.Kind == metadataKinds[verb]:
 		return e.metadata[verb]
-	case accepted.Convert.Kind == "Table" && req.URL.Query().Get("includeObject") != string(metav1.IncludeObject):
+	case accepted.Convert.Kind == "Table" && req.URL.Query().Get("includeObject") == string(metav1.IncludeObject):
+		return e.wholeTables[verb]
+	case accepted.Convert.Kind == "Table":
 		return e.tables[verb]
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -26,6 +27,26 @@ func Metadata(obj runtime.Object) (runtime.Object, error) {
 		list := &metadataList{TypeMeta: typed.TypeMeta, ListMeta: typed.ListMeta, Items: make([]metadata, len(typed.Items))}
 		for i := range typed.Items {
 			list.Items[i] = metadata{&typed.Items[i]}
+		}
+		return list, nil
+	}
+	return obj, nil
+}
+
+// Decoded is a Projection of which upstream makes tables with whole objects.
+func Decoded(obj runtime.Object) (runtime.Object, error) {
+	switch typed := obj.(type) {
+	case *Object:
+		return typed.Decode()
+	case *List:
+		list := &unstructured.UnstructuredList{Items: make([]unstructured.Unstructured, len(typed.Items))}
+		list.SetResourceVersion(typed.ResourceVersion)
+		list.SetContinue(typed.Continue)
+		list.SetRemainingItemCount(typed.RemainingItemCount)
+		for i := range typed.Items {
+			if err := typed.Items[i].decodeInto(&list.Items[i]); err != nil {
+				return nil, err
+			}
 		}
 		return list, nil
 	}

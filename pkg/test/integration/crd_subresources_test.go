@@ -94,10 +94,11 @@ func TestPrinterColumns(t *testing.T) {
 		{Name: "Replicas", Type: "integer", JSONPath: ".spec.replicas", Description: "how many"},
 		{Name: "Color", Type: "string", JSONPath: ".spec.color", Priority: 1},
 		{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
+		{Name: "Due", Type: "date", JSONPath: ".spec.color"},
 	}
 	widgets := sharedAnnex(t).installCRD(t, crd)
 	widgets.create(t, "v1", "a", "spec: {replicas: 4, color: blue}")
-	widgets.create(t, "v1", "b", "spec: {}")
+	widgets.create(t, "v1", "b", `spec: {color: "2999-01-01T00:00:00Z"}`)
 
 	const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for what, path := range map[string]string{"list": widgets.path("v1"), "object": widgets.path("v1") + "/a"} {
@@ -107,14 +108,14 @@ func TestPrinterColumns(t *testing.T) {
 		for _, column := range table.ColumnDefinitions {
 			columns = append(columns, fmt.Sprintf("%s %s %d", column.Name, column.Type, column.Priority))
 		}
-		if diff := cmp.Diff([]string{"Name string 0", "Replicas integer 0", "Color string 1", "Age date 0"}, columns); diff != "" {
+		if diff := cmp.Diff([]string{"Name string 0", "Replicas integer 0", "Color string 1", "Age date 0", "Due date 0"}, columns); diff != "" {
 			t.Errorf("%s: columns (-want +got):\n%s", what, diff)
 		}
 		if len(table.Rows) == 0 {
 			t.Fatalf("%s: no rows", what)
 		}
 		cells := table.Rows[0].Cells
-		if len(cells) != 4 || cells[0] != "a" || cells[1] != 4.0 || cells[2] != "blue" || !strings.HasSuffix(fmt.Sprint(cells[3]), "s") {
+		if len(cells) != 5 || cells[0] != "a" || cells[1] != 4.0 || cells[2] != "blue" || !strings.HasSuffix(fmt.Sprint(cells[3]), "s") {
 			t.Errorf("%s: the first row is %v", what, cells)
 		}
 		if object := string(table.Rows[0].Object.Raw); !strings.Contains(object, "PartialObjectMetadata") || strings.Contains(object, "replicas\":4") {
@@ -127,6 +128,7 @@ func TestPrinterColumns(t *testing.T) {
 		if object := string(table.Rows[0].Object.Raw); !strings.Contains(object, want) || (want == "" && object != "") {
 			t.Errorf("includeObject=%s: the row's object is %q", include, object)
 		}
+		expect.Equal(t, any("in 292y"), table.Rows[1].Cells[4], "includeObject=%s: a date in the future", include)
 	}
 	var metadata metav1.PartialObjectMetadataList
 	got := widgets.annex.get(t, widgets.path("v1"), "Accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
