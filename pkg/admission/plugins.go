@@ -17,6 +17,7 @@ import (
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
+	"github.com/annex-dev/annex/pkg/admission/plugin/listlike"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 	"github.com/annex-dev/annex/pkg/admission/plugin/retentionaccess"
 	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
@@ -35,6 +36,7 @@ func Order() []string {
 		// annex's own, before webhooks are called.
 		localapiservice.PluginName,
 		compiledin.PluginName,
+		listlike.PluginName,
 		storeaccess.PluginName,
 		retentionaccess.PluginName,
 		staticobjects.PluginName,
@@ -62,6 +64,7 @@ func NewPlugins() *admission.Plugins {
 	})
 	plugins.Register(localapiservice.PluginName, func(io.Reader) (admission.Interface, error) { return localapiservice.New(), nil })
 	plugins.Register(compiledin.PluginName, func(io.Reader) (admission.Interface, error) { return compiledin.New(), nil })
+	plugins.Register(listlike.PluginName, func(io.Reader) (admission.Interface, error) { return listlike.New(), nil })
 	plugins.Register(storeaccess.PluginName, func(io.Reader) (admission.Interface, error) { return storeaccess.New(), nil })
 	plugins.Register(retentionaccess.PluginName, func(io.Reader) (admission.Interface, error) { return retentionaccess.New(), nil })
 	plugins.Register(sidecarinjection.PluginName, func(io.Reader) (admission.Interface, error) { return sidecarinjection.New(), nil })
