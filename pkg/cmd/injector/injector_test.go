@@ -37,7 +37,7 @@ func TestValidate(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no certificate":   {nil, "one of --tls-cert-file and --signer-name is required"},
+		"no certificate":   {[]string{}, "one of --tls-cert-file and --signer-name is required"},
 		"both":             {[]string{"--tls-cert-file=a", "--tls-private-key-file=b", "--signer-name=example.com/a"}, "one of --tls-cert-file and --signer-name"},
 		"no key":           {[]string{"--tls-cert-file=a"}, "both are required"},
 		"bad signer":       {[]string{"--signer-name=example.com"}, `--signer-name "example.com"`},
