@@ -196,13 +196,13 @@ type names struct{ volumeMounts, env map[string]sets.Set[string] }
 func ownNames(templates []location) (own names, containers int) {
 	own = names{map[string]sets.Set[string]{}, map[string]sets.Set[string]{}}
 	for _, at := range templates {
-		at.eachContainer(func(name string, container map[string]any) {
+		at.eachContainer(func(key containerKey, container map[string]any) {
 			containers++
-			if own.env[name] == nil {
-				own.env[name], own.volumeMounts[name] = sets.New[string](), sets.New[string]()
+			if own.env[key.name] == nil {
+				own.env[key.name], own.volumeMounts[key.name] = sets.New[string](), sets.New[string]()
 			}
-			collect(own.volumeMounts[name], container[volumeMountsField], mountPathKey)
-			collect(own.env[name], container[envField], nameKey)
+			collect(own.volumeMounts[key.name], container[volumeMountsField], mountPathKey)
+			collect(own.env[key.name], container[envField], nameKey)
 		})
 	}
 	return own, containers
@@ -219,14 +219,14 @@ func collect(into sets.Set[string], list any, key string) {
 func (t *Target) parts(at location, own names) parts {
 	added := parts{
 		containers: t.containers, initContainers: t.initContainers, volumes: t.volumes,
-		volumeMounts: map[string][]any{}, env: map[string][]any{},
+		volumeMounts: map[containerKey][]any{}, env: map[containerKey][]any{},
 	}
 	without := func(items []any, key string, taken sets.Set[string]) []any {
 		return slices.DeleteFunc(slices.Clone(items), func(item any) bool { return taken.Has(nameOf(item, key)) })
 	}
-	at.eachContainer(func(name string, _ map[string]any) {
-		added.volumeMounts[name] = without(t.volumeMounts, mountPathKey, own.volumeMounts[name])
-		added.env[name] = without(t.env, nameKey, own.env[name])
+	at.eachContainer(func(key containerKey, _ map[string]any) {
+		added.volumeMounts[key] = without(t.volumeMounts, mountPathKey, own.volumeMounts[key.name])
+		added.env[key] = without(t.env, nameKey, own.env[key.name])
 	})
 	return added
 }

@@ -99,6 +99,9 @@ func TestInject(t *testing.T) {
 		"values": {v1alpha1.InjectionTemplate{Path: "spec.roles[*]", Type: v1alpha1.InjectionPodSpec},
 			`spec: {roles: {a: {containers: [{name: main}]}, b: {containers: [{name: main}]}}}`,
 			`spec: {roles: {a: ` + injectedPod + `, b: ` + injectedPod + `}}`},
+		"no names": {podTemplate, `spec: {template: {spec: {containers: [{image: a}, {image: b}]}}}`,
+			`spec: {template: {spec: {containers: [{image: a, volumeMounts: [{name: logs, mountPath: /logs}], env: [{name: LOGS, value: /logs}]},
+			  {image: b, volumeMounts: [{name: logs, mountPath: /logs}], env: [{name: LOGS, value: /logs}]}, ` + injectedAgent + `], ` + injectedRest + `}}}`},
 		"Argo": {v1alpha1.InjectionTemplate{Path: "spec.templates[*]", Type: v1alpha1.InjectionArgoTemplate},
 			`spec: {templates: [{name: a, container: {image: i}}, {name: b, steps: []}]}`,
 			`spec: {templates: [{name: a, container: {image: i, volumeMounts: [{name: logs, mountPath: /logs}], env: [{name: LOGS, value: /logs}]}, sidecars: [` +
@@ -365,7 +368,7 @@ func TestInjectIsBounded(t *testing.T) {
 	}
 	large := recorded(t, n)
 	groups := large["spec"].(map[string]any)["groups"].([]any)
-	large["spec"].(map[string]any)["groups"] = slices.Repeat(groups[:1], 40*n)
+	large["spec"].(map[string]any)["groups"] = slices.Repeat(groups[:1], 20*n)
 	_, err = Inject(t.Context(), target, runtime.DeepCopyJSON(large), nil)
-	expect.Error(t, err, `spec.groups[0]: Forbidden: InjectionProfile "agent" would add 200000 parts`)
+	expect.Error(t, err, `spec.groups[0]: Forbidden: InjectionProfile "agent" would add 140000 parts`)
 }

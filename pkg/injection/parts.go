@@ -13,8 +13,8 @@ import (
 // parts are what is injected in one pod template.
 type parts struct {
 	containers, initContainers, volumes []any
-	// volumeMounts and env are by the name of the container.
-	volumeMounts, env map[string][]any
+	// volumeMounts and env are by the container.
+	volumeMounts, env map[containerKey][]any
 }
 
 // take takes the parts of a record out of the pod template.
@@ -23,11 +23,11 @@ func (l location) take(r *record) parts {
 		containers:     takeItems(l.pod, l.containers, nameKey, r.Containers),
 		initContainers: takeItems(l.pod, initContainersField, nameKey, r.InitContainers),
 		volumes:        takeItems(l.pod, volumesField, nameKey, r.Volumes),
-		volumeMounts:   map[string][]any{}, env: map[string][]any{},
+		volumeMounts:   map[containerKey][]any{}, env: map[containerKey][]any{},
 	}
-	l.eachContainer(func(name string, container map[string]any) {
-		taken.volumeMounts[name] = takeItems(container, volumeMountsField, mountPathKey, r.VolumeMounts[name])
-		taken.env[name] = takeItems(container, envField, nameKey, r.Env[name])
+	l.eachContainer(func(key containerKey, container map[string]any) {
+		taken.volumeMounts[key] = takeItems(container, volumeMountsField, mountPathKey, r.VolumeMounts[key.name])
+		taken.env[key] = takeItems(container, envField, nameKey, r.Env[key.name])
 	})
 	return taken
 }
@@ -63,10 +63,10 @@ func (l location) place(p parts) {
 	for _, container := range slices.Concat(p.containers, p.initContainers) {
 		injected.Insert(nameOf(container, nameKey))
 	}
-	l.eachContainer(func(name string, container map[string]any) {
-		if !injected.Has(name) {
-			addItems(container, volumeMountsField, p.volumeMounts[name], false)
-			addItems(container, envField, p.env[name], false)
+	l.eachContainer(func(key containerKey, container map[string]any) {
+		if !injected.Has(key.name) {
+			addItems(container, volumeMountsField, p.volumeMounts[key], false)
+			addItems(container, envField, p.env[key], false)
 		}
 	})
 }
@@ -117,13 +117,13 @@ func mergeItems(preferred, others []any, key string) []any {
 	return merged
 }
 
-func mergePerContainer(preferred, others map[string][]any, key string) map[string][]any {
-	merged := map[string][]any{}
-	for name := range preferred {
-		merged[name] = mergeItems(preferred[name], others[name], key)
+func mergePerContainer(preferred, others map[containerKey][]any, key string) map[containerKey][]any {
+	merged := map[containerKey][]any{}
+	for container := range preferred {
+		merged[container] = mergeItems(preferred[container], others[container], key)
 	}
-	for name := range others {
-		merged[name] = mergeItems(preferred[name], others[name], key)
+	for container := range others {
+		merged[container] = mergeItems(preferred[container], others[container], key)
 	}
 	return merged
 }

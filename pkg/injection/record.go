@@ -127,7 +127,7 @@ func addNames(names nameSet, items []any, key string) nameSet {
 	return names
 }
 
-func addPerContainer(names map[string]nameSet, items map[string][]any, key string) map[string]nameSet {
+func addPerContainer(names map[string]nameSet, items map[containerKey][]any, key string) map[string]nameSet {
 	for container := range items {
 		if len(items[container]) == 0 {
 			continue
@@ -135,7 +135,7 @@ func addPerContainer(names map[string]nameSet, items map[string][]any, key strin
 		if names == nil {
 			names = map[string]nameSet{}
 		}
-		names[container] = addNames(names[container], items[container], key)
+		names[container.name] = addNames(names[container.name], items[container], key)
 	}
 	return names
 }

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/sets"
-
 	"github.com/annex-dev/annex/pkg/apis/hosting/injectionpath"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -183,24 +181,31 @@ func (l location) field(name string) string {
 	return strings.Join(slices.Concat([]string{l.path.String()}, l.layout.pod, []string{name}), ".")
 }
 
-// eachContainer calls visit for the containers and init containers of the pod. Of several with the
-// same name, which no Pod may have, it visits the first: what is of one is not added to each of them.
-func (l location) eachContainer(visit func(name string, container map[string]any)) {
-	seen := sets.New[string]()
-	once := func(name string, item any) {
-		if container, ok := item.(map[string]any); ok && !seen.Has(name) {
-			seen.Insert(name)
-			visit(name, container)
+// containerKey identifies a container in a pod. Names may be missing, and the same in objects that are
+// not validated as Pods.
+type containerKey struct {
+	name string
+	// index counts the containers of the name.
+	index int
+}
+
+// eachContainer calls visit for the containers and init containers of the pod.
+func (l location) eachContainer(visit func(key containerKey, container map[string]any)) {
+	seen := map[string]int{}
+	one := func(name string, item any) {
+		if container, ok := item.(map[string]any); ok {
+			visit(containerKey{name, seen[name]}, container)
+			seen[name]++
 		}
 	}
 	for _, list := range []string{l.containers, initContainersField} {
 		items, _ := l.pod[list].([]any)
 		for _, item := range items {
-			once(nameOf(item, nameKey), item)
+			one(nameOf(item, nameKey), item)
 		}
 	}
 	for _, name := range l.single {
-		once(name, l.pod[name])
+		one(name, l.pod[name])
 	}
 }
 

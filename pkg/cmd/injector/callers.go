@@ -21,7 +21,7 @@ func fromCallers(ca dynamiccertificates.CAContentProvider, names []string, next 
 	callers := x509request.NewDynamicCAVerifier(ca.VerifyOptions, verified, x509request.StaticStringSlice(names))
 	return func(response http.ResponseWriter, r *http.Request) {
 		if _, ok, err := callers.AuthenticateRequest(r); !ok {
-			klog.FromContext(r.Context()).Info("Refused a request without a client certificate of --client-ca-file for one of --allowed-names", "address", r.RemoteAddr, "reason", err)
+			klog.FromContext(r.Context()).V(2).Info("Refused a request without a client certificate of --client-ca-file for one of --allowed-names", "address", r.RemoteAddr, "reason", err)
 			http.Error(response, "a client certificate of --client-ca-file for one of --allowed-names is required", http.StatusUnauthorized)
 			return
 		}
