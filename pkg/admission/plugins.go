@@ -17,9 +17,9 @@ import (
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
+	"github.com/annex-dev/annex/pkg/admission/plugin/deletionaccess"
 	"github.com/annex-dev/annex/pkg/admission/plugin/listlike"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
-	"github.com/annex-dev/annex/pkg/admission/plugin/retentionaccess"
 	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
 	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
 	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
@@ -38,7 +38,7 @@ func Order() []string {
 		compiledin.PluginName,
 		listlike.PluginName,
 		storeaccess.PluginName,
-		retentionaccess.PluginName,
+		deletionaccess.PluginName,
 		staticobjects.PluginName,
 		// The only one that changes objects: policies and webhooks see what was injected.
 		sidecarinjection.PluginName,
@@ -66,7 +66,7 @@ func NewPlugins() *admission.Plugins {
 	plugins.Register(compiledin.PluginName, func(io.Reader) (admission.Interface, error) { return compiledin.New(), nil })
 	plugins.Register(listlike.PluginName, func(io.Reader) (admission.Interface, error) { return listlike.New(), nil })
 	plugins.Register(storeaccess.PluginName, func(io.Reader) (admission.Interface, error) { return storeaccess.New(), nil })
-	plugins.Register(retentionaccess.PluginName, func(io.Reader) (admission.Interface, error) { return retentionaccess.New(), nil })
+	plugins.Register(deletionaccess.PluginName, func(io.Reader) (admission.Interface, error) { return deletionaccess.New(), nil })
 	plugins.Register(sidecarinjection.PluginName, func(io.Reader) (admission.Interface, error) { return sidecarinjection.New(), nil })
 	plugins.Register(staticobjects.PluginName, func(io.Reader) (admission.Interface, error) { return staticobjects.New(), nil })
 	mutatingpolicy.Register(plugins)

@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retentionaccess refuses retentions of objects that their author cannot delete: annex
-// deletes them with its own rights.
-package retentionaccess
+// Package deletionaccess refuses retentions and Migrations of objects that their author cannot
+// delete: annex deletes them with its own rights.
+package deletionaccess
 
 import (
 	"context"
@@ -21,9 +21,9 @@ import (
 )
 
 // PluginName is the name in --enable-admission-plugins.
-const PluginName = "RetentionAccess"
+const PluginName = "DeletionAccess"
 
-// Plugin checks changes of the retention of a HostedResource.
+// Plugin checks changes of the retention of a HostedResource, and of Migrations of groups.
 type Plugin struct {
 	*admission.Handler
 	authorizer authorizer.UnconditionalAuthorizer
@@ -52,23 +52,30 @@ func (p *Plugin) ValidateInitialization() error {
 	return nil
 }
 
-// Validate refuses a new or changed retention unless the caller can delete the objects in all
-// namespaces. A dry run is no exception, because its result has names of objects.
+// Validate refuses a new or changed retention, or Migration of a group, unless the caller can delete
+// the objects in all namespaces. A dry run is no exception, because its result has names of objects.
 func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
-	if attributes.GetResource().GroupResource() != v1alpha1.Resource("hostedresources") || attributes.GetSubresource() != "" {
+	if attributes.GetSubresource() != "" {
 		return nil
 	}
-	hosted, ok := attributes.GetObject().(*v1alpha1.HostedResource)
-	if !ok {
-		return apierrors.NewInternalError(fmt.Errorf("expected a HostedResource, got %T", attributes.GetObject()))
+	switch object := attributes.GetObject().(type) {
+	case *v1alpha1.HostedResource:
+		old, _ := attributes.GetOldObject().(*v1alpha1.HostedResource)
+		if object.Spec.Retention == nil || old != nil && equality.Semantic.DeepEqual(old.Spec.Retention, object.Spec.Retention) {
+			return nil
+		}
+		return p.mayDelete(ctx, attributes, "spec.retention", schema.ParseGroupResource(object.Name))
+	case *v1alpha1.Migration:
+		old, _ := attributes.GetOldObject().(*v1alpha1.Migration)
+		if object.Spec.Group == "" || old != nil && equality.Semantic.DeepEqual(old.Spec, object.Spec) {
+			return nil
+		}
+		return p.mayDelete(ctx, attributes, "the Migration", schema.GroupResource{Group: object.Spec.Group, Resource: "*"})
 	}
-	if hosted.Spec.Retention == nil {
-		return nil
-	}
-	if old, ok := attributes.GetOldObject().(*v1alpha1.HostedResource); ok && equality.Semantic.DeepEqual(old.Spec.Retention, hosted.Spec.Retention) {
-		return nil
-	}
-	resource := schema.ParseGroupResource(hosted.Name)
+	return nil
+}
+
+func (p *Plugin) mayDelete(ctx context.Context, attributes admission.Attributes, why string, resource schema.GroupResource) error {
 	decision, _, err := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: attributes.GetUserInfo(), Verb: "delete", ResourceRequest: true, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource,
 	})
@@ -78,6 +85,6 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("authorize the deletion of %s: %w", resource, err))
 	}
-	return admission.NewForbidden(attributes, fmt.Errorf("annex would delete objects for spec.retention, and user %q cannot delete resource %q in API group %q in all namespaces",
-		attributes.GetUserInfo().GetName(), resource.Resource, resource.Group))
+	return admission.NewForbidden(attributes, fmt.Errorf("annex would delete objects for %s, and user %q cannot delete resource %q in API group %q in all namespaces",
+		why, attributes.GetUserInfo().GetName(), resource.Resource, resource.Group))
 }

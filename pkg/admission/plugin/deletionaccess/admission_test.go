@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package retentionaccess
+package deletionaccess
 
 import (
 	"context"
@@ -25,6 +25,8 @@ func (deleters) Authorize(_ context.Context, asked authorizer.Attributes) (autho
 	switch name := asked.GetUser().GetName(); {
 	case name == "unknown":
 		return authorizer.DecisionNoOpinion, "", errors.New("the authorizer is unavailable")
+	case name == "administrator" && asked.GetVerb() == "delete" && asked.GetAPIGroup() == "example.com" && asked.GetResource() == "*" && asked.GetNamespace() == "" && asked.IsResourceRequest():
+		return authorizer.DecisionAllow, "", nil
 	case name == "deleter" && asked.GetVerb() == "delete" && asked.GetAPIGroup() == "example.com" && asked.GetResource() == "widgets" && asked.GetNamespace() == "" && asked.IsResourceRequest():
 		return authorizer.DecisionAllow, "", nil
 	default:
@@ -70,6 +72,43 @@ func TestValidate(t *testing.T) {
 			}
 			attributes := admission.NewAttributesRecord(test.object, old, hostingv1alpha1.SchemeGroupVersion.WithKind("HostedResource"), "", test.object.Name,
 				hostingv1alpha1.SchemeGroupVersion.WithResource("hostedresources"), "", operation, nil, false, &user.DefaultInfo{Name: test.user})
+			expect.ErrorOrNone(t, plugin.Validate(t.Context(), attributes, nil), test.want)
+		})
+	}
+}
+
+func TestValidateMigrations(t *testing.T) {
+	t.Parallel()
+	migration := func(spec hostingv1alpha1.MigrationSpec) *hostingv1alpha1.Migration {
+		return &hostingv1alpha1.Migration{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: spec}
+	}
+	group := hostingv1alpha1.MigrationSpec{Group: "example.com", Operation: hostingv1alpha1.MigrationFinalize}
+	confirmed := group
+	confirmed.Confirmed = true
+	for name, test := range map[string]struct {
+		user        string
+		object, old *hostingv1alpha1.Migration
+		want        string
+	}{
+		"created by an administrator":   {"administrator", migration(group), nil, ""},
+		"created by another":            {"deleter", migration(group), nil, `annex would delete objects for the Migration, and user "deleter" cannot delete resource "*" in API group "example.com" in all namespaces`},
+		"of another group":              {"administrator", migration(hostingv1alpha1.MigrationSpec{Group: "internal.example.com"}), nil, "cannot delete"},
+		"confirmed by an administrator": {"administrator", migration(confirmed), migration(group), ""},
+		"confirmed by another":          {"deleter", migration(confirmed), migration(group), "cannot delete"},
+		"labelled by another":           {"deleter", migration(group), migration(group), ""},
+		"of a resource":                 {"deleter", migration(hostingv1alpha1.MigrationSpec{Resource: "widgets.example.com", StoreName: "east"}), nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plugin := New()
+			plugin.SetUnconditionalAuthorizer(deleters{})
+			var old runtime.Object
+			operation := admission.Create
+			if test.old != nil {
+				old, operation = test.old, admission.Update
+			}
+			attributes := admission.NewAttributesRecord(test.object, old, hostingv1alpha1.SchemeGroupVersion.WithKind("Migration"), "", test.object.Name,
+				hostingv1alpha1.SchemeGroupVersion.WithResource("migrations"), "", operation, nil, false, &user.DefaultInfo{Name: test.user})
 			expect.ErrorOrNone(t, plugin.Validate(t.Context(), attributes, nil), test.want)
 		})
 	}
