@@ -67,10 +67,6 @@ func (l limit) tooManyValues() error {
 		l.values(), l.bytes/l.values(), l.flag))
 }
 
-func isText(contentType string) bool {
-	return contentType == "" || strings.Contains(contentType, "json") || strings.Contains(contentType, "yaml")
-}
-
 // bodyKey is the context key of the body: upstream passes only the context to FlowControl.
 type bodyKey struct{}
 
@@ -84,9 +80,12 @@ func WithBody(handler http.Handler, limits BodyLimits) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(req.Context(), limits.Timeout)
 		defer cancel()
+		contentType := req.Header.Get("Content-Type")
+		isYAML := strings.Contains(contentType, "yaml")
 		b := &body{
 			Closer: req.Body, connection: req.Body, control: http.NewResponseController(w),
-			budget: limits.Budget, ctx: ctx, length: req.ContentLength, isText: isText(req.Header.Get("Content-Type")),
+			budget: limits.Budget, ctx: ctx, length: req.ContentLength,
+			isText: isYAML || contentType == "" || strings.Contains(contentType, "json"), values: objectsize.Values{IsJSON: !isYAML},
 		}
 		defer b.end()
 		req = req.WithContext(context.WithValue(req.Context(), bodyKey{}, b))

@@ -96,13 +96,13 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 	return stored, nil
 }
 
-// weigh returns the weight of a stored object, and its values if it is JSON and may have many. Objects
-// that are stored as Protobuf are small.
+// weigh returns the weight of a stored object, and its values if it is JSON and may have many: each
+// takes two bytes at least. Objects that are stored as Protobuf are small.
 func weigh(data []byte) (weight, values int64) {
-	if len(data) < HeavyBytes/valueBytes || data[0] != '{' {
+	if len(data) < 2*HeavyBytes/valueBytes || data[0] != '{' {
 		return int64(len(data)), 0
 	}
-	counted := &Values{}
+	counted := &Values{IsJSON: true}
 	counted.Add(data)
 	return counted.Weight(), counted.Count()
 }

@@ -3,6 +3,8 @@
 
 package objectsize
 
+import "bytes"
+
 const (
 	// valueBytes is the least that a value weighs. An empty object, two characters, takes some 450
 	// bytes while it is written: as much as 20 characters of a long string.
@@ -21,6 +23,9 @@ func MaxValues(maxBytes int64) int64 { return maxBytes / bytesPerValue }
 // Values counts the values of an object, which take most of its memory: objects, lists, strings,
 // numbers, booleans and nulls. In YAML that is not JSON it may count too many.
 type Values struct {
+	// IsJSON is set if nothing else would be decoded. It is faster then.
+	IsJSON bool
+
 	bytes, inJSON, inYAML int64
 	// last is the last character outside of strings that is not a space, and previous that before
 	// the next.
@@ -48,7 +53,13 @@ func (v *Values) Weight() int64 {
 // Add adds the next part of the object's text.
 func (v *Values) Add(text []byte) {
 	v.bytes += int64(len(text))
-	for _, c := range text {
+	for i := 0; i < len(text); i++ {
+		if v.IsJSON && v.inString && !v.escaped {
+			if i += v.skipString(text[i:]); i == len(text) {
+				return
+			}
+		}
+		c := text[i]
 		kind := kinds[c]
 		if kind&separates != 0 || v.previous == '-' && kind&space != 0 {
 			v.inYAML++
@@ -64,6 +75,28 @@ func (v *Values) Add(text []byte) {
 			v.isYAML = true
 		}
 		v.previous = c
+	}
+}
+
+// skipString goes to the quote that ends a string, and returns how many bytes are before it.
+func (v *Values) skipString(text []byte) int {
+	for from := 0; ; {
+		quote := bytes.IndexByte(text[from:], '"')
+		end := from + quote
+		if quote < 0 {
+			end = len(text)
+		}
+		escaped := false
+		for i := end - 1; i >= from && text[i] == '\\'; i-- {
+			escaped = !escaped
+		}
+		if quote < 0 {
+			v.escaped = escaped
+		}
+		if quote < 0 || !escaped {
+			return end
+		}
+		from = end + 1
 	}
 }
 

@@ -5,6 +5,7 @@ package objectsize
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,7 @@ func TestValues(t *testing.T) {
 		"fields":                {text: `{"a": 1, "b": [true, null, -1.5E+7], "c": {"d": "e"}}`, count: 8},
 		"empty ones":            {text: `{"a":[ ],"b":{ },"c":[{},{},[[]]]}`, count: 8},
 		"in strings":            {text: `["{[,:\"{[,:\\","],[","\n"]`, count: 4},
+		"escapes":               {text: `{"a\"":"\\","\\\"b,":["\\\\","x\\\""],"c":"\\\\\\"}`, count: 6},
 		"lines":                 {text: "{\r\n  \"a\":\r\n  [\n1,\n2\n]\n}\n", count: 4},
 		"YAML":                  {text: "a: 1\nb: {}\n", count: 6, isYAML: true},
 		"YAML with JSON's keys": {text: "1: 1\n2: 2\n", count: 5, isYAML: true},
@@ -47,6 +49,15 @@ func TestValues(t *testing.T) {
 			t.Parallel()
 			if v := valuesOf(test.text); v.Count() != test.count || v.isYAML != test.isYAML {
 				t.Errorf("got %d values, YAML: %t, want %d, %t", v.Count(), v.isYAML, test.count, test.isYAML)
+			}
+			for part := 1; !test.isYAML && part <= len(test.text); part++ {
+				v := &Values{IsJSON: true}
+				for part := range slices.Chunk([]byte(test.text), part) {
+					v.Add(part)
+				}
+				if v.Count() != test.count {
+					t.Errorf("JSON in parts of %d bytes: got %d values, want %d", part, v.Count(), test.count)
+				}
 			}
 		})
 	}
@@ -88,8 +99,10 @@ func FuzzValues(f *testing.F) {
 		if values := countDecoded(decoded); values > v.Count()+2 {
 			t.Errorf("%q has %d values (%s), counted as %d", text, values, asJSON, v.Count())
 		}
-		if err := json.Unmarshal([]byte(text), &decoded); err == nil && v.isYAML {
-			t.Errorf("%q is JSON, but was taken for YAML", text)
+		asJSONOnly := &Values{IsJSON: true}
+		asJSONOnly.Add([]byte(text))
+		if err := json.Unmarshal([]byte(text), &decoded); err == nil && (v.isYAML || asJSONOnly.Count() != v.Count()) {
+			t.Errorf("%q is JSON with %d values; taken for YAML: %t, %d values as JSON alone", text, v.Count(), v.isYAML, asJSONOnly.Count())
 		}
 	})
 }
