@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -70,7 +71,7 @@ type plan struct {
 	// held is the number of objects that are due but have dependents that block their deletion.
 	held int64
 	// blocked are the owners that dependents of the same resource block.
-	blocked sets.Set[types.UID]
+	blocked sets.Set[ownerKey]
 	// nextDue is when the next object is due; zero if none is known.
 	nextDue time.Time
 }
@@ -79,31 +80,31 @@ type plan struct {
 // time.
 type planner struct {
 	rules []rule
-	// kind is that of the objects.
-	kind schema.GroupKind
-	now  time.Time
+	// kind is that of the objects. References may have it in lower case.
+	kind, lower schema.GroupKind
+	now         time.Time
 	// blockedBefore are those of the previous plan, if it had no room for all: objects that are left
 	// alone, so that they do not take the places of others again.
-	blockedBefore sets.Set[types.UID]
+	blockedBefore sets.Set[ownerKey]
 	maxTargets    int
 
 	plan plan
 	// newest are the newest objects of each group, by rule.
-	newest []map[string]*targets
+	newest []map[group]*targets
 	due    targets
 	byUID  map[types.UID]*target
 }
 
 func newPlanner(rules []rule, kind schema.GroupKind, now time.Time) *planner {
 	p := &planner{
-		rules: rules, kind: kind, now: now, maxTargets: maxTargets,
-		plan:   plan{complete: true, rules: make([]counts, len(rules)), blocked: sets.New[types.UID]()},
-		newest: make([]map[string]*targets, len(rules)),
+		rules: rules, kind: kind, lower: schema.GroupKind{Group: kind.Group, Kind: strings.ToLower(kind.Kind)}, now: now, maxTargets: maxTargets,
+		plan:   plan{complete: true, rules: make([]counts, len(rules)), blocked: sets.New[ownerKey]()},
+		newest: make([]map[group]*targets, len(rules)),
 		due:    targets{first: func(a, b *target) bool { return older(a, b) > 0 }},
 		byUID:  map[types.UID]*target{},
 	}
 	for i := range p.newest {
-		p.newest[i] = map[string]*targets{}
+		p.newest[i] = map[group]*targets{}
 	}
 	return p
 }
@@ -111,9 +112,14 @@ func newPlanner(rules []rule, kind schema.GroupKind, now time.Time) *planner {
 // add compares an object with all rules.
 func (p *planner) add(o *object) {
 	p.plan.objects++
-	for _, owner := range o.OwnerReferences {
-		if owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion && schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() == p.kind {
-			p.plan.blocked.Insert(owner.UID)
+	for i := range o.OwnerReferences {
+		owner := &o.OwnerReferences[i]
+		if owner.BlockOwnerDeletion == nil || !*owner.BlockOwnerDeletion {
+			continue
+		}
+		if key := ownerOf(o, owner); key.kind == p.kind || key.kind == p.lower {
+			key.kind = p.kind
+			p.plan.blocked.Insert(key)
 		}
 	}
 	if o.DeletionTimestamp != nil {
@@ -169,7 +175,7 @@ func (p *planner) consider(i int, t *target) {
 		return
 	}
 	p.plan.rules[i].due++
-	if p.blockedBefore.Has(t.uid) {
+	if p.blockedBefore.Has(p.keyOf(t)) {
 		p.plan.held++
 		return
 	}
@@ -185,10 +191,13 @@ func (p *planner) consider(i int, t *target) {
 	}
 }
 
+// keyOf returns what a reference to an object has to name.
+func (p *planner) keyOf(t *target) ownerKey { return ownerKey{p.kind, t.NamespacedName, t.uid} }
+
 // finish returns the plan.
 func (p *planner) finish() *plan {
 	for _, t := range p.due.all {
-		if p.plan.blocked.Has(t.uid) {
+		if p.plan.blocked.Has(p.keyOf(t)) {
 			p.plan.held++
 			continue
 		}

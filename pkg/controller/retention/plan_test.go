@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
@@ -63,7 +62,7 @@ func newPage(t testing.TB, items ...item) []byte {
 }
 
 // newPlan compares items with rules.
-func newPlan(t testing.TB, rules []hostingv1alpha1.RetentionRule, most int, blocked sets.Set[types.UID], items ...item) *plan {
+func newPlan(t testing.TB, rules []hostingv1alpha1.RetentionRule, most int, blocked sets.Set[ownerKey], items ...item) *plan {
 	t.Helper()
 	made, roots, err := newRules(&hostingv1alpha1.Retention{Rules: rules})
 	expect.NoError(t, err)
@@ -175,13 +174,31 @@ metadata: {managedFields: [{manager: a, time: %q, fieldsV1: {"f:spec": {"f:color
 			{"c", 2 * time.Hour, owned("x", "controller: true")}, {"d", 9 * time.Hour, owned("z", "controller: true")},
 			{"e", 9 * time.Hour, owned("x", "controller: false")}, {"f", 9 * time.Hour, ""},
 		}, []string{"a"}, 0, 2},
+		{"newest per owner, whose UID others write too", newest(0, hostingv1alpha1.RetentionPerOwner), []item{
+			{"a", 4 * time.Hour, owned("x", "controller: true")}, {"b", 3 * time.Hour, owned("x", "controller: true")},
+			{"evil/c", 2 * time.Hour, owned("x", "controller: true")}, {"evil/d", time.Hour, owned("x", "controller: true")},
+			{"e", 2 * time.Hour, ownedBy("example.com/v1", "Widget", "other", "x", "controller: true")},
+			{"f", 2 * time.Hour, ownedBy("example.com/v1", "Gadget", "x", "x", "controller: true")},
+			{"g", 2 * time.Hour, ownedBy("example.org/v1", "Widget", "x", "x", "controller: true")},
+		}, nil, 0, 0},
+		{"newest per owner in two versions", newest(0, hostingv1alpha1.RetentionPerOwner), []item{
+			{"a", 4 * time.Hour, owned("x", "controller: true")}, {"b", 3 * time.Hour, ownedBy("example.com/v2", "Widget", "x", "x", "controller: true")},
+			{"c", 2 * time.Hour, owned("x", "controller: true")},
+		}, []string{"a"}, 0, 0},
 		{"newest finished", rules{{Name: "r", Phase: timed, KeepNewest: &hostingv1alpha1.RetentionKeepNewest{Count: 1}}}, []item{
 			{"a", time.Hour, finished(40*time.Minute, "Failed")}, {"b", 3 * time.Hour, finished(30*time.Minute, "Failed")}, {"running", 9 * time.Hour, ""},
 		}, []string{"a"}, 0, 0},
 		{"owners with dependents that block the deletion", created, []item{
 			{"child", time.Minute, owned("uid-owner", "blockOwnerDeletion: true")}, {"owner", 9 * time.Hour, ""},
+			{"lower", time.Minute, ownedBy("example.com/v1", "widget", "other", "uid-other", "blockOwnerDeletion: true")}, {"other", 9 * time.Hour, ""},
 			{"other-child", time.Minute, owned("uid-free", "blockOwnerDeletion: false")}, {"free", 9 * time.Hour, ""},
 		}, []string{"free"}, 59 * time.Minute, 0},
+		{"owners whose UID others write into their dependents", created, []item{
+			{"owner", 9 * time.Hour, ""},
+			{"evil/child", time.Minute, owned("uid-owner", "blockOwnerDeletion: true")},
+			{"a", time.Minute, ownedBy("example.com/v1", "Widget", "other", "uid-owner", "blockOwnerDeletion: true")},
+			{"b", time.Minute, ownedBy("example.com/v1", "WIDGET", "owner", "uid-owner", "blockOwnerDeletion: true")},
+		}, []string{"owner"}, 59 * time.Minute, 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -207,9 +224,13 @@ metadata: {managedFields: [{manager: a, time: %q, fieldsV1: {"f:spec": {"f:color
 	}
 }
 
-// owned returns metadata with an owner of the same kind.
+// owned returns metadata with an owner of the same kind. Its UID is uid-NAME, or the name.
 func owned(uid, how string) string {
-	return fmt.Sprintf("metadata: {ownerReferences: [{apiVersion: example.com/v1, kind: Widget, name: x, uid: %s, %s}]}", uid, how)
+	return ownedBy("example.com/v1", "Widget", strings.TrimPrefix(uid, "uid-"), uid, how)
+}
+
+func ownedBy(apiVersion, kind, name, uid, how string) string {
+	return fmt.Sprintf("metadata: {ownerReferences: [{apiVersion: %s, kind: %s, name: %s, uid: %s, %s}]}", apiVersion, kind, name, uid, how)
 }
 
 func TestPlanOfTwoRules(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -103,20 +105,41 @@ func sincePhase(spec *hostingv1alpha1.RetentionPhase) (since func(o *object) (t 
 	}, paths
 }
 
-// group returns the group of an object, of which the newest are kept. It returns false if the
-// object has none.
-func (r *rule) group(o *object) (group string, found bool) {
+// ownerKey identifies an owner that a reference names. Anybody who can write an object can put any
+// UID there, so a UID alone identifies nothing: an owner is in the namespace of its dependent, or
+// cluster-scoped.
+type ownerKey struct {
+	kind schema.GroupKind
+	types.NamespacedName
+	uid types.UID
+}
+
+func ownerOf(o *object, owner *metav1.OwnerReference) ownerKey {
+	return ownerKey{
+		kind:           schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind(),
+		NamespacedName: types.NamespacedName{Namespace: o.Namespace, Name: owner.Name}, uid: owner.UID,
+	}
+}
+
+// group is a set of objects in a namespace, of which the newest are kept.
+type group struct {
+	namespace, label string
+	owner            ownerKey
+}
+
+// group returns the group of an object. It returns false if the object has none.
+func (r *rule) group(o *object) (group, bool) {
 	switch r.keep.Per {
 	case hostingv1alpha1.RetentionPerLabel:
 		value, found := o.Labels[r.keep.LabelKey]
-		return o.Namespace + "/" + value, found
+		return group{namespace: o.Namespace, label: value}, found
 	case hostingv1alpha1.RetentionPerOwner:
-		owner := metav1.GetControllerOf(o)
+		owner := metav1.GetControllerOfNoCopy(o)
 		if owner == nil {
-			return "", false
+			return group{}, false
 		}
-		return string(owner.UID), true
+		return group{namespace: o.Namespace, owner: ownerOf(o, owner)}, true
 	default:
-		return o.Namespace, true
+		return group{namespace: o.Namespace}, true
 	}
 }

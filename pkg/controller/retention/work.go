@@ -72,7 +72,7 @@ type work struct {
 	// nextDue and complete are those of the last plan, blocked too.
 	nextDue  time.Time
 	complete bool
-	blocked  sets.Set[types.UID]
+	blocked  sets.Set[ownerKey]
 
 	// deletions and reads are the paces of these requests to the Store of the resource.
 	deletions, reads pace
