@@ -305,10 +305,11 @@ func TestGarbageCollectionWithInvalidOwners(t *testing.T) {
 		"name":      a.configMap(t, namespace, "name", refer(func(r *metav1.OwnerReference) { r.Name = "another" })),
 		"kind":      a.configMap(t, namespace, "kind", refer(func(r *metav1.OwnerReference) { r.APIVersion, r.Kind = "v1", "Secret" })),
 		"namespace": a.configMap(t, elsewhere, "namespace", ownedBy(owner)),
+		"version":   a.configMap(t, namespace, "version", refer(func(r *metav1.OwnerReference) { r.APIVersion, r.UID = widgets.group+"/v9", "no-such" })),
 	}
 	stays := map[string]*testObject{
+		"other version":     a.configMap(t, namespace, "other-version", refer(func(r *metav1.OwnerReference) { r.APIVersion, r.Kind = widgets.group+"/v9", "widget" })),
 		"unknown kind":      a.configMap(t, namespace, "unknown-kind", refer(func(r *metav1.OwnerReference) { r.Kind = "Gadget" })),
-		"unknown version":   a.configMap(t, namespace, "unknown-version", refer(func(r *metav1.OwnerReference) { r.APIVersion, r.UID = widgets.group+"/v9", "no-such" })),
 		"unknown group":     a.configMap(t, namespace, "unknown-group", refer(func(r *metav1.OwnerReference) { r.APIVersion = "unknown.example.com/v1" })),
 		"cluster-scoped":    cluster.own(t, "cluster-scoped", ownedBy(owner)),
 		"one of two counts": a.configMap(t, namespace, "two", ownedBy(owner, &testObject{kind: widgets.kind(), meta: metav1.ObjectMeta{Name: "x", UID: "no-such"}})),

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/component-base/metrics"
@@ -70,15 +72,28 @@ func (c *collector) reconcile(ctx context.Context, uid types.UID) (framework.Res
 func (c *collector) collect(ctx context.Context, of item, live *metav1.PartialObjectMetadata) error {
 	var keep, drop []metav1.OwnerReference
 	ending := false
-	for i, stands := range c.graph.standings(of.Namespace, live.OwnerReferences) {
-		owner := live.OwnerReferences[i]
-		stands, err := c.confirm(ctx, referenceFrom(of.Namespace, owner), stands)
+	missing := map[types.UID]sets.Set[reference]{}
+	defer func() {
+		for uid, references := range missing {
+			c.graph.markAbsent(uid, references)
+		}
+	}()
+	for _, owner := range live.OwnerReferences {
+		named := referenceFrom(of.Namespace, owner)
+		known := c.graph.stands(named)
+		stands, err := c.confirm(ctx, of, named, known)
 		if err != nil {
 			return err
 		}
 		switch stands {
 		case absent:
 			drop = append(drop, owner)
+			if known != absent {
+				if missing[owner.UID] == nil {
+					missing[owner.UID] = sets.New[reference]()
+				}
+				missing[owner.UID].Insert(named)
+			}
 		case waiting:
 			drop, ending = append(drop, owner), true
 		default:
@@ -96,9 +111,9 @@ func (c *collector) collect(ctx context.Context, of item, live *metav1.PartialOb
 	}
 }
 
-// confirm reads an owner from the API, unless it is known to be absent: that was read
-// from the API too, and a UID never returns unobserved.
-func (c *collector) confirm(ctx context.Context, named reference, stands standing) (standing, error) {
+// confirm reads an owner of an object from the API, unless it is known to be absent: that was
+// read from the API too, and a UID never returns unobserved.
+func (c *collector) confirm(ctx context.Context, of item, named reference, stands standing) (standing, error) {
 	if stands == present || stands == absent {
 		return stands, nil
 	}
@@ -107,13 +122,12 @@ func (c *collector) confirm(ctx context.Context, named reference, stands standin
 	case err != nil:
 		return unsure, err
 	case verdict == missing:
-		c.reportNamespace(ctx, named)
-		c.graph.markAbsent(named)
+		c.reportNamespace(ctx, of, named)
 		return absent, nil
 	case verdict == ending:
 		return waiting, nil
 	case verdict == unresolved:
-		c.reportNamespace(ctx, named)
+		c.reportNamespace(ctx, of, named)
 		return unsure, nil
 	default:
 		return present, nil
@@ -124,7 +138,7 @@ func (c *collector) confirm(ctx context.Context, named reference, stands standin
 // if an owner waits for the object and it may have dependents.
 func (c *collector) propagation(of item, live *metav1.PartialObjectMetadata, ending bool) metav1.DeletionPropagation {
 	switch {
-	case ending && (c.graph.hasDependents(of.UID) || len(c.hidden(of)) > 0):
+	case ending && (c.graph.hasDependents(of) || len(c.hidden(of)) > 0):
 		return metav1.DeletePropagationForeground
 	case hasFinalizer(live, metav1.FinalizerOrphanDependents):
 		return metav1.DeletePropagationOrphan
@@ -222,8 +236,12 @@ func (c *collector) patch(ctx context.Context, of item, live *metav1.PartialObje
 	return err
 }
 
-// component is the source of events, as in Kubernetes.
-const component = "garbage-collector-controller"
+const (
+	// component is the source of events, as in Kubernetes.
+	component = "garbage-collector-controller"
+	// maxMessage bounds the message of an event.
+	maxMessage = 1024
+)
 
 // warn records an event about an object, once for each object, reason and cause: its name
 // is derived from them.
@@ -234,6 +252,7 @@ func (c *collector) warn(ctx context.Context, about item, reason, cause, message
 	}
 	sum := sha256.Sum256([]byte(string(about.UID) + "/" + reason + "/" + cause))
 	now := metav1.NewTime(c.now())
+	message = strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
 	_, err := c.annexEvents.Events(namespace).Create(ctx, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "garbage-collector-" + hex.EncodeToString(sum[:8])},
 		InvolvedObject: corev1.ObjectReference{

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -35,8 +36,11 @@ func startController(t *testing.T, annexMetadata *metadatafake.FakeMetadataClien
 	informers, err := metadatainformers.New(metadatainformers.Config{
 		AnnexMetadata: annexMetadata,
 		Discover: func(context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
-			return nil, []*metav1.APIResourceList{{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
+			return nil, []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
+				{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: verbs},
+			}}, {GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
 				{Name: "things", Kind: "Thing", Namespaced: true, Verbs: verbs}, {Name: "globals", Kind: "Global", Verbs: verbs},
+				{Name: "gadgets", Kind: "Gadget", Namespaced: true, Verbs: verbs},
 			}}}, nil
 		},
 		CustomResourceDefinitions: factory.Apiextensions().V1().CustomResourceDefinitions(),
@@ -176,4 +180,103 @@ func TestOrphansAndLetsGo(t *testing.T) {
 			}
 		}
 	})
+}
+
+// deletedWith is an owner in deletion that waits with a finalizer.
+func deletedWith(finalizer string) *metav1.PartialObjectMetadata {
+	now := metav1.Now()
+	owner := newMetadata("owner")
+	owner.DeletionTimestamp, owner.Finalizers = &now, []string{finalizer}
+	return owner
+}
+
+// TestDeletionsEndWhateverOthersWrite has objects with the UID of an owner that are not its dependents,
+// and cannot be changed or deleted.
+func TestDeletionsEndWhateverOthersWrite(t *testing.T) {
+	t.Parallel()
+	evil := func(name, kind string, change func(*metav1.OwnerReference)) *metav1.PartialObjectMetadata {
+		object := newMetadata(name, renamed(change))
+		object.Namespace, object.Kind = "evil", kind
+		if kind == "Gadget" {
+			object.Namespace = "team" // those in the namespace are listed
+		}
+		return object
+	}
+	same := func(*metav1.OwnerReference) {}
+	other := func(r *metav1.OwnerReference) { r.Name = "other" }
+	for _, finalizer := range []string{metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents} {
+		for name, object := range map[string]*metav1.PartialObjectMetadata{
+			"in another namespace":               evil("evil", "Thing", same),
+			"of another kind":                    evil("evil", "Thing", func(r *metav1.OwnerReference) { r.Kind = "Unknown" }),
+			"in a resource that is not watched":  evil("evil", "Gadget", other),
+			"with an apiVersion that is not one": evil("evil", "Thing", func(r *metav1.OwnerReference) { r.APIVersion = "a/b/c" }),
+		} {
+			t.Run(finalizer+" "+name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					annexMetadata := newMetadataClient(t, deletedWith(finalizer), object)
+					refuse := func(action clienttesting.Action) (bool, runtime.Object, error) {
+						named, _ := action.(interface{ GetName() string })
+						return named.GetName() == "evil", nil, errors.New("a webhook refuses it")
+					}
+					annexMetadata.PrependReactor("delete", "*", refuse)
+					annexMetadata.PrependReactor("patch", "*", refuse)
+					annexMetadata.PrependWatchReactor("gadgets", func(clienttesting.Action) (bool, watch.Interface, error) {
+						return true, nil, errors.New("no answer")
+					})
+					startController(t, annexMetadata)
+					settle()
+					found, err := annexMetadata.Tracker().Get(things.GroupVersionResource, "team", "owner")
+					expect.NoError(t, err)
+					if left := found.(*metav1.PartialObjectMetadata).Finalizers; len(left) > 0 {
+						t.Errorf("the owner waits with %v", left)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestResolvesReferences(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change  func(*metav1.OwnerReference)
+		deleted bool
+	}{
+		"the kind":                           {func(*metav1.OwnerReference) {}, true},
+		"the kind in lower case":             {func(r *metav1.OwnerReference) { r.Kind = "thing" }, true},
+		"a version that is not served":       {func(r *metav1.OwnerReference) { r.APIVersion = "example.com/v0" }, true},
+		"a name that no object can have":     {func(r *metav1.OwnerReference) { r.Name = "a/b" }, true},
+		"the kind of a list":                 {func(r *metav1.OwnerReference) { r.Kind = "ThingList" }, false},
+		"the kind in other letters":          {func(r *metav1.OwnerReference) { r.Kind = "THING" }, false},
+		"an apiVersion that is not one":      {func(r *metav1.OwnerReference) { r.APIVersion, r.Kind = "a/b/c", "ConfigMap" }, false},
+		"no apiVersion":                      {func(r *metav1.OwnerReference) { r.APIVersion = "" }, false},
+		"a name that is too long to be read": {func(r *metav1.OwnerReference) { r.Name = strings.Repeat("a", maxName+1) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				annexMetadata := newMetadataClient(t, newMetadata("orphan", renamed(test.change)))
+				startController(t, annexMetadata)
+				settle()
+				_, err := annexMetadata.Tracker().Get(things.GroupVersionResource, "team", "orphan")
+				if apierrors.IsNotFound(err) != test.deleted {
+					t.Errorf("read with %v, want it deleted: %t", err, test.deleted)
+				}
+			})
+		})
+		t.Run(name+", in the foreground", func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				annexMetadata := newMetadataClient(t, deletedWith(metav1.FinalizerDeleteDependents), newMetadata("child", renamed(test.change)))
+				startController(t, annexMetadata)
+				settle()
+				found, err := annexMetadata.Tracker().Get(things.GroupVersionResource, "team", "owner")
+				expect.NoError(t, err)
+				if left := found.(*metav1.PartialObjectMetadata).Finalizers; len(left) > 0 {
+					t.Errorf("the owner waits with %v", left)
+				}
+			})
+		})
+	}
 }

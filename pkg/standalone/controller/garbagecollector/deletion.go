@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
@@ -30,13 +29,13 @@ const orphansAtOnce = 8
 // its finalizer when no blocking one is left.
 func (c *collector) awaitDependents(ctx context.Context, of item, live *metav1.PartialObjectMetadata) (framework.Result, error) {
 	hidden, known := c.hiddenDependents(ctx, of)
-	dependents, blocking := c.graph.dependents(of.UID)
+	dependents, blocking := c.graph.dependents(of)
 	for _, dependent := range dependents {
 		if !dependent.Deleting {
 			c.graph.enqueue(dependent.UID)
 		}
 	}
-	if known && blocking == 0 && !slices.ContainsFunc(hidden, func(dependent item) bool { return blocksDeletionOf(dependent, of.UID) }) {
+	if known && blocking == 0 && !slices.ContainsFunc(hidden, func(dependent item) bool { return blocksAny(dependent.Owners, dependent.Namespace, of) }) {
 		klog.FromContext(ctx).V(2).Info("Letting go of an object without dependents", "object", of.name())
 		return framework.Result{}, c.removeFinalizer(ctx, of, live, metav1.FinalizerDeleteDependents)
 	}
@@ -52,7 +51,8 @@ func (c *collector) breakCycle(ctx context.Context, of item, live *metav1.Partia
 	owners := slices.Clone(live.OwnerReferences)
 	changed := false
 	for i := range owners {
-		if blocks(owners[i]) && awaited.Has(owners[i].UID) {
+		owner, found := awaited[owners[i].UID]
+		if found && blocks(owners[i]) && referenceFrom(of.Namespace, owners[i]).names(owner) {
 			owners[i].BlockOwnerDeletion = ptr.To(false)
 			changed = true
 		}
@@ -70,11 +70,11 @@ func (c *collector) orphan(ctx context.Context, of item, live *metav1.PartialObj
 	if !known {
 		return framework.Result{RequeueAfter: recheckPeriod}, nil
 	}
-	seen, _ := c.graph.dependents(of.UID)
+	seen, _ := c.graph.dependents(of)
 	dependents = append(dependents, seen...)
 	failed := make([]error, len(dependents))
 	workqueue.ParallelizeUntil(ctx, orphansAtOnce, len(dependents), func(i int) {
-		failed[i] = c.disown(ctx, dependents[i], of.UID)
+		failed[i] = c.disown(ctx, dependents[i], of)
 	})
 	if err := errors.Join(errors.Join(failed...), ctx.Err()); err != nil {
 		return framework.Result{}, fmt.Errorf("orphan the dependents of %s: %w", of.name(), err)
@@ -84,13 +84,15 @@ func (c *collector) orphan(ctx context.Context, of item, live *metav1.PartialObj
 }
 
 // disown removes one owner from an object.
-func (c *collector) disown(ctx context.Context, of item, owner types.UID) error {
+func (c *collector) disown(ctx context.Context, of, owner item) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		live, err := c.read(ctx, of)
 		if err != nil || live == nil {
 			return err
 		}
-		owners := slices.DeleteFunc(slices.Clone(live.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == owner })
+		owners := slices.DeleteFunc(slices.Clone(live.OwnerReferences), func(ref metav1.OwnerReference) bool {
+			return referenceFrom(of.Namespace, ref).names(owner)
+		})
 		if len(owners) == len(live.OwnerReferences) {
 			return nil
 		}
@@ -121,8 +123,8 @@ func (c *collector) hiddenDependents(ctx context.Context, of item) (dependents [
 			if !ok {
 				return fmt.Errorf("unexpected list item %T", obj)
 			}
-			if slices.ContainsFunc(object.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == of.UID }) {
-				dependents = append(dependents, item{state.Resource, metadatainformers.NewObject(object)})
+			if dependent := metadatainformers.NewObject(object); dependsOn(dependent, of) {
+				dependents = append(dependents, item{state.Resource, dependent})
 			}
 			return nil
 		})
@@ -134,8 +136,4 @@ func (c *collector) hiddenDependents(ctx context.Context, of item) (dependents [
 		}
 	}
 	return dependents, known
-}
-
-func blocksDeletionOf(dependent item, owner types.UID) bool {
-	return slices.ContainsFunc(dependent.Owners, func(ref metav1.OwnerReference) bool { return ref.UID == owner && blocks(ref) })
 }

@@ -17,7 +17,7 @@ import (
 
 // objects finds owners that had no dependents before.
 type objects interface {
-	ResourceFor(kind schema.GroupVersionKind) (metadatainformers.Resource, bool)
+	ResourceFor(kind schema.GroupKind) (metadatainformers.Resource, bool)
 	Get(resource schema.GroupResource, namespace, name string) *metadatainformers.Object
 }
 
@@ -38,12 +38,15 @@ type graph struct {
 // node is an object, or an owner in a reference.
 type node struct {
 	uid types.UID
-	// object is nil until the object is observed; resource is its last resource.
-	object     *metadatainformers.Object
-	resource   metadatainformers.Resource
+	// item is the object, nil until it is observed, with its last resource.
+	item
+	// dependents have references with the UID of the node. Anybody can write those: only a
+	// reference that names the object makes it wait.
 	dependents map[*node]struct{}
-	// absent are the references that were found to have no object.
-	absent map[reference]struct{}
+	// blocking is how many of them block the deletion of the object, if that is observed.
+	blocking int
+	// absent counts the references of dependents that were found to have no object.
+	absent map[reference]int
 	// gone is the object that was deleted.
 	gone *metadatainformers.Object
 }
@@ -73,15 +76,14 @@ func (g *graph) Updated(resource metadatainformers.Resource, _, after *metadatai
 		}
 		n = g.add(after.UID)
 	}
-	before := n.object
-	g.see(n, resource, after)
-	var owners []metav1.OwnerReference
-	if before != nil {
-		owners = before.Owners
+	before := n.Object
+	if before == nil {
+		before = &metadatainformers.Object{}
 	}
-	g.unlink(n, owners, after.Owners)
-	g.link(n, owners)
-	if waits(after) && (before == nil || !waits(before)) {
+	g.see(n, item{resource, after})
+	g.link(n, before)
+	g.unlink(n, before, after)
+	if waits(after) && !waits(before) {
 		if after.Orphan {
 			// Dependents created just before may not have been observed yet.
 			g.enqueueLater(n.uid)
@@ -131,41 +133,38 @@ func (g *graph) add(uid types.UID) *node {
 
 // see sets the object of a node, and queues dependents with references to a different
 // object.
-func (g *graph) see(n *node, resource metadatainformers.Resource, object *metadatainformers.Object) {
-	first := n.object == nil
-	n.resource, n.object, n.gone = resource, object, nil
+func (g *graph) see(n *node, of item) {
+	first := n.Object == nil
+	n.item, n.gone = of, nil
 	if !first {
 		return
 	}
 	delete(g.unseen, n.uid)
 	for ref := range n.absent {
-		if ref.names(resource, object) {
+		if ref.names(of) {
 			delete(n.absent, ref)
 		}
 	}
+	n.blocking = 0
 	for dependent := range n.dependents {
-		if !dependent.isSeenToName(n) {
+		refs := dependent.References(n.uid)
+		if blocksAny(refs, dependent.Namespace, of) {
+			n.blocking++
+		}
+		if slices.ContainsFunc(refs, func(ref metav1.OwnerReference) bool { return !referenceFrom(dependent.Namespace, ref).names(of) }) {
 			g.enqueue(dependent.uid)
 		}
 	}
 }
 
-// isSeenToName reports whether all references of a dependent to an owner match the
-// observed owner.
-func (n *node) isSeenToName(owner *node) bool {
-	return !slices.ContainsFunc(n.object.Owners, func(ref metav1.OwnerReference) bool {
-		return ref.UID == owner.uid && !referenceFrom(n.object.Namespace, ref).names(owner.resource, owner.object)
-	})
-}
-
 // lose removes the object from its node. It returns the node if dependents keep it.
 func (g *graph) lose(object *metadatainformers.Object) *node {
 	n := g.nodes[object.UID]
-	if n == nil || n.object == nil {
+	if n == nil || n.Object == nil {
 		return nil
 	}
-	g.unlink(n, n.object.Owners, nil)
-	n.object = nil
+	g.unlink(n, n.Object, &metadatainformers.Object{})
+	n.Object = nil
 	g.unseen[n.uid] = n
 	g.prune(n)
 	if g.nodes[n.uid] == nil {
@@ -176,32 +175,38 @@ func (g *graph) lose(object *metadatainformers.Object) *node {
 
 // prune removes a node without any relation.
 func (g *graph) prune(n *node) {
-	if len(n.dependents) > 0 || n.object != nil && (len(n.object.Owners) > 0 || waits(n.object)) {
+	if len(n.dependents) > 0 || n.Object != nil && (len(n.Owners) > 0 || waits(n.Object)) {
 		return
 	}
 	delete(g.nodes, n.uid)
 	delete(g.unseen, n.uid)
 }
 
-// unlink removes a node from its former owners, and queues those that no dependent blocks
-// any longer.
-func (g *graph) unlink(n *node, before, after []metav1.OwnerReference) {
-	for _, ref := range before {
-		owner := g.nodes[ref.UID]
-		if owner == nil {
-			continue
-		}
-		kept, blocking := false, false
-		for _, other := range after {
-			if other.UID == ref.UID {
-				kept, blocking = true, blocking || blocks(other)
+// byOwner returns references in the order of UIDs by UID.
+func byOwner(owners []metav1.OwnerReference) iter.Seq2[types.UID, []metav1.OwnerReference] {
+	return func(yield func(types.UID, []metav1.OwnerReference) bool) {
+		for from, to := 0, 0; from < len(owners); from = to {
+			for to < len(owners) && owners[to].UID == owners[from].UID {
+				to++
+			}
+			if !yield(owners[from].UID, owners[from:to]) {
+				return
 			}
 		}
-		if !kept {
-			delete(owner.dependents, n)
+	}
+}
+
+// unlink removes a node from owners that it no longer has. It follows link.
+func (g *graph) unlink(n *node, before, after *metadatainformers.Object) {
+	for uid, refs := range byOwner(before.Owners) {
+		owner := g.nodes[uid]
+		if owner == nil || len(after.References(uid)) > 0 {
+			continue
 		}
-		if blocks(ref) && !blocking && owner.object != nil && waitsForDependents(owner.object) && !owner.isBlocked() {
-			g.enqueue(owner.uid)
+		delete(owner.dependents, n)
+		owner.forgetAbsent(before.Namespace, refs)
+		if owner.Object != nil {
+			g.setBlocking(owner, blocksAny(refs, before.Namespace, owner.item), false)
 		}
 		if owner != n {
 			g.prune(owner)
@@ -209,32 +214,66 @@ func (g *graph) unlink(n *node, before, after []metav1.OwnerReference) {
 	}
 }
 
-// link adds a node to its new owners, and queues the nodes that this may be a reason to
-// delete.
-func (g *graph) link(n *node, before []metav1.OwnerReference) {
-	for _, ref := range n.object.Owners {
-		if slices.Contains(before, ref) {
-			continue
-		}
-		owner := g.nodes[ref.UID]
+// link adds a node to its owners, and queues the nodes that this may be a reason to delete.
+func (g *graph) link(n *node, before *metadatainformers.Object) {
+	for uid, refs := range byOwner(n.Owners) {
+		owner := g.nodes[uid]
 		if owner == nil {
-			owner = g.add(ref.UID)
+			owner = g.add(uid)
 		}
 		if owner.dependents == nil {
 			owner.dependents = map[*node]struct{}{}
 		}
 		owner.dependents[n] = struct{}{}
-		named := referenceFrom(n.object.Namespace, ref)
-		if owner.object == nil {
-			g.lookUp(owner, named)
+		known := before.References(uid)
+		if owner.Object != nil {
+			g.setBlocking(owner, blocksAny(known, n.Namespace, owner.item), blocksAny(refs, n.Namespace, owner.item))
 		}
-		switch {
-		case owner.isAbsentAs(named):
-			g.enqueue(n.uid)
-		case owner.object == nil:
-			g.enqueueLater(owner.uid)
-		case !named.names(owner.resource, owner.object), waitsForDependents(owner.object):
-			g.enqueue(n.uid)
+		changed := !slices.EqualFunc(known, refs, metadatainformers.EqualOwners)
+		for _, ref := range refs {
+			named := referenceFrom(n.Namespace, ref)
+			if owner.Object == nil {
+				g.lookUp(owner, named)
+			}
+			if count := owner.absent[named]; count > 0 {
+				owner.absent[named] = count + 1
+			}
+			switch {
+			case !changed:
+			case owner.isAbsentAs(named):
+				g.enqueue(n.uid)
+			case owner.Object == nil:
+				g.enqueueLater(owner.uid)
+			case !named.names(owner.item), waitsForDependents(owner.Object):
+				g.enqueue(n.uid)
+			}
+		}
+		owner.forgetAbsent(n.Namespace, known)
+	}
+}
+
+// setBlocking counts a dependent that blocks the deletion of an owner, or does so no longer,
+// and queues the owner if none does.
+func (g *graph) setBlocking(owner *node, before, after bool) {
+	switch {
+	case !before && after:
+		owner.blocking++
+	case before && !after:
+		if owner.blocking--; owner.blocking == 0 && waitsForDependents(owner.Object) {
+			g.enqueue(owner.uid)
+		}
+	}
+}
+
+// forgetAbsent removes references of a dependent from those that were found to have no
+// object.
+func (n *node) forgetAbsent(namespace string, references []metav1.OwnerReference) {
+	for _, ref := range references {
+		named := referenceFrom(namespace, ref)
+		if count := n.absent[named]; count > 1 {
+			n.absent[named] = count - 1
+		} else {
+			delete(n.absent, named)
 		}
 	}
 }
@@ -242,7 +281,7 @@ func (g *graph) link(n *node, before []metav1.OwnerReference) {
 // lookUp sets the object of an owner that was irrelevant until now. Objects that are
 // relevant themselves are set by their event.
 func (g *graph) lookUp(owner *node, named reference) {
-	resource, served := g.objects.ResourceFor(named.groupVersionKind())
+	resource, served := g.objects.ResourceFor(named.groupKind())
 	if !served {
 		return
 	}
@@ -252,26 +291,8 @@ func (g *graph) lookUp(owner *node, named reference) {
 	}
 	object := g.objects.Get(resource.GroupResource(), namespace, named.name)
 	if object != nil && object.UID == owner.uid && len(object.Owners) == 0 && !waits(object) {
-		g.see(owner, resource, object)
+		g.see(owner, item{resource, object})
 	}
 }
 
-func (n *node) isAbsentAs(named reference) bool {
-	_, absent := n.absent[named]
-	return absent
-}
-
-// isBlocked reports whether a node has a dependent that blocks its deletion.
-func (n *node) isBlocked() bool {
-	for dependent := range n.dependents {
-		if dependent.blocks(n) {
-			return true
-		}
-	}
-	return false
-}
-
-// blocks reports whether a node blocks the deletion of one of its owners.
-func (n *node) blocks(owner *node) bool {
-	return slices.ContainsFunc(n.object.Owners, func(ref metav1.OwnerReference) bool { return ref.UID == owner.uid && blocks(ref) })
-}
+func (n *node) isAbsentAs(named reference) bool { return n.absent[named] > 0 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
@@ -27,15 +28,11 @@ var (
 // known is what the informers of a test know.
 type known map[types.NamespacedName]*metadatainformers.Object
 
-func (known) ResourceFor(kind schema.GroupVersionKind) (metadatainformers.Resource, bool) {
-	switch {
-	case kind.GroupVersion() != things.GroupVersion():
-		return metadatainformers.Resource{}, false
-	case kind.Kind == globals.Kind:
+func (known) ResourceFor(kind schema.GroupKind) (metadatainformers.Resource, bool) {
+	if globals.HasKind(kind) {
 		return globals, true
-	default:
-		return things, kind.Kind == things.Kind
 	}
+	return things, things.HasKind(kind)
 }
 
 func (k known) Get(_ schema.GroupResource, namespace, name string) *metadatainformers.Object {
@@ -93,7 +90,9 @@ func keyOf(object *metadatainformers.Object) types.NamespacedName {
 
 // newThing is a Thing in a namespace, whose UID is its name.
 func newThing(name string, owners ...metav1.OwnerReference) *metadatainformers.Object {
-	return &metadatainformers.Object{Namespace: "team", Name: name, UID: types.UID(name), Owners: owners}
+	return metadatainformers.NewObject(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "team", Name: name, UID: types.UID(name), OwnerReferences: owners,
+	}})
 }
 
 func with(object *metadatainformers.Object, change func(*metadatainformers.Object)) *metadatainformers.Object {
@@ -109,6 +108,13 @@ var yes = ptr.To(true)
 func blocking(name string) metav1.OwnerReference {
 	ref := free(name)
 	ref.BlockOwnerDeletion = yes
+	return ref
+}
+
+// renamed is a blocking reference with the UID of "owner", changed.
+func renamed(change func(*metav1.OwnerReference)) metav1.OwnerReference {
+	ref := blocking("owner")
+	change(&ref)
 	return ref
 }
 
@@ -147,7 +153,7 @@ func TestGraphQueues(t *testing.T) {
 		f.wantQueued(t, "child without owner", nil, []types.UID{"owner"})
 		f.put(newThing("owner"))
 		f.wantQueued(t, "the owner is seen", nil, nil)
-		if got := f.standings("team", child.Owners); got[0] != present {
+		if got := f.stands(referenceFrom("team", free("owner"))); got != present {
 			t.Errorf("the owner's standing is %v", got)
 		}
 	})
@@ -159,20 +165,21 @@ func TestGraphQueues(t *testing.T) {
 		f.put(child)
 		f.take(owner)
 		f.wantQueued(t, "owner deleted", []types.UID{"owner"}, nil)
+		named := referenceFrom("team", free("owner"))
 		references, isGone := f.references("owner")
-		if len(references) != 1 || !isGone(references[0]) {
+		if len(references) != 1 || len(references[named]) != 1 || !isGone(named) {
 			t.Fatalf("references %v, want one to what is gone", references)
 		}
-		f.markAbsent(references[0])
+		f.markAbsent("owner", sets.New(named))
 		f.wantQueued(t, "owner absent", []types.UID{"child"}, nil)
-		if got := f.standings("team", child.Owners); got[0] != absent {
+		if got := f.stands(referenceFrom("team", free("owner"))); got != absent {
 			t.Errorf("the owner's standing is %v", got)
 		}
 		f.put(newThing("sibling", free("owner")))
 		f.wantQueued(t, "another dependent", []types.UID{"sibling"}, nil)
 		f.put(owner)
 		f.queued()
-		if got := f.standings("team", child.Owners); got[0] != present {
+		if got := f.stands(referenceFrom("team", free("owner"))); got != present {
 			t.Errorf("the standing of an owner that came back is %v", got)
 		}
 	})
@@ -196,9 +203,6 @@ func TestGraphQueues(t *testing.T) {
 			f.put(right)
 			f.put(wrong)
 			f.wantQueued(t, name+": owner first", []types.UID{"wrong"}, nil)
-			if references := f.naming(referenceFrom("team", ref)); len(references) != 1 || references[0].UID != "wrong" {
-				t.Errorf("%s: named so by %v", name, references)
-			}
 		}
 		f := newFixture()
 		f.put(newThing("owner"))
@@ -216,7 +220,7 @@ func TestGraphQueues(t *testing.T) {
 		}
 		f.put(with(owner, inForeground))
 		f.wantQueued(t, "it begins", []types.UID{"owner"}, nil)
-		if all, blocking := f.dependents("owner"); len(all) != 3 || blocking != 2 {
+		if all, blocking := f.dependents(item{things, owner}); len(all) != 3 || blocking != 2 {
 			t.Errorf("%d dependents, %d of them block, want 3 and 2", len(all), blocking)
 		}
 		f.put(newThing("late", free("owner")))
@@ -225,6 +229,39 @@ func TestGraphQueues(t *testing.T) {
 		f.wantQueued(t, "one goes", nil, nil)
 		f.put(with(two, func(o *metadatainformers.Object) { o.Owners = []metav1.OwnerReference{free("owner")} }))
 		f.wantQueued(t, "two stops to block", []types.UID{"owner", "two"}, nil)
+	})
+	t.Run("a foreground deletion, whatever others write into their references", func(t *testing.T) {
+		t.Parallel()
+		for _, ownerFirst := range []bool{true, false} {
+			f := newFixture()
+			owner := with(newThing("owner"), inForeground)
+			if ownerFirst {
+				f.put(owner)
+			}
+			child := newThing("child", renamed(func(r *metav1.OwnerReference) { r.APIVersion, r.Kind = "example.com/v0", "thing" }))
+			f.put(child)
+			f.put(with(newThing("elsewhere", blocking("owner")), func(o *metadatainformers.Object) { o.Namespace = "evil" }))
+			for name, change := range map[string]func(*metav1.OwnerReference){
+				"name": func(r *metav1.OwnerReference) { r.Name = "other" }, "kind": func(r *metav1.OwnerReference) { r.Kind = "Global" },
+				"group": func(r *metav1.OwnerReference) { r.APIVersion = "example.org/v1" }, "no group": func(r *metav1.OwnerReference) { r.APIVersion = "/example.com/v1" },
+				"letters": func(r *metav1.OwnerReference) { r.Kind = "THING" }, "list": func(r *metav1.OwnerReference) { r.Kind = "ThingList" },
+			} {
+				f.put(newThing(name, renamed(change), renamed(change)))
+			}
+			if !ownerFirst {
+				f.put(owner)
+			}
+			all, blocking := f.dependents(item{things, owner})
+			if len(all) != 1 || all[0].Object != child || blocking != 1 {
+				t.Errorf("owner first %t: %d dependents, %d of them block, want only the child", ownerFirst, len(all), blocking)
+			}
+			f.queued()
+			f.take(child)
+			f.wantQueued(t, "the only dependent goes", []types.UID{"owner"}, nil)
+			if f.hasDependents(item{things, owner}) {
+				t.Error("it has dependents still")
+			}
+		}
 	})
 	t.Run("orphaning later, as dependents may not be seen yet", func(t *testing.T) {
 		t.Parallel()
@@ -250,10 +287,37 @@ func TestGraphQueues(t *testing.T) {
 		delete(f.known, keyOf(owner))
 		f.Dropped(things, slices.Values([]*metadatainformers.Object{owner}))
 		f.wantQueued(t, "dropped", nil, nil)
-		if references, isGone := f.references("owner"); len(references) != 1 || isGone(references[0]) {
+		if references, isGone := f.references("owner"); len(references) != 1 || isGone(referenceFrom("team", free("owner"))) {
 			t.Errorf("references %v, want one to what may be there", references)
 		}
 	})
+}
+
+// TestGraphForgetsAbsentReferences lets one dependent keep the node of an owner, while others come and
+// go with a reference of their own each.
+func TestGraphForgetsAbsentReferences(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	f.put(newThing("stays", renamed(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })))
+	for i := range 100 {
+		ref := renamed(func(r *metav1.OwnerReference) { r.Name = fmt.Sprint("made-up-", i) })
+		free := ref
+		free.BlockOwnerDeletion = nil
+		child := newThing("child", ref, free)
+		f.put(child)
+		f.markAbsent("owner", sets.New(referenceFrom("team", ref)))
+		if got := f.stands(referenceFrom("team", ref)); got != absent {
+			t.Fatalf("the standing of an absent owner is %v", got)
+		}
+		f.put(newThing("child", free))
+		if got := f.stands(referenceFrom("team", ref)); got != absent {
+			t.Fatalf("the standing of an absent owner is %v after one of two references went", got)
+		}
+		f.take(newThing("child", free))
+	}
+	if got := len(f.nodes["owner"].absent); got > 0 {
+		t.Errorf("%d absent references are kept that no object has", got)
+	}
 }
 
 func TestGraphFindsCycles(t *testing.T) {
@@ -271,8 +335,13 @@ func TestGraphFindsCycles(t *testing.T) {
 		}
 	}
 	f.put(with(c, inForeground))
-	if got := f.awaited("c"); len(got) != 4 || !got.Has("b") {
+	if got := f.awaited("c"); len(got) != 4 || got["b"].Object == nil {
 		t.Errorf("in a cycle of three with a tail c waits for %v", got)
+	}
+	f.put(with(newThing("loop", blocking("elsewhere")), inForeground))
+	f.put(with(newThing("elsewhere", blocking("loop")), func(o *metadatainformers.Object) { inForeground(o); o.Namespace = "evil" }))
+	if got := f.awaited("loop"); len(got) > 0 {
+		t.Errorf("a made-up cycle through another namespace makes loop wait for %v", got)
 	}
 	if got := f.awaited("tail"); len(got) > 0 {
 		t.Errorf("an object without awaited dependents waits for %v", got)
@@ -295,14 +364,18 @@ func TestGraphAgreesWithItsObjects(t *testing.T) {
 				f.take(before)
 				continue
 			}
-			object := newThing(name)
+			var owners []metav1.OwnerReference
 			for range random.IntN(3) {
 				ref := free(fmt.Sprint(random.IntN(12)))
 				if random.IntN(2) == 0 {
 					ref.BlockOwnerDeletion = yes
 				}
-				object.Owners = append(object.Owners, ref)
+				if random.IntN(4) == 0 {
+					ref.Name = "another"
+				}
+				owners = append(owners, ref)
 			}
+			object := newThing(name, owners...)
 			if random.IntN(5) == 0 {
 				inForeground(object)
 			}
@@ -312,22 +385,37 @@ func TestGraphAgreesWithItsObjects(t *testing.T) {
 		for _, object := range f.known {
 			fresh.put(object)
 		}
-		if diff := cmp.Diff(fresh.describe(), f.describe()); diff != "" {
+		if diff := cmp.Diff(fresh.describe(t), f.describe(t)); diff != "" {
 			t.Fatalf("seed %d: the graph differs from one made of the same objects (-want +got):\n%s", seed, diff)
 		}
 	}
 }
 
-// describe returns the graph as text.
-func (f *fixture) describe() map[types.UID]string {
+// describe returns the graph as text. Whether an owner is seen that no reference names depends on
+// the order of events.
+func (f *fixture) describe(t *testing.T) map[types.UID]string {
+	t.Helper()
 	described := map[types.UID]string{}
 	for uid, n := range f.nodes {
+		blocking, named := 0, n.Object != nil && (len(n.Owners) > 0 || waits(n.Object))
+		for dependent := range n.dependents {
+			named = named || n.Object != nil && dependsOn(dependent.Object, n.item)
+			if n.Object != nil && blocksAny(dependent.References(uid), dependent.Namespace, n.item) {
+				blocking++
+			}
+		}
+		if n.Object != nil && n.blocking != blocking {
+			t.Fatalf("%s has %d dependents that block, counted %d", uid, blocking, n.blocking)
+		}
 		var dependents []types.UID
 		for dependent := range n.dependents {
 			dependents = append(dependents, dependent.uid)
 		}
 		slices.Sort(dependents)
-		described[uid] = fmt.Sprintf("seen %t, unseen %t, dependents %v", n.object != nil, f.unseen[uid] != nil, dependents)
+		if seen := f.unseen[uid] == nil; seen != (n.Object != nil) {
+			t.Fatalf("%s is listed as seen: %t", uid, seen)
+		}
+		described[uid] = fmt.Sprintf("seen %t, dependents %v", named, dependents)
 	}
 	return described
 }

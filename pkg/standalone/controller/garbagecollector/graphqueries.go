@@ -4,6 +4,9 @@
 package garbagecollector
 
 import (
+	"maps"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -26,7 +29,7 @@ func (g *graph) item(uid types.UID) (of item, known bool) {
 	if n == nil {
 		return item{}, false
 	}
-	return item{n.resource, n.object}, true
+	return n.item, true
 }
 
 // standing is the state of an owner in a reference, as far as the graph has it.
@@ -35,6 +38,9 @@ type standing int
 const (
 	// unsure owners must be read from the API.
 	unsure standing = iota
+	// misnamed owners too: an object with that UID was observed, and is not what the reference
+	// names.
+	misnamed
 	// present owners were observed.
 	present
 	// waiting owners are being deleted, and wait for their dependents.
@@ -43,154 +49,135 @@ const (
 	absent
 )
 
-// standings returns the state of each of an object's owners.
-func (g *graph) standings(namespace string, owners []metav1.OwnerReference) []standing {
+// stands returns the state of an owner in a reference.
+func (g *graph) stands(named reference) standing {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	found := make([]standing, len(owners))
-	for i, ref := range owners {
-		owner, named := g.nodes[ref.UID], referenceFrom(namespace, ref)
-		switch {
-		case owner == nil:
-		case owner.isAbsentAs(named):
-			found[i] = absent
-		case owner.object == nil || !named.names(owner.resource, owner.object):
-		case waitsForDependents(owner.object):
-			found[i] = waiting
-		default:
-			found[i] = present
-		}
+	owner := g.nodes[named.uid]
+	switch {
+	case owner == nil:
+		return unsure
+	case owner.isAbsentAs(named):
+		return absent
+	case owner.Object == nil:
+		return unsure
+	case !named.names(owner.item):
+		return misnamed
+	case waitsForDependents(owner.Object):
+		return waiting
+	default:
+		return present
 	}
-	return found
 }
 
 // mustLook reports whether there may be a reason to delete an object. Owners that were
 // not observed are queued themselves.
 func (g *graph) mustLook(of item) bool {
-	if waits(of.Object) {
-		return true
-	}
-	for i, stands := range g.standings(of.Namespace, of.Owners) {
-		if stands == waiting || stands == absent || stands == unsure && g.isSeen(of.Owners[i].UID) {
-			return true
-		}
-	}
-	return false
-}
-
-func (g *graph) isSeen(uid types.UID) bool {
-	found, known := g.item(uid)
-	return known && found.Object != nil
+	return waits(of.Object) || slices.ContainsFunc(of.Owners, func(owner metav1.OwnerReference) bool {
+		stands := g.stands(referenceFrom(of.Namespace, owner))
+		return stands == waiting || stands == absent || stands == misnamed
+	})
 }
 
 // references returns the references of dependents to an owner that was not observed,
-// except those known to be absent, and whether a reference matches a deleted object.
-func (g *graph) references(uid types.UID) (unsettled []reference, gone func(reference) bool) {
+// except those known to be absent, each with its dependents, and whether a reference
+// matches a deleted object.
+func (g *graph) references(uid types.UID) (unsettled map[reference][]item, gone func(reference) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := g.nodes[uid]
-	if n == nil || n.object != nil {
+	if n == nil || n.Object != nil {
 		return nil, nil
 	}
-	seen := sets.New[reference]()
+	unsettled = map[reference][]item{}
 	for dependent := range n.dependents {
-		for _, ref := range dependent.object.Owners {
-			named := referenceFrom(dependent.object.Namespace, ref)
-			if ref.UID == uid && !n.isAbsentAs(named) && !seen.Has(named) {
-				seen.Insert(named)
-				unsettled = append(unsettled, named)
+		for _, ref := range dependent.References(uid) {
+			if named := referenceFrom(dependent.Namespace, ref); !n.isAbsentAs(named) {
+				unsettled[named] = append(unsettled[named], dependent.item)
 			}
 		}
 	}
-	last, resource := n.gone, n.resource
-	return unsettled, func(named reference) bool { return last != nil && named.names(resource, last) }
+	last := item{n.Resource, n.gone}
+	return unsettled, func(named reference) bool { return last.Object != nil && named.names(last) }
 }
 
-// naming returns the dependents with a reference.
-func (g *graph) naming(named reference) []item {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := g.nodes[named.uid]
-	if n == nil {
-		return nil
-	}
-	var found []item
-	for dependent := range n.dependents {
-		for _, ref := range dependent.object.Owners {
-			if referenceFrom(dependent.object.Namespace, ref) == named {
-				found = append(found, item{dependent.resource, dependent.object})
-				break
-			}
-		}
-	}
-	return found
-}
-
-// markAbsent records that a reference has no object, and queues its dependents. An object
-// that was observed in the meantime stays.
-func (g *graph) markAbsent(named reference) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := g.nodes[named.uid]
-	if n == nil || n.object != nil && named.names(n.resource, n.object) {
-		return
-	}
-	if n.absent == nil {
-		n.absent = map[reference]struct{}{}
-	}
-	n.absent[named] = struct{}{}
-	for dependent := range n.dependents {
-		g.enqueue(dependent.uid)
-	}
-}
-
-// dependents returns all dependents of an object, and how many block its deletion.
-func (g *graph) dependents(uid types.UID) (all []item, blocking int) {
+// markAbsent records that references to an owner have no object, and queues the dependents
+// with them. An object that was observed in the meantime stays.
+func (g *graph) markAbsent(uid types.UID, references sets.Set[reference]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := g.nodes[uid]
+	if n == nil {
+		return
+	}
+	counts := map[reference]int{}
+	for dependent := range n.dependents {
+		for _, ref := range dependent.References(uid) {
+			named := referenceFrom(dependent.Namespace, ref)
+			if references.Has(named) && (n.Object == nil || !named.names(n.item)) {
+				counts[named]++
+				g.enqueue(dependent.uid)
+			}
+		}
+	}
+	if n.absent == nil {
+		n.absent = counts
+	}
+	maps.Copy(n.absent, counts)
+}
+
+// dependents returns the dependents of an object, and how many block its deletion.
+func (g *graph) dependents(of item) (all []item, blocking int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := g.nodes[of.UID]
 	if n == nil {
 		return nil, 0
 	}
-	all = make([]item, 0, len(n.dependents))
 	for dependent := range n.dependents {
-		all = append(all, item{dependent.resource, dependent.object})
-		if dependent.blocks(n) {
-			blocking++
+		if dependsOn(dependent.Object, of) {
+			all = append(all, dependent.item)
 		}
 	}
-	return all, blocking
+	return all, n.blocking
+}
+
+// dependsOn reports whether an object names another as its owner.
+func dependsOn(object *metadatainformers.Object, owner item) bool {
+	return slices.ContainsFunc(object.References(owner.UID), func(ref metav1.OwnerReference) bool {
+		return referenceFrom(object.Namespace, ref).names(owner)
+	})
 }
 
 // hasDependents reports whether an object has any dependent.
-func (g *graph) hasDependents(uid types.UID) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := g.nodes[uid]
-	return n != nil && len(n.dependents) > 0
+func (g *graph) hasDependents(of item) bool {
+	all, _ := g.dependents(of)
+	return len(all) > 0
 }
 
 // awaited returns the objects that an object waits for, if it is one of them: such a
 // cycle would never end.
-func (g *graph) awaited(uid types.UID) sets.Set[types.UID] {
+func (g *graph) awaited(uid types.UID) map[types.UID]item {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	found := sets.New[types.UID]()
+	found := map[types.UID]item{}
 	todo := []*node{g.nodes[uid]}
 	for len(todo) > 0 {
 		owner := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if owner == nil {
+		if owner == nil || owner.Object == nil {
 			continue
 		}
 		for dependent := range owner.dependents {
-			if waitsForDependents(dependent.object) && dependent.blocks(owner) && !found.Has(dependent.uid) {
-				found.Insert(dependent.uid)
-				todo = append(todo, dependent)
+			if _, known := found[dependent.uid]; known || !waitsForDependents(dependent.Object) ||
+				!blocksAny(dependent.References(owner.uid), dependent.Namespace, owner.item) {
+				continue
 			}
+			found[dependent.uid] = dependent.item
+			todo = append(todo, dependent)
 		}
 	}
-	if !found.Has(uid) {
+	if _, cyclic := found[uid]; !cyclic {
 		return nil
 	}
 	return found

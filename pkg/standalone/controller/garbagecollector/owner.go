@@ -6,12 +6,15 @@ package garbagecollector
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
@@ -21,8 +24,8 @@ import (
 type verdict int
 
 const (
-	// unresolved is a reference whose object is unknown: the kind is not served in that
-	// version, or is namespaced and the dependent is not. It keeps its dependents.
+	// unresolved is a reference whose object is unknown: the kind is not served, or is
+	// namespaced and the dependent is not. It keeps its dependents.
 	unresolved verdict = iota
 	found
 	// ending is found, and waits for its dependents to be deleted.
@@ -32,9 +35,12 @@ const (
 
 // look reads the object of a reference from the API.
 func (c *collector) look(ctx context.Context, named reference) (verdict, error) {
-	resource, served := c.informers.ResourceFor(named.groupVersionKind())
-	if !served {
+	resource, served := c.informers.ResourceFor(named.groupKind())
+	switch {
+	case !served, len(named.name) > maxName:
 		return unresolved, nil
+	case len(path.IsValidPathSegmentName(named.name)) > 0:
+		return missing, nil // no object can have that name
 	}
 	namespace := ""
 	if resource.Namespaced {
@@ -69,30 +75,35 @@ func (c *collector) verifyOwner(ctx context.Context, uid types.UID) (framework.R
 	var result framework.Result
 	var failed []error
 	references, isGone := c.graph.references(uid)
-	for _, named := range references {
+	gone := sets.New[reference]()
+	for named, dependents := range references {
 		verdict, err := c.look(ctx, named)
+		if err == nil && (verdict == missing || verdict == unresolved) {
+			for _, dependent := range dependents {
+				c.reportNamespace(ctx, dependent, named)
+			}
+		}
 		switch {
 		case err != nil:
 			failed = append(failed, err)
 		case verdict == missing, verdict == unresolved && isGone(named):
 			// Objects of a kind that is no longer served are gone only if their deletion
 			// was observed.
-			c.reportNamespace(ctx, named)
-			c.graph.markAbsent(named)
+			gone.Insert(named)
 		case verdict == unresolved:
-			c.reportNamespace(ctx, named)
 		default:
 			// It will be observed, unless it is deleted before, which causes no event.
 			result.RequeueAfter = recheckPeriod
 		}
 	}
+	c.graph.markAbsent(uid, gone)
 	return result, utilerrors.NewAggregate(failed)
 }
 
-// reportNamespace records an event for each dependent whose owner is in another
-// namespace, or in one while the dependent is cluster-scoped.
-func (c *collector) reportNamespace(ctx context.Context, named reference) {
-	resource, served := c.informers.ResourceFor(named.groupVersionKind())
+// reportNamespace records an event if the owner of a dependent is in another namespace, or
+// in one while the dependent is cluster-scoped.
+func (c *collector) reportNamespace(ctx context.Context, dependent item, named reference) {
+	resource, served := c.informers.ResourceFor(named.groupKind())
 	if !served || !resource.Namespaced {
 		return
 	}
@@ -102,10 +113,8 @@ func (c *collector) reportNamespace(ctx context.Context, named reference) {
 			return
 		}
 	}
-	for _, dependent := range c.graph.naming(named) {
-		c.warn(ctx, dependent, "OwnerRefInvalidNamespace", named.String(),
-			fmt.Sprintf("ownerRef %s does not exist in namespace %q", named, dependent.Namespace))
-	}
+	c.warn(ctx, dependent, "OwnerRefInvalidNamespace", "",
+		fmt.Sprintf("ownerRef %s does not exist in namespace %q", named, dependent.Namespace))
 }
 
 // reference is an owner as in its dependent. References with the same UID may differ in
@@ -121,21 +130,37 @@ func referenceFrom(namespace string, owner metav1.OwnerReference) reference {
 	return reference{apiVersion: owner.APIVersion, kind: owner.Kind, namespace: namespace, name: owner.Name, uid: owner.UID}
 }
 
+// maxName bounds the names that are read: what a reference has may be as long as an object.
+const maxName = 1024
+
 // String has the format of Kubernetes' garbage collector.
 func (r reference) String() string {
-	return fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", r.apiVersion, r.kind, r.namespace, r.name, r.uid)
+	return fmt.Sprintf("[%.*s/%.*s, namespace: %s, name: %.*s, uid: %.*s]",
+		maxName, r.apiVersion, maxName, r.kind, r.namespace, maxName, r.name, maxName, r.uid)
 }
 
-func (r reference) groupVersionKind() schema.GroupVersionKind {
-	return schema.FromAPIVersionAndKind(r.apiVersion, r.kind)
+// groupKind returns the kind. The version is irrelevant: an object exists in all of them,
+// and one that is no longer served is of the same kind. An apiVersion that is not one has
+// no kind.
+func (r reference) groupKind() schema.GroupKind {
+	kind := schema.FromAPIVersionAndKind(r.apiVersion, r.kind)
+	if kind.Version == "" {
+		return schema.GroupKind{}
+	}
+	return kind.GroupKind()
 }
 
-// names reports whether the reference is to the object. The version is irrelevant: an
-// object exists in all of them.
-func (r reference) names(resource metadatainformers.Resource, object *metadatainformers.Object) bool {
-	kind := r.groupVersionKind()
-	return r.uid == object.UID && r.name == object.Name && kind.Kind == resource.Kind && kind.Group == resource.Group &&
-		(!resource.Namespaced || r.namespace == object.Namespace)
+// names reports whether the reference is to the object. The UID is not enough: anybody can
+// write it, in any namespace.
+func (r reference) names(of item) bool {
+	return r.uid == of.UID && r.name == of.Name && of.HasKind(r.groupKind()) && (!of.Namespaced || r.namespace == of.Namespace)
+}
+
+// blocksAny reports whether references from a namespace block the deletion of an object.
+func blocksAny(references []metav1.OwnerReference, namespace string, of item) bool {
+	return slices.ContainsFunc(references, func(ref metav1.OwnerReference) bool {
+		return blocks(ref) && referenceFrom(namespace, ref).names(of)
+	})
 }
 
 // blocks reports whether the dependent blocks the deletion of the owner.

@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,7 +120,7 @@ type Informers struct {
 	mu         sync.RWMutex
 	discovered bool
 	followers  map[schema.GroupResource]*follower
-	kinds      map[schema.GroupVersionKind]Resource
+	kinds      map[schema.GroupKind]Resource
 }
 
 // New returns Informers that watch nothing before Run.
@@ -129,7 +130,7 @@ func New(config Config) (*Informers, error) {
 		slots:     make(chan struct{}, firstReadsAtOnce),
 		settled:   make(done),
 		followers: map[schema.GroupResource]*follower{},
-		kinds:     map[schema.GroupVersionKind]Resource{},
+		kinds:     map[schema.GroupKind]Resource{},
 	}
 	i.queue = framework.NewQueue(framework.QueueConfig[struct{}]{Name: name, Reconcile: i.reconcile})
 	i.queue.WaitFor(config.Synced...)
@@ -181,10 +182,14 @@ func (i *Informers) reconcile(ctx context.Context, _ struct{}) (framework.Result
 	}
 	var result framework.Result
 	var obsolete, fresh []*follower
-	kinds := map[schema.GroupVersionKind]Resource{}
+	kinds := map[schema.GroupKind]Resource{}
 	for _, item := range wanted {
-		for _, version := range item.versions {
-			kinds[schema.GroupVersionKind{Group: item.Group, Version: version, Kind: item.Kind}] = item.Resource
+		kinds[schema.GroupKind{Group: item.Group, Kind: item.Kind}] = item.Resource
+	}
+	for _, item := range wanted {
+		lower := schema.GroupKind{Group: item.Group, Kind: strings.ToLower(item.Kind)}
+		if _, taken := kinds[lower]; !taken {
+			kinds[lower] = item.Resource
 		}
 	}
 	i.mu.Lock()
@@ -347,9 +352,9 @@ func (i *Informers) State(resource schema.GroupResource) (State, bool) {
 	return State{}, false
 }
 
-// ResourceFor returns the resource of a kind, and false if the kind is not served
-// in that version.
-func (i *Informers) ResourceFor(kind schema.GroupVersionKind) (Resource, bool) {
+// ResourceFor returns the resource of a kind in an owner reference, and false if the kind is
+// not served.
+func (i *Informers) ResourceFor(kind schema.GroupKind) (Resource, bool) {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	resource, ok := i.kinds[kind]

@@ -266,11 +266,14 @@ func TestKnowsKinds(t *testing.T) {
 		s := startServer(t, []runtime.Object{newDefinition("d1")}, nil)
 		pause()
 		want := Resource{GroupVersionResource: widgets, Kind: "Widget", Namespaced: true}
-		for version, served := range map[string]bool{"v1": true, "v2": true, "v0": false} {
-			got, ok := s.ResourceFor(schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"})
+		for kind, served := range map[string]bool{"Widget": true, "widget": true, "WIDGET": false, "WidgetList": false, "Widgets": false, "Gadget": false} {
+			got, ok := s.ResourceFor(schema.GroupKind{Group: "example.com", Kind: kind})
 			if ok != served || served && got != want {
-				t.Errorf("version %s: %+v, served %t, want %t", version, got, ok, served)
+				t.Errorf("kind %s: %+v, served %t, want %t", kind, got, ok, served)
 			}
+		}
+		if got, ok := s.ResourceFor(schema.GroupKind{Kind: "Widget"}); ok {
+			t.Errorf("the kind without its group is %+v", got)
 		}
 		var names []string
 		for _, state := range s.States() {

@@ -4,6 +4,7 @@
 package metadatainformers
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,10 +26,15 @@ type Resource struct {
 	Namespaced bool
 }
 
-// served is a resource with its versions.
+// HasKind reports whether the kind in an owner reference is that of the resource. As for
+// kube-controller-manager it may be in lower case.
+func (r Resource) HasKind(kind schema.GroupKind) bool {
+	return kind.Group == r.Group && (kind.Kind == r.Kind || kind.Kind == strings.ToLower(r.Kind))
+}
+
+// served is a resource that is served.
 type served struct {
 	Resource
-	versions []string
 	// definition is the UID of a custom resource's definition.
 	definition types.UID
 }
@@ -57,12 +63,9 @@ func fromDiscovery(lists []*metav1.APIResourceList, defined map[schema.GroupReso
 			if strings.Contains(entry.Name, "/") || isIgnored(resource.GroupResource()) || defined[resource.GroupResource()] || !hasVerbs(entry.Verbs) {
 				continue
 			}
-			item, known := found[resource.GroupResource()]
-			if !known {
-				item.Resource = Resource{GroupVersionResource: resource, Kind: entry.Kind, Namespaced: entry.Namespaced}
+			if _, known := found[resource.GroupResource()]; !known {
+				found[resource.GroupResource()] = served{Resource: Resource{GroupVersionResource: resource, Kind: entry.Kind, Namespaced: entry.Namespaced}}
 			}
-			item.versions = append(item.versions, groupVersion.Version)
-			found[resource.GroupResource()] = item
 		}
 	}
 	return found, nil
@@ -89,11 +92,7 @@ func fromDefinition(crd *apiextensionsv1.CustomResourceDefinition) (served, bool
 	read := ""
 	for i := range crd.Spec.Versions {
 		version := &crd.Spec.Versions[i]
-		if !version.Served {
-			continue
-		}
-		item.versions = append(item.versions, version.Name)
-		if read == "" || version.Storage {
+		if version.Served && (read == "" || version.Storage) {
 			read = version.Name
 		}
 	}
@@ -119,7 +118,7 @@ func definedBy(definitions []*apiextensionsv1.CustomResourceDefinition) map[sche
 type Object struct {
 	Namespace, Name string
 	UID             types.UID
-	// Owners are the owner references in the object.
+	// Owners are the owner references in the object, in the order of their UIDs.
 	Owners []metav1.OwnerReference
 	// Deleting means that a deletion was requested.
 	Deleting bool
@@ -129,10 +128,11 @@ type Object struct {
 
 func (o *Object) equal(other *Object) bool {
 	return o.UID == other.UID && o.Deleting == other.Deleting && o.Foreground == other.Foreground && o.Orphan == other.Orphan &&
-		slices.EqualFunc(o.Owners, other.Owners, equalOwners)
+		slices.EqualFunc(o.Owners, other.Owners, EqualOwners)
 }
 
-func equalOwners(a, b metav1.OwnerReference) bool {
+// EqualOwners reports whether two references are equal.
+func EqualOwners(a, b metav1.OwnerReference) bool {
 	return a.UID == b.UID && a.Name == b.Name && a.Kind == b.Kind && a.APIVersion == b.APIVersion &&
 		ptr.Equal(a.Controller, b.Controller) && ptr.Equal(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
 }
@@ -161,7 +161,18 @@ func NewObject(from *metav1.PartialObjectMetadata) *Object {
 			BlockOwnerDeletion: shared(owner.BlockOwnerDeletion),
 		}
 	}
+	slices.SortFunc(object.Owners, func(a, b metav1.OwnerReference) int { return cmp.Compare(a.UID, b.UID) })
 	return object
+}
+
+// References returns the references of the object to an owner.
+func (o *Object) References(to types.UID) []metav1.OwnerReference {
+	from, _ := slices.BinarySearchFunc(o.Owners, to, func(owner metav1.OwnerReference, uid types.UID) int { return cmp.Compare(owner.UID, uid) })
+	end := from
+	for end < len(o.Owners) && o.Owners[end].UID == to {
+		end++
+	}
+	return o.Owners[from:end]
 }
 
 // intern returns a shared copy of a string.
