@@ -67,9 +67,27 @@ func (c *collector) reconcile(ctx context.Context, uid types.UID) (framework.Res
 	}
 }
 
-// collect deletes an object without any owner that keeps it, or removes the absent owners
-// if others keep it.
+// collect decides about an object whose owners may be gone. A failure is reported to owners
+// that wait for the object.
 func (c *collector) collect(ctx context.Context, of item, live *metav1.PartialObjectMetadata) error {
+	err := c.collectUnlessOwned(ctx, of, live)
+	if err == nil || apierrors.IsConflict(err) || ctx.Err() != nil {
+		return err
+	}
+	for _, owner := range live.OwnerReferences {
+		if !blocks(owner) || c.graph.stands(referenceFrom(of.Namespace, owner)) != waiting {
+			continue
+		}
+		if waits, known := c.graph.item(owner.UID); known && waits.Object != nil {
+			c.warn(ctx, waits, "DependentRemains", "", fmt.Sprintf("the deletion waits for %s: %v", of.name(), err))
+		}
+	}
+	return err
+}
+
+// collectUnlessOwned deletes an object without any owner that keeps it, or removes the
+// absent owners if others keep it.
+func (c *collector) collectUnlessOwned(ctx context.Context, of item, live *metav1.PartialObjectMetadata) error {
 	var keep, drop []metav1.OwnerReference
 	ending := false
 	missing := map[types.UID]sets.Set[reference]{}

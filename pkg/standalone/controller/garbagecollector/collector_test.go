@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -28,8 +29,9 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// startController runs a controller over objects in memory until the test ends.
-func startController(t *testing.T, annexMetadata *metadatafake.FakeMetadataClient) {
+// startController runs a controller over objects in memory until the test ends. It returns the
+// client of its events.
+func startController(t *testing.T, annexMetadata *metadatafake.FakeMetadataClient) kubernetes.Interface {
 	t.Helper()
 	factory := apiextensionsinformers.NewSharedInformerFactory(apiextensionsfake.NewClientset(), 0)
 	verbs := metav1.Verbs{"get", "list", "watch", "delete"}
@@ -46,9 +48,11 @@ func startController(t *testing.T, annexMetadata *metadatafake.FakeMetadataClien
 		CustomResourceDefinitions: factory.Apiextensions().V1().CustomResourceDefinitions(),
 	})
 	expect.NoError(t, err)
-	c := New(Config{AnnexMetadata: annexMetadata, AnnexEvents: fake.NewClientset().CoreV1(), Informers: informers})
+	annexKube := fake.NewClientset()
+	c := New(Config{AnnexMetadata: annexMetadata, AnnexEvents: annexKube.CoreV1(), Informers: informers})
 	controllertest.Start(t, informers.Run, factory)
 	controllertest.Run(t, c, 2)
+	return annexKube
 }
 
 func newMetadataClient(t *testing.T, objects ...runtime.Object) *metadatafake.FakeMetadataClient {
@@ -279,4 +283,29 @@ func TestResolvesReferences(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestReportsWhatADeletionWaitsFor has a dependent whose other owner cannot be read.
+func TestReportsWhatADeletionWaitsFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		other := free("other")
+		other.Kind = "Gadget"
+		annexMetadata := newMetadataClient(t, deletedWith(metav1.FinalizerDeleteDependents), newMetadata("child", blocking("owner"), other))
+		annexMetadata.PrependReactor("get", "gadgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("no answer")
+		})
+		annexKube := startController(t, annexMetadata)
+		settle()
+		events, err := annexKube.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{})
+		expect.NoError(t, err)
+		if len(events.Items) != 1 {
+			t.Fatalf("events %+v, want one", events.Items)
+		}
+		event := events.Items[0]
+		if event.InvolvedObject.UID != "owner" || event.Reason != "DependentRemains" || !strings.Contains(event.Message, "things.example.com team/child") ||
+			!strings.Contains(event.Message, "Gadget") || !strings.Contains(event.Message, "no answer") {
+			t.Errorf("the event is %s about %s: %s", event.Reason, event.InvolvedObject.UID, event.Message)
+		}
+	})
 }
