@@ -105,9 +105,9 @@ func sincePhase(spec *hostingv1alpha1.RetentionPhase) (since func(o *object) (t 
 	}, paths
 }
 
-// ownerKey identifies an owner that a reference names. Anybody who can write an object can put any
-// UID there, so a UID alone identifies nothing: an owner is in the namespace of its dependent, or
-// cluster-scoped.
+// ownerKey identifies an owner that a reference names. All users that can write an object can put
+// any UID there, so a UID alone identifies nothing: an owner is in the namespace of its dependent,
+// or cluster-scoped.
 type ownerKey struct {
 	kind schema.GroupKind
 	types.NamespacedName

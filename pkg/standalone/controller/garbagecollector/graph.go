@@ -40,8 +40,8 @@ type node struct {
 	uid types.UID
 	// item is the object, nil until it is observed, with its last resource.
 	item
-	// dependents have references with the UID of the node. Anybody can write those: only a
-	// reference that names the object makes it wait.
+	// dependents have references with the UID of the node. Users of other namespaces can write
+	// those too: only a reference that names the object makes it wait.
 	dependents map[*node]struct{}
 	// blocking is how many of them block the deletion of the object, if that is observed.
 	blocking int

@@ -150,7 +150,7 @@ func (r reference) groupKind() schema.GroupKind {
 	return kind.GroupKind()
 }
 
-// names reports whether the reference is to the object. The UID is not enough: anybody can
+// names reports whether the reference is to the object. The UID is not enough: all users can
 // write it, in any namespace.
 func (r reference) names(of item) bool {
 	return r.uid == of.UID && r.name == of.Name && of.HasKind(r.groupKind()) && (!of.Namespaced || r.namespace == of.Namespace)
