@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -34,6 +35,8 @@ type Chain struct {
 	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
 	// NewSource returns the objects of a resource in a Store.
 	NewSource func(store string, resource schema.GroupResource) (move.Source, error)
+
+	customObjects finalizer.CRClientGetter
 }
 
 // NewChain builds the chain, the innermost server first.
@@ -44,7 +47,7 @@ func (c CompletedConfig) NewChain() (*Chain, error) {
 		notfoundhandler.New(c.generic.Serializer, filters.NoMuxAndDiscoveryIncompleteKey))
 
 	// 2. Extensions: CRDs and their objects.
-	extensions, crds, err := c.newExtensions(notFound)
+	extensions, crds, customObjects, err := c.newExtensions(notFound)
 	if err != nil {
 		return nil, fmt.Errorf("build the extensions server: %w", err)
 	}
@@ -65,7 +68,7 @@ func (c CompletedConfig) NewChain() (*Chain, error) {
 		return nil, fmt.Errorf("build the aggregator: %w", err)
 	}
 	return &Chain{
-		Aggregator: aggregator, Core: core, Extensions: extensions, Definitions: crds,
+		Aggregator: aggregator, Core: core, Extensions: extensions, Definitions: crds, customObjects: customObjects,
 		NewMover: c.newMover, NewImporter: c.newImporter, NewSource: c.newSource,
 	}, nil
 }

@@ -48,16 +48,16 @@ type customResources struct {
 const crdControllerWorkers = 5
 
 // serveCustomResources adds the handlers of custom resources and of their discovery, and upstream's
-// controllers of CRDs.
-func (c CompletedConfig) serveCustomResources(with customResources) error {
+// controllers of CRDs. It returns the storage of their objects.
+func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.CRClientGetter, error) {
 	outlines := with.definitions.Outlines()
 	client, err := apiextensionsclient.NewForConfig(with.server.LoopbackClientConfig)
 	if err != nil {
-		return fmt.Errorf("create a client of CRDs: %w", err)
+		return nil, fmt.Errorf("create a client of CRDs: %w", err)
 	}
 	establishing := establish.NewEstablishingController(outlines, client)
 	if err := establishAccepted(outlines.Informer(), establishing, c.extra.servers()); err != nil {
-		return err
+		return nil, err
 	}
 	whole := with.definitions.Whole(nil)
 	var reads *encodedreads.Registry
@@ -74,7 +74,7 @@ func (c CompletedConfig) serveCustomResources(with customResources) error {
 		establishing, c.extra.ServiceResolver, c.extra.WebhookCredentials, c.extra.servers(), with.server.Authorizer,
 		with.config.RequestTimeout, minRequestTimeout, with.staticSpec, with.config.MaxRequestBodyBytes)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	with.server.RegisterDestroyFunc(c.router.DestroyCustom)
 	documents := with.server.AggregatedDiscoveryGroupManager
@@ -83,14 +83,14 @@ func (c CompletedConfig) serveCustomResources(with customResources) error {
 	}
 	discovery, err := crddiscovery.New(outlines.Informer(), definitions.ByGroup, documents)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	handler := with.server.Handler
 	served := discovery.Handler(resources, with.delegate)
 	handler.NonGoRestfulMux.Handle("/apis", served)
 	handler.NonGoRestfulMux.HandlePrefix("/apis/", served)
 	if handler.Director, err = openapiv3.Handler(handler.Director, outlines, with.definitions.WithSchemas); err != nil {
-		return fmt.Errorf("serve OpenAPI v3: %w", err)
+		return nil, fmt.Errorf("serve OpenAPI v3: %w", err)
 	}
 	if reads != nil {
 		handler.Director = encodedreads.Handler(handler.Director, reads, outlines.Lister())
@@ -100,9 +100,9 @@ func (c CompletedConfig) serveCustomResources(with customResources) error {
 		go idle.Run(ctx)
 		return nil
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	return with.addHooks(client, establishing, resources, discovery)
+	return resources, with.addHooks(client, establishing, resources, discovery)
 }
 
 // addHooks adds the hooks that run the informer of CRDs and their controllers.

@@ -12,6 +12,7 @@ import (
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
+	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,34 +34,35 @@ import (
 // k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go does, with these differences: the
 // informer has definitions without schemas, discovery is built once per group, and OpenAPI when it
 // is asked for.
-func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*genericapiserver.GenericAPIServer, *definitions.Informer, error) {
+func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*genericapiserver.GenericAPIServer, *definitions.Informer, finalizer.CRClientGetter, error) {
 	// Upstream stores CRDs as v1beta1 for old clusters; annex has none.
 	config, etcd, err := c.forDelegate(upstreamServer{
 		stored: apiextensionsv1.SchemeGroupVersion, codecs: apiextensionsapiserver.Codecs,
 		scheme: apiextensionsapiserver.Scheme, resources: apiextensionsapiserver.DefaultAPIResourceConfigSource(),
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	config.LoopbackClientConfig = retryConflicts(config.LoopbackClientConfig)
 	config.EnableDiscovery = false
 	validation.RegisterMetrics()
 	server, err := config.Complete(c.extra.Informers).New("apiextensions-apiserver", delegate)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	crds, staticSpec, err := installDefinitions(server, config.RESTOptionsGetter)
 	if err != nil {
-		return nil, nil, fmt.Errorf("serve CRDs: %w", err)
+		return nil, nil, nil, fmt.Errorf("serve CRDs: %w", err)
 	}
 	parts := customResources{
 		server: server, config: &config, delegate: delegate.UnprotectedHandler(), definitions: crds, staticSpec: staticSpec,
 		options: apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, config.ResourceTransformers, config.StorageObjectCountTracker),
 	}
-	if err := c.serveCustomResources(parts); err != nil {
-		return nil, nil, fmt.Errorf("serve custom resources: %w", err)
+	objects, err := c.serveCustomResources(parts)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("serve custom resources: %w", err)
 	}
-	return server, crds, nil
+	return server, crds, objects, nil
 }
 
 // installDefinitions serves CRDs. It returns their informer, and the schemas of the group.

@@ -23,6 +23,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/standalone/controller/namespace"
 	"github.com/annex-dev/annex/pkg/staticobjects"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
@@ -59,6 +60,9 @@ type Stores interface {
 // informerResync is how often the informers of a leadership deliver all objects again,
 // so that a controller recovers from a lost change.
 const informerResync = 10 * time.Minute
+
+// StoredObjects are the objects of a custom resource in a namespace.
+type StoredObjects = namespace.Contents
 
 // Config holds what the controllers depend on: annex's own clients and informers,
 // and the etcd behind them.
@@ -99,6 +103,9 @@ type Config struct {
 	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
 	// NewSource returns the objects of a resource in a Store.
 	NewSource func(store string, resource schema.GroupResource) (move.Source, error)
+	// StoredObjects returns the objects of a custom resource in a namespace, also if no version is
+	// served.
+	StoredObjects namespace.StoredObjectsFunc
 	// Archive keeps objects that retentions delete; nil without --archive-dir.
 	Archive retention.Archive
 	// StaticSources are what this replica reads static objects from.

@@ -159,6 +159,7 @@ func (s *Standalone) newNamespace(config Config) (controller, error) {
 	return namespace.New(namespace.Config{
 		AnnexNamespaces:           config.AnnexKube.CoreV1().Namespaces(),
 		AnnexMetadata:             config.AnnexMetadata,
+		StoredObjects:             config.StoredObjects,
 		Discover:                  config.AnnexKube.Discovery().ServerPreferredNamespacedResourcesWithContext,
 		Namespaces:                inLeadership(s.Informers.Core().V1().Namespaces(), s.leadership),
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -114,11 +115,14 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		NewMover:                      s.chain.NewMover,
 		NewImporter:                   s.chain.NewImporter,
 		NewSource:                     s.chain.NewSource,
-		Unreadable:                    s.config.Extra.StorageLayers.Unreadable,
-		Caches:                        s.config.Extra.StorageLayers.Caches,
-		StaticSources:                 s.static.sources,
-		StaticSettled:                 s.static.settle,
-		DefaultStore:                  s.store.Spec(),
+		StoredObjects: func(crd *apiextensionsv1.CustomResourceDefinition, in string) (controller.StoredObjects, error) {
+			return s.chain.StoredObjects(crd, in)
+		},
+		Unreadable:    s.config.Extra.StorageLayers.Unreadable,
+		Caches:        s.config.Extra.StorageLayers.Caches,
+		StaticSources: s.static.sources,
+		StaticSettled: s.static.settle,
+		DefaultStore:  s.store.Spec(),
 	}
 	config.RequestInformers()
 	if dir := s.options.Data.ArchiveDir; dir != "" {

@@ -130,6 +130,31 @@ func TestNamespaceDeletionWithNewCRD(t *testing.T) {
 	a.waitForNamespaceDeleted(t, widgets.namespace)
 }
 
+// The objects of a CRD that serves no version must not be in the next namespace of that name.
+func TestNamespaceDeletionWithUnservedCRD(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	widgets.create(t, "v1", "free", "spec: {}")
+	widgets.createWithFinalizer(t, "held")
+	serve := func(served bool) {
+		widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[0].Served = served })
+	}
+	serve(false)
+	a.deleteNamespace(t, widgets.namespace)
+	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceContentRemaining, widgets.name+" has 1 resource instances")
+	serve(true)
+	poll.UntilDone(t, "the version is served again", func() (bool, string) {
+		_, err := widgets.in("v1").Get(t.Context(), "held", metav1.GetOptions{})
+		return err == nil, fmt.Sprint(err)
+	})
+	if _, err := widgets.in("v1").Get(t.Context(), "free", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("an object without finalizers is read with %v", err)
+	}
+	widgets.removeFinalizers(t, "held")
+	a.waitForNamespaceDeleted(t, widgets.namespace)
+}
+
 func TestNamespaceDeletionWaitsForContents(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)

@@ -75,7 +75,8 @@ func hasVerbs(verbs metav1.Verbs) bool {
 	return !slices.ContainsFunc(followable, func(verb string) bool { return !slices.Contains(verbs, verb) })
 }
 
-// FromDefinition returns the resource of a definition, and false if it is not served.
+// FromDefinition returns the resource of a definition, and false if it is not served. It is empty if
+// the definition was not accepted.
 func FromDefinition(crd *apiextensionsv1.CustomResourceDefinition) (Resource, bool) {
 	item, ok := fromDefinition(crd)
 	return item.Resource, ok

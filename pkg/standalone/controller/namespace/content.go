@@ -73,6 +73,7 @@ type objectRef struct {
 // contentDeleter deletes the objects of a namespace.
 type contentDeleter struct {
 	annexMetadata metadata.Interface
+	storedObjects StoredObjectsFunc
 	now           func() time.Time
 }
 
@@ -97,6 +98,9 @@ func (d *contentDeleter) deleteAll(ctx context.Context, namespace string, resour
 // Unlike kube-controller-manager it treats a 404 or 405 as an error where discovery has
 // the verb. If the resource is gone, discovery will not list it next time.
 func (d *contentDeleter) deleteResource(ctx context.Context, namespace string, item resource) (inventory, error) {
+	if item.unserved != nil {
+		return d.deleteUnserved(ctx, namespace, item)
+	}
 	objects := d.annexMetadata.Resource(item.gvr).Namespace(namespace)
 	if !item.list {
 		if item.deleteCollection {
@@ -122,8 +126,25 @@ func (d *contentDeleter) deleteResource(ctx context.Context, namespace string, i
 	return d.list(ctx, objects)
 }
 
+// deleteUnserved deletes the objects of a custom resource without a version that is served: they
+// would be in the next namespace of that name once one is.
+func (d *contentDeleter) deleteUnserved(ctx context.Context, namespace string, item resource) (inventory, error) {
+	objects, err := d.storedObjects(item.unserved, namespace)
+	if err != nil {
+		return inventory{}, err
+	}
+	found, err := d.list(ctx, objects)
+	if err != nil || len(found.toDelete) == 0 {
+		return found, err
+	}
+	if err := deleteCollection(ctx, objects); err != nil {
+		return found, err
+	}
+	return d.list(ctx, objects)
+}
+
 // list pages through the objects of one resource.
-func (d *contentDeleter) list(ctx context.Context, objects metadata.ResourceInterface) (inventory, error) {
+func (d *contentDeleter) list(ctx context.Context, objects Contents) (inventory, error) {
 	found := inventory{finalizers: map[string]int{}}
 	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return objects.List(ctx, options)
@@ -152,7 +173,7 @@ func (d *contentDeleter) list(ctx context.Context, objects metadata.ResourceInte
 }
 
 // deleteCollection deletes all objects with one request.
-func deleteCollection(ctx context.Context, objects metadata.ResourceInterface) error {
+func deleteCollection(ctx context.Context, objects Contents) error {
 	if err := objects.DeleteCollection(ctx, deleteOptions(), metav1.ListOptions{}); err != nil {
 		return fmt.Errorf("delete the collection: %w", err)
 	}
@@ -189,6 +210,8 @@ type resource struct {
 	list             bool
 	delete           bool
 	deleteCollection bool
+	// unserved is the definition of a custom resource without a version that is served.
+	unserved *definition
 }
 
 // resourcesToDelete returns, in a stable order, the resources in discovery, and custom
@@ -241,11 +264,14 @@ func fromDiscovery(groupVersion schema.GroupVersion, entry *metav1.APIResource) 
 	return item, item.delete || item.deleteCollection
 }
 
-// fromDefinition returns the resource of a definition, and false if that is not
-// namespaced or not served.
+// fromDefinition returns the resource of a definition, and false if that is not namespaced or
+// was never served.
 func fromDefinition(crd *definition) (resource, bool) {
 	defined, served := metadatainformers.FromDefinition(crd)
 	// apiextensions-apiserver serves every verb.
 	item := resource{gvr: defined.GroupVersionResource, list: true, delete: true, deleteCollection: true}
-	return item, served && defined.Namespaced
+	if !served {
+		item = resource{gvr: defined.GroupVersionResource, unserved: crd}
+	}
+	return item, defined.Namespaced
 }

@@ -4,7 +4,9 @@
 package namespace
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -262,6 +264,57 @@ func TestDeleteAll(t *testing.T) {
 	}
 }
 
+// contents are objects that are in storage and not served.
+type contents struct {
+	objects []*metav1.PartialObjectMetadata
+	deleted int
+}
+
+func (c *contents) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	for _, object := range c.objects {
+		list.Items = append(list.Items, *object)
+	}
+	return list, nil
+}
+
+func (c *contents) DeleteCollection(context.Context, metav1.DeleteOptions, metav1.ListOptions) error {
+	c.deleted++
+	now := metav1.NewTime(epoch)
+	c.objects = slices.DeleteFunc(c.objects, func(object *metav1.PartialObjectMetadata) bool {
+		object.DeletionTimestamp = &now
+		return len(object.Finalizers) == 0
+	})
+	return nil
+}
+
+func TestDeleteAllOfUnserved(t *testing.T) {
+	t.Parallel()
+	crd := widgets(nil)
+	item := resource{gvr: schema.GroupVersionResource{Group: "example.com", Resource: "widgets"}, unserved: crd}
+	stored := &contents{objects: objects(3, nil)}
+	stored.objects[1].Finalizers = []string{"example.com/hold"}
+	var failure error
+	d := &contentDeleter{now: func() time.Time { return epoch }, storedObjects: func(of *definition, namespace string) (Contents, error) {
+		if of != crd || namespace != "team" {
+			t.Errorf("asked for %s in %s", of.Name, namespace)
+		}
+		return stored, failure
+	}}
+	left, errs := d.deleteAll(t.Context(), "team", []resource{item})
+	if len(errs) > 0 || left.objects[item.gvr.GroupResource()] != 1 || left.finalizers["example.com/hold"] != 1 {
+		t.Errorf("left is %+v, errors %v; want one object with its finalizer", left, errs)
+	}
+	stored.objects = nil
+	if left, errs = d.deleteAll(t.Context(), "team", []resource{item}); len(errs) > 0 || !left.isEmpty() || stored.deleted != 1 {
+		t.Errorf("left is %+v, errors %v after %d deletions; want nothing to do", left, errs, stored.deleted)
+	}
+	failure = errors.New("no storage")
+	if _, errs = d.deleteAll(t.Context(), "team", []resource{item}); len(errs) != 1 {
+		t.Errorf("errors %v, want that of the storage", errs)
+	}
+}
+
 // widgets is the definition of a namespaced resource that is served.
 func widgets(change func(*definition)) *definition {
 	crd := &definition{
@@ -293,6 +346,7 @@ func TestResourcesToDelete(t *testing.T) {
 		base.gvr = schema.GroupVersionResource{Group: group, Version: version, Resource: name}
 		return base
 	}
+	unserved := widgets(func(crd *definition) { crd.Spec.Versions = crd.Spec.Versions[:0] })
 	entry := func(name string, namespaced bool, verbs ...string) metav1.APIResource {
 		return metav1.APIResource{Name: name, Namespaced: namespaced, Verbs: verbs}
 	}
@@ -345,9 +399,13 @@ func TestResourcesToDelete(t *testing.T) {
 			definitions: []*definition{widgets(func(crd *definition) { crd.Spec.Versions[1].Served = false })},
 			want:        []resource{with(all, "example.com", "v1beta1", "widgets")},
 		},
-		"a custom resource without served versions has no objects to reach": {
+		"a custom resource without a version that is served": {
+			definitions: []*definition{unserved},
+			want:        []resource{with(resource{unserved: unserved}, "example.com", "", "widgets")},
+		},
+		"a custom resource without a version that is served, outside namespaces": {
 			definitions: []*definition{widgets(func(crd *definition) {
-				crd.Spec.Versions[0].Served, crd.Spec.Versions[1].Served = false, false
+				crd.Spec.Versions, crd.Spec.Scope = nil, apiextensionsv1.ClusterScoped
 			})},
 		},
 		"a custom resource that was never served": {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -44,10 +45,21 @@ const (
 // a partial list with an error.
 type DiscoverFunc func(ctx context.Context) ([]*metav1.APIResourceList, error)
 
+// Contents are the objects of a resource in a namespace.
+type Contents interface {
+	List(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)
+	DeleteCollection(ctx context.Context, options metav1.DeleteOptions, listOptions metav1.ListOptions) error
+}
+
+// StoredObjectsFunc returns the objects of a custom resource in a namespace, also if no version
+// is served.
+type StoredObjectsFunc func(crd *apiextensionsv1.CustomResourceDefinition, namespace string) (Contents, error)
+
 // Config holds what the controller depends on.
 type Config struct {
 	AnnexNamespaces corev1client.NamespaceInterface
 	AnnexMetadata   metadata.Interface
+	StoredObjects   StoredObjectsFunc
 	Discover        DiscoverFunc
 
 	Namespaces coreinformers.NamespaceInformer
@@ -67,7 +79,7 @@ func New(config Config) (*framework.Queue[string], error) {
 		settle = config.SettlePeriod
 	}
 	definitions := config.CustomResourceDefinitions.Lister()
-	contents := &contentDeleter{annexMetadata: config.AnnexMetadata, now: time.Now}
+	contents := &contentDeleter{annexMetadata: config.AnnexMetadata, storedObjects: config.StoredObjects, now: time.Now}
 	r := &reconciler{
 		getNamespace:    config.AnnexNamespaces.Get,
 		updateStatus:    config.AnnexNamespaces.UpdateStatus,
