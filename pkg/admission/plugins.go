@@ -20,6 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/admission/plugin/deletionaccess"
 	"github.com/annex-dev/annex/pkg/admission/plugin/listlike"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
+	"github.com/annex-dev/annex/pkg/admission/plugin/ownerreferences"
 	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
 	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
 	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
@@ -32,6 +33,7 @@ func Order() []string {
 	return []string{
 		// First: skips the other plugins for a namespace that is missing or terminating.
 		lifecycle.PluginName,
+		ownerreferences.PluginName,
 
 		// annex's own, before webhooks are called.
 		localapiservice.PluginName,
@@ -62,6 +64,7 @@ func NewPlugins() *admission.Plugins {
 	plugins.Register(lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
 		return lifecycle.NewLifecycle(sets.New(hostingv1alpha1.SystemNamespaces()...))
 	})
+	plugins.Register(ownerreferences.PluginName, func(io.Reader) (admission.Interface, error) { return ownerreferences.New(), nil })
 	plugins.Register(localapiservice.PluginName, func(io.Reader) (admission.Interface, error) { return localapiservice.New(), nil })
 	plugins.Register(compiledin.PluginName, func(io.Reader) (admission.Interface, error) { return compiledin.New(), nil })
 	plugins.Register(listlike.PluginName, func(io.Reader) (admission.Interface, error) { return listlike.New(), nil })

@@ -17,6 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/admission/plugin/deletionaccess"
 	"github.com/annex-dev/annex/pkg/admission/plugin/listlike"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
+	"github.com/annex-dev/annex/pkg/admission/plugin/ownerreferences"
 	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
 	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
 	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
@@ -51,7 +52,7 @@ func TestUpstreamDefaults(t *testing.T) {
 		t.Errorf("upstream's default plugins changed (-decided +upstream):\n%s", diff)
 	}
 	added := sets.New(
-		localapiservice.PluginName, compiledin.PluginName, listlike.PluginName, storeaccess.PluginName, deletionaccess.PluginName, staticobjects.PluginName, sidecarinjection.PluginName, // annex's own
+		ownerreferences.PluginName, localapiservice.PluginName, compiledin.PluginName, listlike.PluginName, storeaccess.PluginName, deletionaccess.PluginName, staticobjects.PluginName, sidecarinjection.PluginName, // annex's own
 		resourcequota.PluginName, // in upstream's library, but only kube-apiserver has it on
 	)
 	inherited := slices.DeleteFunc(Order(), added.Has)

@@ -152,6 +152,9 @@ func WithBodyLimits(handler http.Handler, limits BodyLimits, serializer runtime.
 		who, _ := request.UserFrom(req.Context())
 		b.receive(who, limits.of(info))
 		defer b.release()
+		if b.err == nil {
+			b.err = b.checkOwners(req, info)
+		}
 		if b.err != nil {
 			responsewriters.ErrorNegotiated(b.err, serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
 			return

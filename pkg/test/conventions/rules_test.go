@@ -386,7 +386,7 @@ var rules = []rule{
 	{
 		packages: "pkg/apiserver/requestbody",
 		duty:     "Receives the bodies of requests, within limits.",
-		ours:     []string{"pkg/storage/objectsize"},
+		ours:     []string{"pkg/admission/plugin/ownerreferences", "pkg/storage/objectsize"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
 	{
