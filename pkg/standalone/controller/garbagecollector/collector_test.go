@@ -6,6 +6,7 @@ package garbagecollector
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -308,4 +309,36 @@ func TestReportsWhatADeletionWaitsFor(t *testing.T) {
 			t.Errorf("the event is %s about %s: %s", event.Reason, event.InvolvedObject.UID, event.Message)
 		}
 	})
+}
+
+// TestReadsEachOwnerAFewTimes doubles the owners of an object, which do not exist.
+func TestReadsEachOwnerAFewTimes(t *testing.T) {
+	t.Parallel()
+	for name, refer := range map[string]func(int) metav1.OwnerReference{
+		"UIDs of their own": func(i int) metav1.OwnerReference { return free(fmt.Sprint("gone-", i)) },
+		"one UID": func(i int) metav1.OwnerReference {
+			return renamed(func(r *metav1.OwnerReference) { r.Name = fmt.Sprint("gone-", i) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, owners := range []int{200, 400} {
+				synctest.Test(t, func(t *testing.T) {
+					orphan := newMetadata("orphan")
+					for i := range owners {
+						orphan.OwnerReferences = append(orphan.OwnerReferences, refer(i))
+					}
+					annexMetadata := newMetadataClient(t, orphan)
+					startController(t, annexMetadata)
+					settle()
+					if requests := len(annexMetadata.Actions()); requests < owners || requests > 3*owners {
+						t.Errorf("%d requests for %d owners", requests, owners)
+					}
+					if deletions := deleted(annexMetadata); len(deletions) != 1 {
+						t.Errorf("deleted was %v, want the orphan", deletions)
+					}
+				})
+			}
+		})
+	}
 }

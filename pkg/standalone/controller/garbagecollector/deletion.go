@@ -123,8 +123,8 @@ func (c *collector) hiddenDependents(ctx context.Context, of item) (dependents [
 			if !ok {
 				return fmt.Errorf("unexpected list item %T", obj)
 			}
-			if dependent := metadatainformers.NewObject(object); dependsOn(dependent, of) {
-				dependents = append(dependents, item{state.Resource, dependent})
+			if dependsOn(object.OwnerReferences, object.Namespace, of) {
+				dependents = append(dependents, item{state.Resource, metadatainformers.NewObject(object)})
 			}
 			return nil
 		})

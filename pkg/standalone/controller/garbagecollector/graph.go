@@ -33,6 +33,8 @@ type graph struct {
 	nodes map[types.UID]*node
 	// unseen are the nodes without an object.
 	unseen map[types.UID]*node
+	// steps counts the references that were looked at, for tests.
+	steps int
 }
 
 // node is an object, or an owner in a reference.
@@ -147,7 +149,7 @@ func (g *graph) see(n *node, of item) {
 	}
 	n.blocking = 0
 	for dependent := range n.dependents {
-		refs := dependent.References(n.uid)
+		refs := g.to(n.uid, dependent.Object)
 		if blocksAny(refs, dependent.Namespace, of) {
 			n.blocking++
 		}
@@ -196,11 +198,18 @@ func byOwner(owners []metav1.OwnerReference) iter.Seq2[types.UID, []metav1.Owner
 	}
 }
 
+// to returns the references of an object to an owner.
+func (g *graph) to(owner types.UID, object *metadatainformers.Object) []metav1.OwnerReference {
+	found := object.References(owner)
+	g.steps += 1 + len(found)
+	return found
+}
+
 // unlink removes a node from owners that it no longer has. It follows link.
 func (g *graph) unlink(n *node, before, after *metadatainformers.Object) {
 	for uid, refs := range byOwner(before.Owners) {
 		owner := g.nodes[uid]
-		if owner == nil || len(after.References(uid)) > 0 {
+		if owner == nil || len(g.to(uid, after)) > 0 {
 			continue
 		}
 		delete(owner.dependents, n)
@@ -225,7 +234,7 @@ func (g *graph) link(n *node, before *metadatainformers.Object) {
 			owner.dependents = map[*node]struct{}{}
 		}
 		owner.dependents[n] = struct{}{}
-		known := before.References(uid)
+		known := g.to(uid, before)
 		if owner.Object != nil {
 			g.setBlocking(owner, blocksAny(known, n.Namespace, owner.item), blocksAny(refs, n.Namespace, owner.item))
 		}

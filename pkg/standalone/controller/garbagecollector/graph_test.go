@@ -5,8 +5,10 @@ package garbagecollector
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -293,6 +295,58 @@ func TestGraphQueues(t *testing.T) {
 	})
 }
 
+// TestGraphTakesLinearSteps doubles the references of objects: that at most doubles what the graph looks
+// at and queues.
+func TestGraphTakesLinearSteps(t *testing.T) {
+	t.Parallel()
+	for name, refer := range map[string]func(int) metav1.OwnerReference{
+		"owners of their own": func(i int) metav1.OwnerReference { return blocking(fmt.Sprint("owner-", i)) },
+		"one UID": func(i int) metav1.OwnerReference {
+			return renamed(func(r *metav1.OwnerReference) { r.Name = fmt.Sprint("owner-", i) })
+		},
+		"one UID, long fields": func(i int) metav1.OwnerReference {
+			return renamed(func(r *metav1.OwnerReference) { r.APIVersion = strings.Repeat("a", 1000); r.Kind = fmt.Sprint(i) })
+		},
+		"each other": func(i int) metav1.OwnerReference { return blocking(fmt.Sprint("object-", i%3)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			steps := func(references int) int {
+				f := newFixture()
+				var owners []metav1.OwnerReference
+				for i := range references {
+					owners = append(owners, refer(i))
+				}
+				random := rand.New(rand.NewPCG(1, 1))
+				for i := range 3 {
+					random.Shuffle(len(owners), func(i, j int) { owners[i], owners[j] = owners[j], owners[i] })
+					f.put(with(newThing(fmt.Sprint("object-", i), owners...), inForeground))
+				}
+				for uid := range maps.Clone(f.unseen) {
+					references, _ := f.references(uid)
+					f.markAbsent(uid, sets.KeySet(references))
+				}
+				f.put(with(newThing("owner"), inForeground))
+				for i := range 3 {
+					object := with(newThing(fmt.Sprint("object-", i), owners[1:]...), inForeground)
+					f.put(object)
+					f.mustLook(item{things, object})
+					f.awaited(object.UID)
+					f.dependents(item{things, object})
+				}
+				for i := range 3 {
+					f.take(newThing(fmt.Sprint("object-", i), owners[1:]...))
+				}
+				return f.steps + len(f.now) + len(f.later)
+			}
+			few, many := steps(1000), steps(2000)
+			if few < 1000 && name != "each other" || many > 2*few+100 {
+				t.Errorf("%d steps with 1000 references, %d with 2000", few, many)
+			}
+		})
+	}
+}
+
 // TestGraphForgetsAbsentReferences lets one dependent keep the node of an owner, while others come and
 // go with a reference of their own each.
 func TestGraphForgetsAbsentReferences(t *testing.T) {
@@ -399,7 +453,7 @@ func (f *fixture) describe(t *testing.T) map[types.UID]string {
 	for uid, n := range f.nodes {
 		blocking, named := 0, n.Object != nil && (len(n.Owners) > 0 || waits(n.Object))
 		for dependent := range n.dependents {
-			named = named || n.Object != nil && dependsOn(dependent.Object, n.item)
+			named = named || n.Object != nil && dependsOn(dependent.Owners, dependent.Namespace, n.item)
 			if n.Object != nil && blocksAny(dependent.References(uid), dependent.Namespace, n.item) {
 				blocking++
 			}

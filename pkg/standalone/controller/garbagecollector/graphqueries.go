@@ -91,7 +91,7 @@ func (g *graph) references(uid types.UID) (unsettled map[reference][]item, gone 
 	}
 	unsettled = map[reference][]item{}
 	for dependent := range n.dependents {
-		for _, ref := range dependent.References(uid) {
+		for _, ref := range g.to(uid, dependent.Object) {
 			if named := referenceFrom(dependent.Namespace, ref); !n.isAbsentAs(named) {
 				unsettled[named] = append(unsettled[named], dependent.item)
 			}
@@ -112,7 +112,7 @@ func (g *graph) markAbsent(uid types.UID, references sets.Set[reference]) {
 	}
 	counts := map[reference]int{}
 	for dependent := range n.dependents {
-		for _, ref := range dependent.References(uid) {
+		for _, ref := range g.to(uid, dependent.Object) {
 			named := referenceFrom(dependent.Namespace, ref)
 			if references.Has(named) && (n.Object == nil || !named.names(n.item)) {
 				counts[named]++
@@ -135,18 +135,16 @@ func (g *graph) dependents(of item) (all []item, blocking int) {
 		return nil, 0
 	}
 	for dependent := range n.dependents {
-		if dependsOn(dependent.Object, of) {
+		if dependsOn(g.to(of.UID, dependent.Object), dependent.Namespace, of) {
 			all = append(all, dependent.item)
 		}
 	}
 	return all, n.blocking
 }
 
-// dependsOn reports whether an object names another as its owner.
-func dependsOn(object *metadatainformers.Object, owner item) bool {
-	return slices.ContainsFunc(object.References(owner.UID), func(ref metav1.OwnerReference) bool {
-		return referenceFrom(object.Namespace, ref).names(owner)
-	})
+// dependsOn reports whether references from a namespace name an owner.
+func dependsOn(references []metav1.OwnerReference, namespace string, owner item) bool {
+	return slices.ContainsFunc(references, func(ref metav1.OwnerReference) bool { return referenceFrom(namespace, ref).names(owner) })
 }
 
 // hasDependents reports whether an object has any dependent.
@@ -170,7 +168,7 @@ func (g *graph) awaited(uid types.UID) map[types.UID]item {
 		}
 		for dependent := range owner.dependents {
 			if _, known := found[dependent.uid]; known || !waitsForDependents(dependent.Object) ||
-				!blocksAny(dependent.References(owner.uid), dependent.Namespace, owner.item) {
+				!blocksAny(g.to(owner.uid, dependent.Object), dependent.Namespace, owner.item) {
 				continue
 			}
 			found[dependent.uid] = dependent.item
