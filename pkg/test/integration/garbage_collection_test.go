@@ -259,6 +259,25 @@ func TestForegroundDeletion(t *testing.T) {
 	}
 }
 
+// A dependent may name its owner in a version that is no longer served. An object in another namespace
+// that names it too, and cannot be deleted, delays nothing.
+func TestForegroundDeletionWithOddReferences(t *testing.T) {
+	t.Parallel()
+	a := readableAnnex(t)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	owner := widgets.own(t, "owner")
+	old := *owner
+	old.kind.Version, old.kind.Kind = "v1beta1", "widget"
+	child := a.configMap(t, widgets.namespace, "child", ownedBy(&old))
+	forged := a.configMap(t, a.newNamespace(t), "forged", ownedBy(owner), withFinalizer)
+	widgets.waitForGarbageCollector(t)
+
+	owner.delete(t, metav1.DeletePropagationForeground)
+	child.waitForDeletion(t)
+	owner.waitForDeletion(t)
+	forged.removeFinalizer(t)
+}
+
 func TestOrphanDeletion(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
