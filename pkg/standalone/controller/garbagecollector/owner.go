@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,7 +39,7 @@ func (c *collector) look(ctx context.Context, named reference) (verdict, error) 
 	switch {
 	case !served, len(named.name) > maxName:
 		return unresolved, nil
-	case len(path.IsValidPathSegmentName(named.name)) > 0:
+	case len(content.IsPathSegmentName(named.name)) > 0:
 		return missing, nil // no object can have that name
 	}
 	namespace := ""
