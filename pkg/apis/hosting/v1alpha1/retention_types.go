@@ -104,7 +104,7 @@ type RetentionKeepNewest struct {
 	Count int32 `json:"count" protobuf:"varint,1,opt,name=count"`
 
 	// per is how objects are grouped: Namespace, the default; Label, by the value of labelKey; or
-	// Owner, by the ownerReference of their controller. The rule does not delete objects
+	// Owner, in each namespace by the ownerReference of their controller. The rule does not delete objects
 	// without the label or owner.
 	// +optional
 	Per RetentionGroup `json:"per,omitempty" protobuf:"bytes,2,opt,name=per,casttype=RetentionGroup"`
