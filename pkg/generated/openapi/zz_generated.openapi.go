@@ -1851,7 +1851,7 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionKeepNewest(ref common.ReferenceCa
 					},
 					"per": {
 						SchemaProps: spec.SchemaProps{
-							Description: "per is how objects are grouped: Namespace, the default; Label, by the value of labelKey; or Owner, by the ownerReference of their controller. The rule does not delete objects without the label or owner.\n\nPossible enum values:\n - `\"Label\"` groups objects by namespace and the value of a label.\n - `\"Namespace\"` groups objects by namespace.\n - `\"Owner\"` groups objects by their controller.",
+							Description: "per is how objects are grouped: Namespace, the default; Label, by the value of labelKey; or Owner, in each namespace by the ownerReference of their controller. The rule does not delete objects without the label or owner.\n\nPossible enum values:\n - `\"Label\"` groups objects by namespace and the value of a label.\n - `\"Namespace\"` groups objects by namespace.\n - `\"Owner\"` groups objects by their controller.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Label", "Namespace", "Owner"},

@@ -18,7 +18,7 @@ type RetentionKeepNewestApplyConfiguration struct {
 	// count is how many objects of each group are kept.
 	Count *int32 `json:"count,omitempty"`
 	// per is how objects are grouped: Namespace, the default; Label, by the value of labelKey; or
-	// Owner, by the ownerReference of their controller. The rule does not delete objects
+	// Owner, in each namespace by the ownerReference of their controller. The rule does not delete objects
 	// without the label or owner.
 	Per *hostingv1alpha1.RetentionGroup `json:"per,omitempty"`
 	// labelKey is the label whose values are the groups, in each namespace, if per is Label.
