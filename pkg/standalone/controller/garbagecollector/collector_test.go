@@ -252,6 +252,7 @@ func TestResolvesReferences(t *testing.T) {
 		"the kind in lower case":             {func(r *metav1.OwnerReference) { r.Kind = "thing" }, true},
 		"a version that is not served":       {func(r *metav1.OwnerReference) { r.APIVersion = "example.com/v0" }, true},
 		"a name that no object can have":     {func(r *metav1.OwnerReference) { r.Name = "a/b" }, true},
+		"no name":                            {func(r *metav1.OwnerReference) { r.Name = "" }, true},
 		"the kind of a list":                 {func(r *metav1.OwnerReference) { r.Kind = "ThingList" }, false},
 		"the kind in other letters":          {func(r *metav1.OwnerReference) { r.Kind = "THING" }, false},
 		"an apiVersion that is not one":      {func(r *metav1.OwnerReference) { r.APIVersion, r.Kind = "a/b/c", "ConfigMap" }, false},

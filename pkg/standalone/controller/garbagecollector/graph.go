@@ -33,7 +33,7 @@ type graph struct {
 	nodes map[types.UID]*node
 	// unseen are the nodes without an object.
 	unseen map[types.UID]*node
-	// steps counts the references that were looked at, for tests.
+	// steps counts the references that were checked, for tests.
 	steps int
 }
 

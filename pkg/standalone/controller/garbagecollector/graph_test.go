@@ -295,8 +295,8 @@ func TestGraphQueues(t *testing.T) {
 	})
 }
 
-// TestGraphTakesLinearSteps doubles the references of objects: that at most doubles what the graph looks
-// at and queues.
+// TestGraphTakesLinearSteps doubles the references of objects: that at most doubles what the graph checks
+// and queues.
 func TestGraphTakesLinearSteps(t *testing.T) {
 	t.Parallel()
 	for name, refer := range map[string]func(int) metav1.OwnerReference{

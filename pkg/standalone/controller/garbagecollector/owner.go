@@ -39,7 +39,7 @@ func (c *collector) look(ctx context.Context, named reference) (verdict, error) 
 	switch {
 	case !served, len(named.name) > maxName:
 		return unresolved, nil
-	case len(content.IsPathSegmentName(named.name)) > 0:
+	case named.name == "", len(content.IsPathSegmentName(named.name)) > 0:
 		return missing, nil // no object can have that name
 	}
 	namespace := ""
