@@ -19,6 +19,7 @@ import (
 const (
 	reasonAllReadable       = "AllReadable"
 	reasonUnreadableObjects = "UnreadableObjects"
+	reasonReadsFail         = "ReadsFail"
 )
 
 const (
@@ -36,41 +37,43 @@ type UnreadableObjects interface {
 	Unreadable(resource schema.GroupResource) []corruption.Object
 	// AllRead reports whether all objects of a resource were read.
 	AllRead(resource schema.GroupResource) bool
+	// Failure returns why the objects of a resource cannot be read for another reason, or "".
+	Failure(resource schema.GroupResource) string
 	// AddHandler registers a handler of changes until remove is called.
 	AddHandler(handler func(schema.GroupResource)) (remove func())
 }
 
 // setObjectsReadable sets the condition ObjectsReadable. A resource gets it with its
-// first unreadable object. The condition of a previous process stays until all objects
+// first unreadable object, or the first failure to read all. The condition of a previous process stays until all objects
 // have been read, or the definition is gone.
 func (r *reconciler) setObjectsReadable(status *hostingv1alpha1.HostedResourceStatus, resource *hosted) []corruption.Object {
 	of := schema.ParseGroupResource(resource.Name)
-	unreadable := r.unreadable.Unreadable(of)
+	unreadable, failure := r.unreadable.Unreadable(of), r.unreadable.Failure(of)
 	current := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceObjectsReadable)
 	switch {
-	case len(unreadable) > 0 || current != nil && status.DefinitionUID != "" && r.unreadable.AllRead(of):
-		r.setCondition(status, resource, objectsReadableCondition(unreadable))
+	case len(unreadable) > 0 || failure != "" || current != nil && status.DefinitionUID != "" && r.unreadable.AllRead(of):
+		r.setCondition(status, resource, objectsReadableCondition(unreadable, failure))
 	case status.DefinitionUID == "":
 		meta.RemoveStatusCondition(&status.Conditions, hostingv1alpha1.HostedResourceObjectsReadable)
 	}
 	return unreadable
 }
 
-func objectsReadableCondition(unreadable []corruption.Object) metav1.Condition {
+func objectsReadableCondition(unreadable []corruption.Object, failure string) metav1.Condition {
 	c := metav1.Condition{
 		Type: hostingv1alpha1.HostedResourceObjectsReadable, Status: metav1.ConditionTrue, Reason: reasonAllReadable,
 		Message: "Every object can be read",
 	}
-	if len(unreadable) == 0 {
+	switch {
+	case len(unreadable) == 0 && failure != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonReadsFail, "Lists and watches fail. "+cut(failure)
+		return c
+	case len(unreadable) == 0:
 		return c
 	}
 	var parts []string
 	for _, object := range unreadable[:min(len(unreadable), maxExplained)] {
-		text := object.Reason
-		if len(text) > maxErrorLength {
-			text = strings.ToValidUTF8(text[:maxErrorLength], "") + "…"
-		}
-		parts = append(parts, fmt.Sprintf("%s: %s", object, text))
+		parts = append(parts, fmt.Sprintf("%s: %s", object, cut(object.Reason)))
 	}
 	if more := len(unreadable) - len(parts); more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
@@ -78,6 +81,14 @@ func objectsReadableCondition(unreadable []corruption.Object) metav1.Condition {
 	c.Status, c.Reason = metav1.ConditionFalse, reasonUnreadableObjects
 	c.Message = unreadableSummary(unreadable) + ". " + strings.Join(parts, "; ")
 	return c
+}
+
+// cut limits the length of an error.
+func cut(text string) string {
+	if len(text) > maxErrorLength {
+		text = strings.ToValidUTF8(text[:maxErrorLength], "") + "…"
+	}
+	return text
 }
 
 // unreadableSummary begins the condition's message and the event.

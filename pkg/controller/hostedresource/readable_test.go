@@ -23,6 +23,7 @@ type registry struct {
 	mu      sync.Mutex
 	objects []corruption.Object
 	listed  bool
+	failure string
 	handler func(schema.GroupResource)
 }
 
@@ -39,6 +40,12 @@ func (r *registry) AllRead(schema.GroupResource) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.listed
+}
+
+func (r *registry) Failure(schema.GroupResource) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failure
 }
 
 func (r *registry) AddHandler(handler func(schema.GroupResource)) (remove func()) {
@@ -98,13 +105,22 @@ func TestObjectsReadable(t *testing.T) {
 			"Warning UnreadableObjects 2 objects cannot be read, so lists fail: default/b, default/c")
 		r.registry.set(true)
 		r.wantReadable(t, "none any more", recovers, "Normal AllReadable Every object can be read")
+		r.registry.failure = "v2: the webhook is gone"
+		r.registry.set(true)
+		r.wantReadable(t, "a version cannot be read", "False ReadsFail Lists and watches fail. v2: the webhook is gone",
+			"Warning ReadsFail Lists and watches fail. v2: the webhook is gone")
+		r.registry.set(true, object("b"))
+		r.wantReadable(t, "nor an object", oneObject, "Warning UnreadableObjects 1 object cannot be read, so lists fail: default/b")
+		r.registry.failure = ""
+		r.registry.set(true)
+		r.wantReadable(t, "all can be read again", recovers, "Normal AllReadable Every object can be read")
 	})
 }
 
 // TestObjectsReadableAfterRestart begins with the condition that a previous process wrote.
 func TestObjectsReadableAfterRestart(t *testing.T) {
 	t.Parallel()
-	before := objectsReadableCondition([]corruption.Object{object("b")})
+	before := objectsReadableCondition([]corruption.Object{object("b")}, "")
 	t.Run("kept until all objects were read", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
@@ -147,7 +163,7 @@ func TestObjectsReadableCondition(t *testing.T) {
 		one.Reason = strings.Repeat("é", 5000)
 		many = append(many, one)
 	}
-	c := objectsReadableCondition(many)
+	c := objectsReadableCondition(many, "")
 	if len(c.Message) > 10*(maxErrorLength+50) || !strings.HasPrefix(c.Message, "12 objects cannot be read") || !strings.HasSuffix(c.Message, "…; and 2 more") {
 		t.Errorf("message of many objects with long errors: %q", c.Message)
 	}

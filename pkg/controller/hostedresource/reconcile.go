@@ -200,8 +200,7 @@ func (r *reconciler) setCondition(status *hostingv1alpha1.HostedResourceStatus, 
 	meta.SetStatusCondition(&status.Conditions, condition)
 }
 
-// recordEvents records that a limit is reached, and each change of the unreadable
-// objects.
+// recordEvents records that a limit is reached, and each change of ObjectsReadable.
 func (r *reconciler) recordEvents(resource *hosted, status *hostingv1alpha1.HostedResourceStatus, unreadable []corruption.Object) {
 	find := func(name string) (before, after *metav1.Condition) {
 		return meta.FindStatusCondition(resource.Status.Conditions, name), meta.FindStatusCondition(status.Conditions, name)
@@ -214,11 +213,14 @@ func (r *reconciler) recordEvents(resource *hosted, status *hostingv1alpha1.Host
 	if after == nil || before != nil && before.Status == after.Status && before.Message == after.Message {
 		return
 	}
-	if len(unreadable) == 0 {
-		r.events.Eventf(resource, nil, corev1.EventTypeNormal, after.Reason, "Read", "%s", after.Message)
-		return
+	kind, message := corev1.EventTypeNormal, after.Message
+	if after.Status == metav1.ConditionFalse {
+		kind = corev1.EventTypeWarning
 	}
-	r.events.Eventf(resource, nil, corev1.EventTypeWarning, after.Reason, "Read", "%s: %s", unreadableSummary(unreadable), corruption.Names(unreadable))
+	if len(unreadable) > 0 {
+		message = unreadableSummary(unreadable) + ": " + corruption.Names(unreadable)
+	}
+	r.events.Eventf(resource, nil, kind, after.Reason, "Read", "%s", message)
 }
 
 // setDefinitionStoreReady writes the readiness of the Store into a definition that is

@@ -46,6 +46,9 @@ type Detector struct {
 	// failed is the time of the last failed list.
 	failed  time.Time
 	allRead bool // all objects were read once
+	// failure is the first error of reading all objects since they were last read, unless it is due to
+	// objects.
+	failure string
 	closed  bool
 }
 
@@ -97,13 +100,6 @@ func (d *Detector) below(key string) []string {
 	})
 }
 
-// FoundAny reports whether an object is known to be unreadable.
-func (d *Detector) FoundAny() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.unreadable) > 0
-}
-
 // record adds the reasons of unreadable keys.
 func (d *Detector) record(ctx context.Context, found map[string]string) {
 	d.mu.Lock()
@@ -137,10 +133,24 @@ func (d *Detector) forget(key string) {
 func (d *Detector) NoteAllRead() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.allRead {
-		d.allRead = true
+	if !d.allRead || d.failure != "" {
+		d.allRead, d.failure = true, ""
 		d.report()
 	}
+}
+
+// NoteFailure records that all objects could not be read, for another reason than an unreadable one.
+func (d *Detector) NoteFailure(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failure != "" {
+		return
+	}
+	d.failure = err.Error()
+	if version := d.config.New().GetObjectKind().GroupVersionKind().Version; version != "" {
+		d.failure = version + ": " + d.failure
+	}
+	d.report()
 }
 
 // report updates the Registry. It requires d.mu, which keeps the updates in order.
@@ -152,7 +162,7 @@ func (d *Detector) report() {
 	for key, reason := range d.unreadable {
 		objects = append(objects, d.object(key, reason))
 	}
-	d.config.Registry.set(d.config.Resource, d, report{objects: objects, allRead: d.allRead})
+	d.config.Registry.set(d.config.Resource, d, report{objects: objects, allRead: d.allRead, failure: d.failure})
 }
 
 // objects returns the objects of keys.

@@ -52,6 +52,7 @@ type Registry struct {
 type report struct {
 	objects []Object
 	allRead bool
+	failure string
 }
 
 // NewRegistry returns an empty Registry.
@@ -91,6 +92,23 @@ func (r *Registry) AllRead(resource schema.GroupResource) bool {
 		}
 	}
 	return false
+}
+
+// Failure returns why all objects of a resource cannot be read in one of its versions, if not because of those
+// in Unreadable. It is empty while they can be read.
+func (r *Registry) Failure(resource schema.GroupResource) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var failures []string
+	for _, report := range r.resources[resource] {
+		if report.failure != "" {
+			failures = append(failures, report.failure)
+		}
+	}
+	if len(failures) == 0 {
+		return ""
+	}
+	return slices.Min(failures)
 }
 
 // AddHandler registers a handler of changes until remove is called. It must not block.

@@ -14,6 +14,7 @@ import (
 	"unsafe"
 	"weak"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -167,14 +168,15 @@ func (c *Cache) accountIndexes(records int) {
 	}
 }
 
-// Source returns storage for the watch cache to read from.
-func (c *Cache) Source(etcd storage.Interface) storage.Interface {
-	return &source{Interface: etcd, cache: c}
+// Source returns storage for the watch cache to read from. failed is called with the errors of watches.
+func (c *Cache) Source(etcd storage.Interface, failed func(error)) storage.Interface {
+	return &source{Interface: etcd, cache: c, failed: failed}
 }
 
 type source struct {
 	storage.Interface
-	cache *Cache
+	cache  *Cache
+	failed func(error)
 	// read is what a list reads in pages, one after the other.
 	read *version
 }
@@ -224,6 +226,8 @@ func (s *source) Watch(ctx context.Context, key string, options storage.ListOpti
 		}
 		object, ok := obj.(*Object)
 		switch {
+		case event.Type == watch.Error:
+			s.failed(apierrors.FromObject(event.Object))
 		case !ok:
 		case event.Type == watch.Bookmark:
 			if isEnd, err := storage.HasInitialEventsEndBookmarkAnnotation(object); read != nil && err == nil && isEnd {

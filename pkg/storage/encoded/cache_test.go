@@ -63,7 +63,7 @@ func newCached(t testing.TB, resource *Resource) *cachedWidgets {
 	w := &cachedWidgets{etcd: etcd, source: &breakableWatch{Interface: etcd}}
 	w.memory = NewCache(resource, widgetKey, compression.Generic, func(change int64) { w.changes.Add(change) })
 	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
-		Storage: w.memory.Source(w.source), Versioner: versioner, GroupResource: group, EventsHistoryWindow: cacher.DefaultEventFreshDuration,
+		Storage: w.memory.Source(w.source, func(error) {}), Versioner: versioner, GroupResource: group, EventsHistoryWindow: cacher.DefaultEventFreshDuration,
 		ResourcePrefix: widgetsPrefix, KeyFunc: w.memory.Key, NewFunc: resource.NewObject, NewListFunc: resource.NewList,
 		GetAttrsFunc: CacheAttrs, Indexers: w.memory.Indexers(), Codec: codec,
 	})

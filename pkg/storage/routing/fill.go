@@ -13,8 +13,10 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
@@ -48,18 +50,29 @@ func (f fills) acquire(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
-// createCache creates the layers 7 and 6 over storage that reads from it, with the history since the first of some
-// revisions that etcd has. isSmall is asked when the cache begins to read.
-func (c storageConfig) createCache(from, etcd storage.Interface, detector *corruption.Detector, since []uint64, isSmall func() bool) (*filledCache, error) {
+// createCache creates the layers 7 and 6 over etcd for a lazyCache, with the history since the first of some
+// revisions that etcd has.
+func (c storageConfig) createCache(etcd storage.Interface, detector *corruption.Detector, since []uint64, lazy *lazyCache) (*filledCache, error) {
 	lifetime, end := context.WithCancel(context.Background())
 	filled := func() {}
-	source := &filling{Interface: from, turn: sync.OnceValue(func() (err error) {
-		if !c.eager && !isSmall() {
-			filled, err = c.fills.acquire(lifetime)
-		}
-		return err
-	})}
+	current := make(chan struct{})
+	source := &filling{
+		Interface: etcd, resource: c.GroupResource, detector: detector, hasEnded: lazy.hasEnded, failed: make(chan struct{}, 1), current: current,
+		turn: sync.OnceValue(func() (err error) {
+			if !c.eager && !lazy.isSmall() {
+				filled, err = c.fills.acquire(lifetime)
+			}
+			return err
+		}),
+	}
 	source.since.Store(&since)
+	source.attempt.Store(newAttempt())
+	switch {
+	case c.memory != nil:
+		source.Interface = c.memory.Source(etcd, source.failLate)
+	case len(since) > 0:
+		source.Interface = watched{etcd, source.failLate}
+	}
 	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage:             source,
 		Versioner:           versioner,
@@ -83,18 +96,29 @@ func (c storageConfig) createCache(from, etcd storage.Interface, detector *corru
 	if c.memory != nil {
 		cached = c.memory.Lists(delegator, watchCache, c.GroupResource, c.resourcePrefix)
 	}
-	current := make(chan struct{})
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		if watchCache.Wait(context.Background()) == nil { // or stopped
-			detector.NoteAllRead()
-			if waitCurrent(lifetime, watchCache, c.resourcePrefix, c.newFunc, since) {
+		defer func() {
+			end()
+			if source.turn() == nil {
+				filled()
+			}
+		}()
+		for watchCache.Wait(context.Background()) == nil { // or stopped
+			if !isClosed(current) && waitCurrent(lifetime, watchCache, c.resourcePrefix, c.newFunc, since) {
 				close(current)
 			}
-		}
-		end()
-		if source.turn() == nil {
-			filled()
+			if isClosed(current) {
+				detector.NoteAllRead()
+			}
+			if source.turn() == nil {
+				filled()
+			}
+			select {
+			case <-source.failed: // it is being filled again
+			case <-lifetime.Done():
+				return
+			}
 		}
 	})
 	return &filledCache{
@@ -102,6 +126,7 @@ func (c storageConfig) createCache(from, etcd storage.Interface, detector *corru
 		cacher:    watchCache,
 		created:   time.Now(),
 		current:   current,
+		attempt:   &source.attempt,
 		destroy: func() {
 			end()
 			delegator.Stop()
@@ -129,34 +154,118 @@ func waitCurrent(ctx context.Context, watchCache *cacher.Cacher, prefix string, 
 // filling is etcd as a watch cache reads it.
 type filling struct {
 	storage.Interface
+	resource schema.GroupResource
+	detector *corruption.Detector
+	// attempt is the last one to fill the cache, which makes one after the other. failed has a value after
+	// one has failed.
+	attempt atomic.Pointer[attempt]
+	failed  chan struct{}
+	// current is that of the cache.
+	current <-chan struct{}
 	// since has the revisions from which the cache is to have history. It is used once.
 	since atomic.Pointer[[]uint64]
 	// turn waits until the cache may be filled.
 	turn func() error
+	// hasEnded reports whether the cache will not be filled any more.
+	hasEnded func() bool
+}
+
+// attempt is an attempt to fill a watch cache. failed is closed when it has failed, with err for clients.
+type attempt struct {
+	once   sync.Once
+	failed chan struct{}
+	err    error
+}
+
+func newAttempt() *attempt { return &attempt{failed: make(chan struct{})} }
+
+// begin begins an attempt, if the last one has failed.
+func (f *filling) begin() {
+	if isClosed(f.attempt.Load().failed) {
+		f.attempt.Store(newAttempt())
+	}
+}
+
+// failLate ends an attempt when the cache cannot catch up with the history: upstream's reflector opens such a watch
+// again and again. After an error that names objects it reads all, and so it does in an attempt that has not read
+// all yet. A cache that is current is read while it does so.
+func (f *filling) failLate(err error) {
+	if !isClosed(f.current) && !apierrors.IsStoreReadError(err) {
+		_ = f.fail(err)
+	}
+}
+
+// watched reports the errors of watches.
+type watched struct {
+	storage.Interface
+	failed func(error)
+}
+
+// Watch implements storage.Interface.
+func (w watched) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	events, err := w.Interface.Watch(ctx, key, options)
+	if err != nil {
+		return nil, err
+	}
+	return watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
+		if event.Type == watch.Error {
+			w.failed(apierrors.FromObject(event.Object))
+		}
+		return event, true
+	}), nil
+}
+
+// fail ends an attempt, unless err is nil. That the history was compacted is not reported: the cache reads
+// at a later revision.
+func (f *filling) fail(err error) error {
+	if err == nil || apierrors.IsResourceExpired(err) || f.hasEnded() {
+		return err
+	}
+	last := f.attempt.Load()
+	last.once.Do(func() { // a watch may still end while the cache lists
+		last.err = err
+		if !apierrors.IsStoreReadError(err) { // which names the objects
+			f.detector.NoteFailure(err)
+			last.err = apierrors.NewTooManyRequests(fmt.Sprintf("%s cannot be read: %v", f.resource, err), retryAfterSeconds)
+		}
+		close(last.failed)
+	})
+	select {
+	case f.failed <- struct{}{}:
+	default:
+	}
+	return err
 }
 
 // Watch implements storage.Interface.
 func (f *filling) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	f.begin()
 	if options.SendInitialEvents == nil || !*options.SendInitialEvents {
-		return f.Interface.Watch(ctx, key, options)
+		events, err := f.Interface.Watch(ctx, key, options)
+		if err != nil {
+			f.failLate(err)
+		}
+		return events, err
 	}
 	if err := f.turn(); err != nil {
-		return nil, err
+		return nil, f.fail(err)
 	}
 	if since := f.since.Swap(nil); since != nil {
 		ctx = context.WithValue(ctx, sinceKey{}, *since)
 	}
-	return f.Interface.Watch(ctx, key, options)
+	events, err := f.Interface.Watch(ctx, key, options)
+	return events, f.fail(err)
 }
 
 // GetList implements storage.Interface. Upstream's reflector lists if it does not support initial
 // events.
 func (f *filling) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
 	if options.ResourceVersion != "" || options.Predicate.Continue != "" {
-		return f.Interface.GetList(ctx, key, options, list)
+		return f.fail(f.Interface.GetList(ctx, key, options, list))
 	}
+	f.begin()
 	if err := f.turn(); err != nil {
-		return err
+		return f.fail(err)
 	}
 	if since := f.since.Swap(nil); since != nil {
 		exact := options
@@ -168,7 +277,7 @@ func (f *filling) GetList(ctx context.Context, key string, options storage.ListO
 			}
 		}
 	}
-	return f.Interface.GetList(ctx, key, options, list)
+	return f.fail(f.Interface.GetList(ctx, key, options, list))
 }
 
 // sinceKey is the key of revisions in a context.

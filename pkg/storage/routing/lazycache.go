@@ -5,7 +5,6 @@ package routing
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,8 +37,6 @@ const (
 	// each has a seat of priority and fairness.
 	listTimeout  = 30 * time.Second
 	waitingLists = 16
-	// waitInterval is how often those that wait look for unreadable objects.
-	waitInterval = 100 * time.Millisecond
 
 	// A cache has the history of usualHistory revisions of the Store before its creation: a client
 	// may have read or written without it, and watch from there. A watch that creates it may
@@ -71,8 +68,6 @@ type lazyCacheConfig struct {
 	create func(since []uint64) (*filledCache, error)
 	// usage returns the number of objects and their size, if known.
 	usage func() (objects, bytes int64, known bool)
-	// unreadable reports whether there are objects that prevent the cache from being filled.
-	unreadable func() bool
 	// closed is closed when the Store no longer serves the resource; it may be nil.
 	closed <-chan struct{}
 }
@@ -85,6 +80,8 @@ type filledCache struct {
 	// current is closed when the cache has first been as new as at its creation: it begins with
 	// history.
 	current chan struct{}
+	// attempt is the last attempt to fill the cache.
+	attempt *atomic.Pointer[attempt]
 	destroy func()
 }
 
@@ -96,6 +93,14 @@ func (c *filledCache) ReadinessCheck() error {
 	default:
 		return storage.ErrStorageNotReady
 	}
+}
+
+// failure returns why the last attempt to fill the cache has failed, or nil.
+func (c *filledCache) failure() error {
+	if last := c.attempt.Load(); isClosed(last.failed) && c.ReadinessCheck() != nil {
+		return last.err
+	}
+	return nil
 }
 
 // wait waits until the cache is filled.
@@ -194,19 +199,25 @@ func isClosed(signal <-chan struct{}) bool {
 	}
 }
 
-// wait waits until the cache is filled, or cannot be.
-func (c *lazyCache) wait(ctx context.Context, cache *filledCache) (filled bool) {
-	for {
-		step, cancel := context.WithTimeout(ctx, waitInterval)
-		err := cache.wait(step)
-		cancel()
-		if err == nil {
-			return true
+// wait waits until the cache is filled, will not be any more, or ctx is done. It returns why the attempt to
+// fill it has failed.
+func (c *lazyCache) wait(ctx context.Context, cache *filledCache) error {
+	attempt := cache.attempt.Load()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		select {
+		case <-attempt.failed:
+		case <-c.destroyed:
+		case <-c.config.closed:
+		case <-ctx.Done():
 		}
-		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || c.hasEnded() || c.config.unreadable() {
-			return false
-		}
+	}()
+	if cache.wait(ctx) != nil && isClosed(attempt.failed) && !c.hasEnded() {
+		return attempt.err
 	}
+	return nil
 }
 
 // Get implements storage.Interface.
@@ -243,7 +254,9 @@ func (c *lazyCache) GetList(ctx context.Context, key string, options storage.Lis
 		return c.Interface.GetList(ctx, key, options, list)
 	}
 	if !filled {
-		c.waitToList(ctx, cache)
+		if err := c.waitToList(ctx, cache); err != nil {
+			return err
+		}
 		if c.hasEnded() {
 			return c.Interface.GetList(ctx, key, options, list)
 		}
@@ -257,18 +270,18 @@ func isPage(options storage.ListOptions) bool {
 	return selection.Limit > 0 && (selection.Label == nil || selection.Label.Empty()) && (selection.Field == nil || selection.Field.Empty())
 }
 
-// waitToList waits until the cache is filled. If it is not filled in time, the cache returns the
-// error.
-func (c *lazyCache) waitToList(ctx context.Context, cache *filledCache) {
+// waitToList waits until the cache is filled, and returns why that has failed. If it is not filled in time,
+// the cache returns the error.
+func (c *lazyCache) waitToList(ctx context.Context, cache *filledCache) error {
 	select {
 	case c.lists <- struct{}{}:
 		defer func() { <-c.lists }()
 	default:
-		return
+		return cache.failure()
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	c.wait(ctx, cache)
+	return c.wait(ctx, cache)
 }
 
 // Watch implements storage.Interface. Only the cache serves watches: it answers at once, and
@@ -282,20 +295,26 @@ func (c *lazyCache) Watch(ctx context.Context, key string, options storage.ListO
 	if err != nil {
 		return nil, err
 	}
-	if cache.ReadinessCheck() == nil || c.config.unreadable() {
-		return cache.Watch(ctx, key, options)
+	if err := cache.failure(); err != nil {
+		return nil, err
 	}
-	if c.isSmall() {
+	if cache.ReadinessCheck() != nil && c.isSmall() {
 		short, cancel := context.WithTimeout(ctx, smallTimeout)
 		defer cancel()
-		if c.wait(short, cache) {
-			return cache.Watch(ctx, key, options)
+		if err := c.wait(short, cache); err != nil {
+			return nil, err
 		}
+	}
+	if cache.ReadinessCheck() == nil {
+		return cache.Watch(ctx, key, options)
 	}
 	// It needs no seat of priority and fairness while it waits.
 	flowcontrol.WatchInitialized(ctx)
 	return watchLater(ctx, func(ctx context.Context) (watch.Interface, error) {
-		if c.wait(ctx, cache); c.hasEnded() {
+		if err := c.wait(ctx, cache); err != nil {
+			return nil, err
+		}
+		if c.hasEnded() {
 			return watch.NewEmptyWatch(), nil // the client opens it again
 		}
 		return cache.Watch(ctx, key, options)

@@ -8,14 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	etcdrpc "go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -33,10 +37,54 @@ type lazyFixture struct {
 	fill func()
 	etcd clientv3.KV
 
+	source     *source
+	unreadable *corruption.Registry
 	objects    atomic.Int64
 	bytes      int64
-	unreadable atomic.Bool
 	closed     chan struct{}
+}
+
+// source is etcd as the cache reads it.
+type source struct {
+	storage.Interface
+	// failing is the error of reads, if any, and unconnected that of watches.
+	failing     atomic.Pointer[error]
+	unconnected atomic.Bool
+	// deliver is called with the revision of each event before it is delivered, and returns its error. It may be
+	// nil.
+	deliver func(revision uint64) error
+}
+
+// GetList implements storage.Interface.
+func (s *source) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
+	if err := s.failing.Load(); err != nil {
+		return *err
+	}
+	return s.Interface.GetList(ctx, key, options, list)
+}
+
+// Watch implements storage.Interface.
+func (s *source) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	if s.unconnected.Load() {
+		return nil, syscall.ECONNREFUSED
+	}
+	if err := s.failing.Load(); err != nil {
+		failed := watch.NewFakeWithChanSize(1, false)
+		failed.Action(errorEvent(*err).Type, errorEvent(*err).Object)
+		return failed, nil
+	}
+	events, err := s.Interface.Watch(ctx, key, options)
+	if err != nil || s.deliver == nil {
+		return events, err
+	}
+	return watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
+		if revision, err := versioner.ObjectResourceVersion(event.Object); err == nil {
+			if err := s.deliver(revision); err != nil {
+				return errorEvent(err), true
+			}
+		}
+		return event, true
+	}), nil
 }
 
 // newLazyFixture returns a cache that is not filled before the test allows it. It is of a resource
@@ -56,17 +104,23 @@ func newLazyFixture(t *testing.T) *lazyFixture {
 	config.fills = make(fills, 1)
 	fill, err := config.fills.acquire(t.Context())
 	expect.NoError(t, err)
-	f := &lazyFixture{fill: fill, etcd: store.client.KV, closed: make(chan struct{})}
-	f.objects.Store(smallObjects + 1)
-	f.lazyCache = newLazyCache(etcd, lazyCacheConfig{
-		usage:      func() (objects, bytes int64, known bool) { return f.objects.Load(), f.bytes, true },
-		unreadable: func() bool { return f.unreadable.Load() },
-		closed:     f.closed,
-	})
-	f.config.create = func(since []uint64) (*filledCache, error) {
-		return config.createCache(etcd, etcd, corruption.New(corruption.Config{Resource: widgets}), since, f.isSmall)
+	f := &lazyFixture{
+		fill: fill, etcd: store.client.KV, closed: make(chan struct{}), source: &source{Interface: etcd}, unreadable: corruption.NewRegistry(),
 	}
-	t.Cleanup(f.destroy)
+	f.objects.Store(smallObjects + 1)
+	newCache := func(config storageConfig, from storage.Interface) *lazyCache {
+		lazy := newLazyCache(from, lazyCacheConfig{
+			usage:  func() (objects, bytes int64, known bool) { return f.objects.Load(), f.bytes, true },
+			closed: f.closed,
+		})
+		detector := corruption.New(corruption.Config{Resource: widgets, New: config.newFunc, Registry: f.unreadable})
+		lazy.config.create = func(since []uint64) (*filledCache, error) {
+			return config.createCache(from, detector, since, lazy)
+		}
+		t.Cleanup(lazy.destroy)
+		return lazy
+	}
+	f.lazyCache = newCache(config, f.source)
 	return f
 }
 
@@ -187,26 +241,23 @@ func TestListsBeforeFilled(t *testing.T) {
 	limit := storage.SelectionPredicate{Limit: 10}
 	selector := storage.SelectionPredicate{Label: labels.SelectorFromSet(labels.Set{"a": "b"})}
 	for name, tc := range map[string]struct {
-		options            storage.ListOptions
-		small, unreadable  bool
-		wantWait, wantBusy bool
+		options         storage.ListOptions
+		small, wantWait bool
 	}{
-		"all":                      {wantWait: true},
-		"all, of any age":          {options: storage.ListOptions{ResourceVersion: "0"}, wantWait: true},
-		"those with a label":       {options: storage.ListOptions{Predicate: selector}, wantWait: true},
-		"a page":                   {options: storage.ListOptions{Predicate: limit}},
-		"a page, of any age":       {options: storage.ListOptions{Predicate: limit, ResourceVersion: "0"}},
-		"few":                      {small: true},
-		"few, of any age":          {options: storage.ListOptions{ResourceVersion: "0"}, small: true},
-		"few, with a label":        {options: storage.ListOptions{Predicate: selector}, small: true},
-		"all, of which one is bad": {options: storage.ListOptions{ResourceVersion: "0"}, unreadable: true, wantBusy: true},
+		"all":                {wantWait: true},
+		"all, of any age":    {options: storage.ListOptions{ResourceVersion: "0"}, wantWait: true},
+		"those with a label": {options: storage.ListOptions{Predicate: selector}, wantWait: true},
+		"a page":             {options: storage.ListOptions{Predicate: limit}},
+		"a page, of any age": {options: storage.ListOptions{Predicate: limit, ResourceVersion: "0"}},
+		"few":                {small: true},
+		"few, of any age":    {options: storage.ListOptions{ResourceVersion: "0"}, small: true},
+		"few, with a label":  {options: storage.ListOptions{Predicate: selector}, small: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newLazyFixture(t)
 			f.create(t, "a")
 			f.watch(t, "0", false) // creates the cache
-			f.unreadable.Store(tc.unreadable)
 			if tc.small {
 				f.objects.Store(1)
 			}
@@ -224,9 +275,7 @@ func TestListsBeforeFilled(t *testing.T) {
 				})
 				f.fill()
 			}
-			if err := <-listed; apierrors.IsTooManyRequests(err) != tc.wantBusy || err != nil && !tc.wantBusy {
-				t.Errorf("error %v, want 429: %t", err, tc.wantBusy)
-			}
+			expect.NoError(t, <-listed)
 		})
 	}
 }
@@ -368,4 +417,87 @@ func TestCacheThatCannotBeFilled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFillFails tells whatever waits why the cache cannot be filled, soon and until it can be again.
+func TestFillFails(t *testing.T) {
+	t.Parallel()
+	plain := errors.New("the webhook is gone")
+	damaged := &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonStoreReadError, Code: 500, Message: "a cannot be read"}}
+	for name, tc := range map[string]struct {
+		err error
+		// late is set if the cache can only read the history, and unconnected if it cannot connect.
+		late, unconnected bool
+		// want is the reason and the message, and reported what the registry has.
+		want, reported string
+	}{
+		"an error":             {err: plain, want: "TooManyRequests widgets.example.com cannot be read: the webhook is gone", reported: "the webhook is gone"},
+		"an error of etcd":     {err: etcdrpc.ErrNoLeader, want: "TooManyRequests widgets.example.com cannot be read: etcdserver: no leader", reported: "etcdserver: no leader"},
+		"no connection":        {unconnected: true, want: "TooManyRequests widgets.example.com cannot be read: connection refused", reported: "connection refused"},
+		"an error of an event": {err: plain, late: true, want: "TooManyRequests widgets.example.com cannot be read: the webhook is gone", reported: "the webhook is gone"},
+		"an unreadable object": {err: damaged, want: "StorageReadError a cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLazyFixture(t)
+			var broken atomic.Bool
+			broken.Store(tc.late)
+			f.source.deliver = func(revision uint64) error {
+				if broken.Load() && revision > 1 {
+					return tc.err
+				}
+				return nil
+			}
+			f.create(t, "a")
+			if f.source.unconnected.Store(tc.unconnected); tc.err != nil && !tc.late {
+				f.source.failing.Store(&tc.err)
+			}
+			early := f.watch(t, "0", false)
+			listed := make(chan error, 1)
+			go func() {
+				_, err := f.list(t.Context(), storage.ListOptions{ResourceVersion: "0"})
+				listed <- err
+			}()
+			poll.UntilDone(t, "the list waits", func() (bool, string) { return len(f.lists) == 1, fmt.Sprint(len(f.lists), " lists wait") })
+			expectNone(t, early)
+			f.fill()
+			if event := <-early.ResultChan(); event.Type != watch.Error || reasonOf(apierrors.FromObject(event.Object)) != tc.want {
+				t.Errorf("the watch that waits has %v, want %s", event, tc.want)
+			}
+			if got := reasonOf(<-listed); got != tc.want {
+				t.Errorf("the list that waits: %s, want %s", got, tc.want)
+			}
+			f.objects.Store(1)
+			_, err := f.Watch(t.Context(), widgetsKey, storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+			if got := reasonOf(err); got != tc.want {
+				t.Errorf("a watch of few objects: %s, want %s", got, tc.want)
+			}
+			if got := withoutKind(f.unreadable.Failure(widgets)); got != tc.reported {
+				t.Errorf("reported: %q, want %q", got, tc.reported)
+			}
+			broken.Store(false)
+			f.source.unconnected.Store(false)
+			f.source.failing.Store(nil)
+			poll.UntilDone(t, "the cache is filled", func() (bool, string) {
+				return f.ReadinessCheck() == nil && f.unreadable.AllRead(widgets), f.unreadable.Failure(widgets)
+			})
+			if got := f.unreadable.Failure(widgets); got != "" {
+				t.Errorf("reported after it was filled: %q", got)
+			}
+			if got := next(t, f.watch(t, "0", false)); got != "ADDED a" {
+				t.Errorf("a watch has %s, want ADDED a", got)
+			}
+		})
+	}
+}
+
+// withoutKind removes what upstream adds to an error that a watch has.
+func withoutKind(message string) string { return strings.ReplaceAll(message, "Internal error occurred: ", "") }
+
+// reasonOf returns the reason and the message of an error that tells clients when to try again.
+func reasonOf(err error) string {
+	if _, retries := apierrors.SuggestsClientDelay(err); !retries && apierrors.IsTooManyRequests(err) {
+		return "no Retry-After"
+	}
+	return withoutKind(fmt.Sprintf("%s %v", apierrors.ReasonForError(err), err))
 }

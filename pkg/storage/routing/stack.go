@@ -199,7 +199,7 @@ func (c storageConfig) build(ctx context.Context, store Store, at location) (_ *
 	case c.packed:
 		err = b.addPackedCache(c, below)
 	case c.cached:
-		b.Interface, err = b.buildCache(c, b.Interface, b.Interface, detector) // 5
+		b.Interface, err = b.buildCache(c, b.Interface, detector) // 5
 	}
 	if err != nil {
 		return nil, err
@@ -325,7 +325,7 @@ func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed boo
 	layers.onDestroy(memory.Close)
 	memory.Compress(compressed)
 	c.memory, c.keyFunc, c.indexers = memory, memory.Key, memory.Indexers()
-	cached, err := layers.buildCache(c, memory.Source(etcd), etcd, below.detector) // 5
+	cached, err := layers.buildCache(c, etcd, below.detector) // 5
 	if err != nil {
 		return nil, err
 	}
@@ -349,7 +349,7 @@ func (b *backend) addPackedCache(c storageConfig, below lower) error {
 	if b.encoded = etcd; !c.cached {
 		return nil
 	}
-	if b.encoded, err = b.buildCache(c, etcd, etcd, below.detector); err != nil { // 5
+	if b.encoded, err = b.buildCache(c, etcd, below.detector); err != nil { // 5
 		return err
 	}
 	b.Interface = typed.Storage(b.Interface, b.encoded) // 4
@@ -357,16 +357,16 @@ func (b *backend) addPackedCache(c storageConfig, below lower) error {
 }
 
 // buildCache builds the layer 5 over storage. The cache of a pinned resource is created at once,
-// because readiness waits for it. source is what the watch cache reads.
-func (b *backend) buildCache(c storageConfig, source, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
+// because readiness waits for it.
+func (b *backend) buildCache(c storageConfig, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
 	lazy := newLazyCache(etcd, lazyCacheConfig{
-		usage: usageOf(b.store, c.GroupResource), unreadable: detector.FoundAny, closed: b.changed,
+		usage: usageOf(b.store, c.GroupResource), closed: b.changed,
 	})
 	lazy.config.create = func(since []uint64) (*filledCache, error) {
 		if c.eager {
 			since = nil // it would take longer until annex is ready
 		}
-		return c.createCache(source, etcd, detector, since, lazy.isSmall)
+		return c.createCache(etcd, detector, since, lazy)
 	}
 	b.onDestroy(lazy.destroy)
 	if c.eager {

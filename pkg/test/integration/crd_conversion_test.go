@@ -190,6 +190,12 @@ func TestConversionWebhookFailures(t *testing.T) {
 					t.Errorf("%s through v2: got %s, want 500 with %q", what, got, test.want)
 				}
 			}
+			// Before or after the response has begun, by the time that takes.
+			watched := string(widgets.annex.get(t, widgets.path("v2")+"?watch=true&timeoutSeconds=60").Body)
+			if !strings.Contains(watched, test.want) || !strings.Contains(watched, `"retryAfterSeconds":1},"code":429}`) {
+				t.Errorf("watch of v2: got %s, want 429 with %q", watched, test.want)
+			}
+			widgets.waitForObjectsReadable(t, a, "False Lists and watches fail. v2: ")
 			widgets.wantNames(t, "through v1", "there")
 			if got := field(widgets.get(t, "v1", "there"), "spec", "address"); got != "one:1" {
 				t.Errorf("through v1 the address is %v", got)
