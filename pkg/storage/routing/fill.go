@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
@@ -28,6 +29,8 @@ const (
 	// fillsAtOnce bounds the large resources whose caches are filled at the same time: after a
 	// restart clients ask for all of them.
 	fillsAtOnce = 4
+	// catchUpPause is between requests for etcd's revision that fail.
+	catchUpPause = 100 * time.Millisecond
 	// fillTimeout is how long a cache that cannot be filled keeps others waiting.
 	fillTimeout = time.Minute
 )
@@ -105,7 +108,8 @@ func (c storageConfig) createCache(etcd storage.Interface, detector *corruption.
 			}
 		}()
 		for watchCache.Wait(context.Background()) == nil { // or stopped
-			if !isClosed(current) && waitCurrent(lifetime, watchCache, c.resourcePrefix, c.newFunc, since) {
+			// Compiled-in resources have one cache, and it would take longer until annex is ready.
+			if !isClosed(current) && (c.eager || c.waitCurrent(lifetime, watchCache, etcd)) {
 				close(current)
 			}
 			if isClosed(current) {
@@ -136,15 +140,29 @@ func (c storageConfig) createCache(etcd storage.Interface, detector *corruption.
 	}, nil
 }
 
-// waitCurrent waits until a watch cache has the last of some revisions.
-func waitCurrent(ctx context.Context, watchCache *cacher.Cacher, prefix string, newFunc func() runtime.Object, since []uint64) (current bool) {
-	if len(since) == 0 {
-		return true
+// waitCurrent waits until a watch cache that has been filled is as new as etcd. It begins with history, and
+// etcd and the caches of the other versions answer newer reads meanwhile. The first round catches up with the
+// history. After the second the cache lags by no more than the delivery of an event, as every cache does.
+func (c storageConfig) waitCurrent(ctx context.Context, watchCache *cacher.Cacher, etcd storage.Interface) (current bool) {
+	for range 2 {
+		if !c.catchUp(ctx, watchCache, etcd) {
+			return false
+		}
 	}
-	options := storage.GetOptions{ResourceVersion: strconv.FormatUint(since[len(since)-1], 10), IgnoreNotFound: true}
-	for ctx.Err() == nil {
+	return true
+}
+
+// catchUp waits until a watch cache has what etcd has now.
+func (c storageConfig) catchUp(ctx context.Context, watchCache *cacher.Cacher, etcd storage.Interface) (current bool) {
+	var now uint64
+	err := wait.PollUntilContextCancel(ctx, catchUpPause, true, func(ctx context.Context) (_ bool, err error) {
+		now, err = etcd.GetCurrentResourceVersion(ctx)
+		return err == nil, nil
+	})
+	options := storage.GetOptions{ResourceVersion: strconv.FormatUint(now, 10), IgnoreNotFound: true}
+	for err == nil && ctx.Err() == nil {
 		// It waits for some seconds. Any key will do.
-		if !storage.IsTooLargeResourceVersion(watchCache.Get(ctx, prefix+"/-", options, newFunc())) {
+		if !storage.IsTooLargeResourceVersion(watchCache.Get(ctx, c.resourcePrefix+"/-", options, c.newFunc())) {
 			return true
 		}
 	}

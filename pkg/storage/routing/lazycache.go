@@ -77,8 +77,8 @@ type filledCache struct {
 	storage.Interface
 	cacher  *cacher.Cacher
 	created time.Time
-	// current is closed when the cache has first been as new as at its creation: it begins with
-	// history.
+	// current is closed when the cache has first been as new as etcd was when it had been filled: it
+	// begins with history.
 	current chan struct{}
 	// attempt is the last attempt to fill the cache.
 	attempt *atomic.Pointer[attempt]

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -42,6 +43,8 @@ type lazyFixture struct {
 	objects    atomic.Int64
 	bytes      int64
 	closed     chan struct{}
+	// another returns another cache of the objects, like that of another version.
+	another func() *lazyCache
 }
 
 // source is etcd as the cache reads it.
@@ -50,9 +53,18 @@ type source struct {
 	// failing is the error of reads, if any, and unconnected that of watches.
 	failing     atomic.Pointer[error]
 	unconnected atomic.Bool
-	// deliver is called with the revision of each event before it is delivered, and returns its error. It may be
-	// nil.
+	// asked is called before etcd's revision is read, and deliver with the revision of each event before it is
+	// delivered, or its error. They may be nil.
+	asked   func()
 	deliver func(revision uint64) error
+}
+
+// GetCurrentResourceVersion implements storage.Interface.
+func (s *source) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	if s.asked != nil {
+		s.asked()
+	}
+	return s.Interface.GetCurrentResourceVersion(ctx)
 }
 
 // GetList implements storage.Interface.
@@ -121,6 +133,14 @@ func newLazyFixture(t *testing.T) *lazyFixture {
 		return lazy
 	}
 	f.lazyCache = newCache(config, f.source)
+	f.another = func() *lazyCache {
+		of, err := config.build(t.Context(), store, location{})
+		expect.NoError(t, err)
+		t.Cleanup(of.destroy)
+		free := config
+		free.fills = make(fills, 1)
+		return newCache(free, of)
+	}
 	return f
 }
 
@@ -492,7 +512,9 @@ func TestFillFails(t *testing.T) {
 }
 
 // withoutKind removes what upstream adds to an error that a watch has.
-func withoutKind(message string) string { return strings.ReplaceAll(message, "Internal error occurred: ", "") }
+func withoutKind(message string) string {
+	return strings.ReplaceAll(message, "Internal error occurred: ", "")
+}
 
 // reasonOf returns the reason and the message of an error that tells clients when to try again.
 func reasonOf(err error) string {
@@ -500,4 +522,46 @@ func reasonOf(err error) string {
 		return "no Retry-After"
 	}
 	return withoutKind(fmt.Sprintf("%s %v", apierrors.ReasonForError(err), err))
+}
+
+// TestCacheIsNotOlderThanOthers writes while a cache is filled. It is not read before it has what another cache of the
+// resource has answered until then.
+func TestCacheIsNotOlderThanOthers(t *testing.T) {
+	t.Parallel()
+	f := newLazyFixture(t)
+	created, err := strconv.ParseUint(f.create(t, "a"), 10, 64)
+	expect.NoError(t, err)
+	asked, late := make(chan struct{}), make(chan struct{})
+	f.source.deliver = func(revision uint64) error {
+		if revision > created {
+			<-late
+		}
+		return nil
+	}
+	f.watch(t, "0", false) // creates the cache
+	f.source.asked = sync.OnceFunc(func() { close(asked) })
+	f.create(t, "b")
+	other := f.another()
+	newest := func(of *lazyCache) uint64 {
+		list := &example.PodList{}
+		options := storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: storage.Everything}
+		options.Predicate.Limit = 10
+		expect.NoError(t, of.GetList(t.Context(), widgetsKey, options, list))
+		revision, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
+		expect.NoError(t, err)
+		return revision
+	}
+	answered := newest(other)
+	f.fill()
+	poll.UntilDone(t, "the cache is filled with what there was when it was created", func() (bool, string) {
+		return isClosed(asked) || f.ReadinessCheck() == nil, "etcd's revision was not read since"
+	})
+	if got := newest(f.lazyCache); got < answered {
+		t.Errorf("a list before it is current has %d, another cache had answered %d", got, answered)
+	}
+	close(late)
+	poll.UntilDone(t, "the cache is current", func() (bool, string) { return f.ReadinessCheck() == nil, "it is not" })
+	if got := newest(f.lazyCache); got < answered {
+		t.Errorf("a list has %d, another cache had answered %d", got, answered)
+	}
 }
