@@ -92,19 +92,36 @@ func (s *cacheSwitch) current() storage.Interface {
 	return s.Interface
 }
 
+// read calls read with the current storage, and again if that was dropped meanwhile and returns an error.
+func (s *cacheSwitch) read(read func(storage.Interface) error) error {
+	for {
+		cache := s.cache.Load()
+		if cache == nil {
+			return read(s.Interface)
+		}
+		if err := read(cache); err == nil || s.cache.Load() == cache {
+			return err
+		}
+	}
+}
+
 // Get implements storage.Interface.
 func (s *cacheSwitch) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
-	return s.current().Get(ctx, key, options, out)
+	return s.read(func(from storage.Interface) error { return from.Get(ctx, key, options, out) })
 }
 
 // GetList implements storage.Interface.
 func (s *cacheSwitch) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
-	return s.current().GetList(ctx, key, options, list)
+	return s.read(func(from storage.Interface) error { return from.GetList(ctx, key, options, list) })
 }
 
 // Watch implements storage.Interface.
-func (s *cacheSwitch) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
-	return s.current().Watch(ctx, key, options)
+func (s *cacheSwitch) Watch(ctx context.Context, key string, options storage.ListOptions) (events watch.Interface, err error) {
+	err = s.read(func(from storage.Interface) error {
+		events, err = from.Watch(ctx, key, options)
+		return err
+	})
+	return events, err
 }
 
 // ReadinessCheck implements storage.Interface. Without a cache none is ready.
