@@ -243,13 +243,16 @@ func (r *run) whileFollowing(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.step(ctx, hostingv1alpha1.MigrationVerifying, r.mover.Verify)
 	}
-	if err := r.step(ctx, hostingv1alpha1.MigrationVerifying, r.mover.Verify); err != nil {
-		return err
+	if err == nil {
+		err = r.UntilConfirmed(ctx, r.changed)
 	}
-	return r.UntilConfirmed(ctx, r.changed)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause // why Follow ended, and everything else with it
+	}
+	return err
 }
 
 // switchOver makes the new Store the one that serves the resource.

@@ -137,7 +137,7 @@ func (r *run) undo(ctx context.Context, phase hostingv1alpha1.MigrationPhase, re
 		return errors.Join(err, r.Describe(ctx, hostingv1alpha1.MigrationRetrying, err.Error()))
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, r.Describe(ctx, hostingv1alpha1.MigrationRetrying, "Continues after an error: "+message))
 	}
 	return r.finish(ctx, phase, reason, message)
 }

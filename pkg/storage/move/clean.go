@@ -16,25 +16,22 @@ const deletedAtOnce = 500
 // Clean deletes the objects at the source. No client reads them since it is closed. The dictionaries
 // stay, for backups.
 func (m *Mover) Clean(ctx context.Context) error {
-	departure, err := m.from.read(ctx)
+	departure, arrival, err := m.readEnds(ctx)
 	if err != nil {
 		return err
 	}
-	arrival, err := m.to.takeOver(ctx, m.copier)
-	if err != nil {
+	if err := m.isHeld(arrival); err != nil {
 		return err
 	}
 	if arrival.Phase == "" {
 		return fmt.Errorf("delete %s at the old Store: it was not switched to the new one", m.resource)
 	}
 	if departure.UID == m.uid {
-		if departure, err = m.from.takeOver(ctx, m.copier); err != nil {
-			return err
-		}
 		if !departure.state.Closed {
 			return fmt.Errorf("delete %s at the old Store: it is not closed", m.resource)
 		}
-		if err := m.from.clear(ctx, &departure, m.wait); err != nil {
+		// It may be full, so it is not taken over. Several Movers may delete the same.
+		if err := m.from.clear(ctx, departure, m.wait); err != nil {
 			return err
 		}
 		if err := m.from.end(ctx, departure, clientv3.OpDelete(m.from.frozen)); err != nil {
@@ -58,8 +55,8 @@ func (m *Mover) wait(ctx context.Context, n int) error {
 	return nil
 }
 
-// clear deletes all objects of an end, whose record is held.
-func (e end) clear(ctx context.Context, s *stored, wait func(context.Context, int) error) error {
+// clear deletes all objects of an end, unless its record changes.
+func (e end) clear(ctx context.Context, s stored, wait func(context.Context, int) error) error {
 	for {
 		page, err := e.KV.Get(ctx, e.objects, clientv3.WithRange(e.boundary), clientv3.WithKeysOnly(), clientv3.WithLimit(deletedAtOnce))
 		if err != nil {
@@ -72,7 +69,7 @@ func (e end) clear(ctx context.Context, s *stored, wait func(context.Context, in
 			return err
 		}
 		last := string(page.Kvs[len(page.Kvs)-1].Key)
-		if err := e.write(ctx, s, clientv3.OpDelete(e.objects, clientv3.WithRange(last+"\x00"))); err != nil {
+		if err := e.do(ctx, s, clientv3.OpDelete(e.objects, clientv3.WithRange(last+"\x00"))); err != nil {
 			return err
 		}
 	}
@@ -80,7 +77,13 @@ func (e end) clear(ctx context.Context, s *stored, wait func(context.Context, in
 
 // end removes the record of an end, with operations.
 func (e end) end(ctx context.Context, s stored, ops ...clientv3.Op) error {
-	r, err := e.KV.Txn(ctx).If(s.isAt(e), s.unchanged(e)).Then(append(ops, clientv3.OpDelete(e.record))...).Commit()
+	return e.do(ctx, s, append(ops, clientv3.OpDelete(e.record))...)
+}
+
+// do performs operations, unless the record of an end changes. A full etcd performs deletions if there is nothing
+// else.
+func (e end) do(ctx context.Context, s stored, ops ...clientv3.Op) error {
+	r, err := e.KV.Txn(ctx).If(s.isAt(e), s.unchanged(e)).Then(ops...).Commit()
 	switch {
 	case err != nil:
 		return fmt.Errorf("end the move of %s: %w", e.resource, err)
@@ -113,8 +116,5 @@ func (m *Mover) Cancel(ctx context.Context) error {
 			return err
 		}
 	}
-	if arrival.UID != m.uid {
-		return nil
-	}
-	return m.discard(ctx)
+	return m.discard(ctx, arrival)
 }

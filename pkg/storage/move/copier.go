@@ -99,25 +99,31 @@ func (c *copier) takeOver(ctx context.Context, source int64) (*term, error) {
 	}, nil
 }
 
-// discard deletes what the target has, and ends the move there.
-func (c *copier) discard(ctx context.Context) error {
-	arrival, err := c.to.takeOver(ctx, c)
-	if err != nil {
-		return err
+// discard deletes what the target has, and ends the move there. A full etcd takes only deletions, so that no record
+// can be written first that fences others and tells that objects are missing: it is deleted first instead. What a
+// Store without one has is left if it is closed for the HostedResource.
+func (c *copier) discard(ctx context.Context, arrival stored) error {
+	state := arrival.state
+	if arrival.UID != c.uid && (arrival.UID != "" || !state.Closed || state.Returned || state.ClosedFor != c.hosted) {
+		return nil
 	}
-	arrival.Cursor, arrival.Copied, arrival.Objects, arrival.Bytes = "", false, 0, 0
-	if err := c.to.clear(ctx, &arrival, func(context.Context, int) error { return nil }); err != nil {
+	if arrival.modRevision > 0 {
+		if err := c.to.end(ctx, arrival); err != nil {
+			return err
+		}
+		arrival.modRevision = 0
+	}
+	if err := c.to.clear(ctx, arrival, func(context.Context, int) error { return nil }); err != nil {
 		return err
 	}
 	if !c.imports {
-		// It stays closed: a replica may still have the route of a time when it had the objects.
-		return c.to.end(ctx, arrival)
+		return nil // it stays closed: a replica may still have the route of a time when it had the objects
 	}
-	open, err := revision.Open(c.to.Prefix, c.resource, arrival.state, arrival.state.Offset)
+	open, err := revision.Open(c.to.Prefix, c.resource, state, state.Offset)
 	if err != nil {
 		return fmt.Errorf("open %s without objects: %w", c.resource, err)
 	}
-	return c.to.end(ctx, arrival, open)
+	return c.to.do(ctx, arrival, open)
 }
 
 // term is the time in which a copier holds the record of the target.

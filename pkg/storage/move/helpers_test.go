@@ -51,12 +51,16 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{T: t, ctx: t.Context(), from: etcdtest.StartClient(t), to: etcdtest.StartClient(t)}
+	f.configure()
+	return f
+}
+
+func (f *fixture) configure() {
 	f.config = Config{
 		Resource: widgets, UID: "move", HostedResource: "hosted",
 		From: End{KV: f.from.KV, Watcher: f.from.Watcher, Prefix: "/one", Transformer: bound("1")},
 		To:   End{KV: f.to.KV, Watcher: f.to.Watcher, Prefix: "/two", Transformer: bound("2")},
 	}
-	return f
 }
 
 // reversed returns the move back.

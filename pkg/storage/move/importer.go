@@ -90,10 +90,10 @@ func (i *Importer) Copy(ctx context.Context) error {
 func (i *Importer) Cancel(ctx context.Context) error {
 	arrival, err := i.to.read(ctx)
 	switch {
-	case err != nil || arrival.UID != i.uid:
+	case err != nil:
 		return err
-	case arrival.Phase != "":
+	case arrival.UID == i.uid && arrival.Phase != "":
 		return ErrSwitched
 	}
-	return i.discard(ctx)
+	return i.discard(ctx, arrival)
 }

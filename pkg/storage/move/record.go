@@ -91,14 +91,22 @@ func (e end) takeOver(ctx context.Context, c *copier) (stored, error) {
 	if err != nil {
 		return stored{}, err
 	}
-	switch {
-	case s.UID == "":
-		return stored{}, fmt.Errorf("%s: %w, or has not begun", c.resource, errEnded)
-	case s.UID != c.uid:
-		return stored{}, c.refuse(ReasonMoving, "the Migration with the UID %s moves it", s.UID)
+	if err := c.isHeld(s); err != nil {
+		return stored{}, err
 	}
 	s.Holder = c.holder
 	return s, e.write(ctx, &s)
+}
+
+// isHeld returns an error if the record of an end is not that of the move.
+func (c *copier) isHeld(s stored) error {
+	switch s.UID {
+	case c.uid:
+		return nil
+	case "":
+		return fmt.Errorf("%s: %w, or has not begun", c.resource, errEnded)
+	}
+	return c.refuse(ReasonMoving, "the Migration with the UID %s moves it", s.UID)
 }
 
 // errEnded is the error of a move that was canceled or is complete.

@@ -25,6 +25,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -391,6 +392,28 @@ func TestMigrationIsCanceled(t *testing.T) {
 	}
 	expect.Patch(t, a.migrations(), r.name, `{"spec":{"ttlSecondsAfterFinished":0}}`)
 	expect.Gone(t, a.migrations(), r.name)
+}
+
+// TestMigrationIntoFullStore fills the target while a Migration follows. It is undone, which makes room there.
+func TestMigrationIntoFullStore(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{QuotaBytes: 8 << 20})
+	a.addStore(t, "small", etcd)
+	r := a.installOn(t, "default")
+	r.createMany(t, 20)
+	r.move(t, "small", manually)
+	a.waitForMigration(t, r.name, hostingv1alpha1.MigrationFollowing, "spec.confirmed")
+	etcd.Fill(t, "/others")
+	r.create(t, "v1", "late", "spec: {}")
+	a.waitForMigration(t, r.name, hostingv1alpha1.MigrationFailed, "NoSpace: ", `store "small" is out of space`)
+	if left := r.keysOf(t, etcd.Client(t)); left != 0 {
+		t.Errorf("%d keys are left", left)
+	}
+	if hosted := r.hosted(t); hosted.Spec.StoreName != "default" || len(hosted.Finalizers) > 0 {
+		t.Errorf("it is on %s with the finalizers %q", hosted.Spec.StoreName, hosted.Finalizers)
+	}
+	r.create(t, "v1", "later", "spec: {}")
 }
 
 // TestMigrationContinues restarts annex and the etcd of the target during a Migration.
