@@ -45,14 +45,9 @@ func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claim, er
 	}
 	defer conn.release()
 	defer s.probeSoon()
-	if is := seen.Mark; !adopt && is != nil && is.Store == s.name && is.UID == uid {
-		return Claim{seen.Cluster, History{Epoch: is.Epoch}}, nil // claimed, but not yet recorded in the status
-	}
-	if last := s.adoption.Load(); adopt && last != nil && seen.Mark != nil && seen.Mark.Epoch == last.History.Epoch {
-		return *last, nil // likewise: a second epoch would make the recorded one wrong
-	}
-	c := claimRequest{mark: newMark(s.name, uid), cluster: seen.Cluster}
+	c := claimRequest{mark: newMark(s.name, uid), cluster: seen.Cluster, adopt: adopt}
 	if adopt {
+		c.adopted = s.adoption.Load()
 		if is := seen.Mark; is != nil && is.Store == hostingv1alpha1.DefaultStoreName {
 			return Claim{}, s.unavailable(ReasonInUse, fmt.Sprintf(
 				"the prefix %s of the etcd cluster %s is that of an annex itself: no Store can adopt it", s.prefix, FormatClusterID(seen.Cluster)))
@@ -95,20 +90,40 @@ func (s *Store) Release(ctx context.Context, uid types.UID) error {
 type claimRequest struct {
 	mark    Mark
 	cluster uint64
-	// replaces is the stored mark to replace; empty if there is none.
+	// adopt allows to replace the stored mark replaces, which is empty if there is none, and adopted
+	// is the last adoption.
+	adopt    bool
 	replaces string
+	adopted  *Claim
 	// floor is the minimum revision for clients, 0 for none.
 	floor int64
 }
 
+// claimAttempts is how often a prefix is inspected that changes meanwhile.
+const claimAttempts = 3
+
 // claim writes the mark in one transaction, on condition that the prefix has not changed since
-// it was inspected.
+// it was inspected. If it has, the inspection decides again: a mark that another replica wrote for
+// this Store, or this process a moment ago, is the claim.
 func (c *connection) claim(ctx context.Context, claim claimRequest) (Claim, error) {
-	prefix := c.target.prefix
-	found, err := c.inspect(ctx, claim)
-	if err != nil {
-		return Claim{}, err
+	for range claimAttempts {
+		found, err := c.inspect(ctx, claim)
+		if err != nil {
+			return Claim{}, err
+		}
+		if found.claimed != nil {
+			return *found.claimed, nil
+		}
+		if done, err := c.write(ctx, claim, found); done || err != nil {
+			return claim.result(), err
+		}
 	}
+	return Claim{}, fmt.Errorf("mark the prefix %s as that of store %s: it changed at each of %d attempts", c.target.prefix, claim.mark.Store, claimAttempts)
+}
+
+// write writes the mark, and returns false if the prefix is not as it was found.
+func (c *connection) write(ctx context.Context, claim claimRequest, found prefixState) (bool, error) {
+	prefix := c.target.prefix
 	key := keys.Store(prefix)
 	unchanged := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
 	if claim.replaces != "" {
@@ -122,25 +137,21 @@ func (c *connection) claim(ctx context.Context, claim claimRequest) (Claim, erro
 	}
 	ops, err := claim.ops(prefix, found)
 	if err != nil {
-		return Claim{}, err
+		return false, err
 	}
 	response, err := c.client.Txn(ctx).If(unchanged...).Then(ops...).Commit()
 	if err != nil {
-		return Claim{}, fmt.Errorf("mark the prefix %s as that of store %s: %w", prefix, claim.mark.Store, err)
+		return false, fmt.Errorf("mark the prefix %s as that of store %s: %w", prefix, claim.mark.Store, err)
 	}
-	if !response.Succeeded {
-		return Claim{}, claim.refused(ReasonInUse, "the prefix %s of the etcd cluster %s was claimed by another Store at the same time",
-			prefix, FormatClusterID(response.Header.GetClusterId()))
-	}
-	if found.empty {
-		return claim.result(), nil
+	if !response.Succeeded || found.empty {
+		return response.Succeeded, nil
 	}
 	// Until this transaction a Store below could be claimed.
 	if err := c.checkNothingBelow(ctx, claim); err != nil {
 		_, undo := c.client.Delete(ctx, key)
-		return Claim{}, errors.Join(err, undo)
+		return false, errors.Join(err, undo)
 	}
-	return claim.result(), nil
+	return true, nil
 }
 
 func (c claimRequest) result() Claim {
@@ -171,6 +182,35 @@ type prefixState struct {
 	offset   int64
 	// empty is set if there is no key.
 	empty bool
+	// claimed is set if the mark is this Store's already.
+	claimed *Claim
+}
+
+// ofMark returns the claim that the stored mark is, or why it is in the way of this one.
+func (c claimRequest) ofMark(prefix, raw string) (*Claim, error) {
+	cluster := FormatClusterID(c.cluster)
+	is, err := parseMark([]byte(raw))
+	switch {
+	case err == nil && c.adopted != nil && c.adopted.History.Epoch == is.Epoch:
+		return c.adopted, nil // a second epoch would make the recorded one wrong
+	case c.adopt && raw == c.replaces:
+		return nil, nil
+	case err != nil:
+		return nil, c.refused(ReasonInUse, "%s", unreadableMark(prefix, cluster, err))
+	case c.adopt:
+		return nil, c.refused(ReasonInUse, "the mark of the prefix %s of the etcd cluster %s was replaced at the same time, by one of the Store %q", prefix, cluster, is.Store)
+	case is.Store != c.mark.Store || is.UID != c.mark.UID && is.Store != hostingv1alpha1.DefaultStoreName:
+		return nil, c.refused(ReasonInUse, "%s", belongsToAnother(prefix, cluster, is))
+	}
+	return &Claim{c.cluster, History{Epoch: is.Epoch}}, nil
+}
+
+func unreadableMark(prefix, cluster string, err error) string {
+	return fmt.Sprintf("the mark of the prefix %s of the etcd cluster %s cannot be read, it may be of another Store: %v", prefix, cluster, err)
+}
+
+func belongsToAnother(prefix, cluster string, mark *Mark) string {
+	return fmt.Sprintf("the prefix %s of the etcd cluster %s belongs to another Store, %q with the UID %s", prefix, cluster, mark.Store, mark.UID)
 }
 
 // inspect reads the state of the prefix, and refuses one with foreign keys or another Store.
@@ -181,6 +221,7 @@ func (c *connection) inspect(ctx context.Context, claim claimRequest) (prefixSta
 		clientv3.OpGet(keys.Root(prefix), one...),
 		clientv3.OpGet(keys.Own(prefix), one...),
 		clientv3.OpGet(keys.Revisions(prefix), clientv3.WithPrefix()),
+		clientv3.OpGet(keys.Store(prefix)),
 	}
 	others := len(reads)
 	for _, above := range keys.Above(prefix) {
@@ -193,6 +234,11 @@ func (c *connection) inspect(ctx context.Context, claim claimRequest) (prefixSta
 	cluster := FormatClusterID(response.Header.GetClusterId())
 	if response.Header.GetClusterId() != claim.cluster {
 		return prefixState{}, claim.refused(ReasonWrongCluster, "%s", wrongCluster("its endpoints lead", response.Header.GetClusterId(), claim.cluster))
+	}
+	for _, kv := range response.Responses[others-1].GetResponseRange().GetKvs() {
+		if claimed, err := claim.ofMark(prefix, string(kv.Value)); claimed != nil || err != nil {
+			return prefixState{claimed: claimed}, err
+		}
 	}
 	for _, above := range response.Responses[others:] {
 		for _, kv := range above.GetResponseRange().GetKvs() {

@@ -16,6 +16,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
@@ -526,6 +527,90 @@ func TestConcurrentAdoption(t *testing.T) {
 	var mark Mark
 	if err := json.Unmarshal(found.Kvs[0].Value, &mark); err != nil || mark.Epoch == "" {
 		t.Errorf("the mark is %s, %v", found.Kvs[0].Value, err)
+	}
+}
+
+// TestConcurrentClaims: annexes whose last probes found nothing claim one prefix. One Store gets it, and a
+// claim of the same Store is none of another.
+func TestConcurrentClaims(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		// keys of annex are in the prefix before.
+		keys  bool
+		other bool
+	}{
+		"one Store":                              {},
+		"one Store, a prefix with keys":          {keys: true},
+		"several Stores":                         {other: true},
+		"several Stores, and a prefix with keys": {keys: true, other: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			etcd := etcdtest.StartTCP(t, nil)
+			if tc.keys {
+				_, err := dialDirectly(t, etcd.URL).Put(t.Context(), keys.Revisions("/annex"), "7")
+				expect.NoError(t, err)
+			}
+			type result struct {
+				uid   types.UID
+				claim Claim
+				err   error
+			}
+			results, begin := make(chan result), make(chan struct{})
+			const annexes, again = 3, 2
+			for i := range annexes {
+				far := object("far", etcd.URL)
+				if tc.other {
+					far.UID += types.UID(fmt.Sprint(i))
+				}
+				store := synced(t, openPool(t, nil), far)
+				awaitReason(t, store, ReasonUnclaimed)
+				stopProbes(t, store)
+				for range again {
+					go func() {
+						<-begin
+						claim, err := store.Claim(context.WithoutCancel(t.Context()), far.UID, false)
+						results <- result{far.UID, claim, err}
+					}()
+				}
+			}
+			close(begin)
+			epochs, owners := map[string]bool{}, map[types.UID]bool{}
+			for range annexes * again {
+				switch found := <-results; {
+				case found.err == nil:
+					epochs[found.claim.History.Epoch], owners[found.uid] = true, true
+				case !tc.other || !isFor(found.err, ReasonInUse) || !strings.Contains(found.err.Error(), "belongs to another Store"):
+					t.Errorf("%s: %v", found.uid, found.err)
+				}
+			}
+			if len(epochs) != 1 || len(owners) != 1 {
+				t.Errorf("the Stores %v claimed it with the epochs %v, want one", owners, epochs)
+			}
+		})
+	}
+}
+
+// TestConcurrentFirstStart: replicas of one annex start together on a new etcd.
+func TestConcurrentFirstStart(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.StartTCP(t, nil)
+	results, begin := make(chan error), make(chan struct{})
+	const replicas = 4
+	for range replicas {
+		config := Config{Default: Default{Client: dialDirectly(t, etcd.URL), Endpoints: []string{etcd.URL}, Prefix: "/annex"}}
+		go func() {
+			<-begin
+			pool, err := Open(context.WithoutCancel(t.Context()), config)
+			if err == nil {
+				pool.Close()
+			}
+			results <- err
+		}()
+	}
+	close(begin)
+	for range replicas {
+		expect.NoError(t, <-results)
 	}
 }
 

@@ -294,11 +294,9 @@ func (s *Store) checkMark(w desiredState, seen *Snapshot) *UnavailableError {
 	case s.name == hostingv1alpha1.DefaultStoreName && seen.rawMark == "" && s.state.fence == nil && w.known.Epoch == "" && seen.claimErr == nil:
 		return nil // a full etcd accepts no mark
 	case seen.markErr != nil:
-		return s.unavailable(ReasonInUse, fmt.Sprintf("the mark of the prefix %s of the etcd cluster %s cannot be read, it may be of another Store: %v",
-			s.prefix, FormatClusterID(seen.Cluster), seen.markErr))
+		return s.unavailable(ReasonInUse, unreadableMark(s.prefix, FormatClusterID(seen.Cluster), seen.markErr))
 	case mark != nil && (mark.Store != s.name || w.uid != "" && mark.UID != w.uid):
-		return s.unavailable(ReasonInUse, fmt.Sprintf("the prefix %s of the etcd cluster %s belongs to another Store, %q with the UID %s",
-			s.prefix, FormatClusterID(seen.Cluster), mark.Store, mark.UID))
+		return s.unavailable(ReasonInUse, belongsToAnother(s.prefix, FormatClusterID(seen.Cluster), mark))
 	case mark != nil && mark.Format.isNewer():
 		return s.unavailable(ReasonNewerFormat, fmt.Sprintf("a newer release of annex wrote it: it needs one that knows the format %d, this one knows %d",
 			max(mark.Format.MinReader, mark.Format.MinWriter), currentFormat))
