@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -95,7 +96,11 @@ func (c Config) storeObject() Object {
 		What: "store " + hostingv1alpha1.DefaultStoreName,
 		Make: unlessFound(
 			func(ctx context.Context) error {
-				_, err := c.AnnexStores.Get(ctx, hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
+				store, err := c.AnnexStores.Get(ctx, hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
+				if err != nil || !c.setEtcd(&store.Spec) {
+					return err
+				}
+				_, err = c.AnnexStores.Update(ctx, store, metav1.UpdateOptions{})
 				return err
 			},
 			func(ctx context.Context) error {
@@ -107,6 +112,20 @@ func (c Config) storeObject() Object {
 			},
 		),
 	}
+}
+
+// setEtcd sets the etcd of the Store "default", which flags may have changed, and reports whether
+// it was another.
+func (c Config) setEtcd(spec *hostingv1alpha1.StoreSpec) (changed bool) {
+	before, used := spec.DeepCopy(), c.DefaultStore.DeepCopy()
+	spec.Embedded = used.Embedded
+	switch {
+	case spec.Etcd == nil || used.Etcd == nil:
+		spec.Etcd = used.Etcd
+	default:
+		spec.Etcd.Endpoints, spec.Etcd.KeyPrefix = used.Etcd.Endpoints, used.Etcd.KeyPrefix
+	}
+	return !equality.Semantic.DeepEqual(before, spec)
 }
 
 // unlessFound reads first, because every start except the first finds the object, and a

@@ -92,13 +92,35 @@ func TestRunLeavesWhatExistsAlone(t *testing.T) {
 	}
 	annexHosting := annexfake.NewClientset(&hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "default"},
-		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"https://etcd:2379"}}},
+		Spec:       hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}, Unschedulable: true},
 	})
 	expect.NoError(t, Run(t.Context(), config(annexKube, annexHosting)))
 	for _, action := range slices.Concat(annexKube.Actions(), annexHosting.Actions()) {
 		if action.GetVerb() != "get" {
 			t.Errorf("%s %s although it exists", action.GetVerb(), action.GetResource().Resource)
 		}
+	}
+}
+
+// TestRunCorrectsTheEtcd: flags may name another etcd than at the last start.
+func TestRunCorrectsTheEtcd(t *testing.T) {
+	t.Parallel()
+	external := func(endpoint string) *hostingv1alpha1.EtcdStore {
+		return &hostingv1alpha1.EtcdStore{Endpoints: []string{endpoint}, KeyPrefix: "/annex", Defragmentation: hostingv1alpha1.DefragmentationWhenFull}
+	}
+	for name, tc := range map[string]struct{ before, used hostingv1alpha1.StoreSpec }{
+		"embedded to external": {embedded, hostingv1alpha1.StoreSpec{Etcd: external("https://b:2379")}},
+		"external to embedded": {hostingv1alpha1.StoreSpec{Etcd: external("https://a:2379")}, embedded},
+		"other endpoints":      {hostingv1alpha1.StoreSpec{Etcd: external("https://a:2379")}, hostingv1alpha1.StoreSpec{Etcd: external("https://b:2379")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.before.Unschedulable = true
+			annexHosting := annexfake.NewClientset(&hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: tc.before})
+			expect.NoError(t, Run(t.Context(), Config{AnnexStores: annexHosting.HostingV1alpha1().Stores(), DefaultStore: tc.used}))
+			tc.used.Unschedulable = true
+			expect.Equal(t, tc.used, expect.Get(t, annexHosting.HostingV1alpha1().Stores(), "default").Spec, "spec of the default store")
+		})
 	}
 }
 

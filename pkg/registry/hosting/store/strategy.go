@@ -9,6 +9,9 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
@@ -38,4 +41,14 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	if store.Name != v1alpha1.DefaultStoreName && !slices.Contains(store.Finalizers, v1alpha1.StoreFinalizer) {
 		store.Finalizers = append(store.Finalizers, v1alpha1.StoreFinalizer)
 	}
+}
+
+// ValidateUpdate lets annex itself change the etcd of the Store "default", which its flags name.
+func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	after, before := obj.(*v1alpha1.Store), old.(*v1alpha1.Store)
+	if caller, ok := request.UserFrom(ctx); ok && caller.GetName() == user.APIServerUser && before.Name == v1alpha1.DefaultStoreName {
+		before = before.DeepCopy()
+		before.Spec.Embedded, before.Spec.Etcd = after.Spec.Embedded, after.Spec.Etcd
+	}
+	return s.SpecStatusStrategy.ValidateUpdate(ctx, after, before)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -56,6 +58,15 @@ func TestUpdatesAreValidated(t *testing.T) {
 	invalid.Spec.Embedded = nil
 	if errs := newStrategy(nil).ValidateUpdate(t.Context(), invalid, stored()); len(errs) == 0 {
 		t.Error("update: no error for an invalid spec")
+	}
+	embedded, external := stored(), stored()
+	embedded.Name, external.Name, external.ResourceVersion = "default", "default", "1"
+	external.Spec = v1alpha1.StoreSpec{Etcd: &v1alpha1.EtcdStore{Endpoints: []string{"https://etcd:2379"}, KeyPrefix: "/annex"}}
+	for caller, want := range map[string]int{"system:apiserver": 0, "admin": 1} {
+		ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: caller})
+		if errs := newStrategy(nil).ValidateUpdate(ctx, external, embedded); len(errs) != want {
+			t.Errorf("%s changes the etcd of the Store default: %v", caller, errs.ToAggregate())
+		}
 	}
 	if errs := newStrategy(nil).ForStatus().ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 0 {
 		t.Errorf("status update: errors of the spec: %v", errs.ToAggregate())
