@@ -106,7 +106,7 @@ func (d *Dir) claim() error {
 		return err
 	}
 	if found == fresh {
-		if err := writeMarker(filepath.Join(d.path, markerName)); err != nil {
+		if err := writeMarker(filepath.Join(d.path, markerName), nil); err != nil {
 			return err
 		}
 	}
@@ -183,8 +183,12 @@ const restoringName = "etcd.restoring"
 // once it is complete.
 func (d *Dir) RestoringDir() string { return filepath.Join(d.path, restoringName) }
 
-// PlaceRestored durably renames RestoringDir to EtcdDir, which has at most a socket.
+// PlaceRestored durably renames RestoringDir to EtcdDir, which has at most a socket, and forgets
+// the etcd before it.
 func (d *Dir) PlaceRestored() error {
+	if err := d.RecordEtcd(nil); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(d.EtcdDir()); err != nil {
 		return err
 	}

@@ -244,6 +244,31 @@ func writeFile(t *testing.T, path, body string) {
 	expect.NoError(t, os.WriteFile(path, []byte(body), 0o600))
 }
 
+// TestEtcd: the record survives a start, and ends with a restore.
+func TestEtcd(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	want := func(want *Etcd) *Dir {
+		t.Helper()
+		d := mustOpen(t, dir)
+		t.Cleanup(func() { d.Close() })
+		got, err := d.Etcd()
+		expect.NoError(t, err)
+		expect.Equal(t, want, got, "recorded etcd")
+		return d
+	}
+	for _, etcd := range []*Etcd{nil, {ID: "a", Servers: []string{"http://127.0.0.1:2379"}}, {ID: "b"}} {
+		d := want(nil)
+		expect.NoError(t, d.RecordEtcd(etcd))
+		mustClose(t, d)
+		d = want(etcd)
+		expect.NoError(t, os.Mkdir(d.RestoringDir(), 0o700))
+		expect.NoError(t, d.PlaceRestored())
+		mustClose(t, d)
+	}
+	mustClose(t, want(nil))
+}
+
 // Find returns the directory of a running annex, and does not create one.
 func TestFind(t *testing.T) {
 	t.Parallel()

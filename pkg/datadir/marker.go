@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,30 @@ const (
 type marker struct {
 	Kind          string `json:"kind"`
 	FormatVersion int    `json:"formatVersion"`
+	// Etcd is nil before an etcd was used, and after a restore.
+	Etcd *Etcd `json:"etcd,omitempty"`
+}
+
+// Etcd is the etcd that has the objects of an annex.
+type Etcd struct {
+	// ID is that of annex's objects in it, which a copy has too.
+	ID string `json:"id"`
+	// Servers are its endpoints. The embedded one has none.
+	Servers []string `json:"servers,omitempty"`
+}
+
+// Etcd returns the etcd that the data directory was last used with, nil if that is unknown.
+func (d *Dir) Etcd() (*Etcd, error) {
+	m, err := readMarker(filepath.Join(d.path, markerName))
+	return m.Etcd, err
+}
+
+// RecordEtcd records the etcd that the data directory is used with; nil forgets it.
+func (d *Dir) RecordEtcd(etcd *Etcd) error {
+	if was, err := d.Etcd(); err != nil || reflect.DeepEqual(was, etcd) {
+		return err
+	}
+	return writeMarker(filepath.Join(d.path, markerName), etcd)
 }
 
 type content int
@@ -48,7 +73,8 @@ func inspect(path string) (content, error) {
 	}
 	for _, entry := range entries {
 		if entry.Name() == markerName {
-			return ours, checkMarker(filepath.Join(path, markerName))
+			_, err := readMarker(filepath.Join(path, markerName))
+			return ours, err
 		}
 	}
 	for _, entry := range entries {
@@ -65,28 +91,27 @@ func harmless(name string) bool {
 	return name == lockName || name == markerName+tempSuffix || name == "lost+found"
 }
 
-func checkMarker(path string) error {
+func readMarker(path string) (m marker, err error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("read the marker: %w", err)
+		return m, fmt.Errorf("read the marker: %w", err)
 	}
-	var m marker
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return fmt.Errorf("marker %s is damaged: %w", path, err)
+		return m, fmt.Errorf("marker %s is damaged: %w", path, err)
 	}
 	if m.Kind != markerKind || m.FormatVersion < 1 {
-		return fmt.Errorf("marker %s is not one of annex's (kind %q, format version %d)", path, m.Kind, m.FormatVersion)
+		return m, fmt.Errorf("marker %s is not one of annex's (kind %q, format version %d)", path, m.Kind, m.FormatVersion)
 	}
 	if m.FormatVersion > formatVersion {
-		return fmt.Errorf("was written by a newer annex (format version %d, this one knows %d)", m.FormatVersion, formatVersion)
+		return m, fmt.Errorf("was written by a newer annex (format version %d, this one knows %d)", m.FormatVersion, formatVersion)
 	}
-	return nil
+	return m, nil
 }
 
 const tempSuffix = ".tmp"
 
-func writeMarker(path string) error {
-	raw, err := json.Marshal(marker{Kind: markerKind, FormatVersion: formatVersion})
+func writeMarker(path string, etcd *Etcd) error {
+	raw, err := json.Marshal(marker{Kind: markerKind, FormatVersion: formatVersion, Etcd: etcd})
 	if err != nil {
 		return fmt.Errorf("encode the marker: %w", err)
 	}

@@ -43,7 +43,10 @@ type storage struct {
 // Stores.
 func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir, traces trace.TracerProvider, readSecret stores.ReadSecret) (*storage, error) {
 	s := &storage{prefix: o.StorageConfig.Prefix, Usage: usage.NewAggregator()}
-	var err error
+	recorded, err := recordedEtcd(o, dir)
+	if err != nil {
+		return nil, err
+	}
 	if o.Embedded() {
 		err = s.startEmbedded(ctx, o, dir)
 	} else {
@@ -52,10 +55,17 @@ func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir, traces
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkRestored(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
+	err = s.checkRestored(ctx)
+	if err == nil {
+		err = s.checkEtcd(ctx, dir, recorded)
 	}
-	if err := s.openStores(ctx, o, traces, readSecret); err != nil {
+	if err == nil {
+		err = s.openStores(ctx, o, traces, readSecret)
+	}
+	if err == nil {
+		err = s.recordEtcd(dir)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

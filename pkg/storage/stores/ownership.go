@@ -4,12 +4,17 @@
 package stores
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
 // Mark is the record of ownership that annex keeps below a prefix.
@@ -63,6 +68,25 @@ func parseMark(value []byte) (*Mark, error) {
 		return nil, errors.New("it names no store")
 	}
 	return m, nil
+}
+
+// DefaultID returns the ID of the objects of the Store "default" below a prefix, from its mark; it
+// is empty without one.
+func DefaultID(ctx context.Context, etcd clientv3.KV, prefix string) (string, error) {
+	found, err := etcd.Get(ctx, keys.Store(prefix))
+	if err != nil {
+		return "", fmt.Errorf("read the mark of the prefix %s: %w", prefix, err)
+	}
+	for _, kv := range found.Kvs {
+		mark, err := parseMark(kv.Value)
+		if err != nil {
+			return "", fmt.Errorf("read the mark of the prefix %s: %w", prefix, err)
+		}
+		if mark.Store == hostingv1alpha1.DefaultStoreName {
+			return string(mark.UID), nil
+		}
+	}
+	return "", nil
 }
 
 // isNewer reports whether the format is of a later release.

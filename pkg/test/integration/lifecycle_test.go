@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -319,6 +321,51 @@ func TestInvalidConfigurationIsRefused(t *testing.T) {
 			t.Errorf("the other folder has %v, %v", entries, err)
 		}
 	})
+}
+
+// TestAnotherEtcd starts annex with another etcd than that of its data directory.
+func TestAnotherEtcd(t *testing.T) {
+	t.Parallel()
+	dataDir := t.TempDir()
+	first, other := etcdtest.Start(t, nil), etcdtest.Start(t, nil)
+	external := func(etcd *embeddedetcd.Server) string { return "--etcd-servers=" + etcd.Endpoint() }
+	// endpoints starts annex, and returns the cell of its etcd.
+	endpoints := func(flags ...string) string {
+		t.Helper()
+		a := newAnnex(t, testserver.StartIn(t, dataDir, flags...))
+		defer a.Stop(t)
+		store, err := a.Stores().Get(t.Context(), "default", metav1.GetOptions{})
+		expect.NoError(t, err)
+		if store.Spec.Etcd == nil {
+			return "embedded"
+		}
+		return store.Spec.Etcd.Endpoints[0]
+	}
+	refused := func(want string, flags ...string) (id string) {
+		t.Helper()
+		_, err := testserver.TryStartIn(t, dataDir, flags...)
+		expect.Error(t, err, "--data-dir "+dataDir, want, "--leave-etcd=")
+		_, id, _ = strings.Cut(err.Error(), "--leave-etcd=")
+		return id
+	}
+	expect.Equal(t, first.Endpoint(), endpoints(external(first)), "the first etcd")
+	id := refused("--etcd-servers is not set: set it")
+	refused("--etcd-servers is not set: set it", "--leave-etcd=of-another")
+	if _, err := os.Stat(filepath.Join(dataDir, "etcd")); !os.IsNotExist(err) {
+		t.Errorf("annex created an embedded etcd: %v", err)
+	}
+	refused(first.Endpoint()+", which --etcd-servers and --etcd-prefix do not lead to", external(other))
+	refused("--etcd-prefix", external(first), "--etcd-prefix=/elsewhere")
+	if found, err := other.Client().Get(t.Context(), "/", clientv3.WithPrefix()); err != nil || found.Count != 0 {
+		t.Errorf("the other etcd has %v, %v", found, err)
+	}
+	expect.Equal(t, first.Endpoint(), endpoints(external(first)), "the etcd as before")
+	expect.Equal(t, "embedded", endpoints("--leave-etcd="+id), "the embedded etcd, on purpose")
+	expect.Equal(t, "embedded", endpoints(), "the embedded etcd")
+	id = refused("the embedded etcd, --etcd-servers names another one: remove it", external(first), "--leave-etcd="+id)
+	expect.NoError(t, os.RemoveAll(filepath.Join(dataDir, "etcd")))
+	refused("which is not what " + filepath.Join(dataDir, "etcd") + " has")
+	expect.Equal(t, first.Endpoint(), endpoints(external(first), "--leave-etcd="+id), "the first etcd again")
 }
 
 // TestEtcdClientsDoNotWriteToStderr fails a request to etcd: upstream's clients wrote JSON to

@@ -45,6 +45,9 @@ type Etcd struct {
 	// QuotaBackendBytes bounds the embedded etcd's database. 0 is the default.
 	QuotaBackendBytes int64
 
+	// LeaveEtcd is the ID of the etcd that the data directory was used with, to use another.
+	LeaveEtcd string
+
 	// MaxObjectBytes bounds the encoded size of objects before compression.
 	MaxObjectBytes resource.QuantityValue
 
@@ -84,6 +87,9 @@ func (o *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.Lookup("etcd-servers").Usage += " If not set, annex runs an embedded etcd in --data-dir."
 	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes,
 		"The database size at which the embedded etcd refuses writes. 0 means 8 GiB.")
+	fs.StringVar(&o.LeaveEtcd, "leave-etcd", o.LeaveEtcd,
+		"The ID of the etcd that --data-dir was used with, to use another one, without the objects of that etcd or after they were moved. "+
+			"Without it annex refuses to start with another etcd, and prints the ID.")
 	fs.Var(&o.MaxObjectBytes, "max-object-bytes",
 		"The size of the largest object, in bytes of JSON. After compression it must also fit into a request to the Store's etcd: "+
 			"the embedded etcd accepts as much as this flag, others accept their --max-request-bytes.")
