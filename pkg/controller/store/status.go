@@ -251,6 +251,8 @@ func hint(store *hostingv1alpha1.Store, seen *stores.Snapshot, reason string) st
 		return fmt.Sprintf("Start the etcd, or correct %s or %s", endpoints, credentials)
 	case stores.ReasonNoQuorum:
 		return "Start the members that are down: a majority is needed"
+	case stores.ReasonNotEtcd:
+		return "Correct " + endpoints
 	case stores.ReasonTooOld:
 		return "Upgrade etcd"
 	case stores.ReasonCorrupt:

@@ -82,6 +82,7 @@ func TestSaysWhatToDo(t *testing.T) {
 		"away":                 {far, cluster(), stores.ReasonUnreachable, "Why. Start the etcd, or correct spec.etcd.endpoints or spec.etcd.tls"},
 		"default away":         {itself, cluster(), stores.ReasonUnreachable, "Why. Start the etcd, or correct --etcd-servers or --etcd-cafile, --etcd-certfile and --etcd-keyfile"},
 		"no majority":          {far, cluster(), stores.ReasonNoQuorum, "Why. Start the members that are down: a majority is needed"},
+		"no etcd":              {far, cluster(), stores.ReasonNotEtcd, "Why. Correct spec.etcd.endpoints"},
 		"old":                  {far, cluster(), stores.ReasonTooOld, "Why. Upgrade etcd"},
 		"corrupt":              {far, cluster(), stores.ReasonCorrupt, "Why. Follow etcd's own instructions for data corruption"},
 		"credentials":          {far, cluster(), stores.ReasonBadCredentials, "Why. Put the Secret right and let annex read it, or correct spec.etcd.tls"},

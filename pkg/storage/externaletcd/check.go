@@ -126,21 +126,20 @@ func checkEndpoint(ctx context.Context, endpoint string, config storagebackend.T
 	if err := probe(ctx, endpoint, tlsConfig); err != nil {
 		return explain(err, Timeout)
 	}
-	response, err := readStatus(ctx, endpoint, config)
-	if err != nil {
-		return explain(err, Timeout)
-	}
-	return checkStatus(ctx, endpoint, response)
-}
-
-func readStatus(ctx context.Context, endpoint string, config storagebackend.TransportConfig) (*clientv3.StatusResponse, error) {
 	config.ServerList = []string{endpoint}
 	client, err := NewClient(config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer client.Close() // nothing is lost if that fails
-	return client.Status(ctx, endpoint)
+	response, err := client.Status(ctx, endpoint)
+	if err != nil {
+		return explain(err, Timeout)
+	}
+	if err := checkStatus(ctx, endpoint, response); err != nil {
+		return err
+	}
+	return CheckTransactions(ctx, client)
 }
 
 func checkStatus(ctx context.Context, endpoint string, response *clientv3.StatusResponse) error {
@@ -150,6 +149,9 @@ func checkStatus(ctx context.Context, endpoint string, response *clientv3.Status
 	}
 	if found.LessThan(minimumVersion) {
 		return fmt.Errorf("etcd %s is %w, annex needs %s or newer", response.Version, errTooOld, MinimumVersion)
+	}
+	if response.Header.GetClusterId() == 0 {
+		return notEtcd("its status names no cluster")
 	}
 	if response.Leader == 0 {
 		return errors.New("its cluster has no leader")

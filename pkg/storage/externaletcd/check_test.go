@@ -89,7 +89,11 @@ func TestCheckErrors(t *testing.T) {
 		"too old":         {servers(startFake(t, "3.5.12", 1)), "etcd 3.5.12 is too old, annex needs 3.5.13 or newer"},
 		"one is too old":  {servers(startFake(t, version.Version, 1), startFake(t, "3.4.33", 1)), "etcd 3.4.33 is too old"},
 		"no leader":       {servers(startFake(t, version.Version, 0)), "its cluster has no leader"},
-		"odd version":     {servers(startFake(t, "latest", 1)), `has the version "latest"`},
+		"no cluster":      {servers((&etcdtest.Imitation{}).Start(t)), "is not an etcd, it only imitates one: its status names no cluster. annex would lose changes there"},
+		"transactions":    {servers((&etcdtest.Imitation{Cluster: 7}).Start(t)), "is not an etcd, it only imitates one: it does not perform transactions as etcd does: unsupported transaction"},
+		"success always": {servers((&etcdtest.Imitation{Cluster: 7, Answer: &etcdserverpb.TxnResponse{Succeeded: true}}).Start(t)),
+			"it answers a transaction otherwise than etcd"},
+		"odd version": {servers(startFake(t, "latest", 1)), `has the version "latest"`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +175,7 @@ type fakeEtcd struct {
 
 // Status implements etcdserverpb.MaintenanceServer.
 func (f *fakeEtcd) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
-	return &etcdserverpb.StatusResponse{Version: f.version, Leader: f.leader}, nil
+	return &etcdserverpb.StatusResponse{Header: &etcdserverpb.ResponseHeader{ClusterId: 1}, Version: f.version, Leader: f.leader}, nil
 }
 
 func startFake(t *testing.T, version string, leader uint64) string {

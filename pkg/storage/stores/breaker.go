@@ -139,6 +139,8 @@ type connection struct {
 	client      *clientv3.Client
 	// shared is set for a client that the caller of Open closes.
 	shared bool
+	// isEtcd is set once the server was found to perform transactions. Only probes use it.
+	isEtcd bool
 	// watcher is the client's, and counts the streams that it opens.
 	watcher clientv3.Watcher
 	streams streams

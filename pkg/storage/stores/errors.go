@@ -29,6 +29,8 @@ const (
 	ReasonNoQuorum = "NoQuorum"
 	// ReasonTooOld is a Store with a member of an unsupported version.
 	ReasonTooOld = "TooOld"
+	// ReasonNotEtcd is a Store whose server only imitates a part of etcd.
+	ReasonNotEtcd = "NotEtcd"
 	// ReasonCorrupt is a Store whose members found that their data differ.
 	ReasonCorrupt = "Corrupt"
 	// ReasonWrongCluster is a Store whose endpoints lead to another etcd cluster than before.

@@ -268,6 +268,8 @@ func (s *Store) evaluate(ctx context.Context, conn *connection, w desiredState, 
 		}
 	}
 	switch {
+	case seen.notEtcd != nil:
+		return s.unavailable(ReasonNotEtcd, "its server "+seen.notEtcd.Error())
 	case answers == 0 && seen.readErr != nil && seen.SecretErr != nil:
 		return s.unavailable(ReasonBadCredentials, fmt.Sprintf("%v; with the previous credentials no endpoint answers: %s", seen.SecretErr, conn.explain(ctx, seen)))
 	case answers == 0 && seen.readErr != nil && conn.expired():

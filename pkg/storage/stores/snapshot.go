@@ -70,6 +70,8 @@ type Snapshot struct {
 	checkpoints map[string]int64
 	// readErr is why a quorum read failed.
 	readErr error
+	// notEtcd is why the server is not taken for an etcd.
+	notEtcd error
 	// accepted means that an endpoint accepts connections, although none answers requests.
 	accepted bool
 }
@@ -103,7 +105,11 @@ func (c *connection) observe(ctx context.Context, patience bool) *Snapshot {
 	}
 	asking.Go(func() { seen.Members, seen.MembersErr = c.client.MemberList(ctx) })
 	asking.Go(func() { c.readMark(ctx, seen) })
+	if !c.isEtcd {
+		asking.Go(func() { seen.notEtcd = externaletcd.CheckTransactions(ctx, c.client) })
+	}
 	asking.Wait()
+	c.isEtcd = seen.notEtcd == nil && seen.readErr == nil
 	seen.summarize()
 	return seen
 }

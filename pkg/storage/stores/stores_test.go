@@ -379,6 +379,20 @@ func TestUnknownStore(t *testing.T) {
 	}
 }
 
+// TestImitation connects a Store to a server that is no etcd, and later to an etcd.
+func TestImitation(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, nil)
+	far := object("far", (&etcdtest.Imitation{Cluster: 7}).Start(t))
+	store := synced(t, pool, far)
+	awaitReason(t, store, ReasonNotEtcd)
+	if _, err := put(t, store, "a", "1"); !isUnavailable(err) || !strings.Contains(err.Error(), "only imitates one: it does not perform transactions as etcd does: unsupported transaction") {
+		t.Errorf("a write: %v", err)
+	}
+	far.Spec.Etcd.Endpoints, far.Generation = []string{etcdtest.StartTCP(t, nil).URL}, 2
+	claim(t, pool, far)
+}
+
 // TestOtherwise: transactions may only read if their conditions do not hold, also in a transaction of their own.
 func TestOtherwise(t *testing.T) {
 	t.Parallel()
