@@ -94,8 +94,8 @@ func claim(t testing.TB, pool *Pool, store *hostingv1alpha1.Store) *Store {
 func recordClaim(t testing.TB, object *hostingv1alpha1.Store, s *Store, adopt bool) {
 	t.Helper()
 	poll.Until(t, "a probe finds the etcd unclaimed", func() string {
-		if s.Snapshot().Unavailable == nil { // a request may have met it before
-			return "the last look found nothing wrong"
+		if seen := s.Snapshot(); seen.Unavailable == nil || seen.Cluster == 0 { // a request may have met it before
+			return fmt.Sprintf("the last look found %v", seen.Unavailable)
 		}
 		return ""
 	})

@@ -124,9 +124,9 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/embeddedetcd/etcdtest",
-		duty:     "Runs a real etcd in the process of a test.",
+		duty:     "Runs a real etcd, or an imitation of one, in the process of a test.",
 		ours:     []string{"pkg/storage/embeddedetcd"},
-		others:   []string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/kubernetes", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap"},
+		others:   []string{"go.etcd.io/etcd/api/v3/etcdserverpb", "go.etcd.io/etcd/api/v3/version", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/kubernetes", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap", "google.golang.org/grpc"},
 	},
 	{
 		packages: "pkg/storage/keys",

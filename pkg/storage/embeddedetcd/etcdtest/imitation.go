@@ -12,8 +12,6 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/version"
 	"google.golang.org/grpc"
-
-	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // Imitation is a server with etcd's API that stores nothing. It refuses transactions, as servers for
@@ -32,7 +30,9 @@ type Imitation struct {
 func (i *Imitation) Start(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
+	if err != nil {
+		t.Fatalf("listen: %v", err)
+	}
 	server := grpc.NewServer()
 	etcdserverpb.RegisterKVServer(server, i)
 	etcdserverpb.RegisterMaintenanceServer(server, i)
@@ -41,7 +41,9 @@ func (i *Imitation) Start(t testing.TB) string {
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		expect.NoError(t, <-served)
+		if err := <-served; err != nil {
+			t.Errorf("imitate an etcd: %v", err)
+		}
 	})
 	return "http://" + listener.Addr().String()
 }
