@@ -95,7 +95,7 @@ func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) 
 	case available.Reason == "ServicePortError":
 		return ", because --publish-service has the wrong port", fmt.Sprintf("kubectl -n %s get service %s", e.service.Namespace, e.service.Name)
 	case available.Reason == "EndpointsNotFound" || available.Reason == "MissingEndpoints":
-		return ", because no replica is ready", fmt.Sprintf("kubectl -n %s get pods -l %s", e.service.Namespace, podLabel)
+		return ", because no replica is ready", e.pods()
 	case strings.Contains(message, "x509") || strings.Contains(message, "certificate"):
 		return ", because the APIService has the wrong authorities", e.rightAuthorities(hostingAPIService)
 	case strings.Contains(message, "401") || strings.Contains(message, "Unauthorized"):

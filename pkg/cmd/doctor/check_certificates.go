@@ -73,7 +73,7 @@ func (e *environment) sharedAuthorities(ctx context.Context) ([]byte, *finding) 
 		return nil, &f
 	}
 	if _, err := servingca.Parse(secret); err != nil {
-		f := fail(fmt.Sprintf("kubectl -n %s delete secret %s", e.service.Namespace, servingca.SecretName(e.service.Name)), "%v", err)
+		f := fail(fmt.Sprintf("kubectl -n %s get secret %s -o yaml", e.service.Namespace, servingca.SecretName(e.service.Name)), "%v", err)
 		return nil, &f
 	}
 	return secret.Data[servingca.BundleKey], nil

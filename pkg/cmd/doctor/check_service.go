@@ -64,7 +64,7 @@ func checkEndpoints(ctx context.Context, e *environment) []finding {
 		return []finding{fail(canI("list", "endpointslices.discovery.k8s.io", e.service.Namespace), "the endpoints of Service %s/%s cannot be read: %v", e.service.Namespace, e.service.Name, err)}
 	}
 	ready, notReady := countEndpoints(found.Items)
-	pods := fmt.Sprintf("kubectl -n %s get pods -l %s -o wide", e.service.Namespace, podLabel)
+	pods := e.pods()
 	switch {
 	case ready == 0 && notReady == 0:
 		return []finding{fail(pods, "nothing is behind Service %s/%s: no pod of annex matches its selector", e.service.Namespace, e.service.Name)}

@@ -5,7 +5,7 @@ package doctor
 
 import (
 	"context"
-	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -94,11 +94,15 @@ func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
 	return findings
 }
 
+// destroying are words of commands that lose data or give up a protection. They are never offered as
+// a fix: another release of annex may have written the condition.
+var destroying = regexp.MustCompile(`\b(delete|drain|replace|remove|force|finalizers|adopt-cluster)\b`)
+
 // splitCommand splits the command from the end of a condition's message.
 func splitCommand(message string) (text, command string) {
 	const start = "kubectl "
 	index := strings.Index(message, start)
-	if index < 0 {
+	if index < 0 || destroying.MatchString(message[index:]) {
 		return message, ""
 	}
 	return strings.TrimRight(message[:index], ": "), message[index:]
@@ -133,18 +137,17 @@ func checkDeletions(ctx context.Context, e *environment) []finding {
 	held := 0
 	for i := range list.Items {
 		crd := &list.Items[i]
-		index := slices.Index(crd.Finalizers, finalizer)
-		if index < 0 {
+		if !slices.Contains(crd.Finalizers, finalizer) {
 			continue
 		}
 		held++
-		switch letGo := removeFinalizerCommand(crd.Name, finalizer, index); {
+		switch {
 		case crd.DeletionTimestamp.IsZero() && !leads:
-			findings = append(findings, warn(letGo, "if %s is deleted, it waits for annex, of which no replica runs the controllers. Start annex, "+
-				"or let the definition go if annex was removed for good", crd.Name))
+			findings = append(findings, warn(e.pods(), "if %s is deleted, it waits for annex, of which no replica runs the controllers. Start annex. "+
+				"If it was removed for good, see Uninstall in docs/install.md", crd.Name))
 		case !crd.DeletionTimestamp.IsZero() && !leads:
-			findings = append(findings, fail(letGo, "%s is being deleted and waits for annex, of which no replica runs the controllers. Start annex to delete its objects, "+
-				"or let the definition go without that", crd.Name))
+			findings = append(findings, fail(e.pods(), "%s is being deleted and waits for annex, of which no replica runs the controllers. Start annex, which deletes the objects first. "+
+				"If it was removed for good, see Uninstall in docs/install.md", crd.Name))
 		case !crd.DeletionTimestamp.IsZero():
 			findings = append(findings, warn("kubectl describe crd "+crd.Name, "%s is being deleted: %s", crd.Name, terminatingMessage(crd)))
 		}
@@ -160,10 +163,4 @@ func terminatingMessage(crd *apiextensionsv1.CustomResourceDefinition) string {
 		return said.Message
 	}
 	return "the reason is unknown"
-}
-
-// removeFinalizerCommand takes one finalizer off a definition, and no other.
-func removeFinalizerCommand(name, finalizer string, index int) string {
-	path := fmt.Sprintf("/metadata/finalizers/%d", index)
-	return fmt.Sprintf(`kubectl patch crd %s --type=json -p='[{"op":"test","path":%q,"value":%q},{"op":"remove","path":%q}]'`, name, path, finalizer, path)
 }

@@ -116,6 +116,9 @@ func compare(t *testing.T, got []finding, wants []want) {
 		if w := wants[i]; f.Status != w.status || !strings.Contains(f.Message, w.message) || !strings.Contains(f.Fix, w.fix) {
 			t.Errorf("finding %d is %+v, want %+v", i, f, w)
 		}
+		if destroying.MatchString(f.Fix) {
+			t.Errorf("finding %d offers a command that destroys: %+v", i, f)
+		}
 		if f.Status == statusFail && f.Fix == "" {
 			t.Errorf("finding %d has no command: %+v", i, f)
 		}
@@ -125,6 +128,20 @@ func compare(t *testing.T, got []finding, wants []want) {
 	}
 	for _, w := range wants[min(len(got), len(wants)):] {
 		t.Errorf("there is no finding %+v", w)
+	}
+}
+
+// TestConditionsOfOtherReleases: a condition may have been written by another release of annex.
+func TestConditionsOfOtherReleases(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{
+		"It is not labelled. Let it follow: kubectl label crd a.example.com annex.dev/hosted=true": "kubectl label crd a.example.com annex.dev/hosted=true",
+		"It had other data. Start without it: kubectl delete apiservice v1.example.com":            "",
+		"Let it go: kubectl patch crd a.example.com -p '{\"metadata\":{\"finalizers\":null}}'":     "",
+	} {
+		if text, command := splitCommand(message); command != want || text == "" {
+			t.Errorf("%s: offers %q", message, command)
+		}
 	}
 }
 
@@ -314,12 +331,11 @@ func TestDeletions(t *testing.T) {
 		},
 	}}
 	runCheck(t, checkDeletions, map[string]checkTest{
-		"none":       {fixture{}, []want{{statusOK, "0 definitions", ""}}},
-		"another's":  {fixture{definitions: []runtime.Object{held("a.example.com", true, "annex.dev/other.annex")}}, []want{{statusOK, "0 definitions", ""}}},
-		"held":       {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusOK, "1 definitions have annex's finalizer", ""}}},
-		"waits":      {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", true, ours)}}, []want{{statusWarn, "a.example.com is being deleted: 1 left", "kubectl describe crd a.example.com"}}},
-		"held, down": {fixture{definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusWarn, "if a.example.com is deleted, it waits", `"path":"/metadata/finalizers/0"`}}},
-		"waits, down": {fixture{definitions: []runtime.Object{held("a.example.com", true, "theirs", ours)}}, []want{{statusFail, "a.example.com is being deleted and waits for annex",
-			`kubectl patch crd a.example.com --type=json -p='[{"op":"test","path":"/metadata/finalizers/1","value":"annex.dev/annex-system.annex"},{"op":"remove","path":"/metadata/finalizers/1"}]'`}}},
+		"none":        {fixture{}, []want{{statusOK, "0 definitions", ""}}},
+		"another's":   {fixture{definitions: []runtime.Object{held("a.example.com", true, "annex.dev/other.annex")}}, []want{{statusOK, "0 definitions", ""}}},
+		"held":        {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusOK, "1 definitions have annex's finalizer", ""}}},
+		"waits":       {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", true, ours)}}, []want{{statusWarn, "a.example.com is being deleted: 1 left", "kubectl describe crd a.example.com"}}},
+		"held, down":  {fixture{definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusWarn, "if a.example.com is deleted, it waits", "get pods"}}},
+		"waits, down": {fixture{definitions: []runtime.Object{held("a.example.com", true, "theirs", ours)}}, []want{{statusFail, "a.example.com is being deleted and waits for annex", "get pods"}}},
 	})
 }

@@ -152,6 +152,11 @@ func (e *environment) logs() string {
 	return fmt.Sprintf("kubectl -n %s logs -l %s --tail=50", e.service.Namespace, podLabel)
 }
 
+// pods is the command that shows whether annex runs.
+func (e *environment) pods() string {
+	return fmt.Sprintf("kubectl -n %s get pods -l %s -o wide", e.service.Namespace, podLabel)
+}
+
 func get(ctx context.Context, client *http.Client, url, accept string) (*answer, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -297,7 +297,7 @@ func TestCertificates(t *testing.T) {
 		}},
 		"no bundle":          {[]runtime.Object{published(hostingAPIService)}, []runtime.Object{secret}, "", []want{{statusFail, "contains no PEM certificate", "kubectl patch apiservice"}}},
 		"not rotated":        {[]runtime.Object{published(hostingAPIService, bundle(old.CertPEM()))}, []runtime.Object{clusterIP}, "", []want{{statusWarn, `"old" expires at`, "logs"}, {statusOK, "verifies annex", ""}, {statusOK, "not reached", ""}}},
-		"damaged Secret":     {[]runtime.Object{good}, []runtime.Object{damaged, clusterIP}, "", []want{{statusFail, "it has the type", "kubectl -n annex-system delete secret annex-serving-ca"}, {statusOK, "not reached", ""}}},
+		"damaged Secret":     {[]runtime.Object{good}, []runtime.Object{damaged, clusterIP}, "", []want{{statusFail, "it has the type", "kubectl -n annex-system get secret annex-serving-ca"}, {statusOK, "not reached", ""}}},
 		"not renewed":        {[]runtime.Object{good}, []runtime.Object{secret}, soon, []want{{statusOK, "verifies annex", ""}, {statusWarn, `annex's certificate "annex" expires`, "logs"}}},
 		"expired":            {[]runtime.Object{good}, []runtime.Object{secret}, expired, []want{{statusOK, "verifies annex", ""}, {statusFail, "has expired and was not renewed", "logs"}}},
 		"server unavailable": {[]runtime.Object{good}, []runtime.Object{secret}, freeport.ForTest(t), []want{{statusOK, "verifies annex", ""}, {statusFail, "--annex-server", "logs"}}},

@@ -38,7 +38,7 @@ func NewFinalizeCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
 			"and no finalizer runs. Before that, the objects in annex are saved to files that `annex restore` reads. To confirm,\n" +
 			"type the name of the group when asked for it, or give it with --yes-delete.",
 		Example: "  kubectl annex finalize example.com --backup=/backups/example.com\n" +
-			"  kubectl annex finalize example.com --no-backup --yes-delete=example.com",
+			"  kubectl annex finalize example.com --timeout=1h",
 	}, &o.flags, in, out, errOut, func(ctx context.Context, s *session) error { return s.finalize(ctx, o) })
 	fs := cmd.Flags()
 	fs.StringVar(&o.yesDelete, "yes-delete", o.yesDelete, "The name of the group again, to delete the copy without a question.")
@@ -130,7 +130,7 @@ func (s *session) agree(o *finalizeFlags) error {
 	}
 	if strings.TrimSpace(typed) != s.group {
 		s.print("")
-		return fmt.Errorf("finalize %s: not confirmed: type the name of the group, or give --yes-delete=%s", s.group, s.group)
+		return fmt.Errorf("finalize %s: not confirmed: type the name of the group, or give it with --yes-delete", s.group)
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func TestFinalize(t *testing.T) {
 		"typed":             {finalizeFlags{}, "example.com\n", true, ""},
 		"flags":             {finalizeFlags{yesDelete: group, noBackup: true}, "", false, ""},
 		"typed wrongly":     {finalizeFlags{}, "yes\n", false, "not confirmed"},
-		"not typed":         {finalizeFlags{}, "", false, "give --yes-delete=example.com"},
+		"not typed":         {finalizeFlags{}, "", false, "give it with --yes-delete"},
 		"another group":     {finalizeFlags{yesDelete: "other.com"}, "", false, `--yes-delete "other.com" is not the group example.com`},
 		"backup and not":    {finalizeFlags{noBackup: true, backup: "x"}, "", false, "either --backup or --no-backup"},
 		"backup that fails": {finalizeFlags{yesDelete: group}, "", false, "--backup: save gadgets.example.com: no space"},

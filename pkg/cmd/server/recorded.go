@@ -57,7 +57,7 @@ func anotherEtcd(dir *datadir.Dir, recorded *datadir.Etcd, problem string) error
 	if len(recorded.Servers) > 0 {
 		where = "the etcd at " + strings.Join(recorded.Servers, ",")
 	}
-	return fmt.Errorf("--data-dir %s: annex's objects are in %s, %s. If they were moved, or to start without them, set --leave-etcd=%s",
+	return fmt.Errorf("--data-dir %s: annex's objects are in %s, %s. To use another etcd on purpose, without them or after they were moved, see --leave-etcd: the ID is %s",
 		dir.Path(), where, problem, recorded.ID)
 }
 

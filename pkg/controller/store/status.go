@@ -240,11 +240,12 @@ func sizeChanged(before, after *resource.Quantity) bool {
 // hint returns what to do about a store that is not ready, if anything. Annex probes
 // again by itself.
 func hint(store *hostingv1alpha1.Store, seen *stores.Snapshot, reason string) string {
-	adopt := fmt.Sprintf("set the annotation %s=%s", hostingv1alpha1.AdoptClusterAnnotation, stores.FormatClusterID(seen.Cluster))
+	// The last word is the value of the annotation that the page names.
+	page := "see docs/stores-reference.md, An etcd with other data; the etcd cluster is " + stores.FormatClusterID(seen.Cluster)
 	endpoints, credentials := "spec.etcd.endpoints", "spec.etcd.tls"
 	if store.Name == hostingv1alpha1.DefaultStoreName {
 		// The Store default adopts no cluster: the command line configures it.
-		adopt, endpoints, credentials = "start annex again", "--etcd-servers", "--etcd-cafile, --etcd-certfile and --etcd-keyfile"
+		page, endpoints, credentials = "start annex again", "--etcd-servers", "--etcd-cafile, --etcd-certfile and --etcd-keyfile"
 	}
 	switch reason {
 	case stores.ReasonUnreachable:
@@ -265,15 +266,15 @@ func hint(store *hostingv1alpha1.Store, seen *stores.Snapshot, reason string) st
 		if seen.Cluster == 0 {
 			return "Correct " + endpoints
 		}
-		return fmt.Sprintf("Correct %s; only if the cluster found has the data of this Store, %s", endpoints, adopt)
+		return fmt.Sprintf("Correct %s. If the cluster found has the data of this Store, %s", endpoints, page)
 	case stores.ReasonDataReplaced, stores.ReasonRolledBack, stores.ReasonDiverged:
-		return "Restore the data; only if annex is to continue with the present data, " + adopt
+		return "Restore the data. If annex is to continue with the present data, " + page
 	case stores.ReasonNewerFormat:
 		return "Upgrade annex"
 	case stores.ReasonNotEmpty:
 		return "Make a Store with another keyPrefix, or delete those keys"
 	case stores.ReasonInUse:
-		return "Make a Store with another keyPrefix; only if the other one no longer exists, " + adopt
+		return "Make a Store with another keyPrefix. If the other one no longer exists, " + page
 	}
 	return ""
 }

@@ -344,8 +344,8 @@ func TestAnotherEtcd(t *testing.T) {
 	refused := func(want string, flags ...string) (id string) {
 		t.Helper()
 		_, err := testserver.TryStartIn(t, dataDir, flags...)
-		expect.Error(t, err, "--data-dir "+dataDir, want, "--leave-etcd=")
-		_, id, _ = strings.Cut(err.Error(), "--leave-etcd=")
+		expect.Error(t, err, "--data-dir "+dataDir, want, "see --leave-etcd: the ID is ")
+		_, id, _ = strings.Cut(err.Error(), "the ID is ")
 		return id
 	}
 	expect.Equal(t, first.Endpoint(), endpoints(external(first)), "the first etcd")

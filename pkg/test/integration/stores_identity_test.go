@@ -73,7 +73,7 @@ func (r *resource) expectUnavailable(t *testing.T, existing string) {
 
 func (a *annex) adopt(t *testing.T, name string) {
 	t.Helper()
-	store := a.waitForStore(t, name, metav1.ConditionFalse, hostingv1alpha1.AdoptClusterAnnotation)
+	store := a.waitForStore(t, name, metav1.ConditionFalse, "An etcd with other data")
 	a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, store.Status.ClusterID))
 	a.waitForStore(t, name, metav1.ConditionTrue, "")
 	expect.Eventually(t, a.Stores(), name, "the adoption is complete", func(store *hostingv1alpha1.Store) bool {

@@ -96,7 +96,7 @@ func (v *view) publishedOnly(p template, matches func(store string) bool) []stri
 }
 
 func dataReplacedMessage(current *apiService) string {
-	return fmt.Sprintf("APIService %s was published by an annex whose store %q had the UID %q, and this one does not serve it: restore that data, or delete the APIService by hand",
+	return fmt.Sprintf("APIService %s was published by an annex whose store %q had the UID %q, and this one does not serve it: check --data-dir and --etcd-servers of annex, or restore that data. docs/publishing.md describes how to start without it",
 		current.Name, hostingv1alpha1.DefaultStoreName, current.Annotations[hostingv1alpha1.PublishedStoreAnnotation])
 }
 

@@ -326,7 +326,7 @@ func TestPlanFresh(t *testing.T) {
 		},
 		"published by annex when it had other data": {
 			group:    group{main: byName(crd(widgets, labelled)), routes: to("v1", routeDataReplaced)},
-			statuses: []string{widgets + " False DataReplaced"}, message: "kubectl delete apiservice v1.example.com",
+			statuses: []string{widgets + " False DataReplaced"}, message: "Check --data-dir and --etcd-servers",
 		},
 		"never taken over and gone from main": {
 			group:    group{annex: byName(crd(widgets, follower))},

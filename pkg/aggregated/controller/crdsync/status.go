@@ -143,12 +143,8 @@ func foreignRoute(versions []string) syncStatus {
 // dataReplaced is for versions whose objects this annex had once. Serving them empty
 // would resemble a deletion of all objects.
 func dataReplaced(group string, versions []string) syncStatus {
-	var apiServices []string
-	for _, version := range versions {
-		apiServices = append(apiServices, version+"."+group)
-	}
-	return notSynced(reasonDataReplaced, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start without it: kubectl delete apiservice %s",
-		strings.Join(versions, ", "), strings.Join(apiServices, " "))
+	return notSynced(reasonDataReplaced, "The main cluster sends requests for %s of %s to annex, which had other data when it published them. Check --data-dir and --etcd-servers of annex, or restore that data. docs/crd-sync.md describes how to start without it",
+		strings.Join(versions, ", "), group)
 }
 
 func rejected(err error) syncStatus {

@@ -87,7 +87,7 @@ func (r *REST) unlessNeeded(validate rest.ValidateObjectFunc) rest.ValidateObjec
 		}
 		if len(held) > 0 {
 			return apierrors.NewConflict(v1alpha1.Resource("stores"), name, fmt.Errorf(
-				"it holds %s: a Store can be deleted once nothing is placed on it. Move them to other Stores with `kubectl annex drain %s`, or delete the CustomResourceDefinitions and HostedResources", some(held), name))
+				"it holds %s: a Store can be deleted once nothing is placed on it. Move them to other Stores with `kubectl annex drain %s`", some(held), name))
 		}
 		moving, err := r.moving(ctx, name)
 		if err != nil {

@@ -44,7 +44,7 @@ func TestChangedWhileAnnexIsDown(t *testing.T) {
 	// Without its data annex does not report that all objects were deleted.
 	third := launch(t, first, t.TempDir())
 	f = newFixture(t, third, f.group)
-	f.waitForCondition(name, metav1.ConditionFalse, "DataReplaced", "kubectl delete apiservice v1."+f.group+" v2."+f.group)
+	f.waitForCondition(name, metav1.ConditionFalse, "DataReplaced", "requests for v1, v2 of "+f.group)
 	f.expectNotInAnnex(name)
 	if list, err := f.objects(f.mainObjects, "widgets", "v1").List(f.Context(), metav1.ListOptions{}); err == nil {
 		f.Errorf("listed %d objects without data", len(list.Items))

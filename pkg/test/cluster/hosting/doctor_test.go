@@ -194,7 +194,8 @@ func TestStopped(t *testing.T) {
 
 	waitForFinding(t, cluster, "deletions", "warn", left, "Start annex")
 	fix(t, cluster, "kubectl delete crd "+deleted+" --wait=false")
-	fix(t, cluster, waitForFinding(t, cluster, "deletions", "FAIL", deleted, "Start annex").Fix)
+	waitForFinding(t, cluster, "deletions", "FAIL", deleted, "Start annex")
+	fix(t, cluster, "kubectl patch crd "+deleted+` --type=merge -p '{"metadata":{"finalizers":null}}'`)
 	fix(t, cluster, "kubectl wait --for=delete --timeout=50s crd/"+deleted)
 
 	again, err := annex.Launch(annex.DataDir)
