@@ -67,8 +67,14 @@ func kubernetesFrom(deps []*debug.Module) *utilversion.Version {
 // Full returns what /version reports as gitVersion: the Kubernetes version,
 // which clients parse and compare, with annex's own as build metadata.
 func Full() string {
-	return fmt.Sprintf("v%s+annex.%s", Kubernetes(), strings.TrimPrefix(gitVersion, "v"))
+	return fmt.Sprintf("v%s%s%s", Kubernetes(), metadata, strings.TrimPrefix(gitVersion, "v"))
 }
+
+// metadata begins the build metadata in the version of a server that is annex.
+const metadata = "+annex."
+
+// IsAnnex reports whether a server with this gitVersion is annex.
+func IsAnnex(gitVersion string) bool { return strings.Contains(gitVersion, metadata) }
 
 // NewEffectiveVersion returns the version of the chain's servers: the compiled-in Kubernetes
 // version, which --emulated-version can lower.

@@ -75,7 +75,7 @@ func Save(ctx context.Context, server login.Options, resource, path string, out,
 }
 
 func (o *backupOptions) run(ctx context.Context, out, errOut io.Writer) error {
-	annex, err := connect(&o.login)
+	annex, err := connect(ctx, &o.login)
 	if err != nil {
 		return err
 	}

@@ -56,8 +56,8 @@ type client struct {
 	pause time.Duration
 }
 
-func connect(options *login.Options) (*client, error) {
-	config, err := options.Config("annex-backup")
+func connect(ctx context.Context, options *login.Options) (*client, error) {
+	config, err := options.AnnexConfig(ctx, "annex-backup")
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (o *restoreOptions) run(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	annex, err := connect(&o.login)
+	annex, err := connect(ctx, &o.login)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func NewCommand(out, errOut io.Writer) *cobra.Command {
 				return fmt.Errorf("--output %q must be %s or %s", o.output, outputText, outputJSON)
 			}
 			o.program = cmd.CommandPath()
-			c, err := newCluster(o.login)
+			c, err := newCluster(cmd.Context(), o.login)
 			if err != nil {
 				return err
 			}

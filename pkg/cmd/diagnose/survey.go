@@ -44,8 +44,8 @@ type cluster struct {
 	client restclient.Interface
 }
 
-func newCluster(options login.Options) (*cluster, error) {
-	config, err := options.Config("annex-diagnose")
+func newCluster(ctx context.Context, options login.Options) (*cluster, error) {
+	config, err := options.MainConfig(ctx, "annex-diagnose")
 	if err != nil {
 		return nil, err
 	}

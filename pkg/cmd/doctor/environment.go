@@ -70,7 +70,7 @@ type answer struct {
 }
 
 func newEnvironment(ctx context.Context, o *options) (*environment, error) {
-	config, err := o.login.Config("annex-doctor")
+	config, err := o.login.MainConfig(ctx, "annex-doctor")
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func complete(cmd *cobra.Command, f *flags, in io.Reader, out, errOut io.Writer,
 	f.add(cmd.Flags())
 	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), isGroup)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := newSession(f.login, args[0])
+		s, err := newSession(cmd.Context(), f.login, args[0])
 		if err != nil {
 			return err
 		}
@@ -109,8 +109,8 @@ func isGroup(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-func newSession(options login.Options, group string) (*session, error) {
-	config, err := options.Config("annex-groups")
+func newSession(ctx context.Context, options login.Options, group string) (*session, error) {
+	config, err := options.MainConfig(ctx, "annex-groups")
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func clientCommand(cmd *cobra.Command, run func(ctx context.Context, annex annex
 	options := login.Options{}
 	options.AddFlags(cmd.Flags(), login.AnnexOrMain)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		config, err := options.Config("annex-" + cmd.Name())
+		config, err := options.AnnexConfig(cmd.Context(), "annex-"+cmd.Name())
 		if err != nil {
 			return err
 		}

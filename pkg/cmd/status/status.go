@@ -59,7 +59,7 @@ type objects struct {
 }
 
 func read(ctx context.Context, options login.Options) (*objects, error) {
-	config, err := options.Config("annex-status")
+	config, err := options.AnnexConfig(ctx, "annex-status")
 	if err != nil {
 		return nil, err
 	}

@@ -641,7 +641,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/login",
 		duty:     "Flags and login of client commands.",
-		ours:     []string{"pkg/generated/..."},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/version"},
 		others:   append(flags, clients...),
 	},
 	{

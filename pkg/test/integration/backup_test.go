@@ -56,6 +56,27 @@ func mustRun(t *testing.T, args ...string) string {
 	return printed
 }
 
+// TestCommandsOfMainClusters runs commands that need a main cluster with a standalone annex.
+func TestCommandsOfMainClusters(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	const group = "nowhere.example.com"
+	for _, command := range []string{
+		"diagnose", "diagnose --group=" + group, "doctor", "host " + group,
+		"move --dry-run " + group, "move " + group, "rollback " + group, "finalize --yes-delete=" + group + " " + group,
+	} {
+		printed, err := run(append(strings.Fields(command), "--kubeconfig="+a.Kubeconfig)...)
+		expect.Error(t, err, "exit code 1: annex: "+a.URL+" is annex itself, and this command needs the main cluster")
+		if printed != "" || strings.Count(fmt.Sprint(err), "\n") != 1 {
+			t.Errorf("%s prints %q, %v", command, printed, err)
+		}
+	}
+	_, err := a.Kube.RbacV1().ClusterRoles().Get(t.Context(), hostingv1alpha1.HostedRoleName(group), metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the role of the group: %v", err)
+	}
+}
+
 // without returns objects by name, without their resource versions.
 func without(objects []unstructured.Unstructured) map[string]map[string]any {
 	all := map[string]map[string]any{}
