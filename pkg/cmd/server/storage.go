@@ -36,6 +36,7 @@ type storage struct {
 	client    *clientv3.Client     // for what is done once, at the start
 	shared    *clientv3.Client     // for what is kept there
 	embedded  *embeddedetcd.Server // nil when the etcd is another's
+	disk      func() (stores.Disk, error)
 }
 
 // startStorage starts the embedded etcd, or checks the external one of --etcd-servers.
@@ -86,7 +87,7 @@ func (s *storage) openStores(ctx context.Context, o *options.Etcd, traces trace.
 	}
 	s.Stores, err = stores.Open(ctx, stores.Config{
 		Default: stores.Default{
-			Client: s.shared, Endpoints: s.endpoints, TLS: tlsConfig, Prefix: s.prefix, Embedded: s.embedded != nil,
+			Client: s.shared, Endpoints: s.endpoints, TLS: tlsConfig, Prefix: s.prefix, Embedded: s.embedded != nil, Disk: s.disk,
 		},
 		CompactionInterval: o.StorageConfig.CompactionInterval,
 		Tracer:             traces,
@@ -108,10 +109,18 @@ func (s *storage) startEmbedded(ctx context.Context, o *options.Etcd, dir *datad
 	if err := dir.CheckRestored(); err != nil {
 		return err
 	}
+	s.disk = func() (stores.Disk, error) {
+		free, size, err := o.Disk(dir.Path())
+		return stores.Disk{Free: free, Size: size}, err
+	}
+	quota := o.QuotaBackendBytes
+	if volume, err := s.disk(); err == nil && quota == 0 {
+		quota = volume.Quota(embeddedetcd.DatabaseSize(dir.EtcdDir()), embeddedetcd.DefaultQuotaBytes)
+	}
 	s.embedded, err = embeddedetcd.Start(ctx, embeddedetcd.Config{
 		Dir:             dir.EtcdDir(),
 		SocketPath:      socket,
-		QuotaBytes:      o.QuotaBackendBytes,
+		QuotaBytes:      quota,
 		MaxRequestBytes: o.MaxEtcdRequestBytes(),
 		UnsafeNoFsync:   o.UnsafeNoFsync,
 	})

@@ -88,6 +88,9 @@ func readyCondition(store *hostingv1alpha1.Store, seen *stores.Snapshot, now tim
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionUnknown, refused.Reason, sentence(refused.Message)
 	case refused != nil:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, refused.Reason, notReady(store, seen, refused)
+	case seen.LowDisk:
+		ready.Status, ready.Reason = metav1.ConditionFalse, stores.ReasonNoSpace
+		ready.Message = "The volume of --data-dir is almost full, so that annex takes no writes: free space there, or enlarge it"
 	case seen.NoSpace:
 		ready.Status, ready.Reason = metav1.ConditionFalse, stores.ReasonNoSpace
 		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. " + cmp.Or(sentence(seen.Reclaiming), noSpaceHint)
@@ -131,6 +134,8 @@ func pressureCondition(seen *stores.Snapshot) metav1.Condition {
 	under := metav1.Condition{Type: hostingv1alpha1.StoreUnderPressure, Status: metav1.ConditionTrue}
 	largest := seen.Largest()
 	switch {
+	case seen.LowDisk:
+		under.Reason, under.Message = stores.ReasonNoSpace, "The volume of --data-dir is almost full"
 	case seen.NoSpace:
 		under.Reason, under.Message = stores.ReasonNoSpace, "The database reached its quota"
 	case seen.Unavailable != nil:

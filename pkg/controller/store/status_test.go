@@ -23,6 +23,8 @@ func TestReadiness(t *testing.T) {
 	full := func(s *clientv3.StatusResponse) { s.DbSizeInUse = 90 * mebi }
 	noSpace := cluster(answer(1, mebi, nil))
 	noSpace.NoSpace, noSpace.Reclaiming = true, "annex makes room"
+	lowDisk := cluster(answer(1, mebi, nil))
+	lowDisk.NoSpace, lowDisk.LowDisk = true, true
 	slowly := cluster(answer(1, mebi, nil))
 	slowly.RoundTrip = 2 * time.Second
 	expiring := cluster(answer(1, mebi, nil))
@@ -44,6 +46,7 @@ func TestReadiness(t *testing.T) {
 		"all are silent":       {down(), "False Unreachable", "No endpoint answers: https://etcd-1: refused", "Unknown Unreachable"},
 		"not probed":           {refused(cluster(), stores.ReasonConnecting, "not yet"), "Unknown Connecting", "Not yet", "Unknown Connecting"},
 		"another cluster":      {refused(cluster(answer(1, mebi, nil)), stores.ReasonWrongCluster, "it is another"), "False WrongCluster", "It is another", "Unknown WrongCluster"},
+		"low disk":             {lowDisk, "False NoSpace", "The volume of --data-dir is almost full", "True NoSpace"},
 		"out of space":         {noSpace, "False NoSpace", "quota. Annex makes room", "True NoSpace"},
 		"almost full":          {cluster(answer(1, mebi, nil), answer(3, 95*mebi, full)), "True Available", "reads and writes", "True AlmostFull"},
 		"large, but half free": {cluster(answer(3, 99*mebi, nil)), "True Available", "reads and writes", "False NoPressure"},

@@ -54,6 +54,10 @@ func (k *kv) do(ctx context.Context, op clientv3.Op) (response clientv3.OpRespon
 	if !op.IsTxn() {
 		then = []clientv3.Op{op}
 	}
+	if err := k.store.checkDisk(op); err != nil {
+		k.store.metrics.refused(nameOf(op))
+		return clientv3.OpResponse{}, err
+	}
 	ctx, c, err := k.store.admit(ctx, nameOf(op))
 	if err != nil {
 		return clientv3.OpResponse{}, err

@@ -66,7 +66,10 @@ func (s *Store) reclaim(ctx context.Context, conn *connection, seen *Snapshot) {
 		}
 	default:
 	}
-	if !seen.NoSpace || seen.Unavailable != nil || !s.embedded && !s.desiredState().defragments {
+	if !seen.hasAlarm("NOSPACE") || seen.Unavailable != nil || !s.embedded && !s.desiredState().defragments {
+		return
+	}
+	if seen.Reclaiming = seen.roomToDefragment(); seen.Reclaiming != "" {
 		return
 	}
 	seen.Reclaiming = "annex removes history and defragments the members, and takes back the alarm when there is room again"

@@ -108,12 +108,15 @@ const reasonStoreFull metav1.StatusReason = "StoreFull"
 type NoSpaceError struct {
 	// Store is the name of the Store.
 	Store string
-	// Cause is the error of etcd.
+	// Cause is the error of etcd, or that the volume is almost full.
 	Cause error
 }
 
 // Error implements error.
 func (e *NoSpaceError) Error() string {
+	if errors.Is(e.Cause, errLowDisk) {
+		return fmt.Sprintf("store %q takes no writes, because %v; reads and deletes still work", e.Store, errLowDisk)
+	}
 	return fmt.Sprintf("store %q is out of space: it takes no writes until objects are deleted or its quota is raised; reads and deletes still work", e.Store)
 }
 

@@ -19,10 +19,11 @@ func gauge(name, help string) *metrics.GaugeVec {
 
 var (
 	available          = gauge("available", "Whether requests to the store pass: 1, or 0 while they are refused.")
-	writable           = gauge("writable", "Whether the store takes writes: 1, or 0 while it is unavailable or out of space.")
+	writable           = gauge("writable", "Whether the store takes writes: 1, or 0 while it is unavailable or out of space, also on its volume.")
 	size               = gauge("size_bytes", "The space that the store's database takes on disk, that of the largest member.")
 	sizeInUse          = gauge("size_in_use_bytes", "The part of the size that holds data.")
 	quota              = gauge("quota_bytes", "The size at which the store stops taking writes; absent where etcd does not tell.")
+	diskFree           = gauge("disk_free_bytes", "The free space of the volume of --data-dir; only of the etcd inside annex.")
 	endpointsDown      = gauge("endpoints_down", "How many of the store's endpoints do not answer.")
 	roundTrip          = gauge("round_trip_seconds", "How long the last quorum read of the store's probe took.")
 	certificateExpires = gauge("client_certificate_expiration_timestamp_seconds", "When the client certificate for the store expires; absent without one.")
@@ -39,7 +40,7 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"store", "operation"})
 
-	gauges          = []*metrics.GaugeVec{available, writable, size, sizeInUse, quota, endpointsDown, roundTrip, certificateExpires}
+	gauges          = []*metrics.GaugeVec{available, writable, size, sizeInUse, quota, diskFree, endpointsDown, roundTrip, certificateExpires}
 	registerMetrics = sync.OnceFunc(func() {
 		for _, g := range gauges {
 			legacyregistry.MustRegister(g)
@@ -99,6 +100,9 @@ func (m *storeMetrics) set(seen *Snapshot) {
 		if largest.DbSizeQuota > 0 {
 			quota.WithLabelValues(m.store).Set(float64(largest.DbSizeQuota))
 		}
+	}
+	if seen.Disk.Size > 0 {
+		diskFree.WithLabelValues(m.store).Set(float64(seen.Disk.Free))
 	}
 	if seen.readErr == nil {
 		roundTrip.WithLabelValues(m.store).Set(seen.RoundTrip.Seconds())

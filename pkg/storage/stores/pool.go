@@ -60,6 +60,8 @@ type Default struct {
 	Prefix string
 	// Embedded is set for the etcd inside the process.
 	Embedded bool
+	// Disk reads the volume of that etcd; nil if it is not watched.
+	Disk func() (Disk, error)
 }
 
 // Pool has a Store for each API object, and the Store "default" without one.
@@ -90,6 +92,9 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 	t := target{endpoints: config.Default.Endpoints, prefix: config.Default.Prefix}
 	store := p.newStore(hostingv1alpha1.DefaultStoreName, desiredState{target: t})
 	store.embedded = config.Default.Embedded
+	if config.Default.Disk != nil {
+		store.disk = &disk{read: config.Default.Disk}
+	}
 	var creds *credentials
 	if config.Default.TLS != nil {
 		creds = &credentials{config: config.Default.TLS, expires: expiry(config.Default.TLS)}

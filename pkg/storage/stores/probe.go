@@ -119,6 +119,7 @@ func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
 	}
 	seen := conn.observe(ctx, s.embedded)
 	seen.floor, seen.checkpoint = floor, checkpoint
+	s.observeDisk(seen)
 	return seen
 }
 
@@ -362,5 +363,5 @@ func (s *Store) report(ctx context.Context, w desiredState, seen *Snapshot) {
 
 // isSignificant reports whether listeners are notified of a probe.
 func isSignificant(before, after *Snapshot) bool {
-	return !ptr.Equal(before.Unavailable, after.Unavailable) || before.NoSpace != after.NoSpace || before.Generation != after.Generation
+	return !ptr.Equal(before.Unavailable, after.Unavailable) || before.NoSpace != after.NoSpace || before.LowDisk != after.LowDisk || before.Generation != after.Generation
 }

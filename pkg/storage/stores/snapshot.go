@@ -43,8 +43,11 @@ type Snapshot struct {
 	History History
 	// RoundTrip is how long the cluster took to answer a read.
 	RoundTrip time.Duration
-	// NoSpace is set if etcd refuses writes because it is full.
+	// NoSpace is set if etcd refuses writes because it is full, or annex because the volume is.
 	NoSpace bool
+	// Disk is the volume of the etcd inside the process, and LowDisk is set if it is almost full.
+	Disk    Disk
+	LowDisk bool
 	// Alarms are those that etcd raised.
 	Alarms []string
 	// CertificateExpires is when the client certificate expires; zero without one.

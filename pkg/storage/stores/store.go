@@ -28,6 +28,8 @@ type Store struct {
 	metrics *storeMetrics
 	// embedded is set for the etcd inside the process, which may be slow but not unreachable.
 	embedded bool
+	// disk is nil for an etcd elsewhere.
+	disk *disk
 
 	breaker atomic.Pointer[breaker]
 	// highest is the highest revision that etcd has returned, and known how far its history is

@@ -6,12 +6,14 @@ package integration
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,9 +23,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/clients"
@@ -366,6 +370,57 @@ func TestAnotherEtcd(t *testing.T) {
 	expect.NoError(t, os.RemoveAll(filepath.Join(dataDir, "etcd")))
 	refused("which is not what " + filepath.Join(dataDir, "etcd") + " has")
 	expect.Equal(t, first.Endpoint(), endpoints(external(first), "--leave-etcd="+id), "the first etcd again")
+}
+
+// TestFullDisk fills the volume of the embedded etcd and frees it, twice.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	var free atomic.Int64
+	disk := func(o *options.Options) {
+		o.Etcd.Disk = func(string) (int64, int64, error) { return free.Load(), 4 << 30, nil }
+	}
+	free.Store(3 << 30)
+	dataDir := t.TempDir()
+	start := func() *annex { return newAnnex(t, testserver.StartWith(t, disk, dataDir)) }
+	a := start()
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	for _, round := range []string{"first", "second"} {
+		widgets.create(t, "v1", round, "spec: {}")
+		widgets.create(t, "v1", round+"-deleted", "spec: {}")
+		free.Store(200 << 20)
+		poll.Until(t, "writes are refused", func() string {
+			_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "refused-"+rand.String(10), "spec: {}"), metav1.CreateOptions{})
+			if !isStoreFull(err) || !strings.Contains(err.Error(), "the volume of --data-dir is almost full") {
+				return fmt.Sprintf("a create: %v", err)
+			}
+			return ""
+		})
+		store := a.waitForStore(t, "default", metav1.ConditionFalse, "NoSpace")
+		expect.Equal(t, "1920Mi", store.Status.Quota.String(), "the quota")
+		if round == "second" {
+			a.Stop(t)
+			a = start()
+			widgets = widgets.on(a)
+		}
+		if _, err := widgets.in("v1").Get(t.Context(), round, metav1.GetOptions{}); err != nil {
+			t.Errorf("read: %v", err)
+		}
+		widgets.delete(t, round+"-deleted")
+		free.Store(3 << 30)
+		poll.Until(t, "writes are accepted", func() string {
+			_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "after-"+round, "spec: {}"), metav1.CreateOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+		a.waitForStore(t, "default", metav1.ConditionTrue, "")
+	}
+}
+
+func isStoreFull(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInsufficientStorage
 }
 
 // TestEtcdClientsDoNotWriteToStderr fails a request to etcd: upstream's clients wrote JSON to

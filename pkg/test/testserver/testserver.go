@@ -72,10 +72,25 @@ func TryStartIn(t testing.TB, dataDir string, flags ...string) (*Server, error) 
 	return s, nil
 }
 
+// StartWith is StartIn with options that have no flag.
+func StartWith(t testing.TB, change func(*options.Options), dataDir string, flags ...string) *Server {
+	t.Helper()
+	s, err := launch(dataDir, change, flags...)
+	if err != nil {
+		t.Fatalf("annex did not start: %v", err)
+	}
+	t.Cleanup(func() { s.Stop(t) })
+	return s
+}
+
 // Launch starts annex on the given data directory and waits until it is ready.
 // It is for servers that outlive a test; call Shutdown.
 func Launch(dataDir string, flags ...string) (*Server, error) {
-	completed, err := completeOptions(append([]string{"--data-dir=" + dataDir, "--secure-port=0"}, flags...))
+	return launch(dataDir, func(*options.Options) {}, flags...)
+}
+
+func launch(dataDir string, change func(*options.Options), flags ...string) (*Server, error) {
+	completed, err := completeOptions(change, append([]string{"--data-dir=" + dataDir, "--secure-port=0"}, flags...))
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +119,10 @@ func Launch(dataDir string, flags ...string) (*Server, error) {
 	return s, nil
 }
 
-func completeOptions(args []string) (options.CompletedOptions, error) {
+func completeOptions(change func(*options.Options), args []string) (options.CompletedOptions, error) {
 	o := options.New()
 	o.Etcd.UnsafeNoFsync = true
+	change(o)
 	set := pflag.NewFlagSet("annex serve", pflag.ContinueOnError)
 	sets := o.Flags()
 	for _, named := range sets.FlagSets {

@@ -20,6 +20,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/encryption"
 )
 
@@ -57,6 +58,9 @@ type Etcd struct {
 	// CacheMemoryBudget bounds the memory of the watch caches of custom resources: auto, or bytes.
 	CacheMemoryBudget string
 
+	// Disk returns the free and the total bytes of the volume of a folder. Tests replace it.
+	Disk func(dir string) (free, size int64, err error)
+
 	// UnsafeNoFsync makes the embedded etcd faster and loses data if the machine crashes. It
 	// is for tests and has no flag.
 	UnsafeNoFsync bool
@@ -78,6 +82,8 @@ func NewEtcd() *Etcd {
 		Compression:    string(hostingv1alpha1.CompressionZstd),
 
 		CacheMemoryBudget: autoBudget,
+
+		Disk: embeddedetcd.Disk,
 	}
 }
 
@@ -86,7 +92,7 @@ func (o *Etcd) AddFlags(fs *pflag.FlagSet) {
 	o.EtcdOptions.AddFlags(fs)
 	fs.Lookup("etcd-servers").Usage += " If not set, annex runs an embedded etcd in --data-dir."
 	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes,
-		"The database size at which the embedded etcd refuses writes. 0 means 8 GiB.")
+		"The database size at which the embedded etcd refuses writes. 0 means 8 GiB, or half of the volume of --data-dir if that is less.")
 	fs.StringVar(&o.LeaveEtcd, "leave-etcd", o.LeaveEtcd,
 		"The ID of the etcd that --data-dir was used with, to use another one, without the objects of that etcd or after they were moved. "+
 			"Without it annex refuses to start with another etcd, and prints the ID.")

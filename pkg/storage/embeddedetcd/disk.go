@@ -1,0 +1,31 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package embeddedetcd
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk returns the free and the total bytes of the volume of a folder. Free is what annex may use:
+// file systems keep some for root.
+func Disk(dir string) (free, size int64, err error) {
+	var found unix.Statfs_t
+	if err := unix.Statfs(dir, &found); err != nil {
+		return 0, 0, fmt.Errorf("read the free space of %s: %w", dir, err)
+	}
+	block := int64(found.Bsize)
+	return int64(found.Bavail) * block, int64(found.Blocks) * block, nil
+}
+
+// DatabaseSize returns the size of the database in a folder of etcd, 0 without one.
+func DatabaseSize(dir string) int64 {
+	info, err := os.Stat(dbPath(dir))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
