@@ -117,7 +117,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/embeddedetcd",
 		duty:     "Starts and stops the etcd inside the process; imports no other package of annex.",
-		others: append([]string{"golang.org/x/sys/unix", 
+		others: append([]string{"golang.org/x/sys/unix",
 			"go.etcd.io/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "github.com/prometheus/client_golang/...",
 			"k8s.io/component-base/metrics/...",
 		}, machinery...),
