@@ -73,7 +73,7 @@ func (r *running) learn(t *testing.T) {
 	})
 	defer release()
 	write := func(i int) []byte {
-		key := keys.Objects("/annex", widgets) + "default/w-" + strconv.Itoa(i)
+		key := fmt.Sprintf("%snamespace-%d/w-%d", keys.Objects("/annex", widgets), i%2, i)
 		stored, err := transformer.TransformToStorage(t.Context(), []byte(sample(i)), value.DefaultContext(key))
 		expect.NoError(t, err)
 		_, err = r.etcd.Put(t.Context(), key, string(stored))

@@ -159,8 +159,8 @@ func countGrams(samples []sample) []uint32 {
 // several is the number of several owners.
 const several = math.MaxUint32
 
-// owned returns whose a gram is that was known to be of owner, or of nobody with 0, if another has it
-// too.
+// owned returns the owner of a gram that was found in objects of owner, or in none if that is 0, and
+// then in one of another.
 func owned(owner, another uint32) uint32 {
 	if owner == 0 || owner == another {
 		return another

@@ -55,7 +55,7 @@ func train(t *testing.T) *dictionary {
 	defer release()
 	var sample []byte
 	for i := range 200 {
-		key := path.Join(resourcePrefix, "training", fmt.Sprint(i))
+		key := path.Join(resourcePrefix, fmt.Sprintf("training-%d", i%2), fmt.Sprint(i))
 		sample = wordyPod(t, i)
 		data, err := transformer.TransformToStorage(t.Context(), sample, value.DefaultContext(key))
 		expect.NoError(t, err)
