@@ -197,8 +197,10 @@ func (s *stored) write(ctx context.Context, manifest crds.Manifest, objects []*u
 		var client dynamic.ResourceInterface = s.Dynamic.Resource(resource)
 		key := name
 		if manifest.CRD.Spec.Scope == "Namespaced" {
-			client, key = s.Dynamic.Resource(resource).Namespace("default"), "default/"+name
-			object.SetNamespace("default")
+			// Dictionaries have text of several namespaces only.
+			namespace := []string{metav1.NamespaceDefault, metav1.NamespaceSystem}[i%2]
+			client, key = s.Dynamic.Resource(resource).Namespace(namespace), namespace+"/"+name
+			object.SetNamespace(namespace)
 		}
 		object.SetName(name)
 		options := metav1.ApplyOptions{FieldManager: "bench", Force: true}
