@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/archive"
@@ -170,6 +173,43 @@ func TestRetentionOfOwners(t *testing.T) {
 	r.wantNames(t, "while a dependent remains", "owner")
 	expect.Patch(t, r.annex.Kube.CoreV1().ConfigMaps(r.namespace), "dependent", `{"metadata": {"finalizers": null}}`)
 	r.waitForNames(t)
+}
+
+// TestRetentionPerOwnerOfTenants creates objects as a tenant of another namespace, with a reference to the owner of
+// an older object. The newest of each namespace are kept.
+func TestRetentionPerOwnerOfTenants(t *testing.T) {
+	t.Parallel()
+	r := readableAnnex(t).installCRD(t, newCRD(t, finishedSchema))
+	evil, tenant := r.annex.newNamespace(t), r.annex.newUser(t, "tenant-"+r.namespace)
+	role := r.annex.newClusterRole(t, nil, coreRule("list", "configmaps"), rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{r.group}, Resources: []string{"widgets"}})
+	r.annex.grant(t, tenant, role.Name, evil)
+	owner, err := r.annex.Kube.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
+	expect.NoError(t, err)
+	create := func(client dynamic.Interface, namespace, name string, hours int) {
+		t.Helper()
+		object := r.object(t, "v1", name, fmt.Sprintf("status: {phase: Done, finishedAt: %q}", time.Now().Add(-time.Duration(hours)*time.Hour).UTC().Format(time.RFC3339)))
+		object.SetNamespace(namespace)
+		object.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: owner.Name, UID: owner.UID, Controller: new(true)}})
+		_, err := client.Resource(r.gvr("v1")).Namespace(namespace).Create(t.Context(), object, metav1.CreateOptions{})
+		expect.NoError(t, err, "create %s/%s", namespace, name)
+	}
+	create(r.annex.Dynamic, r.namespace, "victim", 9)
+	create(tenant.Dynamic, evil, "forged-1", 2)
+	create(tenant.Dynamic, evil, "forged-2", 1)
+
+	r.setRetention(t, fmt.Sprintf(`{"rules": [%s]}`, strings.Replace(doneRule, "{", `{"keepNewest": {"count": 1, "per": "Owner"},`, 1)))
+	left := func() (names []string) {
+		for _, object := range r.list(t) {
+			names = append(names, object.GetName())
+		}
+		slices.Sort(names)
+		return names
+	}
+	// The oldest are deleted first.
+	poll.UntilDone(t, "the older object of the tenant is deleted", func() (bool, string) {
+		return !slices.Contains(left(), "forged-1"), fmt.Sprint(left())
+	})
+	expect.Equal(t, []string{"forged-2", "victim"}, left())
 }
 
 // TestRetentionArchives reads what was deleted, and makes the archive unusable.
