@@ -17,10 +17,11 @@ import (
 func (c *Copy) eachObject(ctx context.Context, resource schema.GroupVersionResource, visit func(context.Context, *metav1.PartialObjectMetadata) error) error {
 	group, running := errgroup.WithContext(ctx)
 	group.SetLimit(Workers)
-	err := c.eachPage(running, resource, func(page []metav1.PartialObjectMetadata) {
+	err := c.eachPage(running, resource, func(page []metav1.PartialObjectMetadata) error {
 		for i := range page {
 			group.Go(func() error { return visit(running, &page[i]) })
 		}
+		return nil
 	})
 	if waitErr := group.Wait(); waitErr != nil {
 		return waitErr // it ended the pages, too
@@ -28,7 +29,7 @@ func (c *Copy) eachObject(ctx context.Context, resource schema.GroupVersionResou
 	return err
 }
 
-func (c *Copy) eachPage(ctx context.Context, resource schema.GroupVersionResource, visit func([]metav1.PartialObjectMetadata)) error {
+func (c *Copy) eachPage(ctx context.Context, resource schema.GroupVersionResource, visit func([]metav1.PartialObjectMetadata) error) error {
 	for next := ""; ; {
 		page, err := c.metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
 		if token := continueAfter(err); token != "" {
@@ -37,7 +38,9 @@ func (c *Copy) eachPage(ctx context.Context, resource schema.GroupVersionResourc
 		if err != nil {
 			return fmt.Errorf("list %s in the main cluster: %w", resource.GroupResource(), err)
 		}
-		visit(page.Items)
+		if err := visit(page.Items); err != nil {
+			return err
+		}
 		if next = page.Continue; next == "" {
 			return nil
 		}

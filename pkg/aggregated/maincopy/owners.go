@@ -119,10 +119,11 @@ func (o *owners) list(ctx context.Context) error {
 		if err := o.copy.checkLocal(ctx, resource.Stored.Version, resource.Stored.Group); err != nil {
 			return err
 		}
-		err := o.copy.eachPage(ctx, resource.Stored, func(page []metav1.PartialObjectMetadata) {
+		err := o.copy.eachPage(ctx, resource.Stored, func(page []metav1.PartialObjectMetadata) error {
 			for i := range page {
 				o.present.Insert(page[i].UID)
 			}
+			return nil
 		})
 		if err != nil {
 			return err

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -74,10 +73,10 @@ func (c *Copy) enforce(ctx context.Context, p policy) error {
 	if len(definitions) == 0 {
 		return fmt.Errorf("create policy %s: the main cluster has no definition of group %s", p.name, p.group)
 	}
-	wanted, binding := p.objects()
-	if err := c.applyPolicy(ctx, wanted); err != nil {
-		return fmt.Errorf("create ValidatingAdmissionPolicy %s in the main cluster: %w", p.name, err)
+	if err := c.applyPolicy(ctx, p); err != nil {
+		return err
 	}
+	_, binding := p.objects()
 	_, err = c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, binding, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create ValidatingAdmissionPolicyBinding %s in the main cluster: %w", p.name, err)
@@ -88,25 +87,23 @@ func (c *Copy) enforce(ctx context.Context, p policy) error {
 	return nil
 }
 
-// applyPolicy also corrects a policy from before annex's user name changed.
-func (c *Copy) applyPolicy(ctx context.Context, wanted *admissionregistrationv1.ValidatingAdmissionPolicy) error {
+// applyPolicy also corrects a policy from before annex's user name changed, and one that exempts objects. An
+// update that changes nothing is not stored.
+func (c *Copy) applyPolicy(ctx context.Context, p policy) error {
 	policies := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	wanted, _ := p.objects()
 	_, err := policies.Create(ctx, wanted, metav1.CreateOptions{})
-	if !apierrors.IsAlreadyExists(err) {
-		return err
+	if apierrors.IsAlreadyExists(err) {
+		var current *admissionregistrationv1.ValidatingAdmissionPolicy
+		if current, err = policies.Get(ctx, p.name, metav1.GetOptions{}); err == nil {
+			current.Spec = wanted.Spec
+			_, err = policies.Update(ctx, current, metav1.UpdateOptions{})
+		}
 	}
-	current, err := policies.Get(ctx, wanted.Name, metav1.GetOptions{})
 	if err != nil {
-		return err
+		return fmt.Errorf("create ValidatingAdmissionPolicy %s in the main cluster: %w", p.name, err)
 	}
-	// matchConstraints get defaults, and depend on the name of the policy only.
-	if apiequality.Semantic.DeepEqual(current.Spec.MatchConditions, wanted.Spec.MatchConditions) {
-		return nil
-	}
-	edited := current.DeepCopy()
-	edited.Spec = wanted.Spec
-	_, err = policies.Update(ctx, edited, metav1.UpdateOptions{})
-	return err
+	return nil
 }
 
 func (c *Copy) remove(ctx context.Context, p policy) error {

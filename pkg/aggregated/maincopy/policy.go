@@ -5,10 +5,12 @@ package maincopy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -81,14 +83,26 @@ func garbageCollectorPolicy(group string) policy {
 	}
 }
 
+// exempting returns the policy without requests that change or delete objects of these names. It does not deny its
+// canary, so that enforce returns only when the whole policy is in force again.
+func (p policy) exempting(of Resource, names sets.Set[string]) policy {
+	rule := newRuleIn(of.Opened().Version, of.Opened().Group, []string{of.Opened().Resource}, admissionregistrationv1.Update, admissionregistrationv1.Delete)
+	rule.ResourceNames = sets.List(names)
+	p.excluded = append(slices.Clone(p.excluded), rule, canaryRule())
+	return p
+}
+
 // canaryAnnotation with the name of a policy is in an update of a definition that is never stored:
 // it exists to be denied.
 const canaryAnnotation = "annex.dev/canary"
 
+func canaryRule() admissionregistrationv1.NamedRuleWithOperations {
+	return newRule("apiextensions.k8s.io", []string{"customresourcedefinitions"}, admissionregistrationv1.Update)
+}
+
 // objects returns the policy and its binding.
 func (p policy) objects() (*admissionregistrationv1.ValidatingAdmissionPolicy, *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	meta := metav1.ObjectMeta{Name: p.name, Labels: map[string]string{p.label: p.group}}
-	canary := newRule("apiextensions.k8s.io", []string{"customresourcedefinitions"}, admissionregistrationv1.Update)
 	isCanary := fmt.Sprintf("(request.operation == 'UPDATE' && request.resource.resource == 'customresourcedefinitions' && has(object.metadata.annotations) && "+
 		"%[1]s in object.metadata.annotations && object.metadata.annotations[%[1]s] == %[2]s)", quote(canaryAnnotation), quote(p.name))
 	denied := fmt.Sprintf("%s || (request.resource.group != 'apiextensions.k8s.io' && %s)", isCanary, p.denies)
@@ -98,7 +112,7 @@ func (p policy) objects() (*admissionregistrationv1.ValidatingAdmissionPolicy, *
 				FailurePolicy: ptr.To(admissionregistrationv1.Fail),
 				MatchConstraints: &admissionregistrationv1.MatchResources{
 					// Equivalent would exclude the other versions, too.
-					MatchPolicy: ptr.To(admissionregistrationv1.Exact), ResourceRules: append(p.rules, canary),
+					MatchPolicy: ptr.To(admissionregistrationv1.Exact), ResourceRules: append(p.rules, canaryRule()),
 					ExcludeResourceRules: p.excluded,
 				},
 				MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "denied", Expression: denied}},

@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// staleTimeout is longer than a kube-apiserver takes to notice that a policy is gone.
+// staleTimeout is longer than a kube-apiserver takes to notice that a policy has changed.
 const staleTimeout = 10 * time.Second
 
 // errStale is an object that cannot be deleted while copyPolicy is in force.
@@ -33,27 +35,53 @@ func isNamespaceMissing(err error) bool {
 }
 
 // removeStale deletes objects whose namespaces do not exist: the namespaces were deleted while annex served the
-// group. If there are any, copyPolicy, which denies their deletion, is not in force meanwhile.
+// group. copyPolicy would deny that. It stays in force, but exempts the objects of one page after another. Rules
+// do not distinguish namespaces: until the objects of the page are deleted, other users can change and delete
+// objects of the same resource and names in namespaces that exist, if RBAC allows it. A Rollback undoes that; a Move
+// that reads the copy may take it for a late write.
 func (c *Copy) removeStale(ctx context.Context, group string, resources []Resource) error {
 	missing, err := c.missingNamespaces(ctx, resources)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	if err := c.remove(ctx, copyPolicy(group, "")); err != nil {
+	user, err := c.userName(ctx)
+	if err != nil {
 		return err
 	}
+	whole := copyPolicy(group, user)
 	for _, of := range resources {
-		err := c.eachObject(ctx, of.Opened(), func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-			if !missing.Has(object.Namespace) {
-				return nil
-			}
-			return c.deleteStale(ctx, of, object)
+		err := c.eachPage(ctx, of.Opened(), func(page []metav1.PartialObjectMetadata) error {
+			stale := slices.DeleteFunc(page, func(object metav1.PartialObjectMetadata) bool { return !missing.Has(object.Namespace) })
+			return c.deletePage(ctx, whole, of, stale)
 		})
 		if err != nil {
-			return err
+			// The next attempt waits until it is in force.
+			restoring, cancel := context.WithTimeout(context.WithoutCancel(ctx), staleTimeout)
+			defer cancel()
+			return errors.Join(err, c.applyPolicy(restoring, whole))
 		}
 	}
-	return c.reserve(ctx, group)
+	return c.enforce(ctx, whole)
+}
+
+// deletePage deletes stale objects, while a policy exempts them.
+func (c *Copy) deletePage(ctx context.Context, whole policy, of Resource, stale []metav1.PartialObjectMetadata) error {
+	if len(stale) == 0 {
+		return nil
+	}
+	names := sets.New[string]()
+	for i := range stale {
+		names.Insert(stale[i].Name)
+	}
+	if err := c.applyPolicy(ctx, whole.exempting(of, names)); err != nil {
+		return err
+	}
+	deleting, ctx := errgroup.WithContext(ctx)
+	deleting.SetLimit(Workers)
+	for i := range stale {
+		deleting.Go(func() error { return c.deleteStale(ctx, of, &stale[i]) })
+	}
+	return deleting.Wait()
 }
 
 // missingNamespaces returns the namespaces that objects are in, but that do not exist. It lists the objects
@@ -64,19 +92,21 @@ func (c *Copy) missingNamespaces(ctx context.Context, resources []Resource) (set
 		if !of.Namespaced {
 			continue
 		}
-		err := c.eachPage(ctx, of.Opened(), func(page []metav1.PartialObjectMetadata) {
+		err := c.eachPage(ctx, of.Opened(), func(page []metav1.PartialObjectMetadata) error {
 			for i := range page {
 				missing.Insert(page[i].Namespace)
 			}
+			return nil
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	err := c.eachPage(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), func(page []metav1.PartialObjectMetadata) {
+	err := c.eachPage(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), func(page []metav1.PartialObjectMetadata) error {
 		for i := range page {
 			missing.Delete(page[i].Name)
 		}
+		return nil
 	})
 	return missing, err
 }

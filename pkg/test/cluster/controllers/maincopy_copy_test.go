@@ -6,6 +6,7 @@
 package controllers
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -113,11 +115,14 @@ func minorVersion(t *testing.T) int {
 	return minor
 }
 
+const staleName = "stale"
+
 // testDeletedNamespaces: objects whose namespaces were deleted while annex served them disappear from the copy.
 func testDeletedNamespaces(t *testing.T, standIn *maincluster.Cluster) {
 	f := newFixture(t, standIn, "stale.example.com")
-	created := create(t, f.objects(f.main, "widgets", "v1"), f.newObject("Widget", "a", map[string]any{}))
-	const stale = "/registry/stale.example.com/widgets/missing/a"
+	create(t, f.objects(f.main, "widgets", "v1"), f.newObject("Widget", "a", map[string]any{}))
+	created := create(t, f.objects(f.main, "widgets", "v1"), f.newObject("Widget", staleName, map[string]any{}))
+	const stale = "/registry/stale.example.com/widgets/missing/" + staleName
 	value, err := mainCluster.EtcdValue(t.Context(), strings.Replace(stale, "missing", namespace, 1))
 	expect.NoError(t, err)
 	value = strings.Replace(value, `"namespace":"default"`, `"namespace":"missing"`, 1)
@@ -137,23 +142,96 @@ func testDeletedNamespaces(t *testing.T, standIn *maincluster.Cluster) {
 	put(value)
 	resource := open()
 
+	t.Log("others write the copy while they are deleted")
+	put(value)
+	f.denyWhileDeleting(t, resource)
+	open()
+
 	t.Log("a namespace is deleted while the copy is open")
 	f.move(t, "widgets")
 	put(value)
 	syncer, err := f.copy.NewSyncer(resource, f.source(t, resource), maincopy.NewPairs())
 	expect.NoError(t, err)
-	expect.Error(t, syncer.Run(t.Context(), func() {}), "missing/a", "namespace is gone")
+	expect.Error(t, syncer.Run(t.Context(), func() {}), "missing/"+staleName, "namespace is gone")
 	drain(t, f.start(t, open(), maincopy.NewPairs()))
 
 	t.Log("it had objects with finalizers")
 	put(strings.Replace(value, `"namespace":"missing"`, `"namespace":"missing","finalizers":["`+finalizer+`"]`, 1))
 	if minor := minorVersion(t); minor < changesInDeletedNamespaces {
 		_, err = f.copy.Open(t.Context(), f.group)
-		expect.Error(t, err, "missing/a", "Create the namespace")
+		expect.Error(t, err, "missing/"+staleName, "Create the namespace")
 		expect.Create(t, f.main.Kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "missing"}})
 	}
 	drain(t, f.start(t, f.open(t)["widgets"], maincopy.NewPairs()))
 	open()
+}
+
+// denyWhileDeleting fails unless other users' writes are denied while annex tries to delete a stale object.
+func (f *fixture) denyWhileDeleting(t *testing.T, resource maincopy.Resource) {
+	t.Helper()
+	allow := f.block(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		for ctx.Err() == nil {
+			_, err = f.copy.Open(ctx, f.group)
+		}
+		ended <- err
+	}()
+	writeStale := func() error {
+		_, err := f.inMain("widgets").Patch(t.Context(), staleName, types.MergePatchType, []byte(`{"spec":{"size":"large"}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	poll.UntilNoError(t, "objects with the name of the stale one may be written", writeStale)
+	writes := f.writes(t, f.main, hostingv1alpha1.MainCopyVersion)
+	delete(writes, "patch status") // the version has no subresources
+	writes["create with the name of the stale object"] = func() error {
+		object := f.newObject("Widget", staleName, map[string]any{})
+		object.SetAPIVersion(resource.Opened().GroupVersion().String())
+		_, err := f.main.Dynamic.Resource(resource.Opened()).Namespace(metav1.NamespaceSystem).Create(t.Context(), object, metav1.CreateOptions{})
+		return err
+	}
+	wantDenied(t, "administrator", writes, "only annex writes")
+	get(t, f.inMain("widgets"), staleName)
+
+	cancel()
+	expect.Error(t, <-ended)
+	poll.Until(t, "no object may be written", func() string { return expect.MissingFrom(writeStale(), "only annex writes") })
+	allow()
+}
+
+// block denies the deletion of objects with the name of the stale one, until the result is called.
+func (f *fixture) block(t *testing.T) (allow func()) {
+	t.Helper()
+	policies := f.main.Kube.AdmissionregistrationV1()
+	rule := admissionregistrationv1.NamedRuleWithOperations{ResourceNames: []string{staleName}, RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Delete},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{f.group}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+	}}
+	expect.Create(t, policies.ValidatingAdmissionPolicies(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: f.group},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule}},
+			Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: "blocked"}},
+		},
+	})
+	expect.Create(t, policies.ValidatingAdmissionPolicyBindings(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: f.group},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: f.group, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	})
+	poll.Until(t, "deletions are blocked", func() string {
+		err := f.objects(f.main, "widgets", "v1").Delete(t.Context(), staleName, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		return expect.MissingFrom(err, "blocked")
+	})
+	return func() {
+		t.Helper()
+		expect.Delete(t, policies.ValidatingAdmissionPolicyBindings(), f.group)
+		expect.Delete(t, policies.ValidatingAdmissionPolicies(), f.group)
+	}
 }
 
 // testDeleteAll deletes several pages of objects without their finalizers.
