@@ -85,8 +85,28 @@ func (r *rollback) begin(ctx context.Context) error {
 	if !hosted {
 		return refuse(reasonNotHosted, "annex does not serve group %s", r.group())
 	}
+	if err := r.checkRevision(ctx); err != nil {
+		return err
+	}
 	r.Event(corev1.EventTypeNormal, eventStarted, "Moving group %s back to the main cluster", r.group())
 	return r.start(ctx, "Makes the main cluster's copy of the group reachable")
+}
+
+// checkRevision refuses what RaiseRevision would refuse for each object, again and again.
+func (r *rollback) checkRevision(ctx context.Context) error {
+	if _, err := r.findPresent(ctx); err != nil {
+		return err
+	}
+	above, err := r.annexRevision(ctx)
+	if err != nil {
+		return err
+	}
+	writes, err := r.config.MainCopy.RevisionsBelow(ctx, above)
+	if err == nil && writes > maincopy.MaxRaise {
+		err = refuse(reasonObstacles, "The resource versions of group %s are %d above those of the main cluster. A Rollback makes at most %d writes to raise those. "+
+			"Move the group back by a backup, with clients stopped", r.group(), writes, maincopy.MaxRaise)
+	}
+	return err
 }
 
 // isHosted reports whether the main cluster sends requests for the group to annex.

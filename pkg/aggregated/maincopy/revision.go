@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// MaxRaise is by how much RaiseRevision raises the revision at most. More would take
-	// hours.
+	// MaxRaise is by how much RaiseRevision raises the revision at most, which takes about 14 hours.
 	MaxRaise = 50_000_000
+
+	// RaisedPerSecond is about how fast that is.
+	RaisedPerSecond = 1000
 
 	// raiseWorkers is the number of ConfigMaps, of which each has one update in flight. With 64,
 	// BenchmarkRaiseRevision of the cluster tests measured 1200 revisions/s on two cores, which
@@ -57,6 +59,12 @@ func (c *Copy) RaiseRevision(ctx context.Context, above int64) (int64, error) {
 		return highest.Load(), fmt.Errorf("raise the main cluster's revision above %d: %w", above, err)
 	}
 	return highest.Load(), nil
+}
+
+// RevisionsBelow returns how many writes RaiseRevision makes at least. It makes one itself.
+func (c *Copy) RevisionsBelow(ctx context.Context, above int64) (int64, error) {
+	now, err := c.raised(ctx)
+	return max(0, above-now), err
 }
 
 // raised makes one write, and returns its revision.

@@ -26,7 +26,7 @@ func (s *session) dependants(ctx context.Context) (found []schema.GroupResource,
 	case err != nil:
 		return nil, nil, fmt.Errorf("discover the resources of %s: %w", s.server, err)
 	}
-	for _, resource := range listable(served, s.group) {
+	for _, resource := range listable(served, func(group string) bool { return group != s.group }) {
 		owned, err := s.hasDependant(ctx, resource)
 		switch {
 		case ctx.Err() != nil:
@@ -42,12 +42,12 @@ func (s *session) dependants(ctx context.Context) (found []schema.GroupResource,
 	return found, unknown, nil
 }
 
-// listable returns the resources that have owner references to change.
-func listable(served []*metav1.APIResourceList, except string) []schema.GroupVersionResource {
+// listable returns the resources of some groups that have owner references to change.
+func listable(served []*metav1.APIResourceList, of func(group string) bool) []schema.GroupVersionResource {
 	var resources []schema.GroupVersionResource
 	for _, list := range served {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil || version.Group == except {
+		if err != nil || !of(version.Group) {
 			continue
 		}
 		for _, resource := range list.APIResources {

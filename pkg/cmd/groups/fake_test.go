@@ -5,12 +5,14 @@ package groups
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"strings"
 	"testing"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +46,8 @@ type fixture struct {
 	// denied are the rights that annex never gets, as "<verb> <resource>".
 	denied string
 	typed  string
+	// mainRevision and annexRevision are the resource versions of lists.
+	mainRevision, annexRevision string
 
 	session *session
 	kube    *fake.Clientset
@@ -128,6 +132,12 @@ func (f *fixture) start(t *testing.T) *session {
 	f.meta = metadatafake.NewSimpleMetadataClient(scheme, objects...)
 	f.kube = fake.NewClientset(&rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: groupsBinding}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "annex-system", Name: "annex"}},
+	})
+	f.kube.PrependReactor("list", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &corev1.NamespaceList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(f.mainRevision, "1")}}, nil
+	})
+	f.meta.PrependReactor("list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(f.annexRevision, "1")}}, nil
 	})
 	changeable := metav1.Verbs{"list", "patch"}
 	f.kube.Resources = []*metav1.APIResourceList{

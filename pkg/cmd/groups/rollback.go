@@ -8,12 +8,18 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/discovery"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
@@ -101,8 +107,48 @@ func (s *session) planRollback(ctx context.Context, h history) ([]string, error)
 	if h.ended(hostingv1alpha1.MigrationFinalize) {
 		s.print("The main cluster has no copy since the group was finalized: all objects are created again there, with new UIDs.")
 	}
+	switch writes, err := s.revisionsAhead(ctx); {
+	case err != nil:
+		_, _ = fmt.Fprintf(s.errOut, "annex: warning: compare the resource versions of annex and the main cluster: %v\n", err)
+	case writes > maincopy.MaxRaise:
+		obstacles = append(obstacles, fmt.Sprintf("annex's resource versions are %d above the main cluster's, and annex makes at most %d writes "+
+			"there to raise those: move the group back by a backup, with clients stopped", writes, maincopy.MaxRaise))
+	case writes > maincopy.RaisedPerSecond*60:
+		takes := time.Duration(writes/maincopy.RaisedPerSecond) * time.Second
+		s.print("annex's resource versions are %d above the main cluster's: annex makes as many writes there first, which takes\n"+
+			"about %s, and longer if clients write much meanwhile.", writes, duration.HumanDuration(takes))
+	}
 	s.print("")
 	return obstacles, nil
+}
+
+// revisionsAhead returns how far annex's resource versions are above the main cluster's.
+func (s *session) revisionsAhead(ctx context.Context) (int64, error) {
+	namespaces, err := s.main.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, err
+	}
+	main, err := strconv.ParseInt(namespaces.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	served, err := discovery.ServerPreferredResources(s.main.Discovery())
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return 0, err
+	}
+	var ahead int64
+	for _, resource := range listable(served, func(group string) bool { return group == s.group }) {
+		list, err := s.metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return 0, err
+		}
+		revision, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ahead = max(ahead, revision-main)
+	}
+	return ahead, nil
 }
 
 // movedObjects returns how many objects of a resource a Move copied.

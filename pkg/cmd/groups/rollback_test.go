@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -66,6 +67,29 @@ The main cluster serves example.com.
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "patch"}},
 		{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"get", "list", "patch"}},
 	}, granted[len(granted)-2:])
+}
+
+// TestRollbackAhead shows in the plan how long it takes to raise the main cluster's revision.
+func TestRollbackAhead(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ main, annex, want, err string }{
+		"behind":   {"9000000", "7", "", ""},
+		"a bit":    {"7", "9000", "", ""},
+		"far":      {"1000", "9001000", "annex's resource versions are 9000000 above the main cluster's: annex makes as many writes there first, which takes\nabout 150m, and", ""},
+		"too far":  {"1000", "50001001", "", "annex's resource versions are 50000001 above the main cluster's, and annex makes at most 50000000 writes there"},
+		"unparsed": {"x", "7", `annex: warning: compare the resource versions of annex and the main cluster: strconv.ParseInt: parsing "x"`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := moved()
+			f.mainRevision, f.annexRevision = test.main, test.annex
+			expect.ErrorOrNone(t, f.start(t).rollback(t.Context(), flags{dryRun: true}), test.err)
+			expect.Contains(t, f.out.String(), test.want)
+			if f.changed() || test.want == "" && strings.Contains(f.out.String(), "resource versions") {
+				t.Error(f.out.String())
+			}
+		})
+	}
 }
 
 func TestRollbackIsRefused(t *testing.T) {

@@ -714,7 +714,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/groups",
 		duty:     "`annex move`, `annex rollback`, `annex finalize` and `annex host`: clients of a main cluster that prepare, create and present Migrations of groups.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
+		ours:     []string{"pkg/aggregated/maincopy", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
 		others:   append([]string{"sigs.k8s.io/yaml"}, append(flags, clients...)...),
 	},
 	{

@@ -23,7 +23,9 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -96,6 +98,40 @@ func (f *fixture) finalize(kept *unstructured.Unstructured) {
 	restored, err := clients.For(f, other.AnnexConfig).Dynamic.Resource(f.resource()).Namespace("default").Get(f.Context(), "kept", metav1.GetOptions{})
 	expect.NoError(f, err)
 	expect.Equal(f, kept.GetUID(), restored.GetUID())
+}
+
+// TestRollbackAfterRestore is refused: a restore makes the resource versions of a resource a billion higher, also
+// after it was deleted, and the main cluster would have to reach them by writes.
+func TestRollbackAfterRestore(t *testing.T) {
+	t.Parallel()
+	const group, of = "restored.example.com", "widgets.restored.example.com"
+	own := clients.For(t, sharedAnnex.AnnexConfig)
+	file := filepath.Join(t.TempDir(), "widgets.backup")
+	deleteOwn := func() {
+		expect.Delete(t, own.CRDs(), of)
+		expect.Gone(t, own.CRDs(), of)
+	}
+	expect.Create(t, own.CRDs(), crds.New(group, "widgets", "v1"))
+	poll.Until(t, "a backup", func() string {
+		if code, output := execute("backup", "--resource="+of, file, "--kubeconfig="+sharedAnnex.Kubeconfig); code != 0 {
+			return output
+		}
+		return ""
+	})
+	deleteOwn()
+	if code, output := execute("restore", file, "--kubeconfig="+sharedAnnex.Kubeconfig); code != 0 {
+		t.Fatalf("annex restore: %s", output)
+	}
+	deleteOwn()
+	f := newFixtureWithoutRights(t, sharedAnnex, group)
+	f.create("default", "first", nil)
+	f.run("move", "annex serves restored.example.com.")
+	f.fail("rollback --dry-run", "above the main cluster's, and annex makes at most 50000000 writes")
+	refused := f.migrate(hostingv1alpha1.MigrationRollback, nil)
+	expect.Contains(t, message(refused), "CannotBeMoved: The resource versions of group "+f.group)
+	expect.Equal(t, hostingv1alpha1.MigrationFailed, refused.Status.Phase)
+	f.wantServed(hostingv1alpha1.PublishedBy(annextest.Namespace, annextest.ServiceName))
+	f.run("finalize --yes-delete="+f.group+" --no-backup", "Completed")
 }
 
 // TestCommandsOfEmptyGroups makes annex serve groups without objects, by either command.
