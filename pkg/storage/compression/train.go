@@ -171,14 +171,18 @@ func owned(owner, another uint32) uint32 {
 // shared returns the parts of a text that several owners have. It tells apart what has the same
 // gramHash.
 func shared(text []byte, samples []sample) []byte {
-	owners := make(map[uint64]uint32, len(text))
+	owners, mayBeIn := make(map[uint64]uint32, len(text)), make([]bool, 1<<gramBits)
 	for at := 0; at+gram <= len(text); at++ {
 		owners[binary.LittleEndian.Uint64(text[at:])] = 0
+		mayBeIn[gramHash(text[at:])] = true
 	}
 	for _, sample := range samples {
 		for at := 0; at+gram <= len(sample.data); at++ {
+			if !mayBeIn[gramHash(sample.data[at:])] {
+				continue
+			}
 			found := binary.LittleEndian.Uint64(sample.data[at:])
-			if owner, wanted := owners[found]; wanted {
+			if owner, wanted := owners[found]; wanted && owner != several {
 				owners[found] = owned(owner, sample.owner)
 			}
 		}
