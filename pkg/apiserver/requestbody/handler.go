@@ -153,7 +153,7 @@ func WithBodyLimits(handler http.Handler, limits BodyLimits, serializer runtime.
 		b.receive(who, limits.of(info))
 		defer b.release()
 		if b.err == nil {
-			b.err = b.checkOwners(req, info)
+			b.err = b.checkMetadata(req, info)
 		}
 		if b.err != nil {
 			responsewriters.ErrorNegotiated(b.err, serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)

@@ -10,30 +10,46 @@ import (
 	"net/http"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/ownerreferences"
 )
 
-// checkOwners refuses an object with too many owner references before upstream decodes it:
-// it compares them in pairs before any admission plugin is asked. Patches may have less than the
-// object that they make, which the plugin checks.
-func (b *body) checkOwners(req *http.Request, info *request.RequestInfo) error {
+// maxManagers is how many entries metadata.managedFields may have in a body. Upstream compares each with
+// all fields that change.
+const maxManagers = 1000
+
+// checkMetadata refuses an object with too many owner references or managers before upstream decodes
+// it: it compares them in pairs before any admission plugin is asked. Patches may have less than the
+// object that they make, of which the plugin checks the owner references.
+func (b *body) checkMetadata(req *http.Request, info *request.RequestInfo) error {
 	if !info.IsResourceRequest {
 		return nil
 	}
-	return ownerreferences.Check(schema.GroupKind{Group: info.APIGroup, Kind: info.Resource}, info.Name, ownersIn(req.Header.Get("Content-Type"), b.content), 0)
+	kind, contentType := schema.GroupKind{Group: info.APIGroup, Kind: info.Resource}, req.Header.Get("Content-Type")
+	if managers := entriesIn(contentType, b.content, managersField, maxManagers); managers > maxManagers {
+		path := field.NewPath("metadata", managersField)
+		return apierrors.NewInvalid(kind, info.Name, field.ErrorList{field.TooMany(path, managers, maxManagers)})
+	}
+	return ownerreferences.Check(kind, info.Name, entriesIn(contentType, b.content, ownersField, ownerreferences.MaxReferences), 0)
 }
 
-// ownersIn returns the number of owner references of an object in a body, or 0 if there are few. What
-// cannot be decoded has none: upstream refuses it.
-func ownersIn(contentType string, body [][]byte) int {
+const (
+	ownersField   = "ownerReferences"
+	managersField = "managedFields"
+)
+
+// entriesIn returns the number of entries in a list of the metadata of an object in a body, or 0 if there
+// are no more than few. What cannot be decoded has none: upstream refuses it.
+func entriesIn(contentType string, body [][]byte, list string, few int) int {
 	count := func(part string) (n int) {
 		for _, chunk := range body {
 			n += bytes.Count(chunk, []byte(part))
@@ -43,42 +59,42 @@ func ownersIn(contentType string, body [][]byte) int {
 	mediaType, _, _ := mime.ParseMediaType(contentType)
 	switch {
 	case strings.Contains(mediaType, "protobuf"):
-		return ownersInProtobuf(bytes.Join(body, nil))
+		return entriesInProtobuf(bytes.Join(body, nil), list)
 	case strings.Contains(mediaType, "cbor"):
 		var object map[string]any
 		_ = direct.Unmarshal(bytes.Join(body, nil), &object)
-		references, _, _ := unstructured.NestedFieldNoCopy(object, "metadata", "ownerReferences")
-		list, _ := references.([]any)
-		return len(list)
+		found, _, _ := unstructured.NestedFieldNoCopy(object, "metadata", list)
+		entries, _ := found.([]any)
+		return len(entries)
 	case strings.Contains(mediaType, "yaml"):
-		// References that differ have at least one field each.
-		if count(":") <= ownerreferences.MaxReferences {
+		// Entries that differ have at least one field each.
+		if count(":") <= few {
 			return 0
 		}
 		data, err := yaml.ToJSON(bytes.Join(body, nil))
 		if err != nil {
 			return 0
 		}
-		return ownersInJSON(data)
+		return entriesInJSON(data, list)
 	default:
-		if count("{") <= ownerreferences.MaxReferences {
+		if count("{") <= few {
 			return 0
 		}
-		return ownersInJSON(bytes.Join(body, nil))
+		return entriesInJSON(bytes.Join(body, nil), list)
 	}
 }
 
-// ownersInJSON returns the largest number if there are several fields of the same name.
-func ownersInJSON(data []byte) (most int) {
+// entriesInJSON returns the largest number if there are several fields of the same name.
+func entriesInJSON(data []byte, list string) (most int) {
 	// A name is as it is, or escaped.
-	if !bytes.Contains(data, []byte("ownerReferences")) && !bytes.Contains(data, []byte(`\u`)) {
+	if !bytes.Contains(data, []byte(list)) && !bytes.Contains(data, []byte(`\u`)) {
 		return 0
 	}
 	eachField(data, "metadata", func(metadata json.RawMessage) {
-		eachField(metadata, "ownerReferences", func(value json.RawMessage) {
-			var references []json.RawMessage
-			_ = json.Unmarshal(value, &references)
-			most = max(most, len(references))
+		eachField(metadata, list, func(value json.RawMessage) {
+			var entries []json.RawMessage
+			_ = json.Unmarshal(value, &entries)
+			most = max(most, len(entries))
 		})
 	})
 	return most
@@ -91,7 +107,7 @@ func eachField(object []byte, name string, read func(json.RawMessage)) {
 		return
 	}
 	for decoder.More() {
-		field, err := decoder.Token()
+		key, err := decoder.Token()
 		if err != nil {
 			return
 		}
@@ -99,7 +115,7 @@ func eachField(object []byte, name string, read func(json.RawMessage)) {
 		if decoder.Decode(&value) != nil {
 			return
 		}
-		if field == name {
+		if key == name {
 			read(value)
 		}
 	}
@@ -108,12 +124,15 @@ func eachField(object []byte, name string, read func(json.RawMessage)) {
 // protobufMagic begins objects in protobuf.
 var protobufMagic = []byte("k8s\x00")
 
-func ownersInProtobuf(data []byte) int {
+func entriesInProtobuf(data []byte, list string) int {
 	var unknown runtime.Unknown
 	var object metav1.PartialObjectMetadata
 	encoded, found := bytes.CutPrefix(data, protobufMagic)
 	if !found || unknown.Unmarshal(encoded) != nil || object.Unmarshal(unknown.Raw) != nil {
 		return 0
+	}
+	if list == managersField {
+		return len(object.ManagedFields)
 	}
 	return len(object.OwnerReferences)
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/ownerreferences"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -81,7 +82,7 @@ func TestOwnersIn(t *testing.T) {
 			t.Parallel()
 			body := []byte(test.body)
 			half := len(body) / 2
-			if got := ownersIn(test.mediaType, [][]byte{body[:half], body[half:]}); got != test.want {
+			if got := entriesIn(test.mediaType, [][]byte{body[:half], body[half:]}, ownersField, ownerreferences.MaxReferences); got != test.want {
 				t.Errorf("%d owners, want %d", got, test.want)
 			}
 		})
@@ -104,6 +105,32 @@ func TestRefusesOwners(t *testing.T) {
 		handler.ServeHTTP(recorder, newRequest(t, "example.com", strings.NewReader(encoded), len(encoded)))
 		if recorder.Code != want || want == http.StatusOK && received != len(encoded) {
 			t.Errorf("with %d owners: status %d, want %d; the handler received %d of %d bytes: %s", owners, recorder.Code, want, received, len(encoded), recorder.Body)
+		}
+	}
+}
+
+func TestRefusesManagers(t *testing.T) {
+	t.Parallel()
+	object := func(managers int) *metav1.PartialObjectMetadata {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		for i := range managers {
+			object.ManagedFields = append(object.ManagedFields, metav1.ManagedFieldsEntry{Manager: fmt.Sprint(i), FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}})
+		}
+		return object
+	}
+	for mediaType, encode := range map[string]func(any) ([]byte, error){
+		"application/json": json.Marshal, "application/merge-patch+json": json.Marshal, "application/yaml": yaml.Marshal, "application/vnd.kubernetes.protobuf": toProtobuf,
+	} {
+		for managers, want := range map[int]int{maxManagers: http.StatusNotFound, maxManagers + 1: http.StatusUnprocessableEntity} {
+			encoded, err := encode(object(managers))
+			expect.NoError(t, err)
+			limits, recorder := newLimits(4*mib), httptest.NewRecorder()
+			sent := newRequest(t, "example.com", bytes.NewReader(encoded), len(encoded))
+			sent.Header.Set("Content-Type", mediaType)
+			WithBody(WithBodyLimits(http.NotFoundHandler(), limits, codecs()), limits).ServeHTTP(recorder, sent)
+			if recorder.Code != want {
+				t.Errorf("%s with %d managers: status %d %s, want %d", mediaType, managers, recorder.Code, recorder.Body, want)
+			}
 		}
 	}
 }

@@ -154,6 +154,7 @@ func TestValues(t *testing.T) {
 		"the most":                   {body: list("{}", most), want: http.StatusOK},
 		"too many":                   {body: list("{}", most+1), want: http.StatusRequestEntityTooLarge},
 		"too many in YAML":           {body: strings.Repeat("- a\n", int(most)), contentType: "application/yaml", want: http.StatusRequestEntityTooLarge},
+		"deep":                       {body: strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000), want: http.StatusRequestEntityTooLarge},
 		"Protobuf":                   {body: list("1", 2*few), contentType: "application/vnd.kubernetes.protobuf", want: http.StatusOK},
 		"Protobuf, busy":             {body: strings.Repeat("x", objectsize.HeavyBytes/4), contentType: "application/vnd.kubernetes.protobuf", busy: true, want: http.StatusTooManyRequests},
 	}

@@ -61,6 +61,12 @@ var (
 	errTooManyValues = errors.New("more values than --max-object-bytes allows")
 )
 
+// shapeError is a [Values.Refusal].
+type shapeError string
+
+// Error implements error.
+func (e shapeError) Error() string { return string(e) }
+
 // Transformer wraps the compression and encryption of values.
 func (l *Limiter) Transformer(inner value.Transformer) value.Transformer {
 	return &transformer{Transformer: inner, limiter: l}
@@ -77,8 +83,8 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 	if err != nil {
 		return nil, err
 	}
-	weight, values := weigh(data)
-	t.limiter.heavy.record(dataCtx, weight)
+	values := weigh(data)
+	t.limiter.heavy.record(dataCtx, values.Weight())
 	info := writeinfo.FromContext(ctx)
 	if info == nil {
 		return stored, nil
@@ -90,29 +96,34 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 	case info.Terminating:
 	case int64(len(data)) > limit:
 		return nil, errTooLarge
-	case values > MaxValues(limit):
+	case values.Count() > MaxValues(limit):
 		return nil, errTooManyValues
+	case values.Refusal() != "":
+		return nil, shapeError(values.Refusal())
 	}
 	return stored, nil
 }
 
-// weigh returns the weight of a stored object, and its values if it is JSON and may have many: each
-// takes two bytes at least. Objects that are stored as Protobuf are small.
-func weigh(data []byte) (weight, values int64) {
-	if len(data) < 2*HeavyBytes/valueBytes || data[0] != '{' {
-		return int64(len(data)), 0
+// weigh counts the values of a stored object if it may be heavier than its size. Objects that are stored
+// as Protobuf are small.
+func weigh(data []byte) *Values {
+	counted := &Values{IsJSON: true, bytes: int64(len(data))}
+	if len(data) >= countedBytes && data[0] == '{' {
+		*counted = Values{IsJSON: true}
+		counted.Add(data)
 	}
-	counted := &Values{IsJSON: true}
-	counted.Add(data)
-	return counted.Weight(), counted.Count()
+	return counted
 }
+
+// countedBytes is the size of the smallest object that may be heavy: a value takes two bytes at least,
+// and so does a level.
+const countedBytes = 4 << 10
 
 // TransformFromStorage implements value.Transformer.
 func (t *transformer) TransformFromStorage(ctx context.Context, stored []byte, dataCtx value.Context) ([]byte, bool, error) {
 	data, stale, err := t.Transformer.TransformFromStorage(ctx, stored, dataCtx)
 	if err == nil {
-		weight, _ := weigh(data)
-		t.limiter.heavy.record(dataCtx, weight)
+		t.limiter.heavy.record(dataCtx, weigh(data).Weight())
 	}
 	return data, stale, err
 }
@@ -151,6 +162,7 @@ func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination 
 // explain converts errors about sizes to 413 with both sizes.
 func (l *Limiter) explain(ctx context.Context, err error, key string) error {
 	var limit string
+	var shape shapeError
 	switch {
 	case err == nil:
 		return nil
@@ -158,6 +170,8 @@ func (l *Limiter) explain(ctx context.Context, err error, key string) error {
 		limit = fmt.Sprintf("an object may have %d bytes (--max-object-bytes)", l.config.MaxBytes)
 	case errors.Is(err, errTooManyValues):
 		limit = fmt.Sprintf("an object may have %d values, one for each %d bytes of --max-object-bytes", MaxValues(l.config.MaxBytes), bytesPerValue)
+	case errors.As(err, &shape):
+		limit = shape.Error()
 	case RefusedByEtcd(err):
 		limit = fmt.Sprintf("that does not fit into a request to the etcd of Store %q (its --max-request-bytes, 1.5 MiB by default)", l.config.Store)
 	default:

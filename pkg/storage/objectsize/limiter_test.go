@@ -28,7 +28,7 @@ func TestRefusals(t *testing.T) {
 	tests := map[string]struct {
 		maxBytes, etcdBytes int64
 		size                int
-		values              int
+		values, levels      int
 		want                string // "" if the object is accepted
 	}{
 		"as large as allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: 16*mib - 512},
@@ -37,6 +37,8 @@ func TestRefusals(t *testing.T) {
 		"as many values as allowed": {maxBytes: mib, etcdBytes: 17 * mib, values: mib/8 - 10},
 		"more values than allowed": {maxBytes: mib, etcdBytes: 17 * mib, values: mib / 8,
 			want: `widgets.example.com "w" has 655\d{3} bytes, 64\d KiB as it is stored: an object may have 131072 values, one for each 8 bytes of --max-object-bytes`},
+		"deeper than allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: mib, levels: 80,
+			want: `widgets.example.com "w" has 104\d{4} bytes, 102\d KiB as it is stored: it is nested too deep, the limit is 32 levels on average`},
 		"more than etcd accepts": {maxBytes: 16 * mib, etcdBytes: 0, size: 1700 << 10,
 			want: `widgets.example.com "w" has 174\d{4} bytes, 170\d KiB as it is stored: that does not fit into a request to the etcd of Store "archive"`},
 		"more than gRPC accepts": {maxBytes: 16 * mib, etcdBytes: 0, size: 8 * mib,
@@ -49,6 +51,9 @@ func TestRefusals(t *testing.T) {
 			object := widget("w", strings.Repeat("x", test.size))
 			if test.values > 0 {
 				object.Object["data"] = make([]any, test.values)
+			}
+			for range test.levels {
+				object.Object["data"] = []any{object.Object["data"]}
 			}
 			err := store.Create(t.Context(), widgetKey("w"), object, newWidget(), 0)
 			checkRefusal(t, "create", err, test.want)

@@ -3,7 +3,10 @@
 
 package objectsize
 
-import "bytes"
+import (
+	"bytes"
+	"fmt"
+)
 
 const (
 	// valueBytes is the least that a value weighs. An empty object, two characters, takes some 450
@@ -15,6 +18,14 @@ const (
 	// aliasedValues is how many values the YAML decoder makes of aliases at least, before it limits
 	// them to a part of all values (allowedAliasRatio of gopkg.in/yaml.v2).
 	aliasedValues = 400_000
+	// maxDepth bounds how deep the bytes of an object are nested on average, if it had shallowBytes more
+	// that are not nested. Upstream's patches copy an object once for each level.
+	maxDepth, shallowBytes = 32, 1 << 20
+	// nestedBytes is how many bytes, each counted once for each level, weigh as much as one.
+	nestedBytes = 8
+	// maxFields bounds the fields of an object by the sum of their squares: upstream inserts each into
+	// a sorted list when it records who manages it.
+	maxFields = 50_000
 )
 
 // MaxValues returns how many values an object may have if it may have maxBytes bytes.
@@ -27,6 +38,12 @@ type Values struct {
 	IsJSON bool
 
 	bytes, inJSON, inYAML int64
+	// nested is the sum of the depths of all bytes.
+	nested int64
+	// open has the numbers of fields of the objects that are open, and 0 for lists. squares is the sum of
+	// the squares of those that were closed.
+	open    []int64
+	squares int64
 	// last is the last character outside of strings that is not a space, and previous that before
 	// the next.
 	last, previous                       byte
@@ -47,7 +64,18 @@ func (v *Values) Weight() int64 {
 	if v.isYAML && v.hasAnchor {
 		count += aliasedValues
 	}
-	return max(v.bytes, count*valueBytes)
+	return max(v.bytes, count*valueBytes, v.nested/nestedBytes)
+}
+
+// Refusal says why an object in JSON takes much more work than its size, or is empty.
+func (v *Values) Refusal() string {
+	switch {
+	case v.nested > maxDepth*(v.bytes+shallowBytes):
+		return fmt.Sprintf("it is nested too deep, the limit is %d levels on average, and more for a small one", maxDepth)
+	case v.squares > maxFields*maxFields:
+		return fmt.Sprintf("it has objects with too many fields, the limit is %d for one", maxFields)
+	}
+	return ""
 }
 
 // Add adds the next part of the object's text.
@@ -55,10 +83,13 @@ func (v *Values) Add(text []byte) {
 	v.bytes += int64(len(text))
 	for i := 0; i < len(text); i++ {
 		if v.IsJSON && v.inString && !v.escaped {
-			if i += v.skipString(text[i:]); i == len(text) {
+			skipped := v.skipString(text[i:])
+			v.nested += int64(skipped * len(v.open))
+			if i += skipped; i == len(text) {
 				return
 			}
 		}
+		v.nested += int64(len(v.open))
 		c := text[i]
 		kind := kinds[c]
 		if kind&separates != 0 || v.previous == '-' && kind&space != 0 {
@@ -111,8 +142,26 @@ func (v *Values) outside(c byte, kind kind) {
 		v.isYAML = true
 	}
 	v.hasAnchor = v.hasAnchor || c == '&'
+	v.nest(c, kind)
 	v.inString = c == '"'
 	v.last = c
+}
+
+// nest follows the objects and lists that are open.
+func (v *Values) nest(c byte, kind kind) {
+	last := len(v.open) - 1
+	switch {
+	case c == '{':
+		v.open = append(v.open, 1)
+	case c == '[':
+		v.open = append(v.open, 0)
+	case last < 0:
+	case c == ',' && v.open[last] > 0:
+		v.open[last]++
+	case kind&closes != 0:
+		v.squares += v.open[last] * v.open[last]
+		v.open = v.open[:last]
+	}
 }
 
 // kind says what a character is in JSON.

@@ -79,6 +79,37 @@ func TestWeight(t *testing.T) {
 	}
 }
 
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	nested := func(levels, bytes int) string {
+		return strings.Repeat(`{"a":`, levels) + `"` + strings.Repeat("x", bytes) + `"` + strings.Repeat("}", levels)
+	}
+	fields := func(count int) string { return "{" + strings.Repeat(`"a":1,`, count-1) + `"a":1}` }
+	for name, test := range map[string]struct{ text, want string }{
+		"small and deep":          {text: nested(1000, 10_000)},
+		"large and not deep":      {text: nested(30, 4<<20)},
+		"large and deep":          {text: nested(60, 4<<20), want: "nested too deep"},
+		"small and too deep":      {text: nested(9000, 0), want: "nested too deep"},
+		"brackets in strings":     {text: `"` + strings.Repeat("[", 100_000) + `"`},
+		"many fields":             {text: fields(maxFields)},
+		"too many fields":         {text: fields(maxFields + 1), want: "too many fields"},
+		"too many in two objects": {text: "[" + fields(40_000) + "," + fields(40_000) + "]", want: "too many fields"},
+		"many items":              {text: "[" + strings.Repeat("1,", 500_000) + "{}]"},
+		"many small objects":      {text: "[" + strings.Repeat(`{"a":1,"b":2},`, 100_000) + "{}]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asJSON := &Values{IsJSON: true}
+			asJSON.Add([]byte(test.text))
+			for _, got := range []string{valuesOf(test.text).Refusal(), asJSON.Refusal()} {
+				if (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
+					t.Errorf("got %q, want %q", got, test.want)
+				}
+			}
+		})
+	}
+}
+
 // FuzzValues checks that no text without aliases has more values than are counted, or two more.
 func FuzzValues(f *testing.F) {
 	for _, text := range []string{
