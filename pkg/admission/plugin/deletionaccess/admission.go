@@ -23,7 +23,7 @@ import (
 // PluginName is the name in --enable-admission-plugins.
 const PluginName = "DeletionAccess"
 
-// Plugin checks changes of the retention of a HostedResource, and of Migrations of groups.
+// Plugin checks changes of the retention of a HostedResource, and of Migrations that delete objects.
 type Plugin struct {
 	*admission.Handler
 	authorizer authorizer.UnconditionalAuthorizer
@@ -52,8 +52,8 @@ func (p *Plugin) ValidateInitialization() error {
 	return nil
 }
 
-// Validate refuses a new or changed retention, or Migration of a group, unless the caller can delete
-// the objects in all namespaces. A dry run is no exception, because its result has names of objects.
+// Validate refuses a new or changed retention, Rollback or Finalize, unless the caller can delete the
+// objects in all namespaces. A dry run is no exception, because its result has names of objects.
 func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
 	if attributes.GetSubresource() != "" {
 		return nil
@@ -67,7 +67,9 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 		return p.mayDelete(ctx, attributes, "spec.retention", schema.ParseGroupResource(object.Name))
 	case *v1alpha1.Migration:
 		old, _ := attributes.GetOldObject().(*v1alpha1.Migration)
-		if object.Spec.Group == "" || old != nil && equality.Semantic.DeepEqual(old.Spec, object.Spec) {
+		// A Move keeps the main cluster's copy, and needs rights of annex that an administrator grants.
+		deletes := object.Spec.Operation == v1alpha1.MigrationRollback || object.Spec.Operation == v1alpha1.MigrationFinalize
+		if !deletes || old != nil && equality.Semantic.DeepEqual(old.Spec, object.Spec) {
 			return nil
 		}
 		return p.mayDelete(ctx, attributes, "the Migration", schema.GroupResource{Group: object.Spec.Group, Resource: "*"})

@@ -92,7 +92,9 @@ func TestValidateMigrations(t *testing.T) {
 	}{
 		"created by an administrator":   {"administrator", migration(group), nil, ""},
 		"created by another":            {"deleter", migration(group), nil, `annex would delete objects for the Migration, and user "deleter" cannot delete resource "*" in API group "example.com" in all namespaces`},
-		"of another group":              {"administrator", migration(hostingv1alpha1.MigrationSpec{Group: "internal.example.com"}), nil, "cannot delete"},
+		"Rollback":                      {"deleter", migration(hostingv1alpha1.MigrationSpec{Group: "example.com", Operation: hostingv1alpha1.MigrationRollback}), nil, "cannot delete"},
+		"Move":                          {"deleter", migration(hostingv1alpha1.MigrationSpec{Group: "example.com"}), nil, ""},
+		"of another group":              {"administrator", migration(hostingv1alpha1.MigrationSpec{Group: "internal.example.com", Operation: hostingv1alpha1.MigrationFinalize}), nil, "cannot delete"},
 		"confirmed by an administrator": {"administrator", migration(confirmed), migration(group), ""},
 		"confirmed by another":          {"deleter", migration(confirmed), migration(group), "cannot delete"},
 		"labelled by another":           {"deleter", migration(group), migration(group), ""},
