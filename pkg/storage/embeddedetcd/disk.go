@@ -17,8 +17,8 @@ func Disk(dir string) (free, size int64, err error) {
 	if err := unix.Statfs(dir, &found); err != nil {
 		return 0, 0, fmt.Errorf("read the free space of %s: %w", dir, err)
 	}
-	block := int64(found.Bsize)
-	return int64(found.Bavail) * block, int64(found.Blocks) * block, nil
+	block := uint64(found.Bsize)
+	return int64(found.Bavail * block), int64(found.Blocks * block), nil
 }
 
 // DatabaseSize returns the size of the database in a folder of etcd, 0 without one.

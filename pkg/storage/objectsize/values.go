@@ -180,13 +180,20 @@ const (
 )
 
 var kinds = func() (kinds [256]kind) {
-	for characters, kind := range map[string]kind{
-		" \t\r\n": space, "{[": opens, "}]": closes, "{}[],:": structure, `"+-.0123456789Etruefalsenull`: literal,
+	for _, of := range []struct {
+		characters string
+		kind       kind
+	}{
+		{" \t\r\n", space},
+		{"{[", opens},
+		{"}]", closes},
+		{"{}[],:", structure},
+		{`"+-.0123456789Etruefalsenull`, literal},
 		// The last three end the encodings of what YAML 1.1 takes for line breaks.
-		":,{[\r\n\x85\xa8\xa9": separates,
+		{":,{[\r\n\x85\xa8\xa9", separates},
 	} {
-		for i := range len(characters) {
-			kinds[characters[i]] |= kind
+		for i := range len(of.characters) {
+			kinds[of.characters[i]] |= of.kind
 		}
 	}
 	return kinds

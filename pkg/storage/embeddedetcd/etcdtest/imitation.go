@@ -29,7 +29,8 @@ type Imitation struct {
 // Start serves on a free loopback port until the end of the test, and returns the endpoint.
 func (i *Imitation) Start(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("listen: %v", err)
 	}
