@@ -23,9 +23,13 @@ const (
 
 	// MaxReferences is how many owner references an object may have.
 	MaxReferences = 500
+
+	// fewControllers is how many controllers are left to upstream's validation, which refuses a second
+	// one with an error for each that repeats all references.
+	fewControllers = 10
 )
 
-// Plugin refuses objects with too many owner references or several controllers. It runs with the
+// Plugin refuses objects with too many owner references or controllers. It runs with the
 // mutating plugins, before upstream compares and validates the references.
 type Plugin struct {
 	*admission.Handler
@@ -61,7 +65,7 @@ func Check(kind schema.GroupKind, name string, references, controllers int) erro
 	switch {
 	case references > MaxReferences:
 		return apierrors.NewInvalid(kind, name, field.ErrorList{field.TooMany(path, references, MaxReferences)})
-	case controllers > 1:
+	case controllers > fewControllers:
 		return apierrors.NewInvalid(kind, name, field.ErrorList{
 			field.Invalid(path, fmt.Sprintf("%d controllers", controllers), "only one reference can have controller set to true"),
 		})
