@@ -25,7 +25,7 @@ func TestDictionariesHaveSharedText(t *testing.T) {
 		}
 		return string(letters)
 	}
-	common := text(3 * minDictionary)
+	common := text(minDictionary)
 	for name, test := range map[string]struct {
 		namespaces uint32
 		want       bool
@@ -38,14 +38,14 @@ func TestDictionariesHaveSharedText(t *testing.T) {
 			t.Parallel()
 			var samples []sample
 			secrets := map[uint32]string{}
-			for i := range uint32(120) {
+			for i := range uint32(30) {
 				owner := i%test.namespaces + 1
 				if secrets[owner] == "" {
 					secrets[owner] = fmt.Sprintf("%024d", owner*1_111_111)
 				}
 				samples = append(samples, sample{owner, []byte(common[:200] + secrets[owner] + common[200:] + fmt.Sprint(i))})
 			}
-			trained, err := train(samples, 1<<30, generic(genericID1))
+			trained, err := train(samples, minDictionary, generic(genericID1))
 			expect.NoError(t, err)
 			if (trained != nil) != test.want {
 				t.Fatalf("trained a dictionary: %t, want %t", trained != nil, test.want)
