@@ -47,11 +47,12 @@ func refusal(info *request.RequestInfo, address *url.URL) error {
 			Message: "the server could not find the requested resource",
 		}}
 	}
-	if address.RawQuery == "" {
-		return nil
+	if len(address.RawQuery) <= maxSelectorTerms {
+		return nil // each term takes a byte at least
 	}
+	query := address.Query()
 	for _, parameter := range []string{"labelSelector", "fieldSelector"} {
-		if terms := strings.Count(address.Query().Get(parameter), ",") + 1; terms > maxSelectorTerms {
+		if terms := strings.Count(query.Get(parameter), ",") + 1; terms > maxSelectorTerms {
 			return apierrors.NewBadRequest(fmt.Sprintf("%s has %d requirements and values, the limit is %d", parameter, terms, maxSelectorTerms))
 		}
 	}
