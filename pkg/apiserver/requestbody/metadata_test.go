@@ -82,7 +82,7 @@ func TestOwnersIn(t *testing.T) {
 			t.Parallel()
 			body := []byte(test.body)
 			half := len(body) / 2
-			if got := entriesIn(test.mediaType, [][]byte{body[:half], body[half:]}, ownersField, ownerreferences.MaxReferences); got != test.want {
+			if got := entriesIn(test.mediaType, [][]byte{body[:half], body[half:]}).owners; got != test.want {
 				t.Errorf("%d owners, want %d", got, test.want)
 			}
 		})
