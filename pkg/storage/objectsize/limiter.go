@@ -56,12 +56,9 @@ func NewLimiter(config Config) *Limiter {
 	return &Limiter{config: config, heavy: newHeavy(config.Prefix)}
 }
 
-var (
-	errTooLarge      = errors.New("larger than --max-object-bytes")
-	errTooManyValues = errors.New("more values than --max-object-bytes allows")
-)
+var errTooLarge = errors.New("larger than --max-object-bytes")
 
-// shapeError is a [Values.Refusal].
+// shapeError says which limit an object exceeds by what it consists of.
 type shapeError string
 
 // Error implements error.
@@ -97,7 +94,7 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 	case int64(len(data)) > limit:
 		return nil, errTooLarge
 	case values.Count() > MaxValues(limit):
-		return nil, errTooManyValues
+		return nil, shapeError(fmt.Sprintf("an object may have %d values, one for each %d bytes of --max-object-bytes", MaxValues(limit), bytesPerValue))
 	case values.Refusal() != "":
 		return nil, shapeError(values.Refusal())
 	}
@@ -168,8 +165,6 @@ func (l *Limiter) explain(ctx context.Context, err error, key string) error {
 		return nil
 	case errors.Is(err, errTooLarge):
 		limit = fmt.Sprintf("an object may have %d bytes (--max-object-bytes)", l.config.MaxBytes)
-	case errors.Is(err, errTooManyValues):
-		limit = fmt.Sprintf("an object may have %d values, one for each %d bytes of --max-object-bytes", MaxValues(l.config.MaxBytes), bytesPerValue)
 	case errors.As(err, &shape):
 		limit = shape.Error()
 	case RefusedByEtcd(err):

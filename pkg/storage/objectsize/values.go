@@ -137,7 +137,7 @@ func (v *Values) outside(c byte, kind kind) {
 	if c == ',' || first && kind&closes == 0 {
 		v.inJSON++
 	}
-	begins := kind&(structure) == 0 && (c == '"' || kinds[v.previous]&literal == 0)
+	begins := kind&structure == 0 && (c == '"' || kinds[v.previous]&literal == 0)
 	if kind == 0 || c == ':' && v.last != '"' || begins && !first && v.last != ',' && v.last != ':' {
 		v.isYAML = true
 	}
