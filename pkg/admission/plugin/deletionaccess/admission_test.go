@@ -34,6 +34,21 @@ func (deleters) Authorize(_ context.Context, asked authorizer.Attributes) (autho
 	}
 }
 
+// validate returns the answer of the plugin to a write.
+func validate(t *testing.T, caller, kind, resource string, object, old runtime.Object) error {
+	t.Helper()
+	plugin := New()
+	plugin.SetUnconditionalAuthorizer(deleters{})
+	expect.NoError(t, plugin.ValidateInitialization())
+	operation := admission.Create
+	if old != nil {
+		operation = admission.Update
+	}
+	attributes := admission.NewAttributesRecord(object, old, hostingv1alpha1.SchemeGroupVersion.WithKind(kind), "", object.(metav1.Object).GetName(),
+		hostingv1alpha1.SchemeGroupVersion.WithResource(resource), "", operation, nil, false, &user.DefaultInfo{Name: caller})
+	return plugin.Validate(t.Context(), attributes, nil)
+}
+
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	retained := func(name string, seconds int64) *hostingv1alpha1.HostedResource {
@@ -46,7 +61,7 @@ func TestValidate(t *testing.T) {
 	const widgets = "widgets.example.com"
 	for name, test := range map[string]struct {
 		user        string
-		object, old *hostingv1alpha1.HostedResource
+		object, old runtime.Object
 		want        string
 	}{
 		"created by a deleter":           {"deleter", retained(widgets, 1), nil, ""},
@@ -62,17 +77,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plugin := New()
-			plugin.SetUnconditionalAuthorizer(deleters{})
-			expect.NoError(t, plugin.ValidateInitialization())
-			var old runtime.Object
-			operation := admission.Create
-			if test.old != nil {
-				old, operation = test.old, admission.Update
-			}
-			attributes := admission.NewAttributesRecord(test.object, old, hostingv1alpha1.SchemeGroupVersion.WithKind("HostedResource"), "", test.object.Name,
-				hostingv1alpha1.SchemeGroupVersion.WithResource("hostedresources"), "", operation, nil, false, &user.DefaultInfo{Name: test.user})
-			expect.ErrorOrNone(t, plugin.Validate(t.Context(), attributes, nil), test.want)
+			expect.ErrorOrNone(t, validate(t, test.user, "HostedResource", "hostedresources", test.object, test.old), test.want)
 		})
 	}
 }
@@ -87,7 +92,7 @@ func TestValidateMigrations(t *testing.T) {
 	confirmed.Confirmed = true
 	for name, test := range map[string]struct {
 		user        string
-		object, old *hostingv1alpha1.Migration
+		object, old runtime.Object
 		want        string
 	}{
 		"created by an administrator":   {"administrator", migration(group), nil, ""},
@@ -102,16 +107,7 @@ func TestValidateMigrations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plugin := New()
-			plugin.SetUnconditionalAuthorizer(deleters{})
-			var old runtime.Object
-			operation := admission.Create
-			if test.old != nil {
-				old, operation = test.old, admission.Update
-			}
-			attributes := admission.NewAttributesRecord(test.object, old, hostingv1alpha1.SchemeGroupVersion.WithKind("Migration"), "", test.object.Name,
-				hostingv1alpha1.SchemeGroupVersion.WithResource("migrations"), "", operation, nil, false, &user.DefaultInfo{Name: test.user})
-			expect.ErrorOrNone(t, plugin.Validate(t.Context(), attributes, nil), test.want)
+			expect.ErrorOrNone(t, validate(t, test.user, "Migration", "migrations", test.object, test.old), test.want)
 		})
 	}
 }

@@ -231,14 +231,20 @@ func TestDeletionsEndWhateverOthersWrite(t *testing.T) {
 					})
 					startController(t, annexMetadata)
 					settle()
-					found, err := annexMetadata.Tracker().Get(things.GroupVersionResource, "team", "owner")
-					expect.NoError(t, err)
-					if left := found.(*metav1.PartialObjectMetadata).Finalizers; len(left) > 0 {
-						t.Errorf("the owner waits with %v", left)
-					}
+					wantNotWaiting(t, annexMetadata)
 				})
 			})
 		}
+	}
+}
+
+// wantNotWaiting checks that the owner has no finalizer left.
+func wantNotWaiting(t *testing.T, annexMetadata *metadatafake.FakeMetadataClient) {
+	t.Helper()
+	found, err := annexMetadata.Tracker().Get(things.GroupVersionResource, "team", "owner")
+	expect.NoError(t, err)
+	if left := found.(*metav1.PartialObjectMetadata).Finalizers; len(left) > 0 {
+		t.Errorf("the owner waits with %v", left)
 	}
 }
 
@@ -277,11 +283,7 @@ func TestResolvesReferences(t *testing.T) {
 				annexMetadata := newMetadataClient(t, deletedWith(metav1.FinalizerDeleteDependents), newMetadata("child", renamed(test.change)))
 				startController(t, annexMetadata)
 				settle()
-				found, err := annexMetadata.Tracker().Get(things.GroupVersionResource, "team", "owner")
-				expect.NoError(t, err)
-				if left := found.(*metav1.PartialObjectMetadata).Finalizers; len(left) > 0 {
-					t.Errorf("the owner waits with %v", left)
-				}
+				wantNotWaiting(t, annexMetadata)
 			})
 		})
 	}
