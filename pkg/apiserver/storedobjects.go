@@ -59,8 +59,8 @@ func (o *StoredObjects) List(ctx context.Context, options metav1.ListOptions) (*
 	return found, err
 }
 
-// DeleteCollection deletes all of them, except those with finalizers. Admission is not asked: it
-// knows served versions only.
+// DeleteCollection deletes all of them, except those with finalizers. It skips
+// admission, which works on served versions only.
 func (o *StoredObjects) DeleteCollection(ctx context.Context, options metav1.DeleteOptions, _ metav1.ListOptions) error {
 	_, err := o.objects.DeleteCollection(request.WithNamespace(ctx, o.namespace), rest.ValidateAllObjectFunc, &options, &internalversion.ListOptions{})
 	return err

@@ -30,7 +30,7 @@ type marker struct {
 
 // Etcd is the etcd that has the objects of an annex.
 type Etcd struct {
-	// ID is that of annex's objects in it, which a copy has too.
+	// ID identifies annex's objects in it, and in a copy of it.
 	ID string `json:"id"`
 	// Servers are its endpoints. The embedded one has none.
 	Servers []string `json:"servers,omitempty"`

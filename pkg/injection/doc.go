@@ -11,7 +11,7 @@
 // never change pod templates, and repeated calls change nothing.
 //
 // Clients write both the object and the record. A record from elsewhere is right in a copy, and a
-// webhook cannot tell it from its own of the same request. It has effects on its object only, so the
+// webhook cannot distinguish it from its own of the same request. It has effects on its object only, so the
 // work for it is bounded: linear in the size of the object, nothing is added that was not there or in
 // the profile, and the context of the request ends it.
 package injection

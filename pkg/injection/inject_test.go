@@ -300,7 +300,7 @@ func TestInjectOwnVariables(t *testing.T) {
 	expect.Equal(t, from(t, text), removed, "removed")
 }
 
-// counting is a context that counts how often it is asked whether work is to end, and ends it.
+// counting is a context that counts calls of Err, and ends after most of them.
 type counting struct {
 	context.Context
 	steps, most int

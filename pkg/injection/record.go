@@ -59,8 +59,8 @@ func annotationPath(name string) *field.Path {
 }
 
 // readRecord returns the record of an object, nil if it has none. Clients may write one, as when they
-// copy an object: it has parts that they may remove as well. Its size is that of all annotations that
-// an object may have, and it has no more templates than a target.
+// copy an object: it has parts that they may remove as well. It is at most as large as all annotations of
+// an object may be, and has no more templates than a target.
 func readRecord(object map[string]any) (*record, *field.Error) {
 	text, found := annotations(object)[v1alpha1.InjectedAnnotation]
 	if !found {

@@ -60,7 +60,7 @@ type location struct {
 type path struct {
 	parent *path
 	name   string
-	// index is that of an item of a list, or isField or isKey.
+	// index is the index of an item of a list, or isField or isKey.
 	index int
 }
 

@@ -107,7 +107,7 @@ func (b *body) read(who user.Info, limit limit) error {
 	return b.reservation.Work(b.ctx, weight)
 }
 
-// binaryWeight is that of a byte of Protobuf, of which two may be an empty message.
+// binaryWeight bytes are reserved for each byte of Protobuf, of which two may be an empty message.
 const binaryWeight = 4
 
 func (b *body) weight() int64 {

@@ -32,7 +32,7 @@ func fromCallers(ca dynamiccertificates.CAContentProvider, names []string, next 
 const (
 	// maxInFlight bounds the bytes of the reviews that are answered at a time.
 	maxInFlight = maxReview
-	// minCost is what a small review counts.
+	// minCost bytes are counted for smaller reviews.
 	minCost = 512 << 10
 )
 

@@ -17,14 +17,14 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// patchDepth is that of annotations, and of fields of the spec.
+// patchDepth reaches annotations, and fields of the spec.
 const patchDepth = 1
 
 // escape escapes a field in a JSON pointer.
 var escape = strings.NewReplacer("~", "~0", "/", "~1")
 
 // diff appends the operations that change an object from before to after. Lists are replaced as a
-// whole, and so is what is more than depth fields below: paths repeat the keys on their way.
+// whole, and so are fields deeper than depth: paths repeat the keys on their way.
 func diff(operations []operation, path string, before, after map[string]any, depth int) []operation {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, kept := after[name]; !kept {

@@ -80,7 +80,7 @@ type plan struct {
 // time.
 type planner struct {
 	rules []rule
-	// kind is that of the objects. References may have it in lower case.
+	// All objects have this kind. References may have it in lower case.
 	kind, lower schema.GroupKind
 	now         time.Time
 	// blockedBefore are those of the previous plan, if it had no room for all: objects that are left

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk returns the free and the total bytes of the volume of a folder. Free is what annex may use:
-// file systems keep some for root.
+// Disk returns the free and the total bytes of the volume of a folder. Free excludes what the
+// file system keeps for root.
 func Disk(dir string) (free, size int64, err error) {
 	var found unix.Statfs_t
 	if err := unix.Statfs(dir, &found); err != nil {

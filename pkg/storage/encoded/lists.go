@@ -138,7 +138,7 @@ type page struct {
 	read int
 }
 
-// checkedObjects is how many objects are read before a list notices that its request has ended.
+// A list checks after checkedObjects objects whether its request has ended.
 const checkedObjects = 64
 
 // page returns the objects that a predicate selects, from a key on, up to a limit unless that is 0.

@@ -21,14 +21,14 @@ func notEtcd(format string, args ...any) error {
 }
 
 // CheckTransactions returns an error if the server does not perform transactions as etcd does. It
-// reads only, and returns nil if it cannot tell.
+// reads only, and returns nil if the server does not answer.
 func CheckTransactions(ctx context.Context, kv clientv3.KV) error {
 	const key = "/annex/"
 	always := clientv3.Compare(clientv3.CreateRevision(key), ">", -1).WithPrefix()
 	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
 	response, err := kv.Txn(ctx).If(always).Then(clientv3.OpTxn([]clientv3.Cmp{never}, nil, []clientv3.Op{clientv3.OpGet(key)})).Commit()
 	if err != nil {
-		// Errors with etcd's own texts, such as about rights, are those of an etcd.
+		// Only an etcd has errors with etcd's own texts, such as about rights.
 		var ofEtcd rpctypes.EtcdError
 		switch code := status.Code(err); {
 		case errors.As(err, &ofEtcd):

@@ -15,13 +15,13 @@ const (
 	// bytesPerValue bounds the values of an object: it may have as many as fit into the largest one if
 	// each takes so many bytes.
 	bytesPerValue = 8
-	// aliasedValues is how many values the YAML decoder makes of aliases at least, before it limits
+	// The YAML decoder makes up to aliasedValues values of aliases before it limits
 	// them to a part of all values (allowedAliasRatio of gopkg.in/yaml.v2).
 	aliasedValues = 400_000
 	// maxDepth bounds how deep the bytes of an object are nested on average, if it had shallowBytes more
 	// that are not nested. Upstream's patches copy an object once for each level.
 	maxDepth, shallowBytes = 32, 1 << 20
-	// nestedBytes is how many bytes, each counted once for each level, weigh as much as one.
+	// nestedBytes bytes, each counted once for each level, weigh as much as one.
 	nestedBytes = 8
 	// maxFields bounds the fields of an object by the sum of their squares: upstream inserts each into
 	// a sorted list when it records who manages it.

@@ -178,7 +178,7 @@ type filling struct {
 	// one has failed.
 	attempt atomic.Pointer[attempt]
 	failed  chan struct{}
-	// current is that of the cache.
+	// current is the signal of the cache.
 	current <-chan struct{}
 	// since has the revisions from which the cache is to have history. It is used once.
 	since atomic.Pointer[[]uint64]

@@ -99,7 +99,7 @@ type claimRequest struct {
 	floor int64
 }
 
-// claimAttempts is how often a prefix is inspected that changes meanwhile.
+// claimAttempts bounds the inspections of a prefix that changes meanwhile.
 const claimAttempts = 3
 
 // claim writes the mark in one transaction, on condition that the prefix has not changed since

@@ -24,7 +24,7 @@ const (
 	diskReserve = 256 << 20
 	// minReserves is the minimum size of a volume in reserves. A smaller one has a smaller reserve.
 	minReserves = 4
-	// diskInterval is how long a reading of the free space is used for writes.
+	// diskInterval limits how long a reading of the free space is used for writes.
 	diskInterval = 100 * time.Millisecond
 )
 

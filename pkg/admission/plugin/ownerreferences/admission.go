@@ -21,10 +21,10 @@ const (
 	// PluginName is the name in --enable-admission-plugins.
 	PluginName = "OwnerReferencesLimit"
 
-	// MaxReferences is how many owner references an object may have.
+	// MaxReferences bounds the owner references of an object.
 	MaxReferences = 500
 
-	// fewControllers is how many controllers are left to upstream's validation, which refuses a second
+	// fewControllers controllers are left to upstream's validation, which refuses a second
 	// one with an error for each that repeats all references.
 	fewControllers = 10
 )

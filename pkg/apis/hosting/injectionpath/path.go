@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// MaxTemplates is how many paths a target may have.
+	// MaxTemplates bounds the paths of a target.
 	MaxTemplates = 16
-	// maxLength is that of a path.
+	// maxLength bounds the characters of a path.
 	maxLength = 512
 )
 

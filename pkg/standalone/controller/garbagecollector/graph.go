@@ -45,7 +45,7 @@ type node struct {
 	// dependents have references with the UID of the node. Users of other namespaces can write
 	// those too: only a reference that names the object makes it wait.
 	dependents map[*node]struct{}
-	// blocking is how many of them block the deletion of the object, if that is observed.
+	// blocking counts those that block the deletion of the object, if that is observed.
 	blocking int
 	// absent counts the references of dependents that were found to have no object.
 	absent map[reference]int

@@ -26,8 +26,8 @@ type Resource struct {
 	Namespaced bool
 }
 
-// HasKind reports whether the kind in an owner reference is that of the resource. As for
-// kube-controller-manager it may be in lower case.
+// HasKind reports whether the kind in an owner reference names the resource. It may be in lower case, as
+// for kube-controller-manager.
 func (r Resource) HasKind(kind schema.GroupKind) bool {
 	return kind.Group == r.Group && (kind.Kind == r.Kind || kind.Kind == strings.ToLower(r.Kind))
 }
