@@ -6,11 +6,14 @@ package apiserver
 import (
 	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/annex-dev/annex/pkg/apiserver/definitions"
 	"github.com/annex-dev/annex/pkg/apiserver/openapiv2"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
 
 // The path of a request, from the socket to the REST storage:
@@ -27,8 +30,8 @@ import (
 //  5. DefaultBuildHandlerChain, inner part: requestbody.FlowControl reads the body within
 //     limits of time, size and memory, then upstream's flow control waits for a seat;
 //     then authorization.
-//  6. requestbody.WithBodyLimits: rejects requests whose body exceeded a limit; reads the
-//     body if flow control is off or exempts the request.
+//  6. requestbody.WithBodyLimits: rejects requests whose body exceeded a limit, or would take upstream
+//     much more work than its size; reads the body if flow control is off or exempts the request.
 //  7. ExtraConfig.WrapAPIs, behind a main cluster: pkg/aggregated/discovery filters
 //     OpenAPI and discovery for the main cluster's aggregator. It needs the user.
 //  8. refuseRequests: returns 404 for resources whose name has a dot, 400 for long selectors. Then
@@ -40,15 +43,17 @@ import (
 //
 // Below that, pkg/storage/routing/stack.go continues from the storage to etcd.
 func (c CompletedConfig) buildHandlerChain(crds *definitions.Informer) func(http.Handler, *genericapiserver.Config) http.Handler {
+	limits := c.extra.BodyLimits
+	limits.Lists = listsOf(crds)
 	return func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
 		handler = openapiv2.Handler(handler, crds.Outlines().Lister(), crds.WithSchemas) // 8
 		handler = refuseRequests(handler, generic.Serializer)                            // 8
 		if wrap := c.extra.WrapAPIs; wrap != nil {
 			handler = wrap(handler, crds.Outlines()) // 7
 		}
-		handler = requestbody.WithBodyLimits(handler, c.extra.BodyLimits, generic.Serializer) // 6
-		handler = genericapiserver.DefaultBuildHandlerChain(handler, generic)                 // 4, 5
-		handler = requestbody.WithBody(handler, c.extra.BodyLimits)                           // 3
+		handler = requestbody.WithBodyLimits(handler, limits, generic.Serializer) // 6
+		handler = genericapiserver.DefaultBuildHandlerChain(handler, generic)     // 4, 5
+		handler = requestbody.WithBody(handler, limits)                           // 3
 		if wrap := c.extra.WrapAll; wrap != nil {
 			handler = wrap(handler, generic.Serializer) // 2
 		}
@@ -61,5 +66,23 @@ func (c *Config) limitBodies() {
 	c.Extra.BodyLimits.Authorizer = c.Generic.Authorization.Authorizer
 	if c.Generic.FlowControl != nil {
 		c.Generic.FlowControl = requestbody.FlowControl(c.Generic.FlowControl, c.Extra.BodyLimits)
+	}
+}
+
+// listsOf returns the lists of type set or map of the custom resource that a request is for.
+func listsOf(crds *definitions.Informer) func(*request.RequestInfo) (objectsize.AssociativeLists, error) {
+	return func(info *request.RequestInfo) (objectsize.AssociativeLists, error) {
+		outline, err := crds.Outlines().Lister().Get(info.Resource + "." + info.APIGroup)
+		if apierrors.IsNotFound(err) {
+			return objectsize.NewAssociativeLists(nil), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		definition, err := crds.WithSchemas(outline)
+		if err != nil {
+			return nil, err
+		}
+		return objectsize.NewAssociativeLists(definition), nil
 	}
 }

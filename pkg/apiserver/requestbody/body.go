@@ -92,9 +92,6 @@ func (b *body) read(who user.Info, limit limit) error {
 			return err
 		}
 	}
-	if refusal := b.values.Refusal(); b.values.IsJSON && refusal != "" {
-		return apierrors.NewRequestEntityTooLargeError("the request would take too long: " + refusal)
-	}
 	weight := b.weight()
 	if weight < objectsize.HeavyBytes {
 		return nil

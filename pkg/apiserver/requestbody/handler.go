@@ -39,6 +39,8 @@ type BodyLimits struct {
 	Budget *objectsize.Budget
 	// Timeout is the timeout of a request.
 	Timeout time.Duration
+	// Lists returns the lists of type set or map of a request's resource.
+	Lists func(*request.RequestInfo) (objectsize.AssociativeLists, error)
 	// Authorizer authorizes requests before a large body is received. It may be nil.
 	Authorizer authorizer.Authorizer
 }
@@ -153,7 +155,10 @@ func WithBodyLimits(handler http.Handler, limits BodyLimits, serializer runtime.
 		b.receive(who, limits.of(info))
 		defer b.release()
 		if b.err == nil {
-			b.err = b.checkMetadata(req, info)
+			var checked *http.Request
+			if checked, b.err = b.checkShape(req, info, limits, serializer); b.err == nil {
+				req = checked
+			}
 		}
 		if b.err != nil {
 			responsewriters.ErrorNegotiated(b.err, serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)

@@ -72,6 +72,7 @@ func TestOwnersIn(t *testing.T) {
 		"YAML in JSON's syntax": {"application/apply-patch+yaml", inJSON, many},
 		"YAML":                  {"application/yaml", "metadata:\n  ownerReferences:" + block.String(), many},
 		"YAML without braces":   {"application/yaml", "metadata: {ownerReferences: [" + flow.String() + "]}", many},
+		"YAML in braces":        {"application/yaml", "{metadata: {ownerReferences: [" + flow.String() + "]}}", many},
 		"YAML with escapes":     {"application/yaml", `metadata: {"owner\x52eferences": [` + flow.String() + "]}", many},
 		"protobuf":              {"application/vnd.kubernetes.protobuf", owned(t, many, toProtobuf), many},
 		"no protobuf":           {"application/vnd.kubernetes.protobuf", inJSON, 0},
@@ -80,9 +81,7 @@ func TestOwnersIn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			body := []byte(test.body)
-			half := len(body) / 2
-			if got := entriesIn(test.mediaType, [][]byte{body[:half], body[half:]}).owners; got != test.want {
+			if got := shapeOf(t, test.mediaType, test.body).owners; got != test.want {
 				t.Errorf("%d owners, want %d", got, test.want)
 			}
 		})

@@ -35,7 +35,7 @@ const mib = 1 << 20
 
 func newLimits(largest int64) BodyLimits {
 	return BodyLimits{
-		MaxBodyBytes: largest, Timeout: time.Minute,
+		MaxBodyBytes: largest, Timeout: time.Minute, Lists: lists,
 		Small:  func(group string) bool { return group == "authorization.k8s.io" },
 		Budget: objectsize.NewBudget(largest, 10*time.Millisecond),
 	}

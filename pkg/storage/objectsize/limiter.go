@@ -10,8 +10,10 @@
 package objectsize
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -20,6 +22,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,6 +45,8 @@ type Config struct {
 	MaxBytes int64
 	// Budget is shared by all resources. It may be nil.
 	Budget *Budget
+	// Definition is that of a custom resource, or nil.
+	Definition *apiextensionsv1.CustomResourceDefinition
 }
 
 // Limiter bounds the objects of a resource. Its Transformer and Storage must be used together,
@@ -89,32 +94,50 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 	info.PlainBytes, info.StoredBytes = len(data), len(stored)
 	// A terminating object is written whatever its size: otherwise it could never lose its
 	// finalizers once the limit is lowered.
-	switch limit := t.limiter.config.MaxBytes; {
-	case info.Terminating:
-	case int64(len(data)) > limit:
+	if info.Terminating {
+		return stored, nil
+	}
+	if int64(len(data)) > t.limiter.config.MaxBytes {
 		return nil, errTooLarge
-	case values.Count() > MaxValues(limit):
-		return nil, shapeError(fmt.Sprintf("an object may have %d values, one for each %d bytes of --max-object-bytes", MaxValues(limit), bytesPerValue))
-	case values.Refusal() != "":
-		return nil, shapeError(values.Refusal())
+	}
+	if refusal := t.limiter.config.refusal(values, data); refusal != "" {
+		return nil, shapeError(refusal)
 	}
 	return stored, nil
 }
 
-// weigh counts the values of a stored object if it may be heavier than its size. Objects that are stored
-// as Protobuf are small.
+// refusal says which limit an object exceeds by what it consists of, or is empty.
+func (c *Config) refusal(values *Values, data []byte) string {
+	if limit := MaxValues(c.MaxBytes); values.Count() > limit {
+		return fmt.Sprintf("an object may have %d values, one for each %d bytes of --max-object-bytes", limit, bytesPerValue)
+	}
+	if refusal := values.Refusal(); refusal != "" || values.Items() <= MaxItems {
+		return refusal
+	}
+	return NewAssociativeLists(c.Definition).Refusal(data)
+}
+
+// weigh counts the values of a stored object if it may be heavy and heavier than its size. Objects that
+// are stored as Protobuf are small.
 func weigh(data []byte) *Values {
 	counted := &Values{IsJSON: true, bytes: int64(len(data))}
-	if len(data) >= countedBytes && data[0] == '{' {
+	if mayBeHeavy(data) {
 		*counted = Values{IsJSON: true}
 		counted.Add(data)
 	}
 	return counted
 }
 
-// countedBytes is the size of the smallest object that may be heavy: a value takes two bytes at least,
-// and so does a level.
-const countedBytes = 4 << 10
+// mayBeHeavy is much faster than counting the values. All but the first of an object or list follow
+// a comma.
+func mayBeHeavy(data []byte) bool {
+	if len(data) == 0 || data[0] != '{' {
+		return false
+	}
+	levels := bytes.Count(data, []byte("{")) + bytes.Count(data, []byte("["))
+	values := levels + bytes.Count(data, []byte(",")) + 1
+	return max(values*valueBytes, levels*len(data)/nestedBytes) >= HeavyBytes
+}
 
 // TransformFromStorage implements value.Transformer.
 func (t *transformer) TransformFromStorage(ctx context.Context, stored []byte, dataCtx value.Context) ([]byte, bool, error) {
@@ -152,8 +175,38 @@ func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination 
 		}
 		defer release()
 	}
+	if limit, ok := ctx.Value(listLimitKey{}).(listLimit); ok {
+		tryUpdate = limit.check(tryUpdate)
+	}
 	err := s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
 	return s.limiter.explain(ctx, err, key)
+}
+
+type listLimitKey struct{}
+
+type listLimit struct {
+	items   int64
+	refusal error
+}
+
+// WithListLimit lets a request change only objects whose lists have fewer [Values.Items]. It returns
+// refusal for others.
+func WithListLimit(ctx context.Context, items int64, refusal error) context.Context {
+	return context.WithValue(ctx, listLimitKey{}, listLimit{items, refusal})
+}
+
+func (l listLimit) check(tryUpdate storage.UpdateFunc) storage.UpdateFunc {
+	return func(existing runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		data, err := json.Marshal(existing)
+		if err != nil {
+			return nil, nil, fmt.Errorf("count the items of lists: %w", err)
+		}
+		values := &Values{IsJSON: true}
+		if values.Add(data); values.Items() > l.items {
+			return nil, nil, l.refusal
+		}
+		return tryUpdate(existing, meta)
+	}
 }
 
 // explain converts errors about sizes to 413 with both sizes.

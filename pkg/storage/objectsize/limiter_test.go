@@ -29,6 +29,7 @@ func TestRefusals(t *testing.T) {
 		maxBytes, etcdBytes int64
 		size                int
 		values, levels      int
+		field               string
 		want                string // "" if the object is accepted
 	}{
 		"as large as allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: 16*mib - 512},
@@ -39,6 +40,9 @@ func TestRefusals(t *testing.T) {
 			want: `widgets.example.com "w" has 655\d{3} bytes, 64\d KiB as it is stored: an object may have 131072 values, one for each 8 bytes of --max-object-bytes`},
 		"deeper than allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: mib, levels: 80,
 			want: `widgets.example.com "w" has 104\d{4} bytes, 102\d KiB as it is stored: it is nested too deep, the limit is 32 levels on average`},
+		"long list": {maxBytes: 16 * mib, etcdBytes: 17 * mib, values: MaxItems + 1, field: "list"},
+		"longer set than allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, values: MaxItems + 1, field: "set",
+			want: `widgets.example.com "w" has 10\d{4} bytes, \d+ KiB as it is stored: it has lists with too many items, the limit is 20000`},
 		"more than etcd accepts": {maxBytes: 16 * mib, etcdBytes: 0, size: 1700 << 10,
 			want: `widgets.example.com "w" has 174\d{4} bytes, 170\d KiB as it is stored: that does not fit into a request to the etcd of Store "archive"`},
 		"more than gRPC accepts": {maxBytes: 16 * mib, etcdBytes: 0, size: 8 * mib,
@@ -47,13 +51,18 @@ func TestRefusals(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := writeinfo.Storage(newStorage(t, Config{MaxBytes: test.maxBytes}, test.etcdBytes))
+			store := writeinfo.Storage(newStorage(t, Config{
+				MaxBytes: test.maxBytes, Definition: definitionOf(t, `{"set":{"x-kubernetes-list-type":"set"}}`),
+			}, test.etcdBytes))
 			object := widget("w", strings.Repeat("x", test.size))
 			if test.values > 0 {
 				object.Object["data"] = make([]any, test.values)
 			}
 			for range test.levels {
 				object.Object["data"] = []any{object.Object["data"]}
+			}
+			if test.field != "" {
+				object.Object["data"] = map[string]any{test.field: object.Object["data"]}
 			}
 			err := store.Create(t.Context(), widgetKey("w"), object, newWidget(), 0)
 			checkRefusal(t, "create", err, test.want)

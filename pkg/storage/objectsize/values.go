@@ -6,6 +6,7 @@ package objectsize
 import (
 	"bytes"
 	"fmt"
+	"math"
 )
 
 const (
@@ -40,10 +41,10 @@ type Values struct {
 	bytes, inJSON, inYAML int64
 	// nested is the sum of the depths of all bytes.
 	nested int64
-	// open has the numbers of fields of the objects that are open, and 0 for lists. squares is the sum of
-	// the squares of those that were closed.
-	open    []int64
-	squares int64
+	// open has the numbers of fields of the objects that are open, and the negative numbers of items of
+	// lists. Those that were closed add their squares to fieldSquares and itemSquares.
+	open                      []int64
+	fieldSquares, itemSquares int64
 	// last is the last character outside of strings that is not a space, and previous that before
 	// the next.
 	last, previous                       byte
@@ -72,11 +73,21 @@ func (v *Values) Refusal() string {
 	switch {
 	case v.nested > maxDepth*(v.bytes+shallowBytes):
 		return fmt.Sprintf("it is nested too deep, the limit is %d levels on average, and more for a small one", maxDepth)
-	case v.squares > maxFields*maxFields:
+	case v.fieldSquares > maxFields*maxFields:
 		return fmt.Sprintf("it has objects with too many fields, the limit is %d for one", maxFields)
 	}
 	return ""
 }
+
+// Items returns the length of one list that takes as much work as all lists of an object in JSON, if the
+// work grows with the square of the length.
+func (v *Values) Items() int64 { return int64(math.Sqrt(float64(v.itemSquares))) }
+
+// Nest counts bytes of an object as nested deeper than they are in the text.
+func (v *Values) Nest(bytes, levels int64) { v.nested += bytes * levels }
+
+// IsYAML reports whether the text is not JSON.
+func (v *Values) IsYAML() bool { return v.isYAML }
 
 // Add adds the next part of the object's text.
 func (v *Values) Add(text []byte) {
@@ -154,12 +165,18 @@ func (v *Values) nest(c byte, kind kind) {
 	case c == '{':
 		v.open = append(v.open, 1)
 	case c == '[':
-		v.open = append(v.open, 0)
+		v.open = append(v.open, -1)
 	case last < 0:
 	case c == ',' && v.open[last] > 0:
 		v.open[last]++
+	case c == ',':
+		v.open[last]--
 	case kind&closes != 0:
-		v.squares += v.open[last] * v.open[last]
+		if count := v.open[last]; count > 0 {
+			v.fieldSquares += count * count
+		} else {
+			v.itemSquares += count * count
+		}
 		v.open = v.open[:last]
 	}
 }

@@ -110,7 +110,19 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// FuzzValues checks that no text without aliases has more values than are counted, or two more.
+func TestItems(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{
+		`{"a":1,"b":{"c":2}}`: 0, "[1,2,3,4]": 4, `[[1,2,3],[1,2,3],{"a":[[]]}]`: 5, `["[,,","],"]`: 2,
+	} {
+		if got := valuesOf(text).Items(); got != want {
+			t.Errorf("%s: %d items, want %d", text, got, want)
+		}
+	}
+}
+
+// FuzzValues checks that no text without aliases has more values than are counted, or two more, and that
+// objects which are not counted are not heavy.
 func FuzzValues(f *testing.F) {
 	for _, text := range []string{
 		`{"a": 1, "b": [true, null, -1.5E+7, "x\"{,"], "c": {"d": "e"}}`, "a: 1\nb:\n- c\n- - d\n  - {e: f}\n? g\n: |\n  h\n", "[e\"e, 'x', {}]", "--- !!map\n\"a\":\n  \"b\":\n    1: 2\r3: 4\u20285: 6",
@@ -132,6 +144,9 @@ func FuzzValues(f *testing.F) {
 		}
 		asJSONOnly := &Values{IsJSON: true}
 		asJSONOnly.Add([]byte(text))
+		if !mayBeHeavy([]byte(text)) && strings.HasPrefix(text, "{") && asJSONOnly.Weight() >= HeavyBytes {
+			t.Errorf("%q weighs %d and is taken for a light one", text, asJSONOnly.Weight())
+		}
 		if err := json.Unmarshal([]byte(text), &decoded); err == nil && (v.isYAML || asJSONOnly.Count() != v.Count()) {
 			t.Errorf("%q is JSON with %d values; taken for YAML: %t, %d values as JSON alone", text, v.Count(), v.isYAML, asJSONOnly.Count())
 		}

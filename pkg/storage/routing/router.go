@@ -189,6 +189,9 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 			},
 		}
 		hosted, custom := to.(*hostedRoute)
+		if custom {
+			storageConfig.definition = hosted.definition
+		}
 		isEncoded := custom && add != nil && storageConfig.cached
 		if isEncoded {
 			kind := newFunc().GetObjectKind().GroupVersionKind()

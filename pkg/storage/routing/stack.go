@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
@@ -111,6 +112,8 @@ type storageConfig struct {
 	memory  *encoded.Cache
 	// packed is set if the watch cache has packed objects.
 	packed bool
+	// definition is that of a custom resource, or nil.
+	definition *apiextensionsv1.CustomResourceDefinition
 	// compress reports whether values are to be compressed, and limits returns the limits
 	// of the HostedResource.
 	compress func() bool
@@ -176,6 +179,7 @@ func (c storageConfig) build(ctx context.Context, store Store, at location) (_ *
 	}
 	limiter := objectsize.NewLimiter(objectsize.Config{
 		Resource: c.GroupResource, Store: store.Name(), Prefix: store.Prefix(), MaxBytes: c.MaxObjectBytes, Budget: c.ObjectBudget,
+		Definition: c.definition,
 	})
 	if c.encoded != nil {
 		c.setCodec(c.encoded.DecodedCodec(c.Codec)) // 9

@@ -250,7 +250,7 @@ var rules = []rule{
 			"go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
 			"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/endpoints/request",
 			"k8s.io/apiserver/pkg/storage/...", "k8s.io/component-base/metrics/...",
-		}, machinery...),
+		}, apiTypes...),
 	},
 	{
 		packages: "pkg/storage/compression",
@@ -387,7 +387,7 @@ var rules = []rule{
 		packages: "pkg/apiserver/requestbody",
 		duty:     "Receives the bodies of requests, within limits.",
 		ours:     []string{"pkg/admission/plugin/ownerreferences", "pkg/storage/objectsize"},
-		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+		others:   append([]string{"gopkg.in/evanphx/json-patch.v4", "k8s.io/apiserver/...", "sigs.k8s.io/yaml"}, apiTypes...),
 	},
 	{
 		packages: "pkg/apiserver/encodedreads",
