@@ -18,6 +18,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/deletionaccess"
+	"github.com/annex-dev/annex/pkg/admission/plugin/errorlimit"
 	"github.com/annex-dev/annex/pkg/admission/plugin/listlike"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 	"github.com/annex-dev/annex/pkg/admission/plugin/ownerreferences"
@@ -34,6 +35,7 @@ func Order() []string {
 		// First: skips the other plugins for a namespace that is missing or terminating.
 		lifecycle.PluginName,
 		ownerreferences.PluginName,
+		errorlimit.PluginName,
 
 		// annex's own, before webhooks are called.
 		localapiservice.PluginName,
@@ -65,6 +67,7 @@ func NewPlugins() *admission.Plugins {
 		return lifecycle.NewLifecycle(sets.New(hostingv1alpha1.SystemNamespaces()...))
 	})
 	plugins.Register(ownerreferences.PluginName, func(io.Reader) (admission.Interface, error) { return ownerreferences.New(), nil })
+	plugins.Register(errorlimit.PluginName, func(io.Reader) (admission.Interface, error) { return errorlimit.New(), nil })
 	plugins.Register(localapiservice.PluginName, func(io.Reader) (admission.Interface, error) { return localapiservice.New(), nil })
 	plugins.Register(compiledin.PluginName, func(io.Reader) (admission.Interface, error) { return compiledin.New(), nil })
 	plugins.Register(listlike.PluginName, func(io.Reader) (admission.Interface, error) { return listlike.New(), nil })

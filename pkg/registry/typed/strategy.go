@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/annex-dev/annex/pkg/apis/meta/validation"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
@@ -75,14 +76,15 @@ func (BaseStrategy) AllowUnconditionalUpdate(context.Context) bool { return true
 
 // uniqueErrors drops the repetitions of an error, also those between a strategy and the generic
 // registry, which both validate metadata. Kubernetes' strategies drop them where they add the
-// errors of declarative validation. annex has none: its functions validate all.
+// errors of declarative validation. annex has none: its functions validate all. It drops all but the
+// first errors of an object that has very many.
 type uniqueErrors struct{}
 
 var _ rest.DeclarativeValidationStrategy = uniqueErrors{}
 
 // ValidateDeclaratively implements rest.DeclarativeValidationStrategy.
 func (uniqueErrors) ValidateDeclaratively(_ context.Context, _, _ runtime.Object, errs field.ErrorList, _ operation.Type, _ rest.DeclarativeValidationConfig) field.ErrorList {
-	return errs.Filter()
+	return validation.LimitErrors(errs.Filter())
 }
 
 // DeclarativeValidationConfig implements rest.DeclarativeValidationStrategy.

@@ -293,7 +293,7 @@ var rules = []rule{
 	{
 		packages: "pkg/registry/typed",
 		duty:     "The REST storage and the strategies that compiled-in resources are made from.",
-		ours:     []string{"pkg/registry/table"},
+		ours:     []string{"pkg/apis/meta/validation", "pkg/registry/table"},
 		others:   append([]string{"k8s.io/apiserver/...", "sigs.k8s.io/structured-merge-diff/..."}, machinery...),
 	},
 	{
@@ -364,6 +364,14 @@ var rules = []rule{
 		others: append([]string{
 			"k8s.io/apiserver/pkg/util/filesystem", "k8s.io/client-go/util/cert", "k8s.io/component-base/metrics/...", "sigs.k8s.io/yaml",
 		}, machinery...),
+	},
+	{
+		packages: "pkg/admission/plugin/errorlimit",
+		duty:     "The admission plugin that refuses custom resources with very many errors.",
+		ours:     []string{"pkg/apis/meta/validation"},
+		others: append([]string{
+			"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/...", "k8s.io/apiextensions-apiserver/pkg/apiserver/validation", "k8s.io/apiserver/...",
+		}, clients...),
 	},
 	{
 		packages: "pkg/admission/plugin/{name}",

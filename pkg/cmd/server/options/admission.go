@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/admission"
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
+	"github.com/annex-dev/annex/pkg/admission/plugin/errorlimit"
 	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
 	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
 	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
@@ -117,10 +119,14 @@ func (o *Admission) Apply(generic *genericapiserver.Config, sharedInformers info
 	if err != nil {
 		return err
 	}
-	extra.SetDefinitions = sources.SetDefinitions
+	limited := &errorlimit.Definitions{}
+	extra.SetDefinitions = func(outlines, whole crdinformers.CustomResourceDefinitionInformer) {
+		sources.SetDefinitions(outlines, whole)
+		limited.Set(whole.Lister())
+	}
 	initializers := append(admission.Initializers(),
 		webhookinitializer.NewPluginInitializer(extra.WebhookCredentials, extra.ServiceResolver),
-		endpoints, compiledin.Groups(apiserver.CompiledInGroups()), sources, read)
+		endpoints, compiledin.Groups(apiserver.CompiledInGroups()), sources, limited, read)
 	err = o.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion, initializers...)
 	if err != nil {
 		return fmt.Errorf("--enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file: %w", err)

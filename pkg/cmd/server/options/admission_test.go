@@ -34,13 +34,13 @@ func TestAdmissionPlugins(t *testing.T) {
 		want               plugins
 	}{
 		"standalone": {false, nil, nil, plugins{
-			"NamespaceLifecycle", "OwnerReferencesLimit", "LocalAPIService", "CompiledInGroups", "ListLikeObjects", "StoreAccess", "DeletionAccess", "StaticObjects", "SidecarInjection", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
+			"NamespaceLifecycle", "OwnerReferencesLimit", "ValidationErrorsLimit", "LocalAPIService", "CompiledInGroups", "ListLikeObjects", "StoreAccess", "DeletionAccess", "StaticObjects", "SidecarInjection", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
 		"aggregated": {true, nil, nil, plugins{
-			"NamespaceLifecycle", "OwnerReferencesLimit", "LocalAPIService", "CompiledInGroups", "ListLikeObjects", "StoreAccess", "DeletionAccess", "StaticObjects", "SidecarInjection", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
+			"NamespaceLifecycle", "OwnerReferencesLimit", "ValidationErrorsLimit", "LocalAPIService", "CompiledInGroups", "ListLikeObjects", "StoreAccess", "DeletionAccess", "StaticObjects", "SidecarInjection", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
 		"older main cluster": {true, plugins{"MutatingAdmissionPolicy"}, nil, plugins{
-			"NamespaceLifecycle", "OwnerReferencesLimit", "LocalAPIService", "CompiledInGroups", "ListLikeObjects", "StoreAccess", "DeletionAccess", "StaticObjects", "SidecarInjection", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
+			"NamespaceLifecycle", "OwnerReferencesLimit", "ValidationErrorsLimit", "LocalAPIService", "CompiledInGroups", "ListLikeObjects", "StoreAccess", "DeletionAccess", "StaticObjects", "SidecarInjection", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
 		"disabled by flag": {true, plugins{"MutatingAdmissionPolicy"}, plugins{"ResourceQuota", "MutatingAdmissionWebhook"}, plugins{
-			"NamespaceLifecycle", "OwnerReferencesLimit", "LocalAPIService", "CompiledInGroups", "ListLikeObjects", "StoreAccess", "DeletionAccess", "StaticObjects", "SidecarInjection", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
+			"NamespaceLifecycle", "OwnerReferencesLimit", "ValidationErrorsLimit", "LocalAPIService", "CompiledInGroups", "ListLikeObjects", "StoreAccess", "DeletionAccess", "StaticObjects", "SidecarInjection", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
