@@ -6,6 +6,7 @@ package requestbody
 import (
 	"context"
 	"fmt"
+	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -154,10 +155,11 @@ func WithBodyLimits(handler http.Handler, limits BodyLimits, serializer runtime.
 		who, _ := request.UserFrom(req.Context())
 		b.receive(who, limits.of(info))
 		defer b.release()
-		if b.err == nil {
-			var checked *http.Request
-			if checked, b.err = b.checkShape(req, info, limits, serializer); b.err == nil {
-				req = checked
+		if b.err == nil && info.IsResourceRequest {
+			mediaType, _, _ := mime.ParseMediaType(req.Header.Get("Content-Type"))
+			var items int64
+			if items, b.err = b.checkShape(mediaType, info, limits, serializer); items > 0 {
+				req = req.WithContext(objectsize.WithListLimit(req.Context(), items))
 			}
 		}
 		if b.err != nil {

@@ -7,8 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"mime"
-	"net/http"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -50,17 +48,13 @@ type shape struct {
 }
 
 // checkShape refuses a body that takes upstream much more work than its size, before upstream decodes it:
-// nothing ends that work when the request times out. Patches may have less than the object that they
-// make, which the admission plugins and the storage check. The request that is returned has a limit for
-// the object that it patches.
-func (b *body) checkShape(req *http.Request, info *request.RequestInfo, limits BodyLimits, serializer runtime.NegotiatedSerializer) (*http.Request, error) {
-	if !info.IsResourceRequest {
-		return req, nil
-	}
-	mediaType, _, _ := mime.ParseMediaType(req.Header.Get("Content-Type"))
+// nothing ends that work when the request times out. A patch may have less than the object that it
+// makes, which the admission plugins and the storage check. items bounds the items in lists of the object
+// that a patch changes, if it is not 0.
+func (b *body) checkShape(mediaType string, info *request.RequestInfo, limits BodyLimits, serializer runtime.NegotiatedSerializer) (items int64, err error) {
 	of, err := b.shape(mediaType, func() (objectsize.AssociativeLists, error) { return limits.Lists(info) }, serializer)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if of.items == 0 && info.Verb == "patch" && limits.Small(info.APIGroup) {
 		of.items = objectsize.MaxItems // the storage does not check them
@@ -68,24 +62,16 @@ func (b *body) checkShape(req *http.Request, info *request.RequestInfo, limits B
 	kind := schema.GroupKind{Group: info.APIGroup, Kind: info.Resource}
 	switch {
 	case of.refusal != "":
-		return nil, tooMuchWork(of.refusal)
+		return 0, apierrors.NewRequestEntityTooLargeError("the request would take too long: " + of.refusal)
 	case of.managers > maxManagers:
 		path := field.NewPath("metadata", managersField)
-		return nil, apierrors.NewInvalid(kind, info.Name, field.ErrorList{field.TooMany(path, of.managers, maxManagers)})
-	case of.items > 0:
-		refusal := tooMuchWork(fmt.Sprintf("the object has lists of more than %d items: replace it, or use a smaller patch", of.items))
-		req = req.WithContext(objectsize.WithListLimit(req.Context(), of.items, refusal))
+		return 0, apierrors.NewInvalid(kind, info.Name, field.ErrorList{field.TooMany(path, of.managers, maxManagers)})
 	}
-	return req, ownerreferences.Check(kind, info.Name, of.owners, 0)
-}
-
-func tooMuchWork(reason string) error {
-	return apierrors.NewRequestEntityTooLargeError("the request would take too long: " + reason)
+	return of.items, ownerreferences.Check(kind, info.Name, of.owners, 0)
 }
 
 // shape returns an empty one for what cannot be decoded: upstream refuses it.
-func (b *body) shape(mediaType string, lists func() (objectsize.AssociativeLists, error), serializer runtime.NegotiatedSerializer) (of shape, err error) {
-	values, text := &b.values, []byte(nil)
+func (b *body) shape(mediaType string, lists listsFunc, serializer runtime.NegotiatedSerializer) (of shape, err error) {
 	switch {
 	case strings.Contains(mediaType, "protobuf"):
 		return shapeOfProtobuf(bytes.Join(b.content, nil), serializer)
@@ -93,45 +79,50 @@ func (b *body) shape(mediaType string, lists func() (objectsize.AssociativeLists
 		return shape{entries: entriesInCBOR(bytes.Join(b.content, nil))}, nil
 	case mediaType == string(types.JSONPatchType):
 		return shapeOfJSONPatch(bytes.Join(b.content, nil), b.values), nil
-	case mediaType == string(types.StrategicMergePatchType):
-		if items := values.Items(); items > maxMerged {
-			of.refusal = fmt.Sprintf("a strategic merge patch may have lists of %d items", maxMerged)
-		} else if items > 0 {
-			of.items = maxMerged
-		}
-	case strings.Contains(mediaType, "yaml") && values.IsYAML():
-		if text, err = yaml.YAMLToJSON(bytes.Join(b.content, nil)); err != nil {
+	case strings.Contains(mediaType, "yaml") && b.values.IsYAML():
+		text, err := yaml.YAMLToJSON(bytes.Join(b.content, nil))
+		if err != nil {
 			return of, nil
 		}
-		values = &objectsize.Values{IsJSON: true}
+		values := objectsize.Values{IsJSON: true}
 		values.Add(text)
+		return shapeOfJSON([][]byte{text}, values, lists)
 	}
-	if of.refusal == "" {
-		of.refusal = values.Refusal()
+	of, err = shapeOfJSON(b.content, b.values, lists)
+	if items := b.values.Items(); mediaType == string(types.StrategicMergePatchType) && items > 0 {
+		if of.items = maxMerged; items > maxMerged {
+			of.refusal = fmt.Sprintf("a strategic merge patch may have lists of %d items", maxMerged)
+		}
+	}
+	return of, err
+}
+
+// listsFunc returns the lists of type set or map in the resource of a request.
+type listsFunc func() (objectsize.AssociativeLists, error)
+
+func shapeOfJSON(text [][]byte, values objectsize.Values, lists listsFunc) (of shape, err error) {
+	if of.refusal = values.Refusal(); of.refusal != "" {
+		return of, nil
+	}
+	objects := 0
+	for _, chunk := range text {
+		objects += bytes.Count(chunk, []byte("{"))
 	}
 	isLong := values.Items() > objectsize.MaxItems
-	if of.refusal != "" || !isLong && text == nil && b.count("{") <= ownerreferences.MaxReferences {
-		return of, nil // entries that differ have at least a field each
+	// Entries that differ have at least a field each.
+	if objects <= ownerreferences.MaxReferences && !isLong {
+		return of, nil
 	}
-	if text == nil {
-		text = bytes.Join(b.content, nil)
-	}
+	whole := bytes.Join(text, nil)
+	of.entries = entriesInJSON(whole)
 	if isLong {
 		found, err := lists()
 		if err != nil {
 			return of, fmt.Errorf("look for lists of type set and map: %w", err)
 		}
-		of.refusal = found.Refusal(text)
+		of.refusal = found.Refusal(whole)
 	}
-	of.entries = entriesInJSON(text)
 	return of, nil
-}
-
-func (b *body) count(part string) (count int) {
-	for _, chunk := range b.content {
-		count += bytes.Count(chunk, []byte(part))
-	}
-	return count
 }
 
 // shapeOfJSONPatch adds the depth of what a patch makes to the values in it.

@@ -175,8 +175,8 @@ func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination 
 		}
 		defer release()
 	}
-	if limit, ok := ctx.Value(listLimitKey{}).(listLimit); ok {
-		tryUpdate = limit.check(tryUpdate)
+	if items, ok := ctx.Value(listLimitKey{}).(int64); ok {
+		tryUpdate = ofShortLists(items, tryUpdate)
 	}
 	err := s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
 	return s.limiter.explain(ctx, err, key)
@@ -184,26 +184,21 @@ func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination 
 
 type listLimitKey struct{}
 
-type listLimit struct {
-	items   int64
-	refusal error
+// WithListLimit lets a request change an object only if its lists have at most so many [Values.Items].
+func WithListLimit(ctx context.Context, items int64) context.Context {
+	return context.WithValue(ctx, listLimitKey{}, items)
 }
 
-// WithListLimit lets a request change only objects whose lists have fewer [Values.Items]. It returns
-// refusal for others.
-func WithListLimit(ctx context.Context, items int64, refusal error) context.Context {
-	return context.WithValue(ctx, listLimitKey{}, listLimit{items, refusal})
-}
-
-func (l listLimit) check(tryUpdate storage.UpdateFunc) storage.UpdateFunc {
+func ofShortLists(items int64, tryUpdate storage.UpdateFunc) storage.UpdateFunc {
 	return func(existing runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		data, err := json.Marshal(existing)
 		if err != nil {
 			return nil, nil, fmt.Errorf("count the items of lists: %w", err)
 		}
 		values := &Values{IsJSON: true}
-		if values.Add(data); values.Items() > l.items {
-			return nil, nil, l.refusal
+		if values.Add(data); values.Items() > items {
+			return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+				"the request would take too long: the object has lists of more than %d items, replace it or use a smaller patch", items))
 		}
 		return tryUpdate(existing, meta)
 	}
