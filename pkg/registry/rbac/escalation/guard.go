@@ -32,6 +32,33 @@ var fullAuthority = []rbacv1.PolicyRule{
 	{Verbs: []string{rbacv1.VerbAll}, NonResourceURLs: []string{rbacv1.NonResourceAll}},
 }
 
+const (
+	// maxRights bounds the rights that rules grant: each verb on each resource of each group by each name.
+	// Upstream breaks rules down to them, so the work for a rule grows with the product of its lists.
+	maxRights = 100_000
+	// maxComparisons bounds the rights times the values in the caller's rules.
+	maxComparisons = 50_000_000
+)
+
+// rightsIn returns how many rights rules grant.
+func rightsIn(rules []rbacv1.PolicyRule) (count float64) {
+	for i := range rules {
+		r := &rules[i]
+		objects := float64(len(r.APIGroups))*float64(len(r.Resources))*float64(max(1, len(r.ResourceNames))) + float64(len(r.NonResourceURLs))
+		count += objects * float64(len(r.Verbs))
+	}
+	return count
+}
+
+// valuesIn returns how many values rules have. A rule itself counts too.
+func valuesIn(rules []rbacv1.PolicyRule) (count float64) {
+	for i := range rules {
+		r := &rules[i]
+		count += float64(1 + len(r.Verbs) + len(r.APIGroups) + len(r.Resources) + len(r.ResourceNames) + len(r.NonResourceURLs))
+	}
+	return count
+}
+
 // Guard checks whether the caller may write a role or a binding. Its methods are Checks.
 type Guard struct {
 	// Authorizer authorizes the verbs `escalate` and `bind`, which allow callers to grant
@@ -152,6 +179,11 @@ func (g Guard) holds(ctx context.Context, namespace string, rules []rbacv1.Polic
 	}
 	// On errors these are the rules that were found.
 	own, resolveErr := g.Resolver.RulesFor(ctx, caller, namespace)
+	granted := rightsIn(rules)
+	if granted > maxRights || granted*valuesIn(own) > maxComparisons {
+		return fmt.Errorf("the rules grant %.0f rights, too many to compare with those of user %q: the limits are %d rights, and %d comparisons with the values in the user's rules; "+
+			"use wildcards or several roles, or the verb escalate or bind", granted, caller.GetName(), maxRights, maxComparisons)
+	}
 	covered, missing := validation.Covers(own, rules)
 	if covered {
 		return nil

@@ -4,6 +4,7 @@
 package escalation_test
 
 import (
+	"fmt"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -20,6 +21,19 @@ import (
 
 func may(verb, group, resource string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}
+}
+
+// every has a rule with all combinations of n verbs, groups and resources.
+func every(n int) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: values(n), APIGroups: values(n), Resources: values(n)}
+}
+
+func values(n int) []string {
+	values := make([]string, n)
+	for i := range values {
+		values[i] = fmt.Sprintf("value-%d", i)
+	}
+	return values
 }
 
 func to(name string) []rbacv1.Subject {
@@ -43,6 +57,7 @@ func newFixture() *fixture {
 		"binder":          may("bind", rbacv1.GroupName, "clusterroles", "secret-getter"),
 		"role-binder":     may("bind", rbacv1.GroupName, "roles"),
 		"secret-getter":   may("get", "", "secrets"),
+		"many":            may("get", "", "a", values(5000)...),
 	} {
 		w.clusterRoles = append(w.clusterRoles, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}})
 		w.clusterRoleBindings = append(w.clusterRoleBindings, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref("ClusterRole", name), Subjects: to(name)})
@@ -111,6 +126,15 @@ func TestGuard(t *testing.T) {
 		{name: "escalate by name", caller: "named-escalator", path: "x", check: guard.ClusterRole, object: clusterRole(getSecrets)},
 		{name: "escalate by another name", caller: "named-escalator", path: "y", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
 		{name: "escalate a new one by name", caller: "named-escalator", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
+
+		{name: "many rights", caller: "almost-root", namespace: "ns", check: guard.Role, object: role(may("get", "", "a", values(100_000)...))},
+		{
+			name: "too many rights", caller: "almost-root", namespace: "ns", check: guard.Role, object: role(every(1000)),
+			want: `roles.rbac.authorization.k8s.io "x" is forbidden: the rules grant 1000000000 rights, too many to compare with those of user "almost-root"`,
+		},
+		{name: "too many rights of a name", caller: "almost-root", namespace: "ns", check: guard.Role, object: role(may("get", "", "a", values(100_001)...)), want: "the rules grant 100001 rights"},
+		{name: "too many comparisons", caller: "many", namespace: "ns", check: guard.Role, object: role(may("get", "", "a", values(10_000)...)), want: "the rules grant 10000 rights"},
+		{name: "too many rights with escalate", caller: "escalator", namespace: "ns", check: guard.Role, object: role(every(1000))},
 
 		{name: "cluster role with own rights", caller: "getter", check: guard.ClusterRole, object: clusterRole(getConfigMaps)},
 		{
