@@ -15,10 +15,15 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
 
 // errEmpty is the error of a file without content: it was truncated, and is not written yet.
 var errEmpty = errors.New("is empty: to remove its objects, delete it")
+
+// maxLists bounds the lists in one another: the origin of an object names each.
+const maxLists = 10
 
 // Decode returns the objects of a file: documents of YAML or JSON, of which each is an object
 // or a list of objects. A file with an error has none, because the rest of it may be missing.
@@ -40,7 +45,12 @@ func Decode(source, file string, data []byte) ([]Object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
-		found, err := decodeDocument(source, origin, document)
+		var content any
+		// It decodes integers as such.
+		if err := utiljson.Unmarshal(document, &content); err != nil {
+			return nil, fmt.Errorf("document %d: %w", number, err)
+		}
+		found, err := objectsOf(source, origin, content)
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
@@ -55,6 +65,9 @@ func yamlDocuments(data []byte) func() ([]byte, error) {
 		document, err := reader.Read()
 		if err != nil {
 			return nil, err
+		}
+		if size := objectsize.ExpandedYAML(document); size > maxBytes {
+			return nil, fmt.Errorf("has %d bytes with its aliases replaced, at most %d are allowed", size, maxBytes)
 		}
 		// Strict: a key twice is an error.
 		return yaml.YAMLToJSONStrict(document)
@@ -81,14 +94,9 @@ func jsonDocuments(data []byte) func() ([]byte, error) {
 	}
 }
 
-// decodeDocument returns the object of a document, the objects of a list, or none of a
-// document that has only comments.
-func decodeDocument(source, origin string, document []byte) ([]Object, error) {
-	var content any
-	// It decodes integers as such.
-	if err := utiljson.Unmarshal(document, &content); err != nil {
-		return nil, err
-	}
+// objectsOf returns the object of a document, the objects of a list, or none of a document that
+// has only comments.
+func objectsOf(source, origin string, content any) ([]Object, error) {
 	if content == nil {
 		return nil, nil
 	}
@@ -98,7 +106,7 @@ func decodeDocument(source, origin string, document []byte) ([]Object, error) {
 	}
 	items, isList := object["items"].([]any)
 	if kind, _ := object["kind"].(string); isList && strings.HasSuffix(kind, "List") {
-		return decodeItems(source, origin, items)
+		return objectsIn(source, origin, items)
 	}
 	if metadata, ok := object["metadata"].(map[string]any); !ok || metadata == nil {
 		return nil, errors.New("metadata: must be set")
@@ -110,14 +118,13 @@ func decodeDocument(source, origin string, document []byte) ([]Object, error) {
 	return []Object{decoded}, nil
 }
 
-func decodeItems(source, origin string, items []any) ([]Object, error) {
+func objectsIn(source, origin string, items []any) ([]Object, error) {
+	if strings.Count(origin, ".items[") >= maxLists {
+		return nil, fmt.Errorf("more than %d lists in one another", maxLists)
+	}
 	var objects []Object
 	for i, item := range items {
-		encoded, err := json.Marshal(item)
-		if err != nil {
-			return nil, fmt.Errorf("items[%d]: %w", i, err)
-		}
-		found, err := decodeDocument(source, fmt.Sprintf("%s.items[%d]", origin, i), encoded)
+		found, err := objectsOf(source, fmt.Sprintf("%s.items[%d]", origin, i), item)
 		if err != nil {
 			return nil, fmt.Errorf("items[%d]: %w", i, err)
 		}

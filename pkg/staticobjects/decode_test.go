@@ -4,6 +4,7 @@
 package staticobjects
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -16,6 +17,8 @@ kind: Widget
 metadata: {namespace: default, name: a}
 spec: {size: 1}
 `
+
+const namespace = `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}`
 
 const widgetB = `
 apiVersion: example.com/v1
@@ -47,6 +50,10 @@ func TestDecode(t *testing.T) {
 		"JSON":                {`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}`, "Namespace n f#1", ""},
 		"JSON documents":      {`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "m"}}`, "Namespace n f#1, Namespace m f#2", ""},
 		"list":                {`{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}]}`, "Namespace n f#1.items[0]", ""},
+		"list of lists":       {strings.Repeat(`{"kind": "List", "items": [`, 3) + namespace + strings.Repeat(`]}`, 3), "Namespace n f#1.items[0].items[0].items[0]", ""},
+		"too many lists":      {strings.Repeat(`{"kind": "List", "items": [`, 11) + namespace + strings.Repeat(`]}`, 11), "", "items[0]: more than 10 lists in one another"},
+		"aliases":             {"apiVersion: v1\nkind: Namespace\nmetadata: {name: &name team, labels: {team: *name}}", "Namespace team f#1", ""},
+		"large with aliases":  {"a: &a " + strings.Repeat("x", 1<<16) + "\nb: [" + strings.Repeat("*a,", 1<<10) + "]", "", "document 1: has 67"},
 		"empty file":          {" \n", "", "is empty"},
 		"half of JSON":        {`{"apiVersion": "v1", "kind": "Namespace", "meta`, "", "document 1: "},
 		"half of YAML":        {widgetA + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name", "", "document 2: "},
@@ -133,5 +140,38 @@ func TestIdentity(t *testing.T) {
 	}
 	if first.UID == other.UID || first.Hash == other.Hash {
 		t.Errorf("another object: UIDs %s and %s, hashes %s and %s", first.UID, other.UID, first.Hash, other.Hash)
+	}
+}
+
+func fields(size int) string {
+	var all strings.Builder
+	for i := range size {
+		fmt.Fprintf(&all, "field%d: 1\n", i)
+	}
+	return widgetA + all.String()
+}
+
+// Not parallel: it counts allocations.
+func TestDecodeIsLinear(t *testing.T) {
+	for name, data := range map[string]func(size int) string{
+		"documents": func(size int) string { return strings.Repeat(widgetA+"---", size) },
+		"list": func(size int) string {
+			return `{"kind": "List", "items": [` + strings.Repeat(namespace+",", size) + namespace + "]}"
+		},
+		"fields": func(size int) string { return fields(size) },
+		"depth": func(size int) string {
+			return widgetA + "more: " + strings.Repeat("[", size) + strings.Repeat("]", size)
+		},
+		"aliases": func(size int) string { return widgetA + "more: [&a 1, " + strings.Repeat("*a, ", size) + "]" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect.Linear(t, 100, func(size int) func() {
+				text := []byte(data(size))
+				return func() {
+					_, err := Decode("file", "f", text)
+					expect.NoError(t, err)
+				}
+			})
+		})
 	}
 }

@@ -79,6 +79,26 @@ func TestWeight(t *testing.T) {
 	}
 }
 
+func TestExpandedYAML(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1000)
+	for name, test := range map[string]struct {
+		text string
+		want int64
+	}{
+		"no alias":        {"a: &a 1", 7},
+		"a long string":   {"a: &a " + long + "\nb: [*a, *a, *a]", 4000},
+		"a list of lists": {"a: &a [x, x, x, x]\nb: &b [*a, *a, *a, *a]\nc: [*b, *b, *b, *b]", 200},
+		"a merged object": {"a: &a {k: " + long + "}\nb: {<<: *a}", 2000},
+		"a long key":      {"a: &a {" + long + ": 1}\nb: [*a, *a]", 3000},
+		"invalid":         {"a: &a *a", 8},
+	} {
+		if got := ExpandedYAML([]byte(test.text)); got < test.want || got > test.want+100 {
+			t.Errorf("%s: got %d, want about %d", name, got, test.want)
+		}
+	}
+}
+
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	nested := func(levels, bytes int) string {

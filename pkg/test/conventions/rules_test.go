@@ -247,7 +247,7 @@ var rules = []rule{
 		duty:     "Limits the size of objects, and concurrent writes of large ones.",
 		ours:     []string{"pkg/storage/writeinfo"},
 		others: append([]string{
-			"go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
+			"go.etcd.io/etcd/api/v3/...", "go.yaml.in/yaml/v2", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
 			"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/endpoints/request",
 			"k8s.io/apiserver/pkg/storage/...", "k8s.io/component-base/metrics/...",
 		}, apiTypes...),
@@ -360,7 +360,7 @@ var rules = []rule{
 	{
 		packages: "pkg/staticobjects",
 		duty:     "Reads objects from a folder and a URL, and decides what becomes of their mirrors; no client.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/handlers"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/handlers", "pkg/storage/objectsize"},
 		others: append([]string{
 			"k8s.io/apiserver/pkg/util/filesystem", "k8s.io/client-go/util/cert", "k8s.io/component-base/metrics/...", "sigs.k8s.io/yaml",
 		}, machinery...),
