@@ -70,7 +70,7 @@ func (d *definition) in(f format, crd *apiextensionsv1.CustomResourceDefinition,
 // what the document has anyway: every definition refers to the same schemas and parameters.
 func build(crd *apiextensionsv1.CustomResourceDefinition, static *parts) ([]byte, error) {
 	options := builder.Options{V2: true, IncludeSelectableFields: utilfeature.DefaultFeatureGate.Enabled(features.CustomResourceFieldSelectors)}
-	merged := &spec.Swagger{}
+	var versions []*spec.Swagger
 	for i := range crd.Spec.Versions {
 		if !crd.Spec.Versions[i].Served {
 			continue
@@ -86,9 +86,11 @@ func build(crd *apiextensionsv1.CustomResourceDefinition, static *parts) ([]byte
 		for name := range static.entries[parameters] {
 			delete(built.Parameters, name)
 		}
-		if merged, err = builder.MergeSpecs(merged, built); err != nil {
-			return nil, err
-		}
+		versions = append(versions, built)
+	}
+	merged, err := builder.MergeSpecs(&spec.Swagger{}, versions...)
+	if err != nil {
+		return nil, err
 	}
 	// A document in protobuf has these.
 	merged.Swagger, merged.Info = "2.0", &spec.Info{InfoProps: spec.InfoProps{Title: crd.Name, Version: "v1"}}

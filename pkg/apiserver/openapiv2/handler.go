@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -62,8 +61,8 @@ type handler struct {
 	definitions crdlisters.CustomResourceDefinitionLister
 	withSchemas WithSchemasFunc
 
-	// mu is held while a document is built: one at a time, to bound memory.
-	mu sync.Mutex
+	// building is full while a document is built, and guards what follows: one at a time, to bound memory.
+	building chan struct{}
 	// static is the document of next in JSON, which does not change, and tag its hash.
 	static []byte
 	tag    string
@@ -83,7 +82,7 @@ type WithSchemasFunc func(*apiextensionsv1.CustomResourceDefinition) (*apiextens
 
 // Handler adds definitions to the OpenAPI v2 document of next, which has none and does not change.
 func Handler(next http.Handler, definitions crdlisters.CustomResourceDefinitionLister, withSchemas WithSchemasFunc) http.Handler {
-	return &handler{next: next, definitions: definitions, withSchemas: withSchemas, built: map[types.UID]*definition{}}
+	return &handler{next: next, definitions: definitions, withSchemas: withSchemas, building: make(chan struct{}, 1), built: map[types.UID]*definition{}}
 }
 
 // ServeHTTP implements http.Handler.
@@ -136,8 +135,12 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType strin
 
 // document returns the current document, and builds it if it is not kept.
 func (h *handler) document(r *http.Request, f format) (*document, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	select {
+	case h.building <- struct{}{}:
+		defer func() { <-h.building }()
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
 	if err := h.readStatic(r); err != nil {
 		return nil, err
 	}
@@ -147,7 +150,7 @@ func (h *handler) document(r *http.Request, f format) (*document, error) {
 		return kept, nil
 	}
 	h.kept[f] = nil
-	gzipped, err := h.build(served, f)
+	gzipped, err := h.build(r.Context(), served, f)
 	if err != nil {
 		return nil, fmt.Errorf("build the OpenAPI v2 document: %w", err)
 	}
@@ -194,8 +197,8 @@ func (h *handler) tagOf(served []*apiextensionsv1.CustomResourceDefinition) stri
 }
 
 // build builds the document in a format. One of a definition that cannot be built is missing, as
-// in upstream's controller.
-func (h *handler) build(served []*apiextensionsv1.CustomResourceDefinition, f format) ([]byte, error) {
+// in upstream's controller. If ctx ends, the next call goes on with the definition that is the next.
+func (h *handler) build(ctx context.Context, served []*apiextensionsv1.CustomResourceDefinition, f format) ([]byte, error) {
 	static, err := splitJSON(h.static)
 	if err != nil {
 		return nil, err
@@ -222,7 +225,7 @@ func (h *handler) build(served []*apiextensionsv1.CustomResourceDefinition, f fo
 		}
 	}
 	added := make([]*parts, len(served))
-	workqueue.ParallelizeUntil(context.Background(), runtime.GOMAXPROCS(0), len(served), func(i int) {
+	workqueue.ParallelizeUntil(ctx, runtime.GOMAXPROCS(0), len(served), func(i int) {
 		encoded, err := h.built[served[i].UID].in(f, served[i], static, h.withSchemas)
 		if err == nil {
 			added[i], err = split(encoded)
@@ -232,6 +235,9 @@ func (h *handler) build(served []*apiextensionsv1.CustomResourceDefinition, f fo
 			added[i] = &parts{}
 		}
 	})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	for _, p := range added {
 		whole.add(p)
 	}

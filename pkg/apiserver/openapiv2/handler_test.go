@@ -4,6 +4,7 @@
 package openapiv2
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -189,5 +190,51 @@ func TestUnavailable(t *testing.T) {
 	informer := crdinformers.NewSharedInformerFactory(fake.NewClientset(), 0).Apiextensions().V1().CustomResourceDefinitions()
 	if response := get(t, Handler(unavailable, informer.Lister(), whole), nil); response.Code != http.StatusServiceUnavailable {
 		t.Errorf("status %d while the compiled-in resources have no document", response.Code)
+	}
+}
+
+// TestCanceled checks that a request that has ended neither waits for the document of another nor
+// builds one.
+func TestCanceled(t *testing.T) {
+	t.Parallel()
+	h := newServers(t, newDefinition("example.com", "widgets")).ours.(*handler)
+	built := 0
+	h.withSchemas = func(crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+		built++
+		return crd, nil
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r.WithContext(canceled)) })
+	h.building <- struct{}{}
+	expect.Equal(t, http.StatusServiceUnavailable, get(t, ended, nil).Code, "while another document is built")
+	<-h.building
+	expect.Equal(t, http.StatusServiceUnavailable, get(t, ended, nil).Code, "without another document")
+	expect.Equal(t, 0, built, "definitions that were built")
+	expect.Equal(t, http.StatusOK, get(t, h, nil).Code, "afterwards")
+}
+
+// Not parallel: it counts allocations.
+func TestBuildIsLinear(t *testing.T) {
+	for name, grow := range map[string]func(crd *apiextensionsv1.CustomResourceDefinition, i int){
+		"versions": func(crd *apiextensionsv1.CustomResourceDefinition, i int) {
+			crd.Spec.Versions = append(crd.Spec.Versions, crds.NewVersion(fmt.Sprintf("v%d", i+10), false, crd.Spec.Versions[1].Schema.OpenAPIV3Schema))
+		},
+		"properties": func(crd *apiextensionsv1.CustomResourceDefinition, i int) {
+			crd.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties[fmt.Sprintf("p%d", i)] = apiextensionsv1.JSONSchemaProps{Type: "string"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect.Linear(t, 10, func(size int) func() {
+				crd := newDefinition("example.com", "widgets")
+				for i := range size {
+					grow(crd, i)
+				}
+				return func() {
+					_, err := build(crd, &parts{})
+					expect.NoError(t, err)
+				}
+			})
+		})
 	}
 }

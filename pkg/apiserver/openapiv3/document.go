@@ -33,8 +33,12 @@ type document struct {
 }
 
 // newDocument builds a document.
-func newDocument(g *groupVersion, withSchemas WithSchemasFunc) (*document, error) {
-	merged, err := builder.MergeSpecsV3(g.specs(withSchemas)...)
+func newDocument(ctx context.Context, g *groupVersion, withSchemas WithSchemasFunc) (*document, error) {
+	specs := g.specs(ctx, withSchemas)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	merged, err := builder.MergeSpecsV3(specs...)
 	if err != nil {
 		return nil, fmt.Errorf("build the OpenAPI v3 document of %s: %w", g.path, err)
 	}
@@ -50,10 +54,10 @@ func newDocument(g *groupVersion, withSchemas WithSchemasFunc) (*document, error
 
 // specs returns the documents of the definitions. As in upstream's controller, one that cannot
 // be built is missing.
-func (g *groupVersion) specs(withSchemas WithSchemasFunc) []*spec3.OpenAPI {
+func (g *groupVersion) specs(ctx context.Context, withSchemas WithSchemasFunc) []*spec3.OpenAPI {
 	options := builder.Options{IncludeSelectableFields: utilfeature.DefaultFeatureGate.Enabled(features.CustomResourceFieldSelectors)}
 	specs := make([]*spec3.OpenAPI, len(g.definitions))
-	workqueue.ParallelizeUntil(context.Background(), runtime.GOMAXPROCS(0), len(specs), func(i int) {
+	workqueue.ParallelizeUntil(ctx, runtime.GOMAXPROCS(0), len(specs), func(i int) {
 		definition, err := withSchemas(g.definitions[i])
 		if err == nil {
 			specs[i], err = builder.BuildOpenAPIV3(definition, g.version, options)

@@ -5,6 +5,7 @@ package openapiv3
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -56,8 +57,8 @@ type handler struct {
 	// current is nil after a change of a definition.
 	current *index
 
-	// building is held while a document is built: one at a time, to bound memory.
-	building sync.Mutex
+	// building is full while a document is built: one at a time, to bound memory.
+	building chan struct{}
 	kept     *lru.Cache
 }
 
@@ -67,7 +68,7 @@ type WithSchemasFunc func(*apiextensionsv1.CustomResourceDefinition) (*apiextens
 // Handler serves the documents of custom resources. It passes on everything else to next, and
 // adds the documents to its list of documents, which must not change.
 func Handler(next http.Handler, definitions crdinformers.CustomResourceDefinitionInformer, withSchemas WithSchemasFunc) (http.Handler, error) {
-	h := &handler{next: next, definitions: definitions.Lister(), withSchemas: withSchemas, kept: lru.New(keptDocuments)}
+	h := &handler{next: next, definitions: definitions.Lister(), withSchemas: withSchemas, building: make(chan struct{}, 1), kept: lru.New(keptDocuments)}
 	changed := func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -181,7 +182,7 @@ func (h *handler) serveDocument(w http.ResponseWriter, r *http.Request, g *group
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).Format(time.RFC1123))
 	}
-	d, err := h.document(g)
+	d, err := h.document(r.Context(), g)
 	if err != nil {
 		utilruntime.HandleError(err)
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -191,13 +192,17 @@ func (h *handler) serveDocument(w http.ResponseWriter, r *http.Request, g *group
 }
 
 // document returns the document of a group version, and builds it if it is not kept.
-func (h *handler) document(g *groupVersion) (*document, error) {
-	h.building.Lock()
-	defer h.building.Unlock()
+func (h *handler) document(ctx context.Context, g *groupVersion) (*document, error) {
+	select {
+	case h.building <- struct{}{}:
+		defer func() { <-h.building }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if kept, ok := h.kept.Get(g.path); ok && kept.(*document).hash == g.hash {
 		return kept.(*document), nil
 	}
-	d, err := newDocument(g, h.withSchemas)
+	d, err := newDocument(ctx, g, h.withSchemas)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@
 package openapiv3
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -204,4 +205,25 @@ func TestUnknown(t *testing.T) {
 	if response := get(t, s.ours, documentPath, "text/html"); response.Code != http.StatusNotAcceptable {
 		t.Errorf("an unknown format: status %d", response.Code)
 	}
+}
+
+// TestCanceled checks that a request that has ended neither waits for the document of another nor
+// builds one.
+func TestCanceled(t *testing.T) {
+	t.Parallel()
+	h := newServers(t, newDefinition("widgets")).ours.(*handler)
+	built := 0
+	h.withSchemas = func(crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+		built++
+		return crd, nil
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r.WithContext(canceled)) })
+	h.building <- struct{}{}
+	expect.Equal(t, http.StatusInternalServerError, get(t, ended, documentPath, "").Code, "while another document is built")
+	<-h.building
+	expect.Equal(t, http.StatusInternalServerError, get(t, ended, documentPath, "").Code, "without another document")
+	expect.Equal(t, 0, built, "definitions that were built")
+	expect.Equal(t, http.StatusOK, get(t, h, documentPath, "").Code, "afterwards")
 }
