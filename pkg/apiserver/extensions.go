@@ -71,6 +71,7 @@ func installDefinitions(server *genericapiserver.GenericAPIServer, options gener
 	if err != nil {
 		return nil, nil, err
 	}
+	definitions.Limit(crds.Store)
 	packed, err := routing.Packed(crds.Storage.Storage)
 	if err != nil {
 		return nil, nil, err
