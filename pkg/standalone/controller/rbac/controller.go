@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 	"k8s.io/client-go/tools/cache"
@@ -74,7 +75,7 @@ const fieldManager = "clusterrole-aggregation-controller"
 
 // aggregate writes the outdated rules of aggregated roles. It continues after errors.
 func aggregate(ctx context.Context, roles []*rbacv1.ClusterRole, annexClusterRoles rbacv1client.ClusterRoleInterface) error {
-	changed, err := settle(roles)
+	changed, err := settle(ctx, roles)
 	errs := []error{err}
 	for _, role := range changed {
 		if _, err := annexClusterRoles.Update(ctx, role, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
@@ -86,7 +87,7 @@ func aggregate(ctx context.Context, roles []*rbacv1.ClusterRole, annexClusterRol
 
 // settle returns updated copies of the outdated aggregated roles. A role may aggregate
 // aggregated roles.
-func settle(roles []*rbacv1.ClusterRole) ([]*rbacv1.ClusterRole, error) {
+func settle(ctx context.Context, roles []*rbacv1.ClusterRole) ([]*rbacv1.ClusterRole, error) {
 	roles = slices.SortedFunc(slices.Values(roles), func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	changed := map[int]bool{}
 	failed := map[string]error{}
@@ -98,7 +99,7 @@ func settle(roles []*rbacv1.ClusterRole) ([]*rbacv1.ClusterRole, error) {
 			if role.AggregationRule == nil {
 				continue
 			}
-			rules, err := gather(role, roles)
+			rules, err := gather(ctx, role, roles)
 			if err != nil {
 				failed[role.Name] = fmt.Errorf("aggregate cluster role %s: %w", role.Name, err)
 				continue
@@ -127,27 +128,32 @@ func settle(roles []*rbacv1.ClusterRole) ([]*rbacv1.ClusterRole, error) {
 }
 
 // gather returns the rules of all roles that a role selects, without duplicates.
-func gather(role *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
+func gather(ctx context.Context, role *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	var rules []rbacv1.PolicyRule
+	known := sets.New[string]()
 	for i := range role.AggregationRule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
+		if err == nil {
+			err = ctx.Err()
+		}
 		if err != nil {
 			return nil, err
 		}
 		for _, other := range roles {
-			if other.Name != role.Name && selector.Matches(labels.Set(other.Labels)) {
-				rules = appendMissing(rules, other.Rules)
+			if other.Name == role.Name || !selector.Matches(labels.Set(other.Labels)) {
+				continue
+			}
+			for j := range other.Rules {
+				encoded, err := other.Rules[j].Marshal()
+				if err != nil {
+					return nil, fmt.Errorf("compare the rules of cluster role %s: %w", other.Name, err)
+				}
+				if !known.Has(string(encoded)) {
+					known.Insert(string(encoded))
+					rules = append(rules, other.Rules[j])
+				}
 			}
 		}
 	}
 	return rules, nil
-}
-
-func appendMissing(to, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
-	for i := range rules {
-		if !slices.ContainsFunc(to, func(rule rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(rule, rules[i]) }) {
-			to = append(to, rules[i])
-		}
-	}
-	return to
 }

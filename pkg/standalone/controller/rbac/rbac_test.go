@@ -4,6 +4,7 @@
 package rbac
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -200,7 +201,7 @@ func TestSettle(t *testing.T) {
 	lonely.Rules = []rbacv1.PolicyRule{a}
 	roles = append(roles, lonely)
 
-	changed, err := settle(roles)
+	changed, err := settle(t.Context(), roles)
 	if err == nil || !strings.Contains(err.Error(), "cluster role broken") {
 		t.Errorf("error %v, want one that names the broken role", err)
 	}
@@ -213,6 +214,25 @@ func TestSettle(t *testing.T) {
 	if roles[1].Rules != nil {
 		t.Error("what was given was changed")
 	}
+}
+
+// Not parallel: it counts allocations.
+func TestSettleIsLinear(t *testing.T) {
+	whole := aggregated("all")
+	expect.Linear(t, 200, func(size int) func() {
+		part := labelled(clusterRole("part"), "all")
+		for i := range size {
+			part.Rules = append(part.Rules, on("", "get")(fmt.Sprintf("widgets%d", i)))
+		}
+		return func() {
+			_, err := settle(t.Context(), []*rbacv1.ClusterRole{whole, part})
+			expect.NoError(t, err)
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := settle(ctx, []*rbacv1.ClusterRole{whole})
+	expect.Error(t, err, "context canceled")
 }
 
 func TestController(t *testing.T) {
