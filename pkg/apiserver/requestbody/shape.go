@@ -34,6 +34,8 @@ const (
 	maxOperations = 100
 	// maxLevels bounds the levels of all paths to which a JSON patch copies or moves values.
 	maxLevels = 32
+	// maxAliased bounds how many times larger aliases make YAML that is not small.
+	maxAliased, smallAliased = 4, 1 << 20
 	// smallProtobuf is too small for lists with too many items.
 	smallProtobuf = 64 << 10
 )
@@ -80,13 +82,7 @@ func (b *body) shape(mediaType string, lists listsFunc, serializer runtime.Negot
 	case mediaType == string(types.JSONPatchType):
 		return shapeOfJSONPatch(bytes.Join(b.content, nil), b.values), nil
 	case strings.Contains(mediaType, "yaml") && b.values.IsYAML():
-		text, err := yaml.YAMLToJSON(bytes.Join(b.content, nil))
-		if err != nil {
-			return of, nil
-		}
-		values := objectsize.Values{IsJSON: true}
-		values.Add(text)
-		return shapeOfJSON([][]byte{text}, values, lists)
+		return shapeOfYAML(bytes.Join(b.content, nil), lists)
 	}
 	of, err = shapeOfJSON(b.content, b.values, lists)
 	if items := b.values.Items(); mediaType == string(types.StrategicMergePatchType) && items > 0 {
@@ -123,6 +119,20 @@ func shapeOfJSON(text [][]byte, values objectsize.Values, lists listsFunc) (of s
 		of.refusal = found.Refusal(whole)
 	}
 	return of, nil
+}
+
+func shapeOfYAML(text []byte, lists listsFunc) (of shape, err error) {
+	if expanded := objectsize.ExpandedYAML(text); expanded > maxAliased*int64(len(text))+smallAliased {
+		of.refusal = fmt.Sprintf("the aliases in its YAML stand for %d bytes", expanded)
+		return of, nil
+	}
+	converted, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return of, nil
+	}
+	values := objectsize.Values{IsJSON: true}
+	values.Add(converted)
+	return shapeOfJSON([][]byte{converted}, values, lists)
 }
 
 // shapeOfJSONPatch adds the depth of what a patch makes to the values in it.

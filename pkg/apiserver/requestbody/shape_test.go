@@ -87,6 +87,8 @@ func TestShape(t *testing.T) {
 		"long list":                      {mediaType: asJSON, body: `{"spec":{"list":` + list(tooManyItems) + `}}`},
 		"deep":                           {mediaType: asJSON, body: strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000), refusal: "nested too deep"},
 		"deep in YAML":                   {mediaType: asYAML, body: strings.Repeat("{a: ", 9000) + "1" + strings.Repeat("}", 9000), refusal: "nested too deep"},
+		"aliases":                        {mediaType: asYAML, body: "a: &a [1, 2]\nb: [*a, *a]"},
+		"aliases of a long text":         {mediaType: asYAML, body: "a: &a " + strings.Repeat("x", 10_000) + "\nb: [" + strings.Repeat("*a,", 200) + "]", refusal: "the aliases in its YAML stand for 2010"},
 		"strategic merge patch":          {mediaType: strategic, body: `{"a":[1]}`, items: maxMerged},
 		"strategic merge patch, no list": {mediaType: strategic, body: `{"a":{}}`},
 		"long strategic merge patch":     {mediaType: strategic, body: `{"a":` + list(maxMerged) + "}", items: maxMerged},
