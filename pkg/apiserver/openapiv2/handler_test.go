@@ -225,7 +225,7 @@ func TestBuildIsLinear(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			expect.Linear(t, 10, func(size int) func() {
+			expect.Linear(t, 5, func(size int) func() {
 				crd := newDefinition("example.com", "widgets")
 				for i := range size {
 					grow(crd, i)
