@@ -122,6 +122,32 @@ func TestShape(t *testing.T) {
 	}
 }
 
+// TestShapeIsLinear is not parallel: it counts allocations.
+func TestShapeIsLinear(t *testing.T) {
+	for name, test := range map[string]struct {
+		mediaType string
+		body      func(size int) string
+	}{
+		"fields":    {asJSON, func(size int) string { return `{"a":[` + strings.Repeat(`{"b":1},`, size) + `1]}` }},
+		"long list": {asJSON, func(size int) string { return `{"list":` + list(3*size) + `}` }},
+		"managers": {asJSON, func(size int) string {
+			return `{"metadata":{"managedFields":` + operations(size, `{"manager":"a"}`) + `}}`
+		}},
+		"JSON patch": {jsonPatch, func(size int) string {
+			return operations(size, `{"op":"add","path":"/metadata/managedFields/-","value":{}}`)
+		}},
+		"YAML":      {asYAML, func(size int) string { return "a:" + strings.Repeat("\n- {b: c}", size) }},
+		"deep YAML": {asYAML, func(size int) string { return strings.Repeat("{a: ", size/10) + "1" + strings.Repeat("}", size/10) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect.Linear(t, 8000, func(size int) func() {
+				body := test.body(size)
+				return func() { shapeOf(t, test.mediaType, body) }
+			})
+		})
+	}
+}
+
 // TestShapeOfProtobuf checks lists outside of metadata too.
 func TestShapeOfProtobuf(t *testing.T) {
 	t.Parallel()
