@@ -15,6 +15,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/deletionaccess"
+	"github.com/annex-dev/annex/pkg/admission/plugin/errorlimit"
 	"github.com/annex-dev/annex/pkg/admission/plugin/listlike"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 	"github.com/annex-dev/annex/pkg/admission/plugin/ownerreferences"
@@ -52,7 +53,7 @@ func TestUpstreamDefaults(t *testing.T) {
 		t.Errorf("upstream's default plugins changed (-decided +upstream):\n%s", diff)
 	}
 	added := sets.New(
-		ownerreferences.PluginName, localapiservice.PluginName, compiledin.PluginName, listlike.PluginName, storeaccess.PluginName, deletionaccess.PluginName, staticobjects.PluginName, sidecarinjection.PluginName, // annex's own
+		ownerreferences.PluginName, errorlimit.PluginName, localapiservice.PluginName, compiledin.PluginName, listlike.PluginName, storeaccess.PluginName, deletionaccess.PluginName, staticobjects.PluginName, sidecarinjection.PluginName, // annex's own
 		resourcequota.PluginName, // in upstream's library, but only kube-apiserver has it on
 	)
 	inherited := slices.DeleteFunc(Order(), added.Has)
