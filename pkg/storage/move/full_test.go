@@ -52,7 +52,8 @@ func (f *fixture) makeRoom(etcd *kubernetes.Client) {
 	f.Helper()
 	deleted, err := etcd.Delete(f.ctx, others, clientv3.WithPrefix())
 	expect.NoError(f, err)
-	_, err = etcd.Compact(f.ctx, deleted.Header.Revision)
+	// Defragmentation frees only what was compacted before.
+	_, err = etcd.Compact(f.ctx, deleted.Header.Revision, clientv3.WithCompactPhysical())
 	expect.NoError(f, err)
 	_, err = etcd.Defragment(f.ctx, etcd.Endpoints()[0])
 	expect.NoError(f, err)
