@@ -8,6 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"path"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
@@ -205,15 +210,29 @@ func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion str
 	})
 }
 
-// synced is a subject whose watch cache has seen an object when Create returns.
-type synced struct{ *subject }
+// synced is a subject whose watch cache has seen an object when Create returns, and whose watches have read
+// it: upstream's functions wait for 150 ms only.
+type synced struct {
+	*subject
+	watches *sync.Map // of readAhead, by key
+}
 
 // Create implements storage.Interface.
 func (s synced) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	if err := s.subject.Create(ctx, key, obj, out, ttl); err != nil || !s.cached {
+	if err := s.subject.Create(ctx, key, obj, out, ttl); err != nil {
+		return err
+	}
+	revision, err := s.Versioner().ObjectResourceVersion(out)
+	if err != nil {
 		return err
 	}
 	return wait.PollUntilContextTimeout(ctx, time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
+		if open, ok := s.watches.Load(path.Dir(key)); ok && open.(*readAhead).revision.Load() < revision {
+			return false, nil
+		}
+		if !s.cached {
+			return true, nil
+		}
 		seen := newPod()
 		err := s.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, seen)
 		if storage.IsNotFound(err) {
@@ -223,13 +242,46 @@ func (s synced) Create(ctx context.Context, key string, obj, out runtime.Object,
 	})
 }
 
-// Watch implements storage.Interface. The suite takes 1 for the first revision.
+// Watch implements storage.Interface. The suite takes 1 for the first revision. With a namespace in its context,
+// as each request of one has, a watch gets only the events of the namespace from the watch cache. Upstream's
+// closes a watch whose buffer of ten events stays full, which the events of parallel tests could fill.
 func (s synced) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
 	if options.ResourceVersion == "1" {
 		options.ResourceVersion = fmt.Sprint(s.offset + s.first)
 	}
-	return s.subject.Watch(ctx, key, options)
+	if namespace := strings.TrimPrefix(key, resourcePrefix); namespace != "" {
+		ctx = request.WithNamespace(ctx, namespace)
+	}
+	events, err := s.subject.Watch(ctx, key, options)
+	if err != nil {
+		return nil, err
+	}
+	ahead := &readAhead{Interface: events, events: make(chan watch.Event, 100)}
+	s.watches.Store(key, ahead)
+	go ahead.run(s.Versioner())
+	return ahead, nil
 }
+
+// readAhead reads the events of a watch before they are asked for.
+type readAhead struct {
+	watch.Interface
+	events   chan watch.Event
+	revision atomic.Uint64 // of the last event that was read
+}
+
+func (r *readAhead) run(versioner storage.Versioner) {
+	defer close(r.events)
+	defer r.revision.Store(math.MaxUint64) // nothing follows
+	for event := range r.Interface.ResultChan() {
+		r.events <- event
+		if revision, err := versioner.ObjectResourceVersion(event.Object); err == nil {
+			r.revision.Store(revision)
+		}
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (r *readAhead) ResultChan() <-chan watch.Event { return r.events }
 
 // UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
 func (s *subject) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {

@@ -5,6 +5,7 @@ package conformance
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"k8s.io/apiserver/pkg/features"
@@ -48,7 +49,7 @@ func indexed(run func(context.Context, *testing.T, storage.Interface)) entry {
 
 // watchList is for functions that watch right after a write, with a gate of theirs.
 func watchList(run func(context.Context, *testing.T, storage.Interface)) entry {
-	return entry{alone: true, run: func(ctx context.Context, t *testing.T, s *subject) { run(ctx, t, synced{s}) }}
+	return entry{alone: true, run: func(ctx context.Context, t *testing.T, s *subject) { run(ctx, t, synced{s, &sync.Map{}}) }}
 }
 
 func expiring(run func(context.Context, *testing.T, storage.Interface)) entry {
