@@ -219,14 +219,17 @@ func (f *fixture) start(t testing.TB, resource maincopy.Resource, pairs *maincop
 			t.Errorf("the syncer ended with %v", err)
 		}
 	})
-	poll.UntilDone(t, "the syncer has caught up", func() (bool, string) {
-		select {
-		case <-caughtUp:
-			return true, ""
-		default:
-			return false, fmt.Sprint(syncer.Progress(), syncer.Problem())
-		}
-	})
+	// On a busy machine many objects take longer than one wait.
+	for done, last := false, syncer.Progress(); !done; last = syncer.Progress() {
+		poll.UntilDone(t, "the syncer has caught up or written more", func() (bool, string) {
+			select {
+			case <-caughtUp:
+				done = true
+			default:
+			}
+			return done || syncer.Progress().Written > last.Written, fmt.Sprint(syncer.Progress(), syncer.Problem())
+		})
+	}
 	return syncer
 }
 
