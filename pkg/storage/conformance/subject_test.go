@@ -283,6 +283,15 @@ func (r *readAhead) run(versioner storage.Versioner) {
 // ResultChan implements watch.Interface.
 func (r *readAhead) ResultChan() <-chan watch.Event { return r.events }
 
+// unhurried is a subject that finishes writes of which the context ends. Upstream's function writes until its
+// watch ends with the context, and a write that has begun then must not fail.
+type unhurried struct{ *subject }
+
+// Create implements storage.Interface.
+func (u unhurried) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	return u.subject.Create(context.WithoutCancel(ctx), key, obj, out, ttl)
+}
+
 // UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
 func (s *subject) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {
 	return s.UpdateTransformer(func(value.Transformer) value.Transformer {

@@ -73,11 +73,6 @@ func (e entry) excusedFromCached(reason string) entry {
 	return e
 }
 
-func (e entry) excusedFromRaw(reason string) entry {
-	e.notRaw = reason
-	return e
-}
-
 func enabled(feature featuregate.Feature) bool {
 	return utilfeature.DefaultFeatureGate.Enabled(feature)
 }
@@ -191,7 +186,9 @@ var suite = map[string]entry{
 	"RunTestWatchDispatchBookmarkEvents": {run: func(ctx context.Context, t *testing.T, s *subject) {
 		storagetesting.RunTestWatchDispatchBookmarkEvents(ctx, t, s, s.cached)
 	}},
-	"RunTestOptionalWatchBookmarksWithCorrectResourceVersion": plain(storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion).excusedFromRaw(bookmarks),
+	"RunTestOptionalWatchBookmarksWithCorrectResourceVersion": {notRaw: bookmarks, run: func(ctx context.Context, t *testing.T, s *subject) {
+		storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion(ctx, t, unhurried{s})
+	}},
 	"RunOptionalTestProgressNotify": {notCached: progress, run: func(ctx context.Context, t *testing.T, s *subject) {
 		storagetesting.RunOptionalTestProgressNotify(ctx, t, s, s.increaseRV)
 	}},
