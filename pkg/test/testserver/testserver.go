@@ -28,6 +28,10 @@ const (
 	stopTimeout  = 2 * time.Minute
 )
 
+// starts limits how many start at a time. A start takes seconds of CPU time: all parallel tests together would
+// reach startTimeout on a busy machine.
+var starts = make(chan struct{}, 4)
+
 // Server is a running annex.
 type Server struct {
 	// URL is the URL of the server.
@@ -94,6 +98,8 @@ func launch(dataDir string, change func(*options.Options), flags ...string) (*Se
 	if err != nil {
 		return nil, err
 	}
+	starts <- struct{}{}
+	defer func() { <-starts }()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{DataDir: dataDir, cancel: cancel, done: make(chan struct{})}
 	readyc := make(chan server.Ready, 1)
