@@ -37,7 +37,7 @@ const boxSchema = `{
 	}
 }`
 
-func newPlugin(t *testing.T) *Plugin {
+func newDefinition(t testing.TB) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "boxes.example.com"}}
 	validation := &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{}}
@@ -46,8 +46,13 @@ func newPlugin(t *testing.T) *Plugin {
 	definition.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
 		Name: "v1", Schema: validation, Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 	}}
+	return definition
+}
+
+func newPlugin(t *testing.T) *Plugin {
+	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	expect.NoError(t, indexer.Add(definition))
+	expect.NoError(t, indexer.Add(newDefinition(t)))
 	definitions, plugin := &Definitions{}, New()
 	definitions.Set(crdlisters.NewCustomResourceDefinitionLister(indexer))
 	definitions.Initialize(plugin)

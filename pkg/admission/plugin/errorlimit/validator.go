@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -110,21 +111,49 @@ func (v *validator) walk(path *field.Path, n *node, value, old any) {
 type node struct {
 	schema    *apiextensions.JSONSchemaProps
 	validator schemavalidation.SchemaValidator
-	fields    map[string]*node
-	items     *node
+	// only is the type of the value if the schema says nothing else of it, except required fields.
+	only   string
+	fields map[string]*node
+	items  *node
 }
 
 func (n *node) validate(path *field.Path, value any) field.ErrorList {
 	if n.validator == nil {
-		own := *n.schema
-		own.Properties, own.AdditionalProperties, own.Items = nil, nil, nil
-		validator, _, err := schemavalidation.NewSchemaValidator(&own)
-		if err != nil {
+		if err := n.compile(); err != nil {
 			return field.ErrorList{field.InternalError(path, fmt.Errorf("read its schema: %w", err))}
 		}
-		n.validator, n.fields = validator, map[string]*node{}
+	}
+	// Most values are valid here, and the validator takes long.
+	switch value := value.(type) {
+	case string:
+		if n.only == "string" {
+			return nil
+		}
+	case int64:
+		if n.only == "integer" || n.only == "number" {
+			return nil
+		}
+	case map[string]any:
+		isMissing := func(name string) bool { return value[name] == nil }
+		if n.only == "object" && !slices.ContainsFunc(n.schema.Required, isMissing) {
+			return nil
+		}
 	}
 	return schemavalidation.ValidateCustomResource(path, value, n.validator)
+}
+
+func (n *node) compile() (err error) {
+	own := *n.schema
+	own.Properties, own.AdditionalProperties, own.Items = nil, nil, nil
+	n.fields = map[string]*node{}
+	if n.validator, _, err = schemavalidation.NewSchemaValidator(&own); err != nil {
+		return err
+	}
+	own.Description, own.Default, own.Required, own.XPreserveUnknownFields, own.XValidations = "", nil, nil, nil, nil
+	if reflect.DeepEqual(own, apiextensions.JSONSchemaProps{Type: own.Type, Nullable: own.Nullable}) {
+		n.only = own.Type
+	}
+	return nil
 }
 
 // field returns nil if the field has no schema.
