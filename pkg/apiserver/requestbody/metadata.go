@@ -9,9 +9,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 )
 
 const (
@@ -74,17 +72,6 @@ func eachField(object []byte, read func(name string, value json.RawMessage)) {
 		name, _ := key.(string)
 		read(name, value)
 	}
-}
-
-func entriesInCBOR(data []byte) entries {
-	var object map[string]any
-	_ = direct.Unmarshal(data, &object)
-	count := func(list string) int {
-		found, _, _ := unstructured.NestedFieldNoCopy(object, "metadata", list)
-		entries, _ := found.([]any)
-		return len(entries)
-	}
-	return entries{owners: count(ownersField), managers: count(managersField)}
 }
 
 // protobufMagic begins objects in protobuf.

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -78,7 +79,11 @@ func (b *body) shape(mediaType string, lists listsFunc, serializer runtime.Negot
 	case strings.Contains(mediaType, "protobuf"):
 		return shapeOfProtobuf(bytes.Join(b.content, nil), serializer)
 	case strings.Contains(mediaType, "cbor"):
-		return shape{entries: entriesInCBOR(bytes.Join(b.content, nil))}, nil
+		var object any
+		if direct.Unmarshal(bytes.Join(b.content, nil), &object) != nil {
+			return of, nil
+		}
+		return shapeOfObject(object, lists)
 	case mediaType == string(types.JSONPatchType):
 		return shapeOfJSONPatch(bytes.Join(b.content, nil), b.values), nil
 	case strings.Contains(mediaType, "yaml") && b.values.IsYAML():
@@ -130,9 +135,21 @@ func shapeOfYAML(text []byte, lists listsFunc) (of shape, err error) {
 	if err != nil {
 		return of, nil
 	}
+	return shapeOfText(converted, lists)
+}
+
+func shapeOfObject(object any, lists listsFunc) (of shape, err error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return of, apierrors.NewBadRequest(fmt.Sprintf("encode the object as JSON: %v", err))
+	}
+	return shapeOfText(text, lists)
+}
+
+func shapeOfText(text []byte, lists listsFunc) (shape, error) {
 	values := objectsize.Values{IsJSON: true}
-	values.Add(converted)
-	return shapeOfJSON([][]byte{converted}, values, lists)
+	values.Add(text)
+	return shapeOfJSON([][]byte{text}, values, lists)
 }
 
 // shapeOfJSONPatch adds the depth of what a patch makes to the values in it.
@@ -188,7 +205,7 @@ func managersAt(path string, value json.RawMessage) int {
 	return 0
 }
 
-// shapeOfProtobuf counts the items in lists of a large object too.
+// shapeOfProtobuf looks at the metadata, and at all of a large object.
 func shapeOfProtobuf(data []byte, serializer runtime.NegotiatedSerializer) (of shape, err error) {
 	of.entries = entriesInProtobuf(data)
 	info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
@@ -200,13 +217,5 @@ func shapeOfProtobuf(data []byte, serializer runtime.NegotiatedSerializer) (of s
 	if err != nil {
 		return of, apierrors.NewBadRequest(fmt.Sprintf("decode an object in protobuf by the kind that it names: %v", err))
 	}
-	text, err := json.Marshal(object)
-	if err != nil {
-		return of, fmt.Errorf("count the items of lists: %w", err)
-	}
-	values := objectsize.Values{IsJSON: true}
-	if values.Add(text); values.Items() > objectsize.MaxItems {
-		of.refusal = objectsize.NewAssociativeLists(nil).Refusal(text)
-	}
-	return of, nil
+	return shapeOfObject(object, func() (objectsize.AssociativeLists, error) { return objectsize.NewAssociativeLists(nil), nil })
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
@@ -63,6 +64,13 @@ func list(items int) string {
 	return "[" + strings.TrimPrefix(list.String(), ",") + "]"
 }
 
+func inCBOR(t *testing.T, items int) string {
+	t.Helper()
+	encoded, err := direct.Marshal(map[string]any{"set": make([]string, items)})
+	expect.NoError(t, err)
+	return string(encoded)
+}
+
 func operations(count int, operation string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(operation+",", count), ",") + "]"
 }
@@ -84,6 +92,7 @@ func TestShape(t *testing.T) {
 		"long set in a merge patch":      {mediaType: string(types.MergePatchType), body: set(tooManyItems), refusal: "too many items"},
 		"long set in YAML":               {mediaType: asYAML, body: "spec:\n  set: " + list(tooManyItems), refusal: "too many items"},
 		"long set in YAML, lines":        {mediaType: asYAML, body: "spec:\n  set:" + strings.Repeat("\n  - a", tooManyItems), refusal: "too many items"},
+		"long set in CBOR":               {mediaType: runtime.ContentTypeCBOR, body: inCBOR(t, maxItems+1), refusal: "too many items"},
 		"long list":                      {mediaType: asJSON, body: `{"spec":{"list":` + list(tooManyItems) + `}}`},
 		"deep":                           {mediaType: asJSON, body: strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000), refusal: "nested too deep"},
 		"deep in YAML":                   {mediaType: asYAML, body: strings.Repeat("{a: ", 9000) + "1" + strings.Repeat("}", 9000), refusal: "nested too deep"},
