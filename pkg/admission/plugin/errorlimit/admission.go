@@ -24,7 +24,7 @@ const (
 	// PluginName is the name in --enable-admission-plugins.
 	PluginName = "ValidationErrorsLimit"
 
-	// fewValues have few errors. Upstream alone validates objects with so many.
+	// fewValues bounds the values of an object that is left to upstream: it has few errors.
 	fewValues = 2000
 )
 

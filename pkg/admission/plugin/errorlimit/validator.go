@@ -25,8 +25,8 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
-// manyValues may have so many errors of rules that their texts take long to join. The rules of
-// fewer values are left to upstream.
+// manyValues bounds the values of an object whose rules are left to upstream: only the texts of their
+// errors take long to join.
 const manyValues = 20_000
 
 // validator finds the errors of an object, and stops when it has too many. It does not know which of them
