@@ -18,13 +18,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/staticobjects"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // source is a source whose content a test sets in the manager.
@@ -231,6 +234,32 @@ func TestStatus(t *testing.T) {
 			t.Errorf("unexpected %v", action)
 		}
 	}
+}
+
+// TestEachActionHasItsEvent: upstream takes events of one action for one event that repeats.
+func TestEachActionHasItsEvent(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	kube, c := kubefake.NewClientset(), newController(t)
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	defer broadcaster.Shutdown()
+	expect.NoError(t, broadcaster.StartRecordingToSinkWithContext(ctx))
+	c.config.Events = broadcaster.NewRecorder(annexscheme.Scheme, "annex")
+	unchanged := &hostingv1alpha1.StaticSource{ObjectMeta: metav1.ObjectMeta{Name: "file"}, Status: hostingv1alpha1.StaticSourceStatus{
+		Conditions: []metav1.Condition{{Type: hostingv1alpha1.StaticSourceRead}},
+	}}
+	for _, action := range []staticobjects.Action{staticobjects.Update, staticobjects.Delete} {
+		c.states.wrote("file", string(action))
+		c.report(unchanged, unchanged)
+	}
+	poll.Until(t, "an event for each action", func() string {
+		found, err := kube.EventsV1().Events("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return expect.Missing(fmt.Sprintf("%+v", found.Items), "Mirrors: update 1", "Mirrors: delete 1")
+	})
 }
 
 // A source without a flag is not created, and shows so if it is there.

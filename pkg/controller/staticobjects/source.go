@@ -181,14 +181,10 @@ func appliedCondition(status hostingv1alpha1.StaticSourceStatus) metav1.Conditio
 // report records events of what has changed.
 func (c *Controller) report(before, current *hostingv1alpha1.StaticSource) {
 	taken := c.states.take(current.Name)
-	var written []string
 	for _, action := range []staticobjects.Action{staticobjects.Create, staticobjects.Update, staticobjects.Delete, staticobjects.Orphan} {
 		if n := taken.written[string(action)]; n > 0 {
-			written = append(written, fmt.Sprintf("%s %d", strings.ToLower(string(action)), n))
+			c.config.Events.Eventf(current, nil, corev1.EventTypeNormal, "MirrorsWritten", string(action), "Mirrors: %s %d", strings.ToLower(string(action)), n)
 		}
-	}
-	if len(written) > 0 {
-		c.config.Events.Eventf(current, nil, corev1.EventTypeNormal, "MirrorsWritten", "Apply", "Mirrors: %s", strings.Join(written, ", "))
 	}
 	for _, p := range taken.problems {
 		c.config.Events.Eventf(current, nil, corev1.EventTypeWarning, p.reason, "Apply", "%s", shorten(p.key.String()+": "+p.message))
