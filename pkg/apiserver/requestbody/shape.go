@@ -212,8 +212,12 @@ func shapeOfProtobuf(data []byte, serializer runtime.NegotiatedSerializer) (of s
 	if len(data) < smallProtobuf || !ok {
 		return of, nil
 	}
-	// Upstream could take the kind from the path.
+	// Upstream could take a kind that is missing from the path. It refuses one that is not registered, except
+	// definitions and APIServices, which have schemes of their own.
 	object, _, err := info.Serializer.Decode(data, nil, nil)
+	if runtime.IsNotRegisteredError(err) {
+		return of, nil
+	}
 	if err != nil {
 		return of, apierrors.NewBadRequest(fmt.Sprintf("decode an object in protobuf by the kind that it names: %v", err))
 	}

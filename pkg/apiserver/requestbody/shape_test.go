@@ -168,8 +168,8 @@ func TestShapeOfProtobuf(t *testing.T) {
 		account.Secrets = make([]corev1.ObjectReference, secrets)
 		return account
 	}
-	nameless := account(tooManyItems)
-	nameless.TypeMeta = metav1.TypeMeta{}
+	nameless, unknown := account(tooManyItems), account(tooManyItems)
+	nameless.TypeMeta, unknown.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}
 	for name, test := range map[string]struct {
 		object        *corev1.ServiceAccount
 		refusal, want string
@@ -177,6 +177,7 @@ func TestShapeOfProtobuf(t *testing.T) {
 		"few":         {object: account(maxItems)},
 		"too many":    {object: account(tooManyItems), refusal: "too many items"},
 		"of no kind":  {object: nameless, want: "by the kind that it names"},
+		"unknown":     {object: unknown},
 		"small, none": {object: &corev1.ServiceAccount{}},
 	} {
 		raw, err := test.object.Marshal()
