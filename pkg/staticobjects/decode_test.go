@@ -158,7 +158,7 @@ func TestDecodeIsLinear(t *testing.T) {
 		"list": func(size int) string {
 			return `{"kind": "List", "items": [` + strings.Repeat(namespace+",", size) + namespace + "]}"
 		},
-		"fields": func(size int) string { return fields(size) },
+		"fields": fields,
 		"depth": func(size int) string {
 			return widgetA + "more: " + strings.Repeat("[", size) + strings.Repeat("]", size)
 		},

@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	apiextensionsvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
@@ -66,7 +66,7 @@ func rulesIn(definition *apiextensions.CustomResourceDefinition) (rules int) {
 		// There is an error only for unknown versions.
 		schema, _ := apiextensions.GetSchemaForVersion(definition, definition.Spec.Versions[i].Name)
 		if schema != nil && schema.OpenAPIV3Schema != nil {
-			validation.SchemaHas(schema.OpenAPIV3Schema, func(s *apiextensions.JSONSchemaProps) bool {
+			apiextensionsvalidation.SchemaHas(schema.OpenAPIV3Schema, func(s *apiextensions.JSONSchemaProps) bool {
 				rules += len(s.XValidations)
 				return false
 			})

@@ -80,9 +80,7 @@ func (b *body) shape(mediaType string, lists listsFunc, serializer runtime.Negot
 		return shapeOfProtobuf(bytes.Join(b.content, nil), serializer)
 	case strings.Contains(mediaType, "cbor"):
 		var object any
-		if direct.Unmarshal(bytes.Join(b.content, nil), &object) != nil {
-			return of, nil
-		}
+		_ = direct.Unmarshal(bytes.Join(b.content, nil), &object)
 		return shapeOfObject(object, lists)
 	case mediaType == string(types.JSONPatchType):
 		return shapeOfJSONPatch(bytes.Join(b.content, nil), b.values), nil
@@ -131,10 +129,7 @@ func shapeOfYAML(text []byte, lists listsFunc) (of shape, err error) {
 		of.refusal = fmt.Sprintf("the aliases in its YAML stand for %d bytes", expanded)
 		return of, nil
 	}
-	converted, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		return of, nil
-	}
+	converted, _ := yaml.YAMLToJSON(text)
 	return shapeOfText(converted, lists)
 }
 

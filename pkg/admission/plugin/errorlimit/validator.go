@@ -43,7 +43,7 @@ type validator struct {
 // newValidator returns nil if the definition has no such version, or the version no schema.
 func newValidator(definition *apiextensionsv1.CustomResourceDefinition, version string) (*validator, error) {
 	found, err := apihelpers.GetSchemaForVersion(definition, version)
-	if err != nil || found == nil || found.OpenAPIV3Schema == nil {
+	if hasSchema := err == nil && found != nil && found.OpenAPIV3Schema != nil; !hasSchema {
 		return nil, nil
 	}
 	v := &validator{namespaced: definition.Spec.Scope == apiextensionsv1.NamespaceScoped, schema: &apiextensions.JSONSchemaProps{}}
