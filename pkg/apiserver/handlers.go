@@ -72,15 +72,8 @@ func (c *Config) limitBodies() {
 // listsOf returns the lists of type set or map of the custom resource that a request is for.
 func listsOf(crds *definitions.Informer) func(*request.RequestInfo) (objectsize.AssociativeLists, error) {
 	return func(info *request.RequestInfo) (objectsize.AssociativeLists, error) {
-		outline, err := crds.Outlines().Lister().Get(info.Resource + "." + info.APIGroup)
-		if apierrors.IsNotFound(err) {
-			return objectsize.NewAssociativeLists(nil), nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		definition, err := crds.WithSchemas(outline)
-		if err != nil {
+		definition, err := crds.Whole(nil).Lister().Get(info.Resource + "." + info.APIGroup)
+		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, err
 		}
 		return objectsize.NewAssociativeLists(definition), nil

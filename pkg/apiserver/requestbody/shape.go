@@ -200,7 +200,7 @@ func managersAt(path string, value json.RawMessage) int {
 	return 0
 }
 
-// shapeOfProtobuf looks at the metadata, and at all of a large object.
+// shapeOfProtobuf checks the metadata, and all of a large object.
 func shapeOfProtobuf(data []byte, serializer runtime.NegotiatedSerializer) (of shape, err error) {
 	of.entries = entriesInProtobuf(data)
 	info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), runtime.ContentTypeProtobuf)

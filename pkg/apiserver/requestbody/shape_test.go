@@ -36,7 +36,7 @@ const (
 	tooManyItems = maxItems + 1
 )
 
-// lists are those of a resource whose field set has a set.
+// lists returns the lists of a resource with a set in the field set.
 func lists(*request.RequestInfo) (objectsize.AssociativeLists, error) {
 	return objectsize.AssociativeLists{"set": {}, "finalizers": {}}, nil
 }

@@ -45,7 +45,7 @@ type Config struct {
 	MaxBytes int64
 	// Budget is shared by all resources. It may be nil.
 	Budget *Budget
-	// Definition is that of a custom resource, or nil.
+	// Definition defines the resource; nil for a compiled-in one.
 	Definition *apiextensionsv1.CustomResourceDefinition
 }
 

@@ -112,7 +112,7 @@ type storageConfig struct {
 	memory  *encoded.Cache
 	// packed is set if the watch cache has packed objects.
 	packed bool
-	// definition is that of a custom resource, or nil.
+	// definition defines the resource; nil for a compiled-in one.
 	definition *apiextensionsv1.CustomResourceDefinition
 	// compress reports whether values are to be compressed, and limits returns the limits
 	// of the HostedResource.

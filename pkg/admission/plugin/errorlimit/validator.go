@@ -71,8 +71,11 @@ func (v *validator) validate(ctx context.Context, object *unstructured.Unstructu
 		func() field.ErrorList { return objectmeta.Validate(ctx, nil, content, v.structural, false) },
 		func() field.ErrorList { return listtype.ValidateListSetsAndMaps(nil, v.structural, content) },
 		func() field.ErrorList {
+			if countValues(content, manyValues) <= manyValues {
+				return nil
+			}
 			rules := cel.NewValidator(v.structural, true, celconfig.PerCallLimit)
-			if rules == nil || countValues(content, manyValues) <= manyValues {
+			if rules == nil {
 				return nil
 			}
 			errs, _ := rules.Validate(ctx, nil, v.structural, content, old, celconfig.RuntimeCELCostBudget)
