@@ -228,6 +228,16 @@ type MigrationStatus struct {
 	// +listMapKey=name
 	// +optional
 	Resources []MigrationResourceStatus `json:"resources,omitempty" protobuf:"bytes,11,rep,name=resources"`
+
+	// holder is the attempt that runs the migration. A replica that takes over replaces it; the
+	// attempts before can write nothing any more.
+	// +optional
+	Holder string `json:"holder,omitempty" protobuf:"bytes,12,opt,name=holder"`
+
+	// lastResourceVersion is the highest resource version that annex has served of a group that
+	// is rolled back. The main cluster serves the group once its own are higher.
+	// +optional
+	LastResourceVersion int64 `json:"lastResourceVersion,omitempty" protobuf:"varint,13,opt,name=lastResourceVersion"`
 }
 
 // MigrationResourceStatus is the progress of a resource of a group.
