@@ -1739,6 +1739,20 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallba
 							},
 						},
 					},
+					"holder": {
+						SchemaProps: spec.SchemaProps{
+							Description: "holder is the attempt that runs the migration. A replica that takes over replaces it; the attempts before can write nothing any more.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"lastResourceVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastResourceVersion is the highest resource version that annex has served of a group that is rolled back. The main cluster serves the group once its own are higher.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
 				},
 			},
 		},

@@ -1233,6 +1233,14 @@ func (m *MigrationStatus) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	i = encodeVarintGenerated(dAtA, i, uint64(m.LastResourceVersion))
+	i--
+	dAtA[i] = 0x68
+	i -= len(m.Holder)
+	copy(dAtA[i:], m.Holder)
+	i = encodeVarintGenerated(dAtA, i, uint64(len(m.Holder)))
+	i--
+	dAtA[i] = 0x62
 	if len(m.Resources) > 0 {
 		for iNdEx := len(m.Resources) - 1; iNdEx >= 0; iNdEx-- {
 			{
@@ -2943,6 +2951,9 @@ func (m *MigrationStatus) Size() (n int) {
 			n += 1 + l + sovGenerated(uint64(l))
 		}
 	}
+	l = len(m.Holder)
+	n += 1 + l + sovGenerated(uint64(l))
+	n += 1 + sovGenerated(uint64(m.LastResourceVersion))
 	return n
 }
 
@@ -3753,6 +3764,8 @@ func (this *MigrationStatus) String() string {
 		`CompletionTime:` + strings.Replace(fmt.Sprintf("%v", this.CompletionTime), "Time", "v1.Time", 1) + `,`,
 		`SwitchTime:` + strings.Replace(fmt.Sprintf("%v", this.SwitchTime), "Time", "v1.Time", 1) + `,`,
 		`Resources:` + repeatedStringForResources + `,`,
+		`Holder:` + fmt.Sprintf("%v", this.Holder) + `,`,
+		`LastResourceVersion:` + fmt.Sprintf("%v", this.LastResourceVersion) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -7951,6 +7964,57 @@ func (m *MigrationStatus) Unmarshal(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 12:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Holder", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Holder = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 13:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LastResourceVersion", wireType)
+			}
+			m.LastResourceVersion = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.LastResourceVersion |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := skipGenerated(dAtA[iNdEx:])

@@ -386,7 +386,13 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: fromStoreName
       type:
         scalar: string
+    - name: holder
+      type:
+        scalar: string
     - name: lag
+      type:
+        scalar: numeric
+    - name: lastResourceVersion
       type:
         scalar: numeric
     - name: objects

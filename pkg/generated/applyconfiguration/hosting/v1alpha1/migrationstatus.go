@@ -43,6 +43,12 @@ type MigrationStatusApplyConfiguration struct {
 	SwitchTime *metav1.Time `json:"switchTime,omitempty"`
 	// resources is the progress of each resource of a group.
 	Resources []MigrationResourceStatusApplyConfiguration `json:"resources,omitempty"`
+	// holder is the attempt that runs the migration. A replica that takes over replaces it; the
+	// attempts before can write nothing any more.
+	Holder *string `json:"holder,omitempty"`
+	// lastResourceVersion is the highest resource version that annex has served of a group that
+	// is rolled back. The main cluster serves the group once its own are higher.
+	LastResourceVersion *int64 `json:"lastResourceVersion,omitempty"`
 }
 
 // MigrationStatusApplyConfiguration constructs a declarative configuration of the MigrationStatus type for use with
@@ -146,5 +152,21 @@ func (b *MigrationStatusApplyConfiguration) WithResources(values ...*MigrationRe
 		}
 		b.Resources = append(b.Resources, *values[i])
 	}
+	return b
+}
+
+// WithHolder sets the Holder field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Holder field is set to the value of the last call.
+func (b *MigrationStatusApplyConfiguration) WithHolder(value string) *MigrationStatusApplyConfiguration {
+	b.Holder = &value
+	return b
+}
+
+// WithLastResourceVersion sets the LastResourceVersion field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastResourceVersion field is set to the value of the last call.
+func (b *MigrationStatusApplyConfiguration) WithLastResourceVersion(value int64) *MigrationStatusApplyConfiguration {
+	b.LastResourceVersion = &value
 	return b
 }
