@@ -18,6 +18,7 @@ import (
 	"slices"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/events"
 
@@ -97,7 +98,7 @@ var (
 func (c *Controller) migrationChanged(migration *hostingv1alpha1.Migration) {
 	c.Add(migration.Name)
 	if migration.Status.Phase.Finished() {
-		for _, other := range c.like(migration) {
+		for _, other := range c.where(func(m *hostingv1alpha1.Migration) bool { return isLike(m, migration) }) {
 			c.Add(other.Name)
 		}
 	}
@@ -138,13 +139,6 @@ func (c *Controller) storeChanged(before, after *hostingv1alpha1.Store) {
 	}
 }
 
-// like returns the Migrations of the same resource or group.
-func (c *Controller) like(migration *hostingv1alpha1.Migration) []*hostingv1alpha1.Migration {
-	return c.where(func(m *hostingv1alpha1.Migration) bool {
-		return m.Spec.Resource == migration.Spec.Resource && m.Spec.Group == migration.Spec.Group
-	})
-}
-
 func (c *Controller) where(is func(*hostingv1alpha1.Migration) bool) []*hostingv1alpha1.Migration {
 	all, _ := c.migrations.List(labels.Everything()) // reading memory does not fail
 	return slices.DeleteFunc(all, func(m *hostingv1alpha1.Migration) bool { return !is(m) })
@@ -174,8 +168,8 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 	if err := r.Read(ctx); err != nil || r.Status.Phase.Finished() || r.Migration.UID != r.uid {
 		return framework.Result{}, err // the cache will have it
 	}
-	if other := c.first(r.Migration); other != nil && other.UID != r.Migration.UID && r.Migration.DeletionTimestamp == nil {
-		return framework.Result{}, r.Describe(ctx, migrationstatus.ReasonWaiting, fmt.Sprintf("Waits for the Migration %q of the same resource or group", other.Name))
+	if waits, err := c.takeOver(ctx, r); err != nil || waits {
+		return framework.Result{}, err
 	}
 	if r.Migration.DeletionTimestamp != nil {
 		interrupt(errDeleted) // it was deleted before this attempt
@@ -187,22 +181,66 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 	return framework.Result{}, r.end(ctx, err)
 }
 
-// first returns the Migration of the same resource or group that goes first: one that has begun, or else
-// the oldest.
-func (c *Controller) first(migration *hostingv1alpha1.Migration) *hostingv1alpha1.Migration {
-	first := migration
-	if migration.Status.StartTime != nil {
-		return first
+// takeOver makes an attempt the only one of a Migration, or reports that the Migration waits for another one.
+func (c *Controller) takeOver(ctx context.Context, r *run) (waits bool, err error) {
+	if r.Migration.Status.StartTime != nil || r.Migration.DeletionTimestamp != nil {
+		return false, r.TakeOver(ctx)
 	}
-	for _, other := range c.like(migration) {
-		switch {
-		case other.Status.Phase.Finished():
-		case other.Status.StartTime != nil:
+	if waits, err := c.waits(ctx, r); err != nil || waits {
+		return waits, err
+	}
+	if err := r.TakeOver(ctx); err != nil {
+		return false, err
+	}
+	// Another process, or another worker, may have taken over another one since.
+	return c.waits(ctx, r)
+}
+
+// waits reports whether a Migration that has not begun waits for another one. It then has no holder.
+func (c *Controller) waits(ctx context.Context, r *run) (bool, error) {
+	other, err := c.before(ctx, r.Migration)
+	if err != nil || other == nil {
+		return false, err
+	}
+	if r.Migration.Status.Holder != "" {
+		if err := r.Release(ctx); err != nil {
+			return true, err
+		}
+	}
+	return true, r.Describe(ctx, migrationstatus.ReasonWaiting, fmt.Sprintf("Waits for the Migration %q of the same resource or group", other.Name))
+}
+
+// before returns the Migration of the same resource or group that goes before one that has not begun, or nil. It
+// reads from the server: one that has a holder goes first, which a cache may not have yet.
+func (c *Controller) before(ctx context.Context, migration *hostingv1alpha1.Migration) (*hostingv1alpha1.Migration, error) {
+	all, err := c.config.AnnexHosting.Migrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list migrations: %w", err)
+	}
+	return goesBefore(migration, all.Items), nil
+}
+
+// goesBefore returns what before returns: one that has a holder or has begun, or else the oldest.
+func goesBefore(migration *hostingv1alpha1.Migration, all []hostingv1alpha1.Migration) *hostingv1alpha1.Migration {
+	first := migration
+	for i := range all {
+		switch other := &all[i]; {
+		case other.UID == migration.UID, other.Status.Phase.Finished(), !isLike(other, migration):
+		case other.Status.StartTime != nil || other.Status.Holder != "":
 			return other
+		case migration.Status.Holder != "": // it has begun before all others
 		case other.CreationTimestamp.Before(&first.CreationTimestamp),
 			other.CreationTimestamp.Equal(&first.CreationTimestamp) && other.Name < first.Name:
 			first = other
 		}
 	}
+	if first == migration {
+		return nil
+	}
 	return first
+}
+
+// isLike reports whether two Migrations are of the same resource or group.
+func isLike(one, other *hostingv1alpha1.Migration) bool {
+	return one.Spec.Resource == other.Spec.Resource && one.Spec.Group == other.Spec.Group
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -61,4 +62,50 @@ func TestDeletedBeforeAttempt(t *testing.T) {
 			t.Error("the copy of a Migration that was deleted before the attempt was not removed")
 		}
 	})
+}
+
+func TestGoesBefore(t *testing.T) {
+	t.Parallel()
+	created := metav1.Now()
+	of := func(name string, change func(*hostingv1alpha1.Migration)) hostingv1alpha1.Migration {
+		m := hostingv1alpha1.Migration{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: created},
+			Spec:       hostingv1alpha1.MigrationSpec{Group: "example.com"},
+		}
+		change(&m)
+		return m
+	}
+	unchanged := func(*hostingv1alpha1.Migration) {}
+	held := func(m *hostingv1alpha1.Migration) { m.Status.Holder = "another" }
+	for name, tc := range map[string]struct {
+		own    func(*hostingv1alpha1.Migration)
+		others []hostingv1alpha1.Migration
+		want   string
+	}{
+		"alone": {unchanged, nil, ""},
+		"an older one": {unchanged, []hostingv1alpha1.Migration{of("z", func(m *hostingv1alpha1.Migration) {
+			m.CreationTimestamp = metav1.NewTime(created.Add(-time.Minute))
+		})}, "z"},
+		"one of the same second with a smaller name":      {unchanged, []hostingv1alpha1.Migration{of("a", unchanged)}, "a"},
+		"one of the same second with a greater name":      {unchanged, []hostingv1alpha1.Migration{of("z", unchanged)}, ""},
+		"a greater name that has a holder":                {unchanged, []hostingv1alpha1.Migration{of("z", held)}, "z"},
+		"a greater name that has begun":                   {unchanged, []hostingv1alpha1.Migration{of("z", func(m *hostingv1alpha1.Migration) { m.Status.StartTime = &created })}, "z"},
+		"one that has taken over":                         {held, []hostingv1alpha1.Migration{of("a", unchanged)}, ""},
+		"one that has taken over, beside another":         {held, []hostingv1alpha1.Migration{of("z", held)}, "z"},
+		"a finished one":                                  {unchanged, []hostingv1alpha1.Migration{of("a", func(m *hostingv1alpha1.Migration) { m.Status.Phase = hostingv1alpha1.MigrationFailed })}, ""},
+		"one of another group":                            {unchanged, []hostingv1alpha1.Migration{of("a", func(m *hostingv1alpha1.Migration) { m.Spec.Group = "other" })}, ""},
+		"the oldest of several":                           {unchanged, []hostingv1alpha1.Migration{of("b", unchanged), of("a", unchanged)}, "a"},
+		"one that has begun after an older one in a list": {unchanged, []hostingv1alpha1.Migration{of("a", unchanged), of("b", held)}, "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own, got := of("m", tc.own), ""
+			if first := goesBefore(&own, append(tc.others, own)); first != nil {
+				got = first.Name
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
 }

@@ -108,7 +108,7 @@ func (r *run) end(ctx context.Context, err error) error {
 	if err == nil {
 		return r.finish(ctx, hostingv1alpha1.MigrationCompleted, "", "")
 	}
-	if ctx.Err() != nil || errors.Is(err, move.ErrFenced) {
+	if ctx.Err() != nil || errors.Is(err, move.ErrFenced) || errors.Is(err, migrationstatus.ErrFenced) {
 		return err // another replica continues
 	}
 	if errors.Is(err, errDeleted) {

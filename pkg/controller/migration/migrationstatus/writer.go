@@ -7,6 +7,7 @@ package migrationstatus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
@@ -28,6 +30,9 @@ const ReasonWaiting = "Waiting"
 
 // interval is the time between two writes of the progress.
 const interval = time.Second
+
+// ErrFenced means that another Writer has taken the Migration over.
+var ErrFenced = errors.New("another process has taken over the Migration")
 
 // Refusal is why a Migration fails for good.
 type Refusal struct{ Reason, Message string }
@@ -50,15 +55,59 @@ type Writer struct {
 	Status hostingv1alpha1.MigrationStatus
 	// Progress adds the progress to Status. It may be nil.
 	Progress func(*hostingv1alpha1.MigrationStatus)
+
+	// holder is set once the Writer has taken the Migration over.
+	holder string
 }
 
-// Read reads the Migration from the server: a cache that lags would repeat a step.
+// Read reads the Migration from the server: a cache that lags would repeat a step. It returns ErrFenced once
+// another Writer has taken over.
 func (w *Writer) Read(ctx context.Context) error {
-	migration, err := w.Migrations.Get(ctx, w.Migration.Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read migration %s: %w", w.Migration.Name, err)
+	current, err := w.get(ctx)
+	if err == nil {
+		w.Migration, w.Status = current, *current.Status.DeepCopy()
 	}
-	w.Migration, w.Status = migration, *migration.Status.DeepCopy()
+	return err
+}
+
+// Check returns ErrFenced once another Writer has taken over.
+func (w *Writer) Check(ctx context.Context) error {
+	_, err := w.get(ctx)
+	return err
+}
+
+func (w *Writer) get(ctx context.Context) (*hostingv1alpha1.Migration, error) {
+	current, err := w.Migrations.Get(ctx, w.Migration.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read migration %s: %w", w.Migration.Name, err)
+	}
+	if w.holder != "" && (current.UID != w.Migration.UID || current.Status.Holder != w.holder) {
+		return nil, fmt.Errorf("migration %s: %w", w.Migration.Name, ErrFenced)
+	}
+	return current, nil
+}
+
+// TakeOver fences all other Writers of the Migration, and reads what they have written.
+func (w *Writer) TakeOver(ctx context.Context) error { return w.hold(ctx, string(uuid.NewUUID())) }
+
+// Release ends the hold of a Writer that has done nothing.
+func (w *Writer) Release(ctx context.Context) error { return w.hold(ctx, "") }
+
+func (w *Writer) hold(ctx context.Context, holder string) error {
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		current, err := w.get(ctx)
+		if err != nil {
+			return err
+		}
+		current.Status.Holder = holder
+		if current, err = w.Migrations.UpdateStatus(ctx, current, metav1.UpdateOptions{}); err == nil {
+			w.holder, w.Migration, w.Status = holder, current, *current.Status.DeepCopy()
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("take over migration %s: %w", w.Migration.Name, err)
+	}
 	return nil
 }
 
@@ -101,7 +150,8 @@ func (w *Writer) During(ctx context.Context, do func(context.Context) error) err
 	}
 }
 
-// Write writes the status with the progress, if it changed. Nothing else writes it.
+// Write writes the status with the progress, if it changed. It returns ErrFenced once another Writer has taken
+// over.
 func (w *Writer) Write(ctx context.Context) error {
 	if w.Progress != nil {
 		w.Progress(&w.Status)
@@ -112,17 +162,21 @@ func (w *Writer) Write(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(w.Status, w.Migration.Status) {
 		return nil
 	}
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	// Without a hold, another Writer may have written the status that this one would replace.
+	again := func(err error) bool { return w.holder != "" && apierrors.IsConflict(err) }
+	err := retry.OnError(retry.DefaultRetry, again, func() error {
 		updated := w.Migration.DeepCopy()
 		updated.Status = *w.Status.DeepCopy()
 		written, err := w.Migrations.UpdateStatus(ctx, updated, metav1.UpdateOptions{})
-		if apierrors.IsConflict(err) {
-			if current, getErr := w.Migrations.Get(ctx, w.Migration.Name, metav1.GetOptions{}); getErr == nil && current.UID == w.Migration.UID {
-				w.Migration = current
-			}
-		}
-		if err == nil {
+		switch {
+		case err == nil:
 			w.Migration = written
+		case again(err): // a user has changed the spec, or another Writer has taken over
+			current, getErr := w.get(ctx)
+			if getErr != nil {
+				return getErr
+			}
+			w.Migration = current
 		}
 		return err
 	})
