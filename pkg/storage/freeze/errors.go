@@ -36,7 +36,7 @@ func (e *HeldError) Error() string {
 	if e.Frozen {
 		return fmt.Sprintf("annex is returning %s to the main cluster, try again", e.Resource)
 	}
-	return fmt.Sprintf("annex is moving %s to another store, try again", e.Resource)
+	return fmt.Sprintf("annex is moving %s, try again", e.Resource)
 }
 
 // Status implements apierrors.APIStatus.

@@ -42,14 +42,35 @@ const returning = ""
 
 func (t Target) key() string { return keys.Frozen(t.Prefix, t.Resource) }
 
-// Freeze stops writes and returns the revision for Thaw. A frozen resource is frozen anew: the
+// ErrConditions means that a condition of Freeze, Return or Clear does not hold, or that the revisions of the
+// resource were raised meanwhile.
+var ErrConditions = errors.New("it has changed meanwhile")
+
+// commit performs operations on conditions.
+func (t Target) commit(ctx context.Context, conditions []clientv3.Cmp, ops ...clientv3.Op) (revision int64, err error) {
+	r, err := t.KV.Txn(ctx).If(conditions...).Then(ops...).Commit()
+	if err == nil && !r.Succeeded {
+		err = ErrConditions
+	}
+	if err != nil {
+		return 0, err
+	}
+	return r.Header.GetRevision(), nil
+}
+
+// Freeze stops writes on conditions and returns the revision for Thaw. A frozen resource is frozen anew: the
 // previous revision no longer thaws it.
-func (t Target) Freeze(ctx context.Context) (revision int64, err error) {
-	response, err := t.KV.Txn(ctx).Then(clientv3.OpPut(t.key(), returning)).Commit()
+func (t Target) Freeze(ctx context.Context, conditions ...clientv3.Cmp) (revision int64, err error) {
+	revision, err = t.commit(ctx, conditions, clientv3.OpPut(t.key(), returning))
 	if err != nil {
 		return 0, fmt.Errorf("freeze %s: %w", t.Resource, err)
 	}
-	return response.Header.Revision, nil
+	return revision, nil
+}
+
+// IsFrozenAt returns the condition that the resource is frozen since a revision that Freeze has returned.
+func (t Target) IsFrozenAt(revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(t.key()), "=", revision)
 }
 
 // Thaw allows writes again. It does nothing if the resource was frozen anew since revision.
@@ -83,16 +104,20 @@ func (t Target) Objects(ctx context.Context) (int64, error) {
 	return response.Count, nil
 }
 
-// Return closes the resource, for a HostedResource, because the main cluster serves it: it stops all
-// requests and ends all watches. Requests get a ReturnedError, also once there are no objects: they are to
+// Return closes the resource on conditions, for a HostedResource, because the main cluster serves it: it stops
+// all requests and ends all watches. Requests get a ReturnedError, also once there are no objects: they are to
 // be repeated in the main cluster.
-func (t Target) Return(ctx context.Context, hosted types.UID) error {
+func (t Target) Return(ctx context.Context, hosted types.UID, conditions ...clientv3.Cmp) error {
 	state, err := revision.LoadState(ctx, t.KV, t.Prefix, t.Resource)
 	if err != nil {
 		return err
 	}
 	if !state.Returned || state.ClosedFor != hosted {
-		if err := t.close(ctx, state, hosted); err != nil {
+		_, err := t.commit(ctx, append(conditions, revision.Unchanged(t.Prefix, t.Resource, state)),
+			revision.Return(t.Prefix, t.Resource, state, hosted),
+			clientv3.OpPut(keys.Tombstone(t.Prefix, t.Resource), ""),
+			clientv3.OpDelete(t.key()))
+		if err != nil {
 			return fmt.Errorf("close %s: %w", t.Resource, err)
 		}
 	}
@@ -103,23 +128,11 @@ func (t Target) Return(ctx context.Context, hosted types.UID) error {
 	return nil
 }
 
-func (t Target) close(ctx context.Context, state revision.State, hosted types.UID) error {
-	r, err := t.KV.Txn(ctx).If(revision.Unchanged(t.Prefix, t.Resource, state)).Then(
-		revision.Return(t.Prefix, t.Resource, state, hosted),
-		clientv3.OpPut(keys.Tombstone(t.Prefix, t.Resource), ""),
-		clientv3.OpDelete(t.key()),
-	).Commit()
-	if err == nil && !r.Succeeded {
-		err = errors.New("its revisions were raised meanwhile")
-	}
-	return err
-}
-
 // deletedAtOnce is the number of objects that Clear deletes in a transaction.
 const deletedAtOnce = 500
 
-// Clear deletes all objects of a closed resource without running their finalizers.
-func (t Target) Clear(ctx context.Context) error {
+// Clear deletes all objects of a closed resource on conditions, without running their finalizers.
+func (t Target) Clear(ctx context.Context, conditions ...clientv3.Cmp) error {
 	objects := keys.Objects(t.Prefix, t.Resource)
 	for {
 		page, err := t.KV.Get(ctx, objects, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(deletedAtOnce))
@@ -130,7 +143,7 @@ func (t Target) Clear(ctx context.Context) error {
 			return nil
 		}
 		last := string(page.Kvs[len(page.Kvs)-1].Key)
-		if _, err := t.KV.Txn(ctx).Then(clientv3.OpDelete(objects, clientv3.WithRange(last+"\x00"))).Commit(); err != nil {
+		if _, err := t.commit(ctx, conditions, clientv3.OpDelete(objects, clientv3.WithRange(last+"\x00"))); err != nil {
 			return fmt.Errorf("delete the objects of %s: %w", t.Resource, err)
 		}
 	}

@@ -107,6 +107,11 @@ func Arrival(prefix string, resource schema.GroupResource) string {
 	return of(prefix, "moves/in", resource)
 }
 
+// Pairs begins the keys of the UIDs that objects of a resource have in another cluster.
+func Pairs(prefix string, resource schema.GroupResource) string {
+	return folder(of(prefix, "pairs", resource))
+}
+
 // Tombstone is the key among those of a resource's objects that is put when the resource is closed.
 // No object has this name. It exists only for a moment.
 func Tombstone(prefix string, resource schema.GroupResource) string {

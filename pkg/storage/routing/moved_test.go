@@ -49,7 +49,7 @@ func TestClosedStore(t *testing.T) {
 	}
 	for name, result := range refused {
 		message, retryAfter := refusal(t, <-result)
-		if want := "annex is moving widgets.example.com to another store, try again"; message != want || retryAfter != 1 {
+		if want := "annex is moving widgets.example.com, try again"; message != want || retryAfter != 1 {
 			t.Errorf("%s: message %q, retry after %d", name, message, retryAfter)
 		}
 	}

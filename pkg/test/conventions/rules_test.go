@@ -192,7 +192,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/move",
 		duty:     "Moves the objects of a resource from one Store to another while they are served.",
-		ours:     []string{"pkg/storage/keys", "pkg/storage/revision"},
+		ours:     []string{"pkg/storage/freeze", "pkg/storage/keys", "pkg/storage/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "golang.org/x/time/rate", "google.golang.org/grpc/metadata", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{

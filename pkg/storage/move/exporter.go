@@ -1,0 +1,212 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+)
+
+// ExportConfig describes a move of a resource out of a Store, whose objects another API server will serve.
+type ExportConfig struct {
+	Resource schema.GroupResource
+	// UID identifies the move: the UID of the Migration.
+	UID types.UID
+	// HostedResource is the UID of the HostedResource, for which the Store is closed.
+	HostedResource types.UID
+	From           End
+}
+
+// Exporter takes the steps of such a move at the Store; its user copies the objects. The last one that has taken
+// the resource over is the only one that can: the methods of those before return ErrFenced, because each step is a
+// transaction with the condition that the record is theirs.
+type Exporter struct {
+	end
+	target      freeze.Target
+	uid, hosted types.UID
+	holder      string
+	// held is what the Store had when the Exporter took over, and frozen the revision of its freeze.
+	held   stored
+	frozen int64
+}
+
+// NewExporter returns an Exporter. TakeOver is called before its other methods.
+func NewExporter(config ExportConfig) *Exporter {
+	return &Exporter{
+		end:    newEnd(config.From, config.Resource, keys.Departure(config.From.Prefix, config.Resource)),
+		target: freeze.Target{KV: config.From.KV, Prefix: config.From.Prefix, Resource: config.Resource},
+		uid:    config.UID, hosted: config.HostedResource, holder: string(uuid.NewUUID()),
+	}
+}
+
+// TakeOver begins the move, or takes it over from an Exporter before.
+func (e *Exporter) TakeOver(ctx context.Context) error {
+	s, err := e.read(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.UID != "" && s.UID != e.uid:
+		return e.refuse(ReasonMoving, "the Migration with the UID %s moves it out of the Store", s.UID)
+	case s.isFrozen && s.frozenFor != "":
+		return e.refuse(ReasonFrozen, "its objects are frozen for another purpose")
+	case s.state.Closed && !s.state.Returned && s.UID == "":
+		return e.refuse(ReasonClosed, "the Store does not serve it, because it was moved out of it")
+	}
+	if s.UID != "" || !s.state.Returned { // otherwise the move has ended, and nothing must be left of it
+		s.record = record{UID: e.uid, Holder: e.holder}
+		if err := e.write(ctx, &s); err != nil {
+			return err
+		}
+	}
+	e.held = s
+	e.frozen, err = e.target.Frozen(ctx)
+	return err
+}
+
+func (e *Exporter) refuse(reason, format string, arguments ...any) error {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf("%s cannot be moved: %s", e.resource, fmt.Sprintf(format, arguments...))}
+}
+
+// fenced replaces the error of conditions that do not hold.
+func fenced(err error) error {
+	if errors.Is(err, freeze.ErrConditions) {
+		return fmt.Errorf("%w: %w", ErrFenced, err)
+	}
+	return err
+}
+
+// Freeze stops writes.
+func (e *Exporter) Freeze(ctx context.Context) (err error) {
+	e.frozen, err = e.target.Freeze(ctx, e.held.isAt(e.end), e.held.unchanged(e.end))
+	return fenced(err)
+}
+
+// Thaw allows writes again, if this Exporter or one before has frozen them.
+func (e *Exporter) Thaw(ctx context.Context) error {
+	if e.frozen == 0 {
+		return nil
+	}
+	return e.target.Thaw(ctx, e.frozen)
+}
+
+// Close ends all watches of the frozen resource and lets all requests wait, and returns a resource version that is
+// not below any that clients have got. It can be repeated.
+func (e *Exporter) Close(ctx context.Context) (highest int64, err error) {
+	state, err := revision.LoadState(ctx, e.KV, e.Prefix, e.resource)
+	if err != nil {
+		return 0, err
+	}
+	tombstone := keys.Tombstone(e.Prefix, e.resource)
+	if !state.Closed {
+		err := e.commit(ctx, "close the Store", append(e.isHeldFrozen(), revision.Unchanged(e.Prefix, e.resource, state)),
+			revision.Close(e.Prefix, e.resource, state, e.hosted), clientv3.OpPut(tombstone, ""))
+		if err != nil {
+			return 0, err
+		}
+	}
+	// Nothing that is later is answered any more.
+	r, err := e.KV.Delete(ctx, tombstone)
+	if err != nil {
+		return 0, fmt.Errorf("remove the tombstone of %s: %w", e.resource, err)
+	}
+	return r.Header.GetRevision() + state.Offset, nil
+}
+
+// Return lets clients repeat the requests of a resource that is closed: the main cluster serves it. It can be
+// repeated.
+func (e *Exporter) Return(ctx context.Context) error {
+	return fenced(e.target.Return(ctx, e.hosted, e.isHeldFrozen()...))
+}
+
+// isHeldFrozen returns the conditions of what relies on the freeze.
+func (e *Exporter) isHeldFrozen() []clientv3.Cmp {
+	return []clientv3.Cmp{e.held.isAt(e.end), e.target.IsFrozenAt(e.frozen)}
+}
+
+// End deletes the objects of a resource that was returned, without running their finalizers, and the record of
+// the move.
+func (e *Exporter) End(ctx context.Context) error {
+	state, err := revision.LoadState(ctx, e.KV, e.Prefix, e.resource)
+	if err == nil && !state.Returned {
+		err = fmt.Errorf("delete the objects of %s: the Store serves it", e.resource)
+	}
+	if err != nil {
+		return err
+	}
+	conditions := []clientv3.Cmp{e.held.isAt(e.end), revision.Unchanged(e.Prefix, e.resource, state)}
+	if err := e.target.Clear(ctx, conditions...); err != nil {
+		return fenced(err)
+	}
+	return e.finish(ctx, conditions)
+}
+
+// Cancel ends the move of a resource that the Store goes on to serve. Once it was returned, Cancel returns
+// ErrSwitched.
+func (e *Exporter) Cancel(ctx context.Context) error {
+	state, err := revision.LoadState(ctx, e.KV, e.Prefix, e.resource)
+	if err == nil && state.Closed {
+		err = ErrSwitched
+	}
+	if err != nil {
+		return err
+	}
+	conditions := []clientv3.Cmp{e.held.isAt(e.end), revision.Unchanged(e.Prefix, e.resource, state)}
+	return e.finish(ctx, conditions, clientv3.OpDelete(keys.Frozen(e.Prefix, e.resource)))
+}
+
+// finish removes what was recorded.
+func (e *Exporter) finish(ctx context.Context, conditions []clientv3.Cmp, ops ...clientv3.Op) error {
+	ops = append(ops, clientv3.OpDelete(e.record), clientv3.OpDelete(keys.Pairs(e.Prefix, e.resource), clientv3.WithPrefix()))
+	return e.commit(ctx, "end the move", conditions, ops...)
+}
+
+func (e *Exporter) commit(ctx context.Context, what string, conditions []clientv3.Cmp, ops ...clientv3.Op) error {
+	r, err := e.KV.Txn(ctx).If(conditions...).Then(ops...).Commit()
+	if err == nil && !r.Succeeded {
+		err = ErrFenced
+	}
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", what, e.resource, err)
+	}
+	return nil
+}
+
+// PutPair records a value for the UID of an object, until the move ends.
+func (e *Exporter) PutPair(ctx context.Context, uid types.UID, value []byte) error {
+	put := clientv3.OpPut(keys.Pairs(e.Prefix, e.resource)+string(uid), string(value))
+	return e.commit(ctx, "record a pair of UIDs", []clientv3.Cmp{e.held.isAt(e.end)}, put)
+}
+
+// Pairs calls visit for each value that was recorded.
+func (e *Exporter) Pairs(ctx context.Context, visit func(uid types.UID, value []byte) error) error {
+	prefix := keys.Pairs(e.Prefix, e.resource)
+	end := clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix))
+	for next := prefix; ; {
+		page, err := e.KV.Get(ctx, next, end, clientv3.WithLimit(largestPage))
+		if err != nil {
+			return fmt.Errorf("read the pairs of %s: %w", e.resource, err)
+		}
+		for _, kv := range page.Kvs {
+			if err := visit(types.UID(strings.TrimPrefix(string(kv.Key), prefix)), kv.Value); err != nil {
+				return fmt.Errorf("read the pair %s: %w", kv.Key, err)
+			}
+		}
+		if !page.More || len(page.Kvs) == 0 {
+			return nil
+		}
+		next = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+}

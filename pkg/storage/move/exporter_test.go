@@ -1,0 +1,150 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+func (f *fixture) exporter(uid types.UID) *Exporter {
+	return NewExporter(ExportConfig{Resource: widgets, UID: uid, HostedResource: "hosted", From: f.config.From})
+}
+
+// heldExporter returns one that has taken the resource over.
+func (f *fixture) heldExporter(uid types.UID) *Exporter {
+	f.Helper()
+	e := f.exporter(uid)
+	expect.NoError(f.T, e.TakeOver(f.ctx))
+	return e
+}
+
+func (f *fixture) isFrozen() bool {
+	f.Helper()
+	at, err := freeze.Target{KV: f.config.From.KV, Prefix: f.config.From.Prefix, Resource: widgets}.Frozen(f.ctx)
+	expect.NoError(f.T, err)
+	return at > 0
+}
+
+// TestExporterIsFenced takes a resource over while another Exporter, whose process was paused, is at a step. Its next
+// step must not succeed: after a thaw the successor's clients write.
+func TestExporterIsFenced(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]func(context.Context, *Exporter) error{
+		"freeze": func(ctx context.Context, e *Exporter) error { return e.Freeze(ctx) },
+		"close": func(ctx context.Context, e *Exporter) error {
+			_, err := e.Close(ctx)
+			return err
+		},
+		"return": func(ctx context.Context, e *Exporter) error { return e.Return(ctx) },
+		"cancel": func(ctx context.Context, e *Exporter) error { return e.Cancel(ctx) },
+		"pair":   func(ctx context.Context, e *Exporter) error { return e.PutPair(ctx, "uid", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.fill(1)
+			paused := f.heldExporter("move")
+			if name == "close" || name == "return" {
+				expect.NoError(t, paused.Freeze(f.ctx))
+			}
+			successor := f.heldExporter("move")
+			expect.NoError(t, successor.Thaw(f.ctx))
+			if err := step(f.ctx, paused); !errors.Is(err, ErrFenced) {
+				t.Errorf("got %v, want ErrFenced", err)
+			}
+			if err := paused.End(f.ctx); err == nil {
+				t.Error("the objects of a served resource were deleted")
+			}
+			if len(objects(t, f.config.From)) != 1 || f.isFrozen() {
+				t.Errorf("objects %v, frozen %t", objects(t, f.config.From), f.isFrozen())
+			}
+			expect.NoError(t, successor.Freeze(f.ctx))
+		})
+	}
+}
+
+// TestExport returns a resource, with an interruption after each step.
+func TestExport(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.fill(3)
+	expect.NoError(t, revision.Save(f.ctx, f.config.From.KV, f.config.From.Prefix, widgets, 1000))
+	first := f.heldExporter("move")
+	expect.NoError(t, first.Freeze(f.ctx))
+	expect.NoError(t, first.PutPair(f.ctx, "a", []byte("1")))
+
+	second := f.heldExporter("move")
+	now, err := second.Revision(f.ctx)
+	expect.NoError(t, err)
+	for range 2 {
+		highest, err := second.Close(f.ctx)
+		if err != nil || highest <= now+1000 {
+			t.Fatalf("closed at %d: %v, want above %d", highest, err, now+1000)
+		}
+	}
+	second = f.heldExporter("move")
+	for range 2 {
+		expect.NoError(t, second.Return(f.ctx))
+	}
+	if err := second.Cancel(f.ctx); !errors.Is(err, ErrSwitched) {
+		t.Errorf("cancel after the return: %v, want ErrSwitched", err)
+	}
+
+	third := f.heldExporter("move")
+	if err := third.Cancel(f.ctx); !errors.Is(err, ErrSwitched) {
+		t.Errorf("cancel after the return: %v, want ErrSwitched", err)
+	}
+	expect.NoError(t, third.End(f.ctx))
+	fourth := f.heldExporter("move") // as after a crash before that was recorded
+	expect.NoError(t, fourth.End(f.ctx))
+	left, err := f.config.From.KV.Get(f.ctx, keys.Departure(f.config.From.Prefix, widgets))
+	if err != nil || left.Count > 0 || len(objects(t, f.config.From)) > 0 {
+		t.Errorf("record %v (%v), objects %v", left, err, objects(t, f.config.From))
+	}
+}
+
+// TestExporterCancel leaves the resource as it was, without pairs.
+func TestExporterCancel(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.fill(1)
+	e := f.heldExporter("move")
+	expect.NoError(t, e.Freeze(f.ctx))
+	for _, uid := range []types.UID{"a", "b"} {
+		expect.NoError(t, e.PutPair(f.ctx, uid, []byte("main "+uid)))
+	}
+	e, found := f.heldExporter("move"), map[types.UID]string{}
+	expect.NoError(t, e.Pairs(f.ctx, func(uid types.UID, value []byte) error {
+		found[uid] = string(value)
+		return nil
+	}))
+	if len(found) != 2 || found["b"] != "main b" {
+		t.Errorf("pairs %v", found)
+	}
+	expect.NoError(t, e.Cancel(f.ctx))
+	if f.isFrozen() || len(objects(t, f.config.From)) != 1 {
+		t.Errorf("frozen %t, objects %v", f.isFrozen(), objects(t, f.config.From))
+	}
+	next := f.heldExporter("another") // nothing is left of the first
+	expect.NoError(t, next.Pairs(f.ctx, func(uid types.UID, _ []byte) error {
+		t.Errorf("the pair of %s is left", uid)
+		return nil
+	}))
+	var refused *Refusal
+	if err := e.TakeOver(f.ctx); !errors.As(err, &refused) || refused.Reason != ReasonMoving {
+		t.Errorf("take over what another move has begun: %v, want %s", err, ReasonMoving)
+	}
+	if err := New(f.config).Check(f.ctx); !errors.As(err, &refused) || refused.Reason != ReasonMoving {
+		t.Errorf("move it to another Store: %v, want %s", err, ReasonMoving)
+	}
+}
