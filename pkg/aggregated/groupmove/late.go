@@ -17,12 +17,6 @@ import (
 // delivered: one that follows the main cluster ends with its API server, and with annex. The main
 // cluster's copy is frozen.
 func (m *moveIn) reconcile(ctx context.Context) error {
-	if err := m.find(ctx); err != nil {
-		return err
-	}
-	if err := m.newImporters(); err != nil {
-		return err
-	}
 	opened, err := m.config.MainCopy.Open(ctx, m.group())
 	if err != nil {
 		return wrap(err, "open the main cluster's copy of group %s", m.group())

@@ -53,7 +53,8 @@ func (m *moveIn) do(ctx, preparing context.Context) error {
 	if err := m.newImporters(); err != nil {
 		return err
 	}
-	switched, err := m.isSwitched(ctx)
+	// From then on no earlier attempt opens a resource.
+	switched, err := m.takeOver(ctx)
 	if err != nil {
 		return err
 	}
@@ -159,17 +160,25 @@ func (m *moveIn) newImporters() error {
 	return nil
 }
 
+// isSwitched reports whether a resource is open in annex.
 func (m *moveIn) isSwitched(ctx context.Context) (bool, error) {
+	return m.anySwitched(ctx, (*move.Importer).State)
+}
+
+// takeOver fences all earlier attempts in the Stores, and reports whether one of them has opened a resource.
+func (m *moveIn) takeOver(ctx context.Context) (switched bool, err error) {
+	return m.anySwitched(ctx, (*move.Importer).TakeOver)
+}
+
+func (m *moveIn) anySwitched(ctx context.Context, stateOf func(*move.Importer, context.Context) (move.State, error)) (switched bool, err error) {
 	for _, of := range m.resources {
-		state, err := of.importer.State(ctx)
+		state, err := stateOf(of.importer, ctx)
 		if err != nil {
 			return false, err
 		}
-		if state == move.Switched {
-			return true, nil
-		}
+		switched = switched || state == move.Switched
 	}
-	return false, nil
+	return switched, nil
 }
 
 // each calls do for all resources, two at a time.
@@ -323,6 +332,13 @@ func (m *moveIn) cancel(ctx context.Context) error {
 	}
 	if err := m.newImporters(); err != nil {
 		return err
+	}
+	switched, err := m.takeOver(ctx)
+	if err != nil {
+		return err
+	}
+	if switched {
+		return move.ErrSwitched
 	}
 	if m.Status.Phase == hostingv1alpha1.MigrationSwitching {
 		if err := m.undoSwitch(ctx, "the Migration was canceled"); err != nil {

@@ -7,8 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -28,6 +25,8 @@ const (
 	// problem may last until the group is rolled back.
 	observePeriod = 5 * time.Second
 	undoPeriod    = 30 * time.Second
+	// watchesPeriod is how long the main cluster's kube-apiservers take at most to end watches.
+	watchesPeriod = 3 * time.Second
 	// observeInterval is how often it is checked.
 	observeInterval = time.Second
 	// undoSuffix is added to the name of a Migration for the one that rolls it back.
@@ -72,6 +71,12 @@ func (m *moveIn) closeMain(ctx context.Context, f ...*following) error {
 
 // settle continues after an attempt that ended since the switch.
 func (m *moveIn) settle(ctx context.Context) error {
+	if err := m.find(ctx); err != nil {
+		return err
+	}
+	if err := m.newImporters(); err != nil {
+		return err
+	}
 	if err := m.closeMain(ctx); err != nil {
 		return err
 	}
@@ -94,24 +99,35 @@ func (r *Run) markMainCopy(ctx context.Context, value string) error {
 	return nil
 }
 
-// observe returns once clients use the group for a while without a problem. If one stays, it makes a
-// Migration that rolls the group back, and fails.
+// observe returns once annex reaches the group through the main cluster for a while without a problem. If one
+// stays, it makes a Migration that rolls the group back, and fails. Only its own requests count: those of
+// tenants must not undo a move.
 func (m *moveIn) observe(ctx context.Context) error {
-	var failed failures
 	var problem string
-	since := time.Now()
+	began := time.Now()
+	since, raised := began, false
 	return untilEvery(ctx, observeInterval, func(ctx context.Context) (bool, error) {
-		now := countRequests(legacyregistry.DefaultGatherer, m.group())
-		found := slices.DeleteFunc([]string{failed.problem(now), m.problem(ctx)}, func(found string) bool { return found == "" })
-		if (len(found) == 0) != (problem == "") {
+		if !raised && time.Since(began) > watchesPeriod {
+			if err := m.raiseAboveMain(ctx); err != nil {
+				return false, err
+			}
+			raised = true
+		}
+		definitions, err := m.mainDefinitions(ctx)
+		if err != nil { // an outage of the main cluster is no reason to give the group back
+			since, problem = time.Now(), ""
+			return false, m.Describe(ctx, migrationstatus.ReasonWaiting, "annex serves the group; waits for the main cluster: "+err.Error())
+		}
+		found := m.problem(ctx, definitions)
+		if (found == "") != (problem == "") {
 			since = time.Now()
 		}
-		problem = strings.Join(found, "; ")
+		problem = found
 		switch {
-		case problem == "" && time.Since(since) > observePeriod:
+		case problem == "" && raised && time.Since(since) > observePeriod:
 			return true, nil
 		case problem == "":
-			return false, m.Describe(ctx, migrationstatus.ReasonWaiting, fmt.Sprintf("annex serves the group, with %.0f watches; checks that clients reach it", now.watches))
+			return false, m.Describe(ctx, migrationstatus.ReasonWaiting, "annex serves the group; checks that clients reach it")
 		case time.Since(since) > undoPeriod:
 			return false, m.undo(ctx, problem)
 		}
@@ -119,12 +135,24 @@ func (m *moveIn) observe(ctx context.Context) error {
 	})
 }
 
-// problem returns what keeps clients from the group, or an empty string.
-func (m *moveIn) problem(ctx context.Context) string {
-	definitions, err := m.mainDefinitions(ctx)
+// raiseAboveMain makes the resource versions of the group higher than the main cluster's revision, once the last
+// watches there have ended: a bookmark may have told clients of a revision that annex's would reach much later,
+// and their watches here would be silent until then.
+func (m *moveIn) raiseAboveMain(ctx context.Context) error {
+	above, err := m.mainRevision(ctx)
 	if err != nil {
-		return err.Error()
+		return err
 	}
+	for _, of := range m.resources {
+		if err := of.importer.Raise(ctx, above); err != nil {
+			return fmt.Errorf("raise the resource versions of %s above the main cluster's: %w", of.name(), err)
+		}
+	}
+	return nil
+}
+
+// problem returns what keeps clients from the group, or an empty string.
+func (m *moveIn) problem(ctx context.Context, definitions []*definition) string {
 	for _, crd := range definitions {
 		hosted, err := m.config.AnnexHosting.HostedResources().Get(ctx, crd.Name, metav1.GetOptions{})
 		if err != nil {
@@ -139,14 +167,14 @@ func (m *moveIn) problem(ctx context.Context) string {
 			return fmt.Sprintf("%s: %s", crd.Name, message)
 		}
 	}
-	return cmp.Or(m.routeProblem(ctx, versions(definitions), true), m.openAPIProblem(ctx, definitions))
+	return cmp.Or(m.routeProblem(ctx, versions(definitions), true), m.requestProblem(ctx, definitions), m.openAPIProblem(ctx, definitions))
 }
 
 // undo makes a Migration that rolls the group back, and fails this one.
 func (m *moveIn) undo(ctx context.Context, problem string) error {
 	name := m.Migration.Name + undoSuffix
 	_, err := m.config.AnnexHosting.Migrations().Create(ctx, &hostingv1alpha1.Migration{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{hostingv1alpha1.UndoesAnnotation: m.Migration.Name}},
 		Spec:       hostingv1alpha1.MigrationSpec{Group: m.group(), Operation: hostingv1alpha1.MigrationRollback},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) {

@@ -4,73 +4,70 @@
 package groupmove
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"strings"
+	"net/http"
+	"time"
 
-	"k8s.io/component-base/metrics"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 const (
-	// window is of how many observations requests are counted.
-	window = 10
-	// failedShare is the part of the requests of a window that must not fail.
-	failedShare = 0.1
+	// requestTimeout bounds each request that annex makes to see whether clients reach a group.
+	requestTimeout = 10 * time.Second
+	// probeName is the name of an object that is never stored.
+	probeName = "annex-checks-requests"
 )
 
-// requests are those of a group that this process has answered since it began. Other replicas answer
-// others: the main cluster balances them.
-type requests struct {
-	all float64
-	// failed have a status of 500 or more.
-	failed float64
-	// watches are open.
-	watches float64
-}
-
-// countRequests reads the metrics of the generic API server. What cannot be gathered is missing.
-func countRequests(from metrics.Gatherer, group string) (counted requests) {
-	families, _ := from.Gather()
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			labels := map[string]string{}
-			for _, label := range metric.GetLabel() {
-				labels[label.GetName()] = label.GetValue()
+// requestProblem sends requests for each version of the group through the main cluster, as clients do, and returns
+// what fails, or an empty string. The object of the dry run is annex's own: a tenant's may make a conversion
+// webhook fail.
+func (m *moveIn) requestProblem(ctx context.Context, definitions []*definition) string {
+	for _, crd := range definitions {
+		for _, version := range versions([]*definition{crd}) {
+			resource := version.WithResource(crd.Spec.Names.Plural)
+			var objects dynamic.ResourceInterface = m.config.MainDynamic.Resource(resource)
+			if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
+				objects = m.config.MainDynamic.Resource(resource).Namespace(hostingv1alpha1.NamespaceAnnexSystem)
 			}
-			if labels["group"] == group {
-				counted.add(family.GetName(), labels, metric.GetCounter().GetValue()+metric.GetGauge().GetValue())
+			probe := &unstructured.Unstructured{}
+			probe.SetGroupVersionKind(version.WithKind(crd.Spec.Names.Kind))
+			probe.SetName(probeName)
+			for what, request := range map[string]func(context.Context) error{
+				"list": func(ctx context.Context) error {
+					_, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
+					return err
+				},
+				"create with a dry run": func(ctx context.Context) error {
+					_, err := objects.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+					return err
+				},
+			} {
+				if err := within(ctx, request); isServerError(err) {
+					return fmt.Sprintf("%s %s through the main cluster: %v", what, resource, err)
+				}
 			}
 		}
 	}
-	return counted
+	return ""
 }
 
-func (r *requests) add(name string, labels map[string]string, value float64) {
-	switch name {
-	case "apiserver_request_total":
-		r.all += value
-		if strings.HasPrefix(labels["code"], "5") {
-			r.failed += value
-		}
-	case "apiserver_longrunning_requests":
-		if strings.EqualFold(labels["verb"], "watch") {
-			r.watches += value
-		}
-	}
+func within(ctx context.Context, request func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return request(ctx)
 }
 
-// failures are the requests of the last observations.
-type failures struct{ counted []requests }
-
-// problem adds an observation, and describes what fails too often.
-func (f *failures) problem(now requests) string {
-	f.counted = append(f.counted, now)
-	if len(f.counted) > window+1 {
-		f.counted = f.counted[1:]
-	}
-	before := f.counted[0]
-	all, failed := now.all-before.all, now.failed-before.failed
-	if failed <= failedShare*all {
-		return ""
-	}
-	return fmt.Sprintf("%.0f of the last %.0f requests failed with a status of 500 or more", failed, all)
+// isServerError reports whether a request was not answered, or with a status of 500 or more. The group's schema
+// and policies may refuse the dry run.
+func isServerError(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && (!errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError)
 }

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
 // ImportConfig describes a move into a Store from a Source that is not a Store.
@@ -83,6 +85,23 @@ func (i *Importer) Copy(ctx context.Context) error {
 	return t.reopening(ctx, nil, func() error {
 		return t.run(ctx, func() (bool, error) { return t.record.Copied, nil })
 	})
+}
+
+// TakeOver fences all other Importers of a move that has begun, and returns its State.
+func (i *Importer) TakeOver(ctx context.Context) (State, error) {
+	state, err := i.State(ctx)
+	if err != nil || state == Absent {
+		return state, err
+	}
+	if _, err := i.to.takeOver(ctx, i.copier); err != nil {
+		return "", err
+	}
+	return i.State(ctx)
+}
+
+// Raise makes the resource versions of the target higher than one, if they are not yet. It ends all watches then.
+func (i *Importer) Raise(ctx context.Context, above int64) error {
+	return revision.Raise(ctx, i.to.KV, i.to.Prefix, i.resource, above)
 }
 
 // Cancel deletes what was copied. Once the target is open it returns ErrSwitched. A move that has not
