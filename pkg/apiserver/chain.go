@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -33,8 +32,8 @@ type Chain struct {
 	// NewImporter returns what moves a resource from the main cluster into a Store. config has
 	// everything except the Store.
 	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
-	// NewSource returns the objects of a resource in a Store.
-	NewSource func(store string, resource schema.GroupResource) (move.Source, error)
+	// NewExporter returns what moves a resource from a Store to the main cluster.
+	NewExporter func(from string, config move.ExportConfig) (*move.Exporter, error)
 
 	customObjects finalizer.CRClientGetter
 }
@@ -69,7 +68,7 @@ func (c CompletedConfig) NewChain() (*Chain, error) {
 	}
 	return &Chain{
 		Aggregator: aggregator, Core: core, Extensions: extensions, Definitions: crds, customObjects: customObjects,
-		NewMover: c.newMover, NewImporter: c.newImporter, NewSource: c.newSource,
+		NewMover: c.newMover, NewImporter: c.newImporter, NewExporter: c.newExporter,
 	}, nil
 }
 

@@ -42,13 +42,14 @@ func (c CompletedConfig) newImporter(to string, config move.ImportConfig) (*move
 	return move.NewImporter(config), nil
 }
 
-// newSource returns the objects of a resource in a Store.
-func (c CompletedConfig) newSource(store string, resource schema.GroupResource) (move.Source, error) {
-	of, err := c.moved(resource).end(store, resource)
-	if err != nil {
+// newExporter returns what moves a resource from a Store to the main cluster. config has everything
+// except the Store.
+func (c CompletedConfig) newExporter(from string, config move.ExportConfig) (*move.Exporter, error) {
+	var err error
+	if config.From, err = c.moved(config.Resource).end(from, config.Resource); err != nil {
 		return nil, err
 	}
-	return move.NewSource(of, resource), nil
+	return move.NewExporter(config), nil
 }
 
 // moved returns the etcds of a resource that is moved.

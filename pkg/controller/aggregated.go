@@ -160,6 +160,7 @@ func (a *Aggregated) groupRuns(config Config) (migration.NewGroupRunFunc, error)
 		MainDefinitions: a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		MainAPIServices: a.APIRegistration.ApiregistrationV1().APIServices(),
 		MainOpenAPI:     openapi.NewClientWithContext(a.Kube.Discovery().RESTClient()),
+		MainDynamic:     a.Dynamic,
 		MainObjects:     func(resource schema.GroupVersionResource) move.Source { return mainobjects.New(objects, resource) },
 		MainCopyObjects: func(resource maincopy.Resource) move.Source {
 			return mainobjects.NewCopy(objects, resource.Opened(), resource.Stored.Version)
@@ -167,12 +168,8 @@ func (a *Aggregated) groupRuns(config Config) (migration.NewGroupRunFunc, error)
 		AnnexDefinitions: config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHosting:     config.AnnexHosting.HostingV1alpha1(),
 		AnnexObjects:     config.AnnexMetadata,
-		AnnexStored: func(name string) (groupmove.Stored, error) {
-			target, _, err := inStore(config, name)
-			return target, err
-		},
-		NewImporter: config.NewImporter,
-		NewSource:   config.NewSource,
+		NewImporter:      config.NewImporter,
+		NewExporter:      config.NewExporter,
 		MainCopy:    mainCopy,
 	}
 	return func(status *migrationstatus.Writer, changed <-chan struct{}) migration.GroupRun {
@@ -203,17 +200,20 @@ func annexStored(config Config) func(name string) (crdsync.Freezable, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(hosted.Finalizers, hostingv1alpha1.MigrationFinalizer) {
-			return moving{target}, nil
-		}
-		return target, nil
+		return freezable{target, slices.Contains(hosted.Finalizers, hostingv1alpha1.MigrationFinalizer)}, nil
 	}
 }
 
-// moving is a resource that a Migration moves. Its return to the main cluster waits for that.
-type moving struct{ freeze.Target }
+// freezable is a resource in its Store. The return of one that a Migration moves waits for that.
+type freezable struct {
+	freeze.Target
+	moving bool
+}
 
 // Freeze implements crdsync.Freezable.
-func (m moving) Freeze(context.Context) (int64, error) {
-	return 0, fmt.Errorf("freeze %s: a Migration moves it to another Store", m.Resource)
+func (f freezable) Freeze(ctx context.Context) (int64, error) {
+	if f.moving {
+		return 0, fmt.Errorf("freeze %s: a Migration moves it to another Store", f.Resource)
+	}
+	return f.Target.Freeze(ctx)
 }

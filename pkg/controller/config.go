@@ -101,8 +101,8 @@ type Config struct {
 	NewMover migration.NewMoverFunc
 	// NewImporter returns what moves a resource from the main cluster into a Store.
 	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
-	// NewSource returns the objects of a resource in a Store.
-	NewSource func(store string, resource schema.GroupResource) (move.Source, error)
+	// NewExporter returns what moves a resource from a Store to the main cluster.
+	NewExporter func(from string, config move.ExportConfig) (*move.Exporter, error)
 	// StoredObjects returns the objects of a custom resource in a namespace, also if no version is
 	// served.
 	StoredObjects namespace.StoredObjectsFunc

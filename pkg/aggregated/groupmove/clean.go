@@ -6,6 +6,7 @@ package groupmove
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,21 +23,15 @@ const (
 	ownersPeriod = 10 * time.Second
 	// ownersInterval is how often all objects of the main cluster are searched for them.
 	ownersInterval = 5 * time.Second
+	// ownersTimeout bounds all of it.
+	ownersTimeout = 5 * time.Minute
 )
 
-// clean corrects the owner references in the main cluster, and deletes what annex has of the group.
+// clean corrects the owner references in the main cluster, and deletes what annex has of the group. The pairs of
+// UIDs go with the last of it.
 func (r *rollback) clean(ctx context.Context) error {
-	var err error
-	if r.copies, err = r.config.MainCopy.Resources(ctx, r.group()); err != nil {
-		return err
-	}
-	for _, of := range r.copies {
-		if err := r.config.MainCopy.LoadPairs(ctx, of, r.pairs); err != nil {
-			return err
-		}
-	}
 	for _, step := range []func(context.Context) error{
-		r.correctOwners, r.releaseGarbageCollector, r.untilRefused, r.untilDiscovered, r.forget, r.correctGone, r.removeMarks,
+		r.correctOwners, r.releaseGarbageCollector, r.untilRefused, r.untilDiscovered, r.correctGone, r.forget,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -53,28 +48,28 @@ func (r *rollback) untilRefused(ctx context.Context) error {
 	return untilRefused(ctx, r.Status.SwitchTime.Time)
 }
 
-func (r *rollback) removeMarks(ctx context.Context) error {
-	for _, of := range r.copies {
-		if err := r.config.MainCopy.RemoveMarks(ctx, of); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // correctOwners corrects owner references to objects that were created in annex, until none was wrong for
-// a while.
+// a while. A client that writes wrong ones all the time does not keep it from ending.
 func (r *rollback) correctOwners(ctx context.Context) error {
-	if len(r.pairs.All()) == 0 {
+	if r.pairs.Len() == 0 {
 		return nil
 	}
-	last := time.Now()
+	began := time.Now()
+	last := began
 	return untilEvery(ctx, ownersInterval, func(ctx context.Context) (bool, error) {
 		corrected, _, err := r.config.MainCopy.RewriteOwners(ctx, r.pairs)
+		if err != nil {
+			return false, err
+		}
 		if corrected > 0 {
 			last = time.Now()
 		}
-		return time.Since(last) >= ownersPeriod, err
+		if time.Since(began) > ownersTimeout && time.Since(last) < ownersPeriod {
+			r.Event(corev1.EventTypeWarning, eventOwners, "Clients still write references to owners by their UIDs in annex: %d in the last %s. They are no longer corrected",
+				corrected, ownersInterval)
+			return true, nil
+		}
+		return time.Since(last) >= ownersPeriod, nil
 	})
 }
 
@@ -115,19 +110,12 @@ func (r *rollback) forgetDefinition(ctx context.Context, main *definition) error
 	if err != nil {
 		return fmt.Errorf("read definition %s in annex: %w", main.Name, err)
 	}
-	stored, err := r.config.AnnexStored(main.Name)
-	if err != nil {
-		return fmt.Errorf("find the objects of %s in annex: %w", main.Name, err)
-	}
-	hosted, err := r.config.AnnexHosting.HostedResources().Get(ctx, main.Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read hosted resource %s: %w", main.Name, err)
+	at := slices.IndexFunc(r.resources, func(of *resource) bool { return of.name() == main.Name })
+	if at < 0 {
+		return fmt.Errorf("delete %s in annex: it is not ready", main.Name)
 	}
 	// It stays closed: requests that are still under way must not get 404.
-	if err := stored.Return(ctx, hosted.UID); err != nil {
-		return err
-	}
-	if err := stored.Clear(ctx); err != nil {
+	if err := r.resources[at].exporter.End(ctx); err != nil {
 		return err
 	}
 	err = r.config.AnnexDefinitions.Delete(ctx, follower.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(follower.UID)}})

@@ -29,6 +29,7 @@ type resource struct {
 	main     *apiextensionsv1.CustomResourceDefinition
 	hosted   *hostingv1alpha1.HostedResource
 	importer *move.Importer
+	exporter *move.Exporter
 	progress atomic.Pointer[move.Progress]
 	syncer   *maincopy.Syncer
 }

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -42,10 +41,12 @@ func (r *rollback) completed() string {
 }
 
 func (r *rollback) do(ctx, preparing context.Context) error {
-	r.pairs = maincopy.NewPairs()
 	switch r.Status.Phase {
 	case hostingv1alpha1.MigrationSwitching:
 		if err := r.find(ctx); err != nil {
+			return err
+		}
+		if err := r.takeOver(ctx); err != nil {
 			return err
 		}
 		if err := r.returnRoutes(ctx); err != nil {
@@ -53,12 +54,21 @@ func (r *rollback) do(ctx, preparing context.Context) error {
 		}
 		return r.clean(ctx)
 	case hostingv1alpha1.MigrationCleaning:
+		if _, err := r.findPresent(ctx); err != nil {
+			return err
+		}
+		if err := r.takeOver(ctx); err != nil {
+			return err
+		}
 		return r.clean(ctx)
 	}
 	if err := r.begin(preparing); err != nil {
 		return err
 	}
 	if err := r.find(preparing); err != nil {
+		return err
+	}
+	if err := r.takeOver(ctx); err != nil {
 		return err
 	}
 	if err := r.thaw(ctx); err != nil {
@@ -71,6 +81,30 @@ func (r *rollback) do(ctx, preparing context.Context) error {
 		return err
 	}
 	return r.clean(ctx)
+}
+
+// takeOver fences all earlier attempts in the Stores, and reads the pairs that they have recorded.
+func (r *rollback) takeOver(ctx context.Context) error {
+	var err error
+	if r.copies, err = r.config.MainCopy.Resources(ctx, r.group()); err != nil {
+		return err
+	}
+	r.pairs = maincopy.NewPairs(r.group(), r.copies...)
+	for _, of := range r.resources {
+		of.exporter, err = r.config.NewExporter(of.hosted.Spec.StoreName, move.ExportConfig{
+			Resource: of.groupResource(), UID: r.Migration.UID, HostedResource: of.hosted.UID,
+		})
+		if err != nil {
+			return err
+		}
+		if err := of.exporter.TakeOver(ctx); err != nil {
+			return err
+		}
+		if err := r.pairs.Load(ctx, maincopy.ResourceOf(of.main), of.exporter); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // begin checks that annex serves the group.
@@ -141,6 +175,9 @@ func (r *rollback) copyAndSwitch(ctx, preparing context.Context) error {
 	if err := r.UntilConfirmed(guarded, r.changed); err != nil {
 		return err
 	}
+	if err := r.untilOwnersAllowed(guarded); err != nil {
+		return err
+	}
 	err = r.step(guarded, hostingv1alpha1.MigrationFollowing, "Raises the main cluster's revision above the resource versions that clients have", r.raise)
 	if err != nil {
 		return err
@@ -151,12 +188,12 @@ func (r *rollback) copyAndSwitch(ctx, preparing context.Context) error {
 	if err := r.config.MainCopy.Unfreeze(guarded, r.group()); err != nil {
 		return wrap(err, "allow writes to the main cluster's copy of group %s", r.group())
 	}
-	started := time.Now()
-	if err := r.finalSync(ctx, guarded, s); err != nil {
+	started, err := r.finalSync(ctx, guarded, s)
+	if err != nil {
 		return errors.Join(err, r.thaw(context.WithoutCancel(ctx)))
 	}
 	// If it is unknown whether this succeeded, the group stays frozen until the next attempt.
-	if err := r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Clients repeat their writes until the main cluster serves the group"); err != nil {
+	if err := r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Requests wait until the main cluster's resource versions are above those that clients have"); err != nil {
 		return err
 	}
 	if err := r.returnRoutes(ctx); err != nil {
@@ -166,57 +203,25 @@ func (r *rollback) copyAndSwitch(ctx, preparing context.Context) error {
 	return nil
 }
 
-// finalSync freezes the group in annex, copies the last writes, and makes the main cluster's copy ready
-// to be served. guarded ends with the Syncers.
-func (r *rollback) finalSync(ctx, guarded context.Context, s *syncing) error {
-	for _, of := range r.resources {
-		stored, err := r.config.AnnexStored(of.name())
-		if err != nil {
-			return fmt.Errorf("freeze %s: %w", of.name(), err)
-		}
-		if _, err := stored.Freeze(guarded); err != nil {
-			return fmt.Errorf("freeze %s: %w", of.name(), err)
-		}
-	}
-	draining, guarded := errgroup.WithContext(guarded)
-	for _, syncer := range s.syncers {
-		draining.Go(func() error { return syncer.Drain(guarded) })
-	}
-	if err := draining.Wait(); err != nil {
-		return err
-	}
-	s.end()
-	above, err := r.annexRevision(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := r.config.MainCopy.RaiseRevision(ctx, above); err != nil {
-		return err
-	}
-	return r.close(ctx)
-}
-
 // close makes the main cluster's copy unreachable. kube-apiserver makes its storage anew, so that watches
 // from before the switch get 410 Gone.
 func (r *rollback) close(ctx context.Context) error {
 	return wrap(r.config.MainCopy.Close(ctx, r.group()), "close the main cluster's copy of group %s", r.group())
 }
 
-// returnRoutes makes the main cluster serve the group, whose objects it has. The watches that a
-// kube-apiserver has passed on to annex end, so that clients come across.
+// returnRoutes makes the main cluster serve the group, whose objects it has. All of it can be repeated.
 func (r *rollback) returnRoutes(ctx context.Context) error {
 	if err := r.close(ctx); err != nil {
+		return err
+	}
+	if err := r.closeAnnex(ctx); err != nil {
 		return err
 	}
 	if err := r.untilRouted(ctx, r.versions(), false); err != nil {
 		return err
 	}
 	for _, of := range r.resources {
-		stored, err := r.config.AnnexStored(of.name())
-		if err != nil {
-			return fmt.Errorf("return %s: %w", of.name(), err)
-		}
-		if err := stored.Return(ctx, of.hosted.UID); err != nil {
+		if err := of.exporter.Return(ctx); err != nil {
 			return err
 		}
 	}
@@ -224,6 +229,24 @@ func (r *rollback) returnRoutes(ctx context.Context) error {
 	r.Status.SwitchTime = &now
 	r.Event(corev1.EventTypeNormal, eventSwitched, "The main cluster serves group %s", r.group())
 	return r.SetPhase(ctx, hostingv1alpha1.MigrationCleaning, "The main cluster serves the group; its objects in annex are being deleted")
+}
+
+// closeAnnex ends all watches in annex and lets requests wait, raises the main cluster's revision above every
+// resource version that clients have got, and then allows that the APIServices are given back.
+func (r *rollback) closeAnnex(ctx context.Context) error {
+	var highest int64
+	for _, of := range r.resources {
+		version, err := of.exporter.Close(ctx)
+		if err != nil {
+			return err
+		}
+		highest = max(highest, version)
+	}
+	if _, err := r.config.MainCopy.RaiseRevision(ctx, highest); err != nil {
+		return err
+	}
+	r.Status.LastResourceVersion = highest
+	return r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Clients repeat their requests until the main cluster serves the group")
 }
 
 // raise raises the main cluster's revision above annex's.
@@ -256,16 +279,8 @@ func (r *rollback) annexRevision(ctx context.Context) (int64, error) {
 // thaw allows writes in annex.
 func (r *rollback) thaw(ctx context.Context) error {
 	for _, of := range r.resources {
-		stored, err := r.config.AnnexStored(of.name())
-		if err != nil {
-			return fmt.Errorf("thaw %s: %w", of.name(), err)
-		}
-		revision, err := stored.Frozen(ctx)
-		if err == nil && revision > 0 {
-			err = stored.Thaw(ctx, revision)
-		}
-		if err != nil {
-			return fmt.Errorf("thaw %s: %w", of.name(), err)
+		if err := of.exporter.Thaw(ctx); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -280,6 +295,9 @@ func (r *rollback) cancel(ctx context.Context) error {
 	if _, err := r.findPresent(ctx); err != nil {
 		return err
 	}
+	if err := r.takeOver(ctx); err != nil {
+		return err
+	}
 	if err := r.thaw(ctx); err != nil {
 		return err
 	}
@@ -289,10 +307,19 @@ func (r *rollback) cancel(ctx context.Context) error {
 	if err := r.config.MainCopy.ReleaseGarbageCollector(ctx, r.group()); err != nil {
 		return err
 	}
-	if marked, err := r.isMarked(ctx); err != nil || !marked {
+	marked, err := r.isMarked(ctx)
+	if err == nil && marked {
+		err = r.config.MainCopy.Freeze(ctx, r.group())
+	}
+	if err != nil {
 		return err
 	}
-	return r.config.MainCopy.Freeze(ctx, r.group())
+	for _, of := range r.resources {
+		if err := of.exporter.Cancel(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // syncing is the time in which the main cluster's copy follows annex.
@@ -312,11 +339,8 @@ func (r *rollback) sync(ctx context.Context) (*syncing, error) {
 			return nil, fmt.Errorf("copy %s to the main cluster: it is not in annex", of.Name)
 		}
 		in := r.resources[i]
-		source, err := r.config.NewSource(in.hosted.Spec.StoreName, in.groupResource())
-		if err != nil {
-			return nil, err
-		}
-		if in.syncer, err = r.config.MainCopy.NewSyncer(of, source, r.pairs); err != nil {
+		var err error
+		if in.syncer, err = r.config.MainCopy.NewSyncer(of, in.exporter, r.pairs); err != nil {
 			return nil, err
 		}
 		s.syncers = append(s.syncers, in.syncer)

@@ -22,8 +22,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/openapi"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
@@ -52,6 +52,8 @@ type Config struct {
 	MainDefinitions apiextensionsclient.CustomResourceDefinitionInterface
 	MainAPIServices apiregistrationclient.APIServiceInterface
 	MainOpenAPI     openapi.ClientWithContext
+	// MainDynamic sends requests through the main cluster.
+	MainDynamic dynamic.Interface
 	// MainObjects returns the objects of a resource that the main cluster stores.
 	MainObjects func(resource schema.GroupVersionResource) move.Source
 	// MainCopyObjects returns the same while the main cluster's copy is open.
@@ -61,30 +63,13 @@ type Config struct {
 	AnnexHosting     hostingclient.HostingV1alpha1Interface
 	// AnnexObjects reads the objects in annex.
 	AnnexObjects metadata.Interface
-	// AnnexStored finds the objects of a resource in its Store, by the name of its definition.
-	AnnexStored func(name string) (Stored, error)
 	// NewImporter returns what copies a resource into a Store. config has everything except To.
 	NewImporter func(store string, config move.ImportConfig) (*move.Importer, error)
-	// NewSource returns the objects of a resource in a Store.
-	NewSource func(store string, resource schema.GroupResource) (move.Source, error)
+	// NewExporter returns what moves a resource out of a Store. config has everything except From.
+	NewExporter func(store string, config move.ExportConfig) (*move.Exporter, error)
 
 	// MainCopy works on the objects that the main cluster stores of groups that annex serves.
 	MainCopy *maincopy.Copy
-}
-
-// Stored is a resource in annex's storage. A freeze.Target is one.
-type Stored interface {
-	// Freeze stops all writes. Thaw needs the revision that it returns.
-	Freeze(ctx context.Context) (revision int64, err error)
-	// Thaw permits writes again, unless the resource was frozen anew.
-	Thaw(ctx context.Context, revision int64) error
-	// Frozen returns the revision of the freeze, 0 if there is none.
-	Frozen(ctx context.Context) (revision int64, err error)
-	// Return stops all requests and ends all watches. Clients repeat them in the main cluster, which
-	// serves the resource.
-	Return(ctx context.Context, hosted types.UID) error
-	// Clear deletes all objects of a closed resource without running their finalizers.
-	Clear(ctx context.Context) error
 }
 
 // Run is one attempt to run a Migration of a group. One goroutine uses it.
@@ -108,6 +93,7 @@ type operation interface {
 // New returns an attempt. changed receives after changes of the Migration.
 func New(config Config, status *migrationstatus.Writer, changed <-chan struct{}) *Run {
 	r := &Run{Writer: status, config: config, changed: changed}
+	r.config.MainCopy = config.MainCopy.Fenced(status.Check)
 	r.Progress = r.addProgress
 	switch status.Migration.Spec.Operation {
 	case hostingv1alpha1.MigrationRollback:

@@ -61,6 +61,12 @@ type Copy struct {
 	freshReads       dynamic.Interface
 	reconnect        func()
 
+	*known
+	check func(ctx context.Context) error
+}
+
+// known is what a Copy has learned of the main cluster.
+type known struct {
 	mu   sync.Mutex
 	user string
 
@@ -68,11 +74,27 @@ type Copy struct {
 	above   int64 // a revision that the main cluster has passed
 }
 
+// Fenced returns a Copy whose changes of definitions and policies fail once check does. check is called after what
+// is changed was read, and the change is conditional on that: a process that was replaced changes nothing, unless
+// its successor has read the change.
+func (c *Copy) Fenced(check func(ctx context.Context) error) *Copy {
+	fenced := *c
+	fenced.check = check
+	return &fenced
+}
+
+func (c *Copy) checkHeld(ctx context.Context) error {
+	if c.check == nil {
+		return nil
+	}
+	return c.check(ctx)
+}
+
 // New creates the clients. It sends no request.
 func New(config Config) (*Copy, error) {
 	login := restclient.CopyConfig(config.Main)
 	login.QPS, login.RateLimiter = -1, nil
-	c := &Copy{annex: config.Annex, settle: config.Settle, user: config.User}
+	c := &Copy{annex: config.Annex, settle: config.Settle, known: &known{user: config.User}}
 	if c.settle == 0 {
 		c.settle = defaultSettle
 	}

@@ -29,9 +29,12 @@ func keyOf(object *unstructured.Unstructured) key {
 	return key{object.GetNamespace(), object.GetName()}
 }
 
+// uidOf returns the UID that an owner has in the main cluster, for a reference in a namespace.
+type uidOf func(namespace string, reference metav1.OwnerReference) types.UID
+
 // content is an object without the fields that differ between the clusters. The owners get
 // the UIDs that they have in the main cluster. The object is not changed.
-func content(object *unstructured.Unstructured, inMain func(types.UID) types.UID) map[string]any {
+func content(object *unstructured.Unstructured, inMain uidOf) map[string]any {
 	kept := maps.Clone(object.Object)
 	delete(kept, "apiVersion")
 	metadata, _ := kept["metadata"].(map[string]any)
@@ -41,7 +44,6 @@ func content(object *unstructured.Unstructured, inMain func(types.UID) types.UID
 	}
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		annotations = maps.Clone(annotations)
-		delete(annotations, UIDAnnotation)
 		delete(annotations, touchedAnnotation)
 		metadata["annotations"] = annotations
 		if len(annotations) == 0 {
@@ -49,19 +51,21 @@ func content(object *unstructured.Unstructured, inMain func(types.UID) types.UID
 		}
 	}
 	if owners, ok := metadata["ownerReferences"].([]any); ok {
-		metadata["ownerReferences"] = ownersInMain(owners, inMain)
+		metadata["ownerReferences"] = ownersInMain(object.GetNamespace(), owners, inMain)
 	}
 	kept["metadata"] = metadata
 	return kept
 }
 
-func ownersInMain(owners []any, inMain func(types.UID) types.UID) []any {
+func ownersInMain(namespace string, owners []any, inMain uidOf) []any {
 	mapped := make([]any, 0, len(owners))
 	for _, owner := range owners {
 		if fields, ok := owner.(map[string]any); ok {
 			fields = maps.Clone(fields)
 			if uid, ok := fields["uid"].(string); ok {
-				fields["uid"] = string(inMain(types.UID(uid)))
+				fields["uid"] = string(inMain(namespace, metav1.OwnerReference{
+					APIVersion: text(fields["apiVersion"]), Kind: text(fields["kind"]), Name: text(fields["name"]), UID: types.UID(uid),
+				}))
 			}
 			owner = fields
 		}
@@ -70,12 +74,18 @@ func ownersInMain(owners []any, inMain func(types.UID) types.UID) []any {
 	return mapped
 }
 
+// text returns a string, an empty one for anything else.
+func text(value any) string {
+	of, _ := value.(string)
+	return of
+}
+
 // managedFields returns who manages which fields. They name owners by UID.
-func managedFields(object *unstructured.Unstructured, inMain func(types.UID) types.UID) ([]any, error) {
+func managedFields(object *unstructured.Unstructured, inMain uidOf) ([]any, error) {
 	managed, _, _ := unstructured.NestedSlice(object.Object, "metadata", "managedFields")
 	var changes []string
 	for _, owner := range object.GetOwnerReferences() {
-		if uid := inMain(owner.UID); uid != owner.UID {
+		if uid := inMain(object.GetNamespace(), owner); uid != owner.UID {
 			changes = append(changes, string(owner.UID), string(uid))
 		}
 	}
@@ -93,14 +103,14 @@ func managedFields(object *unstructured.Unstructured, inMain func(types.UID) typ
 	return mapped, nil
 }
 
-func sameUID(uid types.UID) types.UID { return uid }
+func sameUID(_ string, owner metav1.OwnerReference) types.UID { return owner.UID }
 
 // sameContent compares as JSON: the numbers 1 and 1.0 are the same there.
-func sameContent(annex, main *unstructured.Unstructured, inMain func(types.UID) types.UID) (bool, error) {
+func sameContent(annex, main *unstructured.Unstructured, inMain uidOf) (bool, error) {
 	return sameJSON(content(annex, inMain), content(main, sameUID))
 }
 
-func sameManagedFields(annex, main *unstructured.Unstructured, inMain func(types.UID) types.UID) (bool, error) {
+func sameManagedFields(annex, main *unstructured.Unstructured, inMain uidOf) (bool, error) {
 	wanted, err := managedFields(annex, inMain)
 	if err != nil {
 		return false, err
@@ -124,17 +134,11 @@ func sameJSON(a, b any) (bool, error) {
 	return bytes.Equal(first, second), nil
 }
 
-// isFor reports whether an object of the main cluster is the same one as in annex, or was
-// created for it.
-func isFor(main, annex *unstructured.Unstructured) bool {
-	return main.GetUID() == annex.GetUID() || types.UID(main.GetAnnotations()[UIDAnnotation]) == annex.GetUID()
-}
-
 func isTerminating(object metav1.Object) bool { return object.GetDeletionTimestamp() != nil }
 
 // forMain returns what to write to the main cluster for an object of annex. main is what it has
 // now, or nil.
-func forMain(annex, main *unstructured.Unstructured, inMain func(types.UID) types.UID) (*unstructured.Unstructured, error) {
+func forMain(annex, main *unstructured.Unstructured, inMain uidOf) (*unstructured.Unstructured, error) {
 	written := &unstructured.Unstructured{Object: content(annex, inMain)}
 	group, _, _ := strings.Cut(annex.GetAPIVersion(), "/")
 	written.SetAPIVersion(group + "/" + hostingv1alpha1.MainCopyVersion)
@@ -143,13 +147,8 @@ func forMain(annex, main *unstructured.Unstructured, inMain func(types.UID) type
 		return nil, err
 	}
 	setManagedFields(written, managed)
-	if main == nil {
-		mark(written, annex.GetUID())
-		return written, nil
-	}
-	keepIdentity(written, main)
-	if main.GetUID() != annex.GetUID() {
-		mark(written, annex.GetUID())
+	if main != nil {
+		keepIdentity(written, main)
 	}
 	return written, nil
 }
@@ -170,10 +169,6 @@ func setManagedFields(object *unstructured.Unstructured, managed []any) {
 		managed = []any{map[string]any{}}
 	}
 	object.Object["metadata"].(map[string]any)["managedFields"] = managed
-}
-
-func mark(object *unstructured.Unstructured, uid types.UID) {
-	annotate(object, UIDAnnotation, string(uid))
 }
 
 func annotate(object *unstructured.Unstructured, name, value string) {

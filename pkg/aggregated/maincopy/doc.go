@@ -10,9 +10,9 @@
 // it. A Syncer makes the copy of one resource equal to annex's objects: it compares all objects once,
 // in the order of their keys, and then each object that changes in annex. Every comparison reads both
 // sides and writes what differs, so a Syncer can be replaced by a new one at any time. Objects that
-// both sides have keep their UID. Those that were created in annex get a new one in the main cluster,
-// and an annotation with the UID in annex, from which a new process learns the pairs. ownerReferences
-// get the new UIDs, by the Syncers within the group and by RewriteOwners elsewhere.
+// both sides have keep their UID. Those that were created in annex get a new one in the main cluster; the
+// pairs are kept in annex's Store. ownerReferences get the new UIDs, by the Syncers within the group and by
+// RewriteOwners elsewhere.
 //
 // Writes of the copy pass the admission of the main cluster, like all requests there. Its
 // webhooks and policies see content that annex has accepted, with the same webhooks and policies.
@@ -33,8 +33,6 @@
 //   - Syncer: get, list, create, update and delete GROUP; list and get customresourcedefinitions, update
 //     those of the group, and get apiservices, because it opens the copy again when a chart has removed
 //     the version
-//   - LoadPairs: get customresourcedefinitions and apiservices, list GROUP
-//   - RemoveMarks: get apiservices; get, list and patch GROUP
 //   - RewriteOwners: get, list and patch all resources whose objects may be owned by objects of
 //     the group; it reports those for which it has no rights. With the admission plugin
 //     OwnerReferencesPermissionEnforcement also update GROUP/finalizers

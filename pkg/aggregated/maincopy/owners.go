@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,6 +47,26 @@ func (c *Copy) RewriteGoneOwners(ctx context.Context, resources []Resource, pair
 		return 0, nil, err
 	}
 	return c.rewriteOwners(ctx, o)
+}
+
+// MayRewriteOwners reports whether annex has OwnerRules, with which RewriteOwners skips nothing.
+func (c *Copy) MayRewriteOwners(ctx context.Context) (bool, error) {
+	for _, rule := range OwnerRules() {
+		for _, verb := range rule.Verbs {
+			review, err := c.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Group: rule.APIGroups[0], Resource: rule.Resources[0], Verb: verb},
+				},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				return false, fmt.Errorf("read whether annex may %s all resources of the main cluster: %w", verb, err)
+			}
+			if !review.Status.Allowed {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }
 
 func (c *Copy) rewriteOwners(ctx context.Context, o *owners) (int64, []Skipped, error) {
@@ -171,24 +193,23 @@ func (o *owners) correct(ctx context.Context, object *metav1.PartialObjectMetada
 
 // uidOf returns the UID that a reference should have. The owner may be newer than the list.
 func (o *owners) uidOf(ctx context.Context, namespace string, owner metav1.OwnerReference) (types.UID, error) {
-	// From annex to the main cluster, and from there to the UID of no object if it is known to be gone.
-	uid := o.pairs.inMain(o.pairs.inMain(owner.UID))
-	at := slices.IndexFunc(o.resources, func(r Resource) bool { return r.Kind == owner.Kind && r.inGroup(owner) })
-	if at < 0 || o.present.Has(uid) || o.pairs.isAbsent(uid) {
+	uid := o.pairs.inMain(namespace, owner)
+	of, inGroup := o.pairs.owner(namespace, owner)
+	at := slices.IndexFunc(o.resources, func(r Resource) bool { return strings.EqualFold(r.Kind, owner.Kind) })
+	if !inGroup || at < 0 || o.present.Has(uid) || o.pairs.isAbsent(uid) {
 		return uid, nil
 	}
 	resource := o.resources[at]
-	if !resource.Namespaced {
-		namespace = ""
-	} else if namespace == "" {
+	if resource.Namespaced && namespace == "" {
 		return uid, nil // the garbage collector reports it, and leaves it alone
 	}
-	found, err := o.copy.metadata.Resource(resource.Stored).Namespace(namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+	of.uid = uid
+	found, err := o.copy.metadata.Resource(resource.Stored).Namespace(of.namespace).Get(ctx, owner.Name, metav1.GetOptions{})
 	switch {
 	case isMissing(err) || err == nil && found.UID != uid:
-		return o.pairs.gone(uid), nil
+		return o.pairs.markGone(of), nil
 	case err != nil:
-		return "", fmt.Errorf("look for the owner %s %s/%s in the main cluster: %w", resource.Name, namespace, owner.Name, err)
+		return "", fmt.Errorf("look for the owner %s %s/%s in the main cluster: %w", resource.Name, of.namespace, owner.Name, err)
 	}
 	return uid, nil
 }

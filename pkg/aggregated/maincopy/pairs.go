@@ -4,27 +4,50 @@
 package maincopy
 
 import (
-	"maps"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// UIDAnnotation on an object in the main cluster that was created for one of annex is the UID
-// of that one. It is not part of the object's content, and RemoveMarks removes it.
-const UIDAnnotation = "annex.dev/uid"
+// PairRecord keeps the pairs of a resource beside its objects in annex's Store. Clients cannot write there, as they
+// can the metadata of objects. A *move.Exporter is one.
+type PairRecord interface {
+	// PutPair records a value for the UID of an object.
+	PutPair(ctx context.Context, uid types.UID, value []byte) error
+	// Pairs calls visit for each value that was recorded.
+	Pairs(ctx context.Context, visit func(uid types.UID, value []byte) error) error
+}
 
 // Pairs holds the UIDs of objects that were created in annex, and of those that were created
 // for them in the main cluster. The Syncers of a group share one.
 type Pairs struct {
-	mu      sync.Mutex
-	created map[types.UID]types.UID
-	// absent are UIDs that no object has. Objects that are gone have one of these in created.
+	group string
+	// namespaced is the scope of each kind, in lower case, of the group.
+	namespaced map[string]bool
+
+	mu sync.Mutex
+	// created has UIDs in the main cluster by the objects of annex.
+	created map[object]types.UID
+	// gone has a UID that no object has, which is in absent, by the objects of the main cluster that are gone.
+	gone   map[object]types.UID
 	absent sets.Set[types.UID]
 	// waiting are the objects with an owner that has no pair yet. Most owners never get one.
 	waiting map[types.UID]map[waiter]struct{}
+}
+
+// object is an object of the group as an owner reference names it. A reference that has the UID of another object
+// does not stand for that one: clients can write any UID.
+type object struct {
+	kind, namespace, name string
+	uid                   types.UID
 }
 
 // waiter is an object to compare again.
@@ -33,58 +56,127 @@ type waiter struct {
 	key   key
 }
 
-// NewPairs returns an empty Pairs. Syncers fill it from what the main cluster has.
-func NewPairs() *Pairs {
-	return &Pairs{created: map[types.UID]types.UID{}, absent: sets.New[types.UID](), waiting: map[types.UID]map[waiter]struct{}{}}
+// NewPairs returns an empty Pairs for the resources of a group. Load fills it.
+func NewPairs(group string, resources ...Resource) *Pairs {
+	p := &Pairs{
+		group: group, namespaced: map[string]bool{}, created: map[object]types.UID{}, gone: map[object]types.UID{},
+		absent: sets.New[types.UID](), waiting: map[types.UID]map[waiter]struct{}{},
+	}
+	for _, of := range resources {
+		p.namespaced[strings.ToLower(of.Kind)] = of.Namespaced
+	}
+	return p
 }
 
-// All returns a copy: UIDs in the main cluster by UIDs in annex.
-func (p *Pairs) All() map[types.UID]types.UID {
+// pair is what a PairRecord has for the UID of an object in annex.
+type pair struct {
+	Main      types.UID `json:"main"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name"`
+}
+
+// Load adds what was recorded for a resource.
+func (p *Pairs) Load(ctx context.Context, of Resource, record PairRecord) error {
+	return record.Pairs(ctx, func(uid types.UID, value []byte) error {
+		var recorded pair
+		if err := json.Unmarshal(value, &recorded); err != nil {
+			return fmt.Errorf("decode it: %w", err)
+		}
+		p.add(object{strings.ToLower(of.Kind), recorded.Namespace, recorded.Name, uid}, recorded.Main)
+		return nil
+	})
+}
+
+// record adds the pair of an object that was created for one of annex, and keeps it.
+func (p *Pairs) record(ctx context.Context, record PairRecord, annex *unstructured.Unstructured, main types.UID) error {
+	value, err := json.Marshal(pair{Main: main, Namespace: annex.GetNamespace(), Name: annex.GetName()})
+	if err == nil {
+		err = record.PutPair(ctx, annex.GetUID(), value)
+	}
+	if err == nil {
+		p.add(objectOf(annex), main)
+	}
+	return err
+}
+
+func objectOf(of *unstructured.Unstructured) object {
+	return object{strings.ToLower(of.GetKind()), of.GetNamespace(), of.GetName(), of.GetUID()}
+}
+
+// Len returns the number of pairs.
+func (p *Pairs) Len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.created)
+	return len(p.created)
 }
 
-// add records a pair, and queues the objects that wait for it.
-func (p *Pairs) add(annex, main types.UID) {
+// add adds a pair, and queues the objects that wait for it.
+func (p *Pairs) add(annex object, main types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.created[annex] == main {
 		return
 	}
 	p.created[annex] = main
-	for waiting := range p.waiting[annex] {
+	for waiting := range p.waiting[annex.uid] {
 		waiting.queue.add(waiting.key)
 	}
 }
 
-// gone gives an object of the main cluster that is gone a UID that no object has.
-func (p *Pairs) gone(main types.UID) types.UID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.created[main] == "" {
-		absent := uuid.NewUUID()
-		p.absent.Insert(absent)
-		p.created[main] = absent
+// owner returns the object of the group that a reference in a namespace names, if it names one.
+func (p *Pairs) owner(namespace string, reference metav1.OwnerReference) (object, bool) {
+	kind := strings.ToLower(reference.Kind) // the garbage collector accepts any case
+	namespaced, known := p.namespaced[kind]
+	group, _, _ := strings.Cut(reference.APIVersion, "/")
+	if !known || group != p.group {
+		return object{}, false
 	}
-	return p.created[main]
+	if !namespaced {
+		namespace = ""
+	}
+	return object{kind, namespace, reference.Name, reference.UID}, true
 }
 
-// isAbsent reports whether gone returned a UID.
+// isPair reports whether an object of the main cluster was created for one of annex.
+func (p *Pairs) isPair(annex, main *unstructured.Unstructured) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.created[objectOf(annex)] == main.GetUID()
+}
+
+// inMain returns the UID in the main cluster of the owner that a reference in a namespace names.
+func (p *Pairs) inMain(namespace string, reference metav1.OwnerReference) types.UID {
+	owner, ok := p.owner(namespace, reference)
+	if !ok {
+		return reference.UID
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if main, ok := p.created[owner]; ok {
+		owner.uid = main
+	}
+	if absent, ok := p.gone[owner]; ok {
+		return absent
+	}
+	return owner.uid
+}
+
+// markGone returns a UID that no object has, for an owner of the main cluster that is gone.
+func (p *Pairs) markGone(owner object) types.UID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone[owner] == "" {
+		p.gone[owner] = uuid.NewUUID()
+		p.absent.Insert(p.gone[owner])
+	}
+	return p.gone[owner]
+}
+
+// isAbsent reports whether markGone returned a UID.
 func (p *Pairs) isAbsent(uid types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.absent.Has(uid)
-}
-
-// inMain returns the UID in the main cluster of an object of annex.
-func (p *Pairs) inMain(annex types.UID) types.UID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if main, ok := p.created[annex]; ok {
-		return main
-	}
-	return annex
 }
 
 // wait queues an object whenever the UID of one of its owners changes.

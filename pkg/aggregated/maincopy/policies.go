@@ -92,12 +92,17 @@ func (c *Copy) enforce(ctx context.Context, p policy) error {
 func (c *Copy) applyPolicy(ctx context.Context, p policy) error {
 	policies := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	wanted, _ := p.objects()
+	if err := c.checkHeld(ctx); err != nil {
+		return err
+	}
 	_, err := policies.Create(ctx, wanted, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		var current *admissionregistrationv1.ValidatingAdmissionPolicy
 		if current, err = policies.Get(ctx, p.name, metav1.GetOptions{}); err == nil {
 			current.Spec = wanted.Spec
-			_, err = policies.Update(ctx, current, metav1.UpdateOptions{})
+			if err = c.checkHeld(ctx); err == nil {
+				_, err = policies.Update(ctx, current, metav1.UpdateOptions{})
+			}
 		}
 	}
 	if err != nil {
@@ -107,6 +112,9 @@ func (c *Copy) applyPolicy(ctx context.Context, p policy) error {
 }
 
 func (c *Copy) remove(ctx context.Context, p policy) error {
+	if err := c.checkHeld(ctx); err != nil {
+		return err
+	}
 	client := c.kube.AdmissionregistrationV1()
 	for what, err := range map[string]error{
 		"ValidatingAdmissionPolicyBinding": client.ValidatingAdmissionPolicyBindings().Delete(ctx, p.name, metav1.DeleteOptions{}),

@@ -39,20 +39,3 @@ func TestQueue(t *testing.T) {
 	expect.NoError(t, q.idle(t.Context(), 0))
 	expect.NoError(t, q.problem())
 }
-
-// TestPairs: an object is compared again when its owner gets a UID in the main cluster.
-func TestPairs(t *testing.T) {
-	t.Parallel()
-	q, pairs := newQueue(), NewPairs()
-	pairs.wait("annex", waiter{q, key{"default", "dependant"}})
-	expect.Equal(t, "annex", string(pairs.inMain("annex")))
-	for range 2 {
-		pairs.add("annex", "main")
-	}
-	expect.Equal(t, "main", string(pairs.inMain("annex")))
-	got, err := q.get(t.Context())
-	expect.NoError(t, err)
-	expect.Equal(t, "dependant", got.name)
-	q.done(got, nil)
-	expect.NoError(t, q.idle(t.Context(), 0))
-}

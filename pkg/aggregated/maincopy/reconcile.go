@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
 )
@@ -55,7 +54,7 @@ func (s *Syncer) compareAndWrite(ctx context.Context, k key) error {
 	if inAnnex != nil {
 		s.waitForOwners(inAnnex)
 	}
-	if inMain != nil && (inAnnex == nil || !isFor(inMain, inAnnex) || isTerminating(inMain) && !isTerminating(inAnnex)) {
+	if inMain != nil && (inAnnex == nil || !s.isFor(inMain, inAnnex) || isTerminating(inMain) && !isTerminating(inAnnex)) {
 		if err := s.remove(ctx, inMain); err != nil {
 			return err
 		}
@@ -69,7 +68,6 @@ func (s *Syncer) compareAndWrite(ctx context.Context, k key) error {
 			return err
 		}
 	}
-	s.remember(inMain)
 	return s.update(ctx, inAnnex, inMain)
 }
 
@@ -133,7 +131,8 @@ func (s *Syncer) create(ctx context.Context, annex *unstructured.Unstructured) (
 		return nil, fmt.Errorf("create it: %w", err)
 	}
 	s.wrote()
-	return created, nil
+	// An object that is not recorded, because the process ended here, is deleted and created again.
+	return created, s.pairs.record(ctx, s.annex, annex, created.GetUID())
 }
 
 // update writes what differs between the objects. main is the object as it was last read or
@@ -243,11 +242,10 @@ func (s *Syncer) terminate(ctx context.Context, object *unstructured.Unstructure
 	return terminating, nil
 }
 
-// remember records the pair of an object that was created for one of annex.
-func (s *Syncer) remember(main *unstructured.Unstructured) {
-	if uid := main.GetAnnotations()[UIDAnnotation]; uid != "" {
-		s.pairs.add(types.UID(uid), main.GetUID())
-	}
+// isFor reports whether an object of the main cluster is the same one as in annex, or was
+// created for it.
+func (s *Syncer) isFor(main, annex *unstructured.Unstructured) bool {
+	return main.GetUID() == annex.GetUID() || s.pairs.isPair(annex, main)
 }
 
 // waitForOwners makes an object be compared again when the UID of an owner in its group changes.

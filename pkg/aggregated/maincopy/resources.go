@@ -60,7 +60,7 @@ func (c *Copy) Resources(ctx context.Context, group string) ([]Resource, error) 
 	}
 	resources := make([]Resource, 0, len(definitions))
 	for _, definition := range definitions {
-		resources = append(resources, resourceOf(definition))
+		resources = append(resources, ResourceOf(definition))
 	}
 	return resources, nil
 }
@@ -80,7 +80,8 @@ func (c *Copy) Definitions(ctx context.Context, group string) ([]*apiextensionsv
 	return of, nil
 }
 
-func resourceOf(definition *apiextensionsv1.CustomResourceDefinition) Resource {
+// ResourceOf returns the resource of a definition in the main cluster.
+func ResourceOf(definition *apiextensionsv1.CustomResourceDefinition) Resource {
 	resource := Resource{
 		Name:       definition.Name,
 		Stored:     schema.GroupVersionResource{Group: definition.Spec.Group, Resource: definition.Spec.Names.Plural},

@@ -31,12 +31,18 @@ type Progress struct {
 	Written int64
 }
 
+// Origin is a resource in annex's Store. A *move.Exporter is one.
+type Origin interface {
+	move.Source
+	PairRecord
+}
+
 // Syncer makes the main cluster's copy of a resource equal to annex's objects. The copy has to be
 // open; a Syncer opens it again if another client closes it.
 type Syncer struct {
 	copy     *Copy
 	resource Resource
-	annex    move.Source
+	annex    Origin
 	pairs    *Pairs
 	queue    *queue
 
@@ -53,7 +59,7 @@ type Syncer struct {
 
 // NewSyncer returns a Syncer for a resource. It does nothing before Run. Objects are read from annex's
 // API, and annex says which of them change.
-func (c *Copy) NewSyncer(resource Resource, annex move.Source, pairs *Pairs) (*Syncer, error) {
+func (c *Copy) NewSyncer(resource Resource, annex Origin, pairs *Pairs) (*Syncer, error) {
 	if !resource.StoredIsServed {
 		return nil, fmt.Errorf("copy %s to the main cluster: its storage version %s is not served, so annex's objects cannot be read in it", resource.Name, resource.Stored.Version)
 	}
@@ -186,9 +192,6 @@ func (s *Syncer) queueDiffering(ctx context.Context) error {
 	touching, running := errgroup.WithContext(ctx)
 	touching.SetLimit(Workers)
 	err := eachPair(running, newPages(s.copy.annex, s.resource.Stored), newPages(s.copy.objects, s.resource.Opened()), func(annex, main *unstructured.Unstructured) error {
-		if main != nil {
-			s.remember(main)
-		}
 		if annex != nil {
 			s.waitForOwners(annex)
 		}
@@ -235,7 +238,7 @@ func (s *Syncer) same(annex, main *unstructured.Unstructured) (bool, error) {
 
 // sameObject compares all except the resource version. Both may be nil.
 func (s *Syncer) sameObject(annex, main *unstructured.Unstructured) (bool, error) {
-	if annex == nil || main == nil || !isFor(main, annex) || isTerminating(annex) != isTerminating(main) {
+	if annex == nil || main == nil || !s.isFor(main, annex) || isTerminating(annex) != isTerminating(main) {
 		return false, nil
 	}
 	if _, touched := main.GetAnnotations()[touchedAnnotation]; touched {

@@ -43,7 +43,7 @@ func (c *Copy) openVersion(ctx context.Context, group string) ([]Resource, error
 		if err != nil {
 			return nil, fmt.Errorf("add the version for the copy to definition %s: %w", definition.Name, err)
 		}
-		resources = append(resources, resourceOf(opened))
+		resources = append(resources, ResourceOf(opened))
 	}
 	for _, resource := range resources {
 		if err := c.waitServed(ctx, resource, true); err != nil {
@@ -78,7 +78,7 @@ func (c *Copy) Close(ctx context.Context, group string) error {
 	var open []Resource
 	for _, definition := range definitions {
 		if version := versionOf(definition); version != nil && version.Served {
-			open = append(open, resourceOf(definition))
+			open = append(open, ResourceOf(definition))
 		}
 		_, err := c.change(ctx, definition.Name, func(current *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 			_, annotated := current.Annotations[ConversionAnnotation]
@@ -150,6 +150,9 @@ func (c *Copy) change(ctx context.Context, name string, edit func(*apiextensions
 		changed, err := edit(edited)
 		if err != nil || !changed {
 			result = current
+			return err
+		}
+		if err := c.checkHeld(ctx); err != nil {
 			return err
 		}
 		result, err = c.definitions.Update(ctx, edited, metav1.UpdateOptions{})

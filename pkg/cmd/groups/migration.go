@@ -153,7 +153,9 @@ func (s *session) start(ctx context.Context, o steps, h history, attached bool) 
 		_, _ = fmt.Fprintf(s.errOut, "annex: warning: %v\n", err)
 	}
 	migration := h.unfinished
-	if attached && o.spec.Confirmed && !migration.Spec.Confirmed {
+	// One that annex has begun waits for these rights.
+	allowed := attached && err == nil && migration.Annotations[hostingv1alpha1.UndoesAnnotation] != ""
+	if attached && (o.spec.Confirmed || allowed) && !migration.Spec.Confirmed {
 		if migration, err = s.confirm(ctx, migration.Name); err != nil {
 			return err
 		}

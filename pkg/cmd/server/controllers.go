@@ -114,7 +114,7 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		Stores:                        s.store.Stores,
 		NewMover:                      s.chain.NewMover,
 		NewImporter:                   s.chain.NewImporter,
-		NewSource:                     s.chain.NewSource,
+		NewExporter:                   s.chain.NewExporter,
 		StoredObjects: func(crd *apiextensionsv1.CustomResourceDefinition, in string) (controller.StoredObjects, error) {
 			return s.chain.StoredObjects(crd, in)
 		},

@@ -11,19 +11,11 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/storage/value"
-
-	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
 var _ Source = end{}
-
-// NewSource returns the objects of a resource in a Store.
-func NewSource(e End, resource schema.GroupResource) Source {
-	return newEnd(e, resource, keys.Departure(e.Prefix, resource))
-}
 
 // Count implements Source.
 func (e end) Count(ctx context.Context) (int64, error) {

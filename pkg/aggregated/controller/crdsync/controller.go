@@ -145,7 +145,7 @@ func (c *Controller) addEventHandlers(config Config) error {
 		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: resources},
 		framework.Source{Name: "migrations", Informer: config.AnnexMigrationInformer.Informer(), Handler: framework.Handler[*hostingv1alpha1.Migration]{
 			Updated: func(before, after *hostingv1alpha1.Migration) {
-				if after.Spec.Group != "" && (before.Status.Phase != after.Status.Phase || before.Status.StartTime.IsZero() != after.Status.StartTime.IsZero()) {
+				if after.Spec.Group != "" && movementOf(before) != movementOf(after) {
 					c.Add(after.Spec.Group)
 				}
 			},

@@ -50,7 +50,8 @@ func movementOf(migration *hostingv1alpha1.Migration) movement {
 		}
 		return copying
 	case hostingv1alpha1.MigrationRollback:
-		if phase == hostingv1alpha1.MigrationSwitching || phase == hostingv1alpha1.MigrationCleaning {
+		// Before that, clients may have resource versions that the main cluster's are not above.
+		if phase == hostingv1alpha1.MigrationSwitching && migration.Status.LastResourceVersion > 0 || phase == hostingv1alpha1.MigrationCleaning {
 			return handingBack
 		}
 	}

@@ -41,6 +41,8 @@ func TestPlanMove(t *testing.T) {
 	objects := map[string]observation{widgets: found}
 	main := byName(crd(widgets, labelled))
 	moving := []string{widgets + " Unknown Moving"}
+	raised := migrationIn(rollback, switching)
+	raised.Status.LastResourceVersion = 1
 	for name, tc := range map[string]planCase{
 		"not defined in annex": {
 			group: group{main: main, migration: migrationIn(move, pending)},
@@ -95,7 +97,11 @@ func TestPlanMove(t *testing.T) {
 			statuses: moving,
 		},
 		"rollback is switching": {
-			group: group{main: main, annex: byName(crd(widgets, cleared)), routes: to("v1", routeAnnex), migration: migrationIn(rollback, switching)},
+			group:    group{main: main, annex: byName(crd(widgets, cleared)), routes: to("v1", routeAnnex), migration: migrationIn(rollback, switching)},
+			statuses: moving,
+		},
+		"rollback is switching, above all versions that clients have": {
+			group: group{main: main, annex: byName(crd(widgets, cleared)), routes: to("v1", routeAnnex), migration: raised},
 			write: []string{widgets + " withdrawn"}, giveBack: []string{"v1"}, statuses: moving,
 		},
 	} {

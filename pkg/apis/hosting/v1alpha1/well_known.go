@@ -64,6 +64,9 @@ const (
 	// that. Finalize deletes them and the annotation.
 	MainCopyAnnotation = "annex.dev/main-copy"
 
+	// UndoesAnnotation on a Migration that annex has created is the name of the Move that it undoes.
+	UndoesAnnotation = "annex.dev/undoes"
+
 	// FrozenGroupLabel is on the policies of the main cluster that freeze its copy of a group.
 	// annex applies all other policies of the main cluster to its objects.
 	FrozenGroupLabel = "annex.dev/frozen-group"

@@ -39,7 +39,7 @@ func testFreeze(t *testing.T, standIn *maincluster.Cluster) {
 	writes := f.writes(t, f.main, "v1")
 	wantDenied(t, "administrator", writes, "served by annex", "frozen")
 	// annex itself still writes, and unfreezing allows all others.
-	syncer := f.start(t, resource, maincopy.NewPairs())
+	syncer := f.start(t, resource, maincopy.NewPairs(f.group, resource))
 	create(t, f.inAnnex("widgets"), f.newObject("Widget", "c", map[string]any{}))
 	drain(t, syncer)
 	for range 2 {
@@ -60,7 +60,7 @@ func testCopyIsReserved(t *testing.T, standIn *maincluster.Cluster) {
 		delete(writes, "patch status") // the version has no subresources
 		wantDenied(t, user, writes, "only annex writes")
 	}
-	syncer := f.start(t, resource, maincopy.NewPairs())
+	syncer := f.start(t, resource, maincopy.NewPairs(f.group, resource))
 	create(t, f.inAnnex("widgets"), f.newObject("Widget", "c", map[string]any{}))
 	drain(t, syncer)
 	expect.NoError(t, f.copy.Close(t.Context(), f.group))
@@ -150,10 +150,10 @@ func testDeletedNamespaces(t *testing.T, standIn *maincluster.Cluster) {
 	t.Log("a namespace is deleted while the copy is open")
 	f.move(t, "widgets")
 	put(value)
-	syncer, err := f.copy.NewSyncer(resource, f.source(t, resource), maincopy.NewPairs())
+	syncer, err := f.copy.NewSyncer(resource, f.source(t, resource), maincopy.NewPairs(f.group, resource))
 	expect.NoError(t, err)
 	expect.Error(t, syncer.Run(t.Context(), func() {}), "missing/"+staleName, "namespace is gone")
-	drain(t, f.start(t, open(), maincopy.NewPairs()))
+	drain(t, f.start(t, open(), maincopy.NewPairs(f.group)))
 
 	t.Log("it had objects with finalizers")
 	put(strings.Replace(value, `"namespace":"missing"`, `"namespace":"missing","finalizers":["`+finalizer+`"]`, 1))
@@ -162,7 +162,7 @@ func testDeletedNamespaces(t *testing.T, standIn *maincluster.Cluster) {
 		expect.Error(t, err, "missing/"+staleName, "Create the namespace")
 		expect.Create(t, f.main.Kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "missing"}})
 	}
-	drain(t, f.start(t, f.open(t)["widgets"], maincopy.NewPairs()))
+	drain(t, f.start(t, f.open(t)["widgets"], maincopy.NewPairs(f.group)))
 	open()
 }
 

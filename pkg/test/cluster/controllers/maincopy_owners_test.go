@@ -52,7 +52,8 @@ func testOwners(t *testing.T, standIn *maincluster.Cluster) {
 	paired := create(t, served, f.newObject("Widget", "paired", map[string]any{}))
 	f.createOwned(t, "of-paired", paired.GetUID(), "paired")
 
-	resource, pairs := f.open(t)["widgets"], maincopy.NewPairs()
+	resource := f.open(t)["widgets"]
+	pairs := maincopy.NewPairs(f.group, resource)
 	syncer := f.start(t, resource, pairs)
 	expect.NoError(t, f.inAnnex("widgets").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 	drain(t, syncer)
@@ -77,18 +78,20 @@ func testOwners(t *testing.T, standIn *maincluster.Cluster) {
 		return denied > before, fmt.Sprint(denied)
 	})
 	// A new process has to find the pairs.
-	again := maincopy.NewPairs()
-	expect.NoError(t, f.copy.LoadPairs(t.Context(), resource, again))
-	if again.All()[owner.GetUID()] != moved.GetUID() || again.All()[paired.GetUID()] == "" {
-		t.Errorf("the pairs are %v, want those of %s and %s", again.All(), owner.GetUID(), paired.GetUID())
+	again := maincopy.NewPairs(f.group, resource)
+	expect.NoError(t, again.Load(t.Context(), resource, f.record(resource)))
+	if !f.record(resource).has(owner.GetUID(), moved.GetUID()) {
+		t.Errorf("the pair of %s and %s is not recorded", owner.GetUID(), moved.GetUID())
 	}
 	// One is deleted after its pair was found. The garbage collector may believe in that of the main cluster.
 	expect.NoError(t, served.Delete(t.Context(), "paired", metav1.DeleteOptions{}))
 	resources := []maincopy.Resource{resource}
 	rewritten, _, err := f.copy.RewriteOwners(t.Context(), again)
 	expect.NoError(t, err)
-	expect.Equal(t, int64(2), rewritten, "dependants of owner and paired")
 	// The dependant of gone may have been deleted before the hold.
+	if rewritten < 3 || rewritten > 4 {
+		t.Errorf("%d dependants of gone, owner, late and paired were changed, want 3 or 4", rewritten)
+	}
 	rewritten, _, err = f.copy.RewriteGoneOwners(t.Context(), resources, again)
 	expect.NoError(t, err)
 	if rewritten < 3 || rewritten > 4 {

@@ -38,7 +38,8 @@ func testSync(t *testing.T, standIn *maincluster.Cluster) {
 	expect.NoError(t, f.copy.Freeze(t.Context(), group))
 	f.changeInAnnex(t, "early")
 
-	resources, pairs := f.open(t), maincopy.NewPairs()
+	resources := f.open(t)
+	pairs := maincopy.NewPairs(group, resources["widgets"], resources["gadgets"])
 	// Dependants first: their owners have no UID in the main cluster yet.
 	gadgets := f.start(t, resources["gadgets"], pairs)
 	widgets := f.start(t, resources["widgets"], pairs)
@@ -49,31 +50,25 @@ func testSync(t *testing.T, standIn *maincluster.Cluster) {
 	for _, when := range []string{"early", "late"} {
 		f.checkReturned(t, before, when)
 	}
-	// What was created in annex has its pair on the object, so that it is found again.
+	// The pair of what was created in annex is recorded, so that it is found again.
 	for _, when := range []string{"early", "late"} {
 		for _, name := range []string{"born-" + when, "recreated-" + when} {
 			inAnnex, inMain := get(t, f.inAnnex("widgets"), name), get(t, f.inMain("widgets"), name)
-			if inMain.GetUID() == inAnnex.GetUID() || pairs.All()[inAnnex.GetUID()] != inMain.GetUID() {
-				t.Errorf("%s has UID %s in the main cluster and %s in annex, known as %s", name, inMain.GetUID(), inAnnex.GetUID(), pairs.All()[inAnnex.GetUID()])
+			if inMain.GetUID() == inAnnex.GetUID() || !f.record(resources["widgets"]).has(inAnnex.GetUID(), inMain.GetUID()) {
+				t.Errorf("%s has UID %s in the main cluster and %s in annex, which is not recorded", name, inMain.GetUID(), inAnnex.GetUID())
+			}
+			if annotations := inMain.GetAnnotations(); len(annotations) > 0 {
+				t.Errorf("%s has annotations: %v", name, annotations)
 			}
 		}
 		owned := get(t, f.inMain("gadgets"), "owned-"+when)
 		expect.Equal(t, get(t, f.inMain("widgets"), "born-"+when).GetUID(), owned.GetOwnerReferences()[0].UID)
 	}
-	again := maincopy.NewPairs()
+	again := maincopy.NewPairs(group, resources["widgets"], resources["gadgets"])
 	for _, resource := range resources {
-		expect.NoError(t, f.copy.LoadPairs(t.Context(), resource, again))
+		expect.NoError(t, again.Load(t.Context(), resource, f.record(resource)))
 	}
-	expect.Equal(t, pairs.All(), again.All())
-
-	expect.NoError(t, f.copy.Close(t.Context(), group))
-	expect.NoError(t, f.copy.Unfreeze(t.Context(), group))
-	for _, resource := range resources {
-		expect.NoError(t, f.copy.RemoveMarks(t.Context(), resource))
-	}
-	if born := get(t, f.objects(f.main, "widgets", "v1"), "born-late"); len(born.GetAnnotations()) > 0 {
-		t.Errorf("annotations are left: %v", born.GetAnnotations())
-	}
+	expect.Equal(t, pairs.Len(), again.Len())
 }
 
 // prepare creates objects in the main cluster, and returns their UIDs.
@@ -180,7 +175,7 @@ func encode(t *testing.T, object *unstructured.Unstructured, fields ...string) s
 func testSyncOpensAgain(t *testing.T, standIn *maincluster.Cluster) {
 	f := newFixture(t, standIn, "again.example.com")
 	resource := f.open(t)["widgets"]
-	syncer := f.start(t, resource, maincopy.NewPairs())
+	syncer := f.start(t, resource, maincopy.NewPairs(f.group, resource))
 	expect.NoError(t, f.copy.Close(t.Context(), f.group))
 	create(t, f.inAnnex("widgets"), f.newObject("Widget", "a", map[string]any{}))
 	drain(t, syncer)
@@ -193,12 +188,13 @@ func testSyncManyObjects(t *testing.T, standIn *maincluster.Cluster) {
 	for i := range objects {
 		create(t, f.inAnnex("widgets"), f.newObject("Widget", fmt.Sprintf("object-%d", i), map[string]any{"i": i}))
 	}
-	resource, pairs := f.open(t)["widgets"], maincopy.NewPairs()
+	resource := f.open(t)["widgets"]
+	pairs := maincopy.NewPairs(f.group, resource)
 	started := time.Now()
 	syncer := f.start(t, resource, pairs)
 	t.Logf("created %d objects in %s", objects, time.Since(started).Round(time.Millisecond))
 	drain(t, syncer)
-	if got := len(pairs.All()); got != objects {
+	if got := pairs.Len(); got != objects {
 		t.Errorf("%d pairs are known, want %d", got, objects)
 	}
 	started = time.Now()
@@ -226,7 +222,7 @@ func testSyncUnderLoad(t *testing.T, standIn *maincluster.Cluster) {
 	f := newFixture(t, standIn, "load.example.com")
 	objects := f.inAnnex("widgets")
 	resource := f.open(t)["widgets"]
-	syncer := f.start(t, resource, maincopy.NewPairs())
+	syncer := f.start(t, resource, maincopy.NewPairs(f.group, resource))
 	var running sync.WaitGroup
 	for writer := range writers {
 		running.Go(func() {
@@ -270,7 +266,7 @@ func testSyncSurvivesRestarts(t *testing.T, standIn *maincluster.Cluster) {
 	f := newFixture(t, standIn, "restarts.example.com")
 	resource := f.open(t)["widgets"]
 	create(t, f.inAnnex("widgets"), f.newObject("Widget", "deleted", map[string]any{}))
-	syncer := f.start(t, resource, maincopy.NewPairs())
+	syncer := f.start(t, resource, maincopy.NewPairs(f.group, resource))
 	for _, cluster := range []*maincluster.Cluster{standIn, mainCluster} {
 		cluster.KillAPIServer()
 		expect.NoError(t, cluster.StartAPIServer(t.Context()))

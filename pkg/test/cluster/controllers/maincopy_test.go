@@ -6,9 +6,11 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
@@ -68,6 +71,8 @@ type fixture struct {
 	copy    *maincopy.Copy
 	// main and annex are administrators' clients.
 	main, annex *clients.Clients
+	// records has a *pairRecord for each resource.
+	records sync.Map
 }
 
 func newFixture(t testing.TB, standIn *maincluster.Cluster, group string, definitions ...*apiextensionsv1.CustomResourceDefinition) *fixture {
@@ -197,12 +202,43 @@ func (f *fixture) open(t testing.TB) map[string]maincopy.Resource {
 	return resources
 }
 
-// source returns the objects of annex.
-func (f *fixture) source(t testing.TB, resource maincopy.Resource) move.Source {
+// source returns the objects of annex, and what is recorded of their pairs.
+func (f *fixture) source(t testing.TB, resource maincopy.Resource) maincopy.Origin {
 	t.Helper()
 	annex, err := mainobjects.ClientFor(f.standIn.Config)
 	expect.NoError(t, err)
-	return mainobjects.New(annex, resource.Stored)
+	return struct {
+		move.Source
+		maincopy.PairRecord
+	}{mainobjects.New(annex, resource.Stored), f.record(resource)}
+}
+
+// record returns the pairs of a resource.
+func (f *fixture) record(resource maincopy.Resource) *pairRecord {
+	of, _ := f.records.LoadOrStore(resource.Name, &pairRecord{})
+	return of.(*pairRecord)
+}
+
+// pairRecord is a PairRecord in memory.
+type pairRecord struct{ pairs sync.Map }
+
+func (r *pairRecord) PutPair(_ context.Context, uid types.UID, value []byte) error {
+	r.pairs.Store(uid, value)
+	return nil
+}
+
+func (r *pairRecord) Pairs(_ context.Context, visit func(uid types.UID, value []byte) error) (err error) {
+	r.pairs.Range(func(uid, value any) bool {
+		err = visit(uid.(types.UID), value.([]byte))
+		return err == nil
+	})
+	return err
+}
+
+// has reports whether an object of the main cluster is recorded as the pair of one of annex.
+func (r *pairRecord) has(annex, main types.UID) bool {
+	value, found := r.pairs.Load(annex)
+	return found && bytes.Contains(value.([]byte), []byte(main))
 }
 
 // start runs a Syncer until the test ends, and returns when it has caught up.

@@ -34,6 +34,7 @@ var things = schema.GroupVersionResource{Group: "ha.example.com", Version: "v1",
 type fleet struct {
 	*annextest.Installation
 	dir     string
+	etcd    string
 	flags   []string
 	running []*replica
 }
@@ -42,7 +43,7 @@ type fleet struct {
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
 	etcd := etcdtest.Start(t, nil)
-	f := &fleet{Installation: annextest.InstallForTest(t, mainCluster), dir: t.TempDir(), flags: []string{
+	f := &fleet{Installation: annextest.InstallForTest(t, mainCluster), dir: t.TempDir(), etcd: etcd.Endpoint(), flags: []string{
 		"--etcd-servers=" + etcd.Endpoint(),
 		// The balancer of the tests probes every 200 ms.
 		"--shutdown-delay-duration=2s",

@@ -38,6 +38,7 @@ func TestReplicas(t *testing.T) {
 		{"rolling restart", testRollingRestart},
 		{"kill", testKill},
 		{"leader is killed", testLeaderIsKilled},
+		{"leader is paused", testPausedLeader},
 		{"watches spread", testWatchesSpread},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, replicas) })

@@ -1,0 +1,116 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groupmove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+const (
+	// drainTimeout bounds for how long writes wait until the last changes are copied.
+	drainTimeout = 10 * time.Second
+	// fewPending is how many changes may be left when writes begin to wait. Under more churn than can be copied
+	// there are always more: pendingTimeout bounds the wait.
+	fewPending     = 64
+	pendingTimeout = time.Minute
+)
+
+var errDrainTimeout = errors.New("the last changes were not copied in time")
+
+// finalSync freezes the group in annex, copies the last writes, and makes the main cluster's copy ready
+// to be served. It returns when the freeze began. guarded ends with the Syncers.
+func (r *rollback) finalSync(ctx, guarded context.Context, s *syncing) (began time.Time, err error) {
+	for {
+		if err := r.untilFewPending(guarded, s); err != nil {
+			return began, err
+		}
+		began = time.Now()
+		err := r.freezeAndDrain(guarded, s)
+		if err == nil {
+			s.end()
+			return began, r.close(ctx)
+		}
+		if !errors.Is(err, errDrainTimeout) {
+			return began, err
+		}
+		if err := r.thaw(ctx); err != nil {
+			return began, err
+		}
+		if err := r.Describe(ctx, hostingv1alpha1.MigrationRetrying, fmt.Sprintf("annex takes writes again, because %v", err)); err != nil {
+			return began, err
+		}
+	}
+}
+
+// untilFewPending waits until the main cluster's copy lags by few changes.
+func (r *rollback) untilFewPending(ctx context.Context, s *syncing) error {
+	began := time.Now()
+	pending, written := s.progress()
+	last := began
+	return r.untilReported(ctx, func(context.Context) (string, error) {
+		if pending <= fewPending || time.Since(began) > pendingTimeout {
+			return "", nil
+		}
+		before := written
+		pending, written = s.progress()
+		perSecond := float64(written-before) / time.Since(last).Seconds()
+		last = time.Now()
+		return fmt.Sprintf("%d changes are not copied yet, at %.0f writes per second", pending, perSecond), nil
+	})
+}
+
+// freezeAndDrain copies all changes while writes wait, for a bounded time.
+func (r *rollback) freezeAndDrain(ctx context.Context, s *syncing) error {
+	bounded, cancel := context.WithTimeoutCause(ctx, drainTimeout, fmt.Errorf("%w: %s", errDrainTimeout, drainTimeout))
+	defer cancel()
+	for _, of := range r.resources {
+		if err := of.exporter.Freeze(bounded); err != nil {
+			return err
+		}
+	}
+	draining, until := errgroup.WithContext(bounded)
+	for _, syncer := range s.syncers {
+		draining.Go(func() error { return syncer.Drain(until) })
+	}
+	err := draining.Wait()
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(bounded), err)
+	}
+	return err
+}
+
+// progress returns how many changes are not copied yet, and how many writes were made.
+func (s *syncing) progress() (pending, written int64) {
+	for _, syncer := range s.syncers {
+		p := syncer.Progress()
+		pending, written = pending+p.Pending, written+p.Written
+	}
+	return pending, written
+}
+
+// untilOwnersAllowed lets a rollback that annex began by itself wait, if objects get new UIDs and annex may not
+// correct the references to them: what they own would be deleted.
+func (r *rollback) untilOwnersAllowed(ctx context.Context) error {
+	if r.Migration.Annotations[hostingv1alpha1.UndoesAnnotation] == "" || r.pairs.Len() == 0 {
+		return nil
+	}
+	allowed, err := r.config.MainCopy.MayRewriteOwners(ctx)
+	if err != nil || allowed {
+		return err
+	}
+	return r.untilReported(ctx, func(ctx context.Context) (string, error) {
+		if err := r.Read(ctx); err != nil || r.Migration.Spec.Confirmed {
+			return "", err
+		}
+		return fmt.Sprintf("%d objects were created in annex and get new UIDs. annex may not correct references to them in all resources: what they own would be deleted. "+
+			"To grant the rights and go on: kubectl annex rollback %s", r.pairs.Len(), r.group()), nil
+	})
+}
