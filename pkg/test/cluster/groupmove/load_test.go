@@ -65,6 +65,7 @@ func (f *fixture) startLoad() *load {
 	watching, l.stopInformer = context.WithCancel(f.Context())
 	f.Cleanup(l.stopInformer)
 	l.watch(watching)
+	l.recordVersions(ctx)
 	for writer := range writers {
 		client := clients.For(f, mainCluster.Config).Dynamic.Resource(l.resource()).Namespace("default")
 		l.running.Go(func() { l.write(ctx, writer, client) })

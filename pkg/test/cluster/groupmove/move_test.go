@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,6 +33,7 @@ func TestMoveAndRollback(t *testing.T) {
 	}
 	owner := f.create("default", "owner", func(widget *unstructured.Unstructured) { widget.SetFinalizers([]string{"example.com/keep"}) })
 	f.configMap(owner)
+	victim := f.victim()
 	load := f.startLoad()
 	for again := range 2 {
 		f.mustMigrate(hostingv1alpha1.MigrationMove, nil)
@@ -56,11 +58,27 @@ func TestMoveAndRollback(t *testing.T) {
 		}
 		load.run(2 * time.Second)
 		expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("owner"))
+		after := expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), victim.Name)
+		expect.Equal(t, victim.OwnerReferences, after.OwnerReferences, "owners of another tenant's object")
 		expect.NoError(t, f.widgets().Namespace("default").Delete(t.Context(), "born", metav1.DeleteOptions{}))
 		expect.Gone(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("born"))
 	}
 	expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("owner"))
 	load.finish()
+}
+
+// victim returns an object of one tenant, and lets another create a widget with the UID of its owner where annex once
+// kept pairs of UIDs.
+func (f *fixture) victim() *corev1.ConfigMap {
+	f.Helper()
+	configMaps := f.main.Kube.CoreV1().ConfigMaps("default")
+	owner := expect.Create(f, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-"}})
+	f.create("default", "attacker", func(widget *unstructured.Unstructured) {
+		widget.SetAnnotations(map[string]string{"annex.dev/uid": string(owner.UID)})
+	})
+	return expect.Create(f, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "victim-", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}},
+	}})
 }
 
 // wantIdentity fails unless an object is as it was created.
