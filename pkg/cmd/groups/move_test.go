@@ -50,9 +50,9 @@ etcd of the main cluster gets its space back only with: kubectl annex finalize e
 
 clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com created
 migration.hosting.annex.dev/example.com-move-x created
-example.com: widgets.example.com: 3 objects, 2.9Ki
-example.com: gadgets.example.com: 0 objects
-example.com: Completed
+[0:00] widgets.example.com: 3 objects, 2.9Ki
+[0:00] gadgets.example.com: 0 objects
+[0:00] Completed
 annex serves example.com. The main cluster keeps its copy.
 To return to it, with everything written since: kubectl annex rollback example.com
 To delete it, which frees the space in etcd: kubectl annex finalize example.com
@@ -157,7 +157,7 @@ func TestMoveAttaches(t *testing.T) {
 	}{
 		"without waiting": {ended(hostingv1alpha1.MigrationCopying, "Copying", ""), false, false, []string{"To see its progress: kubectl annex move example.com"}},
 		"confirm":         {ended(hostingv1alpha1.MigrationFollowing, reasonWaiting, "verified"), true, false, []string{"migration.hosting.annex.dev/mine confirmed"}},
-		"until timeout":   {ended(hostingv1alpha1.MigrationCopying, "Copying", ""), false, true, []string{"example.com: Copying: the objects are copied to annex\n", "kubectl delete migration mine"}},
+		"until timeout":   {ended(hostingv1alpha1.MigrationCopying, "Copying", ""), false, true, []string{"Copying: the objects are copied to annex\n", "kubectl delete migration mine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,8 +4,10 @@
 package groups
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,21 +50,23 @@ var doing = map[hostingv1alpha1.MigrationOperation]map[hostingv1alpha1.Migration
 // present shows a Migration until it ends.
 func (s *session) present(ctx context.Context, migration *hostingv1alpha1.Migration) error {
 	p := newPresenter(s)
+	p.began = cmp.Or(migration.CreationTimestamp.Time, s.now())
 	defer p.bar.End()
-	return migrations.Follow(ctx, s.annexClients, migration, p.show)
+	return migrations.Follow(ctx, s.annexClients, migration, p.show, p.problem)
 }
 
 // presenter shows a Migration.
 type presenter struct {
 	*session
-	bar  *progress.Bar
-	last string
+	bar   *progress.Bar
+	began time.Time
+	last  string
 	// copied are the resources whose copies were reported.
 	copied sets.Set[string]
 }
 
 func newPresenter(s *session) *presenter {
-	return &presenter{session: s, bar: progress.New(s.out, s.group), copied: sets.New[string]()}
+	return &presenter{session: s, bar: progress.New(s.out, s.group), began: s.now(), copied: sets.New[string]()}
 }
 
 // show prints what is new, and returns the result once there is one.
@@ -77,7 +81,7 @@ func (p *presenter) show(migration *hostingv1alpha1.Migration) (done bool, err e
 		return false, nil
 	case status.Phase == hostingv1alpha1.MigrationCompleted:
 		p.showCopies(status)
-		p.line("%s: %s", p.group, status.Phase)
+		p.line(string(status.Phase))
 		return true, nil
 	case status.Phase.Finished():
 		return false, &migrations.EndedError{Why: complete.Reason + ": " + complete.Message}
@@ -90,7 +94,7 @@ func (p *presenter) show(migration *hostingv1alpha1.Migration) (done bool, err e
 	if complete.Reason == reasonWaiting && migration.Spec.Switch == hostingv1alpha1.MigrationSwitchManual && !migration.Spec.Confirmed {
 		text += ": " + p.command("move", "--confirm")
 	}
-	p.line("%s: %s: %s", p.group, status.Phase, text)
+	p.line(fmt.Sprintf("%s: %s", status.Phase, text))
 	if copies(status.Phase) {
 		var objects, copied, bytes int64
 		for _, resource := range status.Resources {
@@ -114,22 +118,30 @@ func (p *presenter) showCopies(status hostingv1alpha1.MigrationStatus) {
 			continue
 		}
 		p.copied.Insert(resource.Name)
-		p.bar.End()
 		size := ""
 		if resource.CopiedBytes > 0 {
 			size = ", " + table.Bytes(resource.CopiedBytes)
 		}
-		p.print("%s: %s: %d objects%s", p.group, resource.Name, resource.CopiedObjects, size)
+		p.printLine(fmt.Sprintf("%s: %d objects%s", resource.Name, resource.CopiedObjects, size))
 	}
 }
 
+// problem says why nothing is seen of the Migration.
+func (p *presenter) problem(err error) {
+	p.line(fmt.Sprintf("annex does not answer, waiting: %v", err))
+}
+
 // line prints a line, unless it was the last one.
-func (p *presenter) line(format string, arguments ...any) {
-	line := fmt.Sprintf(format, arguments...)
-	if line == p.last {
-		return
+func (p *presenter) line(text string) {
+	if text != p.last {
+		p.last = text
+		p.printLine(text)
 	}
+}
+
+// printLine prints a line after the time since the Migration was created.
+func (p *presenter) printLine(text string) {
 	p.bar.End()
-	p.last = line
-	p.print("%s", line)
+	elapsed := max(0, p.now().Sub(p.began)).Truncate(time.Second)
+	p.print("[%d:%02d] %s", int(elapsed.Minutes()), int(elapsed.Seconds())%60, text)
 }

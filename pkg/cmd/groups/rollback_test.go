@@ -43,9 +43,9 @@ created in annex get new UIDs, and owner references to them are changed.
 
 clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com created
 migration.hosting.annex.dev/example.com-rollback-x created
-example.com: widgets.example.com: 3 objects, 2.9Ki
-example.com: gadgets.example.com: 0 objects
-example.com: Completed
+[0:00] widgets.example.com: 3 objects, 2.9Ki
+[0:00] gadgets.example.com: 0 objects
+[0:00] Completed
 clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com deleted
 The main cluster serves example.com.
 `, f.out.String())
@@ -280,13 +280,13 @@ func TestPresenter(t *testing.T) {
 			t.Errorf("ended with %s", step.phase)
 		}
 	}
-	expect.Equal(t, `example.com: Pending: annex takes over the definitions
-example.com: Copying: the objects are copied to annex
-example.com: Copying: the Store is unavailable
-example.com: widgets.example.com: 3 objects, 2.9Ki
-example.com: Copying: the objects are copied to annex
-example.com: gadgets.example.com: 0 objects
-example.com: Following: verified: kubectl annex move example.com --confirm
-example.com: Observing: annex serves the group; checks that clients reach it
+	expect.Equal(t, `[0:00] Pending: annex takes over the definitions
+[0:00] Copying: the objects are copied to annex
+[0:00] Copying: the Store is unavailable
+[0:00] widgets.example.com: 3 objects, 2.9Ki
+[0:00] Copying: the objects are copied to annex
+[0:00] gadgets.example.com: 0 objects
+[0:00] Following: verified: kubectl annex move example.com --confirm
+[0:00] Observing: annex serves the group; checks that clients reach it
 `, f.out.String())
 }

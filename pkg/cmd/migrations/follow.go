@@ -6,14 +6,18 @@ package migrations
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
@@ -25,9 +29,14 @@ type EndedError struct{ Why string }
 // Error implements error.
 func (e *EndedError) Error() string { return e.Why }
 
-// Follow calls show with every state of a Migration until that returns true or an error, also after
-// annex was down. It returns an EndedError if the Migration is deleted before.
-func Follow(ctx context.Context, annex annexclient.Interface, migration *hostingv1alpha1.Migration, show func(*hostingv1alpha1.Migration) (done bool, err error)) error {
+// Follow calls show with every state of a Migration until that returns true or an error. While annex does not
+// answer it calls problem with the error of each attempt. It returns an EndedError if the Migration is deleted before.
+func Follow(
+	ctx context.Context, annex annexclient.Interface, migration *hostingv1alpha1.Migration,
+	show func(*hostingv1alpha1.Migration) (done bool, err error), problem func(error),
+) error {
+	// client-go would log each of them.
+	ctx = klog.NewContext(ctx, logr.Discard())
 	deleted := &EndedError{fmt.Sprintf("the Migration %s was deleted", migration.Name)}
 	exists := func(store cache.Store) (bool, error) {
 		for _, object := range store.List() {
@@ -37,7 +46,7 @@ func Follow(ctx context.Context, annex annexclient.Interface, migration *hosting
 		}
 		return true, deleted
 	}
-	_, err := watchtools.UntilWithSync(ctx, changesOf(annex, migration.Name), &hostingv1alpha1.Migration{}, exists, func(event watch.Event) (bool, error) {
+	_, err := watchtools.UntilWithSync(ctx, changesOf(annex, migration.Name, problem), &hostingv1alpha1.Migration{}, exists, func(event watch.Event) (bool, error) {
 		current, ok := event.Object.(*hostingv1alpha1.Migration)
 		if !ok || current.UID != migration.UID {
 			return false, nil
@@ -51,16 +60,25 @@ func Follow(ctx context.Context, annex annexclient.Interface, migration *hosting
 	return err
 }
 
-func changesOf(annex annexclient.Interface, name string) cache.ListerWatcher {
+func changesOf(annex annexclient.Interface, name string, problem func(error)) cache.ListerWatcher {
+	report := func(err error) {
+		if err != nil && !errors.Is(err, context.Canceled) && !apierrors.IsResourceExpired(err) {
+			problem(err)
+		}
+	}
 	migrations, selector := annex.HostingV1alpha1().Migrations(), fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = selector
-			return migrations.List(ctx, options)
+			list, err := migrations.List(ctx, options)
+			report(err)
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = selector
-			return migrations.Watch(ctx, options)
+			changes, err := migrations.Watch(ctx, options)
+			report(err)
+			return changes, err
 		},
 	}, annex)
 }

@@ -56,7 +56,7 @@ func TestFollow(t *testing.T) {
 					return false, migrations.Delete(t.Context(), m.Name, metav1.DeleteOptions{})
 				}
 				return false, nil
-			})
+			}, func(err error) { t.Errorf("problem: %v", err) })
 			if ended := (&EndedError{}); errors.As(err, &ended) != test.deleted {
 				t.Errorf("got %v", err)
 			} else if test.deleted {

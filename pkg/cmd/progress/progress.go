@@ -15,6 +15,8 @@ import (
 const (
 	barWidth     = 30
 	drawInterval = 100 * time.Millisecond
+	// minRatePeriod is how long something has to take until its rate is shown.
+	minRatePeriod = 2 * time.Second
 )
 
 // Bar is a progress bar, shown only on a terminal.
@@ -22,6 +24,9 @@ type Bar struct {
 	out   io.Writer // nil where it is no terminal
 	what  string
 	drawn time.Time
+	// began and first are when the bar was drawn first, and what was done then.
+	began time.Time
+	first int64
 }
 
 // New returns a bar for what is done.
@@ -37,22 +42,39 @@ func New(out io.Writer, what string) *Bar {
 	return &Bar{out: out, what: what}
 }
 
-// Show draws the bar, at a limited rate.
+// Show draws the bar, at a limited rate. A size of 0 is unknown.
 func (b *Bar) Show(objects, total, size int64) {
-	b.draw(func() string { return line(objects, total, "objects, "+Bytes(size)) })
+	units := "objects"
+	if size > 0 {
+		units += ", " + Bytes(size)
+	}
+	b.ShowCount(objects, total, units)
 }
 
 // ShowCount is Show for a number of units.
 func (b *Bar) ShowCount(done, total int64, units string) {
-	b.draw(func() string { return line(done, total, units) })
-}
-
-func (b *Bar) draw(line func() string) {
-	if b.out == nil || time.Since(b.drawn) < drawInterval {
+	now := time.Now()
+	if b.out == nil || now.Sub(b.drawn) < drawInterval {
 		return
 	}
-	b.drawn = time.Now()
-	_, _ = fmt.Fprintf(b.out, "\r\x1b[K%s %s", b.what, line())
+	if b.began.IsZero() || done < b.first {
+		b.began, b.first = now, done
+	}
+	b.drawn = now
+	_, _ = fmt.Fprintf(b.out, "\r\x1b[K%s %s%s", b.what, line(done, total, units), rate(done-b.first, total-done, now.Sub(b.began)))
+}
+
+// rate returns how many are done in a second, and how long the others take, once that is known.
+func rate(done, left int64, took time.Duration) string {
+	if done <= 0 || took < minRatePeriod {
+		return ""
+	}
+	perSecond := float64(done) / took.Seconds()
+	text := fmt.Sprintf(", %.0f/s", perSecond)
+	if left > 0 {
+		text += ", " + time.Duration(float64(left)/perSecond*float64(time.Second)).Round(time.Second).String() + " left"
+	}
+	return text
 }
 
 func line(count, total int64, units string) string {
@@ -68,6 +90,7 @@ func (b *Bar) End() {
 	if b.out != nil && !b.drawn.IsZero() {
 		_, _ = fmt.Fprint(b.out, "\r\x1b[K")
 	}
+	b.began = time.Time{}
 }
 
 // Bytes formats a size for humans.

@@ -6,6 +6,7 @@ package progress
 import (
 	"bytes"
 	"testing"
+	"time"
 )
 
 func TestLine(t *testing.T) {
@@ -21,6 +22,24 @@ func TestLine(t *testing.T) {
 	} {
 		if got := line(tc.objects, tc.total, "objects, "+Bytes(tc.size)); got != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
+}
+
+func TestRate(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		done, left int64
+		took       time.Duration
+		want       string
+	}{
+		{0, 10, time.Minute, ""},
+		{10, 10, time.Second, ""},
+		{100, 300, 10 * time.Second, ", 10/s, 30s left"},
+		{100, 0, 10 * time.Second, ", 10/s"},
+	} {
+		if got := rate(tc.done, tc.left, tc.took); got != tc.want {
+			t.Errorf("%d of %d in %s: %q, want %q", tc.done, tc.done+tc.left, tc.took, got, tc.want)
 		}
 	}
 }

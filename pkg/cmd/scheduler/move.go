@@ -39,7 +39,7 @@ func createMigration(ctx context.Context, annex annexclient.Interface, resource,
 func waitForMigration(ctx context.Context, annex annexclient.Interface, migration *hostingv1alpha1.Migration, out io.Writer) error {
 	s := &shown{out: out, bar: progress.New(out, migration.Spec.Resource)}
 	defer s.bar.End()
-	err := migrations.Follow(ctx, annex, migration, s.show)
+	err := migrations.Follow(ctx, annex, migration, s.show, s.problem)
 	if err != nil {
 		return fmt.Errorf("move %s to Store %s: %w", migration.Spec.Resource, migration.Spec.StoreName, err)
 	}
@@ -75,6 +75,9 @@ func (s *shown) show(migration *hostingv1alpha1.Migration) (done bool, err error
 	}
 	return false, nil
 }
+
+// problem says why nothing is seen of the Migration.
+func (s *shown) problem(err error) { s.print("annex does not answer, waiting: %v", err) }
 
 // print prints a line, unless it was the last one.
 func (s *shown) print(format string, arguments ...any) {

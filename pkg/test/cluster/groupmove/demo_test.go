@@ -39,8 +39,8 @@ func TestDemo(t *testing.T) {
 		`annex-examples +first +green`,
 		`in the main cluster's etcd: 0\n`,
 		`in annex's etcd: 1\n  /annex/example\.com/widgets/annex-examples/first`,
-		`(?s)annex move .*shop\.example\.com: Completed\n.*annex-system/annex +True[^#]*` + saw,
-		`(?s)annex rollback .*shop\.example\.com: Completed\n.*Local +True[^#]*` + saw,
+		`(?s)annex move .*shop\.example\.com\n.*\] Completed\n.*annex-system/annex +True[^#]*` + saw,
+		`(?s)annex rollback .*shop\.example\.com\n.*\] Completed\n.*Local +True[^#]*` + saw,
 	} {
 		if !regexp.MustCompile(want).Match(output) {
 			t.Errorf("it does not show %s", want)

@@ -22,7 +22,7 @@ import (
 )
 
 // storeWriters write other objects into annex's Store, whose revision goes on while a group is frozen there.
-const storeWriters = 4
+const storeWriters = 16
 
 // recordVersions lets clients read the group until ctx is done, and records a problem if one sees a resource version
 // below one that another has seen before the request.
