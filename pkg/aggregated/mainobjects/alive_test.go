@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/storage/move"
@@ -20,18 +22,17 @@ import (
 )
 
 // watched is a watch of an API server, on an HTTP/2 connection of its own.
-func watched(t *testing.T, definitions http.HandlerFunc) (*httptest.Server, move.Watch) {
+func watched(t *testing.T, apiService, version http.HandlerFunc) (*httptest.Server, move.Watch) {
 	t.Helper()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if strings.HasSuffix(r.URL.Path, "/customresourcedefinitions/widgets.example.com") {
-			definitions(w, r)
-			return
-		}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com", apiService)
+	mux.HandleFunc("/version", version)
+	mux.HandleFunc("/apis/example.com/v1/widgets", func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
-	}))
+	})
+	server := httptest.NewUnstartedServer(mux)
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -46,19 +47,44 @@ func watched(t *testing.T, definitions http.HandlerFunc) (*httptest.Server, move
 	return server, w
 }
 
+func respond(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+func fail(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "failed", code) }
+}
+
+func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+var (
+	readMetadata = respond(`{"kind":"PartialObjectMetadata"}`)
+	readVersion  = respond(`{"major":"1"}`)
+	notFound     = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"NotFound","code":404}`))
+	}
+)
+
 func TestCheckAlive(t *testing.T) {
 	t.Parallel()
-	found := func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"kind":"PartialObjectMetadata"}`))
-	}
 	t.Run("alive", func(t *testing.T) {
 		t.Parallel()
-		_, w := watched(t, found)
+		_, w := watched(t, readMetadata, readVersion)
+		expect.NoError(t, w.CheckAlive(t.Context()))
+	})
+	t.Run("not found", func(t *testing.T) {
+		t.Parallel()
+		_, w := watched(t, notFound, readVersion)
 		expect.NoError(t, w.CheckAlive(t.Context()))
 	})
 	t.Run("another connection", func(t *testing.T) {
 		t.Parallel()
-		server, w := watched(t, found)
+		server, w := watched(t, readMetadata, readVersion)
 		server.CloseClientConnections()
 		if err := w.CheckAlive(t.Context()); !errors.Is(err, errOtherConnection) {
 			t.Errorf("error %v, want %v", err, errOtherConnection)
@@ -66,20 +92,77 @@ func TestCheckAlive(t *testing.T) {
 	})
 	t.Run("without etcd", func(t *testing.T) {
 		t.Parallel()
-		_, w := watched(t, func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "etcd is down", http.StatusInternalServerError)
-		})
+		_, w := watched(t, fail(http.StatusInternalServerError), readVersion)
 		expect.Error(t, w.CheckAlive(t.Context()), "check the API server that sends the watch of widgets.example.com")
 	})
 	t.Run("silent", func(t *testing.T) {
 		t.Parallel()
-		_, w := watched(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		_, w := watched(t, silent, readVersion)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		if err := w.CheckAlive(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+func TestUntilDead(t *testing.T) {
+	t.Parallel()
+	slow := func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(900 * time.Millisecond):
+			readMetadata(w, r)
+		case <-r.Context().Done():
+		}
+	}
+	for name, tc := range map[string]struct {
+		apiService, version http.HandlerFunc
+		// want is why it is dead, empty if it is measured.
+		want string
+	}{
+		"fast":                       {readMetadata, readVersion, ""},
+		"slow":                       {slow, slow, ""},
+		"cut off from etcd":          {silent, readVersion, "has read nothing from etcd"},
+		"cut off, version forbidden": {silent, fail(http.StatusForbidden), "has read nothing from etcd"},
+		"slow from etcd":             {slow, readVersion, "has read nothing from etcd"},
+		"silent":                     {silent, silent, "has not responded"},
+		"etcd fails":                 {fail(http.StatusInternalServerError), readVersion, "failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, w := watched(t, tc.apiService, tc.version)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			measured := false
+			err := w.UntilDead(ctx, func() {
+				measured = true
+				cancel()
+			})
+			if tc.want != "" {
+				expect.Error(t, err, tc.want)
+			} else if !measured || !errors.Is(err, context.Canceled) {
+				t.Errorf("measured %v, error %v", measured, err)
+			}
+		})
+	}
+}
+
+// TestSharedQuestions has several watches of a connection.
+func TestSharedQuestions(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	_, w := watched(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		<-r.Context().Done()
+	}, readVersion)
+	var all errgroup.Group
+	for range 20 {
+		all.Go(func() error { return w.UntilDead(t.Context(), func() {}) })
+	}
+	expect.Error(t, all.Wait(), "has read nothing from etcd")
+	if got, most := asked.Load(), int64(2*mostPatience/askInterval); got > most {
+		t.Errorf("%d questions, want at most %d", got, most)
+	}
 }
 
 func TestDecodeCopy(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"strconv"
 
+	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,9 +23,16 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
+// Client is a client of the API server of Sources.
+type Client struct {
+	rest.Interface
+	// questions are those of watches that wait for answers.
+	questions singleflight.Group
+}
+
 // Source is a custom resource in the main cluster.
 type Source struct {
-	client   rest.Interface
+	client   *Client
 	resource schema.GroupVersionResource
 	// stored is the version of values, if they are not read in that one.
 	stored string
@@ -34,7 +42,7 @@ var _ move.Source = &Source{}
 
 // ClientFor returns a client for a Source: without a limit of its own, and without compression, which
 // costs more than it saves within a cluster.
-func ClientFor(config *rest.Config) (rest.Interface, error) {
+func ClientFor(config *rest.Config) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0
 	config.DisableCompression = true
@@ -46,17 +54,17 @@ func ClientFor(config *rest.Config) (rest.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create a client of the main cluster: %w", err)
 	}
-	return client, nil
+	return &Client{Interface: client}, nil
 }
 
 // New returns the Source of a resource. The version has to be the one in which objects are stored.
-func New(client rest.Interface, resource schema.GroupVersionResource) *Source {
+func New(client *Client, resource schema.GroupVersionResource) *Source {
 	return &Source{client: client, resource: resource}
 }
 
 // NewCopy returns the Source of a resource whose objects are read in another version than the one in
 // which they are stored, without conversion.
-func NewCopy(client rest.Interface, resource schema.GroupVersionResource, stored string) *Source {
+func NewCopy(client *Client, resource schema.GroupVersionResource, stored string) *Source {
 	return &Source{client: client, resource: resource, stored: stored}
 }
 

@@ -107,6 +107,13 @@ func (w *etcdWatch) RequestProgress(context.Context, int64) error {
 // CheckAlive implements Watch. The client of the Store checks its connections, so the watch ends instead.
 func (w *etcdWatch) CheckAlive(context.Context) error { return nil }
 
+// UntilDead implements Watch.
+func (w *etcdWatch) UntilDead(ctx context.Context, measured func()) error {
+	measured()
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
 func (w *etcdWatch) run(responses clientv3.WatchChan) {
 	defer close(w.events)
 	for response := range responses {

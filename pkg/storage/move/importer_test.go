@@ -94,6 +94,18 @@ func (w watchOf) CheckAlive(context.Context) error {
 	return nil
 }
 
+func (w watchOf) UntilDead(ctx context.Context, measured func()) error {
+	for {
+		if err := w.CheckAlive(ctx); err != nil {
+			return err
+		}
+		measured()
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
 // lose ends the last watch.
 func (s *source) lose() { (*s.last.Load())() }
 

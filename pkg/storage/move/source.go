@@ -49,9 +49,12 @@ type Watch interface {
 	// RequestProgress asks for Events with a Complete of at least wanted, and for recent ones if that is
 	// 0. Neither is certain.
 	RequestProgress(ctx context.Context, wanted int64) error
-	// CheckAlive fails unless the server that sends the watch responds. A watch of one that has crashed
-	// is silent until the connection is known to be lost.
+	// CheckAlive fails unless the server that sends the watch reads from its etcd. A watch of one that does not
+	// is silent until the loss of a connection is known.
 	CheckAlive(ctx context.Context) error
+	// UntilDead checks that all the time, and returns why it is not so. It calls measured once it knows how long
+	// the server takes to answer.
+	UntilDead(ctx context.Context, measured func()) error
 }
 
 // Events are consecutive changes of a Source.

@@ -22,12 +22,8 @@ const (
 	// reopenPause is between the end of a watch and the next one.
 	reopenPause = 100 * time.Millisecond
 	// lowestPause is in which changes arrive that the API server has sent before the responses of Lowest
-	// and CheckAlive.
+	// and CheckAlive. It is longer if the latter takes longer.
 	lowestPause = 50 * time.Millisecond
-	// aliveInterval is between calls of CheckAlive from Proven on. aliveTimeout bounds them: an API server that
-	// has lost its etcd for a moment connects again after 0.8 s or more (google.golang.org/grpc/backoff).
-	aliveInterval = 100 * time.Millisecond
-	aliveTimeout  = 700 * time.Millisecond
 )
 
 // FollowOptions are how Follow ends.
@@ -36,7 +32,7 @@ type FollowOptions struct {
 	CaughtUp func()
 	// Prove is closed shortly before Switch. Proven is called once, when the target has all that the source had
 	// then: an API server that was cut off from its etcd sends no changes for seconds after it accepts writes
-	// again. From then on its silence means that there are none, because CheckAlive is called all the time.
+	// again. From then on its silence means that there are none, because it is checked with UntilDead.
 	Prove  <-chan struct{}
 	Proven func()
 	// Switch is closed once every API server sends requests for the resource elsewhere, so that the
@@ -147,9 +143,11 @@ type importing struct {
 	FollowOptions
 	// proving is set once Prove was seen to be closed.
 	proving bool
-	// switched is when the Switch was seen to be closed, and read when Lowest returned lowest.
+	// switched is when the Switch was seen to be closed, and read when Lowest returned lowest. The target opens
+	// if there is no change for a while after that.
 	switched, read time.Time
 	lowest         int64
+	pause          time.Duration
 }
 
 // follow follows one watch.
@@ -179,7 +177,9 @@ func (s *importing) untilOpen(ctx context.Context, w Watch) error {
 	var checks sync.WaitGroup
 	defer checks.Wait()
 	defer end(nil)
-	check := sync.OnceFunc(func() { checks.Go(func() { end(untilDead(ctx, w)) }) })
+	check := sync.OnceFunc(func() {
+		checks.Go(func() { end(fmt.Errorf("%w: %w", errWatchEnded, w.UntilDead(ctx, s.Proven))) })
+	})
 	err := s.applyFrom(ctx, w, func() (bool, error) {
 		proven, err := s.prove(ctx)
 		if err != nil {
@@ -194,21 +194,6 @@ func (s *importing) untilOpen(ctx context.Context, w Watch) error {
 		return cause
 	}
 	return err
-}
-
-// untilDead returns why a watch counts as ended: the API server that sends it does not read from etcd.
-func untilDead(ctx context.Context, w Watch) error {
-	for {
-		bounded, cancel := context.WithTimeout(ctx, aliveTimeout)
-		err := w.CheckAlive(bounded)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("%w: %w", errWatchEnded, err)
-		}
-		if err := pause(ctx, aliveInterval); err != nil {
-			return err
-		}
-	}
 }
 
 // step is called after each batch, and returns true when it has opened the target.
@@ -230,7 +215,7 @@ func (s *importing) step(ctx context.Context, w Watch) (bool, error) {
 		return false, nil
 	case !s.isCaughtUp():
 		return false, fmt.Errorf("%w: it was opened too late to have caught up", errWatchEnded)
-	case !s.read.IsZero() && now.Sub(s.read) < lowestPause:
+	case !s.read.IsZero() && now.Sub(s.read) < s.pause:
 		return false, nil
 	case s.read.IsZero() || s.changed.After(s.read):
 		return false, s.beforeOpening(ctx, w)
@@ -247,11 +232,7 @@ func (s *importing) prove(ctx context.Context) (bool, error) {
 		}
 		s.proving, s.began = true, max(s.began, now)
 	}
-	if !s.proving || !s.isCaughtUp() {
-		return false, nil
-	}
-	s.Proven()
-	return true, nil
+	return s.proving && s.isCaughtUp(), nil
 }
 
 // beforeOpening reads Lowest, and checks that the silence of the watch means that nothing has changed.
@@ -260,9 +241,11 @@ func (s *importing) beforeOpening(ctx context.Context, w Watch) error {
 	if err != nil {
 		return fmt.Errorf("read the revision of the main cluster: %w", err)
 	}
+	began := time.Now()
 	if err := w.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errWatchEnded, err)
 	}
 	s.lowest, s.read = lowest, time.Now()
+	s.pause = max(lowestPause, s.read.Sub(began))
 	return nil
 }

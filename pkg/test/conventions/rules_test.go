@@ -452,7 +452,7 @@ var rules = []rule{
 		packages: "pkg/aggregated/mainobjects",
 		duty:     "Reads the objects of a custom resource from the main cluster's API, for a move.",
 		ours:     []string{"pkg/storage/move"},
-		others:   append([]string{"golang.org/x/sync/errgroup", "k8s.io/apiserver/pkg/storage"}, clients...),
+		others:   append([]string{"golang.org/x/sync/...", "k8s.io/apiserver/pkg/storage"}, clients...),
 	},
 	{
 		packages: "pkg/aggregated/maincopy",

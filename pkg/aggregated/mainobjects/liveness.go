@@ -1,0 +1,104 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mainobjects
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	// askInterval is between questions, whether or not earlier ones were answered: of an API server that is slow, the
+	// fastest answer counts.
+	askInterval = 100 * time.Millisecond
+	// cutOff is less than the second after which an API server that has lost its etcd for a moment tries
+	// to connect again (google.golang.org/grpc/backoff).
+	cutOff = 600 * time.Millisecond
+	// measuredAnswers are from etcd, and most of them came within a patienceFactor of the patience.
+	measuredAnswers = 10
+	patienceFactor  = 7
+	// mostPatience is less than the 5 s that requests wait during a switch.
+	leastPatience = 700 * time.Millisecond
+	mostPatience  = 3 * time.Second
+)
+
+// liveness is what the answers of an API server tell about its etcd. A slow server answers all questions late, one that
+// is cut off only those from etcd.
+type liveness struct {
+	// stored and served are when the last question began that was answered from etcd, and from memory.
+	stored, served time.Time
+	// checked is when there was no problem.
+	checked time.Time
+	took    []time.Duration
+	// patience is for how long nothing may be answered from etcd. It is the longest one until that was measured.
+	patience time.Duration
+	failed   error
+}
+
+func newLiveness(now time.Time) *liveness {
+	return &liveness{stored: now, served: now, checked: now, patience: mostPatience}
+}
+
+// add adds an answer, and reports whether it was the last one of the measurement.
+func (l *liveness) add(a answer) bool {
+	switch {
+	case a.err == nil && a.question == fromMemory:
+		l.served = later(l.served, a.began)
+	case a.err == nil:
+		l.stored = later(l.stored, a.began)
+		return l.measure(a.took)
+	case a.question == fromEtcd && !isNoAnswer(a.err):
+		l.failed = cmp.Or(l.failed, a.err)
+	}
+	return false
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// isNoAnswer reports whether an error says nothing about etcd.
+func isNoAnswer(err error) bool {
+	return errors.Is(err, errOtherConnection) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		apierrors.IsTooManyRequests(err)
+}
+
+func (l *liveness) measure(took time.Duration) bool {
+	if len(l.took) == measuredAnswers {
+		return false
+	}
+	l.took = append(l.took, took)
+	if len(l.took) < measuredAnswers {
+		return false
+	}
+	slices.Sort(l.took)
+	l.patience = min(max(leastPatience, patienceFactor*l.took[measuredAnswers*9/10-1]), mostPatience)
+	return true
+}
+
+// problem returns why the silence of the watch may no longer mean that nothing has changed.
+func (l *liveness) problem(now time.Time) error {
+	unchecked := now.Sub(l.checked)
+	l.checked = now
+	switch {
+	case l.failed != nil:
+		return l.failed
+	case unchecked >= cutOff:
+		return fmt.Errorf("annex has not asked it for %s", unchecked.Round(time.Millisecond))
+	case l.served.Sub(l.stored) >= cutOff:
+		return fmt.Errorf("it responds, but has read nothing from etcd for %s", now.Sub(l.stored).Round(time.Millisecond))
+	case now.Sub(l.stored) >= l.patience:
+		return fmt.Errorf("it has not responded for %s", now.Sub(l.stored).Round(time.Millisecond))
+	}
+	return nil
+}
