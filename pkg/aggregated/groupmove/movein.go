@@ -144,10 +144,11 @@ func (m *moveIn) preassign(ctx context.Context, definitions []*definition) error
 }
 
 func (m *moveIn) newImporters() error {
+	pace := &move.Pace{}
 	for _, of := range m.resources {
 		config := move.ImportConfig{
 			Resource: of.groupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainObjects(of.version()),
-			Report: func(progress move.Progress) { of.progress.Store(&progress) },
+			Report: func(progress move.Progress) { of.progress.Store(&progress) }, Pace: pace,
 		}
 		if limit := m.Migration.Spec.ObjectsPerSecond; limit > 0 {
 			config.Limit = rate.NewLimiter(rate.Limit(limit), 1)
@@ -191,8 +192,7 @@ func (m *moveIn) each(ctx context.Context, do func(ctx context.Context, of *reso
 	return group.Wait()
 }
 
-// copyAndSwitch copies the objects, verifies the copy, follows the main cluster until the group may
-// be switched, and switches it.
+// copyAndSwitch copies the objects, verifies the copy, and switches the group.
 func (m *moveIn) copyAndSwitch(ctx, preparing context.Context) error {
 	// From then on crdsync may give the group back, because nothing is written to annex.
 	if err := m.each(preparing, func(ctx context.Context, of *resource) error { return of.importer.Claim(ctx) }); err != nil {
@@ -204,16 +204,24 @@ func (m *moveIn) copyAndSwitch(ctx, preparing context.Context) error {
 	if err != nil {
 		return err
 	}
+	return m.untilSwitched(ctx, func(failed *failedSwitch) error { return m.followAndSwitch(ctx, preparing, failed) })
+}
+
+// followAndSwitch follows the main cluster until the group may be switched, and switches it.
+func (m *moveIn) followAndSwitch(ctx, preparing context.Context, failed *failedSwitch) error {
 	f := m.follow(ctx)
 	defer f.end() // late writes were reported, if the group was switched
 	// What follows ends with either.
 	guarded, cancel := context.WithCancelCause(f.ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(preparing, func() { cancel(context.Cause(preparing)) })()
+	if err := m.untilAgain(guarded, failed); err != nil {
+		return err
+	}
 	if err := m.step(guarded, hostingv1alpha1.MigrationFollowing, "Copies what is written to the main cluster meanwhile", f.caughtUp.wait); err != nil {
 		return err
 	}
-	err = m.step(guarded, hostingv1alpha1.MigrationVerifying, "Compares the objects in annex with those in the main cluster", func(ctx context.Context) error {
+	err := m.step(guarded, hostingv1alpha1.MigrationVerifying, "Compares the objects in annex with those in the main cluster", func(ctx context.Context) error {
 		return m.each(ctx, func(ctx context.Context, of *resource) error { return of.importer.Verify(ctx) })
 	})
 	if err != nil {
@@ -273,7 +281,10 @@ func (m *moveIn) switchOver(ctx context.Context, f *following) error {
 		if switched, stateErr := m.isSwitched(ctx); stateErr != nil || switched {
 			return errors.Join(err, stateErr) // the next attempt opens the rest
 		}
-		return errors.Join(err, m.undoSwitch(ctx, err.Error()))
+		if undoErr := m.undoSwitch(ctx, err.Error()); undoErr != nil {
+			return errors.Join(err, undoErr)
+		}
+		return &failedSwitch{error: err}
 	}
 	switchSeconds.Observe(time.Since(started).Seconds())
 	if err := m.opened(ctx, f); err != nil {
@@ -306,9 +317,9 @@ func (m *moveIn) openRest(ctx context.Context) error {
 	return nil
 }
 
-// mainRevision returns the revision of the main cluster's etcd.
+// mainRevision returns the revision of the main cluster's etcd. APIServices are small, unlike definitions.
 func (r *Run) mainRevision(ctx context.Context) (int64, error) {
-	list, err := r.config.MainDefinitions.List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := r.config.MainAPIServices.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return 0, fmt.Errorf("read the revision of the main cluster: %w", err)
 	}

@@ -42,6 +42,7 @@ const (
 const (
 	eventStarted  = "Started"
 	eventSwitched = "Switched"
+	eventFailed   = "SwitchFailed"
 	eventLate     = "LateWrites"
 	eventOwners   = "OwnersNotCorrected"
 )

@@ -29,6 +29,8 @@ const (
 	refusedPeriod = 6 * time.Second
 )
 
+var errNotRouted = fmt.Errorf("the routes did not change within %s", routeTimeout)
+
 // mainAPIServices returns the APIServices of the group in the main cluster.
 func (r *Run) mainAPIServices(ctx context.Context) ([]*apiService, error) {
 	all, err := r.config.MainAPIServices.List(ctx, metav1.ListOptions{})
@@ -52,7 +54,7 @@ func (r *Run) isOurs(current *apiService) bool {
 // untilRouted waits until the main cluster sends requests for all versions to annex, or serves all of
 // them itself.
 func (r *Run) untilRouted(ctx context.Context, versions []schema.GroupVersion, toAnnex bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, routeTimeout, fmt.Errorf("the routes did not change within %s", routeTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, routeTimeout, errNotRouted)
 	defer cancel()
 	var last string
 	err := until(ctx, func(ctx context.Context) (bool, error) {

@@ -6,6 +6,7 @@ package move
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -30,7 +31,10 @@ type copier struct {
 	source  Source
 	to      end
 	limit   *rate.Limiter
+	pace    *Pace
 	report  func(Progress)
+	// restarts is how often the copy began again.
+	restarts atomic.Int64
 }
 
 func newCopier(of ImportConfig) *copier {
@@ -39,7 +43,7 @@ func newCopier(of ImportConfig) *copier {
 	}
 	return &copier{
 		resource: of.Resource, uid: of.UID, hosted: of.HostedResource, holder: string(uuid.NewUUID()), source: of.From,
-		to: newEnd(of.To, of.Resource, keys.Arrival(of.To.Prefix, of.Resource)), limit: of.Limit, report: of.Report,
+		to: newEnd(of.To, of.Resource, keys.Arrival(of.To.Prefix, of.Resource)), limit: of.Limit, pace: of.Pace, report: of.Report,
 	}
 }
 

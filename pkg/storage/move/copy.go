@@ -101,7 +101,12 @@ type pair struct {
 
 // readPair reads the objects of both ends after a key. A revision of 0 is the present.
 func (c *copier) readPair(ctx context.Context, after string, limit, ofFrom, ofTo int64) (pair, error) {
-	from, moreFrom, err := c.source.Page(ctx, after, limit, ofFrom)
+	var from []Object
+	var moreFrom bool
+	err := c.pace.page(ctx, func() (err error) {
+		from, moreFrom, err = c.source.Page(ctx, after, limit, ofFrom)
+		return err
+	})
 	if err != nil {
 		return pair{}, err
 	}

@@ -43,6 +43,7 @@ func (t *term) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	t.restarts.Add(1)
 	t.record.Applied, t.record.Cursor, t.record.Copied = now, "", false
 	t.record.Objects, t.record.Bytes = 0, 0
 	return t.save(ctx)
@@ -75,7 +76,7 @@ func (t *term) applyFrom(ctx context.Context, w Watch, done func() (bool, error)
 		} else if finished {
 			return b.flush(ctx, true)
 		}
-		copying := !t.record.Copied && !aged
+		copying := !t.record.Copied && !aged && t.pace.isRested()
 		received, err := t.receive(ctx, w, b, copying)
 		switch {
 		case err != nil:

@@ -5,6 +5,7 @@ package move
 
 import (
 	"context"
+	"sync/atomic"
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,17 +26,37 @@ type ImportConfig struct {
 	// Limit and Report are those of Config.
 	Limit  *rate.Limiter
 	Report func(Progress)
+	// Pace is shared by the Importers of a source. It may be nil.
+	Pace *Pace
 }
 
 // Importer moves a resource from the main cluster into a Store. Methods may be called as those of a
 // Mover.
-type Importer struct{ *copier }
+type Importer struct {
+	*copier
+	// verified is one more than the restarts before the copy was verified.
+	verified atomic.Int64
+}
 
 // NewImporter returns an Importer. It does nothing until one of its methods is called.
 func NewImporter(config ImportConfig) *Importer {
 	c := newCopier(config)
 	c.imports = true
 	return &Importer{copier: c}
+}
+
+// Verify is like that of a Mover. It reads a copy that it has verified only if it began again since: each later change was
+// applied.
+func (i *Importer) Verify(ctx context.Context) error {
+	next := i.restarts.Load() + 1
+	if i.verified.Load() == next {
+		return nil
+	}
+	err := i.copier.Verify(ctx)
+	if err == nil {
+		i.verified.Store(next)
+	}
+	return err
 }
 
 // State reads how far the move is: Absent, Copying, Following or Switched.

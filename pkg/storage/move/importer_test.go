@@ -32,6 +32,8 @@ type source struct {
 	// stalled is locked while watches deliver nothing, and asked counts requests for their progress.
 	stalled sync.Mutex
 	asked   atomic.Int64
+	// pages counts those that were read.
+	pages atomic.Int64
 	// holding, if set, is closed when Revision is called, which does not return before its context is done.
 	holding atomic.Pointer[chan struct{}]
 }
@@ -43,6 +45,11 @@ func (s *source) Revision(ctx context.Context) (int64, error) {
 		return 0, ctx.Err()
 	}
 	return s.end.Revision(ctx)
+}
+
+func (s *source) Page(ctx context.Context, after string, limit, revision int64) ([]Object, bool, error) {
+	s.pages.Add(1)
+	return s.end.Page(ctx, after, limit, revision)
 }
 
 func (s *source) Watch(ctx context.Context, after int64) (Watch, error) {
@@ -324,6 +331,33 @@ func TestWatchLost(t *testing.T) {
 	}
 }
 
+// TestSwitchAgain reads nothing again after a switch that did not succeed.
+func TestSwitchAgain(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(100)
+	f.follow.Quiet = time.Hour
+	i, result := f.startCopied()
+	expect.NoError(t, i.Verify(f.ctx))
+	close(f.switched)
+	f.source.lose()
+	f.wantLost(i, result, Following)
+	pages := f.source.pages.Load()
+
+	put(t, f.fixture.config.From, "ns/0001", "while the source serves the resource again")
+	f.caughtUp, f.switched, f.follow.Quiet, f.follow.Settle = make(chan struct{}), make(chan struct{}), 0, 0
+	f.follow.Switch, f.follow.CaughtUp = f.switched, func() { close(f.caughtUp) }
+	result = f.start(i)
+	f.wait(result, f.caughtUp)
+	expect.NoError(t, i.Verify(f.ctx))
+	if got := f.source.pages.Load(); got != pages {
+		t.Errorf("%d pages were read again", got-pages)
+	}
+	close(f.switched)
+	expect.NoError(t, <-result)
+	f.wantEqual()
+}
+
 // TestProve: an API server that was cut off from its etcd sends no changes for a while, and responds.
 func TestProve(t *testing.T) {
 	t.Parallel()
@@ -419,6 +453,11 @@ func TestImportCompacted(t *testing.T) {
 	result := f.start(i)
 	f.wait(result, f.caughtUp)
 	f.wantEqual()
+	pages := f.source.pages.Load()
+	expect.NoError(t, i.Verify(f.ctx))
+	if f.source.pages.Load() == pages {
+		t.Error("the copy began again, and was not verified")
+	}
 	close(f.switched)
 	expect.NoError(t, <-result)
 	f.wantEqual()
