@@ -5,6 +5,7 @@ package groupmove
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -135,18 +136,20 @@ func orNull(value string) string {
 }
 
 // label sets the label of the main cluster's definitions that makes annex follow them, or removes it if
-// the value is empty.
+// the value is empty. Definitions of a megabyte may take longer than the main cluster waits: the others are labelled
+// nevertheless, and the next attempt labels those that are missing.
 func (r *Run) label(ctx context.Context, definitions []*definition, value string) error {
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, hostingv1alpha1.HostedLabel, orNull(value))
+	var errs []error
 	for _, crd := range definitions {
 		if before, labelled := crd.Labels[hostingv1alpha1.HostedLabel]; before == value && labelled == (value != "") {
 			continue
 		}
 		if _, err := r.config.MainDefinitions.Patch(ctx, crd.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
-			return wrap(err, "set the label %s of definition %s in the main cluster to %q", hostingv1alpha1.HostedLabel, crd.Name, value)
+			errs = append(errs, wrap(err, "set the label %s of definition %s in the main cluster to %q", hostingv1alpha1.HostedLabel, crd.Name, value))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // prepared returns the HostedResource of a definition, or why it is not ready for a copy.

@@ -138,6 +138,14 @@ func viewOf(annexDefinitions, mainDefinitions []*definition, apiServices ...*api
 	return v
 }
 
+// withCondition adds a HostedResource with the condition DefinitionSynced.
+func withCondition(v *view) *view {
+	resource := &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}}
+	resource.Status.Conditions = []metav1.Condition{{Type: hostingv1alpha1.HostedResourceDefinitionSynced}}
+	v.hosted = append(v.hosted, resource)
+	return v
+}
+
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	type definitions = []*definition
@@ -213,6 +221,10 @@ func TestDecide(t *testing.T) {
 		"main defines it": {
 			view: viewOf(definitions{crd(widgets, "v1")}, definitions{crd(widgets, "v1")}, localOf("v1")), gate: opened,
 			reason: reasonGroupInMain, message: "kubectl label crd widgets.example.com annex.dev/hosted=true",
+		},
+		"main defines it, and crdsync says what to do": {
+			view: withCondition(viewOf(definitions{crd(widgets, "v1")}, definitions{crd(widgets, "v1")}, localOf("v1"))), gate: opened,
+			reason: reasonGroupInMain, message: "annex has not taken over: widgets.example.com. See the condition DefinitionSynced",
 		},
 		"main defines it, and its APIService is not made yet": {
 			view: viewOf(definitions{crd(widgets, "v1")}, definitions{crd(widgets, "v1")}), gate: opened, reason: reasonGroupInMain, message: widgets,

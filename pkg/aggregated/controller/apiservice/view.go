@@ -12,6 +12,7 @@ import (
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
@@ -144,7 +145,7 @@ func (v *view) blocked(p template, version schema.GroupVersion) (status, bool) {
 		}
 	}
 	if inTheWay := v.notCleared(v.annexDefinitions, v.hosted); len(inTheWay) > 0 {
-		return notPublished(reasonGroupInMain, notClearedMessage(version.Group, inTheWay)), true
+		return notPublished(reasonGroupInMain, v.notClearedMessage(inTheWay)), true
 	}
 	if p.ownerOf(v.apiServices[version.Version]) == mainDefinitions && !definedIn(v.mainDefinitions, version) {
 		// kube-apiserver deletes it if its definition was just deleted.
@@ -175,8 +176,9 @@ func foreignMessage(p template, current *apiService) string {
 	return message + ", not to annex"
 }
 
-// notClearedMessage lists the definitions, and how to label those without a label.
-func notClearedMessage(group string, inTheWay []*definition) string {
+// notClearedMessage lists the definitions, and how to label those without a label if the condition DefinitionSynced does
+// not say what to do: a Migration may be labelling them.
+func (v *view) notClearedMessage(inTheWay []*definition) string {
 	var names, unlabelled []string
 	for _, crd := range inTheWay {
 		names = append(names, crd.Name)
@@ -185,8 +187,13 @@ func notClearedMessage(group string, inTheWay []*definition) string {
 		}
 	}
 	message := fmt.Sprintf("The main cluster serves %s from CustomResourceDefinitions of its own that annex has not taken over: %s",
-		group, strings.Join(names, ", "))
-	if len(unlabelled) == 0 {
+		v.group, strings.Join(names, ", "))
+	switch {
+	case slices.ContainsFunc(v.hosted, func(resource *hosted) bool {
+		return meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced) != nil
+	}):
+		return message + ". See the condition " + hostingv1alpha1.HostedResourceDefinitionSynced
+	case len(unlabelled) == 0:
 		return message
 	}
 	return fmt.Sprintf("%s. Let annex take them over: kubectl label crd %s %s=true", message, strings.Join(unlabelled, " "), hostingv1alpha1.HostedLabel)

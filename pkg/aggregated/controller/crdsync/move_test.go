@@ -58,6 +58,10 @@ func TestPlanMove(t *testing.T) {
 		},
 		"not labelled": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets)), migration: migrationIn(move, pending)},
+			statuses: moving,
+		},
+		"not labelled, and created after the others were": {
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets)), migration: migrationIn(move, copying)},
 			statuses: []string{widgets + " False GroupIncomplete"},
 		},
 		"definition changed while copying": {

@@ -4,6 +4,7 @@
 package crdsync
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -214,7 +215,10 @@ func (g *group) causes() map[string]syncStatus {
 	if other := g.routedTo(routeDataReplaced); len(other) > 0 {
 		return all(dataReplaced(g.name, other))
 	}
-	if len(unlabelled) > 0 {
+	switch {
+	case len(unlabelled) > 0 && movementOf(g.migration) == preparing:
+		return all(beingMoved(fmt.Sprintf("The Migration %q labels the definitions of the group; not yet: %s", g.migration.Name, strings.Join(unlabelled, ", "))))
+	case len(unlabelled) > 0:
 		return all(unlabelledGroup(unlabelled))
 	}
 	if len(leaving) > 0 {

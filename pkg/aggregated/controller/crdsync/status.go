@@ -77,15 +77,15 @@ func (v syncStatus) needsPolling() bool {
 }
 
 func unlabelledGroup(unlabelled []string) syncStatus {
-	return notSynced(reasonGroupIncomplete, "A group is taken over as a whole, and these definitions of it are not labelled: %s. Label them: %s",
-		strings.Join(unlabelled, ", "), hostingv1alpha1.LabelCommand(unlabelled))
+	return notSynced(reasonGroupIncomplete, "A group is taken over as a whole, and other definitions of it are not labelled. Label them: %s",
+		hostingv1alpha1.LabelCommand(unlabelled))
 }
 
 // partlyLabelled is for versions that stay with the main cluster while annex serves the
 // others.
 func partlyLabelled(versions, unlabelled []string) syncStatus {
-	return notSynced(reasonGroupIncomplete, "The main cluster still answers for %s: a group is taken over as a whole, and these definitions of it are not labelled: %s. Label them: %s",
-		strings.Join(versions, ", "), strings.Join(unlabelled, ", "), hostingv1alpha1.LabelCommand(unlabelled))
+	return notSynced(reasonGroupIncomplete, "The main cluster still answers for %s: a group is taken over as a whole, and other definitions of it are not labelled. Label them: %s",
+		strings.Join(versions, ", "), hostingv1alpha1.LabelCommand(unlabelled))
 }
 
 func objectsExist(group, object string) syncStatus {
