@@ -21,12 +21,12 @@ const (
 	// cutOff is less than the second after which an API server that has lost its etcd for a moment tries
 	// to connect again (google.golang.org/grpc/backoff).
 	cutOff = 600 * time.Millisecond
-	// measuredAnswers are from etcd, and most of them came within a patienceFactor of the patience.
+	// The patience is a multiple of the 90th percentile of the first answers from etcd. At most it is less than the
+	// 5 s that requests wait during a switch.
 	measuredAnswers = 10
 	patienceFactor  = 7
-	// mostPatience is less than the 5 s that requests wait during a switch.
-	leastPatience = 700 * time.Millisecond
-	mostPatience  = 3 * time.Second
+	leastPatience   = 700 * time.Millisecond
+	mostPatience    = 3 * time.Second
 )
 
 // liveness is what the answers of an API server tell about its etcd. A slow server answers all questions late, one that

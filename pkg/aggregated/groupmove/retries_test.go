@@ -1,0 +1,83 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groupmove
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
+	"github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	"github.com/annex-dev/annex/pkg/storage/move"
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+// TestFailedSwitches waits longer after each switch that has failed, and says so.
+func TestFailedSwitches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		migration := &hostingv1alpha1.Migration{
+			ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: hostingv1alpha1.MigrationSpec{Group: "example.com"},
+			Status: hostingv1alpha1.MigrationStatus{Phase: hostingv1alpha1.MigrationFollowing},
+		}
+		migrations := fake.NewClientset(migration).HostingV1alpha1().Migrations()
+		recorder := events.NewFakeRecorder(10)
+		status := &migrationstatus.Writer{Migrations: migrations, Recorder: recorder, Migration: migration, Status: migration.Status}
+		m := &moveIn{&Run{Writer: status}}
+		lost := fmt.Errorf("follow widgets: %w", move.ErrWatchLost)
+		var pauses []time.Duration
+		ended := time.Now()
+		err := m.untilSwitched(t.Context(), func(last *failedSwitch) error {
+			if err := m.untilAgain(t.Context(), last); err != nil {
+				return err
+			}
+			pauses = append(pauses, time.Since(ended).Round(time.Second))
+			ended = time.Now()
+			if len(pauses) == 8 {
+				return nil
+			}
+			return &failedSwitch{error: lost}
+		})
+		expect.NoError(t, err)
+		expect.Equal(t, "[0s 10s 20s 40s 1m20s 2m40s 5m0s 5m0s]", fmt.Sprint(pauses), "pauses before switches")
+		expect.Contains(t, <-recorder.Events, "Warning SwitchFailed The main cluster serves group example.com again")
+		written := expect.Get(t, migrations, "m")
+		complete := meta.FindStatusCondition(written.Status.Conditions, hostingv1alpha1.MigrationComplete)
+		if complete.Reason != hostingv1alpha1.MigrationRetrying || written.Status.Phase != hostingv1alpha1.MigrationFollowing {
+			t.Errorf("phase %s, condition %+v", written.Status.Phase, complete)
+		}
+		expect.Contains(t, complete.Message, ended.UTC().Format(time.RFC3339)[:16])
+		expect.Contains(t, complete.Message, lost.Error())
+	})
+}
+
+// TestSwitchEnds does not try again what another attempt continues, or what is final.
+func TestSwitchEnds(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"undone for another reason": &failedSwitch{error: move.ErrFenced},
+		"not undone":                move.ErrWatchLost,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tries := 0
+			m := &moveIn{&Run{Writer: &migrationstatus.Writer{Recorder: events.NewFakeRecorder(1), Migration: &hostingv1alpha1.Migration{}}}}
+			got := m.untilSwitched(t.Context(), func(*failedSwitch) error {
+				tries++
+				return err
+			})
+			if !errors.Is(got, err) || tries != 1 {
+				t.Errorf("error %v after %d tries", got, tries)
+			}
+		})
+	}
+}
