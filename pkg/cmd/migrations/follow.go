@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -36,7 +35,7 @@ func Follow(
 	show func(*hostingv1alpha1.Migration) (done bool, err error), problem func(error),
 ) error {
 	// client-go would log each of them.
-	ctx = klog.NewContext(ctx, logr.Discard())
+	ctx = klog.NewContext(ctx, klog.Logger{})
 	deleted := &EndedError{fmt.Sprintf("the Migration %s was deleted", migration.Name)}
 	exists := func(store cache.Store) (bool, error) {
 		for _, object := range store.List() {
