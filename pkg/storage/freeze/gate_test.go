@@ -183,6 +183,35 @@ func revisions(t *testing.T, response clientv3.WatchResponse) []int64 {
 	return revisions
 }
 
+// TestProgressEnds: no watch reports progress beyond the closing.
+func TestProgressEnds(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]string{"all objects": "", "of a namespace": "ns/", "one object": "ns/one"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, start(t))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			events := r.guarded.Watch(ctx, r.key(key), clientv3.WithPrefix())
+			_, err := r.put(ctx, "ns/one")
+			expect.NoError(t, err)
+			revisions(t, <-events) // etcd reports no progress before the watch is as new as it is
+			other, err := r.KV.Put(ctx, "other", "")
+			expect.NoError(t, err)
+			expect.NoError(t, r.guarded.RequestProgress(ctx))
+			if response := <-events; !response.IsProgressNotify() || response.Header.Revision < other.Header.Revision {
+				t.Errorf("while it is open: %+v, want progress at %d at least", response, other.Header.Revision)
+			}
+			expect.NoError(t, r.Return(ctx, "hosted"))
+			expect.NoError(t, r.guarded.RequestProgress(ctx))
+			if response, open := <-events; open {
+				t.Fatalf("after the closing: %+v, want the end", response)
+			}
+			<-r.gate.Changed()
+		})
+	}
+}
+
 // TestHistory: what was before the resource was opened is compacted.
 func TestHistory(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,8 @@ import (
 // A watch is passed on after the resource was found to be open, so the closing comes later than its
 // beginning. The events of all objects contain the tombstone, which is put when the resource is
 // closed. Those of some objects do not. The first change of these after the closing is a deletion
-// or a creation, so each one needs a proof that the resource was still open at a later revision.
+// or a creation, so each one, and each notification of progress, needs a proof that the resource was
+// still open at that revision.
 func (g *Gate) Watcher(below clientv3.Watcher) clientv3.Watcher { return &watcher{below, g} }
 
 type watcher struct {
@@ -47,7 +48,7 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 			if key == keys.Objects(w.gate.Prefix, w.gate.Resource) {
 				closed = w.gate.cut(&response)
 			} else {
-				err = w.gate.prove(ctx, response.Events)
+				err = w.gate.prove(ctx, &response)
 			}
 			if err != nil || closed && len(response.Events) == 0 {
 				break
@@ -92,16 +93,20 @@ func (g *Gate) cut(response *clientv3.WatchResponse) (closed bool) {
 	return true
 }
 
-// prove verifies the state after events that may be of the time after the closing.
-func (g *Gate) prove(ctx context.Context, events []*clientv3.Event) error {
-	for _, event := range slices.Backward(events) {
-		if event.IsModify() {
-			continue
-		}
-		if event.Kv.ModRevision <= g.verified.Load() {
-			return nil
-		}
-		return g.verify(ctx)
+// prove verifies the state after a response that may be of the time after the closing.
+func (g *Gate) prove(ctx context.Context, response *clientv3.WatchResponse) error {
+	var at int64
+	if response.IsProgressNotify() {
+		at = response.Header.GetRevision()
 	}
-	return nil
+	for _, event := range slices.Backward(response.Events) {
+		if !event.IsModify() {
+			at = event.Kv.ModRevision
+			break
+		}
+	}
+	if at <= g.verified.Load() {
+		return nil
+	}
+	return g.verify(ctx)
 }
