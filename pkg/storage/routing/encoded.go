@@ -37,10 +37,6 @@ func (s encodedStorage) GetList(ctx context.Context, key string, options storage
 }
 
 // Watch implements storage.Interface.
-func (s encodedStorage) Watch(ctx context.Context, key string, options storage.ListOptions) (watcher watch.Interface, err error) {
-	err = s.read(ctx, func(b *backend) error {
-		watcher, err = b.encoded.Watch(ctx, key, options)
-		return err
-	})
-	return watcher, err
+func (s encodedStorage) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	return s.watch(ctx, options, func(b *backend) (watch.Interface, error) { return b.encoded.Watch(ctx, key, options) })
 }

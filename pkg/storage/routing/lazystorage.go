@@ -357,13 +357,7 @@ func (s *lazyStorage) isCleared(ctx context.Context) bool {
 
 // Watch implements storage.Interface.
 func (s *lazyStorage) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
-	var watcher watch.Interface
-	err := s.read(ctx, func(b *backend) error {
-		var err error
-		watcher, err = b.Watch(ctx, key, options)
-		return err
-	})
-	return watcher, err
+	return s.watch(ctx, options, func(b *backend) (watch.Interface, error) { return b.Watch(ctx, key, options) })
 }
 
 // Stats implements storage.Interface. Upstream calls it periodically, so it does not wait.

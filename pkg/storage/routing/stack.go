@@ -142,6 +142,7 @@ type backend struct {
 	// changed is closed when the Store no longer serves the resource as it did; nil if it always
 	// does.
 	changed <-chan struct{}
+	latest   latest
 	// closers end the layers, in the order in which these were built.
 	closers []func()
 	once    sync.Once
@@ -225,7 +226,8 @@ func (b *backend) buildClient(ctx context.Context, c storageConfig) (*kubernetes
 	b.onDestroy(cancel)
 	base := clientv3.NewCtxClient(lifetime)
 	base.Lease, base.Maintenance = shared.Lease, shared.Maintenance
-	base.Watcher = newStream(shared.Watcher, shared.KV, resource.String()) // 18
+	b.latest.offset = state.Offset
+	base.Watcher = newStream(shared.Watcher, shared.KV, resource.String(), &b.latest) // 18
 	base.KV = shared.KV
 	if !c.eager { // nothing moves or restores compiled-in resources
 		gate := freeze.NewGate(freeze.Target{KV: shared.KV, Prefix: prefix, Resource: resource}, state)

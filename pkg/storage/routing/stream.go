@@ -25,10 +25,12 @@ type stream struct {
 	clientv3.Watcher
 	kv   clientv3.KV
 	name string
+	// latest is raised by each response.
+	latest *latest
 }
 
-func newStream(watcher clientv3.Watcher, kv clientv3.KV, resource string) clientv3.Watcher {
-	return stream{Watcher: watcher, kv: kv, name: fmt.Sprintf("%s/%d", resource, streams.Add(1))}
+func newStream(watcher clientv3.Watcher, kv clientv3.KV, resource string, latest *latest) clientv3.Watcher {
+	return stream{Watcher: watcher, kv: kv, name: fmt.Sprintf("%s/%d", resource, streams.Add(1)), latest: latest}
 }
 
 // Watch implements clientv3.Watcher. It accepts fragments: etcd sends up to a thousand events
@@ -42,6 +44,7 @@ func (s stream) Watch(ctx context.Context, key string, options ...clientv3.OpOpt
 			if answer.Canceled && ctx.Err() != nil {
 				return // etcd may give the end of the context as the reason, which is no error
 			}
+			s.latest.raise(answer.Header.GetRevision())
 			s.complete(ctx, answer.Events)
 			select {
 			case completed <- answer:

@@ -50,7 +50,7 @@ func TestWatchWithoutPreviousValues(t *testing.T) {
 	expect.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	events := newStream(withoutPrevKV{etcd}, etcd, "things").Watch(ctx, "/things/", clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithRev(1))
+	events := newStream(withoutPrevKV{etcd}, etcd, "things", &latest{}).Watch(ctx, "/things/", clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithRev(1))
 	var got []string
 	for answer := range events {
 		for _, event := range answer.Events {
@@ -87,7 +87,7 @@ func TestCancelledWatch(t *testing.T) {
 	t.Parallel()
 	for range 100 {
 		ctx, cancel := context.WithCancel(t.Context())
-		events := newStream(cancelledByReason{}, nil, "things").Watch(ctx, "/things/")
+		events := newStream(cancelledByReason{}, nil, "things", &latest{}).Watch(ctx, "/things/")
 		cancel()
 		if answer, open := <-events; open {
 			t.Fatalf("a watch that was cancelled got %+v (error %v)", answer, answer.Err())

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
@@ -96,6 +98,32 @@ func TestWatchList(t *testing.T) {
 	widgets.create(t, "v1", "c", "spec: {}")
 	if got := describe(nextEvent(t, events)); got != "ADDED c" {
 		t.Errorf("then came %s", got)
+	}
+}
+
+// TestWatchFromTheFuture: versions of another server expire, with and without a watch cache.
+func TestWatchFromTheFuture(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	for _, cache := range []hostingv1alpha1.Cache{hostingv1alpha1.CachePlain, hostingv1alpha1.CacheCompressed, hostingv1alpha1.CacheNone} {
+		widgets := a.installCRD(t, newCRD(t, anySchema))
+		widgets.waitForHostedResource(t, "is hosted", isHosted)
+		_, err := a.HostedResources().Patch(t.Context(), widgets.name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"cache":%q}}`, cache), metav1.PatchOptions{})
+		expect.NoError(t, err)
+		made := widgets.create(t, "v1", "one", "spec: {}")
+		for _, path := range []string{widgets.path("v1") + "?", widgets.path("v1") + "?fieldSelector=metadata.name%3Done&", "/api/v1/namespaces/default/configmaps?"} {
+			for _, accept := range []string{"application/json", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"} {
+				got := a.get(t, path+"watch=true&allowWatchBookmarks=true&resourceVersion=99999999", "Accept", accept)
+				if !strings.Contains(string(got.Body), `"type":"ERROR"`) || !strings.Contains(string(got.Body), `"code":410`) {
+					t.Errorf("%s, a watch of %s as %s from the future: %s, want 410", cache, path, accept, got)
+				}
+			}
+		}
+		events := widgets.watch(t, "v1", metav1.ListOptions{ResourceVersion: made.GetResourceVersion()})
+		widgets.create(t, "v1", "two", "spec: {}")
+		if got := describe(nextEvent(t, events)); got != "ADDED two" {
+			t.Errorf("%s, a watch from the latest version: %s", cache, got)
+		}
 	}
 }
 
