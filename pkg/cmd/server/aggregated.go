@@ -100,6 +100,7 @@ func (m *aggregated) kubernetes(*apiserver.Config) (*kubernetesCluster, error) {
 func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, config *apiserver.Config, _ *kubernetesCluster, identity *identity) error {
 	generic, extra := config.Generic, &config.Extra
 	extra.Groups = apiserver.OwnGroups()
+	extra.StorageLayers.OwnTokens = true
 	extra.ServiceResolver = m.ServiceResolver()
 	extra.WebhookCredentials = m.WebhookCredentials(generic.TracerProvider)
 

@@ -33,7 +33,7 @@ func (s encodedStorage) Get(ctx context.Context, key string, options storage.Get
 
 // GetList implements storage.Interface.
 func (s encodedStorage) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
-	return s.getList(ctx, options, func(b *backend) error { return b.encoded.GetList(ctx, key, options, list) })
+	return s.getList(ctx, options, list, func(b *backend, options storage.ListOptions) error { return b.encoded.GetList(ctx, key, options, list) })
 }
 
 // Watch implements storage.Interface.

@@ -303,15 +303,23 @@ func (s *lazyStorage) get(ctx context.Context, options storage.GetOptions, call 
 
 // GetList implements storage.Interface.
 func (s *lazyStorage) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
-	return s.getList(ctx, options, func(b *backend) error { return b.GetList(ctx, key, options, list) })
+	return s.getList(ctx, options, list, func(b *backend, options storage.ListOptions) error { return b.GetList(ctx, key, options, list) })
 }
 
-func (s *lazyStorage) getList(ctx context.Context, options storage.ListOptions, call func(*backend) error) error {
+func (s *lazyStorage) getList(
+	ctx context.Context, options storage.ListOptions, list runtime.Object, from func(*backend, storage.ListOptions) error,
+) (err error) {
 	_, ofClient := request.RequestInfoFrom(ctx)
 	if !ofClient && s.isEmpty(ctx) {
 		return nil
 	}
-	var err error
+	ownTokens := s.config.OwnTokens && s.config.definition != nil
+	if ownTokens {
+		if options, err = withUpstreamToken(options); err != nil {
+			return err
+		}
+	}
+	call := func(b *backend) error { return from(b, options) }
 	if options.ResourceVersion == "" {
 		err = s.do(ctx, call)
 	} else {
@@ -319,6 +327,9 @@ func (s *lazyStorage) getList(ctx context.Context, options storage.ListOptions, 
 	}
 	if !ofClient && freeze.IsReturned(err) && s.isCleared(ctx) {
 		return nil
+	}
+	if err == nil && ownTokens {
+		err = setAnnexToken(list)
 	}
 	return err
 }

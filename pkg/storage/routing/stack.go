@@ -88,6 +88,9 @@ type Layers struct {
 	Unreadable *corruption.Registry
 	// Caches has the watch caches of custom resources.
 	Caches *cachememory.Registry
+	// OwnTokens is set if another server may serve custom resources before or after annex: their continue
+	// tokens are then valid in annex only, and no others are.
+	OwnTokens bool
 	// fills bounds the caches that are filled at the same time.
 	fills fills
 }
@@ -139,10 +142,10 @@ type backend struct {
 	store    Store
 	location location
 	cached   bool
+	latest   latest
 	// changed is closed when the Store no longer serves the resource as it did; nil if it always
 	// does.
 	changed <-chan struct{}
-	latest   latest
 	// closers end the layers, in the order in which these were built.
 	closers []func()
 	once    sync.Once
