@@ -6,12 +6,14 @@
 package groupmove
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,10 +36,16 @@ func TestMoveAndRollback(t *testing.T) {
 	owner := f.create("default", "owner", func(widget *unstructured.Unstructured) { widget.SetFinalizers([]string{"example.com/keep"}) })
 	f.configMap(owner)
 	victim := f.victim()
+	_, err := mainCluster.EtcdKV().Compact(t.Context(), 2) // as after ten minutes of any cluster
+	if !errors.Is(err, rpctypes.ErrCompacted) {
+		expect.NoError(t, err)
+	}
 	load := f.startLoad()
 	for again := range 2 {
+		token := f.continueToken()
 		f.mustMigrate(hostingv1alpha1.MigrationMove, nil)
 		f.wantServed(hostingv1alpha1.PublishedBy("annex-system", "annex"))
+		f.wantExpired(token)
 		f.wantIdentity(owner)
 		born := f.create("default", "born", nil)
 		f.configMap(born)
@@ -47,8 +55,10 @@ func TestMoveAndRollback(t *testing.T) {
 			break
 		}
 
+		token = f.continueToken()
 		f.mustMigrate(hostingv1alpha1.MigrationRollback, nil)
 		f.wantServed("")
+		f.wantExpired(token)
 		f.wantIdentity(owner)
 		live, err := f.widgets().Namespace("default").Get(t.Context(), "born", metav1.GetOptions{})
 		expect.NoError(t, err)
@@ -79,6 +89,32 @@ func (f *fixture) victim() *corev1.ConfigMap {
 	return expect.Create(f, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "victim-", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}},
 	}})
+}
+
+// continueToken reads two pages of a list, and returns the token for the third.
+func (f *fixture) continueToken() (token string) {
+	f.Helper()
+	for range 2 {
+		page, err := f.widgets().List(f.Context(), metav1.ListOptions{Limit: 5, Continue: token})
+		expect.NoError(f, err)
+		token = page.GetContinue()
+	}
+	return token
+}
+
+// wantExpired fails unless a token of the other side gets 410, with one that continues the list as it is now.
+func (f *fixture) wantExpired(token string) {
+	f.Helper()
+	_, err := f.widgets().List(f.Context(), metav1.ListOptions{Limit: 5, Continue: token})
+	var status apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) || status.Status().Continue == "" {
+		f.Fatalf("a token of the other side: %v, want 410 with a token", err)
+	}
+	page, err := f.widgets().List(f.Context(), metav1.ListOptions{Limit: 5, Continue: status.Status().Continue})
+	expect.NoError(f, err)
+	if len(page.Items) != 5 || page.GetContinue() == "" {
+		f.Errorf("the rest of the list begins with %d objects, want 5 and more", len(page.Items))
+	}
 }
 
 // wantIdentity fails unless an object is as it was created.
