@@ -31,7 +31,8 @@ const (
 	// kube-apiserver and etcd shared with other tests. 200 were not faster.
 	raiseWorkers = 64
 
-	revisionPrefix = "annex-revision-"
+	// RevisionPrefix is the prefix of the names of these ConfigMaps, in namespace annex-system.
+	RevisionPrefix = "annex-revision-"
 )
 
 // RaiseRevision makes writes in the main cluster until its etcd has a revision above a value,
@@ -53,7 +54,7 @@ func (c *Copy) RaiseRevision(ctx context.Context, above int64) (int64, error) {
 	var highest atomic.Int64
 	workers, working := errgroup.WithContext(ctx)
 	for i := range raiseWorkers {
-		workers.Go(func() error { return c.raise(working, revisionPrefix+strconv.Itoa(i), above, &highest) })
+		workers.Go(func() error { return c.raise(working, RevisionPrefix+strconv.Itoa(i), above, &highest) })
 	}
 	if err := workers.Wait(); err != nil {
 		return highest.Load(), fmt.Errorf("raise the main cluster's revision above %d: %w", above, err)
@@ -70,7 +71,7 @@ func (c *Copy) RevisionsBelow(ctx context.Context, above int64) (int64, error) {
 // raised makes one write, and returns its revision.
 func (c *Copy) raised(ctx context.Context) (int64, error) {
 	var highest atomic.Int64
-	err := c.raise(ctx, revisionPrefix+"0", -1, &highest)
+	err := c.raise(ctx, RevisionPrefix+"0", -1, &highest)
 	return highest.Load(), err
 }
 

@@ -5,6 +5,7 @@
 // move API groups between a main cluster and annex. They are clients of the main cluster: they show a
 // plan, grant annex the rights that it needs, label the definitions, create a Migration and present
 // it. A Migration that was created otherwise, for example by GitOps, works without them.
+// `annex uninstall` rolls back all groups, and removes what annex has written to the main cluster.
 package groups
 
 import (
@@ -23,6 +24,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/cmd/backup"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
@@ -51,6 +54,8 @@ type session struct {
 
 	main     kubernetes.Interface
 	metadata metadata.Interface
+	// apiServices are those of the main cluster.
+	apiServices apiregistrationclient.APIServiceInterface
 	// annex is reached through the main cluster.
 	annex hostingclient.HostingV1alpha1Interface
 	// annexClients is the client behind annex. A watch depends on what it supports.
@@ -63,6 +68,7 @@ type session struct {
 	now           func() time.Time
 	pollInterval  time.Duration
 	rightsTimeout time.Duration
+	settleTimeout time.Duration
 }
 
 // flags are those of all commands.
@@ -89,17 +95,22 @@ func complete(cmd *cobra.Command, f *flags, in io.Reader, out, errOut io.Writer,
 	f.add(cmd.Flags())
 	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), isGroup)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := newSession(cmd.Context(), f.login, args[0])
-		if err != nil {
-			return err
-		}
-		s.in, s.out, s.errOut = in, out, errOut
-		s.program = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		return run(ctx, s)
+		return runSession(cmd, &f.login, args[0], in, out, errOut, run)
 	}
 	return cmd
+}
+
+// runSession runs a command until it ends or is interrupted.
+func runSession(cmd *cobra.Command, options *login.Options, group string, in io.Reader, out, errOut io.Writer, run func(ctx context.Context, s *session) error) error {
+	s, err := newSession(cmd.Context(), *options, group)
+	if err != nil {
+		return err
+	}
+	s.in, s.out, s.errOut = in, out, errOut
+	s.program = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return run(ctx, s)
 }
 
 func isGroup(_ *cobra.Command, args []string) error {
@@ -115,13 +126,18 @@ func newSession(ctx context.Context, options login.Options, group string) (*sess
 		return nil, err
 	}
 	config.WarningHandler = restclient.NoWarnings{} // of deprecated versions
-	s := &session{group: group, server: config.Host, now: time.Now, pollInterval: pollInterval, rightsTimeout: rightsTimeout}
+	s := &session{group: group, server: config.Host, now: time.Now, pollInterval: pollInterval, rightsTimeout: rightsTimeout, settleTimeout: settleTimeout}
 	if s.main, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("--kubeconfig: create the client: %w", err)
 	}
 	if s.metadata, err = metadata.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("--kubeconfig: create the client of metadata: %w", err)
 	}
+	mainAPIRegistration, err := aggregatorclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: create the client of APIServices: %w", err)
+	}
+	s.apiServices = mainAPIRegistration.ApiregistrationV1().APIServices()
 	if s.annexClients, err = login.NewAnnexClient(config); err != nil {
 		return nil, err
 	}

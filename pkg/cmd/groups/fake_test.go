@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
+	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
@@ -41,6 +42,8 @@ type fixture struct {
 	report      *diagnose.Report
 	definitions []string
 	annex       []runtime.Object
+	// main and routes are other objects and the APIServices of the main cluster.
+	main, routes []runtime.Object
 	// status is that of a Migration once it was created.
 	status hostingv1alpha1.MigrationStatus
 	// denied are the rights that annex never gets, as "<verb> <resource>".
@@ -52,6 +55,7 @@ type fixture struct {
 	session *session
 	kube    *fake.Clientset
 	hosting *annexfake.Clientset
+	routing *aggregatorfake.Clientset
 	meta    *metadatafake.FakeMetadataClient
 	out     *bytes.Buffer
 	saved   []string
@@ -130,9 +134,10 @@ func (f *fixture) start(t *testing.T) *session {
 		objects = append(objects, metadataOf("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", name))
 	}
 	f.meta = metadatafake.NewSimpleMetadataClient(scheme, objects...)
-	f.kube = fake.NewClientset(&rbacv1.ClusterRoleBinding{
+	f.kube = fake.NewClientset(append(f.main, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: groupsBinding}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "annex-system", Name: "annex"}},
-	})
+	})...)
+	f.routing = aggregatorfake.NewClientset(f.routes...)
 	f.kube.PrependReactor("list", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.NamespaceList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(f.mainRevision, "1")}}, nil
 	})
@@ -160,13 +165,13 @@ func (f *fixture) start(t *testing.T) *session {
 	f.out = &bytes.Buffer{}
 	f.session = &session{
 		in: strings.NewReader(f.typed), out: f.out, errOut: f.out, program: "kubectl annex", group: group, server: "https://main",
-		main: f.kube, metadata: f.meta, annex: f.hosting.HostingV1alpha1(), annexClients: f.hosting,
+		main: f.kube, metadata: f.meta, apiServices: f.routing.ApiregistrationV1().APIServices(), annex: f.hosting.HostingV1alpha1(), annexClients: f.hosting,
 		survey: func(context.Context) (*diagnose.Report, error) { return f.report, nil },
 		save: func(_ context.Context, resource, path string) error {
 			f.saved = append(f.saved, resource+" "+path)
 			return nil
 		},
-		now: func() time.Time { return noon }, pollInterval: time.Millisecond, rightsTimeout: 50 * time.Millisecond,
+		now: func() time.Time { return noon }, pollInterval: time.Millisecond, rightsTimeout: 50 * time.Millisecond, settleTimeout: time.Minute,
 	}
 	return f.session
 }
@@ -209,7 +214,7 @@ func (f *fixture) labelled(t *testing.T) []string {
 
 // changed reports whether anything was written.
 func (f *fixture) changed() bool {
-	for _, actions := range [][]clienttesting.Action{f.kube.Actions(), f.hosting.Actions(), f.meta.Actions()} {
+	for _, actions := range [][]clienttesting.Action{f.kube.Actions(), f.hosting.Actions(), f.meta.Actions(), f.routing.Actions()} {
 		for _, action := range actions {
 			reads := action.GetVerb() == "get" || action.GetVerb() == "list" || action.GetVerb() == "watch" || action.GetResource().Resource == "subjectaccessreviews"
 			if !reads {

@@ -703,9 +703,15 @@ var rules = []rule{
 		others:   append(flags, clients...),
 	},
 	{
+		packages: "pkg/cmd/footprint",
+		duty:     "What annex has written to a main cluster, for commands that work without annex too; read-only.",
+		ours:     []string{"pkg/apis/hosting/..."},
+		others:   clients,
+	},
+	{
 		packages: "pkg/cmd/doctor",
 		duty:     "`annex doctor`: a read-only client of the main cluster that reports faults; never the server.",
-		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
+		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
 		others:   append(flags, clients...),
 	},
 	{
@@ -721,8 +727,8 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/cmd/groups",
-		duty:     "`annex move`, `annex rollback`, `annex finalize` and `annex host`: clients of a main cluster that prepare, create and present Migrations of groups.",
-		ours:     []string{"pkg/aggregated/maincopy", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
+		duty:     "`annex move`, `annex rollback`, `annex finalize`, `annex host` and `annex uninstall`: clients of a main cluster that prepare, create and present Migrations of groups.",
+		ours:     []string{"pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
 		others:   append([]string{"sigs.k8s.io/yaml"}, append(flags, clients...)...),
 	},
 	{
