@@ -44,6 +44,7 @@ var checks = []check{
 	{name: "certificates", after: []string{mainCluster}, run: checkCertificates},
 	{name: throughMain, after: []string{mainCluster, apiService}, run: checkThroughMain},
 	{name: "published", after: []string{mainCluster}, run: checkPublished},
+	{name: "leftovers", after: []string{mainCluster}, run: checkLeftovers},
 	{name: "resources", after: []string{mainCluster, throughMain}, run: checkResources},
 	{name: "discovery", after: []string{mainCluster}, run: checkDiscovery},
 	{name: "openapi", after: []string{mainCluster}, run: checkOpenAPI},

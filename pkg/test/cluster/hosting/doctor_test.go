@@ -29,7 +29,7 @@ func TestDoctor(t *testing.T) {
 	first := waitForOK(t, mainCluster)
 	for _, check := range []string{
 		"main-cluster", "service", "endpoints", "rbac", "groups-rbac", "front-proxy", "leader", "deletions", "apiservice", "certificates",
-		"through-main", "published", "resources", "discovery", "openapi", "clock",
+		"through-main", "published", "leftovers", "resources", "discovery", "openapi", "clock",
 	} {
 		if _, ok := first.find(check, "ok"); !ok {
 			t.Errorf("the doctor does not report %s as ok:\n%s", check, first.raw)
