@@ -31,6 +31,7 @@ var sources = []struct{ manifest, template string }{
 	{"overlays/external-etcd/deployment.yaml", "deployment.yaml"},
 	{"components/servicemonitor/servicemonitor.yaml", "servicemonitor.yaml"},
 	{"components/servicemonitor/rbac.yaml", "servicemonitor-rbac.yaml"},
+	{"hooks/pre-delete.yaml", "pre-delete.yaml"},
 }
 
 func main() {
