@@ -92,7 +92,7 @@ func TestChart(t *testing.T) {
 		"embedded etcd": {"", "artifacts/deploy/base"},
 		"external etcd": {"--set etcd.servers={https://etcd.example.com:2379}", "artifacts/deploy/overlays/external-etcd"},
 	} {
-		chart := objects(t, output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n annex-system "+variant.flags))
+		chart := objects(t, output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n annex-system --no-hooks "+variant.flags))
 		kustomized := objects(t, output(t, cluster.Kubeconfig, "kubectl kustomize "+variant.folder))
 		// Helm creates the namespace.
 		delete(kustomized, "Namespace /annex-system")
@@ -126,6 +126,7 @@ func TestChart(t *testing.T) {
 		t.Errorf("the chart does not grant annex its permissions:\n%s", r.raw)
 	}
 	apply(t, cluster.Kubeconfig, "helm upgrade annex artifacts/chart -n annex-system --set goMemLimit=900MiB")
+	runJobs(t, cluster)
 	apply(t, cluster.Kubeconfig, "helm uninstall annex -n annex-system")
 }
 
