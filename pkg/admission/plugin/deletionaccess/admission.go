@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package deletionaccess refuses retentions and Migrations of objects that their author cannot
-// delete: annex deletes them with its own rights.
+// delete, and Migrations that exempt annex from webhooks that their author cannot change: annex does
+// that with its own rights.
 package deletionaccess
 
 import (
@@ -67,6 +68,11 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 		return p.mayDelete(ctx, attributes, "spec.retention", schema.ParseGroupResource(object.Name))
 	case *v1alpha1.Migration:
 		old, _ := attributes.GetOldObject().(*v1alpha1.Migration)
+		if object.Spec.ExemptWebhooks && (old == nil || !old.Spec.ExemptWebhooks) {
+			if err := p.mayExempt(ctx, attributes); err != nil {
+				return err
+			}
+		}
 		// A Move keeps the main cluster's copy, and needs rights of annex that an administrator grants.
 		deletes := object.Spec.Operation == v1alpha1.MigrationRollback || object.Spec.Operation == v1alpha1.MigrationFinalize
 		if !deletes || old != nil && equality.Semantic.DeepEqual(old.Spec, object.Spec) {
@@ -78,15 +84,25 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 }
 
 func (p *Plugin) mayDelete(ctx context.Context, attributes admission.Attributes, why string, resource schema.GroupResource) error {
+	return p.may(ctx, attributes, "delete", resource, fmt.Sprintf("annex would delete objects for %s", why))
+}
+
+// mayExempt refuses to exempt annex from webhooks and policies, unless the caller can change all of them.
+func (p *Plugin) mayExempt(ctx context.Context, attributes admission.Attributes) error {
+	all := schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "*"}
+	return p.may(ctx, attributes, "patch", all, "annex would add match conditions to webhooks and policies for the Migration")
+}
+
+func (p *Plugin) may(ctx context.Context, attributes admission.Attributes, verb string, resource schema.GroupResource, effect string) error {
 	decision, _, err := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: attributes.GetUserInfo(), Verb: "delete", ResourceRequest: true, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource,
+		User: attributes.GetUserInfo(), Verb: verb, ResourceRequest: true, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource,
 	})
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
 	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("authorize the deletion of %s: %w", resource, err))
+		return apierrors.NewInternalError(fmt.Errorf("authorize to %s %s: %w", verb, resource, err))
 	}
-	return admission.NewForbidden(attributes, fmt.Errorf("annex would delete objects for %s, and user %q cannot delete resource %q in API group %q in all namespaces",
-		why, attributes.GetUserInfo().GetName(), resource.Resource, resource.Group))
+	return admission.NewForbidden(attributes, fmt.Errorf("%s, and user %q cannot %s resource %q in API group %q in all namespaces",
+		effect, attributes.GetUserInfo().GetName(), verb, resource.Resource, resource.Group))
 }

@@ -27,6 +27,8 @@ func (deleters) Authorize(_ context.Context, asked authorizer.Attributes) (autho
 		return authorizer.DecisionNoOpinion, "", errors.New("the authorizer is unavailable")
 	case name == "administrator" && asked.GetVerb() == "delete" && asked.GetAPIGroup() == "example.com" && asked.GetResource() == "*" && asked.GetNamespace() == "" && asked.IsResourceRequest():
 		return authorizer.DecisionAllow, "", nil
+	case name == "administrator" && asked.GetVerb() == "patch" && asked.GetAPIGroup() == "admissionregistration.k8s.io" && asked.GetResource() == "*":
+		return authorizer.DecisionAllow, "", nil
 	case name == "deleter" && asked.GetVerb() == "delete" && asked.GetAPIGroup() == "example.com" && asked.GetResource() == "widgets" && asked.GetNamespace() == "" && asked.IsResourceRequest():
 		return authorizer.DecisionAllow, "", nil
 	default:
@@ -90,6 +92,9 @@ func TestValidateMigrations(t *testing.T) {
 	group := hostingv1alpha1.MigrationSpec{Group: "example.com", Operation: hostingv1alpha1.MigrationFinalize}
 	confirmed := group
 	confirmed.Confirmed = true
+	exempt := hostingv1alpha1.MigrationSpec{Group: "example.com", ExemptWebhooks: true}
+	exemptNow := exempt
+	exemptNow.Confirmed = true
 	for name, test := range map[string]struct {
 		user        string
 		object, old runtime.Object
@@ -102,6 +107,10 @@ func TestValidateMigrations(t *testing.T) {
 		"of another group":              {"administrator", migration(hostingv1alpha1.MigrationSpec{Group: "internal.example.com", Operation: hostingv1alpha1.MigrationFinalize}), nil, "cannot delete"},
 		"confirmed by an administrator": {"administrator", migration(confirmed), migration(group), ""},
 		"confirmed by another":          {"deleter", migration(confirmed), migration(group), "cannot delete"},
+		"exempt by an administrator":    {"administrator", migration(exempt), nil, ""},
+		"exempt by another":             {"deleter", migration(exempt), nil, `cannot patch resource "*" in API group "admissionregistration.k8s.io"`},
+		"exempt later by another":       {"deleter", migration(exempt), migration(hostingv1alpha1.MigrationSpec{Group: "example.com"}), "cannot patch"},
+		"exempt before":                 {"deleter", migration(exemptNow), migration(exempt), ""},
 		"labelled by another":           {"deleter", migration(group), migration(group), ""},
 		"of a resource":                 {"deleter", migration(hostingv1alpha1.MigrationSpec{Resource: "widgets.example.com", StoreName: "east"}), nil, ""},
 	} {

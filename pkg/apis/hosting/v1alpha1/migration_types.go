@@ -56,7 +56,7 @@ type MigrationList struct {
 	Items []Migration `json:"items" protobuf:"bytes,2,rep,name=items"`
 }
 
-// MigrationSpec is what is moved where. It is immutable, except confirmed and
+// MigrationSpec is what is moved where. It is immutable, except confirmed, exemptWebhooks and
 // ttlSecondsAfterFinished.
 type MigrationSpec struct {
 	// resource is the resource to move to another Store, "<plural>.<group>": the name of its
@@ -103,6 +103,13 @@ type MigrationSpec struct {
 	// their finalizers. Finalize also waits for confirmed.
 	// +optional
 	Operation MigrationOperation `json:"operation,omitempty" protobuf:"bytes,9,opt,name=operation,casttype=MigrationOperation"`
+
+	// exemptWebhooks exempts annex from the main cluster's webhooks and admission policies
+	// while a Rollback writes the objects of the group there: annex adds a match condition
+	// that excludes its own requests for the group, and removes it at the end. With Move it
+	// is for the Rollback that annex creates if clients do not reach the group.
+	// +optional
+	ExemptWebhooks bool `json:"exemptWebhooks,omitempty" protobuf:"varint,10,opt,name=exemptWebhooks"`
 }
 
 // MigrationOperation is what a Migration does with a group.

@@ -43,6 +43,7 @@ func ValidateMigrationUpdate(newMigration, oldMigration *hostingv1alpha1.Migrati
 	}
 	unchanged := newMigration.Spec
 	unchanged.Confirmed = oldMigration.Spec.Confirmed
+	unchanged.ExemptWebhooks = oldMigration.Spec.ExemptWebhooks
 	unchanged.TTLSecondsAfterFinished = oldMigration.Spec.TTLSecondsAfterFinished
 	return append(errs, apivalidation.ValidateImmutableField(unchanged, oldMigration.Spec, field.NewPath("spec"))...)
 }
@@ -83,6 +84,9 @@ func validateMoved(spec *hostingv1alpha1.MigrationSpec, path *field.Path) field.
 		if spec.Operation != "" {
 			errs = append(errs, field.Invalid(path.Child("operation"), spec.Operation, "is for a group only"))
 		}
+		if spec.ExemptWebhooks {
+			errs = append(errs, field.Invalid(path.Child("exemptWebhooks"), true, "is for a group only"))
+		}
 		return errs
 	}
 	errs := validateRequiredName(spec.Group, validateHostedGroup, path.Child("group"))
@@ -90,6 +94,9 @@ func validateMoved(spec *hostingv1alpha1.MigrationSpec, path *field.Path) field.
 		errs = append(errs, field.Invalid(path.Child("resource"), spec.Resource, "cannot be set together with group"))
 	}
 	errs = append(errs, validateEnum(spec.Operation, migrationOperations, path.Child("operation"))...)
+	if spec.ExemptWebhooks && spec.Operation == hostingv1alpha1.MigrationFinalize {
+		errs = append(errs, field.Invalid(path.Child("exemptWebhooks"), true, "is for Move and Rollback only"))
+	}
 	switch {
 	case spec.StoreName == "":
 	case spec.Operation != hostingv1alpha1.MigrationMove:

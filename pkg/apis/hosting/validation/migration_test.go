@@ -56,8 +56,17 @@ func TestValidateMigration(t *testing.T) {
 			m.Spec = groupMove
 			m.Spec.Operation, m.Spec.StoreName = hostingv1alpha1.MigrationRollback, "fast"
 		}, []string{at("spec.storeName", invalid)}},
-		"negative time": {func(m *hostingv1alpha1.Migration) { m.Spec.TTLSecondsAfterFinished = ptr.To[int32](-1) }, []string{at("spec.ttlSecondsAfterFinished", invalid)}},
-		"negative rate": {func(m *hostingv1alpha1.Migration) { m.Spec.ObjectsPerSecond = -1 }, []string{at("spec.objectsPerSecond", invalid)}},
+		"exempt Rollback": {change: func(m *hostingv1alpha1.Migration) {
+			m.Spec = groupMove
+			m.Spec.Operation, m.Spec.ExemptWebhooks = hostingv1alpha1.MigrationRollback, true
+		}},
+		"exempt Finalize": {func(m *hostingv1alpha1.Migration) {
+			m.Spec = groupMove
+			m.Spec.Operation, m.Spec.ExemptWebhooks = hostingv1alpha1.MigrationFinalize, true
+		}, []string{at("spec.exemptWebhooks", invalid)}},
+		"exempt resource": {func(m *hostingv1alpha1.Migration) { m.Spec.ExemptWebhooks = true }, []string{at("spec.exemptWebhooks", invalid)}},
+		"negative time":   {func(m *hostingv1alpha1.Migration) { m.Spec.TTLSecondsAfterFinished = ptr.To[int32](-1) }, []string{at("spec.ttlSecondsAfterFinished", invalid)}},
+		"negative rate":   {func(m *hostingv1alpha1.Migration) { m.Spec.ObjectsPerSecond = -1 }, []string{at("spec.objectsPerSecond", invalid)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,6 +84,7 @@ func TestValidateMigrationUpdate(t *testing.T) {
 	}{
 		"labels":                {change: func(m *hostingv1alpha1.Migration) { m.Labels = map[string]string{"a": "b"} }},
 		"confirmed":             {change: func(m *hostingv1alpha1.Migration) { m.Spec.Confirmed = true }},
+		"exempt":                {change: func(m *hostingv1alpha1.Migration) { m.Spec = groupMove; m.Spec.ExemptWebhooks = true }, old: func(m *hostingv1alpha1.Migration) { m.Spec = groupMove }},
 		"kept shorter":          {change: func(m *hostingv1alpha1.Migration) { m.Spec.TTLSecondsAfterFinished = ptr.To[int32](0) }},
 		"another Store":         {change: func(m *hostingv1alpha1.Migration) { m.Spec.StoreName = "slow" }, want: []string{at("spec", invalid)}},
 		"not Manual any longer": {change: func(m *hostingv1alpha1.Migration) { m.Spec.Switch = hostingv1alpha1.MigrationSwitchAutomatic }, want: []string{at("spec", invalid)}},
