@@ -1549,7 +1549,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MigrationSpec is what is moved where. It is immutable, except confirmed and ttlSecondsAfterFinished.",
+				Description: "MigrationSpec is what is moved where. It is immutable, except confirmed, exemptWebhooks and ttlSecondsAfterFinished.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"resource": {
@@ -1614,6 +1614,13 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref common.ReferenceCallback
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Finalize", "Move", "Rollback"},
+						},
+					},
+					"exemptWebhooks": {
+						SchemaProps: spec.SchemaProps{
+							Description: "exemptWebhooks exempts annex from the main cluster's webhooks and admission policies while a Rollback writes the objects of the group there: annex adds a match condition that excludes its own requests for the group, and removes it at the end. With Move it is for the Rollback that annex creates if clients do not reach the group.",
+							Type:        []string{"boolean"},
+							Format:      "",
 						},
 					},
 				},

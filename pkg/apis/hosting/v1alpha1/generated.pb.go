@@ -1157,6 +1157,14 @@ func (m *MigrationSpec) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	i--
+	if m.ExemptWebhooks {
+		dAtA[i] = 1
+	} else {
+		dAtA[i] = 0
+	}
+	i--
+	dAtA[i] = 0x50
 	i -= len(m.Operation)
 	copy(dAtA[i:], m.Operation)
 	i = encodeVarintGenerated(dAtA, i, uint64(len(m.Operation)))
@@ -2908,6 +2916,7 @@ func (m *MigrationSpec) Size() (n int) {
 	n += 1 + l + sovGenerated(uint64(l))
 	l = len(m.Operation)
 	n += 1 + l + sovGenerated(uint64(l))
+	n += 2
 	return n
 }
 
@@ -3734,6 +3743,7 @@ func (this *MigrationSpec) String() string {
 		`TTLSecondsAfterFinished:` + valueToStringGenerated(this.TTLSecondsAfterFinished) + `,`,
 		`Group:` + fmt.Sprintf("%v", this.Group) + `,`,
 		`Operation:` + fmt.Sprintf("%v", this.Operation) + `,`,
+		`ExemptWebhooks:` + fmt.Sprintf("%v", this.ExemptWebhooks) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -7597,6 +7607,26 @@ func (m *MigrationSpec) Unmarshal(dAtA []byte) error {
 			}
 			m.Operation = MigrationOperation(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ExemptWebhooks", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.ExemptWebhooks = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := skipGenerated(dAtA[iNdEx:])

@@ -337,6 +337,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: confirmed
       type:
         scalar: boolean
+    - name: exemptWebhooks
+      type:
+        scalar: boolean
     - name: group
       type:
         scalar: string

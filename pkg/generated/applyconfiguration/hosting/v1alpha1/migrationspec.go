@@ -13,7 +13,7 @@ import (
 // MigrationSpecApplyConfiguration represents a declarative configuration of the MigrationSpec type for use
 // with apply.
 //
-// MigrationSpec is what is moved where. It is immutable, except confirmed and
+// MigrationSpec is what is moved where. It is immutable, except confirmed, exemptWebhooks and
 // ttlSecondsAfterFinished.
 type MigrationSpecApplyConfiguration struct {
 	// resource is the resource to move to another Store, "<plural>.<group>": the name of its
@@ -43,6 +43,11 @@ type MigrationSpecApplyConfiguration struct {
 	// deletes the objects that the main cluster still stores after Move, without running
 	// their finalizers. Finalize also waits for confirmed.
 	Operation *hostingv1alpha1.MigrationOperation `json:"operation,omitempty"`
+	// exemptWebhooks exempts annex from the main cluster's webhooks and admission policies
+	// while a Rollback writes the objects of the group there: annex adds a match condition
+	// that excludes its own requests for the group, and removes it at the end. With Move it
+	// is for the Rollback that annex creates if clients do not reach the group.
+	ExemptWebhooks *bool `json:"exemptWebhooks,omitempty"`
 }
 
 // MigrationSpecApplyConfiguration constructs a declarative configuration of the MigrationSpec type for use with
@@ -120,5 +125,13 @@ func (b *MigrationSpecApplyConfiguration) WithGroup(value string) *MigrationSpec
 // If called multiple times, the Operation field is set to the value of the last call.
 func (b *MigrationSpecApplyConfiguration) WithOperation(value hostingv1alpha1.MigrationOperation) *MigrationSpecApplyConfiguration {
 	b.Operation = &value
+	return b
+}
+
+// WithExemptWebhooks sets the ExemptWebhooks field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ExemptWebhooks field is set to the value of the last call.
+func (b *MigrationSpecApplyConfiguration) WithExemptWebhooks(value bool) *MigrationSpecApplyConfiguration {
+	b.ExemptWebhooks = &value
 	return b
 }
