@@ -455,16 +455,22 @@ var rules = []rule{
 		others:   append([]string{"golang.org/x/sync/...", "k8s.io/apiserver/pkg/storage"}, clients...),
 	},
 	{
+		packages: "pkg/aggregated/mainadmission",
+		duty:     "The main cluster's webhooks and policies that apply to annex's writes of a group, and annex's exemption from them.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
+		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
+	},
+	{
 		packages: "pkg/aggregated/maincopy",
 		duty:     "What the main cluster still stores of a group that annex serves: makes it equal to annex's objects, or deletes it.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/move"},
+		ours:     []string{"pkg/aggregated/mainadmission", "pkg/apis/hosting/v1alpha1", "pkg/storage/move"},
 		others:   append([]string{"golang.org/x/sync/errgroup"}, clients...),
 	},
 	{
 		packages: "pkg/aggregated/groupmove",
 		duty:     "Runs Migrations of groups: decides what happens next, and records it.",
 		ours: []string{
-			"pkg/aggregated/controller/crdsync", "pkg/aggregated/maincopy", "pkg/apis/hosting/v1alpha1",
+			"pkg/aggregated/controller/crdsync", "pkg/aggregated/mainadmission", "pkg/aggregated/maincopy", "pkg/apis/hosting/v1alpha1",
 			"pkg/controller/migration/migrationstatus", "pkg/generated/clientset/...", "pkg/storage/move",
 		},
 		others: append([]string{"golang.org/x/sync/errgroup", "golang.org/x/time/rate", "k8s.io/component-base/...", "k8s.io/kube-aggregator/..."}, clients...),
@@ -728,7 +734,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/groups",
 		duty:     "`annex move`, `annex rollback`, `annex finalize`, `annex host` and `annex uninstall`: clients of a main cluster that prepare, create and present Migrations of groups.",
-		ours:     []string{"pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
+		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
 		others:   append([]string{"sigs.k8s.io/yaml"}, append(flags, clients...)...),
 	},
 	{

@@ -1,0 +1,188 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mainadmission
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+)
+
+const (
+	// conditionSuffix ends the names of annex's match conditions.
+	conditionSuffix = "/annex-exempt"
+
+	// maxConditions is how many match conditions Kubernetes allows.
+	maxConditions = 64
+
+	fieldManager = "annex-migrations"
+)
+
+// ConditionName returns the name of the match condition that exempts annex's writes of a group.
+func ConditionName(group string) string { return group + conditionSuffix }
+
+// FullError is a hook that cannot have another match condition.
+type FullError struct{ Hook Hook }
+
+// Error implements error.
+func (e *FullError) Error() string {
+	return fmt.Sprintf("%s has %d match conditions, and Kubernetes allows no more: exempt annex's account in one of them", e.Hook, len(e.Hook.conditions))
+}
+
+// Exempt adds a match condition to each hook that applies to what an account writes of a group: it
+// excludes these requests. Nothing is written if one hook has no place for it. check is called between the reads
+// and the writes, which depend on what was read: an attempt that was replaced adds nothing after its successor has
+// called End.
+func Exempt(ctx context.Context, client kubernetes.Interface, group string, account user.Info, resources []Resource, check func(context.Context) error) error {
+	wanted := admissionregistrationv1.MatchCondition{
+		Name:       ConditionName(group),
+		Expression: fmt.Sprintf("request.resource.group != %q || request.userInfo.username != %q", group, account.GetName()),
+	}
+	err := change(ctx, client, func(hooks []Hook) ([]edit, error) {
+		var edits []edit
+		for _, match := range Matching(hooks, account, resources) {
+			e, err := match.with(wanted)
+			if err != nil {
+				return nil, err
+			}
+			edits = append(edits, e...)
+		}
+		if len(edits) == 0 {
+			return nil, nil
+		}
+		return edits, check(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("exempt annex from the webhooks and policies of group %s: %w", group, err)
+	}
+	return nil
+}
+
+// End removes the match conditions that Exempt added.
+func End(ctx context.Context, client kubernetes.Interface, group string) error {
+	err := change(ctx, client, func(hooks []Hook) ([]edit, error) {
+		var edits []edit
+		for _, hook := range hooks {
+			edits = append(edits, hook.without(ConditionName(group))...)
+		}
+		return edits, nil
+	})
+	if err != nil {
+		return fmt.Errorf("end the exemption of annex from the webhooks and policies of group %s: %w", group, err)
+	}
+	return nil
+}
+
+// Rules returns the rights that Exempt and End need, besides list.
+func Rules(hooks []Hook) []rbacv1.PolicyRule {
+	names := map[string]sets.Set[string]{}
+	for _, hook := range hooks {
+		if names[hook.resource] == nil {
+			names[hook.resource] = sets.New[string]()
+		}
+		names[hook.resource].Insert(hook.Object)
+	}
+	var rules []rbacv1.PolicyRule
+	for _, resource := range slices.Sorted(maps.Keys(names)) {
+		rules = append(rules, rbacv1.PolicyRule{
+			APIGroups: []string{admissionregistrationv1.GroupName}, Resources: []string{resource}, ResourceNames: sets.List(names[resource]), Verbs: []string{"patch"},
+		})
+	}
+	return rules
+}
+
+// Exempted returns the hooks that have the match condition of a group.
+func Exempted(hooks []Hook, group string) []Hook {
+	return slices.DeleteFunc(slices.Clone(hooks), func(h Hook) bool { return h.find(ConditionName(group)) < 0 })
+}
+
+// edit is an operation of a JSON patch. It names a condition by its index, so that it changes nothing else.
+type edit struct {
+	hook  Hook
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+func (h Hook) find(name string) int {
+	return slices.IndexFunc(h.conditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == name })
+}
+
+// with returns what adds a condition, or corrects one of another account.
+func (h Hook) with(wanted admissionregistrationv1.MatchCondition) ([]edit, error) {
+	at := h.find(wanted.Name)
+	switch {
+	case at >= 0 && h.conditions[at] == wanted:
+		return nil, nil
+	case at >= 0:
+		return []edit{{h, "replace", fmt.Sprintf("%s/%d", h.path, at), wanted}}, nil
+	case len(h.conditions) == 0:
+		return []edit{{h, "add", h.path, []admissionregistrationv1.MatchCondition{wanted}}}, nil
+	case len(h.conditions) >= maxConditions:
+		return nil, &FullError{h}
+	}
+	return []edit{{h, "add", h.path + "/-", wanted}}, nil
+}
+
+// without returns what removes a condition.
+func (h Hook) without(name string) []edit {
+	at := h.find(name)
+	switch {
+	case at < 0:
+		return nil
+	case len(h.conditions) == 1:
+		return []edit{{hook: h, Op: "remove", Path: h.path}}
+	}
+	return []edit{{hook: h, Op: "remove", Path: fmt.Sprintf("%s/%d", h.path, at)}}
+}
+
+// change makes edits of all hooks, again after a conflict with another client.
+func change(ctx context.Context, client kubernetes.Interface, plan func(hooks []Hook) ([]edit, error)) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		hooks, err := Read(ctx, client)
+		if err != nil {
+			return err
+		}
+		edits, err := plan(hooks)
+		if err != nil {
+			return err
+		}
+		// Those of one object are one patch: it depends on the version that was read. A right that is missing for
+		// one object does not concern others.
+		var errs []error
+		for len(edits) > 0 {
+			of := edits[0].hook
+			n := slices.IndexFunc(edits, func(e edit) bool { return e.hook.Kind != of.Kind || e.hook.Object != of.Object })
+			if n < 0 {
+				n = len(edits)
+			}
+			errs = append(errs, apply(ctx, of, edits[:n]))
+			edits = edits[n:]
+		}
+		return errors.Join(errs...)
+	})
+}
+
+func apply(ctx context.Context, of Hook, edits []edit) error {
+	version := edit{Op: "replace", Path: "/metadata/resourceVersion", Value: of.resourceVersion}
+	patch, err := json.Marshal(append(slices.Clone(edits), version))
+	if err != nil {
+		return fmt.Errorf("encode a patch: %w", err)
+	}
+	if err := of.patch(ctx, patch); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("change the match conditions of %s %s: %w", of.Kind, of.Object, err)
+	}
+	return nil
+}
