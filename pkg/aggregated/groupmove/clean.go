@@ -31,10 +31,10 @@ const (
 // UIDs go with the last of it.
 func (r *rollback) clean(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		r.correctOwners, r.releaseGarbageCollector, r.untilRefused, r.untilDiscovered, r.correctGone, r.forget,
+		r.exempt, r.correctOwners, r.releaseGarbageCollector, r.untilRefused, r.untilDiscovered, r.correctGone, r.endExemption, r.forget,
 	} {
 		if err := step(ctx); err != nil {
-			return err
+			return r.explain(err)
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ func (r *rollback) finalSync(ctx, guarded context.Context, s *syncing) (began ti
 			return began, err
 		}
 		began = time.Now()
-		err := r.freezeAndDrain(guarded, s)
+		err := r.During(guarded, func(ctx context.Context) error { return r.freezeAndDrain(ctx, s) })
 		if err == nil {
 			s.end()
 			return began, r.close(ctx)
@@ -50,13 +50,14 @@ func (r *rollback) finalSync(ctx, guarded context.Context, s *syncing) (began ti
 	}
 }
 
-// untilFewPending waits until the main cluster's copy lags by few changes.
+// untilFewPending waits until the main cluster's copy lags by few changes, and all can be written: writes do not wait
+// for what a webhook refuses.
 func (r *rollback) untilFewPending(ctx context.Context, s *syncing) error {
 	began := time.Now()
 	pending, written := s.progress()
 	last := began
 	return r.untilReported(ctx, func(context.Context) (string, error) {
-		if pending <= fewPending || time.Since(began) > pendingTimeout {
+		if r.syncProblem() == nil && (pending <= fewPending || time.Since(began) > pendingTimeout) {
 			return "", nil
 		}
 		before := written

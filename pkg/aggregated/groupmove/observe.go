@@ -175,7 +175,9 @@ func (m *moveIn) undo(ctx context.Context, problem string) error {
 	name := m.Migration.Name + undoSuffix
 	_, err := m.config.AnnexHosting.Migrations().Create(ctx, &hostingv1alpha1.Migration{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{hostingv1alpha1.UndoesAnnotation: m.Migration.Name}},
-		Spec:       hostingv1alpha1.MigrationSpec{Group: m.group(), Operation: hostingv1alpha1.MigrationRollback},
+		Spec: hostingv1alpha1.MigrationSpec{
+			Group: m.group(), Operation: hostingv1alpha1.MigrationRollback, ExemptWebhooks: m.Migration.Spec.ExemptWebhooks,
+		},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create migration %s: %w", name, err)

@@ -45,6 +45,8 @@ const (
 	eventFailed   = "SwitchFailed"
 	eventLate     = "LateWrites"
 	eventOwners   = "OwnersNotCorrected"
+	// eventAdmission is that the main cluster refuses or changes what a Rollback writes.
+	eventAdmission = "AdmissionObstacle"
 )
 
 func refuse(reason, format string, arguments ...any) error {

@@ -32,8 +32,9 @@ const (
 // rollback moves a group from annex back to the main cluster.
 type rollback struct {
 	*Run
-	copies []maincopy.Resource
-	pairs  *maincopy.Pairs
+	copies    []maincopy.Resource
+	pairs     *maincopy.Pairs
+	admission admission
 }
 
 func (r *rollback) completed() string {
@@ -41,6 +42,7 @@ func (r *rollback) completed() string {
 }
 
 func (r *rollback) do(ctx, preparing context.Context) error {
+	r.Problem = r.syncProblem
 	switch r.Status.Phase {
 	case hostingv1alpha1.MigrationSwitching:
 		if err := r.find(ctx); err != nil {
@@ -150,9 +152,15 @@ func (r *Run) isHosted(ctx context.Context) (bool, error) {
 }
 
 func (r *rollback) open(ctx context.Context) error {
+	if err := r.exempt(ctx); err != nil {
+		return err
+	}
 	var err error
-	r.copies, err = r.config.MainCopy.Open(ctx, r.group())
-	return wrap(err, "open the main cluster's copy of group %s", r.group())
+	if r.copies, err = r.config.MainCopy.Open(ctx, r.group()); err != nil {
+		return r.explain(wrap(err, "open the main cluster's copy of group %s", r.group()))
+	}
+	r.probeAdmission(ctx)
+	return nil
 }
 
 // copyAndSwitch makes the main cluster's copy equal to annex's objects, and makes the main cluster
@@ -170,7 +178,7 @@ func (r *rollback) copyAndSwitch(ctx, preparing context.Context) error {
 		return err
 	}
 	if err := r.step(guarded, hostingv1alpha1.MigrationVerifying, "Compares the objects in the main cluster with those in annex", s.verify); err != nil {
-		return err
+		return errors.Join(err, r.syncProblem())
 	}
 	if err := r.UntilConfirmed(guarded, r.changed); err != nil {
 		return err
@@ -304,6 +312,9 @@ func (r *rollback) cancel(ctx context.Context) error {
 	if err := r.config.MainCopy.Close(ctx, r.group()); err != nil {
 		return err
 	}
+	if err := r.endExemption(ctx); err != nil {
+		return err
+	}
 	if err := r.config.MainCopy.ReleaseGarbageCollector(ctx, r.group()); err != nil {
 		return err
 	}
@@ -346,6 +357,8 @@ func (r *rollback) sync(ctx context.Context) (*syncing, error) {
 		s.syncers = append(s.syncers, in.syncer)
 	}
 	s.ctx, s.stop = context.WithCancelCause(ctx)
+	began := r.Migration
+	s.running.Go(func() { r.followAdmission(s.ctx, began) })
 	for i, syncer := range s.syncers {
 		s.running.Go(func() {
 			if err := syncer.Run(s.ctx, s.caughtUp.done); err != nil && s.ctx.Err() == nil {

@@ -109,9 +109,12 @@ func New(config Config, status *migrationstatus.Writer, changed <-chan struct{})
 // Do runs the Migration, wherever it was left. What precedes the switch ends with preparing.
 func (r *Run) Do(ctx, preparing context.Context) error {
 	err := r.operation.do(ctx, preparing)
-	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w. Grant annex the rights for the group: kubectl annex %s %s", err,
-			strings.ToLower(string(r.Migration.Spec.Operation)), r.group())
+	if apierrors.IsForbidden(err) && !isDenied(err) {
+		command := strings.ToLower(string(r.Migration.Spec.Operation)) + " " + r.group()
+		if r.Migration.Spec.ExemptWebhooks {
+			command += " --exempt-webhooks"
+		}
+		return fmt.Errorf("%w. Grant annex the rights for the group: kubectl annex %s", err, command)
 	}
 	return err
 }
@@ -168,7 +171,7 @@ func (r *Run) untilReported(ctx context.Context, problem func(ctx context.Contex
 			return false, nil
 		}
 		reported = time.Now()
-		return false, r.Describe(ctx, migrationstatus.ReasonWaiting, message)
+		return false, r.Wait(ctx, message)
 	})
 }
 

@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -17,7 +20,7 @@ const (
 
 	minRetry, maxRetry = 50 * time.Millisecond, 10 * time.Second
 
-	// maxReported is how many failures an error names.
+	// maxReported is how many different errors a problem names.
 	maxReported = 3
 )
 
@@ -137,17 +140,34 @@ func (q *queue) idle(ctx context.Context, atMost int) error {
 	return nil
 }
 
-// problem describes the keys that failed last.
+// problem describes the keys that failed last, each error with the first of its keys, in an order that stays.
 func (q *queue) problem() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var errs []error
+	type kind struct {
+		first key
+		keys  int
+	}
+	kinds := map[string]kind{}
 	for k, failed := range q.failed {
-		if len(errs) == maxReported {
-			errs = append(errs, fmt.Errorf("and %d more", len(q.failed)-maxReported))
-			break
+		text := failed.err.Error()
+		of, known := kinds[text]
+		if !known || k.String() < of.first.String() {
+			of.first = k
 		}
-		errs = append(errs, fmt.Errorf("write %s in the main cluster: %w", k, failed.err))
+		of.keys++
+		kinds[text] = of
+	}
+	var errs []error
+	for _, of := range slices.SortedFunc(maps.Values(kinds), func(a, b kind) int { return strings.Compare(a.first.String(), b.first.String()) }) {
+		more := ""
+		switch {
+		case len(errs) == maxReported:
+			return errors.Join(append(errs, fmt.Errorf("and %d more errors", len(kinds)-maxReported))...)
+		case of.keys > 1:
+			more = fmt.Sprintf(" and %d more", of.keys-1)
+		}
+		errs = append(errs, fmt.Errorf("write %s%s in the main cluster: %w", of.first, more, q.failed[of.first].err))
 	}
 	return errors.Join(errs...)
 }

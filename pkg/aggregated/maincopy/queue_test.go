@@ -6,6 +6,7 @@ package maincopy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -38,4 +39,23 @@ func TestQueue(t *testing.T) {
 	q.done(a, nil)
 	expect.NoError(t, q.idle(t.Context(), 0))
 	expect.NoError(t, q.problem())
+}
+
+// TestProblem: the same failures make the same text, however many they are.
+func TestProblem(t *testing.T) {
+	t.Parallel()
+	q := newQueue()
+	for i := range 100 {
+		for _, failed := range []string{"denied", "changed", "gone", "forbidden", "refused"} {
+			if failed == "denied" || i == 0 {
+				q.done(key{"default", fmt.Sprintf("%s-%02d", failed, i)}, errors.New(failed))
+			}
+		}
+	}
+	for range 10 {
+		expect.Equal(t, `write default/changed-00 in the main cluster: changed
+write default/denied-00 and 99 more in the main cluster: denied
+write default/forbidden-00 in the main cluster: forbidden
+and 2 more errors`, q.problem().Error())
+	}
 }

@@ -27,7 +27,7 @@ const (
 )
 
 // errChanged is a write that is stored differently.
-var errChanged = errors.New("update it: the main cluster stores something else than what annex has: " +
+var errChanged = errors.New("the main cluster stores something else than what annex has: " +
 	"a mutating webhook or policy of the main cluster changes it, or what annex read is outdated by now")
 
 // reconcile makes the object of the main cluster equal to that of annex.
@@ -154,7 +154,7 @@ func (s *Syncer) update(ctx context.Context, annex, main *unstructured.Unstructu
 			return err
 		}
 		if !same {
-			return errChanged
+			return changed(annex, main, s.pairs.inMain)
 		}
 	}
 	if isTerminating(annex) && !isTerminating(main) {

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/events"
@@ -55,6 +54,11 @@ type Writer struct {
 	Status hostingv1alpha1.MigrationStatus
 	// Progress adds the progress to Status. It may be nil.
 	Progress func(*hostingv1alpha1.MigrationStatus)
+	// Problem returns why the current phase does not advance, or nil. It may be nil.
+	Problem func() error
+
+	doing    description
+	problems problems
 
 	// holder is set once the Writer has taken the Migration over.
 	holder string
@@ -119,17 +123,12 @@ func (w *Writer) SetPhase(ctx context.Context, phase hostingv1alpha1.MigrationPh
 
 // Describe writes what the Migration does.
 func (w *Writer) Describe(ctx context.Context, reason, message string) error {
-	status := metav1.ConditionFalse
-	if w.Status.Phase == hostingv1alpha1.MigrationCompleted {
-		status = metav1.ConditionTrue
-	}
-	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{
-		Type: hostingv1alpha1.MigrationComplete, Status: status, Reason: reason, Message: message, ObservedGeneration: w.Migration.Generation,
-	})
+	w.doing = description{reason, message}
+	w.describe(w.doing)
 	return w.Write(ctx)
 }
 
-// During runs do in a phase that was set before, and writes its progress.
+// During runs do in a phase that was set before, and writes its progress and its problems.
 func (w *Writer) During(ctx context.Context, do func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- do(ctx) }()
@@ -143,7 +142,7 @@ func (w *Writer) During(ctx context.Context, do func(context.Context) error) err
 			}
 			return err
 		case <-tick.C:
-			if err := w.Write(ctx); err != nil {
+			if err := w.tick(ctx); err != nil {
 				klog.FromContext(ctx).V(2).Info("Failed to write the progress of a migration", "err", err)
 			}
 		}
@@ -203,7 +202,7 @@ func (w *Writer) Finish(ctx context.Context, phase hostingv1alpha1.MigrationPhas
 
 // Event records an event about the Migration.
 func (w *Writer) Event(kind, reason, note string, arguments ...any) {
-	w.Recorder.Eventf(w.Migration, nil, kind, reason, "Migrate", note, arguments...)
+	w.Recorder.Eventf(w.Migration, nil, kind, reason, "Migrate", "%s", cut(fmt.Sprintf(note, arguments...), maxNote))
 }
 
 // UntilConfirmed waits until the switch is allowed. changed receives after changes of the Migration.
@@ -219,7 +218,7 @@ func (w *Writer) UntilConfirmed(ctx context.Context, changed <-chan struct{}) er
 			return nil
 		}
 		w.Status.Phase = hostingv1alpha1.MigrationFollowing
-		if err := w.Describe(ctx, ReasonWaiting, message); err != nil {
+		if err := w.Wait(ctx, message); err != nil {
 			return err
 		}
 		select {

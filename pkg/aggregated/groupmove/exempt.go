@@ -1,0 +1,148 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groupmove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/aggregated/mainadmission"
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
+)
+
+// admissionInterval is how often a rollback exempts annex from webhooks again: new ones may match, and tools
+// that apply their configurations remove match conditions.
+const admissionInterval = 10 * time.Second
+
+// admission is what a rollback knows of the webhooks and policies that apply to its writes.
+type admission struct {
+	hooks  atomic.Pointer[[]mainadmission.Match]
+	exempt atomic.Bool
+	failed atomic.Pointer[error]
+}
+
+// exempt exempts annex from the webhooks and policies that match the group, if the Migration asks for that.
+func (r *rollback) exempt(ctx context.Context) error {
+	r.admission.exempt.Store(r.Migration.Spec.ExemptWebhooks)
+	if !r.Migration.Spec.ExemptWebhooks {
+		return nil
+	}
+	err := r.config.MainCopy.Exempt(ctx, r.group(), r.Check)
+	var full *mainadmission.FullError
+	if errors.As(err, &full) && r.Status.SwitchTime == nil {
+		return refuse(reasonObstacles, "%s", err)
+	}
+	return err
+}
+
+// endExemption removes the match conditions, also those of an earlier attempt or Migration.
+func (r *rollback) endExemption(ctx context.Context) error {
+	return r.config.MainCopy.EndExemption(ctx, r.group())
+}
+
+// probeAdmission reports which resources the main cluster refuses or changes. Some of their objects may be accepted.
+func (r *rollback) probeAdmission(ctx context.Context) {
+	r.readHooks(ctx, r.group())
+	if hooks := r.admission.hooks.Load(); hooks == nil || len(*hooks) == 0 || r.admission.exempt.Load() {
+		return
+	}
+	for _, of := range r.copies {
+		if err := r.config.MainCopy.Probe(ctx, of); err != nil && ctx.Err() == nil {
+			r.Event(corev1.EventTypeWarning, eventAdmission, "%s: %s", of.Name, r.explain(err))
+		}
+	}
+}
+
+// followAdmission keeps annex exempt while objects are written. The user may ask for that meanwhile. It runs beside
+// the goroutine that writes the status, and does not use the Writer.
+func (r *rollback) followAdmission(ctx context.Context, began *hostingv1alpha1.Migration) {
+	group := began.Spec.Group
+	read := func(ctx context.Context) (*hostingv1alpha1.Migration, error) {
+		current, err := r.config.AnnexHosting.Migrations().Get(ctx, began.Name, metav1.GetOptions{})
+		if err == nil && (current.UID != began.UID || current.Status.Holder != began.Status.Holder) {
+			err = migrationstatus.ErrFenced
+		}
+		return current, err
+	}
+	_ = untilEvery(ctx, admissionInterval, func(ctx context.Context) (bool, error) {
+		migration, err := read(ctx)
+		if err == nil && migration.Spec.ExemptWebhooks {
+			r.admission.exempt.Store(true)
+			err = r.config.MainCopy.Exempt(ctx, group, func(ctx context.Context) error {
+				_, err := read(ctx)
+				return err
+			})
+		}
+		if ctx.Err() == nil {
+			r.admission.failed.Store(&err)
+		}
+		r.readHooks(ctx, group)
+		return false, nil
+	})
+}
+
+func (r *rollback) readHooks(ctx context.Context, group string) {
+	if hooks, err := r.config.MainCopy.Hooks(ctx, group); err == nil {
+		r.admission.hooks.Store(&hooks)
+	}
+}
+
+// syncProblem returns why objects are not written, or nil.
+func (r *rollback) syncProblem() error {
+	var errs []error
+	if failed := r.admission.failed.Load(); failed != nil && *failed != nil {
+		errs = append(errs, *failed)
+	}
+	for _, of := range r.resources {
+		if of.syncer == nil {
+			continue
+		}
+		if err := of.syncer.Problem(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", of.name(), err))
+		}
+	}
+	return r.explain(errors.Join(errs...))
+}
+
+// explain adds the webhooks and policies that may be the cause of an error, and what to do.
+func (r *rollback) explain(err error) error {
+	changed := maincopy.IsChanged(err)
+	if err == nil || !changed && !isDenied(err) {
+		return err
+	}
+	if hooks := r.admission.hooks.Load(); changed && hooks != nil {
+		var names []string
+		for _, hook := range *hooks {
+			if hook.Mutating && len(names) < named {
+				names = append(names, hook.String())
+			}
+		}
+		if len(names) > 0 {
+			err = fmt.Errorf("%w. These match: %s", err, strings.Join(names, ", "))
+		}
+	}
+	if r.admission.exempt.Load() {
+		return err
+	}
+	return fmt.Errorf("%w. To exempt annex from webhooks and policies until the end of the rollback: kubectl annex rollback %s --exempt-webhooks", err, r.group())
+}
+
+// isDenied reports whether a webhook or policy refused a request, or did not respond. The texts are
+// kube-apiserver's.
+func isDenied(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, `admission webhook "`) || strings.Contains(text, `calling webhook "`) || strings.Contains(text, "AdmissionPolicy '")
+}

@@ -1,0 +1,120 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationstatus
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+const (
+	// problemPeriod is how long a problem lasts before it is shown. Most pass by themselves.
+	problemPeriod = 3 * time.Second
+
+	// maxProblemEvents is how many different problems of an attempt get an event.
+	maxProblemEvents = 10
+
+	// Longer texts are cut. The API server refuses events with notes of more than 1024 bytes.
+	maxProblem, maxNote = 4096, 1000
+)
+
+// description is what the condition Complete says.
+type description struct{ reason, message string }
+
+// problems is what was seen of Problem.
+type problems struct {
+	// since is when the current problem was seen first, zero without one.
+	since time.Time
+	// causes are those that had an event.
+	causes []string
+}
+
+func (w *Writer) describe(as description) {
+	status := metav1.ConditionFalse
+	if w.Status.Phase == hostingv1alpha1.MigrationCompleted {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{
+		Type: hostingv1alpha1.MigrationComplete, Status: status, Reason: as.reason, Message: as.message, ObservedGeneration: w.Migration.Generation,
+	})
+}
+
+// tick writes the progress. It describes the problem instead of the phase as long as there is one.
+func (w *Writer) tick(ctx context.Context) error {
+	if w.doing.reason != "" {
+		w.describe(w.problemOr(w.doing))
+	}
+	return w.Write(ctx)
+}
+
+// Wait writes what the Migration waits for, or a problem.
+func (w *Writer) Wait(ctx context.Context, message string) error {
+	w.doing = description{ReasonWaiting, message}
+	return w.tick(ctx)
+}
+
+func (w *Writer) problemOr(doing description) description {
+	var err error
+	if w.Problem != nil {
+		err = w.Problem()
+	}
+	switch {
+	case err == nil:
+		w.problems.since = time.Time{}
+		return doing
+	case w.problems.since.IsZero():
+		w.problems.since = time.Now()
+	}
+	if time.Since(w.problems.since) < problemPeriod {
+		return doing
+	}
+	text := "Continues after an error: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+	w.recordProblem(err, text)
+	return description{hostingv1alpha1.MigrationRetrying, cut(text, maxProblem)}
+}
+
+// recordProblem records an event if a cause is new. Its text says which objects it concerns, and so changes.
+func (w *Writer) recordProblem(err error, text string) {
+	seen := &w.problems.causes
+	isNew := func(cause string) bool { return !slices.Contains(*seen, cause) }
+	causes := slices.DeleteFunc(causesOf(err), func(cause string) bool { return !isNew(cause) })
+	if len(causes) == 0 || len(*seen) >= maxProblemEvents {
+		return
+	}
+	*seen = append(*seen, causes...)
+	w.Event(corev1.EventTypeWarning, hostingv1alpha1.MigrationRetrying, "%s", text)
+}
+
+// causesOf returns the texts of the innermost errors.
+func causesOf(err error) []string {
+	var joined interface{ Unwrap() []error }
+	if inner := errors.Unwrap(err); inner != nil {
+		return causesOf(inner)
+	}
+	if !errors.As(err, &joined) {
+		return []string{err.Error()}
+	}
+	var causes []string
+	for _, inner := range joined.Unwrap() {
+		causes = append(causes, causesOf(inner)...)
+	}
+	return causes
+}
+
+// cut shortens a text to a number of bytes.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+}
