@@ -117,7 +117,7 @@ func (r *rollback) syncProblem() error {
 // explain adds the webhooks and policies that may be the cause of an error, and what to do.
 func (r *rollback) explain(err error) error {
 	changed := maincopy.IsChanged(err)
-	if err == nil || !changed && !isDenied(err) {
+	if err == nil || !changed && !maincopy.IsDenied(err) {
 		return err
 	}
 	if hooks := r.admission.hooks.Load(); changed && hooks != nil {
@@ -135,14 +135,4 @@ func (r *rollback) explain(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w. To exempt annex from webhooks and policies until the end of the rollback: kubectl annex rollback %s --exempt-webhooks", err, r.group())
-}
-
-// isDenied reports whether a webhook or policy refused a request, or did not respond. The texts are
-// kube-apiserver's.
-func isDenied(err error) bool {
-	if err == nil {
-		return false
-	}
-	text := err.Error()
-	return strings.Contains(text, `admission webhook "`) || strings.Contains(text, `calling webhook "`) || strings.Contains(text, "AdmissionPolicy '")
 }

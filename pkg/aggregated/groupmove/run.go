@@ -109,7 +109,7 @@ func New(config Config, status *migrationstatus.Writer, changed <-chan struct{})
 // Do runs the Migration, wherever it was left. What precedes the switch ends with preparing.
 func (r *Run) Do(ctx, preparing context.Context) error {
 	err := r.operation.do(ctx, preparing)
-	if apierrors.IsForbidden(err) && !isDenied(err) {
+	if apierrors.IsForbidden(err) && !maincopy.IsDenied(err) {
 		command := strings.ToLower(string(r.Migration.Spec.Operation)) + " " + r.group()
 		if r.Migration.Spec.ExemptWebhooks {
 			command += " --exempt-webhooks"

@@ -75,6 +75,16 @@ func AdmittedResource(definition *apiextensionsv1.CustomResourceDefinition) main
 // IsChanged reports whether the main cluster stores something else than what a Syncer writes.
 func IsChanged(err error) bool { return errors.Is(err, errChanged) }
 
+// IsDenied reports whether a webhook or policy refused a request, or did not respond. The texts are
+// kube-apiserver's: its errors have no other mark.
+func IsDenied(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, `admission webhook "`) || strings.Contains(text, `calling webhook "`) || strings.Contains(text, " denied request: ")
+}
+
 // Probe writes an object of annex to the copy as a dry run, in the ways of a Syncer. It returns what
 // refuses or changes it. The copy has to be open.
 func (c *Copy) Probe(ctx context.Context, of Resource) error {

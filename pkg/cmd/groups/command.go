@@ -20,7 +20,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
@@ -62,6 +64,8 @@ type session struct {
 	annexClients annexclient.Interface
 	// survey reports on the group in the main cluster.
 	survey func(ctx context.Context) (*diagnose.Report, error)
+	// probe creates a copy of an object of a resource as a dry run.
+	probe func(ctx context.Context, resource schema.GroupVersionResource) error
 	// save writes the objects of a resource in annex to a file.
 	save func(ctx context.Context, resource, path string) error
 
@@ -138,6 +142,11 @@ func newSession(ctx context.Context, options login.Options, group string) (*sess
 		return nil, fmt.Errorf("--kubeconfig: create the client of APIServices: %w", err)
 	}
 	s.apiServices = mainAPIRegistration.ApiregistrationV1().APIServices()
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: create the client of objects: %w", err)
+	}
+	s.probe = probeWith(objects)
 	if s.annexClients, err = login.NewAnnexClient(config); err != nil {
 		return nil, err
 	}

@@ -4,15 +4,74 @@
 package groups
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
+
+// dependantRights are the resources whose owner references a rollback changes.
+type dependantRights struct{ resources []schema.GroupResource }
+
+// findDependants also warns of resources that cannot be searched.
+func (s *session) findDependants(ctx context.Context) (*dependantRights, error) {
+	found, unknown, err := s.dependants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(unknown) > 0 {
+		_, _ = fmt.Fprintf(s.errOut, "annex: warning: cannot find dependants of %s among %s\n", s.group, strings.Join(unknown, ", "))
+	}
+	return &dependantRights{found}, nil
+}
+
+func (d *dependantRights) print(s *session) {
+	if len(d.resources) == 0 {
+		return
+	}
+	names := make([]string, 0, len(d.resources))
+	for _, resource := range d.resources {
+		names = append(names, resource.String())
+	}
+	s.print("Objects of %s own others. To change their owner references, annex gets the right to get, list and patch all\n"+
+		"of these until the end: %s\n", s.group, strings.Join(names, ", "))
+}
+
+// agreeToSecrets asks before annex gets rights for all Secrets of the cluster.
+func (s *session) agreeToSecrets(ctx context.Context, o rollbackFlags, found *dependantRights) error {
+	secrets := schema.GroupResource{Resource: "secrets"}
+	if o.yes || o.printRights || !slices.Contains(found.resources, secrets) || s.mayPatchSecrets(ctx) {
+		return nil
+	}
+	_, _ = fmt.Fprintf(s.out, "Let annex get, list and patch all Secrets of the cluster until the end of the rollback? [y/N] ")
+	typed, err := bufio.NewReader(s.in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the confirmation: %w", err)
+	}
+	if answer := strings.ToLower(strings.TrimSpace(typed)); answer == "y" || answer == "yes" {
+		return nil
+	}
+	s.print("")
+	return fmt.Errorf("rollback %s: not confirmed: without rights for Secrets, those are deleted whose owners were created in annex: answer y, or give --yes", s.group)
+}
+
+// mayPatchSecrets reports whether the group's role has the right already.
+func (s *session) mayPatchSecrets(ctx context.Context) bool {
+	role, err := s.main.RbacV1().ClusterRoles().Get(ctx, hostingv1alpha1.HostedRoleName(s.group), metav1.GetOptions{})
+	return err == nil && slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+		return slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, "secrets") && slices.Contains(rule.Verbs, "patch")
+	})
+}
 
 // dependants returns the resources of the main cluster, outside of the group, that have objects
 // owned by objects of the group. The names of those that could not be listed are returned too.

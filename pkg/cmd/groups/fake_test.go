@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -42,8 +43,8 @@ type fixture struct {
 	report      *diagnose.Report
 	definitions []string
 	annex       []runtime.Object
-	// main and routes are other objects and the APIServices of the main cluster.
-	main, routes []runtime.Object
+	// routes are the APIServices of the main cluster.
+	routes []runtime.Object
 	// status is that of a Migration once it was created.
 	status hostingv1alpha1.MigrationStatus
 	// denied are the rights that annex never gets, as "<verb> <resource>".
@@ -59,6 +60,12 @@ type fixture struct {
 	meta    *metadatafake.FakeMetadataClient
 	out     *bytes.Buffer
 	saved   []string
+	// probe is what a dry run of a creation returns.
+	probe  error
+	probed []string
+	// kubeObjects are objects of the main cluster, and dependants objects that belong to one of the group.
+	kubeObjects []runtime.Object
+	dependants  []runtime.Object
 }
 
 // reportOf returns a survey of widgets with objects, and gadgets without.
@@ -130,11 +137,12 @@ func (f *fixture) start(t *testing.T) *session {
 	objects := []runtime.Object{
 		metadataOf("v1", "Pod", "ns", "free"), metadataOf("v1", "ConfigMap", "ns", "dependant", owner), metadataOf("apps/v1", "Deployment", "ns", "dependant", owner),
 	}
+	objects = append(objects, f.dependants...)
 	for _, name := range append(f.definitions, "widgets.other.example.com") {
 		objects = append(objects, metadataOf("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", name))
 	}
 	f.meta = metadatafake.NewSimpleMetadataClient(scheme, objects...)
-	f.kube = fake.NewClientset(append(f.main, &rbacv1.ClusterRoleBinding{
+	f.kube = fake.NewClientset(append(f.kubeObjects, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: groupsBinding}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "annex-system", Name: "annex"}},
 	})...)
 	f.routing = aggregatorfake.NewClientset(f.routes...)
@@ -146,7 +154,7 @@ func (f *fixture) start(t *testing.T) *session {
 	})
 	changeable := metav1.Verbs{"list", "patch"}
 	f.kube.Resources = []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Verbs: changeable}, {Name: "configmaps", Kind: "ConfigMap", Verbs: changeable}, {Name: "bindings", Kind: "Binding", Verbs: metav1.Verbs{"create"}}}},
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Verbs: changeable}, {Name: "configmaps", Kind: "ConfigMap", Verbs: changeable}, {Name: "secrets", Kind: "Secret", Verbs: changeable}, {Name: "bindings", Kind: "Binding", Verbs: metav1.Verbs{"create"}}}},
 		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment", Verbs: changeable}}},
 		{GroupVersion: group + "/v1", APIResources: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Verbs: changeable}}},
 	}
@@ -167,6 +175,10 @@ func (f *fixture) start(t *testing.T) *session {
 		in: strings.NewReader(f.typed), out: f.out, errOut: f.out, program: "kubectl annex", group: group, server: "https://main",
 		main: f.kube, metadata: f.meta, apiServices: f.routing.ApiregistrationV1().APIServices(), annex: f.hosting.HostingV1alpha1(), annexClients: f.hosting,
 		survey: func(context.Context) (*diagnose.Report, error) { return f.report, nil },
+		probe: func(_ context.Context, resource schema.GroupVersionResource) error {
+			f.probed = append(f.probed, resource.Resource)
+			return f.probe
+		},
 		save: func(_ context.Context, resource, path string) error {
 			f.saved = append(f.saved, resource+" "+path)
 			return nil

@@ -160,6 +160,11 @@ func (s *session) start(ctx context.Context, o steps, h history, attached bool) 
 			return err
 		}
 	}
+	if attached && o.spec.ExemptWebhooks && !migration.Spec.ExemptWebhooks {
+		if migration, err = s.exempt(ctx, migration.Name); err != nil {
+			return err
+		}
+	}
 	if !attached {
 		if migration, err = s.create(ctx, o.spec); err != nil {
 			return err

@@ -30,6 +30,8 @@ type moveFlags struct {
 	confirmSwitch    bool
 	confirm          bool
 	objectsPerSecond int32
+	exemptWebhooks   bool
+	allowBlocked     bool
 }
 
 // NewMoveCommand returns `annex move`.
@@ -54,6 +56,8 @@ func NewMoveCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
 	fs.BoolVar(&o.confirmSwitch, "confirm-switch", o.confirmSwitch, "Switch only once --confirm is given to another run.")
 	fs.BoolVar(&o.confirm, "confirm", o.confirm, "Let the Migration that is under way switch.")
 	fs.Int32Var(&o.objectsPerSecond, "objects-per-second", o.objectsPerSecond, "Limit the rate at which existing objects are copied. 0 means no limit.")
+	fs.BoolVar(&o.exemptWebhooks, "exempt-webhooks", o.exemptWebhooks, exemptUsage+" This is for the rollback that annex begins if clients do not reach the group.")
+	fs.BoolVar(&o.allowBlocked, "allow-blocked-rollback", o.allowBlocked, "Move although webhooks or policies keep annex from rolling the group back by itself. `annex rollback --exempt-webhooks` does that.")
 	return cmd
 }
 
@@ -62,6 +66,7 @@ func (o *moveFlags) spec(group string) (hostingv1alpha1.MigrationSpec, error) {
 	spec := hostingv1alpha1.MigrationSpec{
 		Group: group, Operation: hostingv1alpha1.MigrationMove, StoreName: o.store,
 		ObjectsPerSecond: o.objectsPerSecond, Switch: hostingv1alpha1.MigrationSwitchAutomatic, Confirmed: o.confirm,
+		ExemptWebhooks: o.exemptWebhooks,
 	}
 	if o.objectsPerSecond < 0 {
 		return spec, fmt.Errorf("--objects-per-second %d must not be negative", o.objectsPerSecond)
@@ -93,21 +98,32 @@ func (s *session) move(ctx context.Context, o *moveFlags) error {
 			if o.confirm {
 				return []string{"no Migration is under way that could be confirmed"}, nil
 			}
-			return s.planMove(ctx, o.store)
+			return s.planMove(ctx, o)
 		},
 		rights: func(ctx context.Context, use func(rules) error) error {
 			names, err := s.definitions(ctx)
 			if err != nil {
 				return err
 			}
-			return use(moveRules(s.group, names))
+			wanted := moveRules(s.group, names)
+			if o.exemptWebhooks {
+				more, err := s.exemptionRules(ctx)
+				if err != nil {
+					return err
+				}
+				wanted = append(wanted, more...)
+			}
+			return use(wanted)
 		},
 		done: func(ctx context.Context, h history) (bool, error) {
 			hosted, err := s.hosted(ctx)
 			notServed := func(resource hostingv1alpha1.HostedResource) bool { return !isPublished(resource) }
 			return err == nil && !o.confirm && h.ended(hostingv1alpha1.MigrationMove) && len(hosted) > 0 && !slices.ContainsFunc(hosted, notServed), err
 		},
-		finish: func(context.Context) error {
+		finish: func(ctx context.Context) error {
+			if err := s.endExemptionRights(ctx, o); err != nil {
+				return err
+			}
 			s.print("annex serves %s. The main cluster keeps its copy.", s.group)
 			s.print("To return to it, with everything written since: %s", s.command("rollback"))
 			s.print("To delete it, which frees the space in etcd: %s", s.command("finalize"))
@@ -116,8 +132,20 @@ func (s *session) move(ctx context.Context, o *moveFlags) error {
 	})
 }
 
+// endExemptionRights takes back the rights to exempt annex from webhooks: the move is not undone any more.
+func (s *session) endExemptionRights(ctx context.Context, o *moveFlags) error {
+	if !o.exemptWebhooks {
+		return nil
+	}
+	names, err := s.definitions(ctx)
+	if err != nil {
+		return err
+	}
+	return s.grant(ctx, "move", moveRules(s.group, names))
+}
+
 // planMove prints what is moved where, and returns what prevents it.
-func (s *session) planMove(ctx context.Context, store string) ([]string, error) {
+func (s *session) planMove(ctx context.Context, o *moveFlags) ([]string, error) {
 	report, err := s.survey(ctx)
 	if errors.Is(err, diagnose.ErrNoDefinition) {
 		return nil, fmt.Errorf("%s: %w", s.group, diagnose.ErrNoDefinition)
@@ -135,14 +163,20 @@ func (s *session) planMove(ctx context.Context, store string) ([]string, error) 
 	if g.Move.Verdict == diagnose.MoveHosted {
 		return obstacles, nil
 	}
-	more, err := s.planStores(ctx, g, store)
+	more, err := s.planStores(ctx, g, o.store)
 	if err != nil {
 		return nil, err
 	}
 	s.print("What changes: requests for %s take one more hop, from kube-apiserver to annex. Watches are ended once, and\n"+
 		"resource versions jump upwards; clients list again. Names, UIDs and addresses stay. Nothing is refused.", s.group)
 	s.print("etcd of the main cluster gets its space back only with: %s\n", s.command("finalize"))
-	return append(obstacles, more...), nil
+	obstacles = append(obstacles, more...)
+	matches := s.planHooks(ctx, o.exemptWebhooks)
+	if blocked := s.probeHooks(ctx, matches); len(blocked) > 0 && !o.exemptWebhooks && !o.allowBlocked {
+		obstacles = append(obstacles, fmt.Sprintf("annex could not roll the group back by itself: %s. Give --exempt-webhooks, so that it can, "+
+			"or --allow-blocked-rollback, and to return: %s", strings.Join(blocked, ", "), s.command("rollback", "--exempt-webhooks")))
+	}
+	return obstacles, nil
 }
 
 // obstaclesOf returns what prevents a move, according to the survey of the main cluster.

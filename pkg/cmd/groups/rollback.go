@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,38 +23,69 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
+// rollbackFlags are the flags of `annex rollback`.
+type rollbackFlags struct {
+	flags
+	exemptWebhooks bool
+	yes            bool
+}
+
 // NewRollbackCommand returns `annex rollback`.
 func NewRollbackCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
-	o := &flags{}
-	return complete(&cobra.Command{
+	o := &rollbackFlags{}
+	cmd := complete(&cobra.Command{
 		Use:   "rollback GROUP",
 		Short: "Move an API group back to the main cluster, with everything written in annex",
 		Long: "Move an API group from annex back to the main cluster, while clients use it. Objects that the main cluster still\n" +
 			"has keep their UIDs, those created in annex get new ones, and the owner references of their dependants are changed.\n" +
 			"At the end annex removes the labels of the CRDs, and the command takes back the rights that `annex move` gave.\n\n" +
-			"If a rollback of the group is under way, the command shows that one.",
-		Example: "  kubectl annex rollback example.com",
-	}, o, in, out, errOut, func(ctx context.Context, s *session) error { return s.rollback(ctx, *o) })
+			"If a rollback of the group is under way, the command shows that one; --exempt-webhooks applies to it too.",
+		Example: "  kubectl annex rollback example.com\n" +
+			"  kubectl annex rollback example.com --exempt-webhooks",
+	}, &o.flags, in, out, errOut, func(ctx context.Context, s *session) error { return s.rollback(ctx, *o) })
+	fs := cmd.Flags()
+	fs.BoolVar(&o.exemptWebhooks, "exempt-webhooks", o.exemptWebhooks, exemptUsage)
+	fs.BoolVar(&o.yes, "yes", o.yes, "Grant annex rights for Secrets without a question.")
+	return cmd
 }
 
-func (s *session) rollback(ctx context.Context, o flags) error {
+func (s *session) rollback(ctx context.Context, o rollbackFlags) error {
+	var found *dependantRights
 	return s.run(ctx, steps{
-		name: "rollback", flags: o,
-		spec: hostingv1alpha1.MigrationSpec{Group: s.group, Operation: hostingv1alpha1.MigrationRollback},
-		plan: s.planRollback,
-		rights: func(ctx context.Context, use func(rules) error) error {
+		name: "rollback", flags: o.flags,
+		spec: hostingv1alpha1.MigrationSpec{Group: s.group, Operation: hostingv1alpha1.MigrationRollback, ExemptWebhooks: o.exemptWebhooks},
+		plan: func(ctx context.Context, h history) (obstacles []string, err error) {
+			if obstacles, err = s.planRollback(ctx, h); err != nil || len(obstacles) > 0 {
+				return obstacles, err
+			}
+			s.planHooks(ctx, o.exemptWebhooks)
+			if found, err = s.findDependants(ctx); err == nil {
+				found.print(s)
+			}
+			return nil, err
+		},
+		rights: func(ctx context.Context, use func(rules) error) (err error) {
 			names, err := s.definitions(ctx)
 			if err != nil {
 				return err
 			}
-			dependants, unknown, err := s.dependants(ctx)
-			if err != nil {
+			if found == nil {
+				if found, err = s.findDependants(ctx); err != nil {
+					return err
+				}
+			}
+			wanted := rollbackRules(s.group, names, found.resources)
+			if o.exemptWebhooks {
+				more, err := s.exemptionRules(ctx)
+				if err != nil {
+					return err
+				}
+				wanted = append(wanted, more...)
+			}
+			if err := s.agreeToSecrets(ctx, o, found); err != nil {
 				return err
 			}
-			if len(unknown) > 0 {
-				_, _ = fmt.Fprintf(s.errOut, "annex: warning: cannot find dependants of %s among %s\n", s.group, strings.Join(unknown, ", "))
-			}
-			return use(rollbackRules(s.group, names, dependants))
+			return use(wanted)
 		},
 		done: func(ctx context.Context, h history) (bool, error) {
 			hosted, err := s.hosted(ctx)

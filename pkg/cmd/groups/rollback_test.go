@@ -31,7 +31,7 @@ func TestRollback(t *testing.T) {
 	t.Parallel()
 	f := moved()
 	s := f.start(t)
-	expect.NoError(t, s.rollback(t.Context(), flags{wait: true}))
+	expect.NoError(t, s.rollback(t.Context(), rollbackFlags{flags: flags{wait: true}}))
 	expect.Equal(t, `All resources of example.com move back together:
 
 RESOURCE              STORE     OBJECTS   BYTES   OBJECTS WHEN MOVED
@@ -40,6 +40,9 @@ widgets.example.com   default   4         4Ki     3
 
 What changes: writes wait a moment during the switch, watches are ended once, and clients list again. Objects
 created in annex get new UIDs, and owner references to them are changed.
+
+Objects of example.com own others. To change their owner references, annex gets the right to get, list and patch all
+of these until the end: configmaps, deployments.apps
 
 clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com created
 migration.hosting.annex.dev/example.com-rollback-x created
@@ -83,7 +86,7 @@ func TestRollbackAhead(t *testing.T) {
 			t.Parallel()
 			f := moved()
 			f.mainRevision, f.annexRevision = test.main, test.annex
-			expect.ErrorOrNone(t, f.start(t).rollback(t.Context(), flags{dryRun: true}), test.err)
+			expect.ErrorOrNone(t, f.start(t).rollback(t.Context(), rollbackFlags{flags: flags{dryRun: true}}), test.err)
 			expect.Contains(t, f.out.String(), test.want)
 			if f.changed() || test.want == "" && strings.Contains(f.out.String(), "resource versions") {
 				t.Error(f.out.String())
@@ -108,7 +111,7 @@ func TestRollbackIsRefused(t *testing.T) {
 			t.Parallel()
 			f := moved()
 			test.change(f)
-			expect.ErrorLine(t, f.start(t).rollback(t.Context(), flags{wait: true}), "rollback example.com: "+test.want)
+			expect.ErrorLine(t, f.start(t).rollback(t.Context(), rollbackFlags{flags: flags{wait: true}}), "rollback example.com: "+test.want)
 			if f.changed() {
 				t.Error("something was written")
 			}
@@ -120,7 +123,7 @@ func TestRollbackFails(t *testing.T) {
 	t.Parallel()
 	f := moved()
 	f.status = ended(hostingv1alpha1.MigrationFailed, "Different", "the copy differs")
-	expect.ErrorLine(t, f.start(t).rollback(t.Context(), flags{wait: true}), "rollback example.com: Different: the copy differs")
+	expect.ErrorLine(t, f.start(t).rollback(t.Context(), rollbackFlags{flags: flags{wait: true}}), "rollback example.com: Different: the copy differs")
 	expect.Contains(t, f.out.String(), "annex serves example.com until then.\n")
 	if f.granted(t) == nil {
 		t.Error("the rights were taken back")
@@ -136,7 +139,7 @@ func TestRollbackIsFinished(t *testing.T) {
 	f.annex = []runtime.Object{migration("moved", hostingv1alpha1.MigrationMove, completed()), back}
 	s := f.start(t)
 	expect.NoError(t, s.grant(t.Context(), "move", moveRules(group, both)))
-	expect.NoError(t, s.rollback(t.Context(), flags{wait: true}))
+	expect.NoError(t, s.rollback(t.Context(), rollbackFlags{flags: flags{wait: true}}))
 	expect.Contains(t, f.out.String(), "migration.hosting.annex.dev/back has completed already.\n")
 	if f.granted(t) != nil || f.created(t) != nil {
 		t.Error("the rights are still granted, or another Migration was created")

@@ -26,9 +26,9 @@ const settleTimeout = time.Minute
 
 // uninstallFlags are the flags of `annex uninstall`.
 type uninstallFlags struct {
-	login       login.Options
-	dryRun, yes bool
-	timeout     time.Duration
+	login                       login.Options
+	dryRun, yes, exemptWebhooks bool
+	timeout                     time.Duration
 }
 
 // NewUninstallCommand returns `annex uninstall`.
@@ -52,6 +52,7 @@ func NewUninstallCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
 	o.login.AddFlags(fs, "the main cluster")
 	fs.BoolVar(&o.dryRun, "dry-run", o.dryRun, "Only show the plan. The exit code is 1 if a group has to be rolled back, or something prevents it.")
 	fs.BoolVar(&o.yes, "yes", o.yes, "Do not ask.")
+	fs.BoolVar(&o.exemptWebhooks, "exempt-webhooks", o.exemptWebhooks, exemptUsage)
 	fs.DurationVar(&o.timeout, "timeout", o.timeout, "How long to wait at most for each rollback, and for the end of annex. 0 means no limit.")
 	return cmd
 }
@@ -80,7 +81,7 @@ func (s *session) uninstall(ctx context.Context, o *uninstallFlags) error {
 		}
 	}
 	for _, name := range back {
-		if err := s.of(name).rollback(ctx, flags{wait: true, timeout: o.timeout}); err != nil {
+		if err := s.of(name).rollback(ctx, rollbackFlags{flags: flags{wait: true, timeout: o.timeout}, exemptWebhooks: o.exemptWebhooks, yes: o.yes}); err != nil {
 			return fmt.Errorf("uninstall: %w. Nothing was removed, and annex serves the groups that are left: remove the cause, and type it again", err)
 		}
 		s.print("")

@@ -45,7 +45,7 @@ func inSystem(name string) metav1.ObjectMeta {
 func installedAnnex() *fixture {
 	f := moved()
 	f.routes = []runtime.Object{routeTo("v1alpha1", "hosting.annex.dev"), routeTo("v1", group)}
-	f.main = []runtime.Object{
+	f.kubeObjects = []runtime.Object{
 		policy("annex-freeze.example.com"), policy("annex-hold-garbage-collector.other.com"),
 		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "annex-hold-garbage-collector.other.com"}},
 		&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "annex-system", Name: "annex", Labels: map[string]string{"app.kubernetes.io/name": "annex"}}},
@@ -161,10 +161,10 @@ func TestUninstallIsRefused(t *testing.T) {
 		}, "example.com: migration.hosting.annex.dev/new is under way (Move)"},
 		"other data":         {func(f *fixture) { f.annex = nil }, "example.com: the main cluster sends its requests to annex, which has nothing of it"},
 		"frozen, not served": {notServed, "example.com: the main cluster keeps a copy for annex, but does not send its requests there: see kubectl annex doctor"},
-		"not served": {func(f *fixture) { notServed(f); f.main = nil; f.annex = inAnnex() },
+		"not served": {func(f *fixture) { notServed(f); f.kubeObjects = nil; f.annex = inAnnex() },
 			"example.com: annex has 4 objects of it, and the main cluster does not send its requests there"},
 		"the temporary version is left": {func(f *fixture) {
-			f.main, f.annex = nil, nil
+			f.kubeObjects, f.annex = nil, nil
 			f.routes[1] = &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: apiregistrationv1.APIServiceSpec{Group: group, Version: hostingv1alpha1.MainCopyVersion}}
 		}, "example.com: the main cluster keeps a copy for annex"},
 		"annex is gone": {func(f *fixture) { f.routes = nil }, "example.com: an annex that does not run has its objects: start it with its data"},
@@ -228,7 +228,7 @@ func TestUninstallReleases(t *testing.T) {
 	t.Parallel()
 	f := installedAnnex()
 	f.routes, f.annex = f.routes[:1], nil
-	f.main = slices.DeleteFunc(f.main, func(object runtime.Object) bool {
+	f.kubeObjects = slices.DeleteFunc(f.kubeObjects, func(object runtime.Object) bool {
 		found, is := object.(*admissionregistrationv1.ValidatingAdmissionPolicy)
 		return is && found.Name == "annex-freeze.example.com"
 	})
