@@ -283,10 +283,10 @@ func execute(arguments ...string) (code int, output string) {
 }
 
 // rights returns what a command prints as the rights to apply, without warnings.
-func (f *fixture) rights(command string) string {
+func (f *fixture) rights(command string, flags ...string) string {
 	f.Helper()
 	var out, warnings bytes.Buffer
-	if code := cmd.Execute([]string{command, f.group, "--print-rights", "--kubeconfig=" + f.annex.Cluster.Kubeconfig}, &out, &warnings); code != 0 {
+	if code := cmd.Execute(append([]string{command, f.group, "--print-rights", "--kubeconfig=" + f.annex.Cluster.Kubeconfig}, flags...), &out, &warnings); code != 0 {
 		f.Fatalf("annex %s --print-rights: exit code %d: %s", command, code, &warnings)
 	}
 	expect.Contains(f, out.String(), "kind: ClusterRole")
