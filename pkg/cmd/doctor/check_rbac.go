@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // checkRBAC checks whether annex has every right of rbac.yaml, and not some others.
@@ -101,11 +102,35 @@ func (e *environment) tooMuch(ctx context.Context, account string) []finding {
 		{ResourceAttributes: authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods"}},
 	} {
 		if allowed, err := e.mayAnnex(ctx, r); err == nil && allowed {
+			if why := e.grantedFor(ctx, r); why != "" {
+				findings = append(findings, ok("annex (%s) may %s anywhere, until %s ends", account, r, why))
+				continue
+			}
 			findings = append(findings, warn("kubectl get clusterrolebindings,rolebindings -A -o wide | grep "+account,
 				"annex (%s) may %s anywhere, which it does not need", account, r))
 		}
 	}
 	return findings
+}
+
+// grantedFor returns the Migration under way for which `annex rollback` granted a right, or an empty string.
+func (e *environment) grantedFor(ctx context.Context, r right) string {
+	migrations, err := e.annexThroughMain.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return ""
+	}
+	for _, migration := range migrations.Items {
+		if migration.Spec.Operation != hostingv1alpha1.MigrationRollback || migration.Status.Phase.Finished() {
+			continue
+		}
+		role, err := e.main.RbacV1().ClusterRoles().Get(ctx, hostingv1alpha1.HostedRoleName(migration.Spec.Group), metav1.GetOptions{})
+		if err == nil && slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+			return slices.ContainsFunc(expand(rule, "", ""), func(granted right) bool { return granted.String() == r.String() })
+		}) {
+			return "the Migration " + migration.Name
+		}
+	}
+	return ""
 }
 
 // right is one right of annex and its origin.

@@ -10,6 +10,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/annex-dev/annex/artifacts/deploy"
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -93,9 +95,21 @@ func TestRBACManifest(t *testing.T) {
 func TestRBAC(t *testing.T) {
 	t.Parallel()
 	denied := func(rights ...string) fixture { return fixture{denied: append(rights, tooMany...)} }
+	// rollback is one under way, for which annex got rights for Secrets.
+	rollback := func(operation hostingv1alpha1.MigrationOperation, phase hostingv1alpha1.MigrationPhase) fixture {
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "annex-hosted-example.com"}}
+		role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods", "secrets"}, Verbs: []string{"get", "list", "patch"}}}
+		migration := &hostingv1alpha1.Migration{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: hostingv1alpha1.MigrationSpec{Group: "example.com", Operation: operation}}
+		migration.Status.Phase = phase
+		return fixture{denied: tooMany[1:], kube: []runtime.Object{role}, annexObjects: []runtime.Object{migration}}
+	}
+	const secrets = "may get secrets anywhere"
 	tests := map[string]checkTest{
 		"all":        {denied(), []want{{statusOK, "annex (annex-system/annex) has the 60 rights", ""}}},
 		"too much":   {fixture{denied: tooMany[1:]}, []want{{statusOK, "has the 60 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
+		"granted":    {rollback(hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationCopying), []want{{statusOK, "has the 60 rights", ""}, {statusOK, secrets + ", until the Migration m ends", ""}}},
+		"left over":  {rollback(hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationCompleted), []want{{statusOK, "has the 60 rights", ""}, {statusWarn, secrets, "kubectl get"}}},
+		"of a Move":  {rollback(hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationCopying), []want{{statusOK, "has the 60 rights", ""}, {statusWarn, secrets, "kubectl get"}}},
 		"no proxy":   {denied("list configmaps extension-apiserver-authentication in kube-system"), []want{{statusFail, "list configmaps extension-apiserver-authentication", "kubectl -n kube-system create rolebinding annex-authentication-reader --role=extension-apiserver-authentication-reader --serviceaccount=annex-system:annex"}}},
 		"no reviews": {denied("create tokenreviews.authentication.k8s.io"), []want{{statusFail, "create tokenreviews", "kubectl create clusterrolebinding annex-auth-delegator --clusterrole=system:auth-delegator --serviceaccount=annex-system:annex"}}},
 		"two roles": {denied("get namespaces", "watch namespaces", "create leases.coordination.k8s.io in annex-system"), []want{
