@@ -16,7 +16,7 @@
 //
 // Writes of the copy pass the admission of the main cluster, like all requests there. Its
 // webhooks and policies see content that annex has accepted, with the same webhooks and policies.
-// If one denies or changes it nevertheless, Problem says so. What annex cannot write is the
+// If one denies or changes it nevertheless, Problem says so; Exempt exempts annex. What annex cannot write is the
 // creationTimestamp of an object that was created in annex. Generations do not decrease.
 //
 // All functions can be called again after an error or a restart, and continue.
@@ -28,6 +28,9 @@
 //
 //   - Open, Close: list and get customresourcedefinitions, update those of the group; get apiservices;
 //     list namespaces; list, get, update and delete GROUP; the rights of Freeze
+//   - Exempt, EndExemption, Hooks: list webhook configurations, admission policies and their bindings, and
+//     customresourcedefinitions; Exempt and EndExemption patch those that mainadmission.Rules names
+//   - Probe: get, create and update GROUP
 //   - EndWatches: list and get customresourcedefinitions, update those of the group
 //   - Definitions, Resources, IsOpen: list customresourcedefinitions
 //   - Syncer: get, list, create, update and delete GROUP; list and get customresourcedefinitions, update

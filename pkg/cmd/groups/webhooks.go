@@ -95,7 +95,7 @@ func (s *session) exemptionRules(ctx context.Context) (rules, error) {
 	return mainadmission.Rules(named), nil
 }
 
-// planHooks prints the webhooks and policies that apply to what a rollback writes, and returns them. Who may not read
+// planHooks prints the webhooks and policies that apply to what a rollback writes, and returns them. Users that may not read
 // them can move a group nevertheless.
 func (s *session) planHooks(ctx context.Context, exempt bool) []mainadmission.Match {
 	matches, err := s.hooks(ctx)
