@@ -52,10 +52,8 @@ func (f *finalize) do(ctx, preparing context.Context) error {
 	if err := f.config.MainCopy.Close(ctx, f.group()); err != nil {
 		return wrap(err, "close the main cluster's copy of group %s", f.group())
 	}
-	if err := f.markMainCopy(ctx, ""); err != nil {
-		return err
-	}
-	return wrap(f.config.MainCopy.Unfreeze(ctx, f.group()), "remove the policy that froze group %s", f.group())
+	// It stays frozen as long as annex serves it.
+	return f.markMainCopy(ctx, "")
 }
 
 // begin waits for the confirmation. What follows cannot be undone.

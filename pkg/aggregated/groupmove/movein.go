@@ -19,6 +19,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/aggregated/controller/crdsync"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -33,6 +34,9 @@ const creationDelay = 2 * time.Second
 type moveIn struct{ *Run }
 
 func (m *moveIn) completed() string {
+	if m.Status.CopiedObjects == 0 {
+		return fmt.Sprintf("annex serves group %s", m.group())
+	}
 	return fmt.Sprintf("annex serves group %s. The main cluster keeps its copy as it was, until kubectl annex finalize %s", m.group(), m.group())
 }
 
@@ -66,7 +70,7 @@ func (m *moveIn) do(ctx, preparing context.Context) error {
 		if err := m.opened(ctx); err != nil {
 			return err
 		}
-		return m.observe(ctx)
+		return m.whileTakenOver(ctx, m.observe)
 	}
 	if m.Status.Phase == hostingv1alpha1.MigrationSwitching {
 		if err := m.undoSwitch(ctx, "annex was restarted"); err != nil {
@@ -106,7 +110,11 @@ func (m *moveIn) mayBegin(ctx context.Context, definitions []*definition) error 
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(of, m.isOurs) {
+	taken, err := m.isTakenOver(ctx)
+	if err != nil {
+		return err
+	}
+	if taken || slices.ContainsFunc(of, m.isOurs) {
 		return refuse(reasonHosted, "annex serves group %s already", m.group())
 	}
 	if obstacles := crdsync.Obstacles(m.group(), definitions, of); len(obstacles) > 0 {
@@ -117,7 +125,7 @@ func (m *moveIn) mayBegin(ctx context.Context, definitions []*definition) error 
 			return wrap(err, "list %s in the main cluster", crd.Name)
 		}
 	}
-	return nil
+	return m.config.MainCopy.MayFreeze(ctx, m.group())
 }
 
 // preassign creates the HostedResources of the group on the Store of the Migration, if it names one.
@@ -230,7 +238,7 @@ func (m *moveIn) followAndSwitch(ctx, preparing context.Context, failed *failedS
 	if err := m.UntilConfirmed(guarded, m.changed); err != nil {
 		return err
 	}
-	if err := m.untilCreatable(guarded); err != nil {
+	if err := m.untilReady(guarded); err != nil {
 		return err
 	}
 	close(f.proving)
@@ -240,20 +248,33 @@ func (m *moveIn) followAndSwitch(ctx, preparing context.Context, failed *failedS
 	return m.switchOver(ctx, f)
 }
 
-// untilCreatable waits until requests that create objects are not delayed in annex.
-func (m *moveIn) untilCreatable(ctx context.Context) error {
-	return until(ctx, func(ctx context.Context) (bool, error) {
+// untilReady waits until the main cluster's definitions have annex's finalizer, and requests that create objects are
+// not delayed in annex. They are in a group without objects, as after any new definition.
+func (m *moveIn) untilReady(ctx context.Context) error {
+	return m.untilReported(ctx, func(ctx context.Context) (string, error) {
+		definitions, err := m.mainDefinitions(ctx)
+		if err != nil {
+			return "", err
+		}
+		for _, crd := range definitions {
+			if !slices.Contains(crd.Finalizers, hostingv1alpha1.Finalizer(m.config.PublishedBy)) {
+				return fmt.Sprintf("Waiting until definition %s of the main cluster has annex's finalizer", crd.Name), nil
+			}
+		}
 		for _, of := range m.resources {
+			if of.isEmpty() {
+				continue
+			}
 			crd, err := m.config.AnnexDefinitions.Get(ctx, of.name(), metav1.GetOptions{})
 			if err != nil {
-				return false, fmt.Errorf("read definition %s in annex: %w", of.name(), err)
+				return "", fmt.Errorf("read definition %s in annex: %w", of.name(), err)
 			}
 			established := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Established)
 			if established == nil || time.Since(established.LastTransitionTime.Time) < creationDelay {
-				return false, nil
+				return fmt.Sprintf("Waiting until annex does not delay requests that create %s", of.name()), nil
 			}
 		}
-		return true, nil
+		return "", nil
 	})
 }
 
@@ -290,7 +311,7 @@ func (m *moveIn) switchOver(ctx context.Context, f *following) error {
 	if err := m.opened(ctx, f); err != nil {
 		return err
 	}
-	return m.observe(ctx)
+	return m.whileTakenOver(ctx, m.observe)
 }
 
 // undoSwitch makes the main cluster serve the group again.
@@ -298,10 +319,32 @@ func (m *moveIn) undoSwitch(ctx context.Context, why string) error {
 	if err := m.SetPhase(ctx, hostingv1alpha1.MigrationFollowing, "The main cluster serves the group again, because the switch did not succeed: "+why); err != nil {
 		return err
 	}
+	if err := m.untilWithdrawn(ctx); err != nil {
+		return err
+	}
 	if err := m.untilRouted(ctx, m.versions(), false); err != nil {
 		return err
 	}
 	return untilRefused(ctx, time.Now())
+}
+
+// untilWithdrawn waits until crdsync has withdrawn the takeover: one that is recorded counts as one that took place.
+func (m *moveIn) untilWithdrawn(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) (bool, error) {
+		taken, err := m.isTakenOver(ctx)
+		return !taken, err
+	})
+}
+
+// isTakenOver reports whether a takeover of the group is recorded. Its routes may be lost.
+func (m *moveIn) isTakenOver(ctx context.Context) (bool, error) {
+	all, err := m.config.AnnexHosting.HostedResources().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("list hosted resources: %w", err)
+	}
+	return slices.ContainsFunc(all.Items, func(of hostingv1alpha1.HostedResource) bool {
+		return schema.ParseGroupResource(of.Name).Group == m.group() && of.Status.Takeover != nil
+	}), nil
 }
 
 func (m *moveIn) openRest(ctx context.Context) error {
@@ -355,6 +398,9 @@ func (m *moveIn) cancel(ctx context.Context) error {
 		if err := m.undoSwitch(ctx, "the Migration was canceled"); err != nil {
 			return err
 		}
+	}
+	if err := m.untilWithdrawn(ctx); err != nil {
+		return err
 	}
 	for _, of := range m.resources {
 		if err := of.importer.Cancel(ctx); err != nil {

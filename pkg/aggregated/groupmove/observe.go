@@ -6,7 +6,9 @@ package groupmove
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +37,6 @@ const (
 
 // opened records that annex serves the group, and ends what clients still have of the main cluster.
 func (m *moveIn) opened(ctx context.Context, f ...*following) error {
-	// Until it is there crdsync would count the main cluster's copy as objects in the way.
 	if err := m.markMainCopy(ctx, metav1.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
@@ -45,7 +46,32 @@ func (m *moveIn) opened(ctx context.Context, f ...*following) error {
 		return err
 	}
 	m.Event(corev1.EventTypeNormal, eventSwitched, "annex serves group %s", m.group())
-	return m.closeMain(ctx, f...)
+	return m.whileTakenOver(ctx, func(ctx context.Context) error { return m.closeMain(ctx, f...) })
+}
+
+// errDeleted ends what works on a group whose definitions were all deleted since the switch.
+var errDeleted = errors.New("all definitions of the group were deleted")
+
+// whileTakenOver calls do, until the group is deleted: then there is nothing left to freeze or to observe.
+func (m *moveIn) whileTakenOver(ctx context.Context, do func(ctx context.Context) error) error {
+	within, cancel := context.WithCancelCause(ctx)
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	defer cancel(nil)
+	checks.Go(func() {
+		_ = untilEvery(within, observeInterval, func(ctx context.Context) (bool, error) {
+			taken, err := m.isTakenOver(ctx)
+			if err == nil && !taken {
+				cancel(errDeleted)
+			}
+			return false, nil
+		})
+	})
+	err := do(within)
+	if errors.Is(context.Cause(within), errDeleted) {
+		return m.config.MainCopy.Forget(ctx, m.group())
+	}
+	return err
 }
 
 // closeMain freezes the main cluster's copy, and ends what follows it and what clients still watch there.
@@ -71,16 +97,18 @@ func (m *moveIn) closeMain(ctx context.Context, f ...*following) error {
 
 // settle continues after an attempt that ended since the switch.
 func (m *moveIn) settle(ctx context.Context) error {
-	if err := m.find(ctx); err != nil {
-		return err
-	}
-	if err := m.newImporters(); err != nil {
-		return err
-	}
-	if err := m.closeMain(ctx); err != nil {
-		return err
-	}
-	return m.observe(ctx)
+	return m.whileTakenOver(ctx, func(ctx context.Context) error {
+		if err := m.find(ctx); err != nil {
+			return err
+		}
+		if err := m.newImporters(); err != nil {
+			return err
+		}
+		if err := m.closeMain(ctx); err != nil {
+			return err
+		}
+		return m.observe(ctx)
+	})
 }
 
 // markMainCopy sets the annotation of annex's definitions, or removes it if the value is empty.
@@ -179,9 +207,25 @@ func (m *moveIn) undo(ctx context.Context, problem string) error {
 			Group: m.group(), Operation: hostingv1alpha1.MigrationRollback, ExemptWebhooks: m.Migration.Spec.ExemptWebhooks,
 		},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if apierrors.IsAlreadyExists(err) {
+		err = m.checkUndo(ctx, name)
+	}
+	if err != nil {
 		return fmt.Errorf("create migration %s: %w", name, err)
 	}
 	m.undone = true
 	return refuse(reasonUndone, "The Migration %q rolls the group back: %s", name, problem)
+}
+
+// checkUndo deletes a Migration that undid an earlier one of the same name, and returns an error then.
+func (m *moveIn) checkUndo(ctx context.Context, name string) error {
+	migrations := m.config.AnnexHosting.Migrations()
+	undo, err := migrations.Get(ctx, name, metav1.GetOptions{})
+	if err != nil || !undo.CreationTimestamp.Before(&m.Migration.CreationTimestamp) {
+		return err
+	}
+	if err := migrations.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &undo.UID}}); err != nil {
+		return err
+	}
+	return errors.New("an earlier one is being deleted")
 }

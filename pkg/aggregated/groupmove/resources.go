@@ -44,6 +44,12 @@ func (r *resource) current() *move.Progress {
 	return &move.Progress{Total: max(r.hosted.Status.Objects, p.Compared), Copied: max(0, p.Compared-p.Pending)}
 }
 
+// isEmpty reports whether there was nothing to copy.
+func (r *resource) isEmpty() bool {
+	p := r.progress.Load()
+	return p != nil && p.Copied == 0
+}
+
 func (r *resource) name() string { return r.main.Name }
 
 func (r *resource) groupResource() schema.GroupResource {

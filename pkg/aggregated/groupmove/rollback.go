@@ -318,11 +318,7 @@ func (r *rollback) cancel(ctx context.Context) error {
 	if err := r.config.MainCopy.ReleaseGarbageCollector(ctx, r.group()); err != nil {
 		return err
 	}
-	marked, err := r.isMarked(ctx)
-	if err == nil && marked {
-		err = r.config.MainCopy.Freeze(ctx, r.group())
-	}
-	if err != nil {
+	if err := r.config.MainCopy.Freeze(ctx, r.group()); err != nil {
 		return err
 	}
 	for _, of := range r.resources {

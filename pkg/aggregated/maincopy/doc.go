@@ -43,7 +43,7 @@
 //   - DeleteAll: get, list, update and delete GROUP
 //   - RaiseRevision: create, update and delete configmaps in namespace annex-system. Without
 //     delete, the ConfigMaps stay
-//   - Freeze, Unfreeze, HoldGarbageCollector, ReleaseGarbageCollector: create
+//   - Freeze, MayFreeze, Forget, Unfreeze, HoldGarbageCollector, ReleaseGarbageCollector: create
 //     validatingadmissionpolicies and validatingadmissionpolicybindings; get, update and delete
 //     those two of the group; list and get customresourcedefinitions, and update those of the
 //     group, for a request that is never stored

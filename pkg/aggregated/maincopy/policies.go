@@ -54,6 +54,35 @@ func (c *Copy) Unfreeze(ctx context.Context, group string) error {
 	return nil
 }
 
+// Forget removes the policy of Freeze from a group that the main cluster no longer defines.
+func (c *Copy) Forget(ctx context.Context, group string) error {
+	return c.remove(ctx, freezePolicy(group, ""))
+}
+
+// MayFreeze returns an error if annex may not Freeze a group, or not change its definitions, as EndWatches does. It
+// changes nothing.
+func (c *Copy) MayFreeze(ctx context.Context, group string) error {
+	p := freezePolicy(group, "")
+	definitions, err := c.Definitions(ctx, group)
+	if err != nil {
+		return err
+	}
+	policy, binding := p.objects()
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	_, policyErr := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(ctx, policy, dryRun)
+	_, bindingErr := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, binding, dryRun)
+	errs := []error{policyErr, bindingErr}
+	for _, definition := range definitions {
+		errs = append(errs, c.sendCanary(ctx, p, definition.Name))
+	}
+	for _, err := range errs {
+		if apierrors.IsForbidden(err) {
+			return fmt.Errorf("check whether annex may freeze group %s in the main cluster: %w", group, err)
+		}
+	}
+	return nil
+}
+
 // HoldGarbageCollector keeps the main cluster's garbage collector from deleting and changing
 // objects that are owned by objects of a group, in annex too. It returns when that is in force.
 func (c *Copy) HoldGarbageCollector(ctx context.Context, group string) error {

@@ -37,8 +37,7 @@ type policy struct {
 func freezePolicy(group, user string) policy {
 	return policy{
 		name: hostingv1alpha1.FrozenPolicyName(group), group: group, label: hostingv1alpha1.FrozenGroupLabel,
-		message: fmt.Sprintf("the API group %s is served by annex. This is the copy that the main cluster still has of its objects: it is frozen until the group is "+
-			"rolled back or finalized. A request that gets here did not go through the main cluster's aggregation layer", group),
+		message:  fmt.Sprintf("the API group %s is served by annex, so that the main cluster's own storage of its objects is frozen. A request that gets here did not go through the main cluster's aggregation layer", group),
 		rules:    []admissionregistrationv1.NamedRuleWithOperations{newRule(group, []string{"*/*"}, admissionregistrationv1.OperationAll)},
 		excluded: copyRules(group),
 		denies:   isNot(user),
