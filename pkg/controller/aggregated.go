@@ -5,12 +5,9 @@ package controller
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -30,7 +27,6 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 	"github.com/annex-dev/annex/pkg/staticobjects"
-	"github.com/annex-dev/annex/pkg/storage/freeze"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
@@ -125,6 +121,10 @@ func (a *Aggregated) newAPIService(config Config) (controller, error) {
 }
 
 func (a *Aggregated) newCRDSync(config Config) (controller, error) {
+	mainCopy, err := a.mainCopy(config)
+	if err != nil {
+		return nil, err
+	}
 	return crdsync.New(crdsync.Config{
 		PublishedBy:             hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
 		MainObjects:             a.Dynamic,
@@ -132,10 +132,11 @@ func (a *Aggregated) newCRDSync(config Config) (controller, error) {
 		MainDefinitions:         a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		MainDefinitionInformer:  a.apiExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
 		MainAPIServiceInformer:  a.apiRegistrationInformers.Apiregistration().V1().APIServices(),
+		Unfreeze:                mainCopy.Forget,
 		AnnexObjects:            config.AnnexMetadata,
-		AnnexStored:             annexStored(config),
 		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		AnnexMigrations:         config.AnnexHosting.HostingV1alpha1().Migrations(),
 		AnnexDefinitionInformer: config.AnnexWholeDefinitions,
 		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
 		AnnexStoreInformer:      config.AnnexStoreInformer,
@@ -143,12 +144,16 @@ func (a *Aggregated) newCRDSync(config Config) (controller, error) {
 	})
 }
 
+func (a *Aggregated) mainCopy(config Config) (*maincopy.Copy, error) {
+	return maincopy.New(maincopy.Config{Main: a.Login, Annex: config.AnnexDynamic})
+}
+
 func (a *Aggregated) groupRuns(config Config) (migration.NewGroupRunFunc, error) {
 	objects, err := mainobjects.ClientFor(a.Login)
 	if err != nil {
 		return nil, err
 	}
-	mainCopy, err := maincopy.New(maincopy.Config{Main: a.Login, Annex: config.AnnexDynamic})
+	mainCopy, err := a.mainCopy(config)
 	if err != nil {
 		return nil, err
 	}
@@ -170,50 +175,9 @@ func (a *Aggregated) groupRuns(config Config) (migration.NewGroupRunFunc, error)
 		AnnexObjects:     config.AnnexMetadata,
 		NewImporter:      config.NewImporter,
 		NewExporter:      config.NewExporter,
-		MainCopy:    mainCopy,
+		MainCopy:         mainCopy,
 	}
 	return func(status *migrationstatus.Writer, changed <-chan struct{}) migration.GroupRun {
 		return groupmove.New(runs, status, changed)
 	}, nil
-}
-
-// inStore finds a resource in its Store by its name. It also returns its HostedResource.
-func inStore(config Config, name string) (freeze.Target, *hostingv1alpha1.HostedResource, error) {
-	hosted, err := config.AnnexHostedResourceInformer.Lister().Get(name)
-	if apierrors.IsNotFound(err) || err == nil && hosted.Spec.StoreName == "" {
-		return freeze.Target{}, nil, crdsync.ErrNotPlaced
-	}
-	if err != nil {
-		return freeze.Target{}, nil, fmt.Errorf("read hosted resource %s: %w", name, err)
-	}
-	in, err := config.Stores.Get(hosted.Spec.StoreName)
-	if err != nil {
-		return freeze.Target{}, nil, fmt.Errorf("find store %s of %s: %w", hosted.Spec.StoreName, name, err)
-	}
-	return freeze.Target{KV: in.Client().KV, Prefix: in.Prefix(), Resource: schema.ParseGroupResource(name)}, hosted, nil
-}
-
-// annexStored returns a function that finds a resource in its Store by its name.
-func annexStored(config Config) func(name string) (crdsync.Freezable, error) {
-	return func(name string) (crdsync.Freezable, error) {
-		target, hosted, err := inStore(config, name)
-		if err != nil {
-			return nil, err
-		}
-		return freezable{target, slices.Contains(hosted.Finalizers, hostingv1alpha1.MigrationFinalizer)}, nil
-	}
-}
-
-// freezable is a resource in its Store. The return of one that a Migration moves waits for that.
-type freezable struct {
-	freeze.Target
-	moving bool
-}
-
-// Freeze implements crdsync.Freezable.
-func (f freezable) Freeze(ctx context.Context) (int64, error) {
-	if f.moving {
-		return 0, fmt.Errorf("freeze %s: a Migration moves it to another Store", f.Resource)
-	}
-	return f.Target.Freeze(ctx)
 }

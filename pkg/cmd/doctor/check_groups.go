@@ -20,8 +20,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// checkGroupsRBAC checks whether annex may list objects of the groups that it is to take
-// over, and read the parameters of admission policies.
+// checkGroupsRBAC checks whether annex may move the groups that it is to take over, and read the parameters of admission policies.
 func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
 	definitions, err := e.hostedDefinitions(ctx)
 	if err != nil {
@@ -37,28 +36,22 @@ func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
 	}
 	var findings []finding
 	for _, group := range groupsOf(definitions) {
-		var rights []right
-		for _, crd := range definitions {
-			if crd.Spec.Group == group {
-				rights = append(rights, listAndWatch(schema.GroupResource{Group: group, Resource: crd.Spec.Names.Plural})...)
-			}
+		if ours[group] {
+			continue
 		}
-		missing, err := e.denied(ctx, rights)
+		missing, err := e.denied(ctx, moveRights(group, definitions))
 		switch {
 		case err != nil:
 			return []finding{warn(canI("create", "subjectaccessreviews.authorization.k8s.io", ""), "%v", err)}
 		case len(missing) == 0:
-			findings = append(findings, ok("annex may look for objects of %s in the main cluster", group))
-		case ours[group]:
-			// Already taken over: the right is needed only for new resources of the group.
-			findings = append(findings, warn(grantListCommand(group), "annex may not %s, which it needs to take over more of %s", listRights(missing), group))
+			findings = append(findings, ok("annex may move %s", group))
 		default:
-			findings = append(findings, fail(grantListCommand(group), "annex may not %s, and so cannot take over %s", listRights(missing), group))
+			findings = append(findings, fail(hostingv1alpha1.RightsCommand(group), "annex may not %s, and so cannot take over %s", listRights(missing), group))
 		}
 	}
 	findings = append(findings, e.checkParameters(ctx)...)
 	if len(findings) == 0 {
-		findings = append(findings, ok("no definition is labelled %s=true, so that no right on a group is needed", hostingv1alpha1.HostedLabel))
+		findings = append(findings, ok("no definition that is labelled %s=true waits for rights", hostingv1alpha1.HostedLabel))
 	}
 	return findings
 }
@@ -88,9 +81,22 @@ func listAndWatch(of schema.GroupResource) []right {
 	return rights
 }
 
-// grantListCommand is the command that lets annex list objects of a group.
-func grantListCommand(group string) string {
-	return hostingv1alpha1.GrantListCommand(group, "'*."+group+"'")
+// moveRights are the rights to take over a group.
+func moveRights(group string, definitions []apiextensionsv1.CustomResourceDefinition) []right {
+	of := func(verb, group, resource, name string) right {
+		return right{ResourceAttributes: authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Name: name}}
+	}
+	rights := []right{
+		of("create", admissionregistrationv1.GroupName, "validatingadmissionpolicies", ""),
+		of("create", admissionregistrationv1.GroupName, "validatingadmissionpolicybindings", ""),
+	}
+	for _, crd := range definitions {
+		if crd.Spec.Group == group {
+			rights = append(rights, of("update", apiextensionsv1.GroupName, "customresourcedefinitions", crd.Name))
+			rights = append(rights, listAndWatch(schema.GroupResource{Group: group, Resource: crd.Spec.Names.Plural})...)
+		}
+	}
+	return rights
 }
 
 // checkParameters checks whether annex can read the parameters of admission policies. A

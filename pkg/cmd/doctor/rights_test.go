@@ -153,15 +153,15 @@ var hostedLabel = map[string]string{"annex.dev/hosted": "true"}
 func TestGroupsRBAC(t *testing.T) {
 	t.Parallel()
 	one := []runtime.Object{definition("a.example.com", hostedLabel), definition("b.example.com", nil)}
-	const grantListCommand = "kubectl create clusterrole annex-hosted-example.com --verb=list,watch --resource='*.example.com' && " +
-		"kubectl label clusterrole annex-hosted-example.com annex.dev/aggregate-to-annex=true"
+	const command = "kubectl annex move example.com --print-rights | kubectl apply -f -"
 	tests := map[string]checkTest{
-		"none":       {fixture{}, []want{{statusOK, "no definition is labelled annex.dev/hosted=true", ""}}},
-		"let in":     {fixture{definitions: one}, []want{{statusOK, "objects of example.com", ""}}},
-		"not let in": {fixture{definitions: one, denied: []string{"list a.example.com"}}, []want{{statusFail, "annex may not list a.example.com", grantListCommand}}},
+		"none":                      {fixture{}, []want{{statusOK, "no definition that is labelled annex.dev/hosted=true waits for rights", ""}}},
+		"let in":                    {fixture{definitions: one}, []want{{statusOK, "annex may move example.com", ""}}},
+		"not let in":                {fixture{definitions: one, denied: []string{"list a.example.com"}}, []want{{statusFail, "annex may not list a.example.com", command}}},
+		"not let in to definitions": {fixture{definitions: one, denied: []string{"update customresourcedefinitions.apiextensions.k8s.io a.example.com"}}, []want{{statusFail, "annex may not update customresourcedefinitions.apiextensions.k8s.io a.example.com", command}}},
 		"no longer": {fixture{
 			definitions: one, denied: []string{"list a.example.com", "watch a.example.com"}, apiServices: []runtime.Object{published("v1.example.com")},
-		}, []want{{statusWarn, "may not list/watch a.example.com", grantListCommand}}},
+		}, []want{{statusOK, "no definition that is labelled", ""}}},
 	}
 	runCheck(t, checkGroupsRBAC, tests)
 }

@@ -74,8 +74,7 @@ func (i *Installation) Flags() []string {
 	}
 }
 
-// AllowGroup allows annex to list the objects of a group in the main cluster, which a takeover
-// requires, as rbac.yaml describes. It returns once the permission is effective, so the cluster
+// AllowGroup grants annex the rights to move a group, as `annex move` does. It returns once the permission is effective, so the cluster
 // must run the controller that aggregates ClusterRoles.
 func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 	mainClient, err := kubernetes.NewForConfig(i.Cluster.Config)
@@ -84,11 +83,18 @@ func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 	}
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex-hosted-" + group, Labels: map[string]string{hostingv1alpha1.AggregateLabel: "true"}},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: []string{"list", "watch"}}},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+			{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"update", "patch"}},
+			{
+				APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},
+				Verbs: []string{"get", "create", "update", "delete"},
+			},
+		},
 	}
 	_, err = mainClient.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("allow annex to list objects of group %s in the main cluster: %w", group, err)
+		return fmt.Errorf("allow annex to move group %s: %w", group, err)
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:               fmt.Sprintf("system:serviceaccount:%s:%s", Namespace, ServiceAccount),
@@ -101,13 +107,13 @@ func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 		return err == nil && answer.Status.Allowed, err
 	})
 	if err != nil {
-		return fmt.Errorf("wait until annex may list objects of group %s in the main cluster: %w", group, err)
+		return fmt.Errorf("wait until annex may move group %s: %w", group, err)
 	}
 	return nil
 }
 
-// Uninstall deletes annex's APIServices, which annex never does itself. The main cluster then
-// serves the groups of its own CRDs again. No replica may run.
+// Uninstall deletes annex's APIServices and what freezes groups, which annex never does itself. The main
+// cluster then serves the groups of its own CRDs again. No replica may run.
 func (i *Installation) Uninstall(ctx context.Context) error {
 	mainAggregator, err := aggregatorclient.NewForConfig(i.Cluster.Config)
 	if err != nil {
@@ -116,6 +122,17 @@ func (i *Installation) Uninstall(ctx context.Context) error {
 	ours := metav1.ListOptions{LabelSelector: hostingv1alpha1.PublishedByLabel + "=" + hostingv1alpha1.PublishedBy(Namespace, ServiceName)}
 	if err := mainAggregator.ApiregistrationV1().APIServices().DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
 		return fmt.Errorf("delete the APIServices that annex has published in the main cluster: %w", err)
+	}
+	mainClient, err := kubernetes.NewForConfig(i.Cluster.Config)
+	if err != nil {
+		return fmt.Errorf("create a client of the main cluster: %w", err)
+	}
+	admission, frozen := mainClient.AdmissionregistrationV1(), metav1.ListOptions{LabelSelector: hostingv1alpha1.FrozenGroupLabel}
+	if err := errors.Join(
+		admission.ValidatingAdmissionPolicyBindings().DeleteCollection(ctx, metav1.DeleteOptions{}, frozen),
+		admission.ValidatingAdmissionPolicies().DeleteCollection(ctx, metav1.DeleteOptions{}, frozen),
+	); err != nil {
+		return fmt.Errorf("delete the policies that freeze groups in the main cluster: %w", err)
 	}
 	return nil
 }

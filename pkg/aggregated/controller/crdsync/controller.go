@@ -5,22 +5,21 @@
 // that are labelled annex.dev/hosted.
 //
 // The main cluster routes requests per group version, so the definitions of a group are
-// handled together. Annex takes a group over once all its definitions are labelled and
-// the main cluster stores no object of any. It creates the same definitions in annex, and
-// once all are established it clears the takeover in the status of their HostedResources,
-// which the apiservice controller reads. Watches that begin at the revision at which
-// there were no objects stay open until the main cluster routes requests to annex, and
-// some time longer. If an object appears nevertheless, all writes of the group are
-// stopped, and if annex stores no object of it the group is returned. Versions added to a
-// hosted group are taken over the same way.
+// handled together. A Migration takes a group over; package groupmove runs it. Once all
+// definitions of a group are labelled, and the main cluster stores no object of any, this
+// package creates one. What a Migration needs here depends on its phase: definitions in
+// annex, the takeover in the status of their HostedResources, which the apiservice
+// controller reads, or that the main cluster serves the group again.
 //
 // From then on annex's definition follows the main cluster's, which gets annex's
-// finalizer. When the latter is deleted, annex deletes its own definition with its
-// objects, and removes the finalizer after the main cluster no longer lists the resource.
-// A definition that loses its label or is missing causes no deletion.
+// finalizer. As long as annex serves the group, a policy freezes it in the main cluster, so
+// that versions and definitions that are added have no objects there. When a definition is
+// deleted, annex deletes its own with its objects, and removes the finalizer after the main
+// cluster no longer lists the resource. A definition that loses its label or is missing
+// causes no deletion.
 //
 // The function plan decides what happens to a group. All state is in the objects: the
-// annotations of annex's definitions, the APIServices, and the status of the
+// annotations of annex's definitions, the APIServices, Migrations, and the status of the
 // HostedResources.
 package crdsync
 
@@ -67,12 +66,13 @@ type Config struct {
 	MainDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
 	MainAPIServiceInformer apiregistrationinformers.APIServiceInformer
 
-	AnnexObjects metadata.Interface
-	// AnnexStored finds a resource in annex's storage by the name of its definition. It
-	// returns ErrNotPlaced for one without a Store.
-	AnnexStored             func(name string) (Freezable, error)
+	// Unfreeze removes the policy that freezes a group in the main cluster.
+	Unfreeze func(ctx context.Context, group string) error
+
+	AnnexObjects            metadata.Interface
 	AnnexDefinitions        apiextensionsclient.CustomResourceDefinitionInterface
 	AnnexHostedResources    hostingclient.HostedResourceInterface
+	AnnexMigrations         hostingclient.MigrationInterface
 	AnnexDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
 	AnnexHostedInformer     hostinginformers.HostedResourceInformer
 	AnnexStoreInformer      hostinginformers.StoreInformer
@@ -80,25 +80,12 @@ type Config struct {
 }
 
 // Controller makes annex follow definitions of the main cluster. Its keys are API groups.
-type Controller struct {
-	*framework.Queue[string]
-	watches *objectWatches
-	freezer *freezer
-}
+type Controller struct{ *framework.Queue[string] }
 
 // New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
-	c := &Controller{freezer: &freezer{find: config.AnnexStored, known: map[frozenKey]int64{}}}
-	finalizer := hostingv1alpha1.Finalizer(config.PublishedBy)
-	main := &mainRoutes{mainAPIServices: config.MainAPIServices}
-	c.watches = &objectWatches{
-		main:   config.MainObjects,
-		isMain: main.isMain,
-		notify: func(name string) { c.Add(groupOf(name)) },
-		now:    time.Now,
-		open:   map[string]*objectWatch{},
-	}
+	c := &Controller{}
 	readers := readers{
 		publishedBy: config.PublishedBy,
 		main:        config.MainDefinitionInformer.Lister(),
@@ -109,14 +96,15 @@ func New(config Config) (*Controller, error) {
 		migrations:  config.AnnexMigrationInformer.Lister(),
 	}
 	r := &reconciler{
-		readGroup: readers.read,
-		watches:   c.watches,
-		annex:     annexObjects{client: config.AnnexObjects},
-		freezer:   c.freezer,
+		readGroup:   readers.read,
+		mainObjects: config.MainObjects,
+		annex:       annexObjects{client: config.AnnexObjects},
 
 		annexDefinitions: config.AnnexDefinitions,
-		mainDefinitions:  mainDefinitions{client: config.MainDefinitions, finalizer: finalizer},
-		giveBack:         main.giveBack,
+		annexMigrations:  config.AnnexMigrations,
+		mainDefinitions:  mainDefinitions{client: config.MainDefinitions, finalizer: hostingv1alpha1.Finalizer(config.PublishedBy)},
+		giveBack:         (&mainRoutes{mainAPIServices: config.MainAPIServices}).giveBack,
+		unfreeze:         config.Unfreeze,
 		reporter: &statusWriter{
 			annexHostedResources: config.AnnexHostedResources, list: readers.hostedOf, now: time.Now,
 			writer: conditions.Writer{
@@ -145,7 +133,7 @@ func (c *Controller) addEventHandlers(config Config) error {
 		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: resources},
 		framework.Source{Name: "migrations", Informer: config.AnnexMigrationInformer.Informer(), Handler: framework.Handler[*hostingv1alpha1.Migration]{
 			Updated: func(before, after *hostingv1alpha1.Migration) {
-				if after.Spec.Group != "" && movementOf(before) != movementOf(after) {
+				if after.Spec.Group != "" && (movementOf(before) != movementOf(after) || before.Status.Phase != after.Status.Phase || before.Status.StartTime.IsZero()) {
 					c.Add(after.Spec.Group)
 				}
 			},
@@ -156,12 +144,6 @@ func (c *Controller) addEventHandlers(config Config) error {
 			},
 		}},
 	)
-}
-
-// Run follows definitions until ctx is done.
-func (c *Controller) Run(ctx context.Context, workers int) {
-	defer c.watches.wait()
-	c.Queue.Run(ctx, workers)
 }
 
 // enqueue queues the group of an object, which is part of its name: "<plural>.<group>" or
@@ -200,11 +182,11 @@ type readers struct {
 	migrations  hostinglisters.MigrationLister
 }
 
-// read returns a group without observations of the main cluster's objects.
+// read returns a group without observations.
 func (r readers) read(name string) (*group, error) {
 	g := &group{
 		name: name, finalizer: hostingv1alpha1.Finalizer(r.publishedBy),
-		apiServices: map[string]*apiService{}, routes: map[string]route{}, listed: map[string][]string{}, reported: map[string]metav1.Condition{},
+		apiServices: map[string]*apiService{}, routes: map[string]route{}, listed: map[string][]string{},
 		takeovers: map[string]hostingv1alpha1.HostedResourceTakeover{},
 	}
 	var err error
@@ -214,7 +196,7 @@ func (r readers) read(name string) (*group, error) {
 	if g.annex, err = definitionsOf(r.annex, name); err != nil {
 		return nil, fmt.Errorf("list definitions: %w", err)
 	}
-	if g.migration, err = migrationOf(r.migrations, name); err != nil {
+	if err := g.readMigrations(r.migrations); err != nil {
 		return nil, err
 	}
 	apiServices, err := r.apiServices.List(labels.Everything())
@@ -238,9 +220,6 @@ func (r readers) read(name string) (*group, error) {
 		return nil, err
 	}
 	for _, resource := range resources {
-		if condition := syncedCondition(resource); condition != nil {
-			g.reported[resource.Name] = *condition
-		}
 		if takeover := resource.Status.Takeover; takeover != nil {
 			g.takeovers[resource.Name] = *takeover
 		}

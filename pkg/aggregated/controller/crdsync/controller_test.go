@@ -5,7 +5,6 @@ package crdsync
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	kubetesting "k8s.io/client-go/testing"
@@ -48,65 +46,8 @@ type fixture struct {
 	mainAPIServices        *aggregatorfake.Clientset
 	annexObjects           *metadatafake.FakeMetadataClient
 	annex                  *annexfake.Clientset
-	stored                 stored
-}
-
-// stored is where annex keeps the widgets.
-type stored struct {
-	mu sync.Mutex
-	// objects are there, and late come as soon as the widgets are frozen.
-	objects, late int64
-	// frozen is since when, and freezes counts how often.
-	frozen, freezes int64
-}
-
-func (s *stored) Freeze(context.Context) (int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.freezes++
-	s.frozen, s.objects, s.late = s.freezes, s.objects+s.late, 0
-	return s.frozen, nil
-}
-
-func (s *stored) Thaw(_ context.Context, revision int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.frozen == revision {
-		s.frozen = 0
-	}
-	return nil
-}
-
-func (s *stored) Frozen(context.Context) (int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.frozen, nil
-}
-
-func (s *stored) Objects(context.Context) (int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.objects, nil
-}
-
-// wantFrozen fails unless the widgets are frozen, or are not.
-func (r *fixture) wantFrozen(want bool) {
-	r.Helper()
-	if revision, _ := r.stored.Frozen(r.Context()); revision != 0 != want {
-		r.Errorf("frozen: %t, want %t", revision != 0, want)
-	}
-}
-
-// wantRoute fails unless annex answers, or has left the APIService to kube-apiserver.
-func (r *fixture) wantRoute(annex bool) {
-	r.Helper()
-	current, err := r.mainAPIServices.ApiregistrationV1().APIServices().Get(r.Context(), "v1."+groupName, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		r.Fatal(err)
-	}
-	if is := err == nil && current.Spec.Service != nil; is != annex {
-		r.Errorf("annex answers: %t, want %t", is, annex)
-	}
+	unfrozen               atomic.Int64
+	unfreezeErr            error
 }
 
 // run starts a controller for as long as the test lasts.
@@ -129,16 +70,20 @@ func run(t *testing.T, mainObjects ...runtime.Object) *fixture {
 	apiServices := aggregatorinformers.NewSharedInformerFactory(r.mainAPIServices, 0)
 	annex := annexinformers.NewSharedInformerFactory(r.annex, 0)
 	c, err := New(Config{
-		PublishedBy:             publishedBy,
-		MainObjects:             r.mainObjects,
-		MainAPIServices:         r.mainAPIServices.ApiregistrationV1().APIServices(),
-		MainDefinitions:         r.main.ApiextensionsV1().CustomResourceDefinitions(),
-		MainDefinitionInformer:  main.Apiextensions().V1().CustomResourceDefinitions(),
-		MainAPIServiceInformer:  apiServices.Apiregistration().V1().APIServices(),
+		PublishedBy:            publishedBy,
+		MainObjects:            r.mainObjects,
+		MainAPIServices:        r.mainAPIServices.ApiregistrationV1().APIServices(),
+		MainDefinitions:        r.main.ApiextensionsV1().CustomResourceDefinitions(),
+		MainDefinitionInformer: main.Apiextensions().V1().CustomResourceDefinitions(),
+		MainAPIServiceInformer: apiServices.Apiregistration().V1().APIServices(),
+		Unfreeze: func(context.Context, string) error {
+			r.unfrozen.Add(1)
+			return r.unfreezeErr
+		},
 		AnnexObjects:            r.annexObjects,
-		AnnexStored:             func(string) (Freezable, error) { return &r.stored, nil },
 		AnnexDefinitions:        r.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    r.annex.HostingV1alpha1().HostedResources(),
+		AnnexMigrations:         r.annex.HostingV1alpha1().Migrations(),
 		AnnexDefinitionInformer: definitions.Apiextensions().V1().CustomResourceDefinitions(),
 		AnnexHostedInformer:     annex.Hosting().V1alpha1().HostedResources(),
 		AnnexStoreInformer:      annex.Hosting().V1alpha1().Stores(),
@@ -208,15 +153,38 @@ func (r *fixture) establish(name string) {
 	settle()
 }
 
+// ordered is the Migration that the labels order.
+func (r *fixture) ordered() *hostingv1alpha1.Migration {
+	r.Helper()
+	return expect.Get(r, r.annex.HostingV1alpha1().Migrations(), orderedName(groupName))
+}
+
+// progress does what the migration controller does.
+func (r *fixture) progress(phase hostingv1alpha1.MigrationPhase) {
+	r.Helper()
+	migration := r.ordered()
+	now := metav1.Now()
+	migration.Status.StartTime, migration.Status.Phase = &now, phase
+	_, err := r.annex.HostingV1alpha1().Migrations().UpdateStatus(r.Context(), migration, metav1.UpdateOptions{})
+	expect.NoError(r, err)
+	settle()
+}
+
 // setHosted makes the group one that annex serves.
 func (r *fixture) setHosted() {
 	r.Helper()
 	r.define(crd(widgets, labelled))
+	r.progress(hostingv1alpha1.MigrationPending)
 	r.establish(widgets)
+	if r.isCleared() {
+		r.Fatal("cleared before the switch")
+	}
+	r.progress(hostingv1alpha1.MigrationSwitching)
 	if !r.isCleared() {
 		r.Fatalf("not cleared: %+v", r.hosted(widgets).Status)
 	}
 	r.publish()
+	r.progress(hostingv1alpha1.MigrationCompleted)
 	r.wantCondition(widgets, reasonSynced)
 }
 
@@ -244,61 +212,28 @@ func widget(name string) *unstructured.Unstructured {
 	}}
 }
 
-func (r *fixture) createInMain(name string) {
-	r.Helper()
-	_, err := r.mainObjects.Resource(widgetsV1).Namespace("ns").Create(r.Context(), widget(name), metav1.CreateOptions{})
-	expect.NoError(r, err)
-	settle()
-}
-
 func (r *fixture) deleteInMain(name string) {
 	r.Helper()
 	expect.NoError(r, r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(r.Context(), name, metav1.DeleteOptions{}))
 	settle()
 }
 
-// fakeWatches has watches on the main cluster's objects see nothing but what the test
-// tells them.
-func (r *fixture) fakeWatches() <-chan *watch.FakeWatcher {
-	made := make(chan *watch.FakeWatcher, 10)
-	r.mainObjects.PrependWatchReactor("widgets", func(kubetesting.Action) (bool, watch.Interface, error) {
-		watcher := watch.NewFake()
-		made <- watcher
-		return true, watcher, nil
-	})
-	return made
-}
-
-// openWatches counts the watches that are kept.
-func (r *fixture) openWatches() int {
-	r.watches.mu.Lock()
-	defer r.watches.mu.Unlock()
-	return len(r.watches.open)
-}
-
 func TestTakesOverAndFollows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		watches := r.fakeWatches()
 		r.setHosted()
-		watching := <-watches
-		if got := r.openWatches(); got != 1 || watching.IsStopped() {
-			t.Errorf("%d watches just after the switch, want 1", got)
-		}
-		time.Sleep(grace)
-		settle()
-		if got := r.openWatches(); got != 0 || !watching.IsStopped() {
-			t.Errorf("%d watches some time after the switch, want none", got)
-		}
 		r.redefine(crd(widgets, labelled, shortName))
 		if got := r.followerOf(widgets).Spec.Names.ShortNames; len(got) != 1 {
 			t.Errorf("short names %v, want what the main cluster has", got)
 		}
-		before := len(r.annexDefinitions.Actions()) + len(r.annex.Actions()) + len(r.mainObjects.Actions())
+		requests := func() int {
+			return len(r.annexDefinitions.Actions()) + len(r.annex.Actions()) + len(r.mainObjects.Actions())
+		}
+		before := requests()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if after := len(r.annexDefinitions.Actions()) + len(r.annex.Actions()) + len(r.mainObjects.Actions()); after != before {
+		if after := requests(); after != before {
 			t.Errorf("%d requests in an hour without news", after-before)
 		}
 	})
@@ -320,181 +255,57 @@ func TestObjectsFirstThenNone(t *testing.T) {
 		time.Sleep(pollInterval)
 		settle()
 		r.wantCondition(widgets, reasonTakingOver)
+		r.ordered()
 	})
 }
 
-func TestSlipsInBeforeTheSwitch(t *testing.T) {
+// TestOrdersOnce: a Migration that failed is not repeated until it is deleted. One that completed does not
+// count: the group was rolled back since.
+func TestOrdersOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t)
-		r.define(crd(widgets, labelled))
-		r.establish(widgets)
-		r.createInMain("late")
-		r.wantCondition(widgets, reasonObjectsAppeared)
-		if r.isCleared() {
-			t.Error("the takeover is still cleared")
-		}
-		r.deleteInMain("late")
-		if !r.isCleared() {
-			t.Error("the takeover is not cleared again")
-		}
-	})
-}
-
-func TestSlipsInAfterTheSwitch(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t)
-		r.setHosted()
-		r.createInMain("late")
-		r.wantCondition(widgets, reasonObjectsAppeared)
-		if r.isCleared() {
-			t.Error("the takeover is still cleared")
-		}
-		r.wantRoute(false)
-	})
-}
-
-func TestSlipsInAfterAnnexHasObjects(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t)
-		r.setHosted()
-		r.stored.objects = 1
-		r.createInMain("late")
-		r.wantCondition(widgets, reasonObjectsAppeared)
-		r.wantRoute(true)
-		if r.stored.freezes > 0 {
-			t.Error("writes were stopped for nothing")
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		r.wantCondition(widgets, reasonObjectsAppeared)
-		expect.Delete(r, r.annex.HostingV1alpha1().HostedResources(), widgets)
-		settle()
-		r.wantCondition(widgets, reasonSynced)
-	})
-}
-
-// TestWrittenWhileGivenBack: an object written after the first count makes annex keep the
-// group.
-func TestWrittenWhileGivenBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t)
-		r.setHosted()
-		r.stored.late = 1
-		r.createInMain("late")
-		r.wantCondition(widgets, reasonObjectsAppeared)
-		r.wantRoute(true)
-		r.wantFrozen(false)
-	})
-}
-
-// TestFrozenUntilTakenOver: writes that come late are not acknowledged.
-func TestFrozenUntilTakenOver(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t)
-		r.setHosted()
-		r.createInMain("late")
-		r.wantRoute(false)
-		time.Sleep(time.Hour)
-		settle()
-		r.wantFrozen(true)
-		r.deleteInMain("late")
-		time.Sleep(pollInterval)
-		settle()
-		if !r.isCleared() {
-			t.Error("not cleared again")
-		}
-		r.wantFrozen(false)
-	})
-}
-
-// TestFinishesAReturn: another replica had frozen the group and got no further.
-func TestFinishesAReturn(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		objects   int64
-		wantAnnex bool
-	}{"no objects": {0, false}, "objects": {1, true}} {
-		t.Run(name, func(t *testing.T) {
+	for phase, again := range map[hostingv1alpha1.MigrationPhase]bool{
+		hostingv1alpha1.MigrationFailed: false, hostingv1alpha1.MigrationCanceled: false, hostingv1alpha1.MigrationCompleted: true,
+	} {
+		t.Run(string(phase), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				r := run(t)
-				r.setHosted()
-				// This term has yet to look.
-				r.freezer.known = map[frozenKey]int64{}
-				r.stored.frozen, r.stored.freezes, r.stored.objects = 7, 7, tc.objects
-				r.redefine(crd(widgets, labelled, shortName))
-				r.wantRoute(tc.wantAnnex)
-				// Without objects on either side the group is taken over once more.
-				r.wantFrozen(false)
+				r.define(crd(widgets, labelled))
+				r.progress(phase)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if made := r.ordered().Status.Phase == ""; made != again {
+					t.Errorf("another Migration: %t, want %t", made, again)
+				}
+				if again {
+					return
+				}
+				r.wantCondition(widgets, reasonMoveFailed)
+				expect.Delete(r, r.annex.HostingV1alpha1().Migrations(), orderedName(groupName))
+				settle()
+				if r.ordered().Status.Phase != "" {
+					t.Error("it is not tried again")
+				}
 			})
 		})
 	}
 }
 
-// TestThawsWhatIsAnnexsOwn: once the main cluster has no definition there is nothing to
-// give back.
-func TestThawsWhatIsAnnexsOwn(t *testing.T) {
+// TestWithdraws: a group that is not switched after all does not count as taken over.
+func TestWithdraws(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		r.setHosted()
-		r.createInMain("late")
-		r.wantFrozen(true)
-		expect.Delete(r, r.main.ApiextensionsV1().CustomResourceDefinitions(), widgets)
-		settle()
-		r.wantFrozen(false)
-	})
-}
-
-// TestWatchEnds: what was not watched is listed again.
-func TestWatchEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t)
-		watches := r.fakeWatches()
 		r.define(crd(widgets, labelled))
+		r.progress(hostingv1alpha1.MigrationPending)
 		r.establish(widgets)
-		first := <-watches
-		first.Stop()
-		settle()
-		if len(watches) != 1 || !r.isCleared() {
-			t.Fatalf("%d more watches after the first ended, cleared: %v; want 1, cleared", len(watches), r.isCleared())
+		r.progress(hostingv1alpha1.MigrationSwitching)
+		r.progress(hostingv1alpha1.MigrationFollowing)
+		if of := r.hosted(widgets).Status.Takeover; of != nil {
+			t.Errorf("the takeover is %+v", of)
 		}
-		second := <-watches
-		// This one is not seen by a watch.
-		expect.NoError(r, r.mainObjects.Tracker().Create(widgetsV1, widget("unseen"), "ns"))
-		second.Error(&metav1.Status{Code: 410})
-		settle()
-		r.wantCondition(widgets, reasonObjectsExist)
-		if r.isCleared() {
-			t.Error("cleared although there is an object")
-		}
-	})
-}
-
-// TestAnswerOfAnnexIsNotMains: in the cache the main cluster still serves the group,
-// but it was annex that did.
-func TestAnswerOfAnnexIsNotMains(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t, widget("annexs own"))
-		switched := local("v1")
-		switched.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex"}
-		r.mainAPIServices.PrependReactor("get", "apiservices", func(kubetesting.Action) (bool, runtime.Object, error) { return true, switched, nil })
-		r.define(crd(widgets, labelled))
-		r.wantCondition(widgets, reasonTakingOver)
-		expect.NoError(r, r.mainObjects.Tracker().Delete(widgetsV1, "ns", "annexs own"))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		r.wantCondition(widgets, reasonTakingOver)
-		if _, err := r.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("a definition was made: %v", err)
-		}
+		r.progress(hostingv1alpha1.MigrationFailed)
+		r.wantCondition(widgets, reasonMoveFailed)
 	})
 }
 
@@ -531,18 +342,24 @@ func TestLetsGoOfHostedResources(t *testing.T) {
 	})
 }
 
-// TestServesBeforeItIsCleared: annex has to answer.
+// TestServesBeforeItIsCleared: annex has to serve a version before requests for it go there.
 func TestServesBeforeItIsCleared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
+		r.setHosted()
 		var failing atomic.Bool
 		failing.Store(true)
 		r.annexObjects.PrependReactor("get", "widgets", func(kubetesting.Action) (bool, runtime.Object, error) {
 			return failing.Load(), nil, apierrors.NewServiceUnavailable("not yet")
 		})
-		r.define(crd(widgets, labelled))
-		r.establish(widgets)
+		// The fake clients count no generations.
+		changed := crd(widgets, labelled, v2)
+		r.redefine(changed)
+		follower := r.followerOf(widgets)
+		follower.Generation++
+		expect.Update(r, r.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions(), follower)
+		settle()
 		if r.isCleared() {
 			t.Error("cleared although annex does not serve it")
 		}

@@ -94,6 +94,12 @@ func (r *reconciler) actInMain(ctx context.Context, g *group, p *plan) []error {
 			errs = append(errs, r.delete(ctx, g.main[name], g.annex[name]))
 		}
 	}
+	if p.unfreeze {
+		// Annex may not have the right: nothing froze groups that earlier versions took over.
+		if err := r.unfreeze(ctx, g.name); err != nil && !apierrors.IsForbidden(err) {
+			return append(errs, err) // the finalizers wait for it
+		}
+	}
 	for _, name := range p.removeFinalizer {
 		errs = append(errs, r.release(ctx, g, name))
 	}

@@ -79,6 +79,7 @@ func (g *group) planDeletions(p *plan) {
 			p.updateStatus = append(p.updateStatus, withTerminating(main, of.message))
 		}
 	}
+	p.unfreeze = len(g.annex) == 0 && len(p.removeFinalizer) > 0 && len(p.removeFinalizer) == len(g.main)
 }
 
 // step is the next step for a terminating definition.

@@ -4,6 +4,7 @@
 package crdsync
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,20 +47,21 @@ func TestPlanDeletions(t *testing.T) {
 		group                          group
 		hold, release, explain, delete []string
 		// verdict is "<status> <reason>" on the widgets.
-		verdict string
+		verdict  string
+		unfreeze bool
 	}{
 		"taken over":                {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared)), routes: hosted}, hold: []string{widgets}, verdict: "True Synced"},
 		"annex has not made it yet": {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), routes: hosted}, verdict: "True Synced"},
 		"annex's is of another":     {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared, annotated(hostingv1alpha1.DefinitionUIDAnnotation, "another"))), routes: hosted}, verdict: "True Synced"},
 		"about to be taken over": {
-			group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, follower)), observed: map[string]observation{widgets: none("v1")}},
+			group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, follower)), migration: migrationIn(hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationPending)},
 			hold:  []string{widgets}, verdict: "Unknown TakingOver",
 		},
 		"cannot be taken over": {
 			group:   group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), observed: map[string]observation{widgets: found}},
 			release: []string{widgets}, verdict: "False ObjectsExist",
 		},
-		"not known whether it can": {group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower))}, verdict: "Unknown TakingOver"},
+		"not known whether it can": {group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), observed: map[string]observation{widgets: {err: errors.New("timeout")}}}, verdict: "Unknown TakingOver"},
 		"unlabelled":               {group: group{main: byName(crd(widgets, withFinalizer)), annex: byName(crd(widgets, cleared)), routes: hosted}, release: []string{widgets}, verdict: "False NotLabelled"},
 		"deleted, the main cluster's turn": {
 			group:   group{main: byName(crd(widgets, labelled, leaving, withOwnFinalizer)), annex: byName(crd(widgets, cleared)), routes: hosted},
@@ -116,8 +118,8 @@ func TestPlanDeletions(t *testing.T) {
 			group:   group{main: both, routes: hosted, listed: listed},
 			release: []string{widgets},
 		},
-		"deleted, objects gone, not listed": {group: group{main: byName(crd(widgets, labelled, leaving)), routes: to("v1", routeMain)}, release: []string{widgets}},
-		"deleted, annex has other data":     {group: group{main: byName(crd(widgets, labelled, leaving)), routes: to("v1", routeDataReplaced), listed: listed}, release: []string{widgets}},
+		"deleted, objects gone, not listed": {group: group{main: byName(crd(widgets, labelled, leaving)), routes: to("v1", routeMain)}, release: []string{widgets}, unfreeze: true},
+		"deleted, annex has other data":     {group: group{main: byName(crd(widgets, labelled, leaving)), routes: to("v1", routeDataReplaced), listed: listed}, release: []string{widgets}, unfreeze: true},
 		"missing":                           {group: group{annex: byName(crd(widgets, cleared)), routes: hosted}, verdict: "False MainDefinitionDeleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,6 +140,7 @@ func TestPlanDeletions(t *testing.T) {
 			expect.Equal(t, tc.explain, explain, "explain")
 			expect.Equal(t, tc.delete, p.delete, "delete")
 			expect.Equal(t, tc.verdict, verdict, "verdict")
+			expect.Equal(t, tc.unfreeze, p.unfreeze, "unfreeze")
 		})
 	}
 }
@@ -169,19 +172,42 @@ func TestMayNotHold(t *testing.T) {
 			return action.GetSubresource() == "status" && !allowed.Load(), nil, refused
 		})
 		r.define(crd(widgets, labelled, withoutFinalizer))
+		r.progress(hostingv1alpha1.MigrationPending)
 		r.establish(widgets)
 		r.wantCondition(widgets, reasonForbidden)
-		if r.isCleared() {
-			t.Error("cleared without annex's finalizer")
-		}
 		allowed.Store(true)
 		time.Sleep(pollInterval)
 		settle()
 		if held, err := r.main.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets, metav1.GetOptions{}); err != nil || len(held.Finalizers) != 1 {
 			t.Errorf("%v, finalizers %v", err, held.Finalizers)
 		}
-		if !r.isCleared() {
-			t.Error("not cleared")
-		}
+		r.wantCondition(widgets, reasonMoving)
 	})
+}
+
+// TestUnfreezesBeforeItReleases: the finalizer of the last definition waits until nothing freezes the group.
+func TestUnfreezesBeforeItReleases(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		err      error
+		released bool
+	}{
+		"unfrozen": {nil, true}, "not allowed": {apierrors.NewForbidden(schema.GroupResource{}, "", nil), true}, "error": {errors.New("timeout"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := run(t)
+				r.unfreezeErr = tc.err
+				r.define(crd(widgets, labelled, leaving))
+				held := expect.Get(t, r.main.ApiextensionsV1().CustomResourceDefinitions(), widgets)
+				if (len(held.Finalizers) == 0) != tc.released {
+					t.Errorf("finalizers %v", held.Finalizers)
+				}
+				if r.unfrozen.Load() == 0 {
+					t.Error("it was not unfrozen")
+				}
+			})
+		})
+	}
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
@@ -82,7 +81,7 @@ const (
 	automanaged      = "true"
 )
 
-// mainRoutes reads and changes the routes of the main cluster's requests.
+// mainRoutes changes the routes of the main cluster's requests.
 type mainRoutes struct {
 	mainAPIServices apiregistrationclient.APIServiceInterface
 }
@@ -95,18 +94,6 @@ func listedBy(current *apiService) []string {
 		plurals = append(plurals, plural)
 	}
 	return plurals
-}
-
-// isMain reads from the API whether the main cluster serves a group version itself.
-func (m *mainRoutes) isMain(ctx context.Context, version schema.GroupVersion) (bool, error) {
-	current, err := m.mainAPIServices.Get(ctx, version.Version+"."+version.Group, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return current.Spec.Service == nil, nil
 }
 
 // giveBack deletes an APIService of annex. kube-apiserver serves its version from the definitions then, and

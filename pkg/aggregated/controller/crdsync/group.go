@@ -9,7 +9,6 @@ import (
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -62,24 +61,12 @@ func (i identity) routeOf(current *apiService) route {
 	}
 }
 
-// observation describes the objects of a resource that the main cluster stores.
+// observation is whether the main cluster stores objects of a resource.
 type observation struct {
 	// err is the error of an observation that failed.
 	err error
 	// object is the name of one object, empty if there is none.
 	object string
-	// appeared reports whether the object was created during the watch, which began
-	// without objects.
-	appeared bool
-	// versions are those whose takeover the watch protects.
-	versions []string
-}
-
-// watchRequest asks for a watch on a resource that has no objects in the main cluster.
-type watchRequest struct {
-	name     string
-	resource schema.GroupVersionResource
-	versions []string
 }
 
 // group holds the objects of an API group for one reconcile. They must not be changed.
@@ -95,21 +82,18 @@ type group struct {
 	// listed are the plural names of the resources that annex lists on its APIServices,
 	// by version.
 	listed map[string][]string
-	// observed are the observations of the main cluster's objects, by definition.
+	// observed are the observations of the main cluster's objects, by definition. Nil if they were not
+	// needed yet.
 	observed map[string]observation
 	// takeovers are the cleared takeovers, by HostedResource.
 	takeovers map[string]hostingv1alpha1.HostedResourceTakeover
-	// reported are the present conditions DefinitionSynced, by HostedResource.
-	reported map[string]metav1.Condition
-	// migration is the unfinished Migration of the group that has begun, or nil.
+	// migration is the unfinished Migration of the group, preferably the one that has begun, or nil.
 	migration *hostingv1alpha1.Migration
+	// ordered is the Migration that annex created because of the labels, or nil.
+	ordered *hostingv1alpha1.Migration
 	// remaining describes the objects that an annex definition's deletion waits for, by
 	// definition.
 	remaining map[string]string
-	// returning reports whether a return of the group has begun.
-	returning bool
-	// annexHasObjects is nil if unknown. If it is false the group is frozen.
-	annexHasObjects *bool
 }
 
 // labelled returns the definitions of the main cluster that annex follows.
@@ -146,10 +130,19 @@ func (g *group) followers() []string {
 	return names
 }
 
-// isHosted reports whether annex serves any of the group's versions to the main cluster.
+// isHosted reports whether annex serves the group, or has to: routes may have been lost. A takeover that is
+// recorded took place, because a Migration that is undone waits until it is withdrawn.
 func (g *group) isHosted() bool {
-	return slices.Contains(slices.Collect(maps.Values(g.routes)), routeAnnex)
+	for name, of := range g.takeovers {
+		if crd := g.annex[name]; crd != nil && crd.UID == of.DefinitionUID {
+			return true
+		}
+	}
+	return g.isRouted()
 }
+
+// isRouted reports whether the main cluster sends requests for any of the group's versions to annex.
+func (g *group) isRouted() bool { return len(g.routedTo(routeAnnex)) > 0 }
 
 // servedBy returns the served versions of a main cluster's definition that have a route.
 func (g *group) servedBy(name string, by route) []string {
@@ -162,18 +155,17 @@ func (g *group) servedBy(name string, by route) []string {
 	return versions
 }
 
-// watchRequestFor watches a resource through one of the versions that the main cluster
-// serves. The storage version is best: it needs no conversion.
-func (g *group) watchRequestFor(name string, versions []string) watchRequest {
-	crd := g.main[name]
+// readable returns a definition's resource in a version that the main cluster serves. The storage version is
+// best: it needs no conversion.
+func (g *group) readable(name string) schema.GroupVersionResource {
+	crd, versions := g.main[name], g.servedBy(name, routeMain)
 	through := versions[0]
 	for _, version := range crd.Spec.Versions {
 		if version.Storage && slices.Contains(versions, version.Name) {
 			through = version.Name
 		}
 	}
-	resource := schema.GroupVersionResource{Group: g.name, Version: through, Resource: crd.Spec.Names.Plural}
-	return watchRequest{name: name, resource: resource, versions: versions}
+	return schema.GroupVersionResource{Group: g.name, Version: through, Resource: crd.Spec.Names.Plural}
 }
 
 func isLabelled(crd *definition) bool { return crd.Labels[hostingv1alpha1.HostedLabel] == "true" }

@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
@@ -58,29 +62,48 @@ func movementOf(migration *hostingv1alpha1.Migration) movement {
 	return paused
 }
 
-// migrationOf returns the Migration of a group that has begun and is unfinished, or nil.
-func migrationOf(migrations hostinglisters.MigrationLister, group string) (*hostingv1alpha1.Migration, error) {
-	all, err := migrations.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list migrations: %w", err)
+// orderedName is the name of the Migration that annex creates because of the labels.
+func orderedName(group string) string { return group + "-hosted" }
+
+// orderedTTL is how long that is kept after it finished. If it failed, annex tries again then.
+const orderedTTL = 24 * time.Hour
+
+// orderedMigration moves a group because its definitions are labelled.
+func orderedMigration(group string) *hostingv1alpha1.Migration {
+	return &hostingv1alpha1.Migration{
+		ObjectMeta: metav1.ObjectMeta{Name: orderedName(group), Labels: map[string]string{hostingv1alpha1.HostedLabel: "true"}},
+		Spec: hostingv1alpha1.MigrationSpec{
+			Group: group, Operation: hostingv1alpha1.MigrationMove, TTLSecondsAfterFinished: ptr.To(int32(orderedTTL / time.Second)),
+		},
 	}
-	index := slices.IndexFunc(all, func(m *hostingv1alpha1.Migration) bool {
-		return m.Spec.Group == group && m.Status.StartTime != nil && !m.Status.Phase.Finished()
-	})
-	if index < 0 {
-		return nil, nil
-	}
-	return all[index], nil
 }
 
-// hasMainCopy reports whether the main cluster still stores the objects of a group that was moved.
-func (g *group) hasMainCopy() bool {
-	for _, crd := range g.annex {
-		if crd.Annotations[hostingv1alpha1.MainCopyAnnotation] != "" {
-			return true
+// readMigrations reads the Migrations of the group.
+func (g *group) readMigrations(migrations hostinglisters.MigrationLister) error {
+	all, err := migrations.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("list migrations: %w", err)
+	}
+	for _, m := range all {
+		switch {
+		case m.Spec.Group != g.name:
+		case !m.Status.Phase.Finished():
+			if g.migration == nil || m.Status.StartTime != nil {
+				g.migration = m
+			}
+		case m.Name == orderedName(g.name):
+			g.ordered = m
 		}
 	}
-	return false
+	return nil
+}
+
+// messageOf returns what a Migration reports.
+func messageOf(migration *hostingv1alpha1.Migration) string {
+	if complete := meta.FindStatusCondition(migration.Status.Conditions, hostingv1alpha1.MigrationComplete); complete != nil {
+		return complete.Message
+	}
+	return "it has not begun"
 }
 
 // isOpen reports whether the main cluster's definitions have the temporary version.
@@ -99,14 +122,16 @@ func (g *group) planMove(p *plan) bool {
 	case preparing:
 		g.planPreparation(p)
 	case copying:
-		if g.isHosted() {
+		if g.isRouted() {
 			g.planLeaving(p)
 		} else {
 			g.planPreparation(p)
 		}
 	case switching:
 		for _, name := range g.labelled() {
-			g.clear(p, name)
+			if g.annex[name] != nil {
+				g.clear(p, name)
+			}
 		}
 		g.reportMove(p)
 	case handingBack:

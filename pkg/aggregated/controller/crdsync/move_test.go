@@ -30,7 +30,7 @@ func opened(crd *definition) {
 	crd.Spec.Versions = append(crd.Spec.Versions, definitionVersion{Name: hostingv1alpha1.MainCopyVersion, Served: true})
 }
 
-// TestPlanMove is about groups with a Migration. The main cluster has objects of all of them.
+// TestPlanMove is about groups with a Migration.
 func TestPlanMove(t *testing.T) {
 	t.Parallel()
 	const (
@@ -38,7 +38,6 @@ func TestPlanMove(t *testing.T) {
 		pending, copying     = hostingv1alpha1.MigrationPending, hostingv1alpha1.MigrationCopying
 		switching, observing = hostingv1alpha1.MigrationSwitching, hostingv1alpha1.MigrationObserving
 	)
-	objects := map[string]observation{widgets: found}
 	main := byName(crd(widgets, labelled))
 	moving := []string{widgets + " Unknown Moving"}
 	raised := migrationIn(rollback, switching)
@@ -84,13 +83,9 @@ func TestPlanMove(t *testing.T) {
 			group:    group{main: main, annex: byName(crd(widgets, cleared, withMainCopy)), routes: to("v1", routeAnnex), migration: migrationIn(move, observing)},
 			statuses: []string{widgets + " True Synced"},
 		},
-		"new version of a moved group": {
-			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, withMainCopy, v2)), routes: to("v1", routeAnnex, "v2", routeMain), observed: objects},
-			write: []string{widgets + " cleared"}, statuses: []string{widgets + " Unknown TakingOver"},
-		},
-		"route of a moved group lost": {
-			group:    group{main: main, annex: byName(crd(widgets, cleared, withMainCopy)), routes: to("v1", routeMain), observed: objects},
-			statuses: []string{widgets + " Unknown TakingOver"},
+		"another definition while switching": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower)), migration: migrationIn(move, switching)},
+			write: []string{widgets + " cleared"}, statuses: []string{gadgets + " Unknown Moving", widgets + " Unknown Moving"},
 		},
 		"rollback: definition with the temporary version is not followed": {
 			group:    group{main: byName(crd(widgets, labelled, opened)), annex: byName(crd(widgets, cleared)), routes: to("v1", routeAnnex), migration: migrationIn(rollback, copying)},

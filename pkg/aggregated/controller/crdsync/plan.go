@@ -10,12 +10,20 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // plan lists the writes for a group.
 type plan struct {
-	// needsObjectCount means that nothing may happen before annex's objects are counted.
-	needsObjectCount bool
+	// observe means that the plan is incomplete without the observations of the main cluster's objects.
+	observe bool
+	// move creates the Migration that the labels order, and forget deletes one that completed: the group has
+	// returned to the main cluster since.
+	move   bool
+	forget *hostingv1alpha1.Migration
+	// unfreeze removes the policy that freezes the group in the main cluster, because nothing of it is left.
+	unfreeze bool
 	// write are definitions to create or update in annex, in this request.
 	write []*definition
 	// withdraw and clear are definitions of annex whose takeover is withdrawn or cleared.
@@ -31,27 +39,6 @@ type plan struct {
 	giveBack []*apiService
 	// statuses are written to the HostedResources of the same names. Others lose theirs.
 	statuses map[string]syncStatus
-}
-
-// watchRequests returns the resources that only objects in the main cluster could keep
-// from being taken over.
-func (g *group) watchRequests() []watchRequest {
-	var requests []watchRequest
-	isHosted := g.isHosted()
-	if movementOf(g.migration) != notMoving || g.isOpen() || g.hasMainCopy() {
-		return nil // objects are expected
-	}
-	if !isHosted && len(g.obstacles()) > 0 || isHosted && len(g.unlabelled()) > 0 {
-		return nil
-	}
-	for _, name := range g.labelled() {
-		versions := g.servedBy(name, routeMain)
-		if len(versions) == 0 || isHosted && g.ownObstacle(name) != nil {
-			continue
-		}
-		requests = append(requests, g.watchRequestFor(name, versions))
-	}
-	return requests
 }
 
 // plan is a pure function of the group and does not depend on time.
@@ -70,15 +57,6 @@ func (g *group) plan() *plan {
 	}
 	g.planFinalizers(p)
 	g.planDeletions(p)
-	if late := g.lateObject(); late != "" || g.returning && g.isHosted() {
-		if g.annexHasObjects == nil {
-			return &plan{needsObjectCount: true}
-		}
-		if !*g.annexHasObjects {
-			g.planReturn(p, late)
-			return p
-		}
-	}
 	if g.isHosted() {
 		g.planHosted(p)
 	} else {
@@ -87,56 +65,8 @@ func (g *group) plan() *plan {
 	return p
 }
 
-// lateObject returns a definition of which an object appeared in the main cluster during
-// the takeover, and whose requests are routed to annex now.
-func (g *group) lateObject() string {
-	for _, name := range slices.Sorted(maps.Keys(g.observed)) {
-		if of := g.observed[name]; of.appeared && g.main[name] != nil && len(g.switchedVersions(of)) > 0 {
-			return name
-		}
-	}
-	return ""
-}
-
-// switchedVersions are the observed versions that are routed to annex now.
-func (g *group) switchedVersions(of observation) []string {
-	var versions []string
-	for _, version := range of.versions {
-		if g.routes[version] == routeAnnex {
-			versions = append(versions, version)
-		}
-	}
-	return versions
-}
-
-// planReturn returns all versions to the main cluster; annex stores no object of the
-// group. If another replica began this, its status stays.
-func (g *group) planReturn(p *plan, late string) {
-	for _, version := range g.routedTo(routeAnnex) {
-		p.giveBack = append(p.giveBack, g.apiServices[version])
-	}
-	for _, name := range g.labelled() {
-		before, reported := g.reported[name]
-		switch {
-		case late != "":
-			p.statuses[name] = objectsAppeared(late, g.observed[late].object)
-		case reported && before.Reason == reasonObjectsAppeared:
-			p.statuses[name] = syncStatus{status: before.Status, reason: before.Reason, message: before.Message}
-		default:
-			p.statuses[name] = pending("annex gives the group back to the main cluster")
-		}
-	}
-	g.withdraw(p)
-}
-
 // withdraw withdraws the takeover of every definition.
-func (g *group) withdraw(p *plan) {
-	for _, name := range g.followers() {
-		if g.isCleared(name) {
-			p.withdraw = append(p.withdraw, name)
-		}
-	}
-}
+func (g *group) withdraw(p *plan) { p.withdraw = slices.Sorted(maps.Keys(g.takeovers)) }
 
 func (g *group) clear(p *plan, name string) {
 	if !g.isCleared(name) {
@@ -144,47 +74,42 @@ func (g *group) clear(p *plan, name string) {
 	}
 }
 
-// planFresh plans a group without routes to annex.
+// planFresh plans a group that annex does not serve. The labels order a Migration, if the main cluster has no
+// objects of the group.
 func (g *group) planFresh(p *plan) {
-	labelled := g.labelled()
-	if len(labelled) == 0 {
-		// Without definitions in the main cluster there is nothing to take over, and
-		// clearances have no effect.
-		if len(g.unlabelled()) > 0 {
-			g.withdraw(p)
-		}
+	g.withdraw(p) // what is recorded is of definitions that annex no longer has
+	if len(g.labelled()) == 0 {
 		return
 	}
-	obstacles := g.obstacles()
-	if len(obstacles) == 0 {
-		obstacles = g.objectsInTheWay()
+	statuses := g.obstacles()
+	if len(statuses) == 0 {
+		statuses = g.applyToGroup(g.planOrder(p))
 	}
-	if len(obstacles) > 0 {
-		maps.Copy(p.statuses, obstacles)
-		g.withdraw(p)
-		g.removeFinalizers(p, obstacles)
-		return
+	maps.Copy(p.statuses, statuses)
+	g.removeFinalizers(p, statuses)
+}
+
+// planOrder returns the statuses of at least one definition.
+func (g *group) planOrder(p *plan) map[string]syncStatus {
+	first := g.labelled()[0]
+	switch of := g.ordered; {
+	case g.migration != nil:
+		return map[string]syncStatus{first: pending("Waiting for the Migration %q: %s", g.migration.Name, messageOf(g.migration))}
+	case of == nil:
+	case of.Status.Phase == hostingv1alpha1.MigrationCompleted:
+		p.forget = of
+	default:
+		return map[string]syncStatus{first: moveFailed(of)}
 	}
-	missing := g.notYetServed(labelled)
-	missingFinalizer := g.addFinalizers(p, labelled)
-	if len(missing) > 0 || len(missingFinalizer) > 0 {
-		g.withdraw(p)
+	if g.observed == nil {
+		p.observe = true
+		return nil
 	}
-	for _, name := range labelled {
-		current := g.annex[name]
-		if wanted := desired(g.main[name], current); differs(current, wanted) {
-			p.write = append(p.write, wanted)
-		}
-		switch {
-		case len(missing) > 0:
-			p.statuses[name] = pending("Waiting until annex serves every definition of the group; not yet: %s", strings.Join(missing, ", "))
-		case len(missingFinalizer) > 0:
-			p.statuses[name] = pending("Waiting until annex's finalizer is on every definition of the group; not yet: %s", strings.Join(missingFinalizer, ", "))
-		default:
-			g.clear(p, name)
-			p.statuses[name] = pending("Waiting until the main cluster sends requests to annex")
-		}
+	if inTheWay := g.objectsInTheWay(); len(inTheWay) > 0 {
+		return inTheWay
 	}
+	p.move = p.forget == nil
+	return map[string]syncStatus{first: pending("annex moves the group, which has no objects")}
 }
 
 // notYetServed returns the definitions that annex must still create, update or establish.
@@ -252,42 +177,21 @@ func (g *group) ownObstacle(name string) *syncStatus {
 	return &of
 }
 
-// objectsInTheWay returns statuses for all labelled definitions if the main cluster
-// stores objects of any, or might.
+// objectsInTheWay returns the statuses of the labelled definitions of which the main cluster stores objects, or
+// might.
 func (g *group) objectsInTheWay() map[string]syncStatus {
 	own := map[string]syncStatus{}
-	for _, name := range g.labelled() {
-		if of := g.objectsOf(name); of != nil {
-			own[name] = *of
+	for name, seen := range g.observed {
+		switch {
+		case apierrors.IsForbidden(seen.err):
+			own[name] = listForbidden(g.name, seen.err)
+		case seen.err != nil:
+			own[name] = pending("annex does not know yet whether the main cluster stores objects of this resource: %v", seen.err)
+		case seen.object != "":
+			own[name] = objectsExist(g.name, seen.object)
 		}
 	}
-	return g.applyToGroup(own)
-}
-
-// objectsOf returns the status of a definition of which the main cluster stores objects,
-// or might; nil if it stores none.
-func (g *group) objectsOf(name string) *syncStatus {
-	if g.hasMainCopy() {
-		return nil
-	}
-	var of syncStatus
-	switch seen, looked := g.observed[name]; {
-	case !looked:
-		of = pending("annex does not know yet whether the main cluster stores objects of this resource")
-	case apierrors.IsForbidden(seen.err):
-		of = listForbidden(g.name, g.labelled(), seen.err)
-	case seen.err != nil:
-		of = pending("annex does not know yet whether the main cluster stores objects of this resource: %v", seen.err)
-	case seen.appeared:
-		of = objectsAppeared(name, seen.object)
-	case seen.object != "" && len(g.routedTo(routeAnnex)) > 0:
-		of = newObjectsExist(seen.object)
-	case seen.object != "":
-		of = objectsExist(g.name, seen.object)
-	default:
-		return nil
-	}
-	return &of
+	return own
 }
 
 // applyToGroup adds statuses for all other labelled definitions: a group waits for each
@@ -305,7 +209,7 @@ func (g *group) applyToGroup(own map[string]syncStatus) map[string]syncStatus {
 		}
 		of := notSynced(reasonGroupNotReady, "A group is taken over as a whole, and waits for %s: %s", first, cause.message)
 		switch cause.reason {
-		case reasonObjectsExist, reasonObjectsAppeared, reasonTakingOver:
+		case reasonObjectsExist, reasonMoveFailed, reasonTakingOver:
 			of.status, of.reason = cause.status, cause.reason
 		}
 		verdicts[name] = of
@@ -324,9 +228,9 @@ func (g *group) routedTo(by route) []string {
 	return versions
 }
 
-// planHosted plans a group with at least one version routed to annex. Each definition is
-// followed separately; versions that the main cluster still serves are cleared only if
-// that is safe for all.
+// planHosted plans a group that annex serves. Each definition is followed separately. Versions and definitions
+// that were added are cleared if that is safe for all: the main cluster stores no objects of them, because the
+// group is frozen there.
 func (g *group) planHosted(p *plan) {
 	allSafe := true
 	labelled, unlabelled := g.labelled(), g.unlabelled()
@@ -354,30 +258,19 @@ func (g *group) planHosted(p *plan) {
 		}
 	}
 	g.addFinalizers(p, labelled)
-	if !allSafe {
-		g.withdraw(p)
-	}
 }
 
-// statusOf returns the status of a definition in a hosted group, and whether it permits a
-// takeover of versions that the main cluster still serves.
+// statusOf returns the status of a definition in a hosted group, and whether it permits that versions are taken
+// over that the main cluster still serves.
 func (g *group) statusOf(name string, unlabelled []string) (syncStatus, bool) {
 	left := g.servedBy(name, routeMain)
-	if of := g.ownObstacle(name); of != nil {
+	switch of := g.ownObstacle(name); {
+	case of != nil:
 		return *of, len(left) == 0
-	}
-	if len(left) > 0 && len(unlabelled) > 0 {
+	case len(left) > 0 && len(unlabelled) > 0:
 		return partlyLabelled(left, unlabelled), false
-	}
-	if len(left) > 0 {
-		if of := g.objectsOf(name); of != nil {
-			of.message = "The main cluster still answers for " + strings.Join(left, ", ") + ". " + of.message
-			return *of, false
-		}
+	case len(left) > 0:
 		return pending("Waiting until the main cluster sends requests for %s to annex", strings.Join(left, ", ")), true
-	}
-	if of := g.hiddenObject(name); of != nil {
-		return *of, true
 	}
 	if foreign := g.servedBy(name, routeForeign); len(foreign) > 0 {
 		return foreignRoute(foreign), true
@@ -386,18 +279,4 @@ func (g *group) statusOf(name string, unlabelled []string) (syncStatus, bool) {
 		return dataReplaced(g.name, other), true
 	}
 	return synced(), true
-}
-
-// hiddenObject is the status of a definition with an object in the main cluster that
-// requests no longer reach. After the watch has ended, the previous status is the only
-// record of it.
-func (g *group) hiddenObject(name string) *syncStatus {
-	if seen := g.observed[name]; seen.appeared && len(g.switchedVersions(seen)) > 0 {
-		of := objectsHidden(seen.object)
-		return &of
-	}
-	if before, reported := g.reported[name]; reported && before.Reason == reasonObjectsAppeared {
-		return &syncStatus{status: before.Status, reason: before.Reason, message: before.Message}
-	}
-	return nil
 }

@@ -7,17 +7,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/controller/framework"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
 const (
@@ -34,15 +35,17 @@ const (
 // from caches and is never changed.
 type reconciler struct {
 	// readGroup returns the group without observations.
-	readGroup func(group string) (*group, error)
-	watches   *objectWatches
-	annex     annexObjects
-	freezer   *freezer
+	readGroup   func(group string) (*group, error)
+	mainObjects dynamic.Interface
+	annex       annexObjects
 
 	mainDefinitions  mainDefinitions
 	annexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
+	annexMigrations  hostingclient.MigrationInterface
 	// giveBack makes the main cluster serve a version itself.
 	giveBack func(ctx context.Context, current *apiService) error
+	// unfreeze removes the policy that freezes a group in the main cluster.
+	unfreeze func(ctx context.Context, group string) error
 	reporter *statusWriter
 }
 
@@ -52,28 +55,16 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	if err != nil {
 		return framework.Result{}, fmt.Errorf("read group %s: %w", name, err)
 	}
-	requests := g.watchRequests()
-	g.observed = r.watches.observations(name)
 	g.remaining = r.annex.remaining(ctx, g)
 	var errs []error
-	if movementOf(g.migration) == notMoving { // a rollback freezes resources too
-		g.returning, err = r.freezer.thawUnneeded(ctx, g)
-		errs = append(errs, err)
-	}
-	for _, request := range requests {
-		of := r.watches.ensure(ctx, request)
-		g.observed[request.name] = of
-		if of.err != nil && !apierrors.IsForbidden(of.err) {
-			errs = append(errs, of.err)
-		}
-	}
 	p := g.plan()
-	if p.needsObjectCount {
-		holds, err := r.freezer.freezeIfEmpty(ctx, g)
-		if err != nil {
-			return framework.Result{}, fmt.Errorf("count objects of group %s in annex: %w", name, err)
+	if p.observe {
+		g.observed = r.observe(ctx, g)
+		for _, of := range g.observed {
+			if of.err != nil && !apierrors.IsForbidden(of.err) {
+				errs = append(errs, of.err)
+			}
 		}
-		g.annexHasObjects = &holds
 		p = g.plan()
 	}
 	errs = append(errs, r.act(ctx, g, p)...)
@@ -87,24 +78,33 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 			result = sooner(result, rejectedInterval)
 		}
 	}
-	if len(p.giveBack) == 0 {
-		result = sooner(result, r.watches.release(name, func(definition string) bool {
-			return slices.ContainsFunc(requests, func(request watchRequest) bool { return request.name == definition })
-		}))
-	}
 	return result, errors.Join(errs...)
 }
 
-// act writes definitions, statuses and APIServices. The status is written before a
-// version is returned, so that another replica can continue.
+// observe looks for an object of each labelled definition in the main cluster.
+func (r *reconciler) observe(ctx context.Context, g *group) map[string]observation {
+	observed := map[string]observation{}
+	for _, name := range g.labelled() {
+		list, err := r.mainObjects.Resource(g.readable(name)).List(ctx, metav1.ListOptions{Limit: 1})
+		switch {
+		case err != nil:
+			observed[name] = observation{err: fmt.Errorf("list %s in the main cluster: %w", name, err)}
+		case len(list.Items) > 0:
+			observed[name] = observation{object: cache.MetaObjectToName(&list.Items[0]).String()}
+		default:
+			observed[name] = observation{}
+		}
+	}
+	return observed
+}
+
+// act writes definitions, Migrations, statuses and APIServices.
 func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 	errs := r.actInMain(ctx, g, p)
-	if len(p.giveBack) > 0 {
-		errs = append(errs, r.reporter.report(ctx, g, p.statuses))
-	}
 	for _, name := range p.withdraw {
 		errs = append(errs, r.reporter.clear(ctx, name, nil))
 	}
+	errs = append(errs, r.order(ctx, g, p))
 	for _, crd := range p.write {
 		if of, err := r.write(ctx, g.annex[crd.Name], crd); of != nil {
 			p.statuses[crd.Name] = *of
@@ -118,18 +118,36 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 			errs = append(errs, err)
 		}
 	}
-	if len(p.giveBack) == 0 {
-		return append(errs, r.reporter.report(ctx, g, p.statuses))
-	}
+	errs = append(errs, r.reporter.report(ctx, g, p.statuses))
 	if errors.Join(errs...) != nil {
 		// If the clearance is still there, a returned version would be taken over again.
 		return errs
 	}
 	for _, apiService := range p.giveBack {
-		klog.FromContext(ctx).Info("Giving a version back to the main cluster", "apiService", apiService.Name, "reason", p.statuses[slices.Sorted(maps.Keys(p.statuses))[0]].message)
+		klog.FromContext(ctx).Info("Giving a version back to the main cluster", "apiService", apiService.Name)
 		errs = append(errs, r.giveBack(ctx, apiService))
 	}
 	return errs
+}
+
+// order creates the Migration that the labels order, or deletes it.
+func (r *reconciler) order(ctx context.Context, g *group, p *plan) error {
+	if of := p.forget; of != nil {
+		err := r.annexMigrations.Delete(ctx, of.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(of.UID)}})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		return wrap(err, "delete migration %s, which has completed: %w", of.Name)
+	}
+	if !p.move {
+		return nil
+	}
+	klog.FromContext(ctx).Info("Moving a group that has no objects, because its definitions are labelled", "group", g.name)
+	_, err := r.annexMigrations.Create(ctx, orderedMigration(g.name), metav1.CreateOptions{FieldManager: fieldManager})
+	if apierrors.IsAlreadyExists(err) {
+		return nil // it has not reached the cache yet
+	}
+	return wrap(err, "create the migration of group %s: %w", g.name)
 }
 
 // write writes a definition. If annex rejects its content, it returns a status.
@@ -165,9 +183,6 @@ func (r *reconciler) clear(ctx context.Context, g *group, current *definition) e
 		if err := r.annex.checkServed(ctx, current); err != nil {
 			return err
 		}
-	}
-	if err := r.freezer.thaw(ctx, current); err != nil {
-		return err
 	}
 	return r.reporter.clear(ctx, current.Name, ptr.To(takeoverOf(current)))
 }

@@ -32,7 +32,7 @@ const (
 	reasonGroupIncomplete       = "GroupIncomplete"
 	reasonGroupNotReady         = "GroupNotReady"
 	reasonObjectsExist          = "ObjectsExist"
-	reasonObjectsAppeared       = "ObjectsAppeared"
+	reasonMoveFailed            = "MoveFailed"
 	reasonForbidden             = "Forbidden"
 	reasonNotServed             = "NotServed"
 	reasonNotEstablished        = "NotEstablished"
@@ -93,26 +93,14 @@ func objectsExist(group, object string) syncStatus {
 		object, hostingv1alpha1.MoveCommand(group))
 }
 
-// newObjectsExist is for versions that were added to a group that annex serves.
-func newObjectsExist(object string) syncStatus {
-	return notSynced(reasonObjectsExist, "The main cluster stores objects of this resource, among them %q. annex has changed nothing there, and takes the version over once they have been deleted", object)
+// moveFailed is for a group that the ordered Migration did not move. It is not tried again at once.
+func moveFailed(migration *hostingv1alpha1.Migration) syncStatus {
+	return notSynced(reasonMoveFailed, "The Migration %q did not move the group: %s. annex tries again once that Migration is deleted, which it does itself after a day",
+		migration.Name, messageOf(migration))
 }
 
-func objectsAppeared(name, object string) syncStatus {
-	_, group, _ := strings.Cut(name, ".")
-	return notSynced(reasonObjectsAppeared, "While the group was taken over, object %q of %s was created in the main cluster. The main cluster serves the group again. Delete the object, or move the group with it: %s",
-		object, name, hostingv1alpha1.MoveCommand(group))
-}
-
-// objectsHidden is for an object that appeared when annex had objects already: returning
-// the group would have hidden those.
-func objectsHidden(object string) syncStatus {
-	return notSynced(reasonObjectsAppeared, "While requests were being switched to annex, object %q was created in the main cluster. annex had objects already and continues to serve them, so this object is hidden. Create it again. To dismiss this message, delete this HostedResource; that deletes no object", object)
-}
-
-func listForbidden(group string, names []string, err error) syncStatus {
-	return notSynced(reasonForbidden, "annex may not list the objects of the group in the main cluster: %v. Allow it: %s",
-		err, hostingv1alpha1.GrantListCommand(group, strings.Join(names, ",")))
+func listForbidden(group string, err error) syncStatus {
+	return notSynced(reasonForbidden, "annex may not move the group: %v. Allow it: %s", err, hostingv1alpha1.RightsCommand(group))
 }
 
 func notServed() syncStatus {

@@ -295,7 +295,7 @@ type HostedResourceStatus struct {
 	DefinitionUID types.UID `json:"definitionUID,omitempty" protobuf:"bytes,3,opt,name=definitionUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
 
 	// takeover is set while annex may publish the resource although the main cluster has a
-	// definition of it: annex verified that the main cluster stores no objects of the group.
+	// definition of it: a Migration has moved the group, or is about to.
 	// Only annex writes it.
 	// +optional
 	Takeover *HostedResourceTakeover `json:"takeover,omitempty" protobuf:"bytes,4,opt,name=takeover"`

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsv1client "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
@@ -49,9 +48,10 @@ type fixture struct {
 	annexObjects    dynamic.Interface
 	hostedResources hostingv1alpha1client.HostedResourceInterface
 	stores          hostingv1alpha1client.StoreInterface
+	migrations      hostingv1alpha1client.MigrationInterface
 }
 
-// newFixture allows annex to list the objects of a group.
+// newFixture allows annex to move a group.
 func newFixture(t *testing.T, annex *annextest.Annex, group string) *fixture {
 	t.Helper()
 	f := newFixtureWithoutAccess(t, annex, group)
@@ -59,14 +59,14 @@ func newFixture(t *testing.T, annex *annextest.Annex, group string) *fixture {
 	return f
 }
 
-// newFixtureWithoutAccess does not allow annex to list the objects of the group.
+// newFixtureWithoutAccess does not allow annex to move the group.
 func newFixtureWithoutAccess(t *testing.T, annex *annextest.Annex, group string) *fixture {
 	t.Helper()
 	main, own := clients.For(t, mainCluster.Config), clients.For(t, annex.AnnexConfig)
 	f := &fixture{
 		T: t, group: group, annex: annex,
 		mainCRDs: main.CRDs(), mainDiscovery: main.Kube.Discovery(), mainObjects: main.Dynamic, apiServices: main.APIServices,
-		annexCRDs: own.CRDs(), annexObjects: own.Dynamic, hostedResources: own.HostedResources(), stores: own.Stores(),
+		annexCRDs: own.CRDs(), annexObjects: own.Dynamic, hostedResources: own.HostedResources(), stores: own.Stores(), migrations: own.Hosting.HostingV1alpha1().Migrations(),
 	}
 	t.Cleanup(f.logConditions)
 	return f
@@ -214,15 +214,4 @@ func (f *fixture) expectInMainEtcd(want int) {
 	if len(keys) != want {
 		f.Errorf("the main cluster's etcd holds %d objects of the group, want %d: %q", len(keys), want, keys)
 	}
-}
-
-// putInMainEtcd writes an object into the main cluster's etcd, past its API server.
-func (f *fixture) putInMainEtcd(plural, version, name string) {
-	f.Helper()
-	object := f.newObject(plural, version, name)
-	object.SetUID(types.UID("6b1c1f0e-0000-4000-8000-" + fmt.Sprintf("%012x", time.Now().UnixNano()&0xffffffffffff)))
-	object.SetCreationTimestamp(metav1.Now())
-	content, err := object.MarshalJSON()
-	expect.NoError(f, err)
-	expect.NoError(f, mainCluster.PutEtcdKey(f.Context(), "/registry/"+f.group+"/"+plural+"/default/"+name, string(content)))
 }

@@ -6,12 +6,14 @@
 package hosting
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestChangedWhileAnnexIsDown: CRDs change while annex is down, or comes back without its data.
@@ -23,19 +25,21 @@ func TestChangedWhileAnnexIsDown(t *testing.T) {
 	f.waitPublished("v1")
 	f.waitForSync(name)
 	f.createObject("widgets", "v1", "one")
+	f.waitForMigration()
 	first.Stop(t)
 
-	// The main cluster serves a version that is added now.
+	// The main cluster serves a version that is added now, and accepts no objects.
 	f.applyInMain(hosted(f.newCRD("widgets", "v1", "v2")))
-	f.createObject("widgets", "v2", "two")
+	poll.UntilDone(t, "the main cluster denies objects", func() (bool, string) {
+		_, err := f.objects(f.mainObjects, "widgets", "v2").Create(t.Context(), f.newObject("widgets", "v2", "two"), metav1.CreateOptions{})
+		if err == nil {
+			t.Fatal("an object was created")
+		}
+		return strings.Contains(err.Error(), "is served by annex"), err.Error()
+	})
 
 	second := launch(t, first, first.DataDir)
 	f = newFixture(t, second, f.group)
-	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsExist", "v2", `"default/two"`)
-	f.expectServedByMain("v2")
-	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
-	f.waitForObject(f.mainObjects, "widgets", "v2", "two")
-	expect.NoError(f, f.objects(f.mainObjects, "widgets", "v2").Delete(f.Context(), "two", metav1.DeleteOptions{}))
 	f.waitPublished("v2")
 	f.waitForSync(name)
 	f.waitForObject(f.mainObjects, "widgets", "v2", "one")

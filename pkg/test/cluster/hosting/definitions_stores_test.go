@@ -94,7 +94,11 @@ func TestScheduled(t *testing.T) {
 	other.createInMain(other.newCRD("gadgets", "v1"), hosted(other.newCRD("widgets", "v1")))
 	other.waitForCondition("widgets."+other.group, metav1.ConditionFalse, "GroupIncomplete")
 	f.createInMain(hosted(f.newCRD("widgets", "v1")))
-	f.waitForCondition(widgets, metav1.ConditionUnknown, "TakingOver", "has no Store", "taint")
+	f.waitForCondition(widgets, metav1.ConditionUnknown, "Moving")
+	expect.Eventually(f, f.migrations, f.group+"-hosted", "the Migration waits for a Store", func(m *hostingv1alpha1.Migration) bool {
+		complete := meta.FindStatusCondition(m.Status.Conditions, hostingv1alpha1.MigrationComplete)
+		return complete != nil && strings.Contains(complete.Message, "is placed on a Store")
+	})
 	f.expectServedByMain("v1")
 
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})

@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd"
@@ -39,30 +38,29 @@ func TestDefinitions(t *testing.T) {
 		group string
 		run   func(*fixture)
 	}{
-		"labelled":                      {"labelled.example.com", labelled},
-		"labelled when created":         {"new.example.com", labelledAtOnce},
-		"objects exist":                 {"objects.example.com", objectsExist},
-		"mixed group":                   {"mixed.example.com", mixedGroup},
-		"upgraded by a chart":           {"upgraded.example.com", upgraded},
-		"upgraded with objects in main": {"split.example.com", upgradedWithObjects},
-		"edit refused by annex":         {"refused.example.com", refused},
-		"label removed":                 {"unlabelled.example.com", labelRemoved},
-		"deleted in main":               {"deleted.example.com", deletedInMain},
-		"one of two deleted in main":    {"half.example.com", oneOfTwoDeleted},
-		"deleted with finalizers":       {"stuck.example.com", deletedWithFinalizers},
-		"deleted with policy Keep":      {"kept.example.com", deletedAndKept},
-		"deleted without its label":     {"released.example.com", deletedWithoutLabel},
-		"missing in main":               {"missing.example.com", missingInMain},
-		"restored older deletion":       {"older.example.com", olderDeletion},
-		"deleted in annex":              {"remade.example.com", deletedInAnnex},
-		"unlabelled CRD joins":          {"joined.example.com", unlabelledJoins},
-		"defined in annex by a user":    {"defined.example.com", definedInAnnex},
-		"forged":                        {"forged.example.com", forged},
-		"an object appears":             {"slipped.example.com", objectAppears},
-		"a late object is hidden":       {"hidden.example.com", lateObjectIsHidden},
-		"restored from a backup":        {"restored.example.com", restored},
-		"on another Store":              {"far.example.com", onAnotherStore},
-		"of a compiled-in group":        {"hosting.annex.dev", ofACompiledInGroup},
+		"labelled":                   {"labelled.example.com", labelled},
+		"labelled when created":      {"new.example.com", labelledAtOnce},
+		"objects exist":              {"objects.example.com", objectsExist},
+		"mixed group":                {"mixed.example.com", mixedGroup},
+		"upgraded by a chart":        {"upgraded.example.com", upgraded},
+		"edit refused by annex":      {"refused.example.com", refused},
+		"label removed":              {"unlabelled.example.com", labelRemoved},
+		"deleted in main":            {"deleted.example.com", deletedInMain},
+		"one of two deleted in main": {"half.example.com", oneOfTwoDeleted},
+		"deleted with finalizers":    {"stuck.example.com", deletedWithFinalizers},
+		"deleted with policy Keep":   {"kept.example.com", deletedAndKept},
+		"deleted without its label":  {"released.example.com", deletedWithoutLabel},
+		"missing in main":            {"missing.example.com", missingInMain},
+		"restored older deletion":    {"older.example.com", olderDeletion},
+		"deleted in annex":           {"remade.example.com", deletedInAnnex},
+		"unlabelled CRD joins":       {"joined.example.com", unlabelledJoins},
+		"defined in annex by a user": {"defined.example.com", definedInAnnex},
+		"forged":                     {"forged.example.com", forged},
+		"added to a hosted group":    {"added.example.com", added},
+		"labelled again":             {"again.example.com", labelledAgain},
+		"restored from a backup":     {"restored.example.com", restored},
+		"on another Store":           {"far.example.com", onAnotherStore},
+		"of a compiled-in group":     {"hosting.annex.dev", ofACompiledInGroup},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,27 +180,6 @@ func upgraded(f *fixture) {
 	}
 }
 
-// upgradedWithObjects: the group got a version, and the main cluster stores an object. The
-// main cluster continues to serve that version.
-func upgradedWithObjects(f *fixture) {
-	name := "widgets." + f.group
-	f.applyInMain(hosted(f.newCRD("widgets", "v1")))
-	f.waitPublished("v1")
-	f.createObject("widgets", "v1", "one")
-	f.putInMainEtcdAfterGrace("widgets", "v1", "late")
-
-	f.applyInMain(hosted(f.newCRD("widgets", "v1", "v2")))
-	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsExist", "still answers for v2", `"default/late"`)
-	f.expectServedByMain("v2")
-	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
-	f.waitForObject(f.mainObjects, "widgets", "v2", "late")
-
-	expect.NoError(f, f.objects(f.mainObjects, "widgets", "v2").Delete(f.Context(), "late", metav1.DeleteOptions{}))
-	f.waitPublished("v2")
-	f.waitForSync(name)
-	f.waitForObject(f.mainObjects, "widgets", "v2", "one")
-}
-
 // refused: the main cluster, which stores no objects, can drop a version that annex has
 // stored objects in.
 func refused(f *fixture) {
@@ -293,48 +270,63 @@ func definedInAnnex(f *fixture) {
 	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 }
 
-// objectAppears: a kube-apiserver that switches late stores an object. The group returns
-// to the main cluster.
-func objectAppears(f *fixture) {
+// added: the main cluster stores no objects of a hosted group, whatever is added to its definitions. After the
+// last definition was deleted nothing is left of that.
+func added(f *fixture) {
 	widgets, gadgets := "widgets."+f.group, "gadgets."+f.group
-	f.createInMain(hosted(f.newCRD("widgets", "v1")), hosted(f.newCRD("gadgets", "v1")))
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
 	f.waitPublished("v1")
-	f.putInMainEtcd("widgets", "v1", "late")
-	f.waitForCondition(widgets, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`)
-	f.waitForCondition(gadgets, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`)
-	expect.Eventually(f, f.apiServices, "v1."+f.group, "the main cluster serves the group again", func(found *apiregistrationv1.APIService) bool {
-		return found.Spec.Service == nil
+	f.waitForMigration()
+	f.createInMain(f.newCRD("gadgets", "v2"))
+	poll.UntilDone(f, "the main cluster denies objects of a definition that annex does not follow", func() (bool, string) {
+		_, err := f.objects(f.mainObjects, "gadgets", "v2").Create(f.Context(), f.newObject("gadgets", "v2", "early"), metav1.CreateOptions{})
+		if err == nil {
+			f.Fatal("an object was created")
+		}
+		return strings.Contains(err.Error(), "is served by annex"), err.Error()
 	})
-	f.expectServedByMain("v1")
-	f.waitForObject(f.mainObjects, "widgets", "v1", "late")
-	own := expect.Get(f, f.hostedResources, widgets)
-	if own.Status.Takeover != nil {
-		f.Errorf("the takeover is still set: %+v", own.Status.Takeover)
-	}
-
-	expect.NoError(f, f.objects(f.mainObjects, "widgets", "v1").Delete(f.Context(), "late", metav1.DeleteOptions{}))
-	f.waitPublished("v1")
-	f.waitForSync(widgets)
+	f.label(gadgets)
+	f.waitPublished("v2")
 	f.waitForSync(gadgets)
+	f.createObject("gadgets", "v2", "one")
+	f.expectInMainEtcd(0)
+
+	expect.Delete(f, f.mainCRDs, widgets)
+	expect.Delete(f, f.mainCRDs, gadgets)
+	f.waitForDeletionInMain(widgets)
+	f.waitForDeletionInMain(gadgets)
+	f.createInMain(f.newCRD("widgets", "v1"))
+	f.createObject("widgets", "v1", "one")
+	f.expectInMainEtcd(1)
 }
 
-// lateObjectIsHidden: annex stores objects already, so the group stays with annex.
-func lateObjectIsHidden(f *fixture) {
+// labelledAgain: a group that was deleted or rolled back is moved again.
+func labelledAgain(f *fixture) {
 	name := "widgets." + f.group
 	f.createInMain(hosted(f.newCRD("widgets", "v1")))
 	f.waitPublished("v1")
-	f.createObject("widgets", "v1", "one")
-	f.putInMainEtcd("widgets", "v1", "late")
-	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`, "delete this HostedResource")
+	f.waitForMigration()
+	expect.Delete(f, f.mainCRDs, name)
+	f.waitForDeletionInMain(name)
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
 	f.waitPublished("v1")
-	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
-	f.expectInMainEtcd(1)
+	f.waitForSync(name)
+	f.createObject("widgets", "v1", "one")
+	f.expectInMainEtcd(0)
+}
+
+// waitForMigration waits until the Migration that the labels order has completed.
+func (f *fixture) waitForMigration() {
+	f.Helper()
+	expect.Eventually(f, f.migrations, f.group+"-hosted", "the Migration has completed", func(m *hostingv1alpha1.Migration) bool {
+		return m.Status.Phase == hostingv1alpha1.MigrationCompleted
+	})
 }
 
 func notAllowed(f *fixture) {
 	name := "widgets." + f.group
 	f.createInMain(hosted(f.newCRD("widgets", "v1")))
-	f.waitForCondition(name, metav1.ConditionFalse, "Forbidden", "kubectl create clusterrole annex-hosted-"+f.group+" --verb=list,watch --resource="+name)
+	f.waitForCondition(name, metav1.ConditionFalse, "Forbidden", "kubectl annex move "+f.group+" --print-rights | kubectl apply -f -")
 	f.expectServedByMain("v1")
 	f.expectNotInAnnex(name)
 	expect.NoError(f, f.annex.AllowGroup(f.Context(), f.group))
@@ -357,15 +349,6 @@ func (f *fixture) waitForNotFound(what string, get func() error) {
 		err := get()
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
-}
-
-// putInMainEtcdAfterGrace writes an object into the main cluster's etcd after annex has
-// stopped watching for late objects.
-func (f *fixture) putInMainEtcdAfterGrace(plural, version, name string) {
-	f.Helper()
-	f.waitForSync(plural + "." + f.group)
-	time.Sleep(12 * time.Second) // the watch ends 10 seconds after the takeover, and reports nothing
-	f.putInMainEtcd(plural, version, name)
 }
 
 func (f *fixture) versionsJSON(plural string, versions ...string) string {

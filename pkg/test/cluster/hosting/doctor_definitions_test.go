@@ -68,7 +68,6 @@ func groupNotAllowed(t *testing.T, annex *annextest.Annex) {
 	waitForFinding(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "Forbidden")
 	fix(t, mainCluster, found.Fix)
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
-	waitForFinding(t, mainCluster, "groups-rbac", "ok", group)
 }
 
 // invalidStorageVersion: the main cluster, which stores no objects, drops a version that annex

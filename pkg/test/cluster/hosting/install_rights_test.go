@@ -28,13 +28,27 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// otherGroups are those that other tests allow annex besides *.example.com.
-var otherGroups = []string{openReports, policyReports, "cert-manager.io", "acme.cert-manager.io", hostingv1alpha1.GroupName}
+// revokeGroups takes back what other tests have granted annex for groups.
+func revokeGroups(t *testing.T) {
+	t.Helper()
+	rbac := kube(t, mainCluster.Config).RbacV1()
+	bindings, err := rbac.RoleBindings(annextest.Namespace).List(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
+	for i := range bindings.Items {
+		if name := bindings.Items[i].Name; strings.HasPrefix(name, "annex-hosted-") {
+			expect.Delete(t, rbac.RoleBindings(annextest.Namespace), name)
+		}
+	}
+	roles := rbac.ClusterRoles()
+	expect.NoError(t, roles.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: hostingv1alpha1.AggregateLabel}))
+	expect.Eventually(t, roles, "annex-hosted-groups", "no group is allowed", func(role *rbacv1.ClusterRole) bool { return len(role.Rules) == 0 })
+}
 
 // TestRights compares annex's permissions in the main cluster, without those of every
 // service account, with the manifests.
 func TestRights(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
+	revokeGroups(t)
 	annex := login(t, installation.MainKubeconfig)
 	nobody := unprivileged(t)
 	reader := []string{"get/list/watch configmaps extension-apiserver-authentication"}
@@ -64,10 +78,7 @@ func TestRights(t *testing.T) {
 			t.Parallel()
 			everybodys := rules(t, nobody, name)
 			got := slices.DeleteFunc(rules(t, annex, name), func(rule string) bool {
-				// Other tests allow annex their own groups.
-				group, allowed := strings.CutPrefix(strings.TrimPrefix(rule, "get/"), "list/watch *.")
-				allowed = allowed && (strings.HasSuffix(group, ".example.com") || slices.Contains(otherGroups, group))
-				return allowed || slices.Contains(everybodys, rule)
+				return slices.Contains(everybodys, rule)
 			})
 			slices.Sort(got)
 			slices.Sort(want)
@@ -82,6 +93,7 @@ func TestRights(t *testing.T) {
 // finalizer, does not allow changes of their spec.
 func TestCRDSpecsAreReadOnly(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
+	revokeGroups(t)
 	config, err := clientcmd.BuildConfigFromFlags("", installation.MainKubeconfig)
 	expect.NoError(t, err)
 	expect.Create(t, definitions(t, mainCluster.Config), crd("locks.locked.example.com"))
@@ -116,6 +128,7 @@ func TestCRDSpecsAreReadOnly(t *testing.T) {
 // TestForbidden tries the most harmful requests with annex's token.
 func TestForbidden(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
+	revokeGroups(t)
 	annex := login(t, installation.MainKubeconfig)
 	secrets := kube(t, mainCluster.Config).CoreV1().Secrets(namespace)
 	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "another-"}}
