@@ -948,7 +948,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 					},
 					"takeover": {
 						SchemaProps: spec.SchemaProps{
-							Description: "takeover is set while annex may publish the resource although the main cluster has a definition of it: annex verified that the main cluster stores no objects of the group. Only annex writes it.",
+							Description: "takeover is set while annex may publish the resource although the main cluster has a definition of it: a Migration has moved the group, or is about to. Only annex writes it.",
 							Ref:         ref(v1alpha1.HostedResourceTakeover{}.OpenAPIModelName()),
 						},
 					},

@@ -36,7 +36,7 @@ type HostedResourceStatusApplyConfiguration struct {
 	// definition of the same name with another UID can neither read nor write them.
 	DefinitionUID *types.UID `json:"definitionUID,omitempty"`
 	// takeover is set while annex may publish the resource although the main cluster has a
-	// definition of it: annex verified that the main cluster stores no objects of the group.
+	// definition of it: a Migration has moved the group, or is about to.
 	// Only annex writes it.
 	Takeover *HostedResourceTakeoverApplyConfiguration `json:"takeover,omitempty"`
 	// objects is the number of objects in all namespaces.
