@@ -244,22 +244,8 @@ func (t *tour) takeOver(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	explain("Let annex check that the main cluster has no objects of the group, and label the CRD for annex.")
-	if err := t.all(ctx,
-		"create clusterrole annex-hosted-"+group+" --verb=list,watch --resource=widgets."+group,
-		"label clusterrole annex-hosted-"+group+" annex.dev/aggregate-to-annex=true",
-		"label crd widgets."+group+" annex.dev/hosted=true",
-	); err != nil {
-		return err
-	}
-	began := time.Now()
-	for _, version := range []string{"v1", "v1beta1"} {
-		if err := t.annex.WaitPublished(ctx, group, version); err != nil {
-			return err
-		}
-	}
-	explain(fmt.Sprintf("%.1f s later requests for widgets go to annex (in its first seconds behind a cluster it publishes nothing but its own group).", time.Since(began).Seconds()))
-	return t.all(ctx, "get apiservices -l annex.dev/published-by", "get hostedresources")
+	explain("Move the group, which has no objects yet, to annex.")
+	return t.all(ctx, "annex move "+group, "get apiservices -l annex.dev/published-by", "get hostedresources")
 }
 
 func (t *tour) useWidgets(ctx context.Context) error {

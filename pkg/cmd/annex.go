@@ -63,7 +63,7 @@ func newCommand(out, errOut io.Writer) *cobra.Command {
 	root.AddCommand(scheduler.NewCommand(out), scheduler.NewPlaceCommand(out), scheduler.NewDrainCommand(out), scheduler.NewRebalanceCommand(out))
 	root.AddCommand(injector.NewCommand(out))
 	root.AddCommand(status.NewCommand(out), status.NewTopCommand(out), diagnose.NewCommand(out, errOut))
-	root.AddCommand(groups.NewMoveCommand(os.Stdin, out, errOut), groups.NewRollbackCommand(os.Stdin, out, errOut), groups.NewFinalizeCommand(os.Stdin, out, errOut), groups.NewHostCommand(os.Stdin, out, errOut))
+	root.AddCommand(groups.NewMoveCommand(os.Stdin, out, errOut), groups.NewRollbackCommand(os.Stdin, out, errOut), groups.NewFinalizeCommand(os.Stdin, out, errOut))
 	root.AddCommand(groups.NewUninstallCommand(os.Stdin, out, errOut))
 	return root
 }

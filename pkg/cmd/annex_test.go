@@ -33,7 +33,6 @@ func TestExecute(t *testing.T) {
 		"help of move":              {[]string{"move", "--help"}, 0, []string{"annex move GROUP", "--store", "--switch-at", "--confirm-switch", "--dry-run"}, nil},
 		"help of rollback":          {[]string{"rollback", "--help"}, 0, []string{"annex rollback GROUP", "--dry-run"}, nil},
 		"help of finalize":          {[]string{"finalize", "--help"}, 0, []string{"annex finalize GROUP", "--yes-delete", "--backup"}, nil},
-		"help of host":              {[]string{"host", "--help"}, 0, []string{"annex host GROUP", "--timeout"}, nil},
 		"help of uninstall":         {[]string{"uninstall", "--help"}, 0, []string{"annex uninstall [flags]", "--dry-run", "--yes"}, nil},
 		"move without a group":      {[]string{"move"}, 1, nil, []string{"annex: ", "accepts 1 arg"}},
 		"unnamed scheduler":         {[]string{"scheduler", "--scheduler-name="}, 1, nil, []string{"annex: ", "--scheduler-name"}},

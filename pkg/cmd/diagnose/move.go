@@ -31,10 +31,5 @@ func (s *survey) move(g *group) Move {
 			return Move{Verdict: MoveUnknown, Reasons: []string{"the objects of " + r.Name + " cannot be counted"}}
 		}
 	}
-	// With objects they are copied. Without any, annex needs fewer rights.
-	command := hostingv1alpha1.HostCommand(g.Name)
-	if isPositive(g.Objects) {
-		command = hostingv1alpha1.MoveCommand(g.Name)
-	}
-	return Move{Verdict: MoveYes, Commands: []string{command}}
+	return Move{Verdict: MoveYes, Commands: []string{hostingv1alpha1.MoveCommand(g.Name)}}
 }

@@ -1,10 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package groups implements `annex move`, `annex rollback`, `annex finalize` and `annex host`, which
-// move API groups between a main cluster and annex. They are clients of the main cluster: they show a
-// plan, grant annex the rights that it needs, label the definitions, create a Migration and present
-// it. A Migration that was created otherwise, for example by GitOps, works without them.
+// Package groups implements `annex move`, `annex rollback` and `annex finalize`, which move API groups
+// between a main cluster and annex. They are clients of the main cluster: they show a plan, grant annex
+// the rights that it needs, create a Migration and present it. A Migration that was created otherwise,
+// for example by GitOps, works without them.
 // `annex uninstall` rolls back all groups, and removes what annex has written to the main cluster.
 package groups
 

@@ -11,9 +11,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-
-	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -36,18 +33,6 @@ func (s *session) definitions(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
-}
-
-// label sets the label that makes annex follow definitions.
-func (s *session) label(ctx context.Context, names []string) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, hostingv1alpha1.HostedLabel)
-	for _, name := range names {
-		if _, err := s.metadata.Resource(definitionsResource).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			return fmt.Errorf("label the definition %s: %w", name, err)
-		}
-		s.print("customresourcedefinition.apiextensions.k8s.io/%s labeled", name)
-	}
-	return nil
 }
 
 // pageSize is the number of objects in a page.

@@ -14,7 +14,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -208,20 +207,6 @@ func (f *fixture) granted(t *testing.T) []rbacv1.PolicyRule {
 	}
 	expect.Equal(t, map[string]string{hostingv1alpha1.AggregateLabel: "true"}, role.Labels)
 	return role.Rules
-}
-
-// labelled returns the definitions with the label.
-func (f *fixture) labelled(t *testing.T) []string {
-	t.Helper()
-	list, err := f.meta.Resource(definitionsResource).List(t.Context(), metav1.ListOptions{})
-	expect.NoError(t, err)
-	var names []string
-	for i := range list.Items {
-		if object, err := meta.Accessor(&list.Items[i]); err == nil && object.GetLabels()[hostingv1alpha1.HostedLabel] == "true" {
-			names = append(names, object.GetName())
-		}
-	}
-	return names
 }
 
 // changed reports whether anything was written.

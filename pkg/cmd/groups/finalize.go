@@ -75,8 +75,7 @@ func (s *session) finalize(ctx context.Context, o *finalizeFlags) error {
 			return h.ended(hostingv1alpha1.MigrationFinalize), nil
 		},
 		finish: func(ctx context.Context) error {
-			// What is left are the rights of a group that annex hosts.
-			if err := s.grant(ctx, "host", hostRules(s.group)); err != nil {
+			if err := s.grant(ctx, "finalize", finalizedRules(s.group)); err != nil {
 				return err
 			}
 			s.print("The main cluster stores no objects of %s. Its etcd is smaller after compaction and defragmentation.", s.group)

@@ -39,7 +39,7 @@ func NewMoveCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
 	o := &moveFlags{}
 	cmd := complete(&cobra.Command{
 		Use:   "move GROUP",
-		Short: "Move an API group with its objects from a main cluster to annex, while it is used",
+		Short: "Move an API group with its objects, if any, from a main cluster to annex, while it is used",
 		Long: "Move the objects of all CRDs of an API group from a main cluster's etcd to annex, while clients use them. It shows\n" +
 			"a plan, grants annex the rights that it needs, creates a Migration and shows its progress. annex labels the CRDs. The\n" +
 			"main cluster keeps a copy until `annex finalize`; `annex rollback` returns to it, with everything written since.\n\n" +
@@ -102,6 +102,10 @@ func (s *session) move(ctx context.Context, o *moveFlags) error {
 		},
 		rights: func(ctx context.Context, use func(rules) error) error {
 			names, err := s.definitions(ctx)
+			if err == nil && len(names) == 0 {
+				// Without names the role would be for all definitions.
+				err = fmt.Errorf("%s: %w", s.group, diagnose.ErrNoDefinition)
+			}
 			if err != nil {
 				return err
 			}
@@ -123,6 +127,16 @@ func (s *session) move(ctx context.Context, o *moveFlags) error {
 		finish: func(ctx context.Context) error {
 			if err := s.endExemptionRights(ctx, o); err != nil {
 				return err
+			}
+			h, err := s.read(ctx)
+			if err != nil {
+				return err
+			}
+			isCopied := func(of hostingv1alpha1.MigrationResourceStatus) bool { return of.CopiedObjects > 0 }
+			if h.moved == nil || !slices.ContainsFunc(h.moved.Status.Resources, isCopied) {
+				s.print("annex serves %s.", s.group)
+				s.print("To return to the main cluster: %s", s.command("rollback"))
+				return nil
 			}
 			s.print("annex serves %s. The main cluster keeps its copy.", s.group)
 			s.print("To return to it, with everything written since: %s", s.command("rollback"))

@@ -62,8 +62,6 @@ To delete it, which frees the space in etcd: kubectl annex finalize example.com
 		NotBefore: &metav1.Time{Time: time.Date(2026, 6, 1, 22, 0, 0, 0, time.UTC)},
 	}, f.created(t))
 	expect.Equal(t, moveRules(group, both), f.granted(t))
-	// annex labels the definitions once it has placed their resources.
-	expect.Equal(t, []string(nil), f.labelled(t))
 }
 
 // TestMoveIsRefused: nothing is written, and the error says why.
@@ -244,7 +242,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestRoleIsExtended: what `kubectl annex host` granted is replaced, and a second run changes nothing.
+// TestRoleIsExtended: what is left after Finalize is replaced, and a second run changes nothing.
 func TestRoleIsExtended(t *testing.T) {
 	t.Parallel()
 	f := movable()
@@ -252,7 +250,7 @@ func TestRoleIsExtended(t *testing.T) {
 	for _, step := range []struct {
 		rights rules
 		want   string
-	}{{hostRules(group), "created"}, {moveRules(group, both), "configured"}, {moveRules(group, both), "unchanged"}} {
+	}{{finalizedRules(group), "created"}, {moveRules(group, both), "configured"}, {moveRules(group, both), "unchanged"}} {
 		f.out.Reset()
 		expect.NoError(t, s.grant(t.Context(), "move", step.rights))
 		expect.Equal(t, "clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com "+step.want+"\n", f.out.String())

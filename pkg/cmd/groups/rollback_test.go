@@ -16,7 +16,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -187,7 +186,7 @@ func TestFinalize(t *testing.T) {
 			}
 			expect.NoError(t, err)
 			expect.Equal(t, &hostingv1alpha1.MigrationSpec{Group: group, Operation: hostingv1alpha1.MigrationFinalize, Confirmed: true}, f.created(t))
-			expect.Equal(t, hostRules(group), f.granted(t))
+			expect.Equal(t, finalizedRules(group), f.granted(t))
 			expect.Contains(t, f.out.String(), "widgets.example.com   3                    4\n", "The main cluster stores no objects of example.com.")
 		})
 	}
@@ -204,50 +203,6 @@ func TestFinalizeAttaches(t *testing.T) {
 	// The confirmed one asks nothing.
 	o.yesDelete = ""
 	expect.NoError(t, f.session.finalize(t.Context(), o))
-}
-
-func TestHost(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		fixture fixture
-		flags   flags
-		err     string
-		out     string
-		granted bool
-	}{
-		"empty":           {fixture{report: reportOf(diagnose.MoveYes, 0), definitions: both, annex: inAnnex()}, flags{wait: true}, "", "annex serves example.com.\n", true},
-		"without waiting": {fixture{report: reportOf(diagnose.MoveYes, 0), definitions: both}, flags{}, "", "kubectl get hostedresources", true},
-		"dry run":         {fixture{report: reportOf(diagnose.MoveYes, 0), definitions: both}, flags{dryRun: true}, "", "Nothing was changed.", false},
-		"no definitions":  {fixture{}, flags{wait: true}, "", "no CRDs of example.com yet", true},
-		"objects":         {fixture{report: reportOf(diagnose.MoveYes, 3), definitions: both}, flags{wait: true}, "host example.com: the main cluster has 3 objects of it: kubectl annex move example.com", "", false},
-		"obstacles":       {fixture{report: reportOf(diagnose.MoveNo, 0, "another server"), definitions: both}, flags{wait: true}, "host example.com: another server", "", false},
-		"served already":  {fixture{report: reportOf(diagnose.MoveHosted, 0, "annex (a.b) serves v1"), definitions: both, annex: inAnnex()}, flags{wait: true}, "", "annex serves example.com.\n", false},
-		"another annex":   {fixture{report: reportOf(diagnose.MoveHosted, 0, "annex (a.b) serves v1"), definitions: both}, flags{wait: true}, "annex (a.b) serves v1, and that is another annex", "", false},
-		"moves": {fixture{definitions: both, annex: []runtime.Object{migration("new", hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationStatus{})}}, flags{wait: true},
-			"migration.hosting.annex.dev/new of the group is under way (Move)", "", false},
-		"never published": {
-			fixture{report: reportOf(diagnose.MoveYes, 0), definitions: both, annex: []runtime.Object{hostedResource(widgets, 0, metav1.ConditionFalse)}},
-			flags{wait: true, timeout: 1}, "annex does not serve it yet", "", true,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := &test.fixture
-			err := f.start(t).host(t.Context(), test.flags)
-			if test.err != "" {
-				expect.ErrorLine(t, err, test.err)
-			} else {
-				expect.NoError(t, err)
-			}
-			expect.Contains(t, f.out.String(), test.out)
-			if rights := f.granted(t); (rights != nil) != test.granted {
-				t.Errorf("granted %+v", rights)
-			}
-			if labelled := len(f.labelled(t)) > 0; labelled != (len(f.definitions) > 0 && (test.granted || name == "served already")) {
-				t.Errorf("labelled: %t", labelled)
-			}
-		})
-	}
 }
 
 func TestPresenter(t *testing.T) {

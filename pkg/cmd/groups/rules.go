@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,12 +17,6 @@ import (
 
 // rules are those of a role.
 type rules = []rbacv1.PolicyRule
-
-// hostRules let annex verify that the main cluster stores no objects of a group, before it takes
-// over the group and whenever a version is added.
-func hostRules(group string) rules {
-	return rules{{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}}}
-}
 
 // moveRules let annex copy the objects, end the watches of the main cluster by a change of its
 // definitions, and freeze the copy there. They include what a rollback writes, because annex rolls a
@@ -36,18 +31,26 @@ func finalizeRules(group string, definitions []string) rules {
 	return groupRules(group, definitions, "update", "patch", "delete")
 }
 
+// finalizedRules let annex remove the policy that freezes a group, once the last definition was deleted.
+func finalizedRules(group string) rules {
+	return rules{{
+		APIGroups: []string{admissionregistrationv1.GroupName}, Resources: policies, ResourceNames: []string{hostingv1alpha1.FrozenPolicyName(group)}, Verbs: []string{"delete"},
+	}}
+}
+
+var policies = []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
+
 // groupRules are those of a group, with more verbs for its objects. RBAC cannot restrict create to a
 // name.
 func groupRules(group string, definitions []string, verbs ...string) rules {
-	const admission = "admissionregistration.k8s.io"
-	policies := []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
+	const admission = admissionregistrationv1.GroupName
 	names := []string{hostingv1alpha1.FrozenPolicyName(group), hostingv1alpha1.CopyPolicyName(group), hostingv1alpha1.HoldPolicyName(group)}
-	return append(hostRules(group),
-		rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: verbs},
-		rbacv1.PolicyRule{APIGroups: []string{definitionsResource.Group}, Resources: []string{definitionsResource.Resource}, ResourceNames: definitions, Verbs: []string{"update", "patch"}},
-		rbacv1.PolicyRule{APIGroups: []string{admission}, Resources: policies, Verbs: []string{"create"}},
-		rbacv1.PolicyRule{APIGroups: []string{admission}, Resources: policies, ResourceNames: names, Verbs: []string{"get", "update", "delete"}},
-	)
+	return rules{
+		{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: append([]string{"get", "list", "watch"}, verbs...)},
+		{APIGroups: []string{definitionsResource.Group}, Resources: []string{definitionsResource.Resource}, ResourceNames: definitions, Verbs: []string{"update", "patch"}},
+		{APIGroups: []string{admission}, Resources: policies, Verbs: []string{"create"}},
+		{APIGroups: []string{admission}, Resources: policies, ResourceNames: names, Verbs: []string{"get", "update", "delete"}},
+	}
 }
 
 // rollbackRules let annex write the objects to the main cluster, and change the owner references of

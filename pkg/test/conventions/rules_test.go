@@ -733,7 +733,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/cmd/groups",
-		duty:     "`annex move`, `annex rollback`, `annex finalize`, `annex host` and `annex uninstall`: clients of a main cluster that prepare, create and present Migrations of groups.",
+		duty:     "`annex move`, `annex rollback`, `annex finalize` and `annex uninstall`: clients of a main cluster that prepare, create and present Migrations of groups.",
 		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
 		others:   append([]string{"sigs.k8s.io/yaml"}, append(flags, clients...)...),
 	},

@@ -21,6 +21,3 @@ func RightsCommand(group string) string {
 
 // MoveCommand returns the command that moves a group from the main cluster into annex.
 func MoveCommand(group string) string { return "kubectl annex move " + group }
-
-// HostCommand returns the command that makes annex take over a group without objects.
-func HostCommand(group string) string { return "kubectl annex host " + group }

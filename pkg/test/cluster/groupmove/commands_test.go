@@ -86,7 +86,10 @@ func (f *fixture) finalize(kept *unstructured.Unstructured) {
 	}
 	f.wantIdentity(kept)
 	role := expect.Get(f, f.main.Kube.RbacV1().ClusterRoles(), hostingv1alpha1.HostedRoleName(f.group))
-	expect.Equal(f, []rbacv1.PolicyRule{{APIGroups: []string{f.group}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}}}, role.Rules)
+	expect.Equal(f, []rbacv1.PolicyRule{{
+		APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},
+		ResourceNames: []string{hostingv1alpha1.FrozenPolicyName(f.group)}, Verbs: []string{"delete"},
+	}}, role.Rules)
 
 	other, err := testserver.Launch(f.TempDir())
 	expect.NoError(f, err)
@@ -134,25 +137,21 @@ func TestRollbackAfterRestore(t *testing.T) {
 	f.run("finalize --yes-delete="+f.group+" --no-backup", "Completed")
 }
 
-// TestCommandsOfEmptyGroups makes annex serve groups without objects, by either command.
-func TestCommandsOfEmptyGroups(t *testing.T) {
+// TestCommandsOfAnEmptyGroup moves a group without objects there, finalizes it and moves it back.
+func TestCommandsOfAnEmptyGroup(t *testing.T) {
 	t.Parallel()
-	ours := hostingv1alpha1.PublishedBy(annextest.Namespace, annextest.ServiceName)
-	hosted := newFixtureWithoutRights(t, sharedAnnex, "hosted.example.com")
-	hosted.run("host", "annex serves hosted.example.com.")
-	hosted.wantServed(ours)
-	hosted.wantLabel("true")
-	hosted.create("default", "first", nil)
-	hosted.run("host", "annex serves hosted.example.com.")
-	hosted.run("rollback", "The main cluster serves hosted.example.com.")
-	hosted.wantServed("")
-	hosted.fail("host", "the main cluster has 1 objects of it", "annex move hosted.example.com")
-
-	empty := newFixtureWithoutRights(t, sharedAnnex, "empty.example.com")
-	empty.run("move", "0 objects", "annex serves empty.example.com.")
-	empty.wantServed(ours)
-	empty.create("default", "first", nil)
-	empty.run("finalize --yes-delete=empty.example.com --no-backup", "Completed")
+	f := newFixtureWithoutRights(t, sharedAnnex, "empty.example.com")
+	f.run("move", "0 objects", "annex serves empty.example.com.", "To return to the main cluster: annex rollback empty.example.com")
+	f.wantServed(hostingv1alpha1.PublishedBy(annextest.Namespace, annextest.ServiceName))
+	f.wantLabel("true")
+	f.create("default", "first", nil)
+	f.run("move", "has completed already", "annex serves empty.example.com.")
+	f.run("finalize --yes-delete=empty.example.com --no-backup", "Completed")
+	expect.Get(t, f.main.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies(), hostingv1alpha1.FrozenPolicyName(f.group))
+	f.run("rollback", "The main cluster serves empty.example.com.")
+	f.wantServed("")
+	expect.Gone(t, f.main.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies(), hostingv1alpha1.FrozenPolicyName(f.group))
+	f.create("default", "second", nil)
 }
 
 // TestMigrationOfTheDocumentation moves a group with the manifest of docs/moving.md.

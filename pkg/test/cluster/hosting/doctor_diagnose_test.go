@@ -131,7 +131,7 @@ func planned(t *testing.T) {
 	plan, err := shell(t, mainCluster, "kubectl annex move "+openReports+" --dry-run")
 	expect.NoError(t, err, "%s", plan)
 	expect.Contains(t, plan, "reports ", "default", "Nothing was changed.")
-	for _, name := range []string{"move", "rollback", "finalize", "host"} {
+	for _, name := range []string{"move", "rollback", "finalize"} {
 		fix(t, mainCluster, "kubectl annex "+name+" "+openReports+" --print-rights | kubectl create --dry-run=server -f -")
 	}
 }
