@@ -26,6 +26,9 @@ func (m *moveIn) reconcile(ctx context.Context) error {
 		copies[of.Name] = of
 	}
 	err = m.each(ctx, func(ctx context.Context, of *resource) error {
+		if state, err := of.importer.State(ctx); err != nil || state == move.Absent {
+			return err // nothing was copied
+		}
 		return m.reportLate(of.importer.Reconcile(ctx, m.config.MainCopyObjects(copies[of.name()])))
 	})
 	if err != nil {

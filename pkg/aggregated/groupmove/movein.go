@@ -72,6 +72,13 @@ func (m *moveIn) do(ctx, preparing context.Context) error {
 		}
 		return m.whileTakenOver(ctx, m.observe)
 	}
+	refused, err := m.notEmpty(ctx)
+	if err != nil {
+		return err
+	}
+	if refused != nil {
+		return m.adopt(ctx, preparing, refused)
+	}
 	if m.Status.Phase == hostingv1alpha1.MigrationSwitching {
 		if err := m.undoSwitch(ctx, "annex was restarted"); err != nil {
 			return err
@@ -407,5 +414,5 @@ func (m *moveIn) cancel(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return m.config.MainCopy.Forget(ctx, m.group())
 }
