@@ -111,8 +111,10 @@ func splitCommand(message string) (text, command string) {
 // mendCondition is the command for a reason whose message has none.
 func mendCondition(name, reason string) string {
 	switch reason {
-	case "ObjectsExist", "ObjectsAppeared":
+	case "ObjectsExist":
 		return "kubectl get " + name + " -A"
+	case "MoveFailed":
+		return "kubectl get migrations"
 	case "Rejected":
 		return "kubectl edit crd " + name
 	case "ForeignAPIService", "GroupInMain", "Unavailable", "DataReplaced":
