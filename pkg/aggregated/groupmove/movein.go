@@ -31,7 +31,11 @@ import (
 const creationDelay = 2 * time.Second
 
 // moveIn moves a group from the main cluster into annex.
-type moveIn struct{ *Run }
+type moveIn struct {
+	*Run
+	// sound are the probes that the main cluster answered before the switch.
+	sound map[string]bool
+}
 
 func (m *moveIn) completed() string {
 	if m.Status.CopiedObjects == 0 {
@@ -246,6 +250,9 @@ func (m *moveIn) followAndSwitch(ctx, preparing context.Context, failed *failedS
 		return err
 	}
 	if err := m.untilReady(guarded); err != nil {
+		return err
+	}
+	if err := m.findSound(guarded); err != nil {
 		return err
 	}
 	close(f.proving)

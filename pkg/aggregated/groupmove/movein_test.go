@@ -23,7 +23,7 @@ func newMoveIn(objects ...runtime.Object) (*moveIn, *annexfake.Clientset) {
 		ObjectMeta: metav1.ObjectMeta{Name: "m", CreationTimestamp: metav1.Unix(60, 0)},
 		Spec:       hostingv1alpha1.MigrationSpec{Group: "example.com"},
 	}
-	return &moveIn{&Run{Writer: &migrationstatus.Writer{Migration: migration}, config: Config{AnnexHosting: annex.HostingV1alpha1()}}}, annex
+	return &moveIn{Run: &Run{Writer: &migrationstatus.Writer{Migration: migration}, config: Config{AnnexHosting: annex.HostingV1alpha1()}}}, annex
 }
 
 func TestIsTakenOver(t *testing.T) {

@@ -26,10 +26,18 @@ const (
 	probeName = "annex-checks-requests"
 )
 
-// requestProblem sends requests for each version of the group through the main cluster, as clients do, and returns
-// what fails, or an empty string. The object of the dry run is annex's own: a tenant's may make a conversion
-// webhook fail.
-func (m *moveIn) requestProblem(ctx context.Context, definitions []*definition) string {
+// probe is a request that annex sends through the main cluster, as clients do.
+type probe struct {
+	what string
+	send func(context.Context) error
+	// reads is set for one that no webhook is asked about.
+	reads bool
+}
+
+// probes returns the requests for each version of the group. The object of a dry run is annex's own: a tenant's may
+// make a conversion webhook fail.
+func (m *moveIn) probes(definitions []*definition) []probe {
+	var all []probe
 	for _, crd := range definitions {
 		for _, version := range versions([]*definition{crd}) {
 			resource := version.WithResource(crd.Spec.Names.Plural)
@@ -37,23 +45,43 @@ func (m *moveIn) requestProblem(ctx context.Context, definitions []*definition) 
 			if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
 				objects = m.config.MainDynamic.Resource(resource).Namespace(hostingv1alpha1.NamespaceAnnexSystem)
 			}
-			probe := &unstructured.Unstructured{}
-			probe.SetGroupVersionKind(version.WithKind(crd.Spec.Names.Kind))
-			probe.SetName(probeName)
-			for what, request := range map[string]func(context.Context) error{
-				"list": func(ctx context.Context) error {
-					_, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
-					return err
-				},
-				"create with a dry run": func(ctx context.Context) error {
-					_, err := objects.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-					return err
-				},
-			} {
-				if err := within(ctx, request); isServerError(err) {
-					return fmt.Sprintf("%s %s through the main cluster: %v", what, resource, err)
-				}
-			}
+			object := &unstructured.Unstructured{}
+			object.SetGroupVersionKind(version.WithKind(crd.Spec.Names.Kind))
+			object.SetName(probeName)
+			all = append(all, probe{what: fmt.Sprintf("list %s through the main cluster", resource), reads: true, send: func(ctx context.Context) error {
+				_, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
+				return err
+			}}, probe{what: fmt.Sprintf("create %s with a dry run through the main cluster", resource), send: func(ctx context.Context) error {
+				_, err := objects.Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				return err
+			}})
+		}
+	}
+	return all
+}
+
+// findSound finds the probes that the main cluster itself answers: a webhook may fail for any object that is not complete.
+func (m *moveIn) findSound(ctx context.Context) error {
+	definitions, err := m.mainDefinitions(ctx)
+	if err != nil {
+		return err
+	}
+	m.sound = map[string]bool{}
+	for _, p := range m.probes(definitions) {
+		m.sound[p.what] = !isServerError(within(ctx, p.send))
+	}
+	return nil
+}
+
+// requestProblem returns which probe fails that was sound before the switch, or an empty string. An attempt that began
+// after the switch knows of reads alone.
+func (m *moveIn) requestProblem(ctx context.Context, definitions []*definition) string {
+	for _, p := range m.probes(definitions) {
+		if !p.reads && !m.sound[p.what] {
+			continue
+		}
+		if err := within(ctx, p.send); isServerError(err) {
+			return fmt.Sprintf("%s: %v", p.what, err)
 		}
 	}
 	return ""

@@ -32,7 +32,7 @@ func TestFailedSwitches(t *testing.T) {
 		migrations := fake.NewClientset(migration).HostingV1alpha1().Migrations()
 		recorder := events.NewFakeRecorder(10)
 		status := &migrationstatus.Writer{Migrations: migrations, Recorder: recorder, Migration: migration, Status: migration.Status}
-		m := &moveIn{&Run{Writer: status}}
+		m := &moveIn{Run: &Run{Writer: status}}
 		lost := fmt.Errorf("follow widgets: %w", move.ErrWatchLost)
 		var pauses []time.Duration
 		ended := time.Now()
@@ -70,7 +70,7 @@ func TestSwitchEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tries := 0
-			m := &moveIn{&Run{Writer: &migrationstatus.Writer{Recorder: events.NewFakeRecorder(1), Migration: &hostingv1alpha1.Migration{}}}}
+			m := &moveIn{Run: &Run{Writer: &migrationstatus.Writer{Recorder: events.NewFakeRecorder(1), Migration: &hostingv1alpha1.Migration{}}}}
 			got := m.untilSwitched(t.Context(), func(*failedSwitch) error {
 				tries++
 				return err

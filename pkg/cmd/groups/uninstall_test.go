@@ -4,6 +4,7 @@
 package groups
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
@@ -233,10 +235,18 @@ func TestUninstallReleases(t *testing.T) {
 		return is && found.Name == "annex-freeze.example.com"
 	})
 	s := startUninstall(t, f, true)
-	expect.NoError(t, s.label(t.Context(), both))
+	for _, name := range both {
+		label := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, hostingv1alpha1.HostedLabel)
+		_, err := f.meta.Resource(definitionsResource).Patch(t.Context(), name, types.MergePatchType, label, metav1.PatchOptions{})
+		expect.NoError(t, err)
+	}
 	expect.NoError(t, s.uninstall(t.Context(), &uninstallFlags{yes: true}))
 	expect.Contains(t, f.out.String(), "example.com   Not served   0 ", "customresourcedefinition.apiextensions.k8s.io/widgets.example.com unlabeled\n")
-	if labelled := f.labelled(t); len(labelled) > 0 {
-		t.Errorf("%q are labelled", labelled)
+	for _, name := range both {
+		found, err := f.meta.Resource(definitionsResource).Get(t.Context(), name, metav1.GetOptions{})
+		expect.NoError(t, err)
+		if found.Labels[hostingv1alpha1.HostedLabel] != "" {
+			t.Errorf("%s has the labels %v", name, found.Labels)
+		}
 	}
 }

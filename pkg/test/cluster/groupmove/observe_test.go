@@ -44,7 +44,7 @@ func TestFailingGroupReturns(t *testing.T) {
 	})
 	broken.Store(true)
 	failed := f.await(created.Name)
-	expect.Contains(t, message(failed), "Undone", "failing-undo", "create with a dry run", "out of order")
+	expect.Contains(t, message(failed), "Undone", "failing-undo", "with a dry run", "out of order")
 	broken.Store(false)
 	if undone := f.await("failing-undo"); undone.Status.Phase != hostingv1alpha1.MigrationCompleted {
 		t.Errorf("the rollback ended as %s: %s", undone.Status.Phase, message(undone))
