@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -107,11 +109,14 @@ func (r *rollback) untilOwnersAllowed(ctx context.Context) error {
 	if err != nil || allowed {
 		return err
 	}
+	message := fmt.Sprintf("%d objects were created in annex and get new UIDs. annex may not correct references to them in all resources: what they own would be deleted. "+
+		"To grant the rights and go on: kubectl annex rollback %s. To go on without: set spec.confirmed to true", r.pairs.Len(), r.group())
+	asked := sync.OnceFunc(func() { r.Event(corev1.EventTypeWarning, eventOwners, "%s", message) })
 	return r.untilReported(ctx, func(ctx context.Context) (string, error) {
 		if err := r.Read(ctx); err != nil || r.Migration.Spec.Confirmed {
 			return "", err
 		}
-		return fmt.Sprintf("%d objects were created in annex and get new UIDs. annex may not correct references to them in all resources: what they own would be deleted. "+
-			"To grant the rights and go on: kubectl annex rollback %s", r.pairs.Len(), r.group()), nil
+		asked()
+		return message, nil
 	})
 }

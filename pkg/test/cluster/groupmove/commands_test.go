@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd"
@@ -212,6 +213,12 @@ func TestUnreachableGroupReturns(t *testing.T) {
 		expect.Contains(t, message(failed), "Undone", name+"-undo")
 	}
 	undo := name + "-undo"
+	// Nobody has granted the rights that a rollback by a user has.
+	expect.Eventually(t, migrations, undo, "annex waits because of dependents of the new object", func(m *hostingv1alpha1.Migration) bool {
+		return strings.Contains(message(m), "1 objects were created in annex and get new UIDs")
+	})
+	_, err = migrations.Patch(t.Context(), undo, types.MergePatchType, []byte(`{"spec":{"confirmed":true}}`), metav1.PatchOptions{})
+	expect.NoError(t, err)
 	expect.Eventually(t, migrations, undo, "the main cluster serves the group again", func(m *hostingv1alpha1.Migration) bool {
 		return m.Status.Phase == hostingv1alpha1.MigrationCleaning
 	})
