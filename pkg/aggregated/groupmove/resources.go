@@ -151,6 +151,10 @@ func (r *Run) label(ctx context.Context, definitions []*definition, value string
 		if before, labelled := crd.Labels[hostingv1alpha1.HostedLabel]; before == value && labelled == (value != "") {
 			continue
 		}
+		// The user may have begun another Migration since this attempt was replaced.
+		if err := r.Check(ctx); err != nil {
+			return err
+		}
 		if _, err := r.config.MainDefinitions.Patch(ctx, crd.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
 			errs = append(errs, wrap(err, "set the label %s of definition %s in the main cluster to %q", hostingv1alpha1.HostedLabel, crd.Name, value))
 		}
