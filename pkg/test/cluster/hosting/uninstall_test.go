@@ -259,7 +259,7 @@ func TestUninstall(t *testing.T) {
 		i.succeeds("kubectl annex move " + group)
 	}
 	i.succeeds("kubectl annex finalize " + finalized + " --no-backup --yes-delete=" + finalized)
-	i.succeeds("kubectl annex host " + empty)
+	i.succeeds("kubectl annex move " + empty)
 	for _, group := range []string{moved, finalized, empty} {
 		i.create(group, "born")
 	}
