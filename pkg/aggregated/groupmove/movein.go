@@ -421,5 +421,10 @@ func (m *moveIn) cancel(ctx context.Context) error {
 			return err
 		}
 	}
+	// Only what annex adopts was frozen before the switch. annex may have lost the right to remove the policy.
+	adopted, err := m.notEmpty(ctx)
+	if err != nil || adopted == nil {
+		return err
+	}
 	return m.config.MainCopy.Forget(ctx, m.group())
 }
