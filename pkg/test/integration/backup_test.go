@@ -62,7 +62,7 @@ func TestCommandsOfMainClusters(t *testing.T) {
 	a := sharedAnnex(t)
 	const group = "nowhere.example.com"
 	for _, command := range []string{
-		"diagnose", "diagnose --group=" + group, "doctor", "host " + group,
+		"diagnose", "diagnose --group=" + group, "doctor", "uninstall", "uninstall --dry-run",
 		"move --dry-run " + group, "move " + group, "rollback " + group, "finalize --yes-delete=" + group + " " + group,
 	} {
 		printed, err := run(append(strings.Fields(command), "--kubeconfig="+a.Kubeconfig)...)

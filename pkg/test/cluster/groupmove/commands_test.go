@@ -213,7 +213,7 @@ func TestUnreachableGroupReturns(t *testing.T) {
 		expect.Contains(t, message(failed), "Undone", name+"-undo")
 	}
 	undo := name + "-undo"
-	// Nobody has granted the rights that a rollback by a user has.
+	// annex does not have the rights that `annex rollback` grants.
 	expect.Eventually(t, migrations, undo, "annex waits because of dependents of the new object", func(m *hostingv1alpha1.Migration) bool {
 		return strings.Contains(message(m), "1 objects were created in annex and get new UIDs")
 	})
