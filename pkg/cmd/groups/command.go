@@ -9,7 +9,9 @@
 package groups
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/signal"
@@ -163,6 +165,16 @@ func newSession(ctx context.Context, options login.Options, group string) (*sess
 // command returns what to type to run another command with the group.
 func (s *session) command(name string, arguments ...string) string {
 	return strings.Join(append([]string{s.program, name, s.group}, arguments...), " ")
+}
+
+// ask returns what the user types, nothing at the end of the input.
+func (s *session) ask(question string) (answer string, err error) {
+	_, _ = fmt.Fprint(s.out, question)
+	typed, err := bufio.NewReader(s.in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the confirmation: %w", err)
+	}
+	return strings.TrimSpace(typed), nil
 }
 
 func (s *session) print(format string, arguments ...any) {

@@ -4,11 +4,8 @@
 package groups
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -53,12 +50,11 @@ func (s *session) agreeToSecrets(ctx context.Context, o rollbackFlags, found *de
 	if o.yes || o.printRights || !slices.Contains(found.resources, secrets) || s.mayPatchSecrets(ctx) {
 		return nil
 	}
-	_, _ = fmt.Fprintf(s.out, "Let annex get, list and patch all Secrets of the cluster until the end of the rollback? [y/N] ")
-	typed, err := bufio.NewReader(s.in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the confirmation: %w", err)
+	answer, err := s.ask("Let annex get, list and patch all Secrets of the cluster until the end of the rollback? [y/N] ")
+	if err != nil {
+		return err
 	}
-	if answer := strings.ToLower(strings.TrimSpace(typed)); answer == "y" || answer == "yes" {
+	if answer := strings.ToLower(answer); answer == "y" || answer == "yes" {
 		return nil
 	}
 	s.print("")

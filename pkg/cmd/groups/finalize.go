@@ -4,7 +4,6 @@
 package groups
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -122,12 +120,11 @@ func (s *session) agree(o *finalizeFlags) error {
 	if o.yesDelete == s.group {
 		return nil
 	}
-	_, _ = fmt.Fprintf(s.out, "Type the name of the group to delete these objects: ")
-	typed, err := bufio.NewReader(s.in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the confirmation: %w", err)
+	answer, err := s.ask("Type the name of the group to delete these objects: ")
+	if err != nil {
+		return err
 	}
-	if strings.TrimSpace(typed) != s.group {
+	if answer != s.group {
 		s.print("")
 		return fmt.Errorf("finalize %s: not confirmed: type the name of the group, or give it with --yes-delete", s.group)
 	}

@@ -4,7 +4,6 @@
 package groups
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -164,12 +163,11 @@ func (s *session) printUninstall(found *installation) error {
 
 // agreeToUninstall asks.
 func (s *session) agreeToUninstall() error {
-	_, _ = fmt.Fprint(s.out, "Type yes to uninstall annex: ")
-	typed, err := bufio.NewReader(s.in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the confirmation: %w", err)
+	answer, err := s.ask("Type yes to uninstall annex: ")
+	if err != nil {
+		return err
 	}
-	if strings.TrimSpace(typed) != "yes" {
+	if answer != "yes" {
 		s.print("")
 		return errors.New("uninstall: not confirmed: type yes, or give --yes")
 	}
