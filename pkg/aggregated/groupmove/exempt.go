@@ -12,12 +12,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/aggregated/mainadmission"
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
-	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 )
 
 // admissionInterval is how often a rollback exempts annex from webhooks again: new ones may match, and tools
@@ -37,7 +34,7 @@ func (r *rollback) exempt(ctx context.Context) error {
 	if !r.Migration.Spec.ExemptWebhooks {
 		return nil
 	}
-	err := r.config.MainCopy.Exempt(ctx, r.group(), r.Check)
+	err := r.config.MainCopy.Exempt(ctx, r.group())
 	var full *mainadmission.FullError
 	if errors.As(err, &full) && r.Status.SwitchTime == nil {
 		return refuse(reasonObstacles, "%s", err)
@@ -64,24 +61,13 @@ func (r *rollback) probeAdmission(ctx context.Context) {
 }
 
 // followAdmission keeps annex exempt while objects are written. The user may ask for that meanwhile. It runs beside
-// the goroutine that writes the status, and does not use the Writer.
-func (r *rollback) followAdmission(ctx context.Context, began *hostingv1alpha1.Migration) {
-	group := began.Spec.Group
-	read := func(ctx context.Context) (*hostingv1alpha1.Migration, error) {
-		current, err := r.config.AnnexHosting.Migrations().Get(ctx, began.Name, metav1.GetOptions{})
-		if err == nil && (current.UID != began.UID || current.Status.Holder != began.Status.Holder) {
-			err = migrationstatus.ErrFenced
-		}
-		return current, err
-	}
+// the goroutine that writes the status.
+func (r *rollback) followAdmission(ctx context.Context, group string) {
 	_ = untilEvery(ctx, admissionInterval, func(ctx context.Context) (bool, error) {
-		migration, err := read(ctx)
+		migration, err := r.Current(ctx)
 		if err == nil && migration.Spec.ExemptWebhooks {
 			r.admission.exempt.Store(true)
-			err = r.config.MainCopy.Exempt(ctx, group, func(ctx context.Context) error {
-				_, err := read(ctx)
-				return err
-			})
+			err = r.config.MainCopy.Exempt(ctx, group)
 		}
 		if ctx.Err() == nil {
 			r.admission.failed.Store(&err)

@@ -353,8 +353,8 @@ func (r *rollback) sync(ctx context.Context) (*syncing, error) {
 		s.syncers = append(s.syncers, in.syncer)
 	}
 	s.ctx, s.stop = context.WithCancelCause(ctx)
-	began := r.Migration
-	s.running.Go(func() { r.followAdmission(s.ctx, began) })
+	group := r.group()
+	s.running.Go(func() { r.followAdmission(s.ctx, group) })
 	for i, syncer := range s.syncers {
 		s.running.Go(func() {
 			if err := syncer.Run(s.ctx, s.caughtUp.done); err != nil && s.ctx.Err() == nil {

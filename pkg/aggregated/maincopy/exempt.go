@@ -20,14 +20,13 @@ import (
 )
 
 // Exempt exempts annex from the webhooks and policies of the main cluster that apply to its writes of a
-// group, unless check returns an error. It can be called again, and corrects what other clients have reverted
-// meanwhile.
-func (c *Copy) Exempt(ctx context.Context, group string, check func(context.Context) error) error {
+// group. It can be called again, and corrects what other clients have reverted meanwhile.
+func (c *Copy) Exempt(ctx context.Context, group string) error {
 	user, resources, err := c.written(ctx, group)
 	if err != nil {
 		return err
 	}
-	return mainadmission.Exempt(ctx, c.kube, group, mainadmission.Account(user), resources, check)
+	return mainadmission.Exempt(ctx, c.kube, group, mainadmission.Account(user), resources, c.checkHeld)
 }
 
 // EndExemption undoes Exempt.

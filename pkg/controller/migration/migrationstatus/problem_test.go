@@ -99,9 +99,9 @@ func TestProblemWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(hostingv1alpha1.MigrationSpec{Group: "example.com", Switch: hostingv1alpha1.MigrationSwitchManual})
 		ctx, end := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
+		ended, message := make(chan error, 1), WaitsFor(f.Migration.Spec, time.Now())
 		go func() { ended <- f.UntilConfirmed(ctx, nil) }()
-		f.checkProblem(t, ReasonWaiting, WaitsFor(f.Migration.Spec, time.Now()))
+		f.checkProblem(t, ReasonWaiting, message)
 		end()
 		<-ended
 	})

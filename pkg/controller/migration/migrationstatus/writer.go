@@ -60,33 +60,40 @@ type Writer struct {
 	doing    description
 	problems problems
 
-	// holder is set once the Writer has taken the Migration over.
-	holder string
+	// held is the Migration as the Writer has taken it over, or nil. It is not replaced until the Writer releases it, so
+	// that Current needs no lock.
+	held *hostingv1alpha1.Migration
 }
 
 // Read reads the Migration from the server: a cache that lags would repeat a step. It returns ErrFenced once
 // another Writer has taken over.
 func (w *Writer) Read(ctx context.Context) error {
-	current, err := w.get(ctx)
+	current, err := w.Current(ctx)
 	if err == nil {
 		w.Migration, w.Status = current, *current.Status.DeepCopy()
 	}
 	return err
 }
 
-// Check returns ErrFenced once another Writer has taken over.
+// Check returns ErrFenced once another Writer has taken over. Any goroutine may call it.
 func (w *Writer) Check(ctx context.Context) error {
-	_, err := w.get(ctx)
+	_, err := w.Current(ctx)
 	return err
 }
 
-func (w *Writer) get(ctx context.Context) (*hostingv1alpha1.Migration, error) {
-	current, err := w.Migrations.Get(ctx, w.Migration.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("read migration %s: %w", w.Migration.Name, err)
+// Current returns the Migration as the server has it, and leaves the Writer as it is. It returns ErrFenced once
+// another Writer has taken over. Once this one has, any goroutine may call it.
+func (w *Writer) Current(ctx context.Context) (*hostingv1alpha1.Migration, error) {
+	of := w.held
+	if of == nil {
+		of = w.Migration
 	}
-	if w.holder != "" && (current.UID != w.Migration.UID || current.Status.Holder != w.holder) {
-		return nil, fmt.Errorf("migration %s: %w", w.Migration.Name, ErrFenced)
+	current, err := w.Migrations.Get(ctx, of.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read migration %s: %w", of.Name, err)
+	}
+	if w.held != nil && (current.UID != of.UID || current.Status.Holder != of.Status.Holder) {
+		return nil, fmt.Errorf("migration %s: %w", of.Name, ErrFenced)
 	}
 	return current, nil
 }
@@ -99,15 +106,19 @@ func (w *Writer) Release(ctx context.Context) error { return w.hold(ctx, "") }
 
 func (w *Writer) hold(ctx context.Context, holder string) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		current, err := w.get(ctx)
+		current, err := w.Current(ctx)
 		if err != nil {
 			return err
 		}
 		current.Status.Holder = holder
-		if current, err = w.Migrations.UpdateStatus(ctx, current, metav1.UpdateOptions{}); err == nil {
-			w.holder, w.Migration, w.Status = holder, current, *current.Status.DeepCopy()
+		if current, err = w.Migrations.UpdateStatus(ctx, current, metav1.UpdateOptions{}); err != nil {
+			return err
 		}
-		return err
+		w.Migration, w.Status, w.held = current, *current.Status.DeepCopy(), nil
+		if holder != "" {
+			w.held = current
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("take over migration %s: %w", w.Migration.Name, err)
@@ -162,7 +173,7 @@ func (w *Writer) Write(ctx context.Context) error {
 		return nil
 	}
 	// Without a hold, another Writer may have written the status that this one would replace.
-	again := func(err error) bool { return w.holder != "" && apierrors.IsConflict(err) }
+	again := func(err error) bool { return w.held != nil && apierrors.IsConflict(err) }
 	err := retry.OnError(retry.DefaultRetry, again, func() error {
 		updated := w.Migration.DeepCopy()
 		updated.Status = *w.Status.DeepCopy()
@@ -171,7 +182,7 @@ func (w *Writer) Write(ctx context.Context) error {
 		case err == nil:
 			w.Migration = written
 		case again(err): // a user has changed the spec, or another Writer has taken over
-			current, getErr := w.get(ctx)
+			current, getErr := w.Current(ctx)
 			if getErr != nil {
 				return getErr
 			}

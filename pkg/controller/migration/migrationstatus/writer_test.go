@@ -130,3 +130,29 @@ func TestRelease(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCheckBesideWrites calls Check from the goroutines of a step while the status is written, for the race detector.
+func TestCheckBesideWrites(t *testing.T) {
+	t.Parallel()
+	client, migration := newMigrations(t)
+	w := newWriter(client, migration)
+	if err := w.TakeOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	checked := make(chan error, 1)
+	go func() {
+		var err error
+		for range 100 {
+			err = errors.Join(err, w.Check(t.Context()))
+		}
+		checked <- err
+	}()
+	for n := range 100 {
+		if err := w.Describe(t.Context(), ReasonWaiting, strconv.Itoa(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-checked; err != nil {
+		t.Error(err)
+	}
+}
