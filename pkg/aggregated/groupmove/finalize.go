@@ -6,7 +6,6 @@ package groupmove
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,14 +87,7 @@ func (f *finalize) begin(ctx context.Context) error {
 func (f *finalize) report(name string) func(deleted int64) {
 	for _, of := range f.resources {
 		if of.name() == name {
-			var mu sync.Mutex
-			return func(deleted int64) {
-				mu.Lock()
-				defer mu.Unlock()
-				if last := of.progress.Load(); last == nil || last.Copied < deleted {
-					of.progress.Store(&move.Progress{Total: deleted, Copied: deleted})
-				}
-			}
+			return func(deleted int64) { of.progress.Store(&move.Progress{Total: deleted, Copied: deleted}) }
 		}
 	}
 	return func(int64) {}

@@ -6,7 +6,7 @@ package maincopy
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,9 +15,10 @@ import (
 )
 
 // DeleteAll deletes the main cluster's copy of a resource, without running finalizers. The copy is
-// open. progress is called with the number of objects deleted so far, from several goroutines.
+// open. progress is called with the number of objects deleted so far, by one goroutine at a time and in order.
 func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(deleted int64)) error {
-	var deleted atomic.Int64
+	var mu sync.Mutex
+	var deleted int64
 	for {
 		left, err := c.metadata.Resource(resource.Opened()).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
@@ -30,7 +31,10 @@ func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(d
 			if err := c.deleteObject(ctx, resource, object); err != nil {
 				return fmt.Errorf("delete %s %s/%s in the main cluster: %w", resource.Name, object.Namespace, object.Name, err)
 			}
-			progress(deleted.Add(1))
+			mu.Lock()
+			defer mu.Unlock()
+			deleted++
+			progress(deleted)
 			return nil
 		})
 		if err != nil {
