@@ -65,28 +65,24 @@ func (s *session) resources() ([]mainadmission.Resource, map[schema.GroupResourc
 	return found, preferred, nil
 }
 
-// hooks returns the webhooks and policies that apply to what annex writes of the group.
-func (s *session) hooks(ctx context.Context) ([]mainadmission.Match, error) {
+// hooks returns all webhooks and policies, and those that apply to what annex writes of the group.
+func (s *session) hooks(ctx context.Context) (all []mainadmission.Hook, matches []mainadmission.Match, err error) {
 	resources, _, err := s.resources()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all, err := mainadmission.Read(ctx, s.main)
+	all, err = mainadmission.Read(ctx, s.main)
 	if err != nil {
-		return nil, fmt.Errorf("read the webhooks and policies of %s: %w", s.server, err)
+		return nil, nil, fmt.Errorf("read the webhooks and policies of %s: %w", s.server, err)
 	}
-	return mainadmission.Matching(all, mainadmission.Account(s.annexUser(ctx)), resources), nil
+	return all, mainadmission.Matching(all, mainadmission.Account(s.annexUser(ctx)), resources), nil
 }
 
 // exemptionRules let annex exempt itself from the hooks that match, and end an exemption that was left.
 func (s *session) exemptionRules(ctx context.Context) (rules, error) {
-	matches, err := s.hooks(ctx)
+	all, matches, err := s.hooks(ctx)
 	if err != nil {
 		return nil, err
-	}
-	all, err := mainadmission.Read(ctx, s.main)
-	if err != nil {
-		return nil, fmt.Errorf("read the webhooks and policies of %s: %w", s.server, err)
 	}
 	named := mainadmission.Exempted(all, s.group)
 	for _, match := range matches {
@@ -98,7 +94,7 @@ func (s *session) exemptionRules(ctx context.Context) (rules, error) {
 // planHooks prints the webhooks and policies that apply to what a rollback writes, and returns them. Users that may not read
 // them can move a group nevertheless.
 func (s *session) planHooks(ctx context.Context, exempt bool) []mainadmission.Match {
-	matches, err := s.hooks(ctx)
+	_, matches, err := s.hooks(ctx)
 	if err != nil {
 		_, _ = fmt.Fprintf(s.errOut, "annex: warning: %v\n", err)
 	}
