@@ -42,7 +42,7 @@ const returning = ""
 
 func (t Target) key() string { return keys.Frozen(t.Prefix, t.Resource) }
 
-// ErrConditions means that a condition of Freeze, Return or Clear does not hold, or that the revisions of the
+// ErrConditions means that a condition of Freeze or Return does not hold, or that the revisions of the
 // resource were raised meanwhile.
 var ErrConditions = errors.New("it has changed meanwhile")
 
@@ -126,25 +126,4 @@ func (t Target) Return(ctx context.Context, hosted types.UID, conditions ...clie
 		return fmt.Errorf("remove the tombstone of %s: %w", t.Resource, err)
 	}
 	return nil
-}
-
-// deletedAtOnce is the number of objects that Clear deletes in a transaction.
-const deletedAtOnce = 500
-
-// Clear deletes all objects of a closed resource on conditions, without running their finalizers.
-func (t Target) Clear(ctx context.Context, conditions ...clientv3.Cmp) error {
-	objects := keys.Objects(t.Prefix, t.Resource)
-	for {
-		page, err := t.KV.Get(ctx, objects, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(deletedAtOnce))
-		if err != nil {
-			return fmt.Errorf("read the keys of %s: %w", t.Resource, err)
-		}
-		if len(page.Kvs) == 0 {
-			return nil
-		}
-		last := string(page.Kvs[len(page.Kvs)-1].Key)
-		if _, err := t.commit(ctx, conditions, clientv3.OpDelete(objects, clientv3.WithRange(last+"\x00"))); err != nil {
-			return fmt.Errorf("delete the objects of %s: %w", t.Resource, err)
-		}
-	}
 }

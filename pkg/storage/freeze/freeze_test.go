@@ -143,7 +143,9 @@ func TestReturn(t *testing.T) {
 			t.Errorf("%s after it was returned: %v, want a ReturnedError", what, err)
 		}
 	}
-	expect.NoError(t, r.Clear(ctx)) // the first event that the watch of a namespace has to judge
+	// The first event that the watch of a namespace has to judge.
+	_, err = r.KV.Delete(ctx, r.key(""), clientv3.WithPrefix())
+	expect.NoError(t, err)
 	for i, events := range watches {
 		for response := range events {
 			t.Errorf("watch %d after it was returned: %+v", i, response)

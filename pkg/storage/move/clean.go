@@ -83,12 +83,17 @@ func (e end) end(ctx context.Context, s stored, ops ...clientv3.Op) error {
 // do performs operations, unless the record of an end changes. A full etcd performs deletions if there is nothing
 // else.
 func (e end) do(ctx context.Context, s stored, ops ...clientv3.Op) error {
-	r, err := e.KV.Txn(ctx).If(s.isAt(e), s.unchanged(e)).Then(ops...).Commit()
+	return e.doIf(ctx, []clientv3.Cmp{s.isAt(e), s.unchanged(e)}, ops...)
+}
+
+// doIf performs operations on conditions, and returns ErrFenced if one does not hold.
+func (e end) doIf(ctx context.Context, conditions []clientv3.Cmp, ops ...clientv3.Op) error {
+	r, err := e.KV.Txn(ctx).If(conditions...).Then(ops...).Commit()
 	switch {
 	case err != nil:
-		return fmt.Errorf("end the move of %s: %w", e.resource, err)
+		return fmt.Errorf("change the move of %s: %w", e.resource, err)
 	case !r.Succeeded:
-		return fmt.Errorf("end the move of %s: %w", e.resource, ErrFenced)
+		return fmt.Errorf("change the move of %s: %w", e.resource, ErrFenced)
 	}
 	return nil
 }

@@ -61,17 +61,17 @@ func (c *copier) checkArrival(ctx context.Context) (stored, error) {
 	ended := a.UID == "" || a.Phase == Cleaned || a.Imported && a.Phase == Switched
 	switch {
 	case !ended:
-		return a, c.refuse(ReasonMoving, "the Migration with the UID %s moves it into the Store", a.UID)
+		return a, refuse(c.resource, ReasonMoving, "the Migration with the UID %s moves it into the Store", a.UID)
 	case objects > 0:
-		return a, c.refuse(ReasonNotEmpty, "the Store has %d keys among those of the resource", objects)
+		return a, refuse(c.resource, ReasonNotEmpty, "the Store has %d keys among those of the resource", objects)
 	case a.isFrozen:
-		return a, c.refuse(ReasonFrozen, "it is frozen in the Store that it would be moved to")
+		return a, refuse(c.resource, ReasonFrozen, "it is frozen in the Store that it would be moved to")
 	}
 	return a, nil
 }
 
-func (c *copier) refuse(reason, format string, arguments ...any) error {
-	return &Refusal{Reason: reason, Message: fmt.Sprintf("%s cannot be moved: %s", c.resource, fmt.Sprintf(format, arguments...))}
+func refuse(resource schema.GroupResource, reason, format string, arguments ...any) error {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf("%s cannot be moved: %s", resource, fmt.Sprintf(format, arguments...))}
 }
 
 // claim begins the move at the target, which it closes, unless it has begun. The copy begins at a

@@ -37,9 +37,9 @@ type Exporter struct {
 	target      freeze.Target
 	uid, hosted types.UID
 	holder      string
-	// held is what the Store had when the Exporter took over, and frozen the revision of its freeze.
-	held   stored
-	frozen int64
+	// held is what the Store had when the Exporter took over, and frozenAt the revision of its freeze.
+	held     stored
+	frozenAt int64
 }
 
 // NewExporter returns an Exporter. TakeOver is called before its other methods.
@@ -59,11 +59,11 @@ func (e *Exporter) TakeOver(ctx context.Context) error {
 	}
 	switch {
 	case s.UID != "" && s.UID != e.uid:
-		return e.refuse(ReasonMoving, "the Migration with the UID %s moves it out of the Store", s.UID)
+		return refuse(e.resource, ReasonMoving, "the Migration with the UID %s moves it out of the Store", s.UID)
 	case s.isFrozen && s.frozenFor != "":
-		return e.refuse(ReasonFrozen, "its objects are frozen for another purpose")
+		return refuse(e.resource, ReasonFrozen, "its objects are frozen for another purpose")
 	case s.state.Closed && !s.state.Returned && s.UID == "":
-		return e.refuse(ReasonClosed, "the Store does not serve it, because it was moved out of it")
+		return refuse(e.resource, ReasonClosed, "the Store does not serve it, because it was moved out of it")
 	}
 	if s.UID != "" || !s.state.Returned { // otherwise the move has ended, and nothing must be left of it
 		s.record = record{UID: e.uid, Holder: e.holder}
@@ -72,12 +72,8 @@ func (e *Exporter) TakeOver(ctx context.Context) error {
 		}
 	}
 	e.held = s
-	e.frozen, err = e.target.Frozen(ctx)
+	e.frozenAt, err = e.target.Frozen(ctx)
 	return err
-}
-
-func (e *Exporter) refuse(reason, format string, arguments ...any) error {
-	return &Refusal{Reason: reason, Message: fmt.Sprintf("%s cannot be moved: %s", e.resource, fmt.Sprintf(format, arguments...))}
 }
 
 // fenced replaces the error of conditions that do not hold.
@@ -90,30 +86,30 @@ func fenced(err error) error {
 
 // Freeze stops writes.
 func (e *Exporter) Freeze(ctx context.Context) (err error) {
-	e.frozen, err = e.target.Freeze(ctx, e.held.isAt(e.end), e.held.unchanged(e.end))
+	e.frozenAt, err = e.target.Freeze(ctx, e.held.isAt(e.end), e.held.unchanged(e.end))
 	return fenced(err)
 }
 
 // Thaw allows writes again, if this Exporter or one before has frozen them.
 func (e *Exporter) Thaw(ctx context.Context) error {
-	if e.frozen == 0 {
+	if e.frozenAt == 0 {
 		return nil
 	}
-	return e.target.Thaw(ctx, e.frozen)
+	return e.target.Thaw(ctx, e.frozenAt)
 }
 
 // Close ends all watches of the frozen resource and lets all requests wait, and returns a resource version that is
 // not below any that clients have got. It can be repeated.
 func (e *Exporter) Close(ctx context.Context) (highest int64, err error) {
-	state, err := revision.LoadState(ctx, e.KV, e.Prefix, e.resource)
+	now, err := e.now(ctx)
 	if err != nil {
 		return 0, err
 	}
 	tombstone := keys.Tombstone(e.Prefix, e.resource)
-	if !state.Closed {
-		err := e.commit(ctx, "close the Store", append(e.isHeldFrozen(), revision.Unchanged(e.Prefix, e.resource, state)),
-			revision.Close(e.Prefix, e.resource, state, e.hosted), clientv3.OpPut(tombstone, ""))
-		if err != nil {
+	if !now.state.Closed {
+		closing := revision.Close(e.Prefix, e.resource, now.state, e.hosted)
+		conditions := append(e.isHeldFrozen(), now.unchanged(e.end))
+		if err := e.doIf(ctx, conditions, closing, clientv3.OpPut(tombstone, "")); err != nil {
 			return 0, err
 		}
 	}
@@ -122,7 +118,7 @@ func (e *Exporter) Close(ctx context.Context) (highest int64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("remove the tombstone of %s: %w", e.resource, err)
 	}
-	return r.Header.GetRevision() + state.Offset, nil
+	return r.Header.GetRevision() + now.state.Offset, nil
 }
 
 // Return lets clients repeat the requests of a resource that is closed: the main cluster serves it. It can be
@@ -133,61 +129,54 @@ func (e *Exporter) Return(ctx context.Context) error {
 
 // isHeldFrozen returns the conditions of what relies on the freeze.
 func (e *Exporter) isHeldFrozen() []clientv3.Cmp {
-	return []clientv3.Cmp{e.held.isAt(e.end), e.target.IsFrozenAt(e.frozen)}
+	return []clientv3.Cmp{e.held.isAt(e.end), e.target.IsFrozenAt(e.frozenAt)}
 }
 
 // End deletes the objects of a resource that was returned, without running their finalizers, and the record of
 // the move.
 func (e *Exporter) End(ctx context.Context) error {
-	state, err := revision.LoadState(ctx, e.KV, e.Prefix, e.resource)
-	if err == nil && !state.Returned {
+	now, err := e.now(ctx)
+	if err == nil && !now.state.Returned {
 		err = fmt.Errorf("delete the objects of %s: the Store serves it", e.resource)
+	}
+	if err == nil {
+		err = e.clear(ctx, now, func(context.Context, int) error { return nil })
 	}
 	if err != nil {
 		return err
 	}
-	conditions := []clientv3.Cmp{e.held.isAt(e.end), revision.Unchanged(e.Prefix, e.resource, state)}
-	if err := e.target.Clear(ctx, conditions...); err != nil {
-		return fenced(err)
-	}
-	return e.finish(ctx, conditions)
+	return e.end.end(ctx, now, e.removePairs())
 }
 
 // Cancel ends the move of a resource that the Store goes on to serve. Once it was returned, Cancel returns
 // ErrSwitched.
 func (e *Exporter) Cancel(ctx context.Context) error {
-	state, err := revision.LoadState(ctx, e.KV, e.Prefix, e.resource)
-	if err == nil && state.Closed {
+	now, err := e.now(ctx)
+	if err == nil && now.state.Closed {
 		err = ErrSwitched
 	}
 	if err != nil {
 		return err
 	}
-	conditions := []clientv3.Cmp{e.held.isAt(e.end), revision.Unchanged(e.Prefix, e.resource, state)}
-	return e.finish(ctx, conditions, clientv3.OpDelete(keys.Frozen(e.Prefix, e.resource)))
+	return e.end.end(ctx, now, clientv3.OpDelete(e.end.frozen), e.removePairs())
 }
 
-// finish removes what was recorded.
-func (e *Exporter) finish(ctx context.Context, conditions []clientv3.Cmp, ops ...clientv3.Op) error {
-	ops = append(ops, clientv3.OpDelete(e.record), clientv3.OpDelete(keys.Pairs(e.Prefix, e.resource), clientv3.WithPrefix()))
-	return e.commit(ctx, "end the move", conditions, ops...)
+// now returns what the Exporter holds, with the present state of the resource.
+func (e *Exporter) now(ctx context.Context) (stored, error) {
+	state, err := revision.LoadState(ctx, e.KV, e.Prefix, e.resource)
+	now := e.held
+	now.state = state
+	return now, err
 }
 
-func (e *Exporter) commit(ctx context.Context, what string, conditions []clientv3.Cmp, ops ...clientv3.Op) error {
-	r, err := e.KV.Txn(ctx).If(conditions...).Then(ops...).Commit()
-	if err == nil && !r.Succeeded {
-		err = ErrFenced
-	}
-	if err != nil {
-		return fmt.Errorf("%s of %s: %w", what, e.resource, err)
-	}
-	return nil
+func (e *Exporter) removePairs() clientv3.Op {
+	return clientv3.OpDelete(keys.Pairs(e.Prefix, e.resource), clientv3.WithPrefix())
 }
 
 // PutPair records a value for the UID of an object, until the move ends.
 func (e *Exporter) PutPair(ctx context.Context, uid types.UID, value []byte) error {
 	put := clientv3.OpPut(keys.Pairs(e.Prefix, e.resource)+string(uid), string(value))
-	return e.commit(ctx, "record a pair of UIDs", []clientv3.Cmp{e.held.isAt(e.end)}, put)
+	return e.doIf(ctx, []clientv3.Cmp{e.held.isAt(e.end)}, put)
 }
 
 // Pairs calls visit for each value that was recorded.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/storage/freeze"
@@ -146,5 +147,40 @@ func TestExporterCancel(t *testing.T) {
 	}
 	if err := New(f.config).Check(f.ctx); !errors.As(err, &refused) || refused.Reason != ReasonMoving {
 		t.Errorf("move it to another Store: %v, want %s", err, ReasonMoving)
+	}
+}
+
+// TestExporterEnd deletes more objects than a transaction does. Watches end before, and requests are refused as before.
+func TestExporterEnd(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.fill(deletedAtOnce + 10)
+	target := freeze.Target{KV: f.config.From.KV, Prefix: f.config.From.Prefix, Resource: widgets}
+	state, err := revision.LoadState(f.ctx, target.KV, target.Prefix, widgets)
+	expect.NoError(t, err)
+	gate := freeze.NewGate(target, state)
+	folder := keys.Objects(target.Prefix, widgets)
+	watch := gate.Watcher(f.config.From.Watcher).Watch(f.ctx, folder, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	<-watch
+	e := f.heldExporter("move")
+	expect.NoError(t, e.Freeze(f.ctx))
+	for range 2 {
+		_, err := e.Close(f.ctx)
+		expect.NoError(t, err)
+		expect.NoError(t, e.Return(f.ctx))
+	}
+	expect.NoError(t, e.End(f.ctx))
+	for response := range watch {
+		for _, event := range response.Events {
+			if event.Type == clientv3.EventTypeDelete {
+				t.Errorf("the watch has the deletion of %s", event.Kv.Key)
+			}
+		}
+	}
+	if _, err := gate.KV().Txn(f.ctx).Then(clientv3.OpPut(folder+"ns/late", "")).Commit(); !freeze.IsReturned(err) {
+		t.Errorf("a write to a closed resource: %v, want a ReturnedError", err)
+	}
+	if left := objects(t, f.config.From); len(left) > 0 {
+		t.Errorf("%d objects are left", len(left))
 	}
 }

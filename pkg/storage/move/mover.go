@@ -196,11 +196,11 @@ func (m *Mover) check(ctx context.Context) (departure, arrival stored, err error
 func (m *Mover) checkDeparture(d stored) error {
 	switch {
 	case d.UID != "" && d.UID != m.uid:
-		return m.refuse(ReasonMoving, "the Migration with the UID %s moves it out of the Store", d.UID)
+		return refuse(m.resource, ReasonMoving, "the Migration with the UID %s moves it out of the Store", d.UID)
 	case d.isFrozen && d.frozenFor != m.uid:
-		return m.refuse(ReasonFrozen, "its objects are frozen for another purpose, such as its return to the main cluster")
+		return refuse(m.resource, ReasonFrozen, "its objects are frozen for another purpose, such as its return to the main cluster")
 	case d.state.Closed && d.UID != m.uid:
-		return m.refuse(ReasonClosed, "the Store does not serve it, because it was moved out of it")
+		return refuse(m.resource, ReasonClosed, "the Store does not serve it, because it was moved out of it")
 	}
 	return nil
 }

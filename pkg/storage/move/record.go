@@ -106,7 +106,7 @@ func (c *copier) isHeld(s stored) error {
 	case "":
 		return fmt.Errorf("%s: %w, or has not begun", c.resource, errEnded)
 	}
-	return c.refuse(ReasonMoving, "the Migration with the UID %s moves it", s.UID)
+	return refuse(c.resource, ReasonMoving, "the Migration with the UID %s moves it", s.UID)
 }
 
 // errEnded is the error of a move that was canceled or is complete.
