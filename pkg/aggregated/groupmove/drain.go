@@ -19,7 +19,7 @@ import (
 const (
 	// drainTimeout bounds for how long writes wait until the last changes are copied.
 	drainTimeout = 10 * time.Second
-	// fewPending is how many changes may be left when writes begin to wait. Under more churn than can be copied
+	// At most fewPending changes are left when writes begin to wait. Under more churn than can be copied
 	// there are always more: pendingTimeout bounds the wait.
 	fewPending     = 64
 	pendingTimeout = time.Minute

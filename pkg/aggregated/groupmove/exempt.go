@@ -17,18 +17,18 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 )
 
-// admissionInterval is how often a rollback exempts annex from webhooks again: new ones may match, and tools
+// admissionInterval is the time until a rollback exempts annex from webhooks again: new ones may match, and tools
 // that apply their configurations remove match conditions.
 const admissionInterval = 10 * time.Second
 
-// admission is what a rollback knows of the webhooks and policies that apply to its writes.
+// admission has the webhooks and policies that apply to a rollback's writes, and the state of the exemption.
 type admission struct {
 	hooks  atomic.Pointer[[]mainadmission.Match]
 	exempt atomic.Bool
 	failed atomic.Pointer[error]
 }
 
-// exempt exempts annex from the webhooks and policies that match the group, if the Migration asks for that.
+// exempt exempts annex from the webhooks and policies that match the group, if the spec has exemptWebhooks.
 func (r *rollback) exempt(ctx context.Context) error {
 	r.admission.exempt.Store(r.Migration.Spec.ExemptWebhooks)
 	if !r.Migration.Spec.ExemptWebhooks {
@@ -60,7 +60,7 @@ func (r *rollback) probeAdmission(ctx context.Context) {
 	}
 }
 
-// followAdmission keeps annex exempt while objects are written. The user may ask for that meanwhile. It runs beside
+// followAdmission keeps annex exempt while objects are written. The user may set exemptWebhooks meanwhile. It runs beside
 // the goroutine that writes the status.
 func (r *rollback) followAdmission(ctx context.Context, group string) {
 	_ = untilEvery(ctx, admissionInterval, func(ctx context.Context) (bool, error) {

@@ -27,7 +27,7 @@ const (
 	// problem may last until the group is rolled back.
 	observePeriod = 5 * time.Second
 	undoPeriod    = 30 * time.Second
-	// watchesPeriod is how long the main cluster's kube-apiservers take at most to end watches.
+	// Within watchesPeriod the main cluster's kube-apiservers have ended watches.
 	watchesPeriod = 3 * time.Second
 	// observeInterval is how often it is checked.
 	observeInterval = time.Second

@@ -30,7 +30,7 @@ const (
 type probe struct {
 	what string
 	send func(context.Context) error
-	// reads is set for one that no webhook is asked about.
+	// reads is set for a request that calls no admission webhook.
 	reads bool
 }
 
@@ -74,7 +74,7 @@ func (m *moveIn) findSound(ctx context.Context) error {
 }
 
 // requestProblem returns which probe fails that was sound before the switch, or an empty string. An attempt that began
-// after the switch knows of reads alone.
+// after the switch sends reads alone.
 func (m *moveIn) requestProblem(ctx context.Context, definitions []*definition) string {
 	for _, p := range m.probes(definitions) {
 		if !p.reads && !m.sound[p.what] {

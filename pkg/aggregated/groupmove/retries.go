@@ -25,7 +25,7 @@ const (
 // failedSwitch is a switch that was undone.
 type failedSwitch struct {
 	error
-	// again is when the next one begins.
+	// again is the time of the next one.
 	again time.Time
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestFailedSwitches waits longer after each switch that has failed, and says so.
+// TestFailedSwitches waits longer after each switch that has failed, and reports it.
 func TestFailedSwitches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,7 @@ const (
 	// conditionSuffix ends the names of annex's match conditions.
 	conditionSuffix = "/annex-exempt"
 
-	// maxConditions is how many match conditions Kubernetes allows.
+	// maxConditions is Kubernetes' limit of match conditions.
 	maxConditions = 64
 
 	fieldManager = "annex-migrations"

@@ -4,7 +4,7 @@
 // Package mainadmission finds the webhooks and admission policies of the main cluster that apply to
 // what annex writes of a group there, and exempts annex from them with match conditions.
 //
-// The name of a match condition has the group, and so says which Rollback added it: nothing else
+// The name of a match condition has the group, which identifies the Rollback that added it: nothing else
 // records that. Groups that are rolled back at the same time have conditions of their own.
 package mainadmission
 

@@ -164,7 +164,7 @@ func TestMatchingPolicies(t *testing.T) {
 	}, matched(hooks))
 }
 
-// TestRead reads MutatingAdmissionPolicies in the version that a cluster serves, and says what narrows hooks.
+// TestRead reads MutatingAdmissionPolicies in the version that a cluster serves, and describes what narrows hooks.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}

@@ -107,7 +107,7 @@ func newRequest(resource Resource, operation admission.Operation, account user.I
 // GetEquivalentResourceMapper implements admission.ObjectInterfaces.
 func (r *request) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { return r.equivalent }
 
-// criteria are what the main cluster matches, without what depends on the object.
+// criteria has the constraints that the main cluster matches, without those that depend on the object.
 type criteria struct {
 	admissionregistrationv1.MatchResources
 }

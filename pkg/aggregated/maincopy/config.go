@@ -65,7 +65,7 @@ type Copy struct {
 	check func(ctx context.Context) error
 }
 
-// known is what a Copy has learned of the main cluster.
+// known caches what a Copy has read of the main cluster.
 type known struct {
 	mu   sync.Mutex
 	user string

@@ -16,7 +16,7 @@
 //
 // Writes of the copy pass the admission of the main cluster, like all requests there. Its
 // webhooks and policies see content that annex has accepted, with the same webhooks and policies.
-// If one denies or changes it nevertheless, Problem says so; Exempt exempts annex. What annex cannot write is the
+// If one denies or changes it nevertheless, Problem returns it; Exempt exempts annex. What annex cannot write is the
 // creationTimestamp of an object that was created in annex. Generations do not decrease.
 //
 // All functions can be called again after an error or a restart, and continue.

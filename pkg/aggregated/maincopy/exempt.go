@@ -59,7 +59,7 @@ func (c *Copy) written(ctx context.Context, group string) (user string, resource
 	return user, resources, err
 }
 
-// AdmittedResource returns the resource of a definition as admission knows it.
+// AdmittedResource returns the resource of a definition with its kind, scope and served versions, which admission matches.
 func AdmittedResource(definition *apiextensionsv1.CustomResourceDefinition) mainadmission.Resource {
 	of := ResourceOf(definition)
 	admitted := mainadmission.Resource{GroupResource: of.Stored.GroupResource(), Kind: of.Kind, Namespaced: of.Namespaced}

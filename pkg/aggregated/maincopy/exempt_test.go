@@ -43,7 +43,7 @@ func TestProbe(t *testing.T) {
 	for name, test := range map[string]struct {
 		annex, main []runtime.Object
 		verb        string
-		// change is what admission does.
+		// change makes admission's change.
 		change func(*unstructured.Unstructured) error
 		want   string
 	}{

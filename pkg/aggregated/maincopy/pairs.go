@@ -68,7 +68,7 @@ func NewPairs(group string, resources ...Resource) *Pairs {
 	return p
 }
 
-// pair is what a PairRecord has for the UID of an object in annex.
+// pair is a PairRecord's value for the UID of an object in annex.
 type pair struct {
 	Main      types.UID `json:"main"`
 	Namespace string    `json:"namespace,omitempty"`

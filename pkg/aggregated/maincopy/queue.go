@@ -20,7 +20,7 @@ const (
 
 	minRetry, maxRetry = 50 * time.Millisecond, 10 * time.Second
 
-	// maxReported is how many different errors a problem names.
+	// A problem names at most maxReported different errors.
 	maxReported = 3
 )
 

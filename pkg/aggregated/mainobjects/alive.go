@@ -41,7 +41,7 @@ func (c *connection) get() net.Conn {
 	return nil
 }
 
-// shared returns the connection of the watch if new requests can use it. HTTP/1 has one for each request, which says
+// shared returns the connection of the watch if new requests can use it. HTTP/1 has one for each request, which proves
 // nothing about others.
 func (w *watcher) shared() net.Conn {
 	if encrypted, ok := w.connection.get().(*tls.Conn); ok && encrypted.ConnectionState().NegotiatedProtocol == http2 {
@@ -56,7 +56,7 @@ type question string
 const (
 	// fromEtcd reads the APIService of the group version, from etcd because it names no resource version.
 	// It is small: definitions and objects may have megabytes, which kube-apiserver decodes for each read. annex has
-	// the right, and the main cluster answers it whoever serves the group. It tells of the watch too: each version
+	// the right, and the main cluster answers it whoever serves the group. It proves the same for the watch: each version
 	// of a definition has a connection to etcd of its own, and no request reaches that one once the version is
 	// routed to annex. But both are to the same etcds, over which the client distributes requests in turn.
 	fromEtcd question = "/apis/apiregistration.k8s.io/v1/apiservices/"
@@ -72,7 +72,7 @@ type answer struct {
 	err   error
 }
 
-// ask asks a question on a connection.
+// ask sends a question on a connection.
 func (s *Source) ask(ctx context.Context, q question, on net.Conn) answer {
 	a := answer{question: q, began: time.Now()}
 	path := string(q)

@@ -117,7 +117,7 @@ func TestUntilDead(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		apiService, version http.HandlerFunc
-		// want is why it is dead, empty if it is measured.
+		// want is in the error, empty if it is measured.
 		want string
 	}{
 		"fast":                       {readMetadata, readVersion, ""},

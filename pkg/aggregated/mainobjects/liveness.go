@@ -29,15 +29,15 @@ const (
 	mostPatience    = 3 * time.Second
 )
 
-// liveness is what the answers of an API server tell about its etcd. A slow server answers all questions late, one that
+// liveness decides by the answers of an API server whether it reads from its etcd. A slow server answers all questions late, one that
 // is cut off only those from etcd.
 type liveness struct {
-	// stored and served are when the last question began that was answered from etcd, and from memory.
+	// stored and served are the start of the last question that was answered from etcd, and from memory.
 	stored, served time.Time
-	// checked is when there was no problem.
+	// checked is the time of the last call of problem.
 	checked time.Time
 	took    []time.Duration
-	// patience is for how long nothing may be answered from etcd. It is the longest one until that was measured.
+	// patience is the longest time without an answer from etcd. It is mostPatience until that was measured.
 	patience time.Duration
 	failed   error
 }
@@ -67,7 +67,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// isNoAnswer reports whether an error says nothing about etcd.
+// isNoAnswer reports whether an error proves nothing about etcd.
 func isNoAnswer(err error) bool {
 	return errors.Is(err, errOtherConnection) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		apierrors.IsTooManyRequests(err)

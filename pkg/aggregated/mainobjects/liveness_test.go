@@ -12,11 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// asked is an API server that answers questions, and annex that asks them. Times are since the start.
+// asked simulates an API server that receives annex's questions. Times are since the start.
 type asked struct {
-	// delay is how long the server takes.
+	// delay is the server's latency.
 	delay func() time.Duration
-	// cutOff is when it is cut off from etcd, frozen when it does nothing, and stalled when annex does nothing.
+	// From cutOff on it has no etcd, from frozen on it does nothing, and from stalled on annex does nothing.
 	cutOff, frozen, stalled period
 }
 
@@ -75,7 +75,7 @@ func TestLiveness(t *testing.T) {
 	noisy := func() time.Duration { return time.Duration(random.ExpFloat64() * float64(300*ms)) }
 	for name, tc := range map[string]struct {
 		asked
-		// within is when it has to be noticed, 0 if there is nothing to notice.
+		// within is the latest time of an error, 0 if there must be none.
 		within time.Duration
 	}{
 		"fast":                     {asked{delay: constant(5 * ms)}, 0},

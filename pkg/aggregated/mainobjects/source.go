@@ -26,7 +26,7 @@ import (
 // Client is a client of the API server of Sources.
 type Client struct {
 	rest.Interface
-	// questions are those of watches that wait for answers.
+	// questions shares the requests of watches that are in flight.
 	questions singleflight.Group
 }
 

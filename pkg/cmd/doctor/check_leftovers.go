@@ -17,7 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/footprint"
 )
 
-// withItsData is what to do about objects that only annex has.
+// withItsData is the advice for objects that only annex has.
 const withItsData = "Its objects, with everything written since annex served it, are in annex's data: start annex with its volume or etcd, and check again. " +
 	"If that data is lost, see Uninstall in docs/install.md"
 

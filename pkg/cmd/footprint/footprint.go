@@ -20,7 +20,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// Footprint is what annex has written.
+// Footprint lists the objects of a main cluster that annex has written.
 type Footprint struct {
 	// Hosting is the APIService of annex's own group, or nil.
 	Hosting *apiregistrationv1.APIService

@@ -58,7 +58,7 @@ type session struct {
 
 	main     kubernetes.Interface
 	metadata metadata.Interface
-	// apiServices are those of the main cluster.
+	// apiServices is the main cluster's client of APIServices.
 	apiServices apiregistrationclient.APIServiceInterface
 	// annex is reached through the main cluster.
 	annex hostingclient.HostingV1alpha1Interface
@@ -167,7 +167,7 @@ func (s *session) command(name string, arguments ...string) string {
 	return strings.Join(append([]string{s.program, name, s.group}, arguments...), " ")
 }
 
-// ask returns what the user types, nothing at the end of the input.
+// ask prints a question and returns the line that the user types, nothing at the end of the input.
 func (s *session) ask(question string) (answer string, err error) {
 	_, _ = fmt.Fprint(s.out, question)
 	typed, err := bufio.NewReader(s.in).ReadString('\n')

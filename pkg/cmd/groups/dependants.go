@@ -44,7 +44,7 @@ func (d *dependantRights) print(s *session) {
 		"of these until the end: %s\n", s.group, strings.Join(names, ", "))
 }
 
-// agreeToSecrets asks before annex gets rights for all Secrets of the cluster.
+// agreeToSecrets returns an error unless the user agrees that annex gets rights for all Secrets of the cluster.
 func (s *session) agreeToSecrets(ctx context.Context, o rollbackFlags, found *dependantRights) error {
 	secrets := schema.GroupResource{Resource: "secrets"}
 	if o.yes || o.printRights || !slices.Contains(found.resources, secrets) || s.mayPatchSecrets(ctx) {

@@ -59,7 +59,7 @@ type fixture struct {
 	meta    *metadatafake.FakeMetadataClient
 	out     *bytes.Buffer
 	saved   []string
-	// probe is what a dry run of a creation returns.
+	// probe is the error of a dry run of a creation.
 	probe  error
 	probed []string
 	// kubeObjects are objects of the main cluster, and dependants objects that belong to one of the group.

@@ -126,7 +126,7 @@ func (p *presenter) showCopies(status hostingv1alpha1.MigrationStatus) {
 	}
 }
 
-// problem says why nothing is seen of the Migration.
+// problem prints the error of a request for the Migration.
 func (p *presenter) problem(err error) {
 	p.line(fmt.Sprintf("annex does not answer, waiting: %v", err))
 }

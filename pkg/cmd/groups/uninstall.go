@@ -161,7 +161,7 @@ func (s *session) printUninstall(found *installation) error {
 	return nil
 }
 
-// agreeToUninstall asks.
+// agreeToUninstall returns an error unless the user types yes.
 func (s *session) agreeToUninstall() error {
 	answer, err := s.ask("Type yes to uninstall annex: ")
 	if err != nil {

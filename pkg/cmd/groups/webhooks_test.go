@@ -133,7 +133,7 @@ func TestRollbackUnderWayIsExempt(t *testing.T) {
 	f.wantExemption(t, true)
 }
 
-// TestRightsForSecrets are asked for.
+// TestRightsForSecrets grants them only if the user agrees.
 func TestRightsForSecrets(t *testing.T) {
 	t.Parallel()
 	owned := metadataOf("v1", "Secret", "ns", "dependant", metav1.OwnerReference{APIVersion: group + "/v1", Kind: "Widget", Name: "a"})

@@ -15,7 +15,7 @@ import (
 const (
 	barWidth     = 30
 	drawInterval = 100 * time.Millisecond
-	// minRatePeriod is how long something has to take until its rate is shown.
+	// No rate is shown before minRatePeriod.
 	minRatePeriod = 2 * time.Second
 )
 
@@ -24,7 +24,7 @@ type Bar struct {
 	out   io.Writer // nil where it is no terminal
 	what  string
 	drawn time.Time
-	// began and first are when the bar was drawn first, and what was done then.
+	// began is the time at which the bar was drawn first, and first the number that was done then.
 	began time.Time
 	first int64
 }
@@ -64,7 +64,7 @@ func (b *Bar) ShowCount(done, total int64, units string) {
 	_, _ = fmt.Fprintf(b.out, "\r\x1b[K%s %s%s", b.what, line(done, total, units), rate(done-b.first, total-done, now.Sub(b.began)))
 }
 
-// rate returns how many are done in a second, and how long the others take, once that is known.
+// rate returns the units per second and the time left, an empty string before minRatePeriod.
 func rate(done, left int64, took time.Duration) string {
 	if done <= 0 || took < minRatePeriod {
 		return ""

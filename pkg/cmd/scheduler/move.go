@@ -76,7 +76,7 @@ func (s *shown) show(migration *hostingv1alpha1.Migration) (done bool, err error
 	return false, nil
 }
 
-// problem says why nothing is seen of the Migration.
+// problem prints the error of a request for the Migration.
 func (s *shown) problem(err error) { s.print("annex does not answer, waiting: %v", err) }
 
 // print prints a line, unless it was the last one.

@@ -33,7 +33,7 @@ type copier struct {
 	limit   *rate.Limiter
 	pace    *Pace
 	report  func(Progress)
-	// restarts is how often the copy began again.
+	// restarts counts the times that the copy began again.
 	restarts atomic.Int64
 }
 

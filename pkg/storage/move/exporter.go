@@ -37,7 +37,7 @@ type Exporter struct {
 	target      freeze.Target
 	uid, hosted types.UID
 	holder      string
-	// held is what the Store had when the Exporter took over, and frozenAt the revision of its freeze.
+	// held is the state of the Store at the take-over, and frozenAt the revision of the freeze.
 	held     stored
 	frozenAt int64
 }

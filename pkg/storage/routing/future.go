@@ -14,7 +14,7 @@ import (
 )
 
 // watch opens a watch. From a later revision than etcd has, upstream's would drop all events up to that
-// revision. A client knows such a version from another server or from an etcd that lost writes, so it gets
+// revision. Such a version comes from another server or from an etcd that lost writes, so the client gets
 // 410, as for one that is too old.
 func (s *lazyStorage) watch(ctx context.Context, options storage.ListOptions, open func(*backend) (watch.Interface, error)) (watcher watch.Interface, err error) {
 	err = s.read(ctx, func(b *backend) error {
@@ -50,7 +50,7 @@ func (b *backend) isFuture(ctx context.Context, options storage.ListOptions) (ex
 	return expired, nil
 }
 
-// latest is a revision that etcd is known to have reached. offset is added in the view of a resource.
+// latest is a revision that etcd has reached. offset is added in the view of a resource.
 type latest struct {
 	revision atomic.Int64
 	offset   int64

@@ -61,7 +61,7 @@ func (i identity) routeOf(current *apiService) route {
 	}
 }
 
-// observation is whether the main cluster stores objects of a resource.
+// observation reports an object of a resource that the main cluster stores.
 type observation struct {
 	// err is the error of an observation that failed.
 	err error

@@ -65,7 +65,7 @@ func movementOf(migration *hostingv1alpha1.Migration) movement {
 // orderedName is the name of the Migration that annex creates because of the labels.
 func orderedName(group string) string { return group + "-hosted" }
 
-// orderedTTL is how long that is kept after it finished. If it failed, annex tries again then.
+// orderedTTL is the time from the end of that Migration to its deletion. If it failed, annex tries again then.
 const orderedTTL = 24 * time.Hour
 
 // orderedMigration moves a group because its definitions are labelled.

@@ -56,7 +56,7 @@ type MigrationList struct {
 	Items []Migration `json:"items" protobuf:"bytes,2,rep,name=items"`
 }
 
-// MigrationSpec is what is moved where. It is immutable, except confirmed, exemptWebhooks and
+// MigrationSpec names what is moved, and where. It is immutable, except confirmed, exemptWebhooks and
 // ttlSecondsAfterFinished.
 type MigrationSpec struct {
 	// resource is the resource to move to another Store, "<plural>.<group>": the name of its

@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// problemPeriod is how long a problem lasts before it is shown. Most pass by themselves.
+	// A problem is shown once it has lasted problemPeriod. Most pass by themselves.
 	problemPeriod = 3 * time.Second
 
-	// maxProblemEvents is how many different problems of an attempt get an event.
+	// At most maxProblemEvents different problems of an attempt get an event.
 	maxProblemEvents = 10
 
 	// Longer texts are cut. The API server refuses events with notes of more than 1024 bytes.
 	maxProblem, maxNote = 4096, 1000
 )
 
-// description is what the condition Complete says.
+// description is the reason and the message of the condition Complete.
 type description struct{ reason, message string }
 
-// problems is what was seen of Problem.
+// problems records the results of Problem.
 type problems struct {
-	// since is when the current problem was seen first, zero without one.
+	// since is the time of the first result with the current problem, zero without one.
 	since time.Time
 	// causes are those that had an event.
 	causes []string
@@ -83,7 +83,7 @@ func (w *Writer) problemOr(doing description) description {
 	return description{hostingv1alpha1.MigrationRetrying, cut(text, maxProblem)}
 }
 
-// recordProblem records an event if a cause is new. Its text says which objects it concerns, and so changes.
+// recordProblem records an event if a cause is new. Its text names the objects that it concerns, and so changes.
 func (w *Writer) recordProblem(err error, text string) {
 	seen := &w.problems.causes
 	isNew := func(cause string) bool { return !slices.Contains(*seen, cause) }

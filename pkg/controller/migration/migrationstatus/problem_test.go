@@ -46,7 +46,7 @@ func newFixture(spec hostingv1alpha1.MigrationSpec) *fixture {
 
 func (f *fixture) set(err error) { f.problem.Store(&err) }
 
-// want fails unless the stored condition says this.
+// want fails unless the stored condition has this reason and message.
 func (f *fixture) want(t *testing.T, reason, message string) {
 	t.Helper()
 	stored := expect.Get(t, f.Migrations, "m")

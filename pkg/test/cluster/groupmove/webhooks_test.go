@@ -108,7 +108,7 @@ func (f *fixture) addWebhooks() (*admissionregistrationv1.MutatingWebhookConfigu
 	return stamps, keeps
 }
 
-// untilStamped waits until the side that serves the group knows the webhook.
+// untilStamped waits until the side that serves the group calls the webhook.
 func (f *fixture) untilStamped() {
 	f.Helper()
 	poll.Until(f, "widgets are stamped", func() string {

@@ -37,13 +37,13 @@ import (
 
 var paused = schema.GroupVersionResource{Group: "paused.example.com", Version: "v1", Resource: "things"}
 
-// manyWrites exceed what a move adds to the main cluster's revision for writes that it does not know of.
+// manyWrites exceed what a move adds to the main cluster's revision for later writes.
 const manyWrites = 2500
 
 // testPausedLeader stops the leader while it observes a group that it has moved, and again after it has frozen the
 // group for its way back.
 //
-// The main cluster goes on meanwhile, and watches there tell clients of its revision by bookmarks: the resource
+// The main cluster goes on meanwhile, and watches there send clients its revision in bookmarks: the resource
 // versions in annex must not be below it in the end, or watches that continue from there are silent.
 //
 // On the way back the successor thaws the group, and clients write. When the leader goes on, it must not make the
