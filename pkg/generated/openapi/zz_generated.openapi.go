@@ -1549,7 +1549,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MigrationSpec is what is moved where. It is immutable, except confirmed, exemptWebhooks and ttlSecondsAfterFinished.",
+				Description: "MigrationSpec names what is moved, and where. It is immutable, except confirmed, exemptWebhooks and ttlSecondsAfterFinished.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"resource": {

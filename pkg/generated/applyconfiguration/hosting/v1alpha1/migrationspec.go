@@ -13,7 +13,7 @@ import (
 // MigrationSpecApplyConfiguration represents a declarative configuration of the MigrationSpec type for use
 // with apply.
 //
-// MigrationSpec is what is moved where. It is immutable, except confirmed, exemptWebhooks and
+// MigrationSpec names what is moved, and where. It is immutable, except confirmed, exemptWebhooks and
 // ttlSecondsAfterFinished.
 type MigrationSpecApplyConfiguration struct {
 	// resource is the resource to move to another Store, "<plural>.<group>": the name of its
