@@ -158,7 +158,7 @@ func (e *Exporter) Cancel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.end.end(ctx, now, clientv3.OpDelete(e.end.frozen), e.removePairs())
+	return e.end.end(ctx, now, clientv3.OpDelete(e.frozen), e.removePairs())
 }
 
 // now returns what the Exporter holds, with the present state of the resource.
