@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,14 +43,6 @@ func content(object *unstructured.Unstructured, inMain uidOf) map[string]any {
 	for _, field := range identity {
 		delete(metadata, field)
 	}
-	if annotations, ok := metadata["annotations"].(map[string]any); ok {
-		annotations = maps.Clone(annotations)
-		delete(annotations, touchedAnnotation)
-		metadata["annotations"] = annotations
-		if len(annotations) == 0 {
-			delete(metadata, "annotations")
-		}
-	}
 	if owners, ok := metadata["ownerReferences"].([]any); ok {
 		metadata["ownerReferences"] = ownersInMain(object.GetNamespace(), owners, inMain)
 	}
@@ -80,9 +73,13 @@ func text(value any) string {
 	return of
 }
 
-// managedFields returns who manages which fields. They name owners by UID.
+// managedFields returns who manages which fields, without the entry of raisedManager. They name owners by UID.
 func managedFields(object *unstructured.Unstructured, inMain uidOf) ([]any, error) {
 	managed, _, _ := unstructured.NestedSlice(object.Object, "metadata", "managedFields")
+	managed = slices.DeleteFunc(managed, func(entry any) bool {
+		of, _ := entry.(map[string]any)
+		return of["manager"] == raisedManager
+	})
 	var changes []string
 	for _, owner := range object.GetOwnerReferences() {
 		if uid := inMain(object.GetNamespace(), owner); uid != owner.UID {
@@ -146,7 +143,7 @@ func forMain(annex, main *unstructured.Unstructured, inMain uidOf) (*unstructure
 	if err != nil {
 		return nil, err
 	}
-	setManagedFields(written, managed)
+	written.Object["metadata"].(map[string]any)["managedFields"] = orEmpty(managed)
 	if main != nil {
 		keepIdentity(written, main)
 	}
@@ -162,20 +159,11 @@ func keepIdentity(written, main *unstructured.Unstructured) {
 	}
 }
 
-// setManagedFields sets them exactly. An empty list means to the API server that they stay, and
-// an empty entry that they are removed.
-func setManagedFields(object *unstructured.Unstructured, managed []any) {
+// orEmpty returns managedFields as they are set exactly. An empty list means to the API server that they stay, and an
+// empty entry that they are removed.
+func orEmpty(managed []any) []any {
 	if len(managed) == 0 {
-		managed = []any{map[string]any{}}
+		return []any{map[string]any{}}
 	}
-	object.Object["metadata"].(map[string]any)["managedFields"] = managed
-}
-
-func annotate(object *unstructured.Unstructured, name, value string) {
-	annotations := object.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[name] = value
-	object.SetAnnotations(annotations)
+	return managed
 }

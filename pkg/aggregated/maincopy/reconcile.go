@@ -162,15 +162,10 @@ func (s *Syncer) update(ctx context.Context, annex, main *unstructured.Unstructu
 			return err
 		}
 	}
-	_, touched := main.GetAnnotations()[touchedAnnotation]
-	newer, err := isNewer(main, annex)
-	if err != nil {
+	if newer, err := isNewer(main, annex); err != nil {
 		return err
-	}
-	if touched || !newer {
-		if main, err = s.makeNewer(ctx, annex, main); err != nil {
-			return err
-		}
+	} else if !newer {
+		return s.makeNewer(ctx, annex, main)
 	}
 	same, err = sameManagedFields(annex, main, s.pairs.inMain)
 	if err != nil || same {

@@ -221,7 +221,7 @@ func (s *Syncer) touch(ctx context.Context, annex, main *unstructured.Unstructur
 	if err != nil || newer {
 		return err
 	}
-	if _, err := s.makeNewer(ctx, annex, main); err != nil {
+	if err := s.makeNewer(ctx, annex, main); err != nil {
 		s.queue.add(keyOf(annex))
 	}
 	return ctx.Err()
@@ -239,9 +239,6 @@ func (s *Syncer) same(annex, main *unstructured.Unstructured) (bool, error) {
 // sameObject compares all except the resource version. Both may be nil.
 func (s *Syncer) sameObject(annex, main *unstructured.Unstructured) (bool, error) {
 	if annex == nil || main == nil || !s.isFor(main, annex) || isTerminating(annex) != isTerminating(main) {
-		return false, nil
-	}
-	if _, touched := main.GetAnnotations()[touchedAnnotation]; touched {
 		return false, nil
 	}
 	same, err := sameContent(annex, main, s.pairs.inMain)

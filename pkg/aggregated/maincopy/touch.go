@@ -6,14 +6,16 @@ package maincopy
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// touchedAnnotation is on an object between two writes, without which the API server would ignore
-// the second.
-const touchedAnnotation = "annex.dev/touched"
+// raisedManager is the manager of an entry in managedFields that names a field which no object has. A write that adds
+// or removes the entry changes nothing else, and gives the object a new resource version: without a change the API
+// server would store nothing.
+const raisedManager = "annex-resource-version"
 
 // raiseStep is how far the main cluster's revision is raised above that of an object, so that it
 // suffices for the next ones.
@@ -30,25 +32,35 @@ func isNewer(main, annex *unstructured.Unstructured) (bool, error) {
 	return inMain > inAnnex, err
 }
 
-// makeNewer writes an object twice, and leaves it as it was with another resource version.
-func (s *Syncer) makeNewer(ctx context.Context, annex, main *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// makeNewer gives an object a resource version above annex's, by one write, and sets its managedFields.
+func (s *Syncer) makeNewer(ctx context.Context, annex, main *unstructured.Unstructured) error {
 	revision, err := parseRevision(annex.GetResourceVersion())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.copy.raiseFor(ctx, revision); err != nil {
-		return nil, err
+		return err
 	}
-	touched, err := forMain(annex, main, s.pairs.inMain)
+	managed, err := managedFields(annex, s.pairs.inMain)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	annotate(touched, touchedAnnotation, annex.GetResourceVersion())
-	if main, err = s.mainObjects(annex.GetNamespace()).Update(ctx, touched, metav1.UpdateOptions{}); err != nil {
-		return nil, fmt.Errorf("raise its resource version: %w", err)
+	if !slices.ContainsFunc(main.GetManagedFields(), isRaised) {
+		managed = append(managed, map[string]any{
+			"manager": raisedManager, "operation": string(metav1.ManagedFieldsOperationApply), "apiVersion": s.resource.Stored.GroupVersion().String(),
+			"fieldsType": "FieldsV1", "fieldsV1": map[string]any{"f:metadata": map[string]any{"f:annotations": map[string]any{"f:annex.dev/raised": map[string]any{}}}},
+		})
 	}
-	return s.put(ctx, annex, main)
+	objects := s.copy.metadata.Resource(s.resource.Opened()).Namespace(main.GetNamespace())
+	read := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: main.GetName(), UID: main.GetUID(), ResourceVersion: main.GetResourceVersion()}}
+	if err := patchMetadata(ctx, objects, read, map[string]any{"managedFields": orEmpty(managed)}); err != nil {
+		return fmt.Errorf("raise its resource version: %w", err)
+	}
+	s.wrote()
+	return nil
 }
+
+func isRaised(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == raisedManager }
 
 // raiseFor raises the main cluster's revision above one, unless it is known to be.
 func (c *Copy) raiseFor(ctx context.Context, revision int64) error {

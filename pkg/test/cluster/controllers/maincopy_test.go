@@ -48,6 +48,7 @@ func TestMainCopy(t *testing.T) {
 		{"sync", testSync},
 		{"sync opens again", testSyncOpensAgain},
 		{"sync of many objects", testSyncManyObjects},
+		{"sync of unchanged objects", testSyncUnchanged},
 		{"sync under load", testSyncUnderLoad},
 		{"freeze", testFreeze},
 		{"copy is reserved", testCopyIsReserved},
