@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -167,6 +168,24 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
+// TestOpenAPIOfSlowCluster: that a main cluster has no time for its documents is no failure of annex.
+func TestOpenAPIOfSlowCluster(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	e := fixture{answers: map[string]answer{}, apiServices: []runtime.Object{published("v1.a.example.com")}}.environment()
+	compare(t, checkOpenAPI(ctx, e), []want{{statusWarn, "too slow", "doctor"}})
+}
+
+// TestOpenAPIReadsLittle: documents of other groups are read only for --save and --compare.
+func TestOpenAPIReadsLittle(t *testing.T) {
+	t.Parallel()
+	others := documents(bareV2, map[string]string{"api/v1": "{}", "apis/a.example.com/v1": "{}"})
+	delete(others, "/openapi/v3/api/v1")
+	e := fixture{answers: others, apiServices: []runtime.Object{published("v1.a.example.com")}}.environment()
+	compare(t, checkOpenAPI(t.Context(), e), []want{{statusOK, "v3 has 2 documents", ""}})
+}
+
 func TestInGroups(t *testing.T) {
 	t.Parallel()
 	groups := []string{"example.com"}
@@ -197,7 +216,7 @@ func TestGet(t *testing.T) {
 
 func TestSnapshotRoundTrip(t *testing.T) {
 	t.Parallel()
-	taken, err := fixture{answers: documents(bareV2, map[string]string{"api/v1": "{}"})}.environment().takeSnapshot(t.Context())
+	taken, err := fixture{answers: documents(bareV2, map[string]string{"api/v1": "{}"})}.environment().takeSnapshot(t.Context(), nil)
 	expect.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "snapshot.json")
 	expect.NoError(t, taken.write(file))
