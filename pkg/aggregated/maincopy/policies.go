@@ -102,16 +102,28 @@ func (c *Copy) enforce(ctx context.Context, p policy) error {
 	if len(definitions) == 0 {
 		return fmt.Errorf("create policy %s: the main cluster has no definition of group %s", p.name, p.group)
 	}
-	if err := c.applyPolicy(ctx, p); err != nil {
+	if err := c.apply(ctx, p); err != nil {
 		return err
-	}
-	_, binding := p.objects()
-	_, err = c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, binding, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create ValidatingAdmissionPolicyBinding %s in the main cluster: %w", p.name, err)
 	}
 	if err := c.holds(ctx, func(ctx context.Context) (bool, error) { return c.isDenied(ctx, p, definitions[0].Name) }); err != nil {
 		return fmt.Errorf("wait until policy %s is in force: %w", p.name, err)
+	}
+	return nil
+}
+
+// apply creates or corrects a policy, and its binding. A leader that was paused before either of them was created
+// does not create the other: alone neither does anything.
+func (c *Copy) apply(ctx context.Context, p policy) error {
+	if err := c.applyPolicy(ctx, p); err != nil {
+		return err
+	}
+	if err := c.checkHeld(ctx); err != nil {
+		return err
+	}
+	_, binding := p.objects()
+	_, err := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, binding, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create ValidatingAdmissionPolicyBinding %s in the main cluster: %w", p.name, err)
 	}
 	return nil
 }

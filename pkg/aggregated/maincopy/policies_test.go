@@ -4,6 +4,8 @@
 package maincopy
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,5 +39,29 @@ func TestApplyPolicyReplaces(t *testing.T) {
 				expect.Equal(t, want.Spec, got.Spec)
 			})
 		}
+	}
+}
+
+// TestPausedBeforePolicy pauses a leader before it creates a policy, until its successor has removed that: what the
+// leader creates then is not in force.
+func TestPausedBeforePolicy(t *testing.T) {
+	t.Parallel()
+	kube := fake.NewClientset()
+	c := &Copy{kube: kube}
+	replaced := errors.New("another process has continued the migration")
+	checks := 0
+	err := c.Fenced(func(context.Context) error {
+		if checks++; checks == 1 {
+			return nil
+		}
+		return replaced
+	}).apply(t.Context(), freezePolicy("example.com", "annex"))
+	if !errors.Is(err, replaced) {
+		t.Errorf("a replaced leader applies a policy: %v", err)
+	}
+	bindings, err := kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
+	if len(bindings.Items) > 0 {
+		t.Errorf("%s is bound", bindings.Items[0].Spec.PolicyName)
 	}
 }
