@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -75,6 +76,21 @@ func TestWatchFromTheFuture(t *testing.T) {
 					if !more || event.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
 						t.Errorf("a watch from %d ahead has %v, want that it is expired", ahead, event)
 					}
+				}
+			}
+			exactly := func(version uint64) error {
+				options := storage.ListOptions{
+					ResourceVersion: strconv.FormatUint(version, 10), ResourceVersionMatch: metav1.ResourceVersionMatchExact, Predicate: storage.Everything, Recursive: true,
+				}
+				return s.GetList(ctx, "/example.com/widgets/", options, &example.PodList{})
+			}
+			if err := exactly(now + 1_000_000); !storage.IsTooLargeResourceVersion(err) {
+				t.Errorf("a list at a later version: %v, want that it is too large", err)
+			}
+			// The first of the moved ones are those of another server, and the next those of this etcd before it was opened.
+			for before := uint64(max(test.offset-1, 0)); test.offset > 0 && before < uint64(test.offset)+2; before++ {
+				if err := exactly(before); !apierrors.IsResourceExpired(err) {
+					t.Errorf("a list at version %d from before the opening: %v, want that it is expired", before, err)
 				}
 			}
 			event = <-open(now+1_000_000, ptr.To(true)).ResultChan()
