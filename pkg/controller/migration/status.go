@@ -63,7 +63,8 @@ func isFinal(err error) (*migrationstatus.Refusal, bool) {
 	case errors.As(err, &different):
 		return &migrationstatus.Refusal{Reason: reasonDifferent, Message: different.Error()}, true
 	case errors.Is(err, rpctypes.ErrNoSpace), errors.As(err, &unavailable) && unavailable.Reason == stores.ReasonNoSpace:
-		return &migrationstatus.Refusal{Reason: reasonNoSpace, Message: err.Error()}, true
+		return &migrationstatus.Refusal{Reason: reasonNoSpace, Message: fmt.Sprintf("%v. A move writes a few bytes to the Store that it leaves, too: "+
+			"delete objects, or raise the quota and run etcdctl alarm disarm; then create the Migration again", err)}, true
 	case errors.Is(err, rpctypes.ErrRequestTooLarge):
 		return &migrationstatus.Refusal{Reason: reasonTooLarge, Message: err.Error()}, true
 	}

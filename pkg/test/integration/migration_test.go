@@ -416,6 +416,23 @@ func TestMigrationIntoFullStore(t *testing.T) {
 	r.create(t, "v1", "later", "spec: {}")
 }
 
+// TestMigrationOffFullStore refuses a move off a Store that is full, which cannot be frozen. The resource stays there, and
+// moves once there is room.
+func TestMigrationOffFullStore(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{QuotaBytes: 8 << 20})
+	a.addStore(t, "small", etcd)
+	r := a.installOn(t, "small")
+	r.createMany(t, 20)
+	etcd.Fill(t, "/others")
+	r.move(t, "default")
+	a.waitForMigration(t, r.name, hostingv1alpha1.MigrationFailed, "NoSpace: ", `store "small" is out of space`, "etcdctl alarm disarm")
+	if listed, hosted := r.list(t), r.hosted(t); len(listed) != 20 || hosted.Spec.StoreName != "small" || len(hosted.Finalizers) > 0 {
+		t.Errorf("%d objects are on %s, with the finalizers %q", len(listed), hosted.Spec.StoreName, hosted.Finalizers)
+	}
+}
+
 // TestMigrationContinues restarts annex and the etcd of the target during a Migration.
 func TestMigrationContinues(t *testing.T) {
 	t.Parallel()
