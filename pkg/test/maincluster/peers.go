@@ -6,6 +6,7 @@ package maincluster
 import (
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 	"sync/atomic"
 
@@ -93,4 +94,16 @@ func (c *Cluster) RestartAPIServer(ctx context.Context, i int) error {
 		c.balancer.SetReady(address, true)
 	}
 	return err
+}
+
+// SignalAPIServer sends a signal to the process of one of several API servers.
+func (c *Cluster) SignalAPIServer(i int, signal os.Signal) error {
+	server := &c.apiServer
+	if i > 0 {
+		server = &c.peers[i-1].child
+	}
+	if err := server.Load().command.Process.Signal(signal); err != nil {
+		return fmt.Errorf("send %s to kube-apiserver %d: %w", signal, i, err)
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,8 +153,8 @@ func newUndefinedFixture(t *testing.T, annex *annextest.Annex, group string) *fi
 	return f
 }
 
-// grant gives annex the rights that kubectl annex move gives.
-func (f *fixture) grant() {
+// grant gives annex the rights that kubectl annex move gives, and others.
+func (f *fixture) grant(others ...rbacv1.PolicyRule) {
 	f.Helper()
 	rule := func(group string, resources, verbs []string, names ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs, ResourceNames: names}
@@ -169,17 +170,19 @@ func (f *fixture) grant() {
 	}
 	expect.Create(f, f.main.Kube.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex-hosted-" + f.group, Labels: map[string]string{hostingv1alpha1.AggregateLabel: "true"}},
-		Rules: []rbacv1.PolicyRule{
+		Rules: append([]rbacv1.PolicyRule{
 			rule(f.group, []string{"*"}, all),
 			rule("apiextensions.k8s.io", []string{"customresourcedefinitions"}, []string{"get", "update", "patch"}, names...),
 			rule("admissionregistration.k8s.io", []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}, all),
 			rule("", []string{"configmaps"}, all),
-		},
+		}, others...),
 	})
 }
 
-func (f *fixture) resource() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: f.group, Version: "v1", Resource: "widgets"}
+func (f *fixture) resource() schema.GroupVersionResource { return f.resourceOf("Widget") }
+
+func (f *fixture) resourceOf(kind string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: f.group, Version: "v1", Resource: strings.ToLower(kind) + "s"}
 }
 
 func (f *fixture) widgets() dynamic.NamespaceableResourceInterface {

@@ -8,6 +8,7 @@ package groupmove
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +26,9 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
+
+// loadPause is how long clients work between two Migrations.
+const loadPause = 2 * time.Second
 
 // TestMoveAndRollback moves a group into annex, back, and into annex again, while clients write and watch.
 func TestMoveAndRollback(t *testing.T) {
@@ -49,13 +53,14 @@ func TestMoveAndRollback(t *testing.T) {
 		f.wantIdentity(owner)
 		born := f.create("default", "born", nil)
 		f.configMap(born)
-		load.run(2 * time.Second)
+		time.Sleep(loadPause)
 		expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("owner"))
 		if again == 1 {
 			break
 		}
 
 		token = f.continueToken()
+		load.exactFrom.Store(math.MaxInt64)
 		f.mustMigrate(hostingv1alpha1.MigrationRollback, nil)
 		f.wantServed("")
 		f.wantExpired(token)
@@ -66,15 +71,17 @@ func TestMoveAndRollback(t *testing.T) {
 		if got := owned.OwnerReferences[0].UID; got != live.GetUID() {
 			t.Errorf("the ConfigMap of an object that was created in annex has the owner %s, want %s", got, live.GetUID())
 		}
-		load.run(2 * time.Second)
+		load.exactFrom.Store(load.floor())
+		time.Sleep(loadPause)
 		expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("owner"))
 		after := expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), victim.Name)
 		expect.Equal(t, victim.OwnerReferences, after.OwnerReferences, "owners of another tenant's object")
+		load.deletes("born")
 		expect.NoError(t, f.widgets().Namespace("default").Delete(t.Context(), "born", metav1.DeleteOptions{}))
 		expect.Gone(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("born"))
 	}
 	expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("owner"))
-	load.finish()
+	load.finish(f)
 }
 
 // victim returns an object of one tenant, and lets another create a widget with the UID of its owner where annex once

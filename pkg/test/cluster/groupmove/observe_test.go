@@ -6,15 +6,11 @@
 package groupmove
 
 import (
-	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -51,24 +47,4 @@ func TestFailingGroupReturns(t *testing.T) {
 	}
 	f.wantServed("")
 	f.wantIdentity(before)
-}
-
-// TestReadersCannotUndo moves a group while a user without rights on anything else lets most requests of the group
-// fail.
-func TestReadersCannotUndo(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, sharedAnnex, "readers.example.com")
-	f.create("default", "one", nil)
-	ctx, stop := context.WithCancel(t.Context())
-	var reading sync.WaitGroup
-	for range 4 {
-		reading.Go(func() {
-			wait.UntilWithContext(ctx, func(ctx context.Context) {
-				_, _ = f.widgets().Namespace("empty").List(ctx, metav1.ListOptions{ResourceVersion: "999999999999"}) // 504 after 3 s
-			}, 10*time.Millisecond)
-		})
-	}
-	defer reading.Wait()
-	defer stop()
-	f.mustMigrate(hostingv1alpha1.MigrationMove, nil)
 }

@@ -76,11 +76,15 @@ func (c *client) write(name string, object *unstructured.Unstructured) *unstruct
 	if !r.want.exists {
 		c.deletes(name)
 	}
-	began := time.Now()
+	began, floor := time.Now(), c.floor()
 	written, err := r.do(ctx)
 	switch {
 	case err == nil:
-		c.is(name, r.want)
+		made := write{state: r.want, acknowledged: true}
+		if written != nil {
+			made.revision = c.wantAbove(floor, r.what+" of "+name, written)
+		}
+		c.wrote(name, made)
 		if written == nil { // a deletion
 			if r.want.exists {
 				return c.read("after "+r.what, name)
@@ -93,11 +97,11 @@ func (c *client) write(name string, object *unstructured.Unstructured) *unstruct
 		return written
 	case c.mayFail(began):
 		c.unknown.Add(1)
-		c.maybe(name, r.want)
+		c.wrote(name, write{state: r.want})
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err):
 		c.conflicts.Add(1)
 	default:
-		c.maybe(name, r.want)
+		c.wrote(name, write{state: r.want})
 		c.problem("%s of %s: %v (after %s)", r.what, name, err, time.Since(began))
 	}
 	return c.read(fmt.Sprintf("after %s: %v", r.what, err), name)
@@ -193,12 +197,7 @@ func (c *client) read(when, name string) *unstructured.Unstructured {
 func (c *client) increment() {
 	for {
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-		counter, err := c.widgets.Get(ctx, "counter", metav1.GetOptions{})
-		if err == nil {
-			_, err = c.widgets.Update(ctx, with(counter, stateOf(counter).value+1, "spec", valueField(counter)), metav1.UpdateOptions{})
-		}
-		cancel()
+		err := c.increase(c.widgets, "counter")
 		switch {
 		case err == nil:
 			c.acknowledged.Add(1)
@@ -211,6 +210,21 @@ func (c *client) increment() {
 		c.uncertain.Add(1)
 		return
 	}
+}
+
+// increase adds one to the value of a widget.
+func (h *history) increase(widgets dynamic.ResourceInterface, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	floor := h.floor()
+	object, err := widgets.Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		object, err = widgets.Update(ctx, with(object, stateOf(object).value+1, "spec", valueField(object)), metav1.UpdateOptions{})
+	}
+	if err == nil {
+		h.wantAbove(floor, "update of "+name, object)
+	}
+	return err
 }
 
 // owners creates and deletes widgets that own ConfigMaps.

@@ -8,6 +8,7 @@ package groupmove
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,6 @@ import (
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/random"
 )
 
 // ownedLabel is on ConfigMaps that widgets own.
@@ -54,25 +54,41 @@ func stateOf(object *unstructured.Unstructured) state {
 	}
 }
 
+// write is a write of an object, and the state that it makes.
+type write struct {
+	state
+	// revision is the resource version of the response, 0 for one without.
+	revision     int64
+	acknowledged bool
+}
+
 // history is what clients have done and seen.
 type history struct {
 	*testing.T
+	versions
 	stop    func()
 	ctx     context.Context
 	running sync.WaitGroup
 	// pause is the time between two writes of a client.
 	pause time.Duration
+	// exactFrom is the first resource version at which lists are exact. After a Rollback the main cluster answers those at
+	// annex's versions from its own history, until its etcd has compacted that.
+	exactFrom atomic.Int64
 	// doomed is set once a namespace is being deleted.
 	doomed atomic.Bool
 
 	acknowledged, uncertain, conflicts, unknown atomic.Int64
+	// uids are those of the objects from before the first Migration that are never deleted.
+	uids map[string]string
 
 	mu       sync.Mutex
 	problems []string
 	outages  []*outage
-	// possible are the states that each object may have: the one that was acknowledged last, and those
-	// of later writes with an unknown outcome.
-	possible map[string][]state
+	// writes are those of each object that may have been performed, in the order of its only writer.
+	writes map[string][]write
+	// lists and watches are what readers have seen.
+	lists   []snapshot
+	watches []*watched
 	// deletions counts the requests to delete each object.
 	deletions map[string]int
 	owned     map[string]*dependent
@@ -92,10 +108,9 @@ type dependent struct {
 	created, deleting, deleted bool
 }
 
-func newHistory(t *testing.T, run *random.Run) *history {
-	h := &history{T: t, pause: writePause, possible: map[string][]state{}, deletions: map[string]int{}, owned: map[string]*dependent{}}
-	if run.Long {
-		h.pause = longRunPause
+func newHistory(t *testing.T, pause time.Duration) *history {
+	h := &history{
+		T: t, pause: pause, uids: map[string]string{}, writes: map[string][]write{}, deletions: map[string]int{}, owned: map[string]*dependent{},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	h.ctx = ctx
@@ -138,42 +153,31 @@ func (h *history) outage(what string) func() {
 	}
 }
 
-// mayFail reports whether a program was down since then.
-func (h *history) mayFail(began time.Time) bool {
+// mayFail reports whether a program was down since then, except for some.
+func (h *history) mayFail(began time.Time, except ...string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.outages, func(o *outage) bool { return o.end.IsZero() || o.end.After(began) })
+	return slices.ContainsFunc(h.outages, func(o *outage) bool {
+		return (o.end.IsZero() || o.end.After(began)) && !slices.Contains(except, o.what)
+	})
 }
 
-// is records the only state of an object.
-func (h *history) is(name string, is state) {
+// wrote records a write of an object, whose outcome is unknown unless it was acknowledged.
+func (h *history) wrote(name string, w write) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.possible[name] = []state{is}
+	h.writes[name] = append(h.writes[name], w)
 }
 
-// maybe records a state that an object may have got.
-func (h *history) maybe(name string, is state) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.possible[name]) == 0 {
-		h.possible[name] = []state{{}}
-	}
-	h.possible[name] = append(h.possible[name], is)
-}
-
-// wantPossible records a problem unless an object may be like this.
+// wantPossible records a problem unless an object has the state that was acknowledged last, or that of a later write
+// with an unknown outcome.
 func (h *history) wantPossible(what, name string, got state) {
 	h.mu.Lock()
-	possible := slices.Clone(h.possible[name])
+	possible := possible(h.writes[name], math.MaxInt64)
 	h.mu.Unlock()
-	if !isPossible(possible, got) {
+	if !slices.Contains(possible, got) {
 		h.problem("%s: %s is %+v, may only be %+v", what, name, got, possible)
 	}
-}
-
-func isPossible(possible []state, got state) bool {
-	return slices.Contains(possible, got) || len(possible) == 0 && got == state{}
 }
 
 // deletes records that an object is about to be deleted. The informers may see it before the response
@@ -250,6 +254,7 @@ func (h *history) sees(i *informer, object *unstructured.Unstructured) {
 		h.problem("%s: %s went from %+v at %d to %+v at %d", i.name, key, stateOf(before), revision(before), stateOf(object), revision(object))
 	}
 	i.latest[key] = object
+	h.see(object.GetResourceVersion())
 }
 
 func (h *history) seesDeletion(i *informer, deleted any) {
@@ -261,7 +266,7 @@ func (h *history) seesDeletion(i *informer, deleted any) {
 	i.deletions[key]++
 	seen := i.deletions[key]
 	i.mu.Unlock()
-	if strings.HasPrefix(key, doomedNamespace+"/") && h.doomed.Load() {
+	if strings.HasPrefix(key, doomedNamespace+"/") && h.doomed.Load() || strings.HasPrefix(key, forgedPrefix) {
 		return
 	}
 	h.mu.Lock()
@@ -310,11 +315,11 @@ func (h *history) checkObjects(list []unstructured.Unstructured) {
 		}
 		got[key] = stateOf(&list[i])
 	}
-	for name := range h.possible {
+	for _, name := range h.written() {
 		h.wantPossible("in the end", name, got[name])
 	}
 	for name := range got {
-		if _, known := h.possible[name]; !known && strings.HasPrefix(name, "w") {
+		if _, known := h.writes[name]; !known && strings.HasPrefix(name, "w") {
 			h.problem("in the end: %s is there, which no client created", name)
 		}
 	}
@@ -387,6 +392,6 @@ func (h *history) report() {
 	for _, problem := range h.problems {
 		h.Error(problem)
 	}
-	h.Logf("%d increments and %d uncertain ones, %d objects, %d owners, %d conflicts, %d unknown outcomes, %d outages",
-		h.acknowledged.Load(), h.uncertain.Load(), len(h.possible), len(h.owned), h.conflicts.Load(), h.unknown.Load(), len(h.outages))
+	h.Logf("%d increments and %d uncertain ones, %d objects, %d owners, %d conflicts, %d unknown outcomes, %d outages, %d lists, %d watches",
+		h.acknowledged.Load(), h.uncertain.Load(), len(h.writes), len(h.owned), h.conflicts.Load(), h.unknown.Load(), len(h.outages), len(h.lists), len(h.watches))
 }

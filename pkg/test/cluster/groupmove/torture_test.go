@@ -8,6 +8,7 @@ package groupmove
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -20,10 +21,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
-	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
@@ -39,43 +38,51 @@ const (
 	oldObjects      = 200
 	doomedNamespace = "doomed"
 	// migrationTimeout bounds a Migration during which programs are killed.
-	migrationTimeout = 6 * time.Minute
-	// longOutage is longer than the interval at which the garbage collector discovers resources.
-	longOutage = 40 * time.Second
+	migrationTimeout = 12 * time.Minute
 	// longRunPause replaces writePause in a long run, which no other tests run beside.
 	longRunPause = 5 * time.Millisecond
 )
 
-// annexFlags make a killed annex lose the leadership soon.
-var annexFlags = []string{"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"}
-
-// torture is a group of a main cluster with two kube-apiservers, and an annex that is killed.
+// torture is a group of a main cluster with two kube-apiservers, and an annex with two replicas, or with one and an
+// embedded etcd.
 type torture struct {
 	*fixture
 	*history
-	cluster *maincluster.Cluster
-	etcd    *etcdcluster.Member
-	random  *rand.Rand
+	cluster      *maincluster.Cluster
+	installation *annextest.Installation
+	// flags are those of replicas.
+	flags    []string
+	mainEtcd *etcdcluster.Member
+	// annexEtcd is nil if it is embedded.
+	annexEtcd *etcdcluster.Member
+	random    *rand.Rand
 	// long is whether annex is sometimes down for longOutage.
-	long bool
-	// uids are those of the objects from before the first Migration that are never deleted.
-	uids map[string]string
-	// killing has the programs that are being killed.
-	killing sync.WaitGroup
+	long      bool
+	victim    *corev1.ConfigMap
+	gadgeteer *gadgeteer
+	// killing has the faults under way.
+	killing                                            sync.WaitGroup
+	annexLock, serverLock, mainEtcdLock, annexEtcdLock sync.Mutex
 
-	mu   sync.Mutex
-	live *annextest.Annex
-	own  *clients.Clients
+	mu       sync.Mutex
+	replicas []*annextest.Annex
+	own      []*clients.Clients
+	turn     int
 }
 
 // TestTorture moves a group into annex and back while clients write, read and watch it in two versions,
-// between which a webhook converts, and while annex with its etcd, the kube-apiservers and their etcd are
-// killed at random times. It checks what clients have seen:
+// between which a webhook converts, and while annex, the kube-apiservers and the etcds of both fail at random times
+// in all ways of faults. One resource has a schema of 1 MB, objects that are as large as etcd takes, and webhooks that
+// annex must be exempt from. A tenant forges metadata, and others write into both etcds. It checks what clients have
+// seen:
 //
-//   - Every acknowledged write is there exactly once. A write that was under way when a program was
-//     killed is there or not.
-//   - No other write fails, except for conflicts of objects that are as they were acknowledged.
+//   - Every acknowledged write is there exactly once. A write that was under way during a fault is there or not.
+//   - No other request fails, except for conflicts of objects that are as they were acknowledged.
 //   - UIDs of objects that existed before do not change.
+//   - No response has a resource version below one that any client has seen before the request: the group is
+//     served by one side.
+//   - Lists in pages, at any and at exact versions, and the events of watches show each object as it was written at
+//     that version. No watch misses an acknowledged write.
 //   - Informers see no object as it was before and no deletion that did not happen, and have
 //     in the end what a list returns.
 //   - The garbage collector deletes the dependents of deleted owners, and no others.
@@ -91,11 +98,9 @@ func TestTorture(t *testing.T) {
 	for first := true; run.Next(); first = false {
 		r.migrate(hostingv1alpha1.MigrationMove, first)
 		r.wantServed(hostingv1alpha1.PublishedBy("annex-system", "annex"))
-		r.wantUIDs()
 		r.migrate(hostingv1alpha1.MigrationRollback, false)
 		r.wantServed("")
 		r.wantDiscovered()
-		r.wantUIDs()
 		if r.failed() {
 			break
 		}
@@ -105,22 +110,28 @@ func TestTorture(t *testing.T) {
 
 func startTorture(t *testing.T, run *random.Run) *torture {
 	t.Helper()
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true}).Members[0]
-	options := maincluster.Options{APIServers: 2, EtcdEndpoint: etcd.Endpoint()}
+	mainEtcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true}).Members[0]
+	options := maincluster.Options{APIServers: 2, EtcdEndpoint: mainEtcd.Endpoint()}
 	if dir := os.Getenv("TORTURE_LOGS"); dir != "" {
 		options.Dir = filepath.Join(dir, fmt.Sprintf("cluster-%d", run.Seed()))
 		expect.NoError(t, os.Mkdir(options.Dir, 0o700))
 		options.ControllerManagerFlags = []string{"--vmodule=garbagecollector=5,graph_builder=5"}
 	}
 	cluster := maincluster.StartForTest(t, options)
-	annex := annextest.StartProcess(t, cluster, annexFlags...)
 	r := &torture{
-		cluster: cluster, etcd: etcd, random: run.Rand(0), long: run.Long, uids: map[string]string{}, live: annex,
-		fixture: newFixtureWithoutRights(t, annex, operatorGroup, withSecondVersion(t, convert)), history: newHistory(t, run),
+		cluster: cluster, installation: annextest.InstallForTest(t, cluster), mainEtcd: mainEtcd, random: run.Rand(0), long: run.Long,
+		history: newHistory(t, writePause),
 	}
-	r.own = r.fixture.own
+	if run.Long {
+		r.pause = longRunPause
+	}
+	_, err := mainEtcd.Client(t).Compact(t.Context(), 2) // as after ten minutes of any cluster
+	expect.NoError(t, err)
+	r.startReplicas()
+	r.fixture = newFixtureWithoutRights(t, r.replicas[0], operatorGroup, withSecondVersion(t, convert))
 	r.installOperator()
-	r.grant()
+	r.installGadgets()
+	r.grant(exemption())
 	expect.Create(t, r.main.Kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: doomedNamespace}})
 	for i := range oldObjects {
 		name := fmt.Sprintf("old-%d", i)
@@ -130,15 +141,60 @@ func startTorture(t *testing.T, run *random.Run) *torture {
 		r.create(doomedNamespace, fmt.Sprintf("doomed-%d", i), nil)
 	}
 	r.create("default", "counter", nil)
-	for i := range 3 {
-		resource := r.resource()
-		if i == 1 {
-			resource.Version = secondVersion
+	r.create("default", besideFull, nil)
+	r.victim = r.fixture.victim()
+	r.startReaders(run)
+	r.startWriters(run)
+	t.Cleanup(func() {
+		r.stop()
+		r.killing.Wait()
+		r.report()
+	})
+	return r
+}
+
+// startReplicas starts annex: one in three long runs has one replica with the embedded etcd.
+func (r *torture) startReplicas() {
+	t := r.history.T
+	count := 1
+	if !r.long || r.random.IntN(3) > 0 {
+		count = 2
+		r.annexEtcd = etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true, QuotaBytes: storeQuota}).Members[0]
+		r.flags = []string{"--etcd-servers=" + r.annexEtcd.Endpoint(), "--shutdown-delay-duration=0s"}
+	}
+	r.replicas, r.own = make([]*annextest.Annex, count), make([]*clients.Clients, count)
+	t.Cleanup(func() {
+		for _, replica := range r.replicas {
+			if replica != nil {
+				_ = replica.Shutdown()
+				r.logAnnex(replica)
+			}
 		}
+		expect.Succeeds(t, r.installation.Uninstall(context.Background()))
+	})
+	for i := range r.replicas {
+		expect.NoError(t, r.launch(i, t.TempDir()))
+	}
+	expect.NoError(t, r.installation.WaitHosting(t.Context()))
+}
+
+func (r *torture) startReaders(run *random.Run) {
+	second := r.resource()
+	second.Version = secondVersion
+	for i, resource := range []schema.GroupVersionResource{r.resource(), second, r.resource()} {
 		r.startInformer(fmt.Sprintf("informer %d", i), r.client(fmt.Sprintf("informer-%d", i)).Dynamic, resource, i == 0)
 	}
 	r.watchDeletions(r.client("informer-owned"), ownedLabel, r.wantOwnerDeleted)
 	r.watchDeletions(r.client("informer-copies"), copyLabel, r.wantKept)
+	all := &watcher{history: r.history, name: "a watch of all", widgets: r.client("watcher-all").Dynamic.Resource(r.resource())}
+	r.start(all.run)
+	one := &watcher{history: r.history, name: "a watch of a namespace", widgets: r.client("watcher").Dynamic.Resource(second).Namespace("default")}
+	r.start(one.run)
+	lists := &reader{history: r.history, pause: 10 * r.pause, random: run.Rand(300), widgets: r.client("reader").Dynamic.Resource(r.resource()).Namespace("default")}
+	r.start(lists.run)
+}
+
+func (r *torture) startWriters(run *random.Run) {
 	for i := range writers {
 		resource, newWidget := r.resource(), r.newWidget
 		if i%2 == 1 {
@@ -159,12 +215,12 @@ func startTorture(t *testing.T, run *random.Run) *torture {
 		history: r.history, random: run.Rand(200), client: r.broadcasts(r.client("broadcaster")),
 	}
 	r.start(b.run)
-	t.Cleanup(func() {
-		r.stop()
-		r.killing.Wait()
-		r.report()
-	})
-	return r
+	r.gadgeteer = &gadgeteer{
+		history: r.history, random: run.Rand(400), fixture: r.fixture, user: "gadgeteer",
+		gadgets: r.client("gadgeteer").Dynamic.Resource(r.resourceOf("Gadget")).Namespace("default"),
+	}
+	r.start(r.gadgeteer.run)
+	r.startOthers(r.victim)
 }
 
 // client returns clients with connections of their own.
@@ -176,7 +232,7 @@ func (r *torture) client(user string) *clients.Clients {
 	return clients.For(r.fixture, config)
 }
 
-// migrate runs a Migration, and kills annex, a kube-apiserver and their etcd meanwhile.
+// migrate runs a Migration during some faults.
 func (r *torture) migrate(operation hostingv1alpha1.MigrationOperation, deleteNamespace bool) {
 	r.fixture.Helper()
 	t := r.fixture.T
@@ -184,7 +240,7 @@ func (r *torture) migrate(operation hostingv1alpha1.MigrationOperation, deleteNa
 	poll.UntilNoError(t, "create a Migration", func() error {
 		created, err := r.annexClients().Hosting.HostingV1alpha1().Migrations().Create(t.Context(), &hostingv1alpha1.Migration{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "m-"},
-			Spec:       hostingv1alpha1.MigrationSpec{Group: r.group, Operation: operation},
+			Spec:       hostingv1alpha1.MigrationSpec{Group: r.group, Operation: operation, ExemptWebhooks: true},
 		}, metav1.CreateOptions{})
 		name = created.GetName()
 		return err
@@ -194,17 +250,18 @@ func (r *torture) migrate(operation hostingv1alpha1.MigrationOperation, deleteNa
 		hostingv1alpha1.MigrationVerifying, hostingv1alpha1.MigrationSwitching, hostingv1alpha1.MigrationObserving,
 	}
 	if operation == hostingv1alpha1.MigrationRollback {
+		r.exactFrom.Store(math.MaxInt64)
 		phases[2], phases[3], phases[5] = phases[3], phases[2], hostingv1alpha1.MigrationCleaning
 	}
-	var down time.Duration
-	if r.long && r.random.IntN(3) == 0 {
-		down = longOutage
-	}
-	killed := r.random.IntN(2)
-	events := []*event{
-		r.newEvent(phases, "kill annex", func() { r.restartAnnex(down) }),
-		r.newEvent(phases, "kill a kube-apiserver", func() { r.restartAPIServer(killed) }),
-		r.newEvent(phases, "kill the main cluster's etcd", r.restartEtcd),
+	faults := r.faults()
+	r.random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+	var events []*event
+	for _, fault := range faults[:faultsOfMigration] {
+		events = append(events, r.newEvent(phases, fault.what, func() {
+			fault.lock.Lock()
+			defer fault.lock.Unlock()
+			fault.do()
+		}))
 	}
 	if deleteNamespace {
 		events = append(events, r.newEvent(phases, "delete a namespace", r.deleteNamespace))
@@ -216,6 +273,9 @@ func (r *torture) migrate(operation hostingv1alpha1.MigrationOperation, deleteNa
 	r.killing.Wait()
 	if last == nil || last.Status.Phase != hostingv1alpha1.MigrationCompleted {
 		t.Fatalf("%s did not complete: %+v", operation, last)
+	}
+	if operation == hostingv1alpha1.MigrationRollback {
+		r.exactFrom.Store(r.floor())
 	}
 	t.Logf("%s took %s", operation, last.Status.CompletionTime.Sub(last.Status.StartTime.Time))
 }
@@ -280,93 +340,12 @@ func (r *torture) follow(name string, phases []hostingv1alpha1.MigrationPhase, e
 	return last
 }
 
+// annexClients returns clients of each replica in turn.
 func (r *torture) annexClients() *clients.Clients {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.own
-}
-
-// restartAnnex kills annex, and starts it again on its data some time later.
-func (r *torture) restartAnnex(down time.Duration) {
-	defer r.outage("annex")()
-	t, killed := r.fixture.T, r.live
-	killed.Process.Kill()
-	killed.Balancer.Remove(killed.Address())
-	r.logAnnex(killed)
-	time.Sleep(down)
-	started, err := killed.LaunchProcess(t.Context(), killed.DataDir, annexFlags...)
-	if err != nil {
-		t.Errorf("start annex again: %v", err)
-		return
-	}
-	own, err := clients.New(started.AnnexConfig)
-	if err != nil {
-		t.Error(err)
-	}
-	r.mu.Lock()
-	r.live, r.own, r.fixture.own = started, own, own
-	r.mu.Unlock()
-	t.Cleanup(func() {
-		_ = started.Shutdown()
-		r.logAnnex(started)
-	})
-	r.untilServed()
-}
-
-// logAnnex keeps the log of a process.
-func (r *torture) logAnnex(annex *annextest.Annex) {
-	if dir := os.Getenv("TORTURE_LOGS"); dir != "" {
-		_ = os.WriteFile(fmt.Sprintf("%s/annex-%d.log", dir, annex.Process.PID()), []byte(annex.Process.Stderr()), 0o600)
-	}
-}
-
-func (r *torture) restartAPIServer(i int) {
-	defer r.outage("kube-apiserver")()
-	if err := r.cluster.RestartAPIServer(r.fixture.Context(), i); err != nil {
-		r.fixture.Errorf("start a kube-apiserver again: %v", err)
-		return
-	}
-	r.untilServed()
-}
-
-func (r *torture) restartEtcd() {
-	defer r.outage("etcd")()
-	r.etcd.Kill(r.fixture)
-	r.etcd.Start(r.fixture)
-	r.untilServed()
-}
-
-// untilServed waits until all kube-apiservers serve hosting.annex.dev and each version of the group: they
-// check the APIServices one by one.
-func (r *torture) untilServed() {
-	for i := range 2 {
-		if err := r.serves(r.cluster.ConfigOf(i)); err != nil {
-			r.fixture.Errorf("wait until kube-apiserver %d serves again: %v", i, err)
-		}
-	}
-}
-
-func (r *torture) serves(config *restclient.Config) error {
-	direct, err := clients.New(config)
-	if err != nil {
-		return err
-	}
-	var last error
-	err = wait.PollUntilContextTimeout(r.fixture.Context(), 100*time.Millisecond, poll.Timeout, true, func(ctx context.Context) (bool, error) {
-		second := r.resource()
-		second.Version = secondVersion
-		_, last = direct.Hosting.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
-		for _, resource := range []dynamic.ResourceInterface{direct.Dynamic.Resource(r.resource()), direct.Dynamic.Resource(second), r.broadcasts(direct)} {
-			if last == nil {
-				_, last = resource.List(ctx, metav1.ListOptions{Limit: 1})
-			}
-		}
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("%w: %w", err, last)
-	}
-	return nil
+	r.turn++
+	return r.own[r.turn%len(r.own)]
 }
 
 func (r *torture) deleteNamespace() {
@@ -390,29 +369,6 @@ func (r *torture) wantDiscovered() {
 	}
 }
 
-// wantUIDs fails unless the objects from before the first Migration have their UIDs.
-func (r *torture) wantUIDs() {
-	r.fixture.Helper()
-	got := map[string]string{}
-	for _, object := range r.list().Items {
-		if _, old := r.uids[object.GetName()]; old {
-			got[object.GetName()] = string(object.GetUID())
-		}
-	}
-	expect.Equal(r.fixture, r.uids, got, "UIDs of the objects from before")
-}
-
-func (r *torture) list() *unstructured.UnstructuredList {
-	r.fixture.Helper()
-	var list *unstructured.UnstructuredList
-	poll.UntilNoError(r.fixture, "list all widgets", func() error {
-		var err error
-		list, err = r.widgets().List(r.fixture.Context(), metav1.ListOptions{})
-		return err
-	})
-	return list
-}
-
 // check compares what is there in the end with what was acknowledged.
 func (r *torture) check() {
 	r.fixture.Helper()
@@ -420,6 +376,12 @@ func (r *torture) check() {
 	r.stop()
 	r.checkObjects(r.list().Items)
 	r.checkInformers(r.list)
+	r.checkReads()
+	gadgets, err := r.main.Dynamic.Resource(r.resourceOf("Gadget")).List(r.fixture.Context(), metav1.ListOptions{})
+	expect.NoError(r.fixture, err)
+	r.gadgeteer.check(gadgets.Items)
+	victim := expect.Get(r.fixture, r.main.Kube.CoreV1().ConfigMaps("default"), r.victim.Name)
+	expect.Equal(r.fixture, r.victim.OwnerReferences, victim.OwnerReferences, "owners of another tenant's object")
 	r.checkBroadcasts()
 	poll.Until(r.fixture, "the garbage collector has deleted the dependents of deleted owners", func() string {
 		owned, err := r.main.Kube.CoreV1().ConfigMaps("default").List(r.fixture.Context(), metav1.ListOptions{LabelSelector: ownedLabel})

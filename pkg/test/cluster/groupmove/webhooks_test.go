@@ -77,13 +77,13 @@ func serve(t *testing.T, review func(*admissionv1.AdmissionRequest) *admissionv1
 	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(server.URL + "/review"), CABundle: authority}
 }
 
-// addWebhooks adds a webhook that stamps new widgets, and one that keeps their spec.
-func (f *fixture) addWebhooks() (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
+// addWebhooks adds a webhook that stamps new objects of a kind, and one that keeps their spec.
+func (f *fixture) addWebhooks(kind string) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	f.Helper()
 	rules := func(operation admissionregistrationv1.OperationType) []admissionregistrationv1.RuleWithOperations {
 		return []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{operation},
-			Rule:       admissionregistrationv1.Rule{APIGroups: []string{f.group}, APIVersions: []string{"v1"}, Resources: []string{"widgets"}},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{f.group}, APIVersions: []string{"v1"}, Resources: []string{f.resourceOf(kind).Resource}},
 		}}
 	}
 	meta, client := metav1.ObjectMeta{Name: f.group}, f.main.Kube.AdmissionregistrationV1()
@@ -104,15 +104,17 @@ func (f *fixture) addWebhooks() (*admissionregistrationv1.MutatingWebhookConfigu
 			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "theirs", Expression: "true"}},
 		}},
 	})
-	f.untilStamped()
+	f.untilStamped(kind)
 	return stamps, keeps
 }
 
 // untilStamped waits until the side that serves the group calls the webhook.
-func (f *fixture) untilStamped() {
+func (f *fixture) untilStamped(kind string) {
 	f.Helper()
-	poll.Until(f, "widgets are stamped", func() string {
-		created, err := f.widgets().Namespace("default").Create(f.Context(), f.newWidget("default", "stamped"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	object := f.newWidget("default", "stamped")
+	object.SetKind(kind)
+	poll.Until(f, "objects are stamped", func() string {
+		created, err := f.main.Dynamic.Resource(f.resourceOf(kind)).Namespace("default").Create(f.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			return err.Error()
 		}
@@ -133,11 +135,11 @@ func (f *fixture) username(widget *unstructured.Unstructured) string {
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	f := newFixtureWithoutRights(t, sharedAnnex, "stamped.example.com")
-	stamps, keeps := f.addWebhooks()
+	stamps, keeps := f.addWebhooks("Widget")
 	names := []string{"MutatingWebhookConfiguration stamped.example.com (stamp.stamped.example.com)", "ValidatingWebhookConfiguration stamped.example.com (keep.stamped.example.com)"}
 	f.create("default", "old", nil)
 	f.run("move", append(names, "Completed")...)
-	f.untilStamped()
+	f.untilStamped("Widget")
 	born := f.create("default", "born", nil)
 
 	f.run("rollback --wait=false", append(names, "waits until it is given --exempt-webhooks")...)
@@ -164,7 +166,7 @@ func TestWebhooks(t *testing.T) {
 func TestCanceledExemption(t *testing.T) {
 	t.Parallel()
 	f := newFixtureWithoutRights(t, sharedAnnex, "exempted.example.com")
-	stamps, keeps := f.addWebhooks()
+	stamps, keeps := f.addWebhooks("Widget")
 	f.addPolicy()
 	f.create("default", "old", nil)
 	f.run("move --exempt-webhooks", "ValidatingAdmissionPolicy exempted.example.com", "A rollback exempts", "by the match condition exempted.example.com/annex-exempt", "Completed")
