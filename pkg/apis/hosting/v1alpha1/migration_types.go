@@ -245,6 +245,20 @@ type MigrationStatus struct {
 	// is rolled back. The main cluster serves the group once its own are higher.
 	// +optional
 	LastResourceVersion int64 `json:"lastResourceVersion,omitempty" protobuf:"varint,13,opt,name=lastResourceVersion"`
+
+	// progress of the phase. Absent in phases that count nothing.
+	// +optional
+	Progress *MigrationProgress `json:"progress,omitempty" protobuf:"bytes,14,opt,name=progress"`
+}
+
+// MigrationProgress is how far a phase is.
+type MigrationProgress struct {
+	// done is how many objects are copied, compared or deleted. In the phase Following of a
+	// Rollback it is by how much the main cluster's revision was raised.
+	Done int64 `json:"done" protobuf:"varint,1,opt,name=done"`
+
+	// total is how many there are.
+	Total int64 `json:"total" protobuf:"varint,2,opt,name=total"`
 }
 
 // MigrationResourceStatus is the progress of a resource of a group.
