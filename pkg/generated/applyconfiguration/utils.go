@@ -43,6 +43,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &hostingv1alpha1.InjectionTemplateApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Migration"):
 		return &hostingv1alpha1.MigrationApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MigrationProgress"):
+		return &hostingv1alpha1.MigrationProgressApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("MigrationResourceStatus"):
 		return &hostingv1alpha1.MigrationResourceStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("MigrationSpec"):

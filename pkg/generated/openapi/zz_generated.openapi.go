@@ -49,6 +49,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.InjectionTemplate{}.OpenAPIModelName():                        schema_pkg_apis_hosting_v1alpha1_InjectionTemplate(ref),
 		v1alpha1.Migration{}.OpenAPIModelName():                                schema_pkg_apis_hosting_v1alpha1_Migration(ref),
 		v1alpha1.MigrationList{}.OpenAPIModelName():                            schema_pkg_apis_hosting_v1alpha1_MigrationList(ref),
+		v1alpha1.MigrationProgress{}.OpenAPIModelName():                        schema_pkg_apis_hosting_v1alpha1_MigrationProgress(ref),
 		v1alpha1.MigrationResourceStatus{}.OpenAPIModelName():                  schema_pkg_apis_hosting_v1alpha1_MigrationResourceStatus(ref),
 		v1alpha1.MigrationSpec{}.OpenAPIModelName():                            schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref),
 		v1alpha1.MigrationStatus{}.OpenAPIModelName():                          schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref),
@@ -1499,6 +1500,36 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationList(ref common.ReferenceCallback
 	}
 }
 
+func schema_pkg_apis_hosting_v1alpha1_MigrationProgress(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "MigrationProgress is how far a phase is.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"done": {
+						SchemaProps: spec.SchemaProps{
+							Description: "done is how many objects are copied, compared or deleted. In the phase Following of a Rollback it is by how much the main cluster's revision was raised.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"total": {
+						SchemaProps: spec.SchemaProps{
+							Description: "total is how many there are.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"done", "total"},
+			},
+		},
+	}
+}
+
 func schema_pkg_apis_hosting_v1alpha1_MigrationResourceStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1760,11 +1791,17 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallba
 							Format:      "int64",
 						},
 					},
+					"progress": {
+						SchemaProps: spec.SchemaProps{
+							Description: "progress of the phase. Absent in phases that count nothing.",
+							Ref:         ref(v1alpha1.MigrationProgress{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.MigrationResourceStatus{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
+			v1alpha1.MigrationProgress{}.OpenAPIModelName(), v1alpha1.MigrationResourceStatus{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
 	}
 }
 

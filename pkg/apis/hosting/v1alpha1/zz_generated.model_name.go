@@ -94,6 +94,11 @@ func (in MigrationList) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MigrationProgress) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationProgress"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MigrationResourceStatus) OpenAPIModelName() string {
 	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationResourceStatus"
 }

@@ -312,6 +312,17 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationStatus
       default: {}
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationProgress
+  map:
+    fields:
+    - name: done
+      type:
+        scalar: numeric
+      default: 0
+    - name: total
+      type:
+        scalar: numeric
+      default: 0
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationResourceStatus
   map:
     fields:
@@ -405,6 +416,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: phase
       type:
         scalar: string
+    - name: progress
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.MigrationProgress
     - name: resources
       type:
         list:

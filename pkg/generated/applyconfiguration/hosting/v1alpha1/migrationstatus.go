@@ -49,6 +49,8 @@ type MigrationStatusApplyConfiguration struct {
 	// lastResourceVersion is the highest resource version that annex has served of a group that
 	// is rolled back. The main cluster serves the group once its own are higher.
 	LastResourceVersion *int64 `json:"lastResourceVersion,omitempty"`
+	// progress of the phase. Absent in phases that count nothing.
+	Progress *MigrationProgressApplyConfiguration `json:"progress,omitempty"`
 }
 
 // MigrationStatusApplyConfiguration constructs a declarative configuration of the MigrationStatus type for use with
@@ -168,5 +170,13 @@ func (b *MigrationStatusApplyConfiguration) WithHolder(value string) *MigrationS
 // If called multiple times, the LastResourceVersion field is set to the value of the last call.
 func (b *MigrationStatusApplyConfiguration) WithLastResourceVersion(value int64) *MigrationStatusApplyConfiguration {
 	b.LastResourceVersion = &value
+	return b
+}
+
+// WithProgress sets the Progress field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Progress field is set to the value of the last call.
+func (b *MigrationStatusApplyConfiguration) WithProgress(value *MigrationProgressApplyConfiguration) *MigrationStatusApplyConfiguration {
+	b.Progress = value
 	return b
 }
