@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -38,12 +39,7 @@ func (f *finalize) do(ctx, preparing context.Context) error {
 		return err
 	}
 	err = f.step(ctx, hostingv1alpha1.MigrationCleaning, "Deletes the main cluster's copy", func(ctx context.Context) error {
-		for _, of := range copies {
-			if err := f.config.MainCopy.DeleteAll(ctx, of, f.report(of.Name)); err != nil {
-				return wrap(err, "delete the main cluster's copy of %s", of.Name)
-			}
-		}
-		return nil
+		return f.deleteAll(ctx, copies)
 	})
 	if err != nil {
 		return err
@@ -83,11 +79,31 @@ func (f *finalize) begin(ctx context.Context) error {
 	return f.SetPhase(ctx, hostingv1alpha1.MigrationCleaning, "Makes the main cluster's copy of the group reachable")
 }
 
-// report returns what records how many objects of a resource are deleted.
-func (f *finalize) report(name string) func(deleted int64) {
-	for _, of := range f.resources {
-		if of.name() == name {
-			return func(deleted int64) { of.progress.Store(&move.Progress{Total: deleted, Copied: deleted}) }
+// deleteAll deletes copies, and records how many objects they had and how many are deleted.
+func (f *finalize) deleteAll(ctx context.Context, copies []maincopy.Resource) error {
+	for _, of := range copies {
+		total, err := f.config.MainCopy.Count(ctx, of)
+		if err != nil {
+			return wrap(err, "count the main cluster's copy of %s", of.Name)
+		}
+		f.report(of, total)(0)
+	}
+	for _, of := range copies {
+		if err := f.config.MainCopy.DeleteAll(ctx, of, f.report(of, 0)); err != nil {
+			return wrap(err, "delete the main cluster's copy of %s", of.Name)
+		}
+	}
+	return nil
+}
+
+// report returns what records how many objects of a resource are deleted. A total of 0 leaves the one before.
+func (f *finalize) report(of maincopy.Resource, total int64) func(deleted int64) {
+	for _, in := range f.resources {
+		if in.name() == of.Name {
+			if before := in.progress.Load(); total == 0 && before != nil {
+				total = before.Total
+			}
+			return func(deleted int64) { in.progress.Store(&move.Progress{Total: max(total, deleted), Copied: deleted}) }
 		}
 	}
 	return func(int64) {}

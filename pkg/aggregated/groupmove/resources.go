@@ -44,6 +44,17 @@ func (r *resource) current() *move.Progress {
 	return &move.Progress{Total: max(r.hosted.Status.Objects, p.Compared), Copied: max(0, p.Compared-p.Pending)}
 }
 
+// compared returns how many objects were verified.
+func (r *resource) compared() int64 {
+	switch {
+	case r.syncer != nil:
+		return r.syncer.Progress().Verified
+	case r.importer != nil:
+		return r.importer.Compared()
+	}
+	return 0
+}
+
 // isEmpty reports whether there was nothing to copy.
 func (r *resource) isEmpty() bool {
 	p := r.progress.Load()
@@ -189,8 +200,39 @@ func (r *Run) prepared(ctx context.Context, crd *apiextensionsv1.CustomResourceD
 	return hosted, "", nil
 }
 
+// raising is from which revision the main cluster's is raised above another.
+type raising struct{ from, above int64 }
+
+// ofPhase returns the progress of a phase, nil if it counts nothing.
+func (r *Run) ofPhase(status *hostingv1alpha1.MigrationStatus) *hostingv1alpha1.MigrationProgress {
+	p := &hostingv1alpha1.MigrationProgress{Total: status.Objects}
+	switch operation := r.Migration.Spec.Operation; {
+	case status.Phase == hostingv1alpha1.MigrationCopying:
+		p.Done = status.CopiedObjects
+	case status.Phase == hostingv1alpha1.MigrationVerifying:
+		for _, of := range r.resources {
+			p.Done += of.compared()
+		}
+	case status.Phase == hostingv1alpha1.MigrationFollowing && r.raising.Load() != nil:
+		of := r.raising.Load()
+		p.Done, p.Total = max(0, r.config.MainCopy.Reached()-of.from), of.above-of.from
+	case status.Phase == hostingv1alpha1.MigrationCleaning && operation == hostingv1alpha1.MigrationFinalize:
+		// An earlier attempt has deleted some.
+		p.Total = 0
+		for _, of := range r.resources {
+			if now := of.progress.Load(); now != nil {
+				p.Done, p.Total = p.Done+now.Copied, p.Total+now.Total
+			}
+		}
+	default:
+		return nil
+	}
+	return p
+}
+
 // addProgress adds that of the importers.
 func (r *Run) addProgress(status *hostingv1alpha1.MigrationStatus) {
+	status.Progress = nil
 	if len(r.resources) == 0 {
 		return
 	}
@@ -214,5 +256,5 @@ func (r *Run) addProgress(status *hostingv1alpha1.MigrationStatus) {
 		status.CopiedObjects += entry.CopiedObjects
 		status.CopiedBytes += entry.CopiedBytes
 	}
-	status.Lag = &lag
+	status.Lag, status.Progress = &lag, r.ofPhase(status)
 }

@@ -263,7 +263,13 @@ func (r *rollback) raise(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.config.MainCopy.RaiseRevision(ctx, above+revisionMargin)
+	above += revisionMargin
+	left, err := r.config.MainCopy.RevisionsBelow(ctx, above)
+	if err != nil {
+		return err
+	}
+	r.raising.Store(&raising{from: above - left, above: above})
+	_, err = r.config.MainCopy.RaiseRevision(ctx, above)
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
@@ -79,6 +80,8 @@ type Run struct {
 	changed   <-chan struct{}
 	operation operation
 	resources []*resource
+	// raising is set once a rollback raises the main cluster's revision.
+	raising atomic.Pointer[raising]
 	// undone is set when another Migration undoes this one after its switch.
 	undone bool
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
@@ -72,6 +73,7 @@ type known struct {
 
 	raising sync.Mutex
 	above   int64 // a revision that the main cluster has passed
+	reached atomic.Int64
 }
 
 // Fenced returns a Copy whose changes of definitions and policies fail once check does. check is called after what

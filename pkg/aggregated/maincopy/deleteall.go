@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 )
 
 // DeleteAll deletes the main cluster's copy of a resource, without running finalizers. The copy is
@@ -41,6 +42,15 @@ func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(d
 			return err
 		}
 	}
+}
+
+// Count returns how many objects the main cluster's copy of a resource has. The copy is open.
+func (c *Copy) Count(ctx context.Context, resource Resource) (int64, error) {
+	first, err := c.metadata.Resource(resource.Opened()).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, fmt.Errorf("list %s in the main cluster: %w", resource.Name, err)
+	}
+	return int64(len(first.Items)) + ptr.Deref(first.RemainingItemCount, 0), nil
 }
 
 func (c *Copy) deleteObject(ctx context.Context, resource Resource, object *metav1.PartialObjectMetadata) error {

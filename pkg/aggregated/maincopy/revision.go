@@ -62,6 +62,9 @@ func (c *Copy) RaiseRevision(ctx context.Context, above int64) (int64, error) {
 	return highest.Load(), nil
 }
 
+// Reached returns the revision of the latest write that raises the revision.
+func (c *Copy) Reached() int64 { return c.reached.Load() }
+
 // RevisionsBelow returns how many writes RaiseRevision makes at least. It makes one itself.
 func (c *Copy) RevisionsBelow(ctx context.Context, above int64) (int64, error) {
 	now, err := c.raised(ctx)
@@ -84,6 +87,7 @@ func (c *Copy) raise(ctx context.Context, name string, above int64, highest *ato
 			return fmt.Errorf("write ConfigMap %s/%s: %w", hostingv1alpha1.NamespaceAnnexSystem, name, err)
 		}
 		raiseTo(highest, revision)
+		c.reached.Store(revision)
 		if highest.Load() > above {
 			break
 		}

@@ -23,12 +23,14 @@ const retryDelay = 500 * time.Millisecond
 
 // Progress is how far a Syncer is.
 type Progress struct {
-	// Compared is the number of objects, on either side, that were compared since Run.
+	// Compared is the number of objects, on either side, that were compared since Run or the last gap.
 	Compared int64
 	// Pending is the number of those that are not written yet.
 	Pending int64
 	// Written is the number of writes to the main cluster.
 	Written int64
+	// Verified is the number of objects that Verify has compared.
+	Verified int64
 }
 
 // Origin is a resource in annex's Store. A *move.Exporter is one.
@@ -46,8 +48,8 @@ type Syncer struct {
 	pairs    *Pairs
 	queue    *queue
 
-	compared, written atomic.Int64
-	reopening         sync.Mutex
+	compared, written, verified atomic.Int64
+	reopening                   sync.Mutex
 
 	mu       sync.Mutex
 	seen     int64 // the revision of annex up to which all changes are queued
@@ -68,7 +70,7 @@ func (c *Copy) NewSyncer(resource Resource, annex Origin, pairs *Pairs) (*Syncer
 
 // Progress returns how far the Syncer is.
 func (s *Syncer) Progress() Progress {
-	return Progress{Compared: s.compared.Load(), Written: s.written.Load(), Pending: s.queue.len()}
+	return Progress{Compared: s.compared.Load(), Written: s.written.Load(), Pending: s.queue.len(), Verified: s.verified.Load()}
 }
 
 // Problem returns why the Syncer does not advance, or nil. It tries again until the context of
@@ -174,6 +176,7 @@ func (s *Syncer) walkAndFollow(ctx context.Context) error {
 		return fmt.Errorf("read annex's revision of %s: %w", s.resource.Name, err)
 	}
 	s.set(func() { s.walked, s.seen = false, revision })
+	s.compared.Store(0)
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.follow(running) })
 	group.Go(func() error {

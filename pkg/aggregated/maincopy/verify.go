@@ -23,9 +23,11 @@ const (
 // Objects that differ are compared again for some seconds, because Run may write them: annex's resource
 // need not be frozen.
 func (s *Syncer) Verify(ctx context.Context) ([]string, error) {
+	s.verified.Store(0)
 	var differing []key
 	annex, main := newPages(s.copy.annex, s.resource.Stored), newPages(s.copy.objects, s.resource.Opened())
 	err := eachPair(ctx, annex, main, func(annex, main *unstructured.Unstructured) error {
+		s.verified.Add(1)
 		same, err := s.same(annex, main)
 		if err != nil || same || len(differing) == maxDiffering {
 			return err

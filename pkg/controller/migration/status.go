@@ -99,6 +99,13 @@ func (r *run) addProgress(status *hostingv1alpha1.MigrationStatus) {
 		status.CopiedObjects, status.CopiedBytes = p.Copied, p.Bytes
 		status.Lag = ptr.To(p.Lag)
 	}
+	status.Progress = nil
+	switch {
+	case status.Phase == hostingv1alpha1.MigrationCopying:
+		status.Progress = &hostingv1alpha1.MigrationProgress{Done: status.CopiedObjects, Total: status.Objects}
+	case status.Phase == hostingv1alpha1.MigrationVerifying && r.mover != nil:
+		status.Progress = &hostingv1alpha1.MigrationProgress{Done: r.mover.Compared(), Total: status.Objects}
+	}
 }
 
 // end ends an attempt: the Migration is complete, is undone, or will be tried again.

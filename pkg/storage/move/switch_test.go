@@ -134,6 +134,7 @@ func TestVerify(t *testing.T) {
 	expect.NoError(t, m.Verify(f.ctx))
 	put(t, f.config.From, "ns/0001", "later than what is recorded")
 	expect.NoError(t, m.Verify(f.ctx))
+	expect.Equal(t, int64(60), m.Compared())
 	f.catchUp()
 	put(t, f.config.To, "ns/0002", "different")
 	put(t, f.config.To, "ns/0002a", "more")

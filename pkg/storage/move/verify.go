@@ -38,6 +38,7 @@ func (e *DifferentError) Error() string {
 // source and when that was recorded. Another call follows the source meanwhile. It returns a
 // *DifferentError if objects differ.
 func (c *copier) Verify(ctx context.Context) error {
+	c.compared.Store(0)
 	different := &DifferentError{}
 	cursor, limit := "", int64(firstPage)
 	for attempt := 0; ; {
@@ -87,6 +88,7 @@ func (c *copier) readVerified(ctx context.Context, cursor string, limit int64) (
 
 func (c *copier) compare(ctx context.Context, p pair, different *DifferentError) error {
 	return p.each(func(key string, from, to *Object) error {
+		c.compared.Add(1)
 		if from != nil && to != nil {
 			source, err := c.source.Decode(ctx, *from)
 			if err != nil {

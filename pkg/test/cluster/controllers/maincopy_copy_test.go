@@ -247,6 +247,9 @@ func testDeleteAll(t *testing.T, standIn *maincluster.Cluster) {
 	}
 	expect.NoError(t, f.objects(f.main, "widgets", "v1").Delete(t.Context(), "object-0", metav1.DeleteOptions{}))
 	resource := f.open(t)["widgets"]
+	total, err := f.copy.Count(t.Context(), resource)
+	expect.NoError(t, err)
+	expect.Equal(t, int64(objects), total)
 	var highest atomic.Int64
 	for range 2 {
 		expect.NoError(t, f.copy.DeleteAll(t.Context(), resource, func(deleted int64) { highest.Store(max(highest.Load(), deleted)) }))

@@ -282,8 +282,8 @@ func drain(t testing.TB, syncer *maincopy.Syncer) {
 	t.Logf("drained in %s, %+v", time.Since(started).Round(time.Millisecond), syncer.Progress())
 	differing, err := syncer.Verify(ctx)
 	expect.NoError(t, err)
-	if len(differing) > 0 {
-		t.Errorf("objects differ: %v", differing)
+	if len(differing) > 0 || syncer.Progress().Verified == 0 {
+		t.Errorf("objects differ: %v, %+v", differing, syncer.Progress())
 	}
 }
 
