@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migrations follows Migrations for commands.
+// Package migrations follows Migrations for commands, and shows them.
 package migrations
 
 import (

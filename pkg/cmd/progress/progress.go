@@ -10,10 +10,14 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/term"
 )
 
 const (
+	columns      = 80
 	barWidth     = 30
+	minBarWidth  = 5
 	drawInterval = 100 * time.Millisecond
 	// No rate is shown before minRatePeriod.
 	minRatePeriod = 2 * time.Second
@@ -31,15 +35,16 @@ type Bar struct {
 
 // New returns a bar for what is done.
 func New(out io.Writer, what string) *Bar {
-	file, ok := out.(*os.File)
-	if !ok {
-		return &Bar{}
-	}
-	info, err := file.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if !IsTerminal(out) {
 		return &Bar{}
 	}
 	return &Bar{out: out, what: what}
+}
+
+// IsTerminal reports whether a stream is a terminal.
+func IsTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // Show draws the bar, at a limited rate. A size of 0 is unknown.
@@ -61,7 +66,7 @@ func (b *Bar) ShowCount(done, total int64, units string) {
 		b.began, b.first = now, done
 	}
 	b.drawn = now
-	_, _ = fmt.Fprintf(b.out, "\r\x1b[K%s %s%s", b.what, line(done, total, units), rate(done-b.first, total-done, now.Sub(b.began)))
+	_, _ = fmt.Fprint(b.out, "\r\x1b[K"+line(b.what, done, total, units+rate(done-b.first, total-done, now.Sub(b.began))))
 }
 
 // rate returns the units per second and the time left, an empty string before minRatePeriod.
@@ -77,19 +82,28 @@ func rate(done, left int64, took time.Duration) string {
 	return text
 }
 
-func line(count, total int64, units string) string {
-	done := barWidth
+// line returns a bar that leaves the last column of a terminal free.
+func line(what string, count, total int64, text string) string {
+	text = fmt.Sprintf("%d/%d %s", count, max(total, count), text)
+	width := max(minBarWidth, min(barWidth, columns-1-len(what)-len(text)-len(" [] ")))
+	done := width
 	if total > 0 {
-		done = int(min(count, total) * barWidth / total)
+		done = int(min(count, total) * int64(width) / total)
 	}
-	return fmt.Sprintf("[%s%s] %d/%d %s", strings.Repeat("#", done), strings.Repeat(".", barWidth-done), count, max(total, count), units)
+	return fmt.Sprintf("%s [%s%s] %s", what, strings.Repeat("#", done), strings.Repeat(".", width-done), text)
 }
 
-// End removes the bar.
-func (b *Bar) End() {
+// Clear removes the bar until it is shown again.
+func (b *Bar) Clear() {
 	if b.out != nil && !b.drawn.IsZero() {
 		_, _ = fmt.Fprint(b.out, "\r\x1b[K")
+		b.drawn = time.Time{}
 	}
+}
+
+// End removes the bar. Another count has another rate.
+func (b *Bar) End() {
+	b.Clear()
 	b.began = time.Time{}
 }
 

@@ -5,6 +5,7 @@ package progress
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 )
@@ -12,15 +13,18 @@ import (
 func TestLine(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		total, objects, size int64
-		want                 string
+		what, text   string
+		total, count int64
+		want         string
 	}{
-		{10, 0, 0, "[..............................] 0/10 objects, 0 B"},
-		{10, 5, 2048, "[###############...............] 5/10 objects, 2.0 KiB"},
-		{10, 12, 3 << 30, "[##############################] 12/12 objects, 3.0 GiB"},
-		{0, 0, 1023, "[##############################] 0/0 objects, 1023 B"},
+		{"x", "objects, 0 B", 10, 0, "x [..............................] 0/10 objects, 0 B"},
+		{"x", "objects, 2.0 KiB", 10, 5, "x [###############...............] 5/10 objects, 2.0 KiB"},
+		{"x", "objects", 10, 12, "x [##############################] 12/12 objects"},
+		{"x", "objects", 0, 0, "x [##############################] 0/0 objects"},
+		{"certificates.cert-manager.io", "objects, 1.2 GiB, 1300/s, 2m left", 100, 70, "certificates.cert-manager.io [####...] 70/100 objects, 1.2 GiB, 1300/s, 2m left"},
+		{strings.Repeat("x", 80), "objects", 2, 1, strings.Repeat("x", 80) + " [##...] 1/2 objects"},
 	} {
-		if got := line(tc.objects, tc.total, "objects, "+Bytes(tc.size)); got != tc.want {
+		if got := line(tc.what, tc.count, tc.total, tc.text); got != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)
 		}
 	}

@@ -695,11 +695,12 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/progress",
 		duty:     "The progress bar of commands.",
+		others:   []string{"golang.org/x/term"},
 	},
 	{
 		packages: "pkg/cmd/migrations",
-		duty:     "What commands that create Migrations share: they follow them.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/clientset/..."},
+		duty:     "What commands that create Migrations share: they follow and show them.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/progress", "pkg/generated/clientset/...", "pkg/registry/table"},
 		others:   clients,
 	},
 	{
