@@ -62,18 +62,18 @@ func printGroupRow(w io.Writer, g *Group) {
 	if g.Share != nil {
 		share = percent(*g.Share)
 	}
-	fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Name, len(g.Resources), number(g.Objects, unknown), size(g.Bytes, unknown), share,
-		size(g.MemoryBytes, unknown), number(g.Watches, table.Unknown), verdictCells[g.Move.Verdict])
+	fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Name, len(g.Resources), Number(g.Objects, unknown), Size(g.Bytes, unknown), share,
+		Size(g.MemoryBytes, unknown), Number(g.Watches, table.Unknown), verdictCells[g.Move.Verdict])
 }
 
 // printTotals prints sums and how they were found.
 func printTotals(w io.Writer, report *Report) {
 	custom := report.CustomResources
 	if report.AllObjects != nil && report.AllBytes != nil {
-		fmt.Fprintf(w, "Custom resources are %s of %d objects in etcd, and %s of %s.", number(custom.Objects, table.Unknown), *report.AllObjects,
-			size(custom.Bytes, table.Unknown), table.Bytes(*report.AllBytes))
+		fmt.Fprintf(w, "Custom resources are %s of %d objects in etcd, and %s of %s.", Number(custom.Objects, table.Unknown), *report.AllObjects,
+			Size(custom.Bytes, table.Unknown), table.Bytes(*report.AllBytes))
 	} else {
-		fmt.Fprintf(w, "Custom resources are %s objects of %s in etcd. SHARE is of them.", number(custom.Objects, table.Unknown), size(custom.Bytes, table.Unknown))
+		fmt.Fprintf(w, "Custom resources are %s objects of %s in etcd. SHARE is of them.", Number(custom.Objects, table.Unknown), Size(custom.Bytes, table.Unknown))
 	}
 	if report.EtcdBytes != nil {
 		fmt.Fprintf(w, " Its files have %s.", table.Bytes(*report.EtcdBytes))
@@ -81,7 +81,7 @@ func printTotals(w io.Writer, report *Report) {
 	fmt.Fprintln(w)
 	if isPositive(report.Movable.Bytes) {
 		fmt.Fprintf(w, "The groups that can move have %s, and about %s of memory in each kube-apiserver.\n",
-			table.Bytes(*report.Movable.Bytes), size(report.Movable.MemoryBytes, table.Unknown))
+			table.Bytes(*report.Movable.Bytes), Size(report.Movable.MemoryBytes, table.Unknown))
 	}
 	printSources(w, report)
 }
@@ -135,13 +135,6 @@ func printGroup(out io.Writer, report *Report) error {
 	return w.Flush()
 }
 
-// PrintResources prints a line for each resource of a group.
-func PrintResources(out io.Writer, g *Group) error {
-	w := newTable(out)
-	printResources(w, g)
-	return w.Flush()
-}
-
 func printResources(w io.Writer, g *Group) {
 	fmt.Fprintln(w, "RESOURCE\tSCOPE\tVERSIONS\tSTORED\tCONVERSION\tOBJECTS\tETCD\tMEMORY\tWATCHES\tSOURCE")
 	for _, r := range g.Resources {
@@ -150,18 +143,20 @@ func printResources(w io.Writer, g *Group) {
 			unknown = forbidden
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, table.OrNone(r.Scope), table.OrNone(strings.Join(r.Versions, ",")), table.OrNone(r.StorageVersion),
-			table.OrNone(r.ConversionWebhook), number(r.Objects, unknown), size(r.Bytes, unknown), size(r.MemoryBytes, unknown), number(r.Watches, table.Unknown), table.OrNone(r.Source))
+			table.OrNone(r.ConversionWebhook), Number(r.Objects, unknown), Size(r.Bytes, unknown), Size(r.MemoryBytes, unknown), Number(r.Watches, table.Unknown), table.OrNone(r.Source))
 	}
 }
 
-func number(n *int64, unknown string) string {
+// Number returns the cell of a number, or unknown if it is nil.
+func Number(n *int64, unknown string) string {
 	if n == nil {
 		return unknown
 	}
 	return strconv.FormatInt(*n, 10)
 }
 
-func size(n *int64, unknown string) string {
+// Size returns the cell of a size in bytes, or unknown if it is nil.
+func Size(n *int64, unknown string) string {
 	if n == nil {
 		return unknown
 	}

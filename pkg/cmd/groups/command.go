@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/backup"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/progress"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
@@ -41,14 +43,18 @@ import (
 const (
 	// rightsTimeout is how long the main cluster may take to aggregate and use new rights.
 	rightsTimeout = 30 * time.Second
+	// settleTimeout bounds what annex still does after the last rollback.
+	settleTimeout = time.Minute
 	// pollInterval is how often rights and HostedResources are read while the command waits.
 	pollInterval = 500 * time.Millisecond
 )
 
 // session is a run of a command.
 type session struct {
-	in          io.Reader
+	in          *bufio.Reader
 	out, errOut io.Writer
+	// asks reports whether a plan ends with a question: a user types at a terminal.
+	asks bool
 	// program is the name of the program in suggestions.
 	program string
 	// group is the API group.
@@ -79,10 +85,11 @@ type session struct {
 
 // flags are those of all commands.
 type flags struct {
-	login   login.Options
-	dryRun  bool
-	wait    bool
-	timeout time.Duration
+	login          login.Options
+	dryRun, wait   bool
+	yes            bool
+	exemptWebhooks bool
+	timeout        time.Duration
 	// printRights prints the roles instead of anything else.
 	printRights bool
 }
@@ -96,27 +103,34 @@ func (f *flags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.printRights, "print-rights", f.printRights, "Only print the roles that annex needs, to be applied by an administrator.")
 }
 
-// complete makes a command that has a group as its argument.
-func complete(cmd *cobra.Command, f *flags, in io.Reader, out, errOut io.Writer, run func(ctx context.Context, s *session) error) *cobra.Command {
-	f.add(cmd.Flags())
-	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), isGroup)
+// addExempt adds the flags of what may write objects to the main cluster.
+func (f *flags) addExempt(fs *pflag.FlagSet, more string) {
+	fs.BoolVar(&f.yes, "yes", f.yes, "Do not ask.")
+	fs.BoolVar(&f.exemptWebhooks, "exempt-webhooks", f.exemptWebhooks,
+		"Exempt annex's account from the webhooks and policies of the main cluster that match the group, while a rollback writes the objects there."+more)
+}
+
+// run makes a command run a session until it ends or is interrupted.
+func run(cmd *cobra.Command, options *login.Options, in io.Reader, out, errOut io.Writer, do func(ctx context.Context, s *session) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return runSession(cmd, &f.login, args[0], in, out, errOut, run)
+		s, err := newSession(cmd.Context(), *options, strings.Join(args, ""))
+		if err != nil {
+			return err
+		}
+		s.in, s.out, s.errOut, s.asks = bufio.NewReader(in), out, errOut, progress.IsTerminal(in)
+		s.program = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		return do(ctx, s)
 	}
 	return cmd
 }
 
-// runSession runs a command until it ends or is interrupted.
-func runSession(cmd *cobra.Command, options *login.Options, group string, in io.Reader, out, errOut io.Writer, run func(ctx context.Context, s *session) error) error {
-	s, err := newSession(cmd.Context(), *options, group)
-	if err != nil {
-		return err
-	}
-	s.in, s.out, s.errOut = in, out, errOut
-	s.program = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	return run(ctx, s)
+// runGroup is run for a command that has a group as its argument.
+func runGroup(cmd *cobra.Command, f *flags, in io.Reader, out, errOut io.Writer, do func(ctx context.Context, s *session) error) *cobra.Command {
+	f.add(cmd.Flags())
+	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), isGroup)
+	return run(cmd, &f.login, in, out, errOut, do)
 }
 
 func isGroup(_ *cobra.Command, args []string) error {
@@ -133,26 +147,18 @@ func newSession(ctx context.Context, options login.Options, group string) (*sess
 	}
 	config.WarningHandler = restclient.NoWarnings{} // of deprecated versions
 	s := &session{group: group, server: config.Host, now: time.Now, pollInterval: pollInterval, rightsTimeout: rightsTimeout, settleTimeout: settleTimeout}
-	if s.main, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client: %w", err)
-	}
-	if s.metadata, err = metadata.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client of metadata: %w", err)
-	}
-	mainAPIRegistration, err := aggregatorclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client of APIServices: %w", err)
-	}
-	s.apiServices = mainAPIRegistration.ApiregistrationV1().APIServices()
+	var errs [5]error
+	s.main, errs[0] = kubernetes.NewForConfig(config)
+	s.metadata, errs[1] = metadata.NewForConfig(config)
+	registration, err := aggregatorclient.NewForConfig(config)
+	errs[2] = err
 	objects, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client of objects: %w", err)
+	errs[3] = err
+	s.annexClients, errs[4] = login.NewAnnexClient(config)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("--kubeconfig: create the clients: %w", err)
 	}
-	s.probe = probeWith(objects)
-	if s.annexClients, err = login.NewAnnexClient(config); err != nil {
-		return nil, err
-	}
-	s.annex = s.annexClients.HostingV1alpha1()
+	s.apiServices, s.annex, s.probe = registration.ApiregistrationV1().APIServices(), s.annexClients.HostingV1alpha1(), probeWith(objects)
 	s.survey = func(ctx context.Context) (*diagnose.Report, error) {
 		return diagnose.Survey(ctx, config, group, s.errOut)
 	}
@@ -167,16 +173,69 @@ func (s *session) command(name string, arguments ...string) string {
 	return strings.Join(append([]string{s.program, name, s.group}, arguments...), " ")
 }
 
+// columns is the width of a terminal.
+const columns = 80
+
+func (s *session) print(format string, arguments ...any) {
+	_, _ = fmt.Fprintf(s.out, format+"\n", arguments...)
+}
+
+// say prints a sentence in lines that fit a terminal. All have the indentation of the first.
+func (s *session) say(format string, arguments ...any) {
+	s.print("%s", wrap(fmt.Sprintf(format, arguments...)))
+}
+
+func wrap(text string) string {
+	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
+	var lines []string
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if len(line) > len(indent) && len(line)+1+len(word) > columns {
+			lines, line = append(lines, line), indent
+		}
+		if len(line) > len(indent) {
+			line += " "
+		}
+		line += word
+	}
+	return strings.Join(append(lines, line), "\n")
+}
+
+func (s *session) warn(err error) { _, _ = fmt.Fprintf(s.errOut, "annex: warning: %v\n", err) }
+
 // ask prints a question and returns the line that the user types, nothing at the end of the input.
 func (s *session) ask(question string) (answer string, err error) {
 	_, _ = fmt.Fprint(s.out, question)
-	typed, err := bufio.NewReader(s.in).ReadString('\n')
+	typed, err := s.in.ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("read the confirmation: %w", err)
+	}
+	if typed == "" {
+		s.print("")
 	}
 	return strings.TrimSpace(typed), nil
 }
 
-func (s *session) print(format string, arguments ...any) {
-	_, _ = fmt.Fprintf(s.out, format+"\n", arguments...)
+// agree asks a question, and returns an error unless the answer is yes.
+func (s *session) agree(question, otherwise string) error {
+	answer, err := s.ask(question + " [y/N] ")
+	if err != nil {
+		return err
+	}
+	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
+		return errors.New("not confirmed: " + otherwise)
+	}
+	return nil
+}
+
+// printTable prints rows with a header. Cells are separated by tabs.
+func (s *session) printTable(header string, rows []string) error {
+	w := tabwriter.NewWriter(s.out, 0, 0, 3, ' ', 0)
+	for _, row := range append([]string{header}, rows...) {
+		_, _ = fmt.Fprintln(w, row) // Flush has the error
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("print the plan: %w", err)
+	}
+	return nil
 }

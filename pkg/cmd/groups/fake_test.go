@@ -4,6 +4,7 @@
 package groups
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -14,10 +15,12 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
+	kubernetesscheme "k8s.io/client-go/kubernetes/scheme"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
@@ -48,7 +51,9 @@ type fixture struct {
 	status hostingv1alpha1.MigrationStatus
 	// denied are the rights that annex never gets, as "<verb> <resource>".
 	denied string
-	typed  string
+	// asks is whether a user types at a terminal.
+	asks  bool
+	typed string
 	// mainRevision and annexRevision are the resource versions of lists.
 	mainRevision, annexRevision string
 
@@ -82,7 +87,7 @@ func reportOf(verdict diagnose.Verdict, objects int64, reasons ...string) *diagn
 // completed is the status of a Migration that copied 3 widgets.
 func completed() hostingv1alpha1.MigrationStatus {
 	return hostingv1alpha1.MigrationStatus{
-		Phase: hostingv1alpha1.MigrationCompleted, CompletionTime: &metav1.Time{Time: noon},
+		Phase: hostingv1alpha1.MigrationCompleted, CompletionTime: &metav1.Time{Time: noon}, CopiedObjects: 3,
 		Resources: []hostingv1alpha1.MigrationResourceStatus{{Name: widgets, Objects: 3, CopiedObjects: 3, CopiedBytes: 3000}, {Name: gadgets}},
 	}
 }
@@ -127,6 +132,18 @@ func metadataOf(apiVersion, kind, namespace, name string, owners ...metav1.Owner
 	}
 }
 
+// metadataFrom returns the metadata of an object of the main cluster.
+func metadataFrom(t *testing.T, object runtime.Object) *metav1.PartialObjectMetadata {
+	t.Helper()
+	kinds, _, err := kubernetesscheme.Scheme.ObjectKinds(object)
+	expect.NoError(t, err)
+	of, err := meta.Accessor(object)
+	expect.NoError(t, err)
+	found := metadataOf(kinds[0].GroupVersion().String(), kinds[0].Kind, of.GetNamespace(), of.GetName())
+	found.Labels = of.GetLabels()
+	return found
+}
+
 // start makes the clients. The first Migration that is created has f.status at once.
 func (f *fixture) start(t *testing.T) *session {
 	t.Helper()
@@ -140,11 +157,23 @@ func (f *fixture) start(t *testing.T) *session {
 	for _, name := range append(f.definitions, "widgets.other.example.com") {
 		objects = append(objects, metadataOf("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", name))
 	}
+	for _, object := range f.kubeObjects {
+		objects = append(objects, metadataFrom(t, object))
+	}
 	f.meta = metadatafake.NewSimpleMetadataClient(scheme, objects...)
 	f.kube = fake.NewClientset(append(f.kubeObjects, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: groupsBinding}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "annex-system", Name: "annex"}},
 	})...)
 	f.routing = aggregatorfake.NewClientset(f.routes...)
+	f.meta.PrependReactor("delete", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		deletion := action.(clienttesting.DeleteAction)
+		from := f.kube.Tracker()
+		if deletion.GetResource().Resource == "apiservices" {
+			from = f.routing.Tracker()
+		}
+		err := from.Delete(deletion.GetResource(), deletion.GetNamespace(), deletion.GetName())
+		return true, nil, err
+	})
 	f.kube.PrependReactor("list", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.NamespaceList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(f.mainRevision, "1")}}, nil
 	})
@@ -171,7 +200,7 @@ func (f *fixture) start(t *testing.T) *session {
 	})
 	f.out = &bytes.Buffer{}
 	f.session = &session{
-		in: strings.NewReader(f.typed), out: f.out, errOut: f.out, program: "kubectl annex", group: group, server: "https://main",
+		in: bufio.NewReader(strings.NewReader(f.typed)), asks: f.asks, out: f.out, errOut: f.out, program: "kubectl annex", group: group, server: "https://main",
 		main: f.kube, metadata: f.meta, apiServices: f.routing.ApiregistrationV1().APIServices(), annex: f.hosting.HostingV1alpha1(), annexClients: f.hosting,
 		survey: func(context.Context) (*diagnose.Report, error) { return f.report, nil },
 		probe: func(_ context.Context, resource schema.GroupVersionResource) error {
@@ -220,4 +249,14 @@ func (f *fixture) changed() bool {
 		}
 	}
 	return false
+}
+
+// fitsTerminal fails if a table or sentence is wider than a terminal. Names and commands may be.
+func (f *fixture) fitsTerminal(t *testing.T) {
+	t.Helper()
+	for line := range strings.SplitSeq(f.out.String(), "\n") {
+		if len(line) > columns && strings.Count(strings.TrimSpace(line), " ") > 4 {
+			t.Errorf("a line is wider than %d columns: %q", columns, line)
+		}
+	}
 }

@@ -29,7 +29,7 @@ type finalizeFlags struct {
 // NewFinalizeCommand returns `annex finalize`.
 func NewFinalizeCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
 	o := &finalizeFlags{}
-	cmd := complete(&cobra.Command{
+	cmd := runGroup(&cobra.Command{
 		Use:   "finalize GROUP",
 		Short: "Delete the copy of a moved API group that the main cluster keeps",
 		Long: "Delete the objects that the main cluster still stores of an API group that annex serves. Clients notice nothing,\n" +
@@ -52,31 +52,28 @@ func (s *session) finalize(ctx context.Context, o *finalizeFlags) error {
 	case o.yesDelete != "" && o.yesDelete != s.group:
 		return fmt.Errorf("--yes-delete %q is not the group %s", o.yesDelete, s.group)
 	}
-	return s.run(ctx, steps{
+	return s.run(ctx, operation{
 		name: "finalize", flags: o.flags,
 		spec: hostingv1alpha1.MigrationSpec{Group: s.group, Operation: hostingv1alpha1.MigrationFinalize, Confirmed: true},
 		plan: s.planFinalize,
-		rights: func(ctx context.Context, use func(rules) error) error {
-			names, err := s.definitions(ctx)
-			if err != nil {
-				return err
-			}
-			return use(finalizeRules(s.group, names))
+		rights: func(_ context.Context, definitions []string) (rules, error) {
+			return finalizeRules(s.group, definitions), nil
 		},
-		confirm: func(ctx context.Context) error {
-			if err := s.agree(o); err != nil || o.noBackup {
+		confirm: func(ctx context.Context, under *hostingv1alpha1.Migration) error {
+			if under != nil && under.Spec.Confirmed {
+				return nil
+			}
+			if err := s.confirmDeletion(o); err != nil || o.noBackup {
 				return err
 			}
 			return s.saveAll(ctx, o.backup)
 		},
-		done: func(_ context.Context, h history) (bool, error) {
-			return h.ended(hostingv1alpha1.MigrationFinalize), nil
-		},
+		done: func(int, int) bool { return true },
 		finish: func(ctx context.Context) error {
 			if err := s.grant(ctx, "finalize", finalizedRules(s.group)); err != nil {
 				return err
 			}
-			s.print("The main cluster stores no objects of %s. Its etcd is smaller after compaction and defragmentation.", s.group)
+			s.say("The main cluster stores no objects of %s. Its etcd is smaller after compaction and defragmentation.", s.group)
 			return nil
 		},
 	})
@@ -88,47 +85,41 @@ func (s *session) planFinalize(ctx context.Context, h history) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	var obstacles []string
 	if len(hosted) == 0 {
-		obstacles = append(obstacles, "annex has nothing of this group")
+		return []string{nothingInAnnex}, nil
 	}
-	w := newTable(s.out)
-	s.print("Deleted in the main cluster, while annex serves its own objects:\n")
-	fmt.Fprintln(w, "RESOURCE\tOBJECTS WHEN MOVED\tOBJECTS IN ANNEX")
+	s.say("The main cluster's copy is deleted, as it was when the group was moved. annex serves its own objects.")
+	if err := s.printHosted(h, hosted); err != nil {
+		return nil, err
+	}
+	var obstacles []string
 	for _, resource := range hosted {
-		fmt.Fprintf(w, "%s\t%s\t%d\n", resource.Name, movedObjects(h.moved, resource.Name), resource.Status.Objects)
 		if !isPublished(resource) {
 			obstacles = append(obstacles, "annex does not serve "+resource.Name+" to clients of the main cluster")
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return nil, fmt.Errorf("print the plan: %w", err)
-	}
 	switch {
 	case len(obstacles) > 0:
 	case h.moved == nil:
-		s.print("\nThere is no completed Migration that moved %s: how many objects the main cluster keeps is not known.", s.group)
+		s.say("There is no completed Migration that moved %s: how many objects the main cluster keeps is not known.", s.group)
 	case h.moved.Status.SwitchTime != nil:
-		s.print("\nannex has served %s for %s. After this, a rollback creates all objects again, with new UIDs.", s.group, table.Since(h.moved.Status.SwitchTime.Time))
+		s.say("annex has served %s for %s.", s.group, table.Since(h.moved.Status.SwitchTime.Time))
 	}
+	s.say("After this, a rollback creates all objects again, with new UIDs.")
 	s.print("")
 	return obstacles, nil
 }
 
-// agree asks for the name of the group.
-func (s *session) agree(o *finalizeFlags) error {
+// confirmDeletion asks for the name of the group.
+func (s *session) confirmDeletion(o *finalizeFlags) error {
 	if o.yesDelete == s.group {
 		return nil
 	}
-	answer, err := s.ask("Type the name of the group to delete these objects: ")
-	if err != nil {
-		return err
+	answer, err := s.ask("Type the name of the group to delete the copy: ")
+	if err == nil && answer != s.group {
+		err = errors.New("not confirmed: type the name of the group, or give it with --yes-delete")
 	}
-	if answer != s.group {
-		s.print("")
-		return fmt.Errorf("finalize %s: not confirmed: type the name of the group, or give it with --yes-delete", s.group)
-	}
-	return nil
+	return err
 }
 
 // saveAll saves the resources of the group to a new folder.

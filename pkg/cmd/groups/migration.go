@@ -5,16 +5,21 @@ package groups
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/cmd/migrations"
+	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
 // history are the Migrations of the group.
@@ -63,6 +68,53 @@ func later(m, than *hostingv1alpha1.Migration) bool {
 	return than == nil || than.Status.CompletionTime.Before(m.Status.CompletionTime)
 }
 
+// nothingInAnnex is why a group cannot be rolled back or finalized.
+const nothingInAnnex = "annex has nothing of this group"
+
+// hostedByGroup returns all HostedResources.
+func (s *session) hostedByGroup(ctx context.Context) (map[string][]hostingv1alpha1.HostedResource, error) {
+	list, err := s.annex.HostedResources().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, s.noAnswer(fmt.Errorf("list what annex has: %w", err))
+	}
+	byGroup := map[string][]hostingv1alpha1.HostedResource{}
+	for _, of := range list.Items {
+		byGroup[groupOf(of.Name)] = append(byGroup[groupOf(of.Name)], of)
+	}
+	return byGroup, nil
+}
+
+// hosted returns the HostedResources of the group.
+func (s *session) hosted(ctx context.Context) ([]hostingv1alpha1.HostedResource, error) {
+	byGroup, err := s.hostedByGroup(ctx)
+	return byGroup[s.group], err
+}
+
+func isPublished(hosted hostingv1alpha1.HostedResource) bool {
+	return meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
+}
+
+// printHosted prints what annex has of the group.
+func (s *session) printHosted(h history, hosted []hostingv1alpha1.HostedResource) error {
+	var rows []string
+	for _, of := range hosted {
+		moved := table.Unknown
+		if h.moved != nil {
+			for _, resource := range h.moved.Status.Resources {
+				if resource.Name == of.Name {
+					moved = fmt.Sprint(resource.CopiedObjects)
+				}
+			}
+		}
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%s\t%s", strings.TrimSuffix(of.Name, "."+s.group), table.OrNone(of.Spec.StoreName), of.Status.Objects,
+			table.Bytes(of.Status.Bytes), moved))
+	}
+	s.print("")
+	err := s.printTable("RESOURCE\tSTORE\tOBJECTS\tBYTES\tOBJECTS WHEN MOVED", rows)
+	s.print("")
+	return err
+}
+
 // noAnswer adds what to do to the error of a request to annex.
 func (s *session) noAnswer(err error) error {
 	switch {
@@ -74,28 +126,51 @@ func (s *session) noAnswer(err error) error {
 	return err
 }
 
-// steps are what move, rollback and finalize differ in.
-type steps struct {
+// operation is what move, rollback and finalize differ in.
+type operation struct {
 	// name is that of the command.
 	name string
 	flags
 	spec hostingv1alpha1.MigrationSpec
 	// plan prints the plan, and returns what prevents it.
 	plan func(ctx context.Context, h history) (obstacles []string, err error)
-	// rights prints the ClusterRole, or grants it.
-	rights func(ctx context.Context, use func(rules) error) error
-	// confirm returns an error unless the user agrees. Nil if there is nothing to confirm.
-	confirm func(ctx context.Context) error
-	// done reports whether nothing but finish is left to do. Nil if that cannot be.
-	done func(ctx context.Context, h history) (bool, error)
+	// confirm returns an error unless the user agrees. The Migration that is under way may be nil.
+	confirm func(ctx context.Context, under *hostingv1alpha1.Migration) error
+	// rights returns the rights that annex needs, except those for webhooks.
+	rights func(ctx context.Context, definitions []string) (rules, error)
+	// done reports whether nothing but finish is left to do if the last Migration was this, and annex serves some of all
+	// resources that it has.
+	done func(served, all int) bool
 	// finish is called after the Migration completed.
 	finish func(ctx context.Context) error
 }
 
-// run does all steps.
-func (s *session) run(ctx context.Context, o steps) error {
+// wanted returns the rights that annex needs.
+func (s *session) wanted(ctx context.Context, o operation) (rules, error) {
+	definitions, err := s.definitions(ctx)
+	if err == nil && len(definitions) == 0 {
+		// Without names the role would be for all definitions.
+		err = fmt.Errorf("%s: %w", s.group, diagnose.ErrNoDefinition)
+	}
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := o.rights(ctx, definitions)
+	if err != nil || !o.exemptWebhooks {
+		return wanted, err
+	}
+	more, err := s.exemptionRules(ctx)
+	return append(wanted, more...), err
+}
+
+// run does all steps: the plan, the question, the rights, the Migration, its progress.
+func (s *session) run(ctx context.Context, o operation) error {
 	if o.printRights {
-		return o.rights(ctx, func(wanted rules) error { return s.printRights(ctx, o.name, wanted) })
+		wanted, err := s.wanted(ctx, o)
+		if err != nil {
+			return err
+		}
+		return s.printRights(ctx, o.name, wanted)
 	}
 	h, err := s.read(ctx)
 	if err != nil && !o.dryRun {
@@ -105,23 +180,24 @@ func (s *session) run(ctx context.Context, o steps) error {
 	if err != nil {
 		obstacles = []string{err.Error()}
 	}
-	attached := h.unfinished != nil && h.unfinished.Spec.Operation == o.spec.Operation
-	switch {
-	case attached:
-		s.print("%s is under way already.", named(h.unfinished))
-	case h.unfinished != nil:
-		obstacles = append(obstacles, fmt.Sprintf("%s of the group is under way (%s)", named(h.unfinished), h.unfinished.Spec.Operation))
-	case o.done != nil && !o.dryRun:
-		done, err := o.done(ctx, h)
+	under := h.unfinished
+	if under != nil && under.Spec.Operation != o.spec.Operation {
+		obstacles, under = append(obstacles, fmt.Sprintf("%s of the group is under way (%s)", named(under), under.Spec.Operation)), nil
+	}
+	if h.unfinished == nil && !o.dryRun && h.ended(o.spec.Operation) {
+		hosted, err := s.hosted(ctx)
 		if err != nil {
 			return err
 		}
-		if done {
+		notServed := func(of hostingv1alpha1.HostedResource) bool { return !isPublished(of) }
+		if all := len(hosted); o.done(len(slices.DeleteFunc(hosted, notServed)), all) {
 			s.print("%s has completed already.", named(h.last))
 			return o.finish(ctx)
 		}
 	}
-	if !attached {
+	if under != nil {
+		s.print("%s is under way already.", named(under))
+	} else {
 		more, err := o.plan(ctx, h)
 		if err != nil {
 			return err
@@ -134,48 +210,48 @@ func (s *session) run(ctx context.Context, o steps) error {
 		s.print("Nothing was changed.")
 		return nil
 	}
-	return s.start(ctx, o, h, attached)
+	return s.start(ctx, o, under)
+}
+
+// agreeToPlan asks whether to go on, if a user sees the plan. Scripts have decided, and what is under way goes on.
+func (s *session) agreeToPlan(o flags, under *hostingv1alpha1.Migration) error {
+	if !s.asks || o.yes || under != nil {
+		return nil
+	}
+	return s.agree("Continue?", "nothing was changed")
 }
 
 // start grants the rights, and creates the Migration or attaches to the one under way.
-func (s *session) start(ctx context.Context, o steps, h history, attached bool) error {
-	if confirmed := attached && h.unfinished.Spec.Confirmed; o.confirm != nil && !confirmed {
-		if err := o.confirm(ctx); err != nil {
-			return err
-		}
+func (s *session) start(ctx context.Context, o operation, under *hostingv1alpha1.Migration) error {
+	if err := o.confirm(ctx, under); err != nil {
+		return fmt.Errorf("%s %s: %w", o.name, s.group, err)
 	}
-	err := o.rights(ctx, func(wanted rules) error { return s.grant(ctx, o.name, wanted) })
+	wanted, err := s.wanted(ctx, o)
+	if err == nil {
+		err = s.grant(ctx, o.name, wanted)
+	}
 	switch {
-	case err != nil && !attached:
+	case err != nil && under == nil:
 		return err
 	case err != nil:
-		// The rights may be there already, for example from GitOps.
-		_, _ = fmt.Fprintf(s.errOut, "annex: warning: %v\n", err)
+		s.warn(err) // the rights may be there already, for example from GitOps
 	}
-	migration := h.unfinished
-	// One that annex has begun waits for these rights.
-	allowed := attached && err == nil && migration.Annotations[hostingv1alpha1.UndoesAnnotation] != ""
-	if attached && (o.spec.Confirmed || allowed) && !migration.Spec.Confirmed {
-		if migration, err = s.confirm(ctx, migration.Name); err != nil {
-			return err
-		}
+	if under == nil {
+		under, err = s.create(ctx, o.spec)
+	} else {
+		// One that annex has begun waits for these rights.
+		granted := err == nil && under.Annotations[hostingv1alpha1.UndoesAnnotation] != ""
+		under, err = s.amend(ctx, under, o.spec.Confirmed || granted, o.exemptWebhooks)
 	}
-	if attached && o.spec.ExemptWebhooks && !migration.Spec.ExemptWebhooks {
-		if migration, err = s.exempt(ctx, migration.Name); err != nil {
-			return err
-		}
-	}
-	if !attached {
-		if migration, err = s.create(ctx, o.spec); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if !o.wait {
 		s.print("To see its progress: %s", s.command(o.name))
 		return nil
 	}
-	if err := s.wait(ctx, o, migration); err != nil {
-		return err
+	if err := s.wait(ctx, o, under); err != nil {
+		return fmt.Errorf("%s %s: %w", o.name, s.group, err)
 	}
 	return o.finish(ctx)
 }
@@ -191,14 +267,30 @@ func (s *session) create(ctx context.Context, spec hostingv1alpha1.MigrationSpec
 	return migration, nil
 }
 
-// confirm allows a Migration to go on that waits for that.
-func (s *session) confirm(ctx context.Context, name string) (*hostingv1alpha1.Migration, error) {
-	migration, err := s.annex.Migrations().Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"confirmed":true}}`), metav1.PatchOptions{})
-	if err != nil {
-		return nil, s.noAnswer(fmt.Errorf("confirm the Migration %s: %w", name, err))
+// amend lets a Migration that is under way go on, or exempt annex from webhooks.
+func (s *session) amend(ctx context.Context, under *hostingv1alpha1.Migration, confirm, exempt bool) (*hostingv1alpha1.Migration, error) {
+	changes, done := map[string]bool{}, []string{}
+	if confirm && !under.Spec.Confirmed {
+		changes["confirmed"], done = true, append(done, "confirmed")
 	}
-	s.print("%s confirmed", named(migration))
-	return migration, nil
+	if exempt && !under.Spec.ExemptWebhooks {
+		changes["exemptWebhooks"], done = true, append(done, "exempts annex from webhooks and policies")
+	}
+	if len(done) == 0 {
+		return under, nil
+	}
+	patch, err := json.Marshal(map[string]any{"spec": changes})
+	if err != nil {
+		return nil, fmt.Errorf("change %s: %w", named(under), err)
+	}
+	changed, err := s.annex.Migrations().Patch(ctx, under.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return nil, s.noAnswer(fmt.Errorf("change %s: %w", named(under), err))
+	}
+	for _, what := range done {
+		s.print("%s %s", named(changed), what)
+	}
+	return changed, nil
 }
 
 func named(migration *hostingv1alpha1.Migration) string {
@@ -206,47 +298,50 @@ func named(migration *hostingv1alpha1.Migration) string {
 }
 
 // wait presents a Migration until it ends, and says what to do if it did not complete.
-func (s *session) wait(ctx context.Context, o steps, migration *hostingv1alpha1.Migration) error {
+func (s *session) wait(ctx context.Context, o operation, migration *hostingv1alpha1.Migration) error {
 	within := ctx
 	if o.timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, o.timeout)
 		defer cancel()
 		within = limited
 	}
-	err := s.present(within, migration)
+	view := migrations.View{Annex: s.annexClients, Out: s.out, Confirm: s.command("move", "--confirm")}
+	err := view.Show(within, migration)
 	var ended *migrations.EndedError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &ended):
-		s.adviseAfter(ctx, migration.Spec.Operation, o.name)
-		return fmt.Errorf("%s %s: %w", o.name, s.group, err)
-	case within.Err() != nil:
-		s.print("%s goes on. To see it again: %s. To cancel it before the switch: kubectl delete migration %s", named(migration), s.command(o.name), migration.Name)
-		if ctx.Err() == nil {
-			return fmt.Errorf("%s %s: not done after --timeout %s", o.name, s.group, o.timeout)
+		s.adviseAfter(ctx, o)
+	case err != nil && within.Err() != nil:
+		s.print("%s goes on. To see it again:\n  %s", named(migration), s.command(o.name))
+		if o.spec.Operation != hostingv1alpha1.MigrationFinalize {
+			s.print("To cancel it before the switch:\n  kubectl delete migration %s", migration.Name)
 		}
-		return fmt.Errorf("%s %s: interrupted", o.name, s.group)
+		err = errors.New("interrupted")
+		if ctx.Err() == nil {
+			err = fmt.Errorf("not done after --timeout %s", o.timeout)
+		}
 	}
-	return fmt.Errorf("%s %s: %w", o.name, s.group, err)
+	return err
 }
 
 // adviseAfter says what the state is after a Migration that did not complete, and what to type.
-func (s *session) adviseAfter(ctx context.Context, operation hostingv1alpha1.MigrationOperation, name string) {
+func (s *session) adviseAfter(ctx context.Context, o operation) {
 	if h, err := s.read(ctx); err == nil && h.unfinished != nil && h.unfinished.Spec.Operation == hostingv1alpha1.MigrationRollback {
-		s.print("%s moves the group back. To see it, and to take back the rights: %s", named(h.unfinished), s.command("rollback"))
+		s.print("%s moves the group back. To see it, and to take back the rights:\n  %s", named(h.unfinished), s.command("rollback"))
 		return
 	}
-	s.print("Remove the cause and type again: %s", s.command(name))
-	if operation != hostingv1alpha1.MigrationMove {
-		s.print("annex serves %s until then.", s.group)
+	server := "annex"
+	if o.spec.Operation == hostingv1alpha1.MigrationMove {
+		server = "The main cluster"
+	}
+	s.print("%s serves %s. Remove the cause and type again:\n  %s", server, s.group, s.command(o.name))
+	if o.spec.Operation != hostingv1alpha1.MigrationMove {
 		return
 	}
-	s.print("The main cluster serves %s until then. To give up instead:", s.group)
+	s.print("To give up instead:")
 	if names, err := s.definitions(ctx); err == nil && len(names) > 0 {
 		s.print("  kubectl label crd %s %s-", strings.Join(names, " "), hostingv1alpha1.HostedLabel)
 	}
 	role := hostingv1alpha1.HostedRoleName(s.group)
-	s.print("  kubectl delete clusterrole %s", role)
-	s.print("  kubectl delete rolebinding,role -n %s %s", hostingv1alpha1.NamespaceAnnexSystem, role)
+	s.print("  kubectl delete clusterrole %s\n  kubectl delete rolebinding,role -n %s %s", role, annexNamespace, role)
 }

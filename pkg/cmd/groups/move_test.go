@@ -33,20 +33,24 @@ func waiting() moveFlags { return moveFlags{flags: flags{wait: true}} }
 func TestMove(t *testing.T) {
 	t.Parallel()
 	f, o := movable(), waiting()
-	o.store, o.objectsPerSecond, o.switchAt, o.confirmSwitch = "fast", 100, "2026-06-01T22:00:00Z", true
+	o.spec.StoreName, o.spec.ObjectsPerSecond, o.switchAt, o.confirmSwitch = "fast", 100, "2026-06-01T22:00:00Z", true
 	expect.NoError(t, f.start(t).move(t.Context(), &o))
-	expect.Equal(t, `All resources of example.com move together:
+	f.fitsTerminal(t)
+	expect.Equal(t, `All resources of example.com move to annex together:
 
-RESOURCE   SCOPE        VERSIONS   STORED   CONVERSION     OBJECTS   ETCD    MEMORY      WATCHES     SOURCE
-gadgets    Cluster      v1         v1       <none>         0         0       <unknown>   <unknown>   <none>
-widgets    Namespaced   v1,v2      v1       ns/converter   3         2.9Ki   <unknown>   <unknown>   <none>
+RESOURCE   OBJECTS   ETCD    WATCHES     STORE   FREE
+gadgets    0         0       <unknown>   fast    <unknown>
+widgets    3         2.9Ki   <unknown>   fast    <unknown>
 
-STORE   RESOURCES         BEFORE COMPRESSION   FREE
-fast    gadgets,widgets   2.9Ki                <unknown>
-
-What changes: requests for example.com take one more hop, from kube-apiserver to annex. Watches are ended once, and
-resource versions jump upwards; clients list again. Names, UIDs and addresses stay. Nothing is refused.
-etcd of the main cluster gets its space back only with: kubectl annex finalize example.com
+Clients notice: watches end once, and resource versions jump upwards, so that
+they list again. No request is refused. Names, UIDs and addresses stay. Requests
+take one more hop, from kube-apiserver to annex.
+Rights: annex gets a role for all objects of the group, for its CRDs, and for
+the policies that freeze the copy. --print-rights shows it.
+To return to the main cluster, with everything written since:
+  kubectl annex rollback example.com
+To delete its copy, which frees the space in its etcd:
+  kubectl annex finalize example.com
 
 clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com created
 migration.hosting.annex.dev/example.com-move-x created
@@ -54,8 +58,10 @@ migration.hosting.annex.dev/example.com-move-x created
 [0:00] gadgets.example.com: 0 objects
 [0:00] Completed
 annex serves example.com. The main cluster keeps its copy.
-To return to it, with everything written since: kubectl annex rollback example.com
-To delete it, which frees the space in etcd: kubectl annex finalize example.com
+To return to the main cluster, with everything written since:
+  kubectl annex rollback example.com
+To delete its copy, which frees the space in its etcd:
+  kubectl annex finalize example.com
 `, f.out.String())
 	expect.Equal(t, &hostingv1alpha1.MigrationSpec{
 		Group: group, Operation: hostingv1alpha1.MigrationMove, StoreName: "fast", ObjectsPerSecond: 100, Switch: hostingv1alpha1.MigrationSwitchManual,
@@ -86,9 +92,9 @@ func TestMoveIsRefused(t *testing.T) {
 			f.report.MissingRights = []string{"get /metrics", "list *.example.com"}
 		}, nil, []string{"the objects of widgets cannot be counted; missing right: list *.example.com; conversion webhook failed"}},
 		"served by annex": {func(f *fixture, _ *moveFlags) { f.report = reportOf(diagnose.MoveHosted, 0, "annex (a.b) serves v1") }, nil, []string{"annex (a.b) serves v1"}},
-		"no such Store":   {func(_ *fixture, o *moveFlags) { o.store = "absent" }, nil, []string{"there is no Store absent"}},
+		"no such Store":   {func(_ *fixture, o *moveFlags) { o.spec.StoreName = "absent" }, nil, []string{"there is no Store absent"}},
 		"unfit Store": {func(f *fixture, o *moveFlags) {
-			o.store = "full"
+			o.spec.StoreName = "full"
 			full := store("full")
 			full.Spec.Unschedulable = true
 			f.annex = append(f.annex, full)
@@ -99,10 +105,10 @@ func TestMoveIsRefused(t *testing.T) {
 		}, nil, []string{"migration.hosting.annex.dev/back of the group is under way (Rollback)"}},
 		"annex is not installed":          {nil, noAnnex, []string{"annex is not installed in this cluster"}},
 		"annex is not installed, dry run": {func(_ *fixture, o *moveFlags) { o.dryRun = true }, noAnnex, []string{"annex is not installed in this cluster"}},
-		"nothing to confirm":              {func(_ *fixture, o *moveFlags) { o.confirm = true }, nil, []string{"no Migration is under way that could be confirmed"}},
-		"a negative rate":                 {func(_ *fixture, o *moveFlags) { o.objectsPerSecond = -1 }, nil, []string{"--objects-per-second -1"}},
+		"nothing to confirm":              {func(_ *fixture, o *moveFlags) { o.spec.Confirmed = true }, nil, []string{"no Migration is under way that could be confirmed"}},
+		"a negative rate":                 {func(_ *fixture, o *moveFlags) { o.spec.ObjectsPerSecond = -1 }, nil, []string{"--objects-per-second -1"}},
 		"no time":                         {func(_ *fixture, o *moveFlags) { o.switchAt = "tonight" }, nil, []string{"--switch-at"}},
-		"confirm and something else":      {func(_ *fixture, o *moveFlags) { o.confirm, o.store = true, "fast" }, nil, []string{"--confirm is for"}},
+		"confirm and something else":      {func(_ *fixture, o *moveFlags) { o.spec.Confirmed, o.spec.StoreName = true, "fast" }, nil, []string{"--confirm is for"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +133,7 @@ func TestMoveDryRun(t *testing.T) {
 	f, o := movable(), waiting()
 	o.dryRun = true
 	expect.NoError(t, f.start(t).move(t.Context(), &o))
-	expect.Contains(t, f.out.String(), "widgets    Namespaced", "Nothing was changed.\n")
+	expect.Contains(t, f.out.String(), "widgets    3  ", "Nothing was changed.\n")
 	if f.changed() {
 		t.Error("something was written")
 	}
@@ -154,15 +160,15 @@ func TestMoveAttaches(t *testing.T) {
 		want    []string
 	}{
 		"without waiting": {ended(hostingv1alpha1.MigrationCopying, "Copying", ""), false, false, []string{"To see its progress: kubectl annex move example.com"}},
-		"confirm":         {ended(hostingv1alpha1.MigrationFollowing, reasonWaiting, "verified"), true, false, []string{"migration.hosting.annex.dev/mine confirmed"}},
-		"until timeout":   {ended(hostingv1alpha1.MigrationCopying, "Copying", ""), false, true, []string{"Copying: the objects are copied to annex\n", "kubectl delete migration mine"}},
+		"confirm":         {ended(hostingv1alpha1.MigrationFollowing, "Waiting", "verified"), true, false, []string{"migration.hosting.annex.dev/mine confirmed"}},
+		"until timeout":   {ended(hostingv1alpha1.MigrationCopying, "Copying", ""), false, true, []string{"[0:00] Copying\n", "To see it again:\n  kubectl annex move example.com\n", "  kubectl delete migration mine\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, o := movable(), waiting()
 			f.report = nil // no plan is made
 			f.annex = append(f.annex, migration("mine", hostingv1alpha1.MigrationMove, test.status))
-			o.confirm, o.wait, o.timeout = test.confirm, test.wait, time.Second
+			o.spec.Confirmed, o.wait, o.timeout = test.confirm, test.wait, time.Second
 			err := f.start(t).move(t.Context(), &o)
 			if test.wait {
 				expect.ErrorLine(t, err, "not done after --timeout 1s")
@@ -180,6 +186,67 @@ func TestMoveAttaches(t *testing.T) {
 	}
 }
 
+// TestQuestion asks at a terminal, once, and only before something is begun.
+func TestQuestion(t *testing.T) {
+	t.Parallel()
+	underWay := func(operation hostingv1alpha1.MigrationOperation) *hostingv1alpha1.Migration {
+		return migration("mine", operation, ended(hostingv1alpha1.MigrationCopying, "Copying", ""))
+	}
+	for name, test := range map[string]struct {
+		asks, attached, secrets bool
+		typed                   string
+		flags                   flags
+		// questions are the parts of the output that ask.
+		questions int
+		err       string
+	}{
+		"yes":                {asks: true, typed: "y\n", questions: 1},
+		"no":                 {asks: true, typed: "n\n", questions: 1, err: "not confirmed: nothing was changed"},
+		"end of the input":   {asks: true, questions: 1, err: "not confirmed"},
+		"a script":           {},
+		"--yes":              {asks: true, flags: flags{yes: true}},
+		"dry run":            {asks: true, flags: flags{dryRun: true}},
+		"under way":          {asks: true, attached: true},
+		"Secrets":            {asks: true, secrets: true, typed: "y\ny\n", questions: 2},
+		"not Secrets":        {asks: true, secrets: true, typed: "y\nn\n", questions: 2, err: "not confirmed: without rights for Secrets"},
+		"a script, Secrets":  {secrets: true, typed: "y\n", questions: 1},
+		"under way, Secrets": {asks: true, attached: true, secrets: true, typed: "y\n", questions: 1},
+	} {
+		for command, operation := range map[string]hostingv1alpha1.MigrationOperation{"move": hostingv1alpha1.MigrationMove, "rollback": hostingv1alpha1.MigrationRollback} {
+			if test.secrets && command == "move" {
+				continue
+			}
+			t.Run(command+" "+name, func(t *testing.T) {
+				t.Parallel()
+				f := movable()
+				if command == "rollback" {
+					f = moved()
+				}
+				if f.asks, f.typed = test.asks, test.typed; test.attached {
+					f.annex = append(f.annex, underWay(operation))
+				}
+				if test.secrets {
+					f.dependants = []runtime.Object{ownedSecret()}
+				}
+				s := f.start(t)
+				var err error
+				if command == "move" {
+					err = s.move(t.Context(), &moveFlags{flags: test.flags})
+				} else {
+					err = s.rollback(t.Context(), test.flags)
+				}
+				expect.ErrorOrNone(t, err, test.err)
+				if got := strings.Count(f.out.String(), "[y/N]"); got != test.questions {
+					t.Errorf("%d questions, want %d", got, test.questions)
+				}
+				if f.changed() != (test.err == "" && !test.flags.dryRun) {
+					t.Errorf("changed: %t", f.changed())
+				}
+			})
+		}
+	}
+}
+
 // TestMoveFails: the error has the message of the condition, and the output what to do.
 func TestMoveFails(t *testing.T) {
 	t.Parallel()
@@ -187,7 +254,7 @@ func TestMoveFails(t *testing.T) {
 		f, o := movable(), waiting()
 		f.status = ended(phase, "NoSpace", "the etcd is full")
 		expect.ErrorLine(t, f.start(t).move(t.Context(), &o), "move example.com: NoSpace: the etcd is full")
-		expect.Contains(t, f.out.String(), "type again: kubectl annex move example.com\n", "kubectl label crd gadgets.example.com widgets.example.com annex.dev/hosted-\n", "kubectl delete clusterrole annex-hosted-example.com\n",
+		expect.Contains(t, f.out.String(), "type again:\n  kubectl annex move example.com\n", "kubectl label crd gadgets.example.com widgets.example.com annex.dev/hosted-\n", "kubectl delete clusterrole annex-hosted-example.com\n",
 			"kubectl delete rolebinding,role -n annex-system annex-hosted-example.com\n")
 	}
 }
@@ -203,7 +270,7 @@ func TestMoveIsUndone(t *testing.T) {
 		return false, nil, f.hosting.Tracker().Add(undo)
 	})
 	expect.ErrorLine(t, s.move(t.Context(), &o), "Unreachable: clients do not reach it")
-	expect.Contains(t, f.out.String(), "migration.hosting.annex.dev/x-undo moves the group back. To see it, and to take back the rights: kubectl annex rollback example.com\n")
+	expect.Contains(t, f.out.String(), "migration.hosting.annex.dev/x-undo moves the group back. To see it, and to take back the rights:\n  kubectl annex rollback example.com\n")
 }
 
 func TestRights(t *testing.T) {

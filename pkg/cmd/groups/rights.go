@@ -5,8 +5,8 @@ package groups
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -14,15 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
 
+	"github.com/annex-dev/annex/pkg/aggregated/mainadmission"
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// groupsBinding binds the role to which the rights for groups are aggregated.
-const groupsBinding = "annex-hosted-groups"
+const (
+	// groupsBinding binds the role to which the rights for groups are aggregated.
+	groupsBinding = "annex-hosted-groups"
+
+	notChecked     = "Not checked whether annex has these rights yet."
+	annexNamespace = hostingv1alpha1.NamespaceAnnexSystem
+)
 
 // printRights prints the roles as manifests.
 func (s *session) printRights(ctx context.Context, name string, wanted rules) error {
@@ -32,10 +40,7 @@ func (s *session) printRights(ctx context.Context, name string, wanted rules) er
 		objects = append(objects, role, binding)
 	}
 	for i, object := range objects {
-		manifest, err := json.Marshal(object)
-		if err == nil {
-			manifest, err = yaml.JSONToYAML(manifest)
-		}
+		manifest, err := yaml.Marshal(object)
 		if err != nil {
 			return fmt.Errorf("encode the roles: %w", err)
 		}
@@ -49,188 +54,250 @@ func (s *session) printRights(ctx context.Context, name string, wanted rules) er
 	return nil
 }
 
-// subjects returns the users that annex is in the main cluster: by default the service account of the manifests.
-func (s *session) subjects(ctx context.Context) []rbacv1.Subject {
+// bound returns the users that the role with the rights for groups is bound to.
+func (s *session) bound(ctx context.Context) []rbacv1.Subject {
 	binding, err := s.main.RbacV1().ClusterRoleBindings().Get(ctx, groupsBinding, metav1.GetOptions{})
-	if err != nil || len(binding.Subjects) == 0 {
-		return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: hostingv1alpha1.NamespaceAnnexSystem, Name: "annex"}}
+	if err != nil {
+		return nil
 	}
 	return binding.Subjects
 }
 
-// grantInSystem creates or updates the Role in NamespaceAnnexSystem, or deletes it if a command needs
-// none.
-func (s *session) grantInSystem(ctx context.Context, name string) error {
+// subjects returns the users that annex is in the main cluster: by default the service account of the manifests.
+func (s *session) subjects(ctx context.Context) []rbacv1.Subject {
+	if subjects := s.bound(ctx); len(subjects) > 0 {
+		return subjects
+	}
+	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: annexNamespace, Name: "annex"}}
+}
+
+// annexUser returns annex's account in the main cluster.
+func (s *session) annexUser(ctx context.Context) string { return userOf(s.subjects(ctx)[0]) }
+
+func userOf(subject rbacv1.Subject) string {
+	if subject.Kind == rbacv1.ServiceAccountKind {
+		return "system:serviceaccount:" + subject.Namespace + ":" + subject.Name
+	}
+	return subject.Name
+}
+
+// writer reads and writes objects of a kind.
+type writer[T any] interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
+	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, object T, options metav1.UpdateOptions) (T, error)
+}
+
+// ensure creates an object, or updates it if change has to change it, and returns what was done, as kubectl says it. It
+// reads first: users who may not write may use what an administrator has applied.
+func ensure[T metav1.Object](ctx context.Context, objects writer[T], wanted T, change func(current T) bool) (done string, err error) {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		current, err := objects.Get(ctx, wanted.GetName(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			done = "created"
+			_, err = objects.Create(ctx, wanted, metav1.CreateOptions{})
+		case err == nil && change(current):
+			done = "configured"
+			_, err = objects.Update(ctx, current, metav1.UpdateOptions{})
+		case err == nil:
+			done = "unchanged"
+		}
+		return err
+	})
+	return done, err
+}
+
+// set replaces a value, and reports whether it was another one.
+func set[T any](current *T, wanted T) bool {
+	changed := !equality.Semantic.DeepEqual(*current, wanted)
+	*current = wanted
+	return changed
+}
+
+// apply creates or updates the roles of a command.
+func (s *session) apply(ctx context.Context, name string, wanted *rbacv1.ClusterRole) (done string, err error) {
+	rbac := s.main.RbacV1()
+	done, err = ensure(ctx, rbac.ClusterRoles(), wanted, func(current *rbacv1.ClusterRole) bool {
+		labelled := current.Labels[hostingv1alpha1.AggregateLabel] == "true"
+		metav1.SetMetaDataLabel(&current.ObjectMeta, hostingv1alpha1.AggregateLabel, "true")
+		return set(&current.Rules, wanted.Rules) || !labelled
+	})
+	if err != nil {
+		return done, err
+	}
 	inSystem := systemRules(name)
 	if inSystem == nil {
-		return s.revokeInSystem(ctx)
+		return done, s.revokeInSystem(ctx)
 	}
-	wanted, binding := systemRole(s.group, inSystem, s.subjects(ctx))
-	roles, bindings := s.main.RbacV1().Roles(wanted.Namespace), s.main.RbacV1().RoleBindings(wanted.Namespace)
-	// Both are read first: users who may not write them may use what an administrator has applied.
-	role, err := roles.Get(ctx, wanted.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		_, err = roles.Create(ctx, wanted, metav1.CreateOptions{})
-	case err == nil && !equality.Semantic.DeepEqual(role.Rules, wanted.Rules):
-		_, err = roles.Update(ctx, wanted, metav1.UpdateOptions{})
+	role, binding := systemRole(s.group, inSystem, s.subjects(ctx))
+	if _, err := ensure(ctx, rbac.Roles(annexNamespace), role, func(current *rbacv1.Role) bool { return set(&current.Rules, role.Rules) }); err != nil {
+		return done, err
 	}
-	if err != nil {
-		return err
-	}
-	bound, err := bindings.Get(ctx, binding.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		_, err = bindings.Create(ctx, binding, metav1.CreateOptions{})
-	case err == nil && !slices.EqualFunc(bound.Subjects, binding.Subjects, sameSubject):
-		_, err = bindings.Update(ctx, binding, metav1.UpdateOptions{})
-	}
-	return err
-}
-
-func sameSubject(a, b rbacv1.Subject) bool {
-	return a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name
-}
-
-func (s *session) revokeInSystem(ctx context.Context) error {
-	name, rbac := hostingv1alpha1.HostedRoleName(s.group), s.main.RbacV1()
-	for _, remove := range []func(context.Context, string, metav1.DeleteOptions) error{
-		rbac.RoleBindings(hostingv1alpha1.NamespaceAnnexSystem).Delete, rbac.Roles(hostingv1alpha1.NamespaceAnnexSystem).Delete,
-	} {
-		if err := remove(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	return nil
+	_, err = ensure(ctx, rbac.RoleBindings(annexNamespace), binding, func(current *rbacv1.RoleBinding) bool {
+		same := slices.EqualFunc(current.Subjects, binding.Subjects, func(a, b rbacv1.Subject) bool { return a.Kind == b.Kind && userOf(a) == userOf(b) })
+		current.Subjects = binding.Subjects
+		return !same
+	})
+	return done, err
 }
 
 // grant creates or updates the ClusterRole with the rights for the group, and waits until annex has
 // them.
 func (s *session) grant(ctx context.Context, name string, rights rules) error {
 	wanted := role(s.group, rights)
-	done, err := s.apply(ctx, wanted)
-	if err == nil {
-		err = s.grantInSystem(ctx, name)
-	}
+	done, err := s.apply(ctx, name, wanted)
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("grant annex the rights for %s: %w; an administrator can apply what this prints: %s", s.group, err, s.command(name, "--print-rights"))
+		err = fmt.Errorf("%w; an administrator can apply what this prints: %s", err, s.command(name, "--print-rights"))
 	}
 	if err != nil {
 		return fmt.Errorf("grant annex the rights for %s: %w", s.group, err)
 	}
-	s.print("clusterrole.rbac.authorization.k8s.io/%s %s", wanted.Name, done)
+	s.print("%s/%s %s", kindOf(clusterRolesResource), wanted.Name, done)
 	return s.waitForRights(ctx, rights)
 }
 
-// apply returns what was done, as kubectl says it.
-func (s *session) apply(ctx context.Context, wanted *rbacv1.ClusterRole) (done string, err error) {
-	roles := s.main.RbacV1().ClusterRoles()
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		current, err := roles.Get(ctx, wanted.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			done = "created"
-			_, err = roles.Create(ctx, wanted, metav1.CreateOptions{})
-			return err
-		}
-		if err != nil {
-			return err
-		}
-		if equality.Semantic.DeepEqual(current.Rules, wanted.Rules) && current.Labels[hostingv1alpha1.AggregateLabel] == "true" {
-			done = "unchanged"
-			return nil
-		}
-		done = "configured"
-		current.Rules = wanted.Rules
-		metav1.SetMetaDataLabel(&current.ObjectMeta, hostingv1alpha1.AggregateLabel, "true")
-		_, err = roles.Update(ctx, current, metav1.UpdateOptions{})
+func (s *session) revokeInSystem(ctx context.Context) error {
+	name := hostingv1alpha1.HostedRoleName(s.group)
+	if err := s.remove(ctx, bindingsResource, annexNamespace, name); err != nil {
 		return err
-	})
-	return done, err
+	}
+	return s.remove(ctx, rolesResource, annexNamespace, name)
 }
 
-// revoke deletes the ClusterRole.
+// revoke deletes the roles.
 func (s *session) revoke(ctx context.Context) error {
-	name := hostingv1alpha1.HostedRoleName(s.group)
-	if err := s.revokeInSystem(ctx); err != nil {
-		return fmt.Errorf("take back the rights for %s: %w", s.group, err)
-	}
-	err := s.main.RbacV1().ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
+	err := s.revokeInSystem(ctx)
+	if err == nil {
+		err = s.remove(ctx, clusterRolesResource, "", hostingv1alpha1.HostedRoleName(s.group))
 	}
 	if err != nil {
 		return fmt.Errorf("take back the rights for %s: %w", s.group, err)
 	}
-	s.print("clusterrole.rbac.authorization.k8s.io/%s deleted", name)
 	return nil
-}
-
-// annexSubject returns the subject that annex is in the main cluster, and false if it is unknown.
-func (s *session) annexSubject(ctx context.Context) (subject rbacv1.Subject, known bool) {
-	binding, err := s.main.RbacV1().ClusterRoleBindings().Get(ctx, groupsBinding, metav1.GetOptions{})
-	if err != nil || len(binding.Subjects) == 0 {
-		return rbacv1.Subject{}, false
-	}
-	return binding.Subjects[0], true
 }
 
 // waitForRights waits until the main cluster has aggregated the rights. Not every user may ask for
 // that; annex reports missing rights itself.
 func (s *session) waitForRights(ctx context.Context, rights rules) error {
-	subject, known := s.annexSubject(ctx)
-	if !known {
-		s.print("Not checked whether annex has these rights yet.")
+	subjects, missing := s.bound(ctx), ""
+	if len(subjects) == 0 || subjects[0].Kind == rbacv1.GroupKind {
+		s.print(notChecked)
 		return nil
 	}
-	missing := ""
-	err := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.rightsTimeout, true, func(ctx context.Context) (bool, error) {
-		var err error
-		missing, err = s.missing(ctx, subject, rights)
+	account := mainadmission.Account(userOf(subjects[0]))
+	review := authorizationv1.SubjectAccessReviewSpec{User: account.GetName(), Groups: account.GetGroups()}
+	err := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.rightsTimeout, true, func(ctx context.Context) (_ bool, err error) {
+		missing, err = s.missing(ctx, review, rights)
 		return missing == "", err
 	})
 	switch {
 	case apierrors.IsForbidden(err):
-		s.print("Not checked whether annex has these rights yet.")
+		s.print(notChecked)
 		return nil
 	case err != nil && missing != "" && ctx.Err() == nil:
-		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", subject.Name, missing, s.program)
+		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", subjects[0].Name, missing, s.program)
 	case err != nil:
 		return fmt.Errorf("wait for the rights of annex: %w", err)
 	}
 	return nil
 }
 
-// missing returns the first right that a subject does not have, or "".
-func (s *session) missing(ctx context.Context, subject rbacv1.Subject, rights rules) (string, error) {
+// missing returns the first right that the account of a review does not have, or "".
+func (s *session) missing(ctx context.Context, of authorizationv1.SubjectAccessReviewSpec, rights rules) (string, error) {
 	for _, rule := range rights {
-		name := ""
-		if len(rule.ResourceNames) > 0 {
-			name = rule.ResourceNames[0]
-		}
 		for _, verb := range rule.Verbs {
-			of := &authorizationv1.ResourceAttributes{Verb: verb, Group: rule.APIGroups[0], Resource: rule.Resources[0], Name: name}
-			review, err := s.main.AuthorizationV1().SubjectAccessReviews().Create(ctx, reviewOf(subject, of), metav1.CreateOptions{})
+			of.ResourceAttributes = &authorizationv1.ResourceAttributes{
+				Verb: verb, Group: rule.APIGroups[0], Resource: rule.Resources[0], Name: slices.Concat(rule.ResourceNames, []string{""})[0],
+			}
+			review, err := s.main.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: of}, metav1.CreateOptions{})
 			if err != nil {
 				return "", err
 			}
 			if !review.Status.Allowed {
-				return verb + " " + of.Resource + "." + of.Group, nil
+				return verb + " " + rule.Resources[0] + "." + rule.APIGroups[0], nil
 			}
 		}
 	}
 	return "", nil
 }
 
-func reviewOf(subject rbacv1.Subject, of *authorizationv1.ResourceAttributes) *authorizationv1.SubjectAccessReview {
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: of, Groups: []string{"system:authenticated"}}}
-	switch subject.Kind {
-	case rbacv1.ServiceAccountKind:
-		review.Spec.User = "system:serviceaccount:" + subject.Namespace + ":" + subject.Name
-		review.Spec.Groups = append(review.Spec.Groups, "system:serviceaccounts", "system:serviceaccounts:"+subject.Namespace)
-	case rbacv1.GroupKind:
-		review.Spec.Groups = append(review.Spec.Groups, subject.Name)
-	default:
-		review.Spec.User = subject.Name
+// rules are those of a role.
+type rules = []rbacv1.PolicyRule
+
+// moveRules let annex copy the objects, end the watches of the main cluster by a change of its
+// definitions, and freeze the copy there. They include what a rollback writes, because annex rolls a
+// group back on its own that clients do not reach.
+func moveRules(group string, definitions []string) rules {
+	return groupRules(group, definitions, "create", "update", "patch", "delete")
+}
+
+// finalizeRules let annex remove finalizers from the main cluster's objects of a group, and delete
+// the objects.
+func finalizeRules(group string, definitions []string) rules {
+	return groupRules(group, definitions, "update", "patch", "delete")
+}
+
+// finalizedRules let annex remove the policy that freezes a group, once the last definition was deleted.
+func finalizedRules(group string) rules {
+	return rules{{
+		APIGroups: []string{admission.Group}, Resources: policies, ResourceNames: []string{hostingv1alpha1.FrozenPolicyName(group)}, Verbs: []string{"delete"},
+	}}
+}
+
+var policies = []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
+
+// groupRules are those of a group, with more verbs for its objects. RBAC cannot restrict create to a
+// name.
+func groupRules(group string, definitions []string, verbs ...string) rules {
+	names := []string{hostingv1alpha1.FrozenPolicyName(group), hostingv1alpha1.CopyPolicyName(group), hostingv1alpha1.HoldPolicyName(group)}
+	return rules{
+		{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: append([]string{"get", "list", "watch"}, verbs...)},
+		{APIGroups: []string{definitionsResource.Group}, Resources: []string{definitionsResource.Resource}, ResourceNames: definitions, Verbs: []string{"update", "patch"}},
+		{APIGroups: []string{admission.Group}, Resources: policies, Verbs: []string{"create"}},
+		{APIGroups: []string{admission.Group}, Resources: policies, ResourceNames: names, Verbs: []string{"get", "update", "delete"}},
 	}
-	return review
+}
+
+// rollbackRules let annex write the objects to the main cluster, and change the owner references of
+// dependants.
+func rollbackRules(group string, definitions []string, dependants []schema.GroupResource) rules {
+	all := moveRules(group, definitions)
+	byGroup := map[string][]string{}
+	for _, dependant := range dependants {
+		byGroup[dependant.Group] = append(byGroup[dependant.Group], dependant.Resource)
+	}
+	for _, of := range slices.Sorted(maps.Keys(byGroup)) {
+		all = append(all, rbacv1.PolicyRule{APIGroups: []string{of}, Resources: byGroup[of], Verbs: []string{"get", "list", "patch"}})
+	}
+	return all
+}
+
+// systemRules are the rights in NamespaceAnnexSystem that a command needs.
+func systemRules(command string) rules {
+	if command != "move" && command != "rollback" {
+		return nil
+	}
+	return maincopy.NamespaceRules()
+}
+
+// role returns the ClusterRole whose rules are aggregated to those of annex.
+func role(group string, granted rules) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: hostingv1alpha1.HostedRoleName(group), Labels: map[string]string{hostingv1alpha1.AggregateLabel: "true"}},
+		Rules:      granted,
+	}
+}
+
+// systemRole returns the Role with rights in NamespaceAnnexSystem, and its binding to annex: only
+// ClusterRoles are aggregated, and one would give these rights in every namespace.
+func systemRole(group string, granted rules, subjects []rbacv1.Subject) (*rbacv1.Role, *rbacv1.RoleBinding) {
+	of := metav1.ObjectMeta{Namespace: hostingv1alpha1.NamespaceAnnexSystem, Name: hostingv1alpha1.HostedRoleName(group)}
+	version := rbacv1.SchemeGroupVersion.String()
+	return &rbacv1.Role{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "Role"}, ObjectMeta: of, Rules: granted},
+		&rbacv1.RoleBinding{
+			TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "RoleBinding"}, ObjectMeta: of, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: of.Name},
+		}
 }

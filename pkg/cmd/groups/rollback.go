@@ -5,35 +5,29 @@ package groups
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/client-go/discovery"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/registry/table"
 )
-
-// rollbackFlags are the flags of `annex rollback`.
-type rollbackFlags struct {
-	flags
-	exemptWebhooks bool
-	yes            bool
-}
 
 // NewRollbackCommand returns `annex rollback`.
 func NewRollbackCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
-	o := &rollbackFlags{}
-	cmd := complete(&cobra.Command{
+	o := &flags{}
+	cmd := runGroup(&cobra.Command{
 		Use:   "rollback GROUP",
 		Short: "Move an API group back to the main cluster, with everything written in annex",
 		Long: "Move an API group from annex back to the main cluster, while clients use it. Objects that the main cluster still\n" +
@@ -42,55 +36,49 @@ func NewRollbackCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
 			"If a rollback of the group is under way, the command shows that one; --exempt-webhooks applies to it too.",
 		Example: "  kubectl annex rollback example.com\n" +
 			"  kubectl annex rollback example.com --exempt-webhooks",
-	}, &o.flags, in, out, errOut, func(ctx context.Context, s *session) error { return s.rollback(ctx, *o) })
-	fs := cmd.Flags()
-	fs.BoolVar(&o.exemptWebhooks, "exempt-webhooks", o.exemptWebhooks, exemptUsage)
-	fs.BoolVar(&o.yes, "yes", o.yes, "Grant annex rights for Secrets without a question.")
+	}, o, in, out, errOut, func(ctx context.Context, s *session) error { return s.rollback(ctx, *o) })
+	o.addExempt(cmd.Flags(), "")
 	return cmd
 }
 
-func (s *session) rollback(ctx context.Context, o rollbackFlags) error {
-	var found *dependantRights
-	return s.run(ctx, steps{
-		name: "rollback", flags: o.flags,
+func (s *session) rollback(ctx context.Context, o flags) error {
+	var dependants []schema.GroupResource
+	searched := false
+	search := func(ctx context.Context) (err error) {
+		if !searched {
+			dependants, err = s.dependants(ctx)
+			searched = err == nil
+		}
+		return err
+	}
+	return s.run(ctx, operation{
+		name: "rollback", flags: o,
 		spec: hostingv1alpha1.MigrationSpec{Group: s.group, Operation: hostingv1alpha1.MigrationRollback, ExemptWebhooks: o.exemptWebhooks},
-		plan: func(ctx context.Context, h history) (obstacles []string, err error) {
-			if obstacles, err = s.planRollback(ctx, h); err != nil || len(obstacles) > 0 {
+		plan: func(ctx context.Context, h history) ([]string, error) {
+			if obstacles, err := s.planRollback(ctx, h); err != nil || len(obstacles) > 0 {
 				return obstacles, err
 			}
 			s.planHooks(ctx, o.exemptWebhooks)
-			if found, err = s.findDependants(ctx); err == nil {
-				found.print(s)
+			if err := search(ctx); err != nil {
+				return nil, err
 			}
-			return nil, err
+			s.planDependants(dependants)
+			return nil, nil
 		},
-		rights: func(ctx context.Context, use func(rules) error) (err error) {
-			names, err := s.definitions(ctx)
-			if err != nil {
+		confirm: func(ctx context.Context, under *hostingv1alpha1.Migration) error {
+			if err := s.agreeToPlan(o, under); err != nil {
 				return err
 			}
-			if found == nil {
-				if found, err = s.findDependants(ctx); err != nil {
-					return err
-				}
-			}
-			wanted := rollbackRules(s.group, names, found.resources)
-			if o.exemptWebhooks {
-				more, err := s.exemptionRules(ctx)
-				if err != nil {
-					return err
-				}
-				wanted = append(wanted, more...)
-			}
-			if err := s.agreeToSecrets(ctx, o, found); err != nil {
+			if err := search(ctx); err != nil || o.yes || !slices.Contains(dependants, secrets) {
 				return err
 			}
-			return use(wanted)
+			return s.agreeToSecrets(ctx)
 		},
-		done: func(ctx context.Context, h history) (bool, error) {
-			hosted, err := s.hosted(ctx)
-			return err == nil && h.ended(hostingv1alpha1.MigrationRollback) && !slices.ContainsFunc(hosted, isPublished), err
+		rights: func(ctx context.Context, definitions []string) (rules, error) {
+			err := search(ctx)
+			return rollbackRules(s.group, definitions, dependants), err
 		},
+		done: func(served, _ int) bool { return served == 0 },
 		finish: func(ctx context.Context) error {
 			if err := s.revoke(ctx); err != nil {
 				return err
@@ -101,10 +89,6 @@ func (s *session) rollback(ctx context.Context, o rollbackFlags) error {
 	})
 }
 
-func isPublished(hosted hostingv1alpha1.HostedResource) bool {
-	return meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
-}
-
 // planRollback prints what is moved back, and returns what prevents it.
 func (s *session) planRollback(ctx context.Context, h history) ([]string, error) {
 	hosted, err := s.hosted(ctx)
@@ -112,44 +96,55 @@ func (s *session) planRollback(ctx context.Context, h history) ([]string, error)
 		return nil, err
 	}
 	if len(hosted) == 0 {
-		return []string{"annex has nothing of this group"}, nil
+		return []string{nothingInAnnex}, nil
 	}
-	names, err := s.definitions(ctx)
+	definitions, err := s.definitions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.print("All resources of %s move back together:\n", s.group)
-	w := newTable(s.out)
-	fmt.Fprintln(w, "RESOURCE\tSTORE\tOBJECTS\tBYTES\tOBJECTS WHEN MOVED")
+	s.print("All resources of %s move back to the main cluster together:", s.group)
+	if err := s.printHosted(h, hosted); err != nil {
+		return nil, err
+	}
 	var obstacles []string
 	for _, resource := range hosted {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", resource.Name, table.OrNone(resource.Spec.StoreName), resource.Status.Objects,
-			table.Bytes(resource.Status.Bytes), movedObjects(h.moved, resource.Name))
-		if !slices.Contains(names, resource.Name) {
+		if !slices.Contains(definitions, resource.Name) {
 			obstacles = append(obstacles, "the main cluster has no definition "+resource.Name)
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return nil, fmt.Errorf("print the plan: %w", err)
-	}
-	s.print("\nWhat changes: writes wait a moment during the switch, watches are ended once, and clients list again. Objects\n" +
-		"created in annex get new UIDs, and owner references to them are changed.")
+	s.say("Writes wait a moment during the switch, watches end once, and clients list again. Objects created in annex get new " +
+		"UIDs, and owner references to them are changed.")
 	if h.ended(hostingv1alpha1.MigrationFinalize) {
-		s.print("The main cluster has no copy since the group was finalized: all objects are created again there, with new UIDs.")
+		s.say("The main cluster has no copy since the group was finalized: all objects are created again there, with new UIDs.")
 	}
 	switch writes, err := s.revisionsAhead(ctx); {
 	case err != nil:
-		_, _ = fmt.Fprintf(s.errOut, "annex: warning: compare the resource versions of annex and the main cluster: %v\n", err)
+		s.warn(fmt.Errorf("compare the resource versions of annex and the main cluster: %w", err))
 	case writes > maincopy.MaxRaise:
 		obstacles = append(obstacles, fmt.Sprintf("annex's resource versions are %d above the main cluster's, and annex makes at most %d writes "+
 			"there to raise those: move the group back by a backup, with clients stopped", writes, maincopy.MaxRaise))
 	case writes > maincopy.RaisedPerSecond*60:
 		takes := time.Duration(writes/maincopy.RaisedPerSecond) * time.Second
-		s.print("annex's resource versions are %d above the main cluster's: annex makes as many writes there first, which takes\n"+
-			"about %s, and longer if clients write much meanwhile.", writes, duration.HumanDuration(takes))
+		s.say("annex's resource versions are %d above the main cluster's: annex makes as many writes there first, which takes about %s, "+
+			"and longer if clients write much meanwhile.", writes, duration.HumanDuration(takes))
 	}
 	s.print("")
 	return obstacles, nil
+}
+
+// planDependants lists the resources that annex gets rights for.
+func (s *session) planDependants(of []schema.GroupResource) {
+	if len(of) == 0 {
+		return
+	}
+	s.say("Objects of %s own others. To change their owner references, annex gets the right to get, list and patch all of these "+
+		"until the end:", s.group)
+	names := make([]string, 0, len(of))
+	for _, resource := range of {
+		names = append(names, resource.String())
+	}
+	s.say("  %s", strings.Join(names, ", "))
+	s.print("")
 }
 
 // revisionsAhead returns how far annex's resource versions are above the main cluster's.
@@ -162,13 +157,13 @@ func (s *session) revisionsAhead(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	served, err := discovery.ServerPreferredResources(s.main.Discovery())
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+	resources, err := s.ofGroup()
+	if err != nil {
 		return 0, err
 	}
 	var ahead int64
-	for _, resource := range listable(served, func(group string) bool { return group == s.group }) {
-		list, err := s.metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+	for _, resource := range resources {
+		list, err := s.metadata.Resource(preferred(resource)).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
 			return 0, err
 		}
@@ -181,15 +176,61 @@ func (s *session) revisionsAhead(ctx context.Context) (int64, error) {
 	return ahead, nil
 }
 
-// movedObjects returns how many objects of a resource a Move copied.
-func movedObjects(moved *hostingv1alpha1.Migration, name string) string {
-	if moved == nil {
-		return table.Unknown
+var secrets = schema.GroupResource{Resource: "secrets"}
+
+// dependants returns the resources of the main cluster, outside of the group, that have objects
+// owned by objects of the group. It warns of resources that cannot be searched.
+func (s *session) dependants(ctx context.Context) ([]schema.GroupResource, error) {
+	served, unknown, err := s.served(func(group string) bool { return group != s.group })
+	if err != nil {
+		return nil, err
 	}
-	for _, resource := range moved.Status.Resources {
-		if resource.Name == name {
-			return fmt.Sprint(resource.CopiedObjects)
+	var found []schema.GroupResource
+	for _, resource := range served {
+		owned, err := s.hasDependant(ctx, preferred(resource))
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			unknown = append(unknown, resource.String())
+		case owned:
+			found = append(found, resource.GroupResource)
 		}
 	}
-	return table.Unknown
+	if slices.Sort(unknown); len(unknown) > 0 {
+		s.warn(fmt.Errorf("cannot find dependants of %s among %s", s.group, strings.Join(unknown, ", ")))
+	}
+	slices.SortFunc(found, func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+	return found, nil
+}
+
+var errFound = errors.New("found")
+
+// hasDependant reports whether an object of a resource has an owner of the group.
+func (s *session) hasDependant(ctx context.Context, resource schema.GroupVersionResource) (bool, error) {
+	err := s.each(ctx, resource, func(of *metav1.PartialObjectMetadata) error {
+		for _, owner := range of.OwnerReferences {
+			if strings.HasPrefix(owner.APIVersion, s.group+"/") {
+				return errFound
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errFound) {
+		return true, nil
+	}
+	return false, err
+}
+
+// agreeToSecrets returns an error unless annex has rights for all Secrets of the cluster, or the user agrees that it gets
+// them.
+func (s *session) agreeToSecrets(ctx context.Context) error {
+	role, err := s.main.RbacV1().ClusterRoles().Get(ctx, hostingv1alpha1.HostedRoleName(s.group), metav1.GetOptions{})
+	if err == nil && slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+		return slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, secrets.Resource) && slices.Contains(rule.Verbs, "patch")
+	}) {
+		return nil
+	}
+	return s.agree("Let annex get, list and patch all Secrets of the cluster until the end?",
+		"without rights for Secrets, those are deleted whose owners were created in annex: answer y, or give --yes")
 }

@@ -30,24 +30,29 @@ func TestRollback(t *testing.T) {
 	t.Parallel()
 	f := moved()
 	s := f.start(t)
-	expect.NoError(t, s.rollback(t.Context(), rollbackFlags{flags: flags{wait: true}}))
-	expect.Equal(t, `All resources of example.com move back together:
+	expect.NoError(t, s.rollback(t.Context(), flags{wait: true}))
+	f.fitsTerminal(t)
+	expect.Equal(t, `All resources of example.com move back to the main cluster together:
 
-RESOURCE              STORE     OBJECTS   BYTES   OBJECTS WHEN MOVED
-gadgets.example.com   default   0         0       0
-widgets.example.com   default   4         4Ki     3
+RESOURCE   STORE     OBJECTS   BYTES   OBJECTS WHEN MOVED
+gadgets    default   0         0       0
+widgets    default   4         4Ki     3
 
-What changes: writes wait a moment during the switch, watches are ended once, and clients list again. Objects
-created in annex get new UIDs, and owner references to them are changed.
+Writes wait a moment during the switch, watches end once, and clients list
+again. Objects created in annex get new UIDs, and owner references to them are
+changed.
 
-Objects of example.com own others. To change their owner references, annex gets the right to get, list and patch all
-of these until the end: configmaps, deployments.apps
+Objects of example.com own others. To change their owner references, annex gets
+the right to get, list and patch all of these until the end:
+  configmaps, deployments.apps
 
 clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com created
 migration.hosting.annex.dev/example.com-rollback-x created
 [0:00] widgets.example.com: 3 objects, 2.9Ki
 [0:00] gadgets.example.com: 0 objects
 [0:00] Completed
+rolebinding.rbac.authorization.k8s.io/annex-hosted-example.com deleted
+role.rbac.authorization.k8s.io/annex-hosted-example.com deleted
 clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com deleted
 The main cluster serves example.com.
 `, f.out.String())
@@ -77,7 +82,7 @@ func TestRollbackAhead(t *testing.T) {
 	for name, test := range map[string]struct{ main, annex, want, err string }{
 		"behind":   {"9000000", "7", "", ""},
 		"a bit":    {"7", "9000", "", ""},
-		"far":      {"1000", "9001000", "annex's resource versions are 9000000 above the main cluster's: annex makes as many writes there first, which takes\nabout 150m, and", ""},
+		"far":      {"1000", "9001000", "annex's resource versions are 9000000 above the main cluster's: annex makes as\nmany writes there first, which takes about 150m, and longer if clients write\nmuch meanwhile.", ""},
 		"too far":  {"1000", "50001001", "", "annex's resource versions are 50000001 above the main cluster's, and annex makes at most 50000000 writes there"},
 		"unparsed": {"x", "7", `annex: warning: compare the resource versions of annex and the main cluster: strconv.ParseInt: parsing "x"`, ""},
 	} {
@@ -85,7 +90,7 @@ func TestRollbackAhead(t *testing.T) {
 			t.Parallel()
 			f := moved()
 			f.mainRevision, f.annexRevision = test.main, test.annex
-			expect.ErrorOrNone(t, f.start(t).rollback(t.Context(), rollbackFlags{flags: flags{dryRun: true}}), test.err)
+			expect.ErrorOrNone(t, f.start(t).rollback(t.Context(), flags{dryRun: true}), test.err)
 			expect.Contains(t, f.out.String(), test.want)
 			if f.changed() || test.want == "" && strings.Contains(f.out.String(), "resource versions") {
 				t.Error(f.out.String())
@@ -110,7 +115,7 @@ func TestRollbackIsRefused(t *testing.T) {
 			t.Parallel()
 			f := moved()
 			test.change(f)
-			expect.ErrorLine(t, f.start(t).rollback(t.Context(), rollbackFlags{flags: flags{wait: true}}), "rollback example.com: "+test.want)
+			expect.ErrorLine(t, f.start(t).rollback(t.Context(), flags{wait: true}), "rollback example.com: "+test.want)
 			if f.changed() {
 				t.Error("something was written")
 			}
@@ -122,8 +127,8 @@ func TestRollbackFails(t *testing.T) {
 	t.Parallel()
 	f := moved()
 	f.status = ended(hostingv1alpha1.MigrationFailed, "Different", "the copy differs")
-	expect.ErrorLine(t, f.start(t).rollback(t.Context(), rollbackFlags{flags: flags{wait: true}}), "rollback example.com: Different: the copy differs")
-	expect.Contains(t, f.out.String(), "annex serves example.com until then.\n")
+	expect.ErrorLine(t, f.start(t).rollback(t.Context(), flags{wait: true}), "rollback example.com: Different: the copy differs")
+	expect.Contains(t, f.out.String(), "annex serves example.com. Remove the cause and type again:\n  kubectl annex rollback example.com\n")
 	if f.granted(t) == nil {
 		t.Error("the rights were taken back")
 	}
@@ -138,7 +143,7 @@ func TestRollbackIsFinished(t *testing.T) {
 	f.annex = []runtime.Object{migration("moved", hostingv1alpha1.MigrationMove, completed()), back}
 	s := f.start(t)
 	expect.NoError(t, s.grant(t.Context(), "move", moveRules(group, both)))
-	expect.NoError(t, s.rollback(t.Context(), rollbackFlags{flags: flags{wait: true}}))
+	expect.NoError(t, s.rollback(t.Context(), flags{wait: true}))
 	expect.Contains(t, f.out.String(), "migration.hosting.annex.dev/back has completed already.\n")
 	if f.granted(t) != nil || f.created(t) != nil {
 		t.Error("the rights are still granted, or another Migration was created")
@@ -187,7 +192,7 @@ func TestFinalize(t *testing.T) {
 			expect.NoError(t, err)
 			expect.Equal(t, &hostingv1alpha1.MigrationSpec{Group: group, Operation: hostingv1alpha1.MigrationFinalize, Confirmed: true}, f.created(t))
 			expect.Equal(t, finalizedRules(group), f.granted(t))
-			expect.Contains(t, f.out.String(), "widgets.example.com   3                    4\n", "The main cluster stores no objects of example.com.")
+			expect.Contains(t, f.out.String(), "widgets    default   4         4Ki     3\n", "The main cluster stores no objects of example.com.")
 		})
 	}
 }
@@ -196,55 +201,11 @@ func TestFinalize(t *testing.T) {
 func TestFinalizeAttaches(t *testing.T) {
 	t.Parallel()
 	f := moved()
-	f.annex = append(f.annex, migration("theirs", hostingv1alpha1.MigrationFinalize, ended(hostingv1alpha1.MigrationPending, reasonWaiting, "confirm")))
+	f.annex = append(f.annex, migration("theirs", hostingv1alpha1.MigrationFinalize, ended(hostingv1alpha1.MigrationPending, "Waiting", "confirm")))
 	o := &finalizeFlags{yesDelete: group, noBackup: true}
 	expect.NoError(t, f.start(t).finalize(t.Context(), o))
 	expect.Contains(t, f.out.String(), "theirs is under way already.\n", "migration.hosting.annex.dev/theirs confirmed\n")
 	// The confirmed one asks nothing.
 	o.yesDelete = ""
 	expect.NoError(t, f.session.finalize(t.Context(), o))
-}
-
-func TestPresenter(t *testing.T) {
-	t.Parallel()
-	f := movable()
-	s := f.start(t)
-	p := newPresenter(s)
-	m := migration("m", hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationStatus{})
-	m.Spec.Switch = hostingv1alpha1.MigrationSwitchManual
-	for _, step := range []struct {
-		phase           hostingv1alpha1.MigrationPhase
-		reason, message string
-		copied          int64
-	}{
-		{"", "", "", 0},
-		{hostingv1alpha1.MigrationPending, "Pending", "", 0},
-		{hostingv1alpha1.MigrationCopying, "Copying", "", 1},
-		{hostingv1alpha1.MigrationCopying, "Copying", "", 2},
-		{hostingv1alpha1.MigrationCopying, hostingv1alpha1.MigrationRetrying, "the Store is unavailable", 2},
-		{hostingv1alpha1.MigrationCopying, "Copying", "", 3},
-		{hostingv1alpha1.MigrationFollowing, reasonWaiting, "verified", 3},
-		{hostingv1alpha1.MigrationFollowing, reasonWaiting, "verified", 3},
-		{hostingv1alpha1.MigrationObserving, "Observing", "", 3},
-	} {
-		m.Status = ended(step.phase, step.reason, step.message)
-		if step.phase == "" {
-			m.Status.Conditions = nil
-		}
-		m.Status.Resources = []hostingv1alpha1.MigrationResourceStatus{{Name: widgets, Objects: 3, CopiedObjects: step.copied, CopiedBytes: 1000 * step.copied}, {Name: gadgets}}
-		done, err := p.show(m)
-		expect.NoError(t, err)
-		if done {
-			t.Errorf("ended with %s", step.phase)
-		}
-	}
-	expect.Equal(t, `[0:00] Pending: annex takes over the definitions
-[0:00] Copying: the objects are copied to annex
-[0:00] Copying: the Store is unavailable
-[0:00] widgets.example.com: 3 objects, 2.9Ki
-[0:00] Copying: the objects are copied to annex
-[0:00] gadgets.example.com: 0 objects
-[0:00] Following: verified: kubectl annex move example.com --confirm
-[0:00] Observing: annex serves the group; checks that clients reach it
-`, f.out.String())
 }

@@ -4,36 +4,28 @@
 package groups
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/footprint"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
-// settleTimeout bounds what annex still does after the last rollback.
-const settleTimeout = time.Minute
-
-// uninstallFlags are the flags of `annex uninstall`.
-type uninstallFlags struct {
-	login                       login.Options
-	dryRun, yes, exemptWebhooks bool
-	timeout                     time.Duration
-}
-
 // NewUninstallCommand returns `annex uninstall`.
 func NewUninstallCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
-	o := &uninstallFlags{}
-	cmd := &cobra.Command{
+	o := &flags{}
+	cmd := run(&cobra.Command{
 		Use:   "uninstall",
 		Short: "Move all API groups back to the main cluster, and remove what annex has written there",
 		Long: "Roll back every API group that annex serves to its main cluster, one after the other, as `annex rollback` does.\n" +
@@ -43,20 +35,16 @@ func NewUninstallCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
 		Example: "  kubectl annex uninstall --dry-run\n" +
 			"  kubectl annex uninstall",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runSession(cmd, &o.login, "", in, out, errOut, func(ctx context.Context, s *session) error { return s.uninstall(ctx, o) })
-		},
-	}
+	}, &o.login, in, out, errOut, func(ctx context.Context, s *session) error { return s.uninstall(ctx, *o) })
 	fs := cmd.Flags()
 	o.login.AddFlags(fs, "the main cluster")
 	fs.BoolVar(&o.dryRun, "dry-run", o.dryRun, "Only show the plan. The exit code is 1 if a group has to be rolled back, or something prevents it.")
-	fs.BoolVar(&o.yes, "yes", o.yes, "Do not ask.")
-	fs.BoolVar(&o.exemptWebhooks, "exempt-webhooks", o.exemptWebhooks, exemptUsage)
+	o.addExempt(fs, "")
 	fs.DurationVar(&o.timeout, "timeout", o.timeout, "How long to wait at most for each rollback, and for the end of annex. 0 means no limit.")
 	return cmd
 }
 
-func (s *session) uninstall(ctx context.Context, o *uninstallFlags) error {
+func (s *session) uninstall(ctx context.Context, o flags) error {
 	found, err := s.inspect(ctx)
 	if err != nil {
 		return fmt.Errorf("uninstall: nothing was changed: %w", err)
@@ -64,62 +52,68 @@ func (s *session) uninstall(ctx context.Context, o *uninstallFlags) error {
 	if err := s.printUninstall(found); err != nil {
 		return err
 	}
-	if obstacles := found.obstacles(); len(obstacles) > 0 {
-		return fmt.Errorf("uninstall: nothing was changed: %s", strings.Join(obstacles, "; "))
+	if len(found.obstacles) > 0 {
+		return fmt.Errorf("uninstall: nothing was changed: %s", strings.Join(found.obstacles, "; "))
 	}
-	back := found.toRollBack()
 	switch {
-	case o.dryRun && len(back) > 0:
-		return fmt.Errorf("uninstall: annex serves %s, which %s uninstall rolls back first", strings.Join(back, ", "), s.program)
+	case o.dryRun && len(found.back) > 0:
+		return fmt.Errorf("uninstall: annex serves %s, which %s uninstall rolls back first", strings.Join(found.back, ", "), s.program)
 	case o.dryRun:
 		s.print("Nothing was changed.")
 		return nil
 	case !o.yes:
-		if err := s.agreeToUninstall(); err != nil {
-			return err
+		answer, err := s.ask("Type yes to uninstall annex: ")
+		if err == nil && answer != "yes" {
+			err = errors.New("not confirmed: type yes, or give --yes")
+		}
+		if err != nil {
+			return fmt.Errorf("uninstall: %w", err)
 		}
 	}
-	for _, name := range back {
-		if err := s.of(name).rollback(ctx, rollbackFlags{flags: flags{wait: true, timeout: o.timeout}, exemptWebhooks: o.exemptWebhooks, yes: o.yes}); err != nil {
+	var released []*installed
+	for _, name := range found.back {
+		o.wait = true
+		if err := s.of(name).rollback(ctx, o); err != nil {
 			return fmt.Errorf("uninstall: %w. Nothing was removed, and annex serves the groups that are left: remove the cause, and type it again", err)
 		}
+		released = append(released, &installed{Group: found.Group(name)})
 		s.print("")
 	}
-	found, err = s.settled(ctx, back)
+	found, err = s.settled(ctx, released)
 	if err != nil {
 		return fmt.Errorf("uninstall: nothing was removed: %w", err)
 	}
-	if err := s.remove(ctx, found, o.timeout); err != nil {
+	if err := s.removeInstallation(ctx, found, o.timeout); err != nil {
 		return fmt.Errorf("uninstall: %w", err)
 	}
 	s.printNext(ctx, found.service)
 	return nil
 }
 
-// of returns a session for a group.
+// of returns a session for a group, in which the user has agreed to the plan.
 func (s *session) of(group string) *session {
 	of := *s
-	of.group = group
+	of.group, of.asks = group, false
 	return &of
 }
 
-// settled verifies that the main cluster serves all groups, which annex may take a moment for.
-func (s *session) settled(ctx context.Context, back []string) (found *installation, err error) {
+// settled verifies that the main cluster serves all groups, and that annex has released some, for which it may take a moment.
+func (s *session) settled(ctx context.Context, released []*installed) (found *installation, err error) {
 	var left []string
-	polled := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.settleTimeout, true, func(ctx context.Context) (bool, error) {
+	polled := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.settleTimeout, true, func(context.Context) (bool, error) {
 		if found, err = s.inspect(ctx); err != nil {
 			return false, err
 		}
-		left = found.obstacles()
-		for _, name := range found.toRollBack() {
+		left = found.obstacles
+		for _, name := range found.back {
 			left = append(left, "annex serves "+name+" again")
 		}
-		for _, name := range back {
-			switch g := found.Group(name); {
+		for _, of := range released {
+			switch g := found.Group(of.Name); {
 			case len(g.Labelled) > 0:
 				left = append(left, strings.Join(g.Labelled, ", ")+" has the label "+hostingv1alpha1.HostedLabel+" again: remove it where the definition comes from")
 			case g.Frozen, g.Reserved, len(g.Finalized) > 0:
-				left = append(left, "a policy or finalizer of annex is left in "+name+" after its rollback")
+				left = append(left, "a policy or finalizer of annex is left in "+g.Name+": type it again")
 			}
 		}
 		return len(left) == 0, nil
@@ -139,37 +133,149 @@ func (s *session) printUninstall(found *installation) error {
 		s.print("annex serves no group of %s.", s.server)
 	} else {
 		s.print("annex has something of these groups of %s:\n", s.server)
-		w := newTable(s.out)
-		fmt.Fprintln(w, "GROUP\tSTATE\tRESOURCES\tOBJECTS\tBYTES")
+		var rows []string
 		for _, g := range found.groups {
 			var objects, bytes int64
 			for _, resource := range g.hosted {
 				objects, bytes = objects+resource.Status.Objects, bytes+resource.Status.Bytes
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", g.Name, g.state(), len(g.hosted), objects, table.Bytes(bytes))
+			rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%s", g.Name, g.state(), len(g.hosted), objects, table.Bytes(bytes)))
 		}
-		if err := w.Flush(); err != nil {
-			return fmt.Errorf("print the plan: %w", err)
+		if err := s.printTable("GROUP\tSTATE\tRESOURCES\tOBJECTS\tBYTES", rows); err != nil {
+			return err
 		}
 	}
 	s.print("")
-	if len(found.toRollBack()) > 0 {
+	if len(found.back) > 0 {
 		s.print("Each group that annex serves is rolled back, with everything written in annex.")
 	}
-	s.print("Then annex is stopped, and what it wrote to the main cluster is removed: its\n" +
-		"APIService, labels, policies, roles, Lease and CA. Its data is not deleted.\n")
+	s.say("Then annex is stopped, and what it wrote to the main cluster is removed: its APIService, labels, policies, roles, Lease and CA. " +
+		"Its data is not deleted.")
+	s.print("")
 	return nil
 }
 
-// agreeToUninstall returns an error unless the user types yes.
-func (s *session) agreeToUninstall() error {
-	answer, err := s.ask("Type yes to uninstall annex: ")
+// installation is an annex in a main cluster.
+type installation struct {
+	*footprint.Footprint
+	service maincluster.Service
+	// groups are those that the main cluster or annex has something of.
+	groups []*installed
+	// back are the names of those that have to be rolled back, and obstacles what prevents that annex is uninstalled.
+	back, obstacles []string
+}
+
+// installed is a group.
+type installed struct {
+	*footprint.Group
+	hosted  []hostingv1alpha1.HostedResource
+	history history
+}
+
+// inspect reads what the main cluster and annex have. It is an error if annex does not answer,
+// because the main cluster does not show all that annex may have.
+func (s *session) inspect(ctx context.Context) (*installation, error) {
+	definitions, err := s.allDefinitions(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if answer != "yes" {
-		s.print("")
-		return errors.New("uninstall: not confirmed: type yes, or give --yes")
+	read, err := footprint.Read(ctx, s.main, s.apiServices, definitions)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	found := &installation{Footprint: read, service: maincluster.DefaultService()}
+	byGroup := map[string][]hostingv1alpha1.HostedResource{}
+	if read.Hosting != nil {
+		found.service.Namespace, found.service.Name = read.Hosting.Spec.Service.Namespace, read.Hosting.Spec.Service.Name
+		if byGroup, err = s.hostedByGroup(ctx); err != nil {
+			var served []string
+			for _, g := range read.Groups {
+				if g.Served() {
+					served = append(served, g.Name)
+				}
+			}
+			return nil, fmt.Errorf("%w (it serves %s)", err, table.OrNone(strings.Join(served, ", ")))
+		}
+	}
+	for _, g := range read.Groups {
+		found.groups = append(found.groups, &installed{Group: g})
+	}
+	for name := range byGroup {
+		if !slices.Contains(read.Groups, read.Group(name)) {
+			found.groups = append(found.groups, &installed{Group: &footprint.Group{Name: name}})
+		}
+	}
+	slices.SortFunc(found.groups, func(a, b *installed) int { return cmp.Compare(a.Name, b.Name) })
+	for _, g := range found.groups {
+		g.hosted = byGroup[g.Name]
+		back, obstacles, err := s.judge(ctx, g, read.Hosting != nil)
+		if err != nil {
+			return nil, err
+		}
+		if back {
+			found.back = append(found.back, g.Name)
+		}
+		for _, obstacle := range obstacles {
+			found.obstacles = append(found.obstacles, g.Name+": "+obstacle)
+		}
+	}
+	return found, nil
+}
+
+// judge finds out whether a group has to be rolled back, and what prevents that annex is uninstalled.
+func (s *session) judge(ctx context.Context, g *installed, runs bool) (back bool, obstacles []string, err error) {
+	of := s.of(g.Name)
+	of.out, of.errOut = io.Discard, io.Discard
+	if runs {
+		if g.history, err = of.read(ctx); err != nil {
+			return false, nil, err
+		}
+	}
+	var objects int64
+	for _, resource := range g.hosted {
+		objects += resource.Status.Objects
+	}
+	isBack := g.history.ended(hostingv1alpha1.MigrationRollback)
+	obstacle, doctor := "", "see "+s.program+" doctor"
+	switch unfinished := g.history.unfinished; {
+	case !runs && (g.Served() || g.Frozen || g.Open || len(g.Finalized) > 0):
+		obstacle = "an annex that does not run has its objects: start it with its data, " + doctor
+	case !runs:
+	case len(g.Terminating) > 0:
+		obstacle = strings.Join(g.Terminating, ", ") + " is being deleted and waits for annex: type it again when that is done"
+	case unfinished != nil && unfinished.Spec.Operation == hostingv1alpha1.MigrationRollback:
+		return true, nil, nil
+	case unfinished != nil:
+		obstacle = fmt.Sprintf("%s is under way (%s): wait for its end", named(unfinished), unfinished.Spec.Operation)
+	case g.Served() && len(g.hosted) == 0:
+		obstacle = "the main cluster sends its requests to annex, which has nothing of it: start annex with the right data, " + doctor
+	case g.Served():
+		obstacles, err = of.planRollback(ctx, g.history)
+		return true, obstacles, err
+	case g.Open, g.Frozen && !isBack:
+		obstacle = "the main cluster keeps a copy for annex, but does not send its requests there: " + doctor
+	case objects > 0 && !isBack:
+		obstacle = fmt.Sprintf("annex has %d objects of it, and the main cluster does not send its requests there: %s", objects, doctor)
+	}
+	if obstacle != "" {
+		obstacles = []string{obstacle}
+	}
+	return false, obstacles, nil
+}
+
+// state describes a group in the plan.
+func (g *installed) state() string {
+	switch {
+	case g.history.unfinished != nil:
+		return string(g.history.unfinished.Spec.Operation) + " under way"
+	case g.Served() && g.history.ended(hostingv1alpha1.MigrationFinalize):
+		return "Finalized"
+	case g.Served() && g.Frozen:
+		return "Moved"
+	case g.Served():
+		return "Hosted"
+	case g.Open || g.Frozen:
+		return "Copy kept"
+	}
+	return "Not served"
 }

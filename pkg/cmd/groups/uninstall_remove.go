@@ -5,14 +5,15 @@ package groups
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -27,28 +28,75 @@ import (
 // helmRelease is Helm's annotation on what it has installed.
 const helmRelease = "meta.helm.sh/release-name"
 
-// remove removes what annex has written to the main cluster. The main cluster serves all groups. A
+// What annex writes to a main cluster, besides definitions.
+var (
+	clusterRolesResource = rbacResource("clusterroles")
+	rolesResource        = rbacResource("roles")
+	bindingsResource     = rbacResource("rolebindings")
+	apiServicesResource  = apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
+	leasesResource       = coordinationv1.SchemeGroupVersion.WithResource("leases")
+	admission            = admissionregistrationv1.SchemeGroupVersion
+	core                 = schema.GroupVersion{Version: "v1"}
+)
+
+func rbacResource(name string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: name}
+}
+
+// kindOf returns the name of a resource's kind, as kubectl prints it.
+func kindOf(resource schema.GroupVersionResource) string {
+	kind := strings.TrimSuffix(resource.Resource, "s")
+	if plural, is := strings.CutSuffix(kind, "ie"); is {
+		kind = plural + "y"
+	}
+	return strings.TrimSuffix(kind+"."+resource.Group, ".")
+}
+
+// remove deletes an object, if it is there.
+func (s *session) remove(ctx context.Context, of schema.GroupVersionResource, namespace, name string) error {
+	err := s.metadata.Resource(of).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("delete %s %s: %w", kindOf(of), name, err)
+	}
+	s.print("%s/%s deleted", kindOf(of), name)
+	return nil
+}
+
+// removeAll deletes the objects with a prefix and labels.
+func (s *session) removeAll(ctx context.Context, of schema.GroupVersionResource, namespace, prefix, labels string) error {
+	list, err := s.metadata.Resource(of).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels})
+	if err != nil {
+		return fmt.Errorf("list what annex has of %s: %w", kindOf(of), err)
+	}
+	for i := range list.Items {
+		if name := list.Items[i].Name; strings.HasPrefix(name, prefix) {
+			if err := s.remove(ctx, of, namespace, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeInstallation removes what annex has written to the main cluster. The main cluster serves all groups. A
 // running annex would write its APIService again, so it is stopped before that is deleted.
-func (s *session) remove(ctx context.Context, found *installation, timeout time.Duration) error {
-	if err := s.removePolicies(ctx, found); err != nil {
-		return err
-	}
-	if err := s.removeLabels(ctx, found); err != nil {
-		return err
-	}
+func (s *session) removeInstallation(ctx context.Context, found *installation, timeout time.Duration) error {
+	steps := []func(context.Context, *installation) error{s.removePolicies, s.removeLabels}
 	if found.Hosting != nil {
-		if err := s.stopAnnex(ctx, found.service, timeout); err != nil {
+		released := func(ctx context.Context, found *installation) error {
+			_, err := s.settled(ctx, found.groups)
 			return err
 		}
-		if err := s.removeAPIService(ctx, found.service); err != nil {
+		stop := func(ctx context.Context, found *installation) error { return s.stopAnnex(ctx, found.service, timeout) }
+		steps = append(steps, released, stop, s.removeAPIService)
+	}
+	for _, step := range append(steps, s.removeObjects) {
+		if err := step(ctx, found); err != nil {
 			return err
 		}
-	}
-	if err := s.removeRoles(ctx); err != nil {
-		return err
-	}
-	if err := s.removeInNamespace(ctx, found.service); err != nil {
-		return err
 	}
 	again, err := s.published(ctx)
 	if err == nil && len(again) > 0 {
@@ -57,114 +105,52 @@ func (s *session) remove(ctx context.Context, found *installation, timeout time.
 	return err
 }
 
-// published lists the APIServices that lead to annex.
-func (s *session) published(ctx context.Context) ([]apiregistrationv1.APIService, error) {
-	list, err := s.apiServices.List(ctx, metav1.ListOptions{LabelSelector: hostingv1alpha1.PublishedByLabel})
-	if err != nil {
-		return nil, fmt.Errorf("list the APIServices of annex: %w", err)
-	}
-	return list.Items, nil
-}
-
-// remover deletes an object.
-type remover func(ctx context.Context, name string, options metav1.DeleteOptions) error
-
-// removeOne deletes an object, if it is there.
-func (s *session) removeOne(ctx context.Context, kind, name string, remove remover) error {
-	err := remove(ctx, name, metav1.DeleteOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("delete %s %s: %w", kind, name, err)
-	}
-	s.print("%s/%s deleted", kind, name)
-	return nil
-}
-
 func (s *session) removePolicies(ctx context.Context, found *installation) error {
-	admission := s.main.AdmissionregistrationV1()
 	for _, g := range found.groups {
-		var names []string
-		if g.Frozen {
-			names = append(names, hostingv1alpha1.FrozenPolicyName(g.Name))
-		}
-		if g.Reserved {
-			names = append(names, hostingv1alpha1.CopyPolicyName(g.Name))
-		}
-		if g.Held {
-			names = append(names, hostingv1alpha1.HoldPolicyName(g.Name))
-		}
-		for _, name := range names {
-			if err := s.removeOne(ctx, "validatingadmissionpolicybinding", name, admission.ValidatingAdmissionPolicyBindings().Delete); err != nil {
-				return err
-			}
-			if err := s.removeOne(ctx, "validatingadmissionpolicy", name, admission.ValidatingAdmissionPolicies().Delete); err != nil {
-				return err
+		for name, exists := range map[string]bool{
+			hostingv1alpha1.FrozenPolicyName(g.Name): g.Frozen, hostingv1alpha1.CopyPolicyName(g.Name): g.Reserved, hostingv1alpha1.HoldPolicyName(g.Name): g.Held,
+		} {
+			for i := len(policies) - 1; i >= 0 && exists; i-- { // a binding before its policy
+				if err := s.remove(ctx, admission.WithResource(policies[i]), "", name); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// removeLabels removes the labels of definitions that annex does not serve, and waits until annex
-// has removed its finalizers.
+// removeLabels removes the labels of definitions that annex does not serve.
 func (s *session) removeLabels(ctx context.Context, found *installation) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, hostingv1alpha1.HostedLabel)
 	for _, g := range found.groups {
 		for _, name := range g.Labelled {
-			patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, hostingv1alpha1.HostedLabel)
 			if _, err := s.metadata.Resource(definitionsResource).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 				return fmt.Errorf("remove the label of the definition %s: %w", name, err)
 			}
-			s.print("customresourcedefinition.apiextensions.k8s.io/%s unlabeled", name)
+			s.print("%s/%s unlabeled", kindOf(definitionsResource), name)
 		}
 	}
-	if found.Hosting == nil {
-		return nil
-	}
-	var left []string
-	err := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.settleTimeout, true, func(ctx context.Context) (bool, error) {
-		now, err := s.inspect(ctx)
-		if err != nil {
-			return false, err
-		}
-		left = append(now.toRollBack(), now.obstacles()...)
-		for _, g := range now.groups {
-			left = append(left, g.Finalized...)
-		}
-		return len(left) == 0, nil
-	})
-	if err != nil && len(left) > 0 {
-		return fmt.Errorf("annex has not released %s: type it again", strings.Join(left, ", "))
-	}
-	return err
+	return nil
 }
 
 // stopAnnex scales annex to zero, and returns when no replica runs the controllers.
 func (s *session) stopAnnex(ctx context.Context, service maincluster.Service, timeout time.Duration) error {
-	selector := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=annex"}
-	patch, apps, scaled := []byte(`{"spec":{"replicas":0}}`), s.main.AppsV1(), 0
-	statefulSets, err := apps.StatefulSets(service.Namespace).List(ctx, selector)
-	if err != nil {
-		return fmt.Errorf("stop annex: list its StatefulSets: %w", err)
-	}
-	for _, of := range statefulSets.Items {
-		if _, err := apps.StatefulSets(of.Namespace).Patch(ctx, of.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			return fmt.Errorf("stop annex: scale StatefulSet %s: %w", of.Name, err)
+	scaled := 0
+	for _, name := range []string{"statefulsets", "deployments"} {
+		resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: name}
+		objects := s.metadata.Resource(resource).Namespace(service.Namespace)
+		list, err := objects.List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=annex"})
+		if err != nil {
+			return fmt.Errorf("stop annex: list its %s: %w", name, err)
 		}
-		s.print("statefulset.apps/%s scaled to 0", of.Name)
-		scaled++
-	}
-	deployments, err := apps.Deployments(service.Namespace).List(ctx, selector)
-	if err != nil {
-		return fmt.Errorf("stop annex: list its Deployments: %w", err)
-	}
-	for _, of := range deployments.Items {
-		if _, err := apps.Deployments(of.Namespace).Patch(ctx, of.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			return fmt.Errorf("stop annex: scale Deployment %s: %w", of.Name, err)
+		for _, of := range list.Items {
+			if _, err := objects.Patch(ctx, of.Name, types.MergePatchType, []byte(`{"spec":{"replicas":0}}`), metav1.PatchOptions{}); err != nil {
+				return fmt.Errorf("stop annex: scale %s %s: %w", kindOf(resource), of.Name, err)
+			}
+			s.print("%s/%s scaled to 0", kindOf(resource), of.Name)
+			scaled++
 		}
-		s.print("deployment.apps/%s scaled to 0", of.Name)
-		scaled++
 	}
 	if scaled == 0 {
 		s.print("No StatefulSet and no Deployment of %s runs annex: stop it.", service.Namespace)
@@ -175,7 +161,7 @@ func (s *session) stopAnnex(ctx context.Context, service maincluster.Service, ti
 		ctx = limited
 	}
 	holder := ""
-	err = wait.PollUntilContextCancel(ctx, s.pollInterval, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, s.pollInterval, true, func(ctx context.Context) (bool, error) {
 		lease, err := s.main.CoordinationV1().Leases(service.Namespace).Get(ctx, service.Lease(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil
@@ -205,81 +191,53 @@ func (s *session) holderOf(lease *coordinationv1.Lease) string {
 	return ptr.Deref(lease.Spec.HolderIdentity, "")
 }
 
+// published lists the APIServices that lead to annex.
+func (s *session) published(ctx context.Context) ([]apiregistrationv1.APIService, error) {
+	list, err := s.apiServices.List(ctx, metav1.ListOptions{LabelSelector: hostingv1alpha1.PublishedByLabel})
+	if err != nil {
+		return nil, fmt.Errorf("list the APIServices of annex: %w", err)
+	}
+	return list.Items, nil
+}
+
 // removeAPIService deletes the APIService of annex's own group, if no other leads to annex.
-func (s *session) removeAPIService(ctx context.Context, service maincluster.Service) error {
+func (s *session) removeAPIService(ctx context.Context, found *installation) error {
 	list, err := s.published(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range list {
 		if of := &list[i]; of.Spec.Group != hostingv1alpha1.GroupName {
-			return fmt.Errorf("annex published %s while it stopped: start it, with its replicas in namespace %s, and type it again", of.Name, service.Namespace)
+			return fmt.Errorf("annex published %s while it stopped: start it, with its replicas in namespace %s, and type it again", of.Name, found.service.Namespace)
 		}
 	}
-	for i := range list {
-		if err := s.removeOne(ctx, "apiservice.apiregistration.k8s.io", list[i].Name, s.apiServices.Delete); err != nil {
+	return s.remove(ctx, apiServicesResource, "", found.Hosting.Name)
+}
+
+// removeObjects deletes the roles with rights for groups, and what annex has written to its namespace.
+func (s *session) removeObjects(ctx context.Context, found *installation) error {
+	for _, of := range []struct {
+		schema.GroupVersionResource
+		namespace, prefix, labels string
+	}{
+		{clusterRolesResource, "", hostingv1alpha1.HostedRoleName(""), hostingv1alpha1.AggregateLabel},
+		{bindingsResource, annexNamespace, hostingv1alpha1.HostedRoleName(""), ""},
+		{rolesResource, annexNamespace, hostingv1alpha1.HostedRoleName(""), ""},
+		{core.WithResource("configmaps"), annexNamespace, maincopy.RevisionPrefix, ""},
+	} {
+		if err := s.removeAll(ctx, of.GroupVersionResource, of.namespace, of.prefix, of.labels); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// removeRoles deletes the roles with rights for groups.
-func (s *session) removeRoles(ctx context.Context) error {
-	rbac, in := s.main.RbacV1(), hostingv1alpha1.NamespaceAnnexSystem
-	prefix := hostingv1alpha1.HostedRoleName("")
-	clusterRoles, err := rbac.ClusterRoles().List(ctx, metav1.ListOptions{LabelSelector: hostingv1alpha1.AggregateLabel})
-	if err != nil {
-		return fmt.Errorf("list the ClusterRoles of annex: %w", err)
-	}
-	bindings, err := rbac.RoleBindings(in).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list the RoleBindings of annex: %w", err)
-	}
-	roles, err := rbac.Roles(in).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list the Roles of annex: %w", err)
-	}
-	var errs []error
-	removeIf := func(name, kind string, remove remover) {
-		if strings.HasPrefix(name, prefix) {
-			errs = append(errs, s.removeOne(ctx, kind+".rbac.authorization.k8s.io", name, remove))
-		}
-	}
-	for i := range clusterRoles.Items {
-		removeIf(clusterRoles.Items[i].Name, "clusterrole", rbac.ClusterRoles().Delete)
-	}
-	for i := range bindings.Items {
-		removeIf(bindings.Items[i].Name, "rolebinding", rbac.RoleBindings(in).Delete)
-	}
-	for i := range roles.Items {
-		removeIf(roles.Items[i].Name, "role", rbac.Roles(in).Delete)
-	}
-	return errors.Join(errs...)
-}
-
-// removeInNamespace deletes what annex has written to its namespace, and ConfigMaps of rollbacks.
-func (s *session) removeInNamespace(ctx context.Context, service maincluster.Service) error {
-	configMaps, err := s.main.CoreV1().ConfigMaps(hostingv1alpha1.NamespaceAnnexSystem).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list the ConfigMaps of annex: %w", err)
-	}
-	for i := range configMaps.Items {
-		if of := &configMaps.Items[i]; strings.HasPrefix(of.Name, maincopy.RevisionPrefix) {
-			if err := s.removeOne(ctx, "configmap", of.Name, s.main.CoreV1().ConfigMaps(of.Namespace).Delete); err != nil {
-				return err
-			}
-		}
-	}
-	if err := s.removeOne(ctx, "lease.coordination.k8s.io", service.Lease(), s.main.CoordinationV1().Leases(service.Namespace).Delete); err != nil {
+	if err := s.remove(ctx, leasesResource, found.service.Namespace, found.service.Lease()); err != nil {
 		return err
 	}
-	return s.removeOne(ctx, "secret", servingca.SecretName(service.Name), s.main.CoreV1().Secrets(service.Namespace).Delete)
+	return s.remove(ctx, core.WithResource("secrets"), found.service.Namespace, servingca.SecretName(found.service.Name))
 }
 
 // printNext prints how to delete annex's manifests.
 func (s *session) printNext(ctx context.Context, service maincluster.Service) {
-	s.print("\nannex is uninstalled. What is left are its manifests, and its volume, if it has one.\nThis deletes both:")
+	s.print("\nannex is uninstalled. This deletes its manifests, and its volume, if it\nhas one:")
 	in, err := s.main.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
 	if err != nil || in.Annotations[helmRelease] == "" {
 		s.print("  kubectl delete -k artifacts/deploy/base --ignore-not-found")

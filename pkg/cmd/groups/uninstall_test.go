@@ -6,7 +6,6 @@ package groups
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -79,7 +78,7 @@ func startUninstall(t *testing.T, f *fixture, gives bool) *session {
 		}
 		return false, nil, nil
 	})
-	f.kube.PrependReactor("patch", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	f.meta.PrependReactor("patch", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		released := &coordinationv1.Lease{ObjectMeta: inSystem("annex-controllers")}
 		return false, nil, f.kube.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), released, "annex-system")
 	})
@@ -90,7 +89,7 @@ func TestUninstall(t *testing.T) {
 	t.Parallel()
 	f := installedAnnex()
 	s := startUninstall(t, f, true)
-	expect.NoError(t, s.uninstall(t.Context(), &uninstallFlags{yes: true}))
+	expect.NoError(t, s.uninstall(t.Context(), flags{yes: true}))
 	expect.Contains(t, f.out.String(), `annex has something of these groups of https://main:
 
 GROUP         STATE        RESOURCES   OBJECTS   BYTES
@@ -98,8 +97,8 @@ example.com   Moved        2           4         4Ki
 other.com     Not served   0           0         0
 
 `, "The main cluster serves example.com.\n", `
-validatingadmissionpolicybinding/annex-hold-garbage-collector.other.com deleted
-validatingadmissionpolicy/annex-hold-garbage-collector.other.com deleted
+validatingadmissionpolicybinding.admissionregistration.k8s.io/annex-hold-garbage-collector.other.com deleted
+validatingadmissionpolicy.admissionregistration.k8s.io/annex-hold-garbage-collector.other.com deleted
 statefulset.apps/annex scaled to 0
 apiservice.apiregistration.k8s.io/v1alpha1.hosting.annex.dev deleted
 clusterrole.rbac.authorization.k8s.io/annex-hosted-old.com deleted
@@ -110,18 +109,14 @@ lease.coordination.k8s.io/annex-controllers deleted
 secret/annex-serving-ca deleted
 
 annex is uninstalled.`, "  kubectl delete -k artifacts/deploy/base --ignore-not-found\n")
-	for _, line := range strings.Split(f.out.String(), "\n") {
-		if len(line) > 80 && strings.Contains(line, "   ") {
-			t.Errorf("a table is wider than 80 columns: %q", line)
-		}
-	}
+	f.fitsTerminal(t)
 	expect.Get(t, f.kube.RbacV1().ClusterRoles(), "a-chart's")
 	expect.Get(t, f.kube.RbacV1().Roles("annex-system"), "annex")
 	expect.Get(t, f.kube.CoreV1().ConfigMaps("annex-system"), "other")
 	expect.Get(t, f.kube.CoreV1().Secrets("annex-system"), "annex-etcd")
 	// A second run finds nothing more to remove.
 	f.out.Reset()
-	expect.NoError(t, s.uninstall(t.Context(), &uninstallFlags{yes: true}))
+	expect.NoError(t, s.uninstall(t.Context(), flags{yes: true}))
 	expect.Contains(t, f.out.String(), "annex serves no group of https://main.\n")
 }
 
@@ -129,19 +124,19 @@ func TestUninstallAsks(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		typed string
-		flags uninstallFlags
+		flags flags
 		err   string
 	}{
-		"yes":         {"yes\n", uninstallFlags{}, ""},
-		"no":          {"no\n", uninstallFlags{}, "not confirmed: type yes, or give --yes"},
-		"no terminal": {"", uninstallFlags{}, "not confirmed: type yes, or give --yes"},
-		"dry run":     {"yes\n", uninstallFlags{dryRun: true}, "uninstall: annex serves example.com, which kubectl annex uninstall rolls back first"},
+		"yes":         {"yes\n", flags{}, ""},
+		"no":          {"no\n", flags{}, "not confirmed: type yes, or give --yes"},
+		"no terminal": {"", flags{}, "not confirmed: type yes, or give --yes"},
+		"dry run":     {"yes\n", flags{dryRun: true}, "uninstall: annex serves example.com, which kubectl annex uninstall rolls back first"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := installedAnnex()
 			f.typed = test.typed
-			expect.ErrorOrNone(t, startUninstall(t, f, true).uninstall(t.Context(), &test.flags), test.err)
+			expect.ErrorOrNone(t, startUninstall(t, f, true).uninstall(t.Context(), test.flags), test.err)
 			if f.changed() != (test.err == "") {
 				t.Errorf("changed: %t", f.changed())
 			}
@@ -175,7 +170,7 @@ func TestUninstallIsRefused(t *testing.T) {
 			t.Parallel()
 			f := installedAnnex()
 			test.change(f)
-			expect.ErrorLine(t, f.start(t).uninstall(t.Context(), &uninstallFlags{yes: true}), "uninstall: nothing was changed: "+test.want)
+			expect.ErrorLine(t, f.start(t).uninstall(t.Context(), flags{yes: true}), "uninstall: nothing was changed: "+test.want)
 			if f.changed() {
 				t.Error("something was written")
 			}
@@ -190,8 +185,8 @@ func TestUninstallWithoutAnswer(t *testing.T) {
 	f.hosting.PrependReactor("list", "hostedresources", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewServiceUnavailable("no endpoints")
 	})
-	expect.ErrorLine(t, s.uninstall(t.Context(), &uninstallFlags{yes: true}),
-		"uninstall: nothing was changed: list what annex has: no endpoints (it serves example.com): annex does not answer, see kubectl annex doctor")
+	expect.ErrorLine(t, s.uninstall(t.Context(), flags{yes: true}),
+		"uninstall: nothing was changed: list what annex has: no endpoints: annex does not answer, see kubectl annex doctor (it serves example.com)")
 	if f.changed() {
 		t.Error("something was written")
 	}
@@ -214,11 +209,11 @@ func TestUninstallStops(t *testing.T) {
 			f.status = test.status
 			s := startUninstall(t, f, test.gives)
 			s.settleTimeout = s.rightsTimeout
-			expect.ErrorLine(t, s.uninstall(t.Context(), &uninstallFlags{yes: true}), test.want)
+			expect.ErrorLine(t, s.uninstall(t.Context(), flags{yes: true}), test.want)
 			expect.Get(t, s.apiServices, "v1alpha1.hosting.annex.dev")
 			expect.Get(t, s.apiServices, "v1."+group)
 			expect.Get(t, f.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies(), "annex-freeze.example.com")
-			if slices.ContainsFunc(f.kube.Actions(), func(action clienttesting.Action) bool { return action.Matches("patch", "statefulsets") }) {
+			if slices.ContainsFunc(f.meta.Actions(), func(action clienttesting.Action) bool { return action.Matches("patch", "statefulsets") }) {
 				t.Error("annex was stopped")
 			}
 		})
@@ -240,7 +235,7 @@ func TestUninstallReleases(t *testing.T) {
 		_, err := f.meta.Resource(definitionsResource).Patch(t.Context(), name, types.MergePatchType, label, metav1.PatchOptions{})
 		expect.NoError(t, err)
 	}
-	expect.NoError(t, s.uninstall(t.Context(), &uninstallFlags{yes: true}))
+	expect.NoError(t, s.uninstall(t.Context(), flags{yes: true}))
 	expect.Contains(t, f.out.String(), "example.com   Not served   0 ", "customresourcedefinition.apiextensions.k8s.io/widgets.example.com unlabeled\n")
 	for _, name := range both {
 		found, err := f.meta.Resource(definitionsResource).Get(t.Context(), name, metav1.GetOptions{})

@@ -60,10 +60,10 @@ func (f *fixture) wantExemption(t *testing.T, want bool) {
 	}
 }
 
-const hookTable = `These webhooks and policies apply to what a rollback writes to the main cluster:
+const hookTable = `These webhooks and policies apply to what a rollback writes:
 
-NAME                                                      RESOURCES   ONLY
-MutatingWebhookConfiguration stamps (stamp.example.org)   widgets     namespaces stamped=true
+  MutatingWebhookConfiguration stamps (stamp.example.org)
+      widgets; only namespaces stamped=true
 `
 
 func TestMoveWithWebhooks(t *testing.T) {
@@ -75,13 +75,13 @@ func TestMoveWithWebhooks(t *testing.T) {
 		err      []string
 		exempted bool
 	}{
-		"harmless": {func(*fixture, *moveFlags) {}, "a rollback waits until it is given --exempt-webhooks.\n", nil, false},
+		"harmless": {func(*fixture, *moveFlags) {}, "If one denies or changes these writes, a rollback waits for --exempt-webhooks.\n", nil, false},
 		"blocked": {func(f *fixture, _ *moveFlags) { f.probe = denied }, "", []string{
 			"annex could not roll the group back by itself: widgets.example.com: create a copy of a as a dry run: admission webhook",
 			"Give --exempt-webhooks, so that it can, or --allow-blocked-rollback, and to return: kubectl annex rollback example.com --exempt-webhooks",
 		}, false},
 		"allowed":          {func(f *fixture, o *moveFlags) { f.probe, o.allowBlocked = denied, true }, "", nil, false},
-		"exempt":           {func(f *fixture, o *moveFlags) { f.probe, o.exemptWebhooks = denied, true }, "A rollback exempts system:serviceaccount:annex-system:annex from them until its end, by the match condition example.com/annex-exempt.", nil, true},
+		"exempt":           {func(f *fixture, o *moveFlags) { f.probe, o.exemptWebhooks = denied, true }, "A rollback exempts system:serviceaccount:annex-system:annex from them,\nby the match condition example.com/annex-exempt.", nil, true},
 		"cannot be probed": {func(f *fixture, _ *moveFlags) { f.probe = errors.New("forbidden") }, "widgets.example.com was not probed: forbidden", nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestRollbackWithWebhooks(t *testing.T) {
 			t.Parallel()
 			f := moved()
 			f.kubeObjects = []runtime.Object{stamping()}
-			expect.NoError(t, f.start(t).rollback(t.Context(), rollbackFlags{flags: flags{wait: true}, exemptWebhooks: exempt}))
+			expect.NoError(t, f.start(t).rollback(t.Context(), flags{wait: true, exemptWebhooks: exempt}))
 			expect.Contains(t, f.out.String(), hookTable)
 			f.wantExemption(t, exempt)
 			expect.Equal(t, exempt, f.created(t).ExemptWebhooks)
@@ -125,7 +125,7 @@ func TestRollbackUnderWayIsExempt(t *testing.T) {
 	f := moved()
 	f.kubeObjects = []runtime.Object{stamping()}
 	f.annex = append(f.annex, migration("back", hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationStatus{Phase: hostingv1alpha1.MigrationCopying}))
-	expect.NoError(t, f.start(t).rollback(t.Context(), rollbackFlags{exemptWebhooks: true}))
+	expect.NoError(t, f.start(t).rollback(t.Context(), flags{exemptWebhooks: true}))
 	expect.Contains(t, f.out.String(), "migration.hosting.annex.dev/back exempts annex from webhooks and policies\n")
 	if !expect.Get(t, f.session.annex.Migrations(), "back").Spec.ExemptWebhooks {
 		t.Error("it does not")
@@ -133,34 +133,35 @@ func TestRollbackUnderWayIsExempt(t *testing.T) {
 	f.wantExemption(t, true)
 }
 
+func ownedSecret() runtime.Object {
+	return metadataOf("v1", "Secret", "ns", "dependant", metav1.OwnerReference{APIVersion: group + "/v1", Kind: "Widget", Name: "a"})
+}
+
 // TestRightsForSecrets grants them only if the user agrees.
 func TestRightsForSecrets(t *testing.T) {
 	t.Parallel()
-	owned := metadataOf("v1", "Secret", "ns", "dependant", metav1.OwnerReference{APIVersion: group + "/v1", Kind: "Widget", Name: "a"})
 	for name, test := range map[string]struct {
 		typed string
-		flags rollbackFlags
+		flags flags
 		asked bool
 		err   string
 	}{
-		"yes":            {"y\n", rollbackFlags{}, true, ""},
-		"no":             {"n\n", rollbackFlags{}, true, "rollback example.com: not confirmed"},
-		"no input":       {"", rollbackFlags{}, true, "answer y, or give --yes"},
-		"by a flag":      {"", rollbackFlags{yes: true}, false, ""},
-		"printed":        {"", rollbackFlags{flags: flags{printRights: true}}, false, ""},
-		"in a dry run":   {"", rollbackFlags{flags: flags{dryRun: true}}, false, ""},
-		"granted before": {"", rollbackFlags{}, false, ""},
+		"no input":       {"", flags{}, true, "answer y, or give --yes"},
+		"by a flag":      {"", flags{yes: true}, false, ""},
+		"printed":        {"", flags{printRights: true}, false, ""},
+		"in a dry run":   {"", flags{dryRun: true}, false, ""},
+		"granted before": {"", flags{}, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := moved()
-			f.dependants, f.typed = []runtime.Object{owned}, test.typed
+			f.dependants, f.typed = []runtime.Object{ownedSecret()}, test.typed
 			s := f.start(t)
 			if name == "granted before" {
 				expect.NoError(t, s.grant(t.Context(), "rollback", rollbackRules(group, both, []schema.GroupResource{{Resource: "secrets"}})))
 			}
 			expect.ErrorOrNone(t, s.rollback(t.Context(), test.flags), test.err)
-			if asked := strings.Contains(f.out.String(), "Let annex get, list and patch all Secrets of the cluster until the end of the rollback? [y/N]"); asked != test.asked {
+			if asked := strings.Contains(f.out.String(), "Let annex get, list and patch all Secrets of the cluster until the end? [y/N]"); asked != test.asked {
 				t.Errorf("asked: %t, want %t", asked, test.asked)
 			}
 			if !test.flags.printRights {

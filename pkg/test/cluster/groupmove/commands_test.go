@@ -142,7 +142,7 @@ func TestRollbackAfterRestore(t *testing.T) {
 func TestCommandsOfAnEmptyGroup(t *testing.T) {
 	t.Parallel()
 	f := newFixtureWithoutRights(t, sharedAnnex, "empty.example.com")
-	f.run("move", "0 objects", "annex serves empty.example.com.", "To return to the main cluster: annex rollback empty.example.com")
+	f.run("move", "0 objects", "annex serves empty.example.com.", "To return to the main cluster:\n  annex rollback empty.example.com")
 	f.wantServed(hostingv1alpha1.PublishedBy(annextest.Namespace, annextest.ServiceName))
 	f.wantLabel("true")
 	f.create("default", "first", nil)

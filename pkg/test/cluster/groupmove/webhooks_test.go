@@ -142,7 +142,7 @@ func TestWebhooks(t *testing.T) {
 	f.untilStamped("Widget")
 	born := f.create("default", "born", nil)
 
-	f.run("rollback --wait=false", append(names, "waits until it is given --exempt-webhooks")...)
+	f.run("rollback --wait=false", append(names, "waits for --exempt-webhooks")...)
 	migrations, name := f.own.Hosting.HostingV1alpha1().Migrations(), f.rollbackUnderWay()
 	blocked := expect.Eventually(t, migrations, name, "it reports the webhook", func(m *hostingv1alpha1.Migration) bool {
 		return strings.Contains(message(m), `admission webhook "keep.stamped.example.com" denied the request: spec is immutable`)
