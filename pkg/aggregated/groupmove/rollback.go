@@ -186,7 +186,7 @@ func (r *rollback) copyAndSwitch(ctx, preparing context.Context) error {
 	if err := r.untilOwnersAllowed(guarded); err != nil {
 		return err
 	}
-	err = r.step(guarded, hostingv1alpha1.MigrationFollowing, "Raises the main cluster's revision above the resource versions that clients have", r.raise)
+	err = r.step(guarded, hostingv1alpha1.MigrationFollowing, "Raises the main cluster's revision above annex's", r.raise)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (r *rollback) copyAndSwitch(ctx, preparing context.Context) error {
 		return errors.Join(err, r.thaw(context.WithoutCancel(ctx)))
 	}
 	// If it is unknown whether this succeeded, the group stays frozen until the next attempt.
-	if err := r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Requests wait until the main cluster's resource versions are above those that clients have"); err != nil {
+	if err := r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Requests wait until the main cluster's revision is above annex's"); err != nil {
 		return err
 	}
 	if err := r.returnRoutes(ctx); err != nil {

@@ -157,6 +157,7 @@ func (s *session) planHooks(ctx context.Context, exempt bool) []mainadmission.Ma
 		}
 		s.say("      %s", only)
 	}
+	s.print("")
 	if exempt {
 		s.print("A rollback exempts %s from them,\nby the match condition %s.", s.annexUser(ctx), mainadmission.ConditionName(s.group))
 	} else {

@@ -63,8 +63,8 @@ func (v *View) show(migration *hostingv1alpha1.Migration) (done bool, err error)
 		complete = &metav1.Condition{Reason: string(status.Phase)}
 	}
 	switch {
-	case status.Phase == "":
-		return false, nil
+	case status.Phase == "" || complete.Message == "" && status.Phase == hostingv1alpha1.MigrationPending:
+		return false, nil // it has not begun
 	case status.Phase == hostingv1alpha1.MigrationCompleted:
 		v.showCopies(status)
 		v.line(string(status.Phase))

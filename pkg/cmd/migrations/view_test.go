@@ -49,8 +49,7 @@ func TestView(t *testing.T) {
 			{phase: copying, message: "Copies", copied: 600, done: 600, total: 1200}, {phase: copying, message: "Copies", copied: 1200, done: 1200, total: 1200},
 			{phase: following, message: "Follows", copied: 1200}, {phase: verifying, message: "Compares", copied: 1200, done: 300, total: 1200},
 			{phase: switching, message: "Requests wait", copied: 1200}, {phase: observing, message: "Checks", copied: 1200}, {phase: completed, copied: 1200},
-		}, `[1:01] Pending
-[1:02] Pending: Creates the definitions
+		}, `[1:02] Pending: Creates the definitions
 [1:03] Copying: Copies
 [1:04] widgets.example.com: 1200 objects, 1.2Mi
 [1:05] Following: Follows
