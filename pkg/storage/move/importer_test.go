@@ -597,3 +597,39 @@ func TestSettled(t *testing.T) {
 		})
 	}
 }
+
+// endingSource ends its first watch together with the first change.
+type endingSource struct {
+	*source
+	ended atomic.Bool
+}
+
+func (s *endingSource) Watch(ctx context.Context, after int64) (Watch, error) {
+	w, err := s.source.Watch(ctx, after)
+	if err != nil || s.ended.Swap(true) {
+		return w, err
+	}
+	events := make(chan Events, 1)
+	for e := range w.Events() {
+		if len(e.Changes) > 0 {
+			events <- e
+			break
+		}
+	}
+	close(events)
+	s.lose()
+	return watchOf{w, s.source, events, ctx.Done()}, nil
+}
+
+// TestWatchEndsWithChange receives a change and the end of the watch at once, as from an API server that stops.
+func TestWatchEndsWithChange(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(3)
+	expect.NoError(t, NewImporter(f.config).Copy(f.ctx))
+	put(t, f.fixture.config.From, "ns/last", "of this watch")
+	f.config.From = &endingSource{source: f.source}
+	result := f.start(NewImporter(f.config))
+	f.wait(result, f.caughtUp)
+	f.wantEqual()
+}

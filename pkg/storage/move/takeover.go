@@ -99,6 +99,7 @@ func (t *term) reopening(ctx context.Context, no <-chan struct{}, watch func() e
 		if !errors.Is(err, errWatchEnded) && !errors.Is(err, ErrCompacted) {
 			return err
 		}
+		t.record = t.saved // the next watch delivers again what was not written
 		var failed error
 		if !isClosed(no) {
 			failed = t.beforeReopening(ctx, no, errors.Is(err, ErrCompacted))
