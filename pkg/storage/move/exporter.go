@@ -57,15 +57,10 @@ func (e *Exporter) TakeOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case s.UID != "" && s.UID != e.uid:
-		return refuse(e.resource, ReasonMoving, "the Migration with the UID %s moves it out of the Store", s.UID)
-	case s.isFrozen && s.frozenFor != "":
-		return refuse(e.resource, ReasonFrozen, "its objects are frozen for another purpose")
-	case s.state.Closed && !s.state.Returned && s.UID == "":
-		return refuse(e.resource, ReasonClosed, "the Store does not serve it, because it was moved out of it")
-	}
 	if s.UID != "" || !s.state.Returned { // otherwise the move has ended, and nothing must be left of it
+		if err := e.checkDeparture(s, e.uid, ""); err != nil {
+			return err
+		}
 		s.record = record{UID: e.uid, Holder: e.holder}
 		if err := e.write(ctx, &s); err != nil {
 			return err
@@ -105,31 +100,20 @@ func (e *Exporter) Close(ctx context.Context) (highest int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	tombstone := keys.Tombstone(e.Prefix, e.resource)
 	if !now.state.Closed {
-		closing := revision.Close(e.Prefix, e.resource, now.state, e.hosted)
-		conditions := append(e.isHeldFrozen(), now.unchanged(e.end))
-		if err := e.doIf(ctx, conditions, closing, clientv3.OpPut(tombstone, "")); err != nil {
+		if err := e.close(ctx, now, e.frozenAt, e.hosted); err != nil {
 			return 0, err
 		}
 	}
 	// Nothing that is later is answered any more.
-	r, err := e.KV.Delete(ctx, tombstone)
-	if err != nil {
-		return 0, fmt.Errorf("remove the tombstone of %s: %w", e.resource, err)
-	}
-	return r.Header.GetRevision() + now.state.Offset, nil
+	closed, err := e.removeTombstone(ctx)
+	return closed + now.state.Offset, err
 }
 
 // Return lets clients repeat the requests of a resource that is closed: the main cluster serves it. It can be
 // repeated.
 func (e *Exporter) Return(ctx context.Context) error {
-	return fenced(e.target.Return(ctx, e.hosted, e.isHeldFrozen()...))
-}
-
-// isHeldFrozen returns the conditions of what relies on the freeze.
-func (e *Exporter) isHeldFrozen() []clientv3.Cmp {
-	return []clientv3.Cmp{e.held.isAt(e.end), e.target.IsFrozenAt(e.frozenAt)}
+	return fenced(e.target.Return(ctx, e.hosted, e.held.isAt(e.end), e.target.IsFrozenAt(e.frozenAt)))
 }
 
 // End deletes the objects of a resource that was returned, without running their finalizers, and the record of
@@ -152,13 +136,10 @@ func (e *Exporter) End(ctx context.Context) error {
 // ErrSwitched.
 func (e *Exporter) Cancel(ctx context.Context) error {
 	now, err := e.now(ctx)
-	if err == nil && now.state.Closed {
-		err = ErrSwitched
-	}
 	if err != nil {
 		return err
 	}
-	return e.end.end(ctx, now, clientv3.OpDelete(e.frozen), e.removePairs())
+	return e.giveUp(ctx, now, e.removePairs())
 }
 
 // now returns what the Exporter holds, with the present state of the resource.

@@ -23,10 +23,7 @@ func (m *Mover) Release(ctx context.Context) error {
 	if departure, err = m.from.takeOver(ctx, m.copier); err != nil {
 		return err
 	}
-	var ops []clientv3.Op
-	if departure.frozenFor == m.uid {
-		ops = append(ops, clientv3.OpDelete(m.from.frozen))
-	}
+	ops := []clientv3.Op{clientv3.OpDelete(m.from.frozen)}
 	if departure.state.Closed {
 		open, err := revision.Open(m.from.Prefix, m.resource, departure.state, departure.state.Offset)
 		if err != nil {

@@ -12,21 +12,9 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
-
-// End is a resource in the etcd of a Store.
-type End struct {
-	// KV and Watcher return etcd's own revisions.
-	KV      clientv3.KV
-	Watcher clientv3.Watcher
-	// Prefix is that of the Store's keys.
-	Prefix string
-	// Transformer decodes and encodes values of the resource in this Store.
-	Transformer value.Transformer
-}
 
 // Config describes a move.
 type Config struct {
@@ -121,23 +109,6 @@ type Mover struct {
 	copyDictionaries func(ctx context.Context) error
 }
 
-// end is an End with the keys of the resource.
-type end struct {
-	End
-	resource          schema.GroupResource
-	objects, boundary string // the range of objects
-	record            string
-	frozen            string
-}
-
-func newEnd(e End, resource schema.GroupResource, record string) end {
-	objects := keys.Objects(e.Prefix, resource)
-	return end{
-		End: e, resource: resource, objects: objects, boundary: clientv3.GetPrefixRangeEnd(objects),
-		record: record, frozen: keys.Frozen(e.Prefix, resource),
-	}
-}
-
 // New returns a Mover. It does nothing until one of its methods is called.
 func New(config Config) *Mover {
 	from := newEnd(config.From, config.Resource, keys.Departure(config.From.Prefix, config.Resource))
@@ -186,23 +157,11 @@ func (m *Mover) check(ctx context.Context) (departure, arrival stored, err error
 	if departure, arrival, err = m.readEnds(ctx); err != nil || arrival.UID == m.uid { // begun
 		return departure, arrival, err
 	}
-	if err := m.checkDeparture(departure); err != nil {
+	if err := m.from.checkDeparture(departure, m.uid, m.uid); err != nil {
 		return departure, arrival, err
 	}
 	arrival, err = m.checkArrival(ctx)
 	return departure, arrival, err
-}
-
-func (m *Mover) checkDeparture(d stored) error {
-	switch {
-	case d.UID != "" && d.UID != m.uid:
-		return refuse(m.resource, ReasonMoving, "the Migration with the UID %s moves it out of the Store", d.UID)
-	case d.isFrozen && d.frozenFor != m.uid:
-		return refuse(m.resource, ReasonFrozen, "its objects are frozen for another purpose, such as its return to the main cluster")
-	case d.state.Closed && d.UID != m.uid:
-		return refuse(m.resource, ReasonClosed, "the Store does not serve it, because it was moved out of it")
-	}
-	return nil
 }
 
 // readEnds reads what both ends have.

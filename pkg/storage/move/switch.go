@@ -10,9 +10,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/annex-dev/annex/pkg/storage/keys"
-	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
 const (
@@ -66,7 +63,7 @@ func (t *tenure) drainAndClose(ctx context.Context) error {
 		timer.Stop()
 	}
 	if err == nil {
-		err = t.close(bounded, frozenAt)
+		err = t.from.close(bounded, t.departure, frozenAt, t.hosted)
 	}
 	if err == nil || errors.Is(err, ErrFenced) {
 		return err // what another Mover has frozen is not thawed
@@ -102,23 +99,6 @@ func (t *tenure) thaw(ctx context.Context) error {
 	return nil
 }
 
-// close closes the source, if it is frozen since frozenAt. The tombstone ends watches of the
-// source (pkg/storage/freeze).
-func (t *tenure) close(ctx context.Context, frozenAt int64) error {
-	r, err := t.from.KV.Txn(ctx).
-		If(t.departure.isAt(t.from), t.departure.unchanged(t.from), clientv3.Compare(clientv3.ModRevision(t.from.frozen), "=", frozenAt)).
-		Then(revision.Close(t.from.Prefix, t.resource, t.departure.state, t.hosted),
-			clientv3.OpPut(keys.Tombstone(t.from.Prefix, t.resource), "")).
-		Commit()
-	switch {
-	case err != nil:
-		return fmt.Errorf("close %s at the old Store: %w", t.resource, err)
-	case !r.Succeeded:
-		return fmt.Errorf("close %s at the old Store: %w", t.resource, ErrFenced)
-	}
-	return nil
-}
-
 // open opens the target, with resource versions above all that clients have seen.
 func (t *tenure) open(ctx context.Context) error {
 	source, err := t.from.read(ctx)
@@ -131,13 +111,6 @@ func (t *tenure) open(ctx context.Context) error {
 	if err := t.openAbove(ctx, source.revision+source.state.Offset+revisionGap); err != nil {
 		return err
 	}
-	return t.removeTombstone(ctx)
-}
-
-// removeTombstone removes the tombstone, which Clean would do later.
-func (t *tenure) removeTombstone(ctx context.Context) error {
-	if _, err := t.from.KV.Delete(ctx, keys.Tombstone(t.from.Prefix, t.resource)); err != nil {
-		return fmt.Errorf("remove the tombstone of %s: %w", t.resource, err)
-	}
-	return nil
+	_, err = t.from.removeTombstone(ctx)
+	return err
 }
