@@ -15,7 +15,7 @@ func (i *Importer) Claim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now, err := i.source.Revision(ctx)
+	now, err := i.from.Revision(ctx)
 	if err != nil {
 		return err
 	}

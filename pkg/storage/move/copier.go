@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/time/rate"
@@ -28,7 +27,7 @@ type copier struct {
 	holder string
 	// imports is whether the source is not a Store.
 	imports bool
-	source  Source
+	from    Source
 	to      end
 	limit   *rate.Limiter
 	pace    *Pace
@@ -46,7 +45,7 @@ func newCopier(of ImportConfig) *copier {
 		of.Report = func(Progress) {}
 	}
 	return &copier{
-		resource: of.Resource, uid: of.UID, hosted: of.HostedResource, holder: string(uuid.NewUUID()), source: of.From,
+		resource: of.Resource, uid: of.UID, hosted: of.HostedResource, holder: string(uuid.NewUUID()), from: of.From,
 		to: newEnd(of.To, of.Resource, keys.Arrival(of.To.Prefix, of.Resource)), limit: of.Limit, pace: of.Pace, report: of.Report,
 	}
 }
@@ -101,10 +100,12 @@ func (c *copier) takeOver(ctx context.Context, source int64) (*term, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &term{
-		copier: c, arrival: arrival, record: arrival.record, saved: arrival.record, began: source, current: source,
-		progress: Progress{Copied: arrival.Objects, Bytes: arrival.Bytes},
-	}, nil
+	t := &term{copier: c, arrival: arrival}
+	t.loop = loop{
+		sides: sides{c.from, c.to, c.pace}, writer: t, limit: c.limit, report: c.report, restarts: &c.restarts,
+		record: arrival.record, saved: arrival.record, began: source, current: source,
+	}
+	return t, nil
 }
 
 // discard deletes what the target has, and ends the move there. A full etcd takes only deletions, so that no record
@@ -137,29 +138,33 @@ func (c *copier) discard(ctx context.Context, arrival stored) error {
 // term is the time in which a copier holds the record of the target.
 type term struct {
 	*copier
+	loop
 	arrival stored
-	// record is that of the target. Applied may be later than in etcd.
-	record record
-	saved  record
-
-	progress Progress
-	// eager is set while requests wait for the switch, and isSilent once the watch must not ask.
-	eager, isSilent bool
-	// changed is when the last change arrived.
-	changed time.Time
-	// began is the revision of the source when the term began, and current the highest one known.
-	began, current int64
 }
 
-// save writes operations at the target together with the record.
-func (t *term) save(ctx context.Context, ops ...clientv3.Op) error {
+// write implements writer by a transaction.
+func (t *term) write(ctx context.Context, changes []change) error {
+	ops := make([]clientv3.Op, 0, len(changes)+1)
+	for _, c := range changes {
+		op, err := t.to.op(ctx, c)
+		if err != nil {
+			return err
+		}
+		ops = append(ops, op)
+	}
+	return t.commit(ctx, ops...)
+}
+
+// isFull implements writer.
+func (t *term) isFull() bool { return false }
+
+// commit performs operations at the target together with the record.
+func (t *term) commit(ctx context.Context, ops ...clientv3.Op) error {
 	t.arrival.record = t.record
 	if err := t.to.write(ctx, &t.arrival, ops...); err != nil {
 		return err
 	}
 	t.saved = t.record
-	t.progress.Copied, t.progress.Bytes = t.record.Objects, t.record.Bytes
-	t.reportProgress()
 	return nil
 }
 
@@ -170,17 +175,9 @@ func (t *term) openAbove(ctx context.Context, lowest int64) error {
 		return fmt.Errorf("open %s at the new Store: %w", t.resource, err)
 	}
 	t.record.Phase = Switched
-	if err := t.save(ctx, open); err != nil {
+	if err := t.commit(ctx, open); err != nil {
 		return err
 	}
 	t.arrival.state.Closed, t.arrival.state.ModRevision = false, t.arrival.modRevision
 	return nil
 }
-
-func (t *term) reportProgress() {
-	t.progress.Lag = max(0, t.current-t.record.Applied)
-	t.report(t.progress)
-}
-
-// isCaughtUp reports whether the target has all that the source had when the term began.
-func (t *term) isCaughtUp() bool { return t.record.Copied && t.record.Applied >= t.began }

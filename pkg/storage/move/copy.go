@@ -4,13 +4,9 @@
 package move
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/apiserver/pkg/storage/value"
 )
 
 // A page is in memory at once, and its size is unknown before, so pages start small and adapt to
@@ -26,14 +22,16 @@ const (
 
 // change is a put or a deletion of an object.
 type change struct {
-	key   string // below those of all objects
-	plain []byte
-	put   bool
+	// Object is the one of the source, decoded. A deletion has only the key.
+	Object
+	put bool
+	// to is what the target had when the two were compared, nil if that is not known.
+	to *Object
 }
 
-// batch collects changes for one transaction.
+// batch collects changes that are written together.
 type batch struct {
-	*term
+	*loop
 	changes []change
 	// index has the place of each key, of which etcd accepts one operation per transaction.
 	index map[string]int
@@ -46,12 +44,12 @@ func (b *batch) complete(revision int64) { b.record.Applied = max(b.record.Appli
 
 // add adds a change. Later changes of a key replace earlier ones.
 func (b *batch) add(ctx context.Context, c change) error {
-	if at, found := b.index[c.key]; found {
-		b.size += len(c.plain) - len(b.changes[at].plain)
+	if at, found := b.index[c.Key]; found {
+		b.size += len(c.Value) - len(b.changes[at].Value)
 		b.changes[at] = c
 		return nil
 	}
-	if len(b.changes) == batchObjects || len(b.changes) > 0 && b.size+len(c.plain) > batchBytes {
+	if len(b.changes) == batchObjects || len(b.changes) > 0 && b.size+len(c.Value) > batchBytes {
 		if err := b.flush(ctx, false); err != nil {
 			return err
 		}
@@ -59,8 +57,8 @@ func (b *batch) add(ctx context.Context, c change) error {
 	if b.index == nil {
 		b.index = map[string]int{}
 	}
-	b.index[c.key] = len(b.changes)
-	b.changes, b.size = append(b.changes, c), b.size+len(c.plain)
+	b.index[c.Key] = len(b.changes)
+	b.changes, b.size = append(b.changes, c), b.size+len(c.Value)
 	return nil
 }
 
@@ -70,20 +68,7 @@ func (b *batch) flush(ctx context.Context, always bool) error {
 	if len(b.changes) == 0 && (!always || b.record == b.saved) {
 		return nil
 	}
-	ops := make([]clientv3.Op, 0, len(b.changes)+1)
-	for _, c := range b.changes {
-		key := b.to.objects + c.key
-		if !c.put {
-			ops = append(ops, clientv3.OpDelete(key))
-			continue
-		}
-		encoded, err := b.to.Transformer.TransformToStorage(ctx, c.plain, value.DefaultContext(key))
-		if err != nil {
-			return fmt.Errorf("encode object %s of %s: %w", c.key, b.resource, err)
-		}
-		ops = append(ops, clientv3.OpPut(key, string(encoded)))
-	}
-	if err := b.save(ctx, ops...); err != nil {
+	if err := b.save(ctx, b.changes); err != nil {
 		return err
 	}
 	clear(b.changes)
@@ -92,25 +77,40 @@ func (b *batch) flush(ctx context.Context, always bool) error {
 	return nil
 }
 
-// pair is a range of keys at both ends, each at a revision.
+// pair is a range of keys on both sides, each at a revision.
 type pair struct {
 	from, to []Object
 	// last is the last key of the range, empty if it ends with the last object.
 	last string
 }
 
-// readPair reads the objects of both ends after a key. A revision of 0 is the present.
-func (c *copier) readPair(ctx context.Context, after string, limit, ofFrom, ofTo int64) (pair, error) {
+// replica is a copy of the objects of a Source, as a loop and a comparison need it.
+type replica interface {
+	// Page is like that of a Source. A revision of 0 is the present.
+	Page(ctx context.Context, after string, limit, revision int64) (objects []Object, more bool, err error)
+	// Equal reports whether an object, as it is decoded, has the copy to.
+	Equal(ctx context.Context, from, to Object) (bool, error)
+}
+
+// sides are a Source and its copy.
+type sides struct {
+	source Source
+	target replica
+	pace   *Pace
+}
+
+// page reads the objects of both sides after a key. A revision of 0 is the present.
+func (s sides) page(ctx context.Context, after string, limit, ofFrom, ofTo int64) (pair, error) {
 	var from []Object
 	var moreFrom bool
-	err := c.pace.page(ctx, func() (err error) {
-		from, moreFrom, err = c.source.Page(ctx, after, limit, ofFrom)
+	err := s.pace.page(ctx, func() (err error) {
+		from, moreFrom, err = s.source.Page(ctx, after, limit, ofFrom)
 		return err
 	})
 	if err != nil {
 		return pair{}, err
 	}
-	to, moreTo, err := c.to.Page(ctx, after, limit, ofTo)
+	to, moreTo, err := s.target.Page(ctx, after, limit, ofTo)
 	if err != nil {
 		return pair{}, err
 	}
@@ -129,6 +129,13 @@ func (c *copier) readPair(ctx context.Context, after string, limit, ofFrom, ofTo
 	return p, nil
 }
 
+// decoded returns an object of the source with its decoded value.
+func (s sides) decoded(ctx context.Context, o Object) (Object, error) {
+	plain, err := s.source.Decode(ctx, o)
+	o.Value = plain
+	return o, err
+}
+
 func until(objects []Object, last string) []Object {
 	for len(objects) > 0 && objects[len(objects)-1].Key > last {
 		objects = objects[:len(objects)-1]
@@ -136,7 +143,7 @@ func until(objects []Object, last string) []Object {
 	return objects
 }
 
-// each calls do with each object of a pair in order, nil where an end has none.
+// each calls do with each object of a pair in order, nil where a side has none.
 func (p pair) each(do func(key string, from, to *Object) error) error {
 	from, to := p.from, p.to
 	for len(from) > 0 || len(to) > 0 {
@@ -169,61 +176,63 @@ func nextLimit(objects []Object, limit int64) int64 {
 
 // copyPage copies the page after the cursor, as it was at the applied revision, and moves the
 // cursor.
-func (t *term) copyPage(ctx context.Context, b *batch) error {
+func (l *loop) copyPage(ctx context.Context, b *batch) error {
 	if b.page == 0 {
 		b.page = firstPage
 	}
-	page, err := t.readPair(ctx, t.record.Cursor, b.page, t.record.Applied, 0)
+	page, err := l.page(ctx, l.record.Cursor, b.page, l.record.Applied, 0)
 	if err != nil {
 		return err
 	}
 	b.page = nextLimit(page.from, b.page)
-	if t.limit != nil {
+	if l.limit != nil {
 		// The events of the watch wait for the page.
-		b.page = max(1, min(b.page, int64(t.limit.Limit())))
+		b.page = max(1, min(b.page, int64(l.limit.Limit())))
 	}
 	err = page.each(func(key string, from, to *Object) error {
 		if from == nil {
-			return t.copyChange(ctx, b, change{key: key})
+			return l.copyChange(ctx, b, change{Object: Object{Key: key}})
 		}
-		plain, err := t.source.Decode(ctx, *from)
+		decoded, err := l.decoded(ctx, *from)
 		if err != nil {
 			return err
 		}
+		c := change{Object: decoded, put: true, to: to}
 		if to != nil {
-			// A value at the target that cannot be read is written anew.
-			if existing, err := t.to.Decode(ctx, *to); err == nil && bytes.Equal(existing, plain) {
-				t.passed(change{key: key, plain: plain, put: true})
+			if equal, err := l.target.Equal(ctx, decoded, *to); err != nil {
+				return err
+			} else if equal {
+				l.passed(c)
 				return nil
 			}
 		}
-		return t.copyChange(ctx, b, change{key: key, plain: plain, put: true})
+		return l.copyChange(ctx, b, c)
 	})
 	if err != nil {
 		return err
 	}
-	t.record.Cursor, t.record.Copied = page.last, page.last == ""
+	l.record.Cursor, l.record.Copied = page.last, page.last == ""
 	return b.flush(ctx, true)
 }
 
 // copyChange adds a change to the batch, and moves the cursor of the batches before.
-func (t *term) copyChange(ctx context.Context, b *batch, c change) error {
-	if t.limit != nil && c.put {
-		if err := t.limit.Wait(ctx); err != nil {
+func (l *loop) copyChange(ctx context.Context, b *batch, c change) error {
+	if l.limit != nil && c.put {
+		if err := l.limit.Wait(ctx); err != nil {
 			return fmt.Errorf("wait for the rate of the copy: %w", err)
 		}
 	}
 	if err := b.add(ctx, c); err != nil {
 		return err
 	}
-	t.passed(c)
+	l.passed(c)
 	return nil
 }
 
-// passed moves the cursor to an object that is equal at both ends once the batch is written.
-func (t *term) passed(c change) {
-	t.record.Cursor = c.key
+// passed moves the cursor to an object that is equal on both sides once the batch is written.
+func (l *loop) passed(c change) {
+	l.record.Cursor = c.Key
 	if c.put {
-		t.record.Objects, t.record.Bytes = t.record.Objects+1, t.record.Bytes+int64(len(c.plain))
+		l.record.Objects, l.record.Bytes = l.record.Objects+1, l.record.Bytes+int64(len(c.Value))
 	}
 }

@@ -4,6 +4,7 @@
 package move
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -45,6 +46,25 @@ func newEnd(e End, resource schema.GroupResource, record string) end {
 		End: e, resource: resource, objects: objects, boundary: clientv3.GetPrefixRangeEnd(objects),
 		record: record, frozen: keys.Frozen(e.Prefix, resource),
 	}
+}
+
+// op returns the operation of a change.
+func (e end) op(ctx context.Context, c change) (clientv3.Op, error) {
+	key := e.objects + c.Key
+	if !c.put {
+		return clientv3.OpDelete(key), nil
+	}
+	encoded, err := e.Transformer.TransformToStorage(ctx, c.Value, value.DefaultContext(key))
+	if err != nil {
+		return clientv3.Op{}, fmt.Errorf("encode object %s of %s: %w", c.Key, e.resource, err)
+	}
+	return clientv3.OpPut(key, string(encoded)), nil
+}
+
+// Equal implements replica. A value that cannot be read is written anew.
+func (e end) Equal(ctx context.Context, from, to Object) (bool, error) {
+	plain, err := e.Decode(ctx, to)
+	return err == nil && bytes.Equal(plain, from.Value), nil
 }
 
 // checkDeparture returns a *Refusal if a move cannot take the resource out of the Store. frozenFor is what its own

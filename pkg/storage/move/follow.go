@@ -7,7 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -21,48 +24,99 @@ const (
 
 var errWatchEnded = errors.New("the watch of the source ended")
 
+// loop copies the objects of a Source, and follows it.
+type loop struct {
+	sides
+	writer
+	limit    *rate.Limiter
+	report   func(Progress)
+	restarts *atomic.Int64
+	total    int64
+
+	// record is that of the target. Applied may be later than what is saved.
+	record, saved record
+	// eager is set while requests wait for the switch, and isSilent once the watch must not ask.
+	eager, isSilent bool
+	// changed is when the last change arrived.
+	changed time.Time
+	// began is the revision of the source when the loop began, and current the highest one known.
+	began, current int64
+	// woken receives when began has changed.
+	woken chan struct{}
+}
+
+// writer writes the changes of a loop to its target.
+type writer interface {
+	// write writes changes with the record of the loop, if the target keeps it.
+	write(ctx context.Context, changes []change) error
+	// isFull reports whether pages have to wait, because the target has too many changes that are not written.
+	isFull() bool
+}
+
 // run applies changes and copies pages until done, which is called after each batch.
-func (t *term) run(ctx context.Context, done func() (bool, error)) error {
-	if t.record.Phase != "" {
+func (l *loop) run(ctx context.Context, done func() (bool, error)) error {
+	if l.record.Phase != "" {
 		return ErrSwitched
 	}
 	for {
-		err := t.follow(ctx, done)
+		err := l.follow(ctx, done)
 		if !errors.Is(err, ErrCompacted) {
 			return err
 		}
-		if err := t.restart(ctx); err != nil {
+		if err := l.restart(ctx); err != nil {
 			return err
 		}
 	}
 }
 
 // restart returns the cursor to the first key, because changes were missed.
-func (t *term) restart(ctx context.Context) error {
-	now, err := t.source.Revision(ctx)
+func (l *loop) restart(ctx context.Context) error {
+	now, err := l.source.Revision(ctx)
 	if err != nil {
 		return err
 	}
-	t.restarts.Add(1)
-	t.record.Applied, t.record.Cursor, t.record.Copied = now, "", false
-	t.record.Objects, t.record.Bytes = 0, 0
-	return t.save(ctx)
+	l.restarts.Add(1)
+	l.record.Applied, l.record.Cursor, l.record.Copied = now, "", false
+	l.record.Objects, l.record.Bytes = 0, 0
+	return l.save(ctx, nil)
 }
 
+// save writes changes with the record.
+func (l *loop) save(ctx context.Context, changes []change) error {
+	if err := l.writer.write(ctx, changes); err != nil {
+		return err
+	}
+	l.saved = l.record
+	l.reportProgress()
+	return nil
+}
+
+func (l *loop) reportProgress() {
+	l.report(Progress{Total: l.total, Copied: l.saved.Objects, Bytes: l.saved.Bytes, Lag: max(0, l.current-l.record.Applied)})
+}
+
+// isCaughtUp reports whether the target has all that the source had when the loop began.
+func (l *loop) isCaughtUp() bool { return l.record.Copied && l.record.Applied >= l.began }
+
 // follow does what run does until the watch ends.
-func (t *term) follow(ctx context.Context, done func() (bool, error)) error {
+func (l *loop) follow(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := t.source.Watch(ctx, t.record.Applied)
+	w, err := l.source.Watch(ctx, l.record.Applied)
 	if err != nil {
 		return err
 	}
-	return t.applyFrom(ctx, w, done)
+	return l.applyFrom(ctx, w, done)
 }
 
 // applyFrom does what run does until the watch ends.
-func (t *term) applyFrom(ctx context.Context, w Watch, done func() (bool, error)) error {
-	b := &batch{term: t}
+func (l *loop) applyFrom(ctx context.Context, w Watch, done func() (bool, error)) (err error) {
+	defer func() {
+		if err != nil {
+			l.record = l.saved // the next watch delivers again what was not written
+		}
+	}()
+	b := &batch{loop: l}
 	savedAt, aged := time.Now(), false
 	for {
 		if time.Since(savedAt) > saveInterval {
@@ -76,17 +130,17 @@ func (t *term) applyFrom(ctx context.Context, w Watch, done func() (bool, error)
 		} else if finished {
 			return b.flush(ctx, true)
 		}
-		copying := !t.record.Copied && !aged && t.pace.isRested()
-		received, err := t.receive(ctx, w, b, copying)
+		copying := !l.record.Copied && !aged && l.pace.isRested() && !l.writer.isFull()
+		received, err := l.receive(ctx, w, b, copying)
 		switch {
 		case err != nil:
 			return err
 		case received:
 			aged = false
 		case !copying:
-			t.reportProgress()
+			l.reportProgress()
 		default:
-			if err := t.copyPage(ctx, b); errors.Is(err, ErrCompacted) {
+			if err := l.copyPage(ctx, b); errors.Is(err, ErrCompacted) {
 				aged = true // the page can be read at a later revision
 			} else if err != nil {
 				return err
@@ -96,13 +150,13 @@ func (t *term) applyFrom(ctx context.Context, w Watch, done func() (bool, error)
 }
 
 // receive applies the next responses of the watch. It waits for one, unless poll is set.
-func (t *term) receive(ctx context.Context, w Watch, b *batch, poll bool) (received bool, err error) {
+func (l *loop) receive(ctx context.Context, w Watch, b *batch, poll bool) (received bool, err error) {
 	if !poll {
-		events, ok, err := t.wait(ctx, w)
+		events, ok, err := l.wait(ctx, w)
 		if err != nil || !ok {
 			return false, err
 		}
-		if err := t.apply(ctx, b, events); err != nil {
+		if err := l.apply(ctx, b, events); err != nil {
 			return false, err
 		}
 		received = true
@@ -113,7 +167,7 @@ func (t *term) receive(ctx context.Context, w Watch, b *batch, poll bool) (recei
 			if !ok {
 				return received, ended(ctx)
 			}
-			if err := t.apply(ctx, b, events); err != nil {
+			if err := l.apply(ctx, b, events); err != nil {
 				return received, err
 			}
 			received = true
@@ -125,12 +179,12 @@ func (t *term) receive(ctx context.Context, w Watch, b *batch, poll bool) (recei
 
 // wait waits for a response, for at most the interval. It asks for progress, so that the applied
 // revision stays recent if nothing changes.
-func (t *term) wait(ctx context.Context, w Watch) (Events, bool, error) {
-	if err := t.requestProgress(ctx, w); err != nil {
+func (l *loop) wait(ctx context.Context, w Watch) (Events, bool, error) {
+	if err := l.requestProgress(ctx, w); err != nil {
 		return Events{}, false, err
 	}
 	interval := progressInterval
-	if t.eager || !t.isCaughtUp() {
+	if l.eager || !l.isCaughtUp() && !l.writer.isFull() {
 		interval = eagerInterval
 	}
 	timeout := time.NewTimer(interval)
@@ -143,17 +197,19 @@ func (t *term) wait(ctx context.Context, w Watch) (Events, bool, error) {
 		return events, true, nil
 	case <-timeout.C:
 		return Events{}, false, nil
+	case <-l.woken:
+		return Events{}, false, nil
 	case <-ctx.Done():
 		return Events{}, false, context.Cause(ctx)
 	}
 }
 
-func (t *term) requestProgress(ctx context.Context, w Watch) error {
+func (l *loop) requestProgress(ctx context.Context, w Watch) error {
 	switch {
-	case t.isSilent:
+	case l.isSilent:
 		return nil
-	case t.record.Applied < t.began:
-		return w.RequestProgress(ctx, t.began)
+	case l.record.Applied < l.began:
+		return w.RequestProgress(ctx, l.began)
 	}
 	return w.RequestProgress(ctx, 0)
 }
@@ -166,23 +222,23 @@ func ended(ctx context.Context) error {
 }
 
 // apply adds the changes of a watch to the batch.
-func (t *term) apply(ctx context.Context, b *batch, events Events) error {
+func (l *loop) apply(ctx context.Context, b *batch, events Events) error {
 	switch {
 	case errors.Is(events.Err, ErrCompacted):
 		return events.Err
 	case events.Err != nil:
 		return fmt.Errorf("%w: %w", errWatchEnded, events.Err)
 	}
-	t.current = max(t.current, events.Current)
+	l.current = max(l.current, events.Current)
 	if len(events.Changes) > 0 {
-		t.changed = time.Now()
+		l.changed = time.Now()
 	}
 	for _, event := range events.Changes {
-		if !t.record.Copied && event.Key > t.record.Cursor {
+		if !l.record.Copied && event.Key > l.record.Cursor {
 			continue // it will be copied
 		}
 		b.complete(event.Revision - 1)
-		c, err := t.decode(ctx, event)
+		c, err := l.decode(ctx, event)
 		if err != nil {
 			return err
 		}
@@ -194,10 +250,10 @@ func (t *term) apply(ctx context.Context, b *batch, events Events) error {
 	return nil
 }
 
-func (t *term) decode(ctx context.Context, event Change) (change, error) {
+func (l *loop) decode(ctx context.Context, event Change) (change, error) {
 	if event.Deleted {
-		return change{key: event.Key}, nil
+		return change{Object: Object{Key: event.Key}}, nil
 	}
-	plain, err := t.source.Decode(ctx, event.Object)
-	return change{key: event.Key, plain: plain, put: true}, err
+	decoded, err := l.decoded(ctx, event.Object)
+	return change{Object: decoded, put: true}, err
 }

@@ -89,7 +89,7 @@ func (i *Importer) Copy(ctx context.Context) error {
 	if arrival.UID == i.uid && arrival.Phase != "" {
 		return ErrSwitched
 	}
-	now, err := i.source.Revision(ctx)
+	now, err := i.from.Revision(ctx)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (i *Importer) Copy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if t.progress.Total, err = i.source.Count(ctx); err != nil {
+	if t.total, err = i.from.Count(ctx); err != nil {
 		return err
 	}
 	return t.reopening(ctx, nil, func() error {

@@ -195,7 +195,7 @@ func (m *Mover) begin(ctx context.Context) (*tenure, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.progress.Total, err = m.from.Count(ctx)
+	t.total, err = m.from.Count(ctx)
 	return t, err
 }
 

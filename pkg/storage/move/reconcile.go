@@ -35,7 +35,7 @@ func (i *Importer) Reconcile(ctx context.Context, from Source) error {
 	}
 	if r.failed.Count == 0 {
 		r.record.Applied = max(r.record.Applied, now)
-		return r.save(ctx)
+		return r.commit(ctx)
 	}
 	return r.result()
 }

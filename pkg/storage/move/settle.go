@@ -11,7 +11,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/apiserver/pkg/storage/value"
 )
 
 // late applies changes that arrive after the target was opened.
@@ -76,10 +75,10 @@ func (l *late) apply(ctx context.Context, event Change) error {
 	if err != nil {
 		return err
 	}
-	key := l.to.objects + c.key
+	key := l.to.objects + c.Key
 	found, err := l.to.KV.Get(ctx, key, clientv3.WithKeysOnly())
 	if err != nil {
-		return fmt.Errorf("read object %s of %s: %w", c.key, l.resource, err)
+		return fmt.Errorf("read object %s of %s: %w", c.Key, l.resource, err)
 	}
 	var at int64
 	if len(found.Kvs) > 0 {
@@ -96,7 +95,7 @@ func (l *late) apply(ctx context.Context, event Change) error {
 		unwritten, err = l.write(ctx, c, event.Revision, at)
 	}
 	if err == nil && !unwritten {
-		l.fail(c.key)
+		l.fail(c.Key)
 	}
 	return err
 }
@@ -129,31 +128,27 @@ func (l *late) isUnwritten(ctx context.Context, event Change, at int64) (bool, e
 // write writes a late change, unless the object was written meanwhile. With it, it records that the
 // target has the changes until then.
 func (l *late) write(ctx context.Context, c change, revision, at int64) (bool, error) {
-	key := l.to.objects + c.key
-	op, after := clientv3.OpDelete(key), l.record
-	after.Applied = max(after.Applied, revision)
-	if c.put {
-		encoded, err := l.to.Transformer.TransformToStorage(ctx, c.plain, value.DefaultContext(key))
-		if err != nil {
-			return false, fmt.Errorf("encode object %s of %s: %w", c.key, l.resource, err)
-		}
-		op = clientv3.OpPut(key, string(encoded))
+	op, err := l.to.op(ctx, c)
+	if err != nil {
+		return false, err
 	}
+	after := l.record
+	after.Applied = max(after.Applied, revision)
 	// Another move out of the Store may have begun.
 	held := []clientv3.Cmp{l.arrival.isAt(l.to), l.arrival.unchanged(l.to), clientv3.Compare(clientv3.CreateRevision(l.to.frozen), "=", 0)}
-	same := clientv3.Compare(clientv3.ModRevision(key), "=", at)
+	same := clientv3.Compare(clientv3.ModRevision(l.to.objects+c.Key), "=", at)
 	r, err := l.to.KV.Txn(ctx).If(append(held, same)...).Then(op, clientv3.OpPut(l.to.record, after.encode())).
 		Else(clientv3.OpTxn(held, nil, nil)).Commit()
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("write the late object %s of %s: %w", c.key, l.resource, err)
+		return false, fmt.Errorf("write the late object %s of %s: %w", c.Key, l.resource, err)
 	case !r.Succeeded && !r.Responses[0].GetResponseTxn().GetSucceeded():
-		return false, fmt.Errorf("write the late object %s of %s: %w", c.key, l.resource, ErrFenced)
+		return false, fmt.Errorf("write the late object %s of %s: %w", c.Key, l.resource, ErrFenced)
 	case r.Succeeded:
 		l.record, l.arrival.record, l.arrival.modRevision = after, after, r.Header.GetRevision()
-		l.applied[c.key] = r.Header.GetRevision()
+		l.applied[c.Key] = r.Header.GetRevision()
 		if !c.put {
-			l.applied[c.key] = 0
+			l.applied[c.Key] = 0
 		}
 	}
 	return r.Succeeded, nil

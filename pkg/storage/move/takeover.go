@@ -78,7 +78,7 @@ func (i *Importer) Follow(ctx context.Context, f FollowOptions) error {
 	if arrival.UID == i.uid && arrival.Phase != "" {
 		return ErrSwitched
 	}
-	now, err := i.source.Revision(ctx)
+	now, err := i.from.Revision(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,6 @@ func (t *term) reopening(ctx context.Context, no <-chan struct{}, watch func() e
 		if !errors.Is(err, errWatchEnded) && !errors.Is(err, ErrCompacted) {
 			return err
 		}
-		t.record = t.saved // the next watch delivers again what was not written
 		var failed error
 		if !isClosed(no) {
 			failed = t.beforeReopening(ctx, no, errors.Is(err, ErrCompacted))

@@ -4,7 +4,6 @@
 package move
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +21,7 @@ const (
 	verifyPause    = time.Second
 )
 
-// DifferentError names objects that differ between the ends.
+// DifferentError names objects that differ between a Source and its copy.
 type DifferentError struct {
 	// Objects are the first of them, and Count the number of all.
 	Objects []string
@@ -31,35 +30,53 @@ type DifferentError struct {
 
 // Error implements error.
 func (e *DifferentError) Error() string {
-	return fmt.Sprintf("%d objects differ between the Stores, such as %s", e.Count, strings.Join(e.Objects, ", "))
+	return fmt.Sprintf("%d objects of the copy differ, such as %s", e.Count, strings.Join(e.Objects, ", "))
+}
+
+func (e *DifferentError) add(keys []string) {
+	e.Count += int64(len(keys))
+	e.Objects = append(e.Objects, keys[:min(len(keys), namedDifferences-len(e.Objects))]...)
 }
 
 // Verify compares every object of both ends, each page as it was at a recorded revision of the
 // source and when that was recorded. Another call follows the source meanwhile. It returns a
 // *DifferentError if objects differ.
 func (c *copier) Verify(ctx context.Context) error {
-	c.compared.Store(0)
+	return sides{c.from, c.to, c.pace}.verify(ctx, 0, c.recorded)
+}
+
+// recorded returns revisions at which both ends have to be equal.
+func (c *copier) recorded(ctx context.Context) (ofFrom, ofTo int64, err error) {
+	found, err := c.to.KV.Get(ctx, c.to.record)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the move of %s: %w", c.resource, err)
+	}
+	if len(found.Kvs) == 0 {
+		return 0, 0, ErrNotCopied
+	}
+	var r record
+	if err := json.Unmarshal(found.Kvs[0].Value, &r); err != nil {
+		return 0, 0, fmt.Errorf("read %s: %w", c.to.record, err)
+	}
+	if r.UID != c.uid || !r.Copied {
+		return 0, 0, ErrNotCopied
+	}
+	return r.Applied, found.Kvs[0].ModRevision, nil
+}
+
+// verify compares all objects at the revisions that at returns. Those of a page that differ are compared again so many
+// times, because a loop may write them.
+func (s sides) verify(ctx context.Context, again int, at func(ctx context.Context) (ofFrom, ofTo int64, err error)) error {
 	different := &DifferentError{}
-	cursor, limit := "", int64(firstPage)
-	for attempt := 0; ; {
-		p, err := c.readVerified(ctx, cursor, limit)
-		if errors.Is(err, ErrCompacted) && attempt < verifyAttempts {
-			attempt++
-			if err := pause(ctx, verifyPause); err != nil {
-				return err
-			}
-			continue
-		}
+	for cursor, limit := "", int64(firstPage); ; {
+		p, err := s.verifyPage(ctx, cursor, limit, again, at, different)
 		if err != nil {
-			return err
-		}
-		if err := c.compare(ctx, p, different); err != nil {
 			return err
 		}
 		if p.last == "" {
 			break
 		}
-		cursor, limit, attempt = p.last, nextLimit(p.from, limit), 0
+		cursor, limit = p.last, nextLimit(p.from, limit)
 	}
 	if different.Count > 0 {
 		return different
@@ -67,42 +84,66 @@ func (c *copier) Verify(ctx context.Context) error {
 	return nil
 }
 
-// readVerified reads both ends at revisions at which they have to be equal.
-func (c *copier) readVerified(ctx context.Context, cursor string, limit int64) (pair, error) {
-	found, err := c.to.KV.Get(ctx, c.to.record)
-	if err != nil {
-		return pair{}, fmt.Errorf("read the move of %s: %w", c.resource, err)
+func (s sides) verifyPage(
+	ctx context.Context, cursor string, limit int64, again int, at func(ctx context.Context) (ofFrom, ofTo int64, err error), different *DifferentError,
+) (pair, error) {
+	first := map[string][2]int64{}
+	for attempt := 0; ; attempt++ {
+		ofFrom, ofTo, err := at(ctx)
+		if err != nil {
+			return pair{}, err
+		}
+		p, err := s.page(ctx, cursor, limit, ofFrom, ofTo)
+		switch {
+		case errors.Is(err, ErrCompacted) && attempt < verifyAttempts:
+		case err != nil:
+			return pair{}, err
+		default:
+			keys, err := s.differing(ctx, p, first)
+			if err != nil {
+				return pair{}, err
+			}
+			if len(keys) == 0 || attempt >= again || different.Count > 0 {
+				different.add(keys)
+				return p, nil
+			}
+		}
+		if err := pause(ctx, verifyPause); err != nil {
+			return pair{}, err
+		}
 	}
-	if len(found.Kvs) == 0 {
-		return pair{}, ErrNotCopied
-	}
-	var r record
-	if err := json.Unmarshal(found.Kvs[0].Value, &r); err != nil {
-		return pair{}, fmt.Errorf("read %s: %w", c.to.record, err)
-	}
-	if r.UID != c.uid || !r.Copied {
-		return pair{}, ErrNotCopied
-	}
-	return c.readPair(ctx, cursor, limit, r.Applied, found.Kvs[0].ModRevision)
 }
 
-func (c *copier) compare(ctx context.Context, p pair, different *DifferentError) error {
-	return p.each(func(key string, from, to *Object) error {
-		c.compared.Add(1)
+// differing returns the keys whose objects differ. first has the revisions at which they first did. What has changed on
+// both sides since is being copied, perhaps too often to be seen when it is equal.
+func (s sides) differing(ctx context.Context, p pair, first map[string][2]int64) (keys []string, err error) {
+	err = p.each(func(key string, from, to *Object) error {
+		var now [2]int64
+		if from != nil {
+			now[0] = from.Revision
+		}
+		if to != nil {
+			now[1] = to.Revision
+		}
 		if from != nil && to != nil {
-			source, err := c.source.Decode(ctx, *from)
+			decoded, err := s.decoded(ctx, *from)
 			if err != nil {
 				return err
 			}
-			if target, err := c.to.Decode(ctx, *to); err == nil && bytes.Equal(source, target) {
-				return nil
+			if equal, err := s.target.Equal(ctx, decoded, *to); err != nil || equal {
+				return err
 			}
 		}
-		if different.Count++; len(different.Objects) < namedDifferences {
-			different.Objects = append(different.Objects, key)
+		before, seen := first[key]
+		if !seen {
+			first[key] = now
+		}
+		if !seen || now[0] == before[0] || now[1] == before[1] {
+			keys = append(keys, key)
 		}
 		return ctx.Err()
 	})
+	return keys, err
 }
 
 func pause(ctx context.Context, d time.Duration) error {
