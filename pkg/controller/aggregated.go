@@ -145,11 +145,11 @@ func (a *Aggregated) newCRDSync(config Config) (controller, error) {
 }
 
 func (a *Aggregated) mainCopy(config Config) (*maincopy.Copy, error) {
-	return maincopy.New(maincopy.Config{Main: a.Login, Annex: config.AnnexDynamic})
+	return maincopy.New(maincopy.Config{Main: a.Login, Annex: config.AnnexLogin})
 }
 
 func (a *Aggregated) groupRuns(config Config) (migration.NewGroupRunFunc, error) {
-	objects, err := mainobjects.ClientFor(a.Login)
+	objects, err := mainobjects.ClientFor(a.Login, "the main cluster")
 	if err != nil {
 		return nil, err
 	}

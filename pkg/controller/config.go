@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -75,6 +76,8 @@ type Config struct {
 	AnnexHosting       annexclient.Interface
 	AnnexMetadata      metadata.Interface
 	AnnexDynamic       dynamic.Interface
+	// AnnexLogin is what these clients use.
+	AnnexLogin *rest.Config
 
 	// These informers belong to the server, which starts them.
 	AnnexHostedResourceInformer   hostinginformers.HostedResourceInformer

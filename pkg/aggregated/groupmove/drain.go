@@ -80,8 +80,8 @@ func (r *rollback) freezeAndDrain(ctx context.Context, s *syncing) error {
 		}
 	}
 	draining, until := errgroup.WithContext(bounded)
-	for _, syncer := range s.syncers {
-		draining.Go(func() error { return syncer.Drain(until) })
+	for i, syncer := range s.syncers {
+		draining.Go(func() error { return wrap(syncer.Drain(until), "%s", r.copies[i].Name) })
 	}
 	err := draining.Wait()
 	if err != nil && ctx.Err() == nil && bounded.Err() != nil {

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -32,7 +31,7 @@ type resource struct {
 	importer *move.Importer
 	exporter *move.Exporter
 	progress atomic.Pointer[move.Progress]
-	syncer   *maincopy.Syncer
+	syncer   *move.Syncer
 }
 
 // current returns how far the resource is, or nil.
@@ -41,7 +40,7 @@ func (r *resource) current() *move.Progress {
 		return r.progress.Load()
 	}
 	p := r.syncer.Progress()
-	return &move.Progress{Total: max(r.hosted.Status.Objects, p.Compared), Copied: max(0, p.Compared-p.Pending)}
+	return &p
 }
 
 // compared returns how many objects were verified.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -339,7 +338,7 @@ func (r *rollback) cancel(ctx context.Context) error {
 type syncing struct {
 	ctx      context.Context
 	stop     context.CancelCauseFunc
-	syncers  []*maincopy.Syncer
+	syncers  []*move.Syncer
 	caughtUp *latch
 	running  sync.WaitGroup
 }
@@ -379,12 +378,8 @@ func (s *syncing) end() {
 // verify compares all objects.
 func (s *syncing) verify(ctx context.Context) error {
 	for _, syncer := range s.syncers {
-		different, err := syncer.Verify(ctx)
-		if err != nil {
-			return err
-		}
-		if n := len(different); n > 0 {
-			return fmt.Errorf("%d objects differ in the main cluster, such as %s", n, strings.Join(different[:min(named, n)], ", "))
+		if err := syncer.Verify(ctx); err != nil {
+			return wrap(err, "compare the objects in annex with those in the main cluster")
 		}
 	}
 	return nil

@@ -21,6 +21,8 @@ import (
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 )
 
 // Workers is how many requests of one operation are in flight at the same time.
@@ -36,9 +38,8 @@ const closeSettle = 400 * time.Millisecond
 type Config struct {
 	// Main is annex's login to the main cluster. Its rate limit is not used.
 	Main *restclient.Config
-	// Annex has all rights on the objects in annex. It needs no client of annex's own
-	// endpoint for functions other than those of a Syncer.
-	Annex dynamic.Interface
+	// Annex is a login to annex with all rights on the objects there. Only Syncers and Exempt need it.
+	Annex *restclient.Config
 	// User is annex's user name in the main cluster. By default, the main cluster is asked.
 	User string
 	// Settle is how long a change in the main cluster has to be visible over new connections
@@ -55,6 +56,8 @@ type Copy struct {
 	metadata    metadata.Interface
 	annex       dynamic.Interface
 	settle      time.Duration
+	// mainPages and annexPages read the objects of Syncers.
+	mainPages, annexPages *mainobjects.Client
 
 	// fresh has connections of its own, which are closed after each probe, so that a load
 	// balancer can choose another kube-apiserver.
@@ -96,11 +99,11 @@ func (c *Copy) checkHeld(ctx context.Context) error {
 func New(config Config) (*Copy, error) {
 	login := restclient.CopyConfig(config.Main)
 	login.QPS, login.RateLimiter = -1, nil
-	c := &Copy{annex: config.Annex, settle: config.Settle, known: &known{user: config.User}}
+	c := &Copy{settle: config.Settle, known: &known{user: config.User}}
 	if c.settle == 0 {
 		c.settle = defaultSettle
 	}
-	var errs [6]error
+	var errs [9]error
 	definitions, err := apiextensionsclient.NewForConfig(login)
 	errs[0] = err
 	apiServices, err := apiregistrationclient.NewForConfig(login)
@@ -109,6 +112,9 @@ func New(config Config) (*Copy, error) {
 	c.objects, errs[3] = dynamic.NewForConfig(login)
 	c.metadata, errs[4] = metadata.NewForConfig(login)
 	errs[5] = c.newProbes(login)
+	c.annex, errs[6] = dynamic.NewForConfig(config.Annex)
+	c.mainPages, errs[7] = mainobjects.ClientFor(login, "the main cluster")
+	c.annexPages, errs[8] = mainobjects.ClientFor(config.Annex, "annex")
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("create clients for the main cluster's copy: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -26,9 +27,7 @@ var identity = []string{
 // keptInMain are those that a write to the main cluster has to repeat.
 var keptInMain = []string{"uid", "resourceVersion", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"}
 
-func keyOf(object *unstructured.Unstructured) key {
-	return key{object.GetNamespace(), object.GetName()}
-}
+func keyOf(object metav1.Object) string { return cache.MetaObjectToName(object).String() }
 
 // uidOf returns the UID that an owner has in the main cluster, for a reference in a namespace.
 type uidOf func(namespace string, reference metav1.OwnerReference) types.UID

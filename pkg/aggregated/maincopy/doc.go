@@ -7,16 +7,14 @@
 //
 // Requests for the versions of the group go to annex. Open adds another version to the definitions in
 // the main cluster, which only the main cluster serves, and which only annex may write; Close removes
-// it. A Syncer makes the copy of one resource equal to annex's objects: it compares all objects once,
-// in the order of their keys, and then each object that changes in annex. Every comparison reads both
-// sides and writes what differs, so a Syncer can be replaced by a new one at any time. Objects that
-// both sides have keep their UID. Those that were created in annex get a new one in the main cluster; the
-// pairs are kept in annex's Store. ownerReferences get the new UIDs, by the Syncers within the group and by
-// RewriteOwners elsewhere.
+// it. A Syncer makes the copy of one resource equal to annex's objects. Objects that both sides have keep
+// their UID. Those that were created in annex get a new one in the main cluster; the pairs are kept in
+// annex's Store. ownerReferences get the new UIDs, by the Syncers within the group and by RewriteOwners
+// elsewhere.
 //
 // Writes of the copy pass the admission of the main cluster, like all requests there. Its
 // webhooks and policies see content that annex has accepted, with the same webhooks and policies.
-// If one denies or changes it nevertheless, Problem returns it; Exempt exempts annex. What annex cannot write is the
+// If one denies or changes it nevertheless, the Syncer reports it; Exempt exempts annex. What annex cannot write is the
 // creationTimestamp of an object that was created in annex. Generations do not decrease.
 //
 // All functions can be called again after an error or a restart, and continue.

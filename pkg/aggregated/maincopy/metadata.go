@@ -5,9 +5,11 @@ package maincopy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -29,6 +31,8 @@ func (c *Copy) eachObject(ctx context.Context, resource schema.GroupVersionResou
 	return err
 }
 
+const pageSize = 500
+
 func (c *Copy) eachPage(ctx context.Context, resource schema.GroupVersionResource, visit func([]metav1.PartialObjectMetadata) error) error {
 	for next := ""; ; {
 		page, err := c.metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
@@ -45,4 +49,14 @@ func (c *Copy) eachPage(ctx context.Context, resource schema.GroupVersionResourc
 			return nil
 		}
 	}
+}
+
+// continueAfter returns the token with which a list continues at the current revision, if its
+// own is compacted.
+func continueAfter(err error) string {
+	var status apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
+		return ""
+	}
+	return status.Status().Continue
 }

@@ -50,10 +50,10 @@ type object struct {
 	uid                   types.UID
 }
 
-// waiter is an object to compare again.
+// waiter is an object to write again.
 type waiter struct {
-	queue *queue
-	key   key
+	by  interface{ Again(key string) }
+	key string
 }
 
 // NewPairs returns an empty Pairs for the resources of a group. Load fills it.
@@ -110,7 +110,7 @@ func (p *Pairs) Len() int {
 	return len(p.created)
 }
 
-// add adds a pair, and queues the objects that wait for it.
+// add adds a pair, and lets the objects that wait for it be written again.
 func (p *Pairs) add(annex object, main types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (p *Pairs) add(annex object, main types.UID) {
 	}
 	p.created[annex] = main
 	for waiting := range p.waiting[annex.uid] {
-		waiting.queue.add(waiting.key)
+		waiting.by.Again(waiting.key)
 	}
 }
 
@@ -179,7 +179,7 @@ func (p *Pairs) isAbsent(uid types.UID) bool {
 	return p.absent.Has(uid)
 }
 
-// wait queues an object whenever the UID of one of its owners changes.
+// wait lets an object be written again whenever the UID of one of its owners changes.
 func (p *Pairs) wait(owner types.UID, w waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

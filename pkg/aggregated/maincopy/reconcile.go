@@ -30,32 +30,26 @@ const (
 var errChanged = errors.New("the main cluster stores something else than what annex has: " +
 	"a mutating webhook or policy of the main cluster changes it, or what annex read is outdated by now")
 
-// reconcile makes the object of the main cluster equal to that of annex.
-func (s *Syncer) reconcile(ctx context.Context, k key) error {
-	var err error
-	for range attempts {
-		err = s.compareAndWrite(ctx, k)
-		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !isMissing(err) {
-			return err
-		}
-	}
-	return err
-}
-
-func (s *Syncer) compareAndWrite(ctx context.Context, k key) error {
-	inAnnex, err := find(ctx, s.annexObjects(k.namespace), k.name)
+// compareAndWrite makes the object of the main cluster equal to that of annex.
+func (t *target) compareAndWrite(ctx context.Context, namespace, name string) error {
+	inAnnex, err := find(ctx, t.annexObjects(namespace), name)
 	if err != nil {
 		return fmt.Errorf("read it in annex: %w", err)
 	}
-	inMain, err := find(ctx, s.mainObjects(k.namespace), k.name)
+	inMain, err := find(ctx, t.mainObjects(namespace), name)
 	if err != nil {
 		return fmt.Errorf("read it: %w", err)
 	}
 	if inAnnex != nil {
-		s.waitForOwners(inAnnex)
+		t.waitForOwners(inAnnex)
 	}
-	if inMain != nil && (inAnnex == nil || !s.isFor(inMain, inAnnex) || isTerminating(inMain) && !isTerminating(inAnnex)) {
-		if err := s.remove(ctx, inMain); err != nil {
+	return t.makeSame(ctx, inAnnex, inMain)
+}
+
+// makeSame writes what differs between two objects as they were read. Either may be nil.
+func (t *target) makeSame(ctx context.Context, inAnnex, inMain *unstructured.Unstructured) (err error) {
+	if inMain != nil && (inAnnex == nil || !t.isFor(inMain, inAnnex) || isTerminating(inMain) && !isTerminating(inAnnex)) {
+		if err := t.remove(ctx, inMain); err != nil {
 			return err
 		}
 		inMain = nil
@@ -64,11 +58,11 @@ func (s *Syncer) compareAndWrite(ctx context.Context, k key) error {
 		return nil
 	}
 	if inMain == nil {
-		if inMain, err = s.create(ctx, inAnnex); err != nil {
+		if inMain, err = t.create(ctx, inAnnex); err != nil {
 			return err
 		}
 	}
-	return s.update(ctx, inAnnex, inMain)
+	return t.update(ctx, inAnnex, inMain)
 }
 
 // find returns nil for an object that does not exist. A resource that is not served is an error.
@@ -93,9 +87,9 @@ func isMissing(err error) bool {
 }
 
 // remove deletes an object without running its finalizers.
-func (s *Syncer) remove(ctx context.Context, object *unstructured.Unstructured) error {
-	defer s.wrote()
-	err := removeObject(ctx, s.mainObjects(object.GetNamespace()), object)
+func (t *target) remove(ctx context.Context, object *unstructured.Unstructured) error {
+	defer t.wrote()
+	err := removeObject(ctx, t.mainObjects(object.GetNamespace()), object)
 	if isNamespaceMissing(err) {
 		err = errors.Join(errStale, err)
 	}
@@ -121,81 +115,81 @@ func removeObject(ctx context.Context, objects dynamic.ResourceInterface, object
 	return nil
 }
 
-func (s *Syncer) create(ctx context.Context, annex *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	wanted, err := forMain(annex, nil, s.pairs.inMain)
+func (t *target) create(ctx context.Context, annex *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	wanted, err := forMain(annex, nil, t.pairs.inMain)
 	if err != nil {
 		return nil, err
 	}
-	created, err := s.mainObjects(annex.GetNamespace()).Create(ctx, wanted, metav1.CreateOptions{})
+	created, err := t.mainObjects(annex.GetNamespace()).Create(ctx, wanted, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("create it: %w", err)
 	}
-	s.wrote()
+	t.wrote()
 	// An object that is not recorded, because the process ended here, is deleted and created again.
-	return created, s.pairs.record(ctx, s.annex, annex, created.GetUID())
+	return created, t.pairs.record(ctx, t.annex, annex, created.GetUID())
 }
 
 // update writes what differs between the objects. main is the object as it was last read or
 // written.
-func (s *Syncer) update(ctx context.Context, annex, main *unstructured.Unstructured) error {
-	main, err := s.raiseGeneration(ctx, annex, main)
+func (t *target) update(ctx context.Context, annex, main *unstructured.Unstructured) error {
+	main, err := t.raiseGeneration(ctx, annex, main)
 	if err != nil {
 		return err
 	}
-	same, err := sameContent(annex, main, s.pairs.inMain)
+	same, err := sameContent(annex, main, t.pairs.inMain)
 	if err != nil {
 		return err
 	}
 	if !same {
-		if main, err = s.put(ctx, annex, main); err != nil {
+		if main, err = t.put(ctx, annex, main); err != nil {
 			return err
 		}
-		if same, err = sameContent(annex, main, s.pairs.inMain); err != nil {
+		if same, err = sameContent(annex, main, t.pairs.inMain); err != nil {
 			return err
 		}
 		if !same {
-			return changed(annex, main, s.pairs.inMain)
+			return changed(annex, main, t.pairs.inMain)
 		}
 	}
 	if isTerminating(annex) && !isTerminating(main) {
-		if main, err = s.terminate(ctx, main); err != nil {
+		if main, err = t.terminate(ctx, main); err != nil {
 			return err
 		}
 	}
 	if newer, err := isNewer(main, annex); err != nil {
 		return err
 	} else if !newer {
-		return s.makeNewer(ctx, annex, main)
+		return t.makeNewer(ctx, annex, main)
 	}
-	same, err = sameManagedFields(annex, main, s.pairs.inMain)
+	same, err = sameManagedFields(annex, main, t.pairs.inMain)
 	if err != nil || same {
 		return err
 	}
 	// The previous write made annex a manager of what it changed. One that changes no other field
 	// sets them exactly.
-	if _, err := s.put(ctx, annex, main); err != nil {
+	if _, err := t.put(ctx, annex, main); err != nil {
 		return fmt.Errorf("set its managedFields: %w", err)
 	}
 	return nil
 }
 
-func (s *Syncer) put(ctx context.Context, annex, main *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	wanted, err := forMain(annex, main, s.pairs.inMain)
+func (t *target) put(ctx context.Context, annex, main *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	wanted, err := forMain(annex, main, t.pairs.inMain)
 	if err != nil {
 		return nil, err
 	}
-	written, err := s.mainObjects(annex.GetNamespace()).Update(ctx, wanted, metav1.UpdateOptions{})
+	written, err := t.mainObjects(annex.GetNamespace()).Update(ctx, wanted, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("update it: %w", err)
 	}
-	s.wrote()
+	t.wrote()
 	return written, nil
 }
 
 // raiseGeneration writes an object until one more write gives it annex's generation. Otherwise a
 // status.observedGeneration from annex would be ahead of it, and controllers would take
 // later changes as handled.
-func (s *Syncer) raiseGeneration(ctx context.Context, annex, main *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (t *target) raiseGeneration(ctx context.Context, annex, main *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	missing := annex.GetGeneration() - main.GetGeneration()
 	if missing <= 0 || missing > maxGenerations {
 		return main, nil
@@ -204,17 +198,17 @@ func (s *Syncer) raiseGeneration(ctx context.Context, annex, main *unstructured.
 		written := main.DeepCopy()
 		written.Object[generationField] = fmt.Sprint(annex.GetGeneration(), n)
 		var err error
-		if main, err = s.mainObjects(annex.GetNamespace()).Update(ctx, written, metav1.UpdateOptions{}); err != nil {
+		if main, err = t.mainObjects(annex.GetNamespace()).Update(ctx, written, metav1.UpdateOptions{}); err != nil {
 			return nil, fmt.Errorf("raise its generation: %w", err)
 		}
 	}
-	if same, err := sameContent(annex, main, s.pairs.inMain); err != nil || !same {
+	if same, err := sameContent(annex, main, t.pairs.inMain); err != nil || !same {
 		return main, err
 	}
 	// The content is already the same, so two more generations are the price.
 	written := main.DeepCopy()
 	written.Object[generationField] = "last"
-	main, err := s.mainObjects(annex.GetNamespace()).Update(ctx, written, metav1.UpdateOptions{})
+	main, err := t.mainObjects(annex.GetNamespace()).Update(ctx, written, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("raise its generation: %w", err)
 	}
@@ -223,13 +217,13 @@ func (s *Syncer) raiseGeneration(ctx context.Context, annex, main *unstructured.
 
 // terminate deletes an object that keeps its finalizers. Without a policy those of the garbage
 // collector stay, too.
-func (s *Syncer) terminate(ctx context.Context, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	objects := s.mainObjects(object.GetNamespace())
+func (t *target) terminate(ctx context.Context, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	objects := t.mainObjects(object.GetNamespace())
 	err := objects.Delete(ctx, object.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(object.GetUID())}})
 	if err != nil {
 		return nil, fmt.Errorf("delete it like in annex: %w", err)
 	}
-	s.wrote()
+	t.wrote()
 	terminating, err := objects.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read it: %w", err)
@@ -239,15 +233,15 @@ func (s *Syncer) terminate(ctx context.Context, object *unstructured.Unstructure
 
 // isFor reports whether an object of the main cluster is the same one as in annex, or was
 // created for it.
-func (s *Syncer) isFor(main, annex *unstructured.Unstructured) bool {
-	return main.GetUID() == annex.GetUID() || s.pairs.isPair(annex, main)
+func (t *target) isFor(main, annex *unstructured.Unstructured) bool {
+	return main.GetUID() == annex.GetUID() || t.pairs.isPair(annex, main)
 }
 
 // waitForOwners makes an object be compared again when the UID of an owner in its group changes.
-func (s *Syncer) waitForOwners(annex *unstructured.Unstructured) {
+func (t *target) waitForOwners(annex *unstructured.Unstructured) {
 	for _, owner := range annex.GetOwnerReferences() {
-		if s.resource.inGroup(owner) {
-			s.pairs.wait(owner.UID, waiter{s.queue, keyOf(annex)})
+		if t.resource.inGroup(owner) {
+			t.pairs.wait(owner.UID, waiter{t.syncer, keyOf(annex)})
 		}
 	}
 }

@@ -21,7 +21,7 @@ const raisedManager = "annex-resource-version"
 // suffices for the next ones.
 const raiseStep = 1_000
 
-// isNewer reports whether the resource version in the main cluster is above annex's. No client may
+// isNewer reports whether the resource version in the main cluster is above annex't. No client may
 // see an object's resource version decrease when the main cluster serves it again.
 func isNewer(main, annex *unstructured.Unstructured) (bool, error) {
 	inMain, err := parseRevision(main.GetResourceVersion())
@@ -33,30 +33,30 @@ func isNewer(main, annex *unstructured.Unstructured) (bool, error) {
 }
 
 // makeNewer gives an object a resource version above annex's, by one write, and sets its managedFields.
-func (s *Syncer) makeNewer(ctx context.Context, annex, main *unstructured.Unstructured) error {
+func (t *target) makeNewer(ctx context.Context, annex, main *unstructured.Unstructured) error {
 	revision, err := parseRevision(annex.GetResourceVersion())
 	if err != nil {
 		return err
 	}
-	if err := s.copy.raiseFor(ctx, revision); err != nil {
+	if err := t.copy.raiseFor(ctx, revision); err != nil {
 		return err
 	}
-	managed, err := managedFields(annex, s.pairs.inMain)
+	managed, err := managedFields(annex, t.pairs.inMain)
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(main.GetManagedFields(), isRaised) {
 		managed = append(managed, map[string]any{
-			"manager": raisedManager, "operation": string(metav1.ManagedFieldsOperationApply), "apiVersion": s.resource.Stored.GroupVersion().String(),
+			"manager": raisedManager, "operation": string(metav1.ManagedFieldsOperationApply), "apiVersion": t.resource.Stored.GroupVersion().String(),
 			"fieldsType": "FieldsV1", "fieldsV1": map[string]any{"f:metadata": map[string]any{"f:annotations": map[string]any{"f:annex.dev/raised": map[string]any{}}}},
 		})
 	}
-	objects := s.copy.metadata.Resource(s.resource.Opened()).Namespace(main.GetNamespace())
+	objects := t.copy.metadata.Resource(t.resource.Opened()).Namespace(main.GetNamespace())
 	read := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: main.GetName(), UID: main.GetUID(), ResourceVersion: main.GetResourceVersion()}}
 	if err := patchMetadata(ctx, objects, read, map[string]any{"managedFields": orEmpty(managed)}); err != nil {
 		return fmt.Errorf("raise its resource version: %w", err)
 	}
-	s.wrote()
+	t.wrote()
 	return nil
 }
 

@@ -38,7 +38,7 @@ func watched(t *testing.T, apiService, version http.HandlerFunc) (*httptest.Serv
 	t.Cleanup(server.Close)
 	client, err := ClientFor(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}})
+	}}, "the main cluster")
 	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)

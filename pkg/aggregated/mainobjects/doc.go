@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mainobjects reads the objects of a custom resource from the main cluster's API, for a copy of
-// them: pages at an exact revision, and a watch.
+// Package mainobjects reads the objects of a custom resource from an API server, for a copy of them: pages at an
+// exact revision or at the present, and a watch of the main cluster.
 //
 // A value is what an API server of custom resources stores: canonical JSON without the resource version,
 // and with all other fields as the main cluster has them.

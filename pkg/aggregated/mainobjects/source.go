@@ -4,6 +4,7 @@
 package mainobjects
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,8 @@ import (
 // Client is a client of the API server of Sources.
 type Client struct {
 	rest.Interface
+	// of names its cluster.
+	of string
 	// questions shares the requests of watches that are in flight.
 	questions singleflight.Group
 }
@@ -40,9 +43,9 @@ type Source struct {
 
 var _ move.Source = &Source{}
 
-// ClientFor returns a client for a Source: without a limit of its own, and without compression, which
-// costs more than it saves within a cluster.
-func ClientFor(config *rest.Config) (*Client, error) {
+// ClientFor returns a client for Sources, whose errors name their cluster: without a limit of its own, and without
+// compression, which costs more than it saves within a cluster.
+func ClientFor(config *rest.Config, of string) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0
 	config.DisableCompression = true
@@ -52,9 +55,9 @@ func ClientFor(config *rest.Config) (*Client, error) {
 	config.GroupVersion, config.NegotiatedSerializer = nil, serializer.NewCodecFactory(scheme).WithoutConversion()
 	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("create a client of the main cluster: %w", err)
+		return nil, fmt.Errorf("create a client of %s: %w", of, err)
 	}
-	return &Client{Interface: client}, nil
+	return &Client{Interface: client, of: of}, nil
 }
 
 // New returns the Source of a resource. The version has to be the one in which objects are stored.
@@ -95,15 +98,19 @@ func (s *Source) Revision(ctx context.Context) (int64, error) {
 	return parseRevision(list.ResourceVersion)
 }
 
-// Page implements move.Source.
+// present is the revision of a continue token that continues at the present.
+const present = -1
+
+// Page implements move.Source. A revision of 0 is the present, with a consistent read.
 func (s *Source) Page(ctx context.Context, after string, limit, revision int64) (objects []move.Object, more bool, err error) {
 	request := s.request().Param("limit", strconv.FormatInt(limit, 10))
-	if after == "" {
+	switch {
+	case after == "" && revision > 0:
 		request.Param("resourceVersion", strconv.FormatInt(revision, 10)).
 			Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
-	} else {
+	case after != "":
 		// The API server reads from this key on.
-		next, err := storage.EncodeContinue("/"+after+"\x00", "/", revision)
+		next, err := storage.EncodeContinue("/"+after+"\x00", "/", cmp.Or(revision, present))
 		if err != nil {
 			return nil, false, fmt.Errorf("encode the place after %s of %s: %w", after, s.resource, err)
 		}
@@ -149,9 +156,9 @@ func (s *Source) failed(verb string, err error) error {
 		return err
 	}
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return fmt.Errorf("%s %s of the main cluster: %w: %w", verb, s.resource.GroupResource(), move.ErrCompacted, err)
+		return fmt.Errorf("%s %s of %s: %w: %w", verb, s.resource.GroupResource(), s.client.of, move.ErrCompacted, err)
 	}
-	return fmt.Errorf("%s %s of the main cluster: %w", verb, s.resource.GroupResource(), err)
+	return fmt.Errorf("%s %s of %s: %w", verb, s.resource.GroupResource(), s.client.of, err)
 }
 
 // decodeList decodes one item after the other, so that only one is decoded at a time.

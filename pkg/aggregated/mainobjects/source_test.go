@@ -50,7 +50,7 @@ func serve(t *testing.T, code int, body string, want map[string]string) *Source 
 		fmt.Fprint(w, body)
 	}))
 	t.Cleanup(server.Close)
-	client, err := ClientFor(&rest.Config{Host: server.URL})
+	client, err := ClientFor(&rest.Config{Host: server.URL}, "the main cluster")
 	expect.NoError(t, err)
 	return New(client, widgets)
 }
@@ -59,8 +59,11 @@ func TestPage(t *testing.T) {
 	t.Parallel()
 	next, err := storage.EncodeContinue("/ns/0\x00", "/", 20)
 	expect.NoError(t, err)
+	nextAtPresent, err := storage.EncodeContinue("/ns/0\x00", "/", -1)
+	expect.NoError(t, err)
 	for name, tc := range map[string]struct {
 		after, body string
+		present     bool
 		query       map[string]string
 		want        []move.Object
 		more        bool
@@ -75,13 +78,25 @@ func TestPage(t *testing.T) {
 			query: map[string]string{"resourceVersion": "", "resourceVersionMatch": "", "limit": "7", "continue": next},
 			want:  []move.Object{{Key: "ns/a", Value: []byte(stored), Revision: 12}},
 		},
+		"first at the present": {
+			present: true, body: `{"items":[` + served + `],"metadata":{"resourceVersion":"20"}}`,
+			query: map[string]string{"resourceVersion": "", "resourceVersionMatch": "", "continue": ""},
+			want:  []move.Object{{Key: "ns/a", Value: []byte(stored), Revision: 12}},
+		},
+		"after a key at the present": {
+			after: "ns/0", present: true, body: `{"items":[],"metadata":{"resourceVersion":"20"}}`, query: map[string]string{"continue": nextAtPresent},
+		},
 		"empty": {body: `{"metadata":{"resourceVersion":"20"},"items":[]}`},
 		"null":  {body: `{"metadata":{"resourceVersion":"20"},"items":null}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, http.StatusOK, tc.body, tc.query)
-			got, more, err := s.Page(t.Context(), tc.after, 7, 20)
+			revision := int64(20)
+			if tc.present {
+				revision = 0
+			}
+			got, more, err := s.Page(t.Context(), tc.after, 7, revision)
 			expect.NoError(t, err)
 			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreUnexported(move.Object{})); diff != "" || more != tc.more {
 				t.Errorf("more: %v, objects (-want +got):\n%s", more, diff)

@@ -133,6 +133,7 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		config.Archive = kept
 	}
 	loopback := s.config.Generic.LoopbackClientConfig
+	config.AnnexLogin = loopback
 	var err error
 	if config.AnnexKube, err = kubernetes.NewForConfig(loopback); err != nil {
 		return config, fmt.Errorf("create a client of the Kubernetes kinds: %w", err)

@@ -164,14 +164,17 @@ func (p pair) each(do func(key string, from, to *Object) error) error {
 	return nil
 }
 
-// nextLimit aims at pageBytes, and at most doubles the page.
-func nextLimit(objects []Object, limit int64) int64 {
-	size := 0
-	for _, o := range objects {
-		size += len(o.Value)
+// nextLimit aims at pageBytes on the side with the larger objects, and at most doubles the page.
+func (p pair) nextLimit(limit int64) int64 {
+	next := min(2*limit, largestPage)
+	for _, objects := range [][]Object{p.from, p.to} {
+		size := 0
+		for _, o := range objects {
+			size += len(o.Value)
+		}
+		next = min(next, int64(pageBytes/max(1, size/max(1, len(objects)))))
 	}
-	fit := int64(pageBytes / max(1, size/max(1, len(objects))))
-	return max(1, min(fit, 2*limit, largestPage))
+	return max(1, next)
 }
 
 // copyPage copies the page after the cursor, as it was at the applied revision, and moves the
@@ -184,7 +187,7 @@ func (l *loop) copyPage(ctx context.Context, b *batch) error {
 	if err != nil {
 		return err
 	}
-	b.page = nextLimit(page.from, b.page)
+	b.page = page.nextLimit(b.page)
 	if l.limit != nil {
 		// The events of the watch wait for the page.
 		b.page = max(1, min(b.page, int64(l.limit.Limit())))

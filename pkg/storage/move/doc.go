@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package move moves the objects of a resource into a Store while they are served: a Mover from another
-// Store, an Importer from the main cluster's API.
+// Package move copies the objects of a resource while they are served: a Mover from a Store into another, an
+// Importer from the main cluster's API into a Store, a Syncer from a Store into that API.
 //
 // The copy and what follows it are one loop. It watches the source from a revision that is recorded
 // with the copy, and keeps this: for all keys up to the cursor, the target has what the source had
@@ -12,9 +12,14 @@
 // cursor returns to the first key: pages are compared with what the target has, and only
 // differences are written.
 //
-// Each batch is one transaction that also writes the record at the target, on the condition that
-// no other process has: it is applied exactly once, whatever ends when, and a Mover that was replaced
-// writes nothing more. A key at the source fences the freeze, the closing and the deletion there.
+// Each batch for a Store is one transaction that also writes the record at the target, on the condition
+// that no other process has: it is applied exactly once, whatever ends when, and a Mover that was replaced
+// writes nothing more. A key at the source fences the freeze, the closing and the deletion there, for an
+// Exporter too.
+//
+// A Syncer has no transactions. It writes objects one by one, and those that fail again later, while it goes on
+// with the others. Nothing is recorded: the next Syncer compares all objects again. Pages are read at the
+// present. What changes after one was read is an event of a key that the cursor has passed.
 //
 // A resource is open in one Store at most (pkg/storage/revision). The order of a switch is: freeze
 // the source, apply the rest, close the source, open the target with resource versions above those

@@ -35,15 +35,17 @@ type Config struct {
 	Report func(Progress)
 }
 
-// Progress is that of a Mover.
+// Progress is how far a copy is.
 type Progress struct {
-	// Total is the number of objects at the source when Copy was called, 0 in Follow.
+	// Total is the number of objects at the source when it was counted, 0 in Follow.
 	Total int64
 	// Copied is the number of objects that were copied, and Bytes the size of their values before
 	// compression and encryption. Changes that follow do not count.
 	Copied, Bytes int64
 	// Lag is the number of revisions of the source's etcd that are not applied yet.
 	Lag int64
+	// Pending is the number of objects that a Syncer has to write, and Written how many writes it has made.
+	Pending, Written int64
 }
 
 // State is how far a move is, by what is recorded at both ends.

@@ -76,7 +76,7 @@ func (s sides) verify(ctx context.Context, again int, at func(ctx context.Contex
 		if p.last == "" {
 			break
 		}
-		cursor, limit = p.last, nextLimit(p.from, limit)
+		cursor, limit = p.last, p.nextLimit(limit)
 	}
 	if different.Count > 0 {
 		return different

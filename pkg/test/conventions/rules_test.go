@@ -191,9 +191,9 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/move",
-		duty:     "Moves the objects of a resource from one Store to another while they are served.",
+		duty:     "Copies the objects of a resource from one Store or API server to another while they are served.",
 		ours:     []string{"pkg/storage/freeze", "pkg/storage/keys", "pkg/storage/revision"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "golang.org/x/time/rate", "google.golang.org/grpc/metadata", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/errgroup", "golang.org/x/time/rate", "google.golang.org/grpc/metadata", "k8s.io/apiserver/pkg/storage/value", "k8s.io/client-go/util/workqueue"}, machinery...),
 	},
 	{
 		packages: "pkg/storage/limits",
@@ -463,7 +463,7 @@ var rules = []rule{
 	{
 		packages: "pkg/aggregated/maincopy",
 		duty:     "What the main cluster still stores of a group that annex serves: makes it equal to annex's objects, or deletes it.",
-		ours:     []string{"pkg/aggregated/mainadmission", "pkg/apis/hosting/v1alpha1", "pkg/storage/move"},
+		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/mainobjects", "pkg/apis/hosting/v1alpha1", "pkg/storage/move"},
 		others:   append([]string{"golang.org/x/sync/errgroup"}, clients...),
 	},
 	{

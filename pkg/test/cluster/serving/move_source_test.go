@@ -50,7 +50,7 @@ func newFixture(t testing.TB, group string) *fixture {
 	resource := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
 	all := clients.For(t, mainCluster.Config)
 	define(t, mainCluster.Config, newDefinition(group, "v1"))
-	client, err := mainobjects.ClientFor(mainCluster.Config)
+	client, err := mainobjects.ClientFor(mainCluster.Config, "the main cluster")
 	expect.NoError(t, err)
 	etcd := etcdtest.StartClient(t)
 	f := &fixture{
