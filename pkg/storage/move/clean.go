@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/time/rate"
 )
 
 // Clean deletes the objects at the source. No client reads them since it is closed. The dictionaries
@@ -28,7 +29,7 @@ func (m *Mover) Clean(ctx context.Context) error {
 			return fmt.Errorf("delete %s at the old Store: it is not closed", m.resource)
 		}
 		// It may be full, so it is not taken over. Several Movers may delete the same.
-		if err := m.from.clear(ctx, departure, m.wait); err != nil {
+		if err := m.from.clear(ctx, departure, m.limit); err != nil {
 			return err
 		}
 		if err := m.from.end(ctx, departure, clientv3.OpDelete(m.from.frozen)); err != nil {
@@ -39,13 +40,10 @@ func (m *Mover) Clean(ctx context.Context) error {
 	return m.to.write(ctx, &arrival)
 }
 
-// wait waits for the rate of the move.
-func (m *Mover) wait(ctx context.Context, n int) error {
-	for range n {
-		if m.limit == nil {
-			return nil
-		}
-		if err := m.limit.Wait(ctx); err != nil {
+// atRate waits for the rate of a move, which may have none.
+func atRate(ctx context.Context, limit *rate.Limiter, n int) error {
+	for i := 0; i < n && limit != nil; i++ {
+		if err := limit.Wait(ctx); err != nil {
 			return fmt.Errorf("wait for the rate of the move: %w", err)
 		}
 	}
@@ -59,8 +57,8 @@ func (m *Mover) Cancel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if arrival.UID == m.uid && arrival.Phase != "" {
-		return ErrSwitched
+	if err := m.checkNotSwitched(arrival); err != nil {
+		return err
 	}
 	if departure.UID == m.uid {
 		// After that no Mover can freeze or close the source.

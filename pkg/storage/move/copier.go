@@ -84,14 +84,9 @@ func (c *copier) claim(ctx context.Context, arrival stored, source int64) error 
 		return nil
 	}
 	first := record{UID: c.uid, Holder: c.holder, Imported: c.imports, Applied: source}
-	claim := c.to.KV.Txn(ctx).
-		If(arrival.isAt(c.to), arrival.unchanged(c.to), clientv3.Compare(clientv3.CreateRevision(c.to.objects).WithPrefix(), "=", 0)).
-		Then(clientv3.OpPut(c.to.record, first.encode()), revision.Close(c.to.Prefix, c.resource, arrival.state, c.hosted))
-	// Whether this or another claim succeeded is seen when it is taken over.
-	if _, err := claim.Commit(); err != nil {
-		return fmt.Errorf("claim %s at the new Store: %w", c.resource, err)
-	}
-	return nil
+	isEmpty := clientv3.Compare(clientv3.CreateRevision(c.to.objects).WithPrefix(), "=", 0)
+	return c.to.doIf(ctx, []clientv3.Cmp{arrival.isAt(c.to), arrival.unchanged(c.to), isEmpty},
+		clientv3.OpPut(c.to.record, first.encode()), revision.Close(c.to.Prefix, c.resource, arrival.state, c.hosted))
 }
 
 // takeOver fences all others at the target. The source is at a revision.
@@ -108,6 +103,14 @@ func (c *copier) takeOver(ctx context.Context, source int64) (*term, error) {
 	return t, nil
 }
 
+// checkNotSwitched returns ErrSwitched once the target is open.
+func (c *copier) checkNotSwitched(arrival stored) error {
+	if arrival.UID == c.uid && arrival.Phase != "" {
+		return ErrSwitched
+	}
+	return nil
+}
+
 // discard deletes what the target has, and ends the move there. A full etcd takes only deletions, so that no record
 // can be written first that fences others and tells that objects are missing: it is deleted first instead. What a
 // Store without one has is left if it is closed for the HostedResource.
@@ -122,7 +125,7 @@ func (c *copier) discard(ctx context.Context, arrival stored) error {
 		}
 		arrival.modRevision = 0
 	}
-	if err := c.to.clear(ctx, arrival, func(context.Context, int) error { return nil }); err != nil {
+	if err := c.to.clear(ctx, arrival, nil); err != nil {
 		return err
 	}
 	if !c.imports {

@@ -6,7 +6,6 @@ package move
 import (
 	"cmp"
 	"context"
-	"fmt"
 )
 
 // A page is in memory at once, and its size is unknown before, so pages start small and adapt to
@@ -177,6 +176,17 @@ func (p pair) nextLimit(limit int64) int64 {
 	return max(1, next)
 }
 
+// eachPage calls read for consecutive ranges of all keys.
+func eachPage(read func(cursor string, limit int64) (pair, error)) error {
+	for cursor, limit := "", int64(firstPage); ; {
+		p, err := read(cursor, limit)
+		if err != nil || p.last == "" {
+			return err
+		}
+		cursor, limit = p.last, p.nextLimit(limit)
+	}
+}
+
 // copyPage copies the page after the cursor, as it was at the applied revision, and moves the
 // cursor.
 func (l *loop) copyPage(ctx context.Context, b *batch) error {
@@ -220,9 +230,9 @@ func (l *loop) copyPage(ctx context.Context, b *batch) error {
 
 // copyChange adds a change to the batch, and moves the cursor of the batches before.
 func (l *loop) copyChange(ctx context.Context, b *batch, c change) error {
-	if l.limit != nil && c.put {
-		if err := l.limit.Wait(ctx); err != nil {
-			return fmt.Errorf("wait for the rate of the copy: %w", err)
+	if c.put {
+		if err := atRate(ctx, l.limit, 1); err != nil {
+			return err
 		}
 	}
 	if err := b.add(ctx, c); err != nil {

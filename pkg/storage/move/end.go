@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -108,7 +109,7 @@ func (e end) giveUp(ctx context.Context, s stored, ops ...clientv3.Op) error {
 }
 
 // clear deletes all objects of an end, unless its record changes.
-func (e end) clear(ctx context.Context, s stored, wait func(context.Context, int) error) error {
+func (e end) clear(ctx context.Context, s stored, limit *rate.Limiter) error {
 	for {
 		page, err := e.KV.Get(ctx, e.objects, clientv3.WithRange(e.boundary), clientv3.WithKeysOnly(), clientv3.WithLimit(deletedAtOnce))
 		if err != nil {
@@ -117,7 +118,7 @@ func (e end) clear(ctx context.Context, s stored, wait func(context.Context, int
 		if len(page.Kvs) == 0 {
 			return nil
 		}
-		if err := wait(ctx, len(page.Kvs)); err != nil {
+		if err := atRate(ctx, limit, len(page.Kvs)); err != nil {
 			return err
 		}
 		last := string(page.Kvs[len(page.Kvs)-1].Key)

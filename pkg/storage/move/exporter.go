@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -124,7 +123,7 @@ func (e *Exporter) End(ctx context.Context) error {
 		err = fmt.Errorf("delete the objects of %s: the Store serves it", e.resource)
 	}
 	if err == nil {
-		err = e.clear(ctx, now, func(context.Context, int) error { return nil })
+		err = e.clear(ctx, now, nil)
 	}
 	if err != nil {
 		return err
@@ -162,21 +161,21 @@ func (e *Exporter) PutPair(ctx context.Context, uid types.UID, value []byte) err
 
 // Pairs calls visit for each value that was recorded.
 func (e *Exporter) Pairs(ctx context.Context, visit func(uid types.UID, value []byte) error) error {
-	prefix := keys.Pairs(e.Prefix, e.resource)
-	end := clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix))
-	for next := prefix; ; {
-		page, err := e.KV.Get(ctx, next, end, clientv3.WithLimit(largestPage))
-		if err != nil {
-			return fmt.Errorf("read the pairs of %s: %w", e.resource, err)
+	recorded := e.end
+	recorded.objects = keys.Pairs(e.Prefix, e.resource)
+	recorded.boundary = clientv3.GetPrefixRangeEnd(recorded.objects)
+	for after, more := "", true; more; {
+		var page []Object
+		var err error
+		if page, more, err = recorded.Page(ctx, after, largestPage, 0); err != nil {
+			return fmt.Errorf("read the pairs: %w", err)
 		}
-		for _, kv := range page.Kvs {
-			if err := visit(types.UID(strings.TrimPrefix(string(kv.Key), prefix)), kv.Value); err != nil {
-				return fmt.Errorf("read the pair %s: %w", kv.Key, err)
+		for _, pair := range page {
+			if err := visit(types.UID(pair.Key), pair.Value); err != nil {
+				return fmt.Errorf("read the pair of %s: %w", pair.Key, err)
 			}
+			after = pair.Key
 		}
-		if !page.More || len(page.Kvs) == 0 {
-			return nil
-		}
-		next = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 	}
+	return nil
 }

@@ -82,30 +82,60 @@ func (i *Importer) Check(ctx context.Context) error {
 // Copy copies all objects, and returns when the target has them. It closes the target, and continues
 // an earlier copy.
 func (i *Importer) Copy(ctx context.Context) error {
-	arrival, err := i.checkArrival(ctx)
+	if err := i.Claim(ctx); err != nil {
+		return err
+	}
+	t, err := i.begin(ctx, i.from)
+	if err == nil {
+		t.total, err = i.from.Count(ctx)
+	}
 	if err != nil {
-		return err
-	}
-	if arrival.UID == i.uid && arrival.Phase != "" {
-		return ErrSwitched
-	}
-	now, err := i.from.Revision(ctx)
-	if err != nil {
-		return err
-	}
-	if err := i.claim(ctx, arrival, now); err != nil {
-		return err
-	}
-	t, err := i.takeOver(ctx, now)
-	if err != nil {
-		return err
-	}
-	if t.total, err = i.from.Count(ctx); err != nil {
 		return err
 	}
 	return t.reopening(ctx, nil, func() error {
 		return t.run(ctx, func() (bool, error) { return t.record.Copied, nil })
 	})
+}
+
+// Claim closes the target, as Copy does. After that nothing is written to it until it is open, or the
+// move is canceled.
+func (i *Importer) Claim(ctx context.Context) error {
+	arrival, err := i.checkArrival(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := i.from.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	return i.claim(ctx, arrival, now)
+}
+
+// begin fences all others at the target. It copies from a Source.
+func (i *Importer) begin(ctx context.Context, from Source) (*term, error) {
+	now, err := from.Revision(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, err := i.takeOver(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	t.source = from
+	return t, nil
+}
+
+// Open opens a target that has all changes of the source, with resource versions above a revision. An
+// earlier Follow ended after all resources of a group had every change and one of them was open.
+func (i *Importer) Open(ctx context.Context, lowest int64) error {
+	t, err := i.takeOver(ctx, lowest)
+	if err != nil || t.record.Phase != "" {
+		return err
+	}
+	if !t.record.Copied {
+		return ErrNotCopied
+	}
+	return t.openAbove(ctx, lowest+importGap)
 }
 
 // TakeOver fences all other Importers of a move that has begun, and returns its State.
@@ -129,11 +159,11 @@ func (i *Importer) Raise(ctx context.Context, above int64) error {
 // begun is canceled already.
 func (i *Importer) Cancel(ctx context.Context) error {
 	arrival, err := i.to.read(ctx)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = i.checkNotSwitched(arrival)
+	}
+	if err != nil {
 		return err
-	case arrival.UID == i.uid && arrival.Phase != "":
-		return ErrSwitched
 	}
 	return i.discard(ctx, arrival)
 }

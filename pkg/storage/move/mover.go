@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -182,13 +181,10 @@ func (m *Mover) begin(ctx context.Context) (*tenure, error) {
 		return nil, err
 	}
 	if departure.UID == "" {
-		claim := m.from.KV.Txn(ctx).
-			If(departure.isAt(m.from), departure.unchanged(m.from)).
-			Then(clientv3.OpPut(m.from.record, record{UID: m.uid, Holder: m.holder}.encode()))
-		if _, err := claim.Commit(); err != nil {
-			return nil, fmt.Errorf("begin to move %s: %w", m.resource, err)
+		departure.record = record{UID: m.uid, Holder: m.holder}
+		if err := m.from.write(ctx, &departure); err != nil {
+			return nil, err
 		}
-		// Whether this or another claim succeeded is seen when it is taken over.
 	}
 	if err := m.claim(ctx, arrival, departure.revision); err != nil {
 		return nil, err

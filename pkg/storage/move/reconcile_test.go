@@ -29,7 +29,7 @@ func TestDeadSource(t *testing.T) {
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	f := newImportFixture(t)
-	f.fill(2*reconcilePage + 7)
+	f.fill(1007)
 	f.follow.Quiet, f.follow.Settle = 0, 0
 	_, result := f.startCopied()
 	close(f.switched)
@@ -43,12 +43,12 @@ func TestReconcile(t *testing.T) {
 	put(t, target, "ns/client", "by a client")
 	want["ns/0001"], want["ns/client"] = "by a client", "by a client"
 	delete(want, "ns/0002")
-	// Late changes of the first object, of the last one, and of those between pages.
-	for _, name := range []string{"ns/", "ns/0000", "ns/0499", "ns/0500x", "ns/1006", "ns/zzzz"} {
+	// Late changes of the first object, of the last one, and of those between pages, of which the sixth ends with 503.
+	for _, name := range []string{"ns/", "ns/0000", "ns/0503", "ns/0503x", "ns/1006", "ns/zzzz"} {
 		put(t, source, name, "late")
 		want[name] = "late"
 	}
-	for _, name := range []string{"ns/0498", "ns/0500", "ns/0999", "ns/1005"} {
+	for _, name := range []string{"ns/0502", "ns/0504", "ns/0999", "ns/1005"} {
 		remove(t, source, name)
 		delete(want, name)
 	}

@@ -71,18 +71,10 @@ func (e *LateError) Error() string {
 // returns nil or a *LateError when it has settled. After an error, State tells whether the target is open; if it is not
 // and Switch is closed, the source has to serve the resource again before another Follow.
 func (i *Importer) Follow(ctx context.Context, f FollowOptions) error {
-	arrival, err := i.to.read(ctx)
-	if err != nil {
-		return err
+	t, err := i.begin(ctx, i.from)
+	if err == nil {
+		err = i.checkNotSwitched(t.arrival)
 	}
-	if arrival.UID == i.uid && arrival.Phase != "" {
-		return ErrSwitched
-	}
-	now, err := i.from.Revision(ctx)
-	if err != nil {
-		return err
-	}
-	t, err := i.takeOver(ctx, now)
 	if err != nil {
 		return err
 	}

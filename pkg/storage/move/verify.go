@@ -5,7 +5,6 @@ package move
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -47,46 +46,30 @@ func (c *copier) Verify(ctx context.Context) error {
 
 // recorded returns revisions at which both ends have to be equal.
 func (c *copier) recorded(ctx context.Context) (ofFrom, ofTo int64, err error) {
-	found, err := c.to.KV.Get(ctx, c.to.record)
-	if err != nil {
-		return 0, 0, fmt.Errorf("read the move of %s: %w", c.resource, err)
+	arrival, err := c.to.read(ctx)
+	if err == nil && (arrival.UID != c.uid || !arrival.Copied) {
+		err = ErrNotCopied
 	}
-	if len(found.Kvs) == 0 {
-		return 0, 0, ErrNotCopied
-	}
-	var r record
-	if err := json.Unmarshal(found.Kvs[0].Value, &r); err != nil {
-		return 0, 0, fmt.Errorf("read %s: %w", c.to.record, err)
-	}
-	if r.UID != c.uid || !r.Copied {
-		return 0, 0, ErrNotCopied
-	}
-	return r.Applied, found.Kvs[0].ModRevision, nil
+	return arrival.Applied, arrival.modRevision, err
 }
 
-// verify compares all objects at the revisions that at returns. Those of a page that differ are compared again so many
+// revisions returns revisions of both sides at which to compare them.
+type revisions func(ctx context.Context) (ofFrom, ofTo int64, err error)
+
+// verify compares all objects Those of a page that differ are compared again so many
 // times, because a loop may write them.
-func (s sides) verify(ctx context.Context, again int, at func(ctx context.Context) (ofFrom, ofTo int64, err error)) error {
+func (s sides) verify(ctx context.Context, again int, at revisions) error {
 	different := &DifferentError{}
-	for cursor, limit := "", int64(firstPage); ; {
-		p, err := s.verifyPage(ctx, cursor, limit, again, at, different)
-		if err != nil {
-			return err
-		}
-		if p.last == "" {
-			break
-		}
-		cursor, limit = p.last, p.nextLimit(limit)
+	err := eachPage(func(cursor string, limit int64) (pair, error) {
+		return s.verifyPage(ctx, cursor, limit, again, at, different)
+	})
+	if err == nil && different.Count > 0 {
+		err = different
 	}
-	if different.Count > 0 {
-		return different
-	}
-	return nil
+	return err
 }
 
-func (s sides) verifyPage(
-	ctx context.Context, cursor string, limit int64, again int, at func(ctx context.Context) (ofFrom, ofTo int64, err error), different *DifferentError,
-) (pair, error) {
+func (s sides) verifyPage(ctx context.Context, cursor string, limit int64, again int, at revisions, different *DifferentError) (pair, error) {
 	first := map[string][2]int64{}
 	for attempt := 0; ; attempt++ {
 		ofFrom, ofTo, err := at(ctx)
