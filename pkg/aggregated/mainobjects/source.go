@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,6 +121,9 @@ func (s *Source) Page(ctx context.Context, after string, limit, revision int64) 
 	list, err := s.list(ctx, request)
 	if err != nil {
 		return nil, false, err
+	}
+	if !slices.IsSortedFunc(list.objects, func(a, b move.Object) int { return strings.Compare(a.Key, b.Key) }) {
+		return nil, false, s.failed("list", errors.New("the objects are not in the order of their keys"))
 	}
 	return list.objects, list.Continue != "", nil
 }

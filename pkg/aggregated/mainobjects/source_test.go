@@ -69,9 +69,9 @@ func TestPage(t *testing.T) {
 		more        bool
 	}{
 		"first": {
-			body:  `{"kind":"WidgetList","metadata":{"resourceVersion":"20","continue":"x"},"items":[` + served + `,` + servedCluster + `]}`,
+			body:  `{"kind":"WidgetList","metadata":{"resourceVersion":"20","continue":"x"},"items":[` + servedCluster + `,` + served + `]}`,
 			query: map[string]string{"resourceVersion": "20", "resourceVersionMatch": "Exact", "limit": "7", "continue": ""},
-			want:  []move.Object{{Key: "ns/a", Value: []byte(stored), Revision: 12}, {Key: "b", Value: []byte(storedCluster), Revision: 13}}, more: true,
+			want:  []move.Object{{Key: "b", Value: []byte(storedCluster), Revision: 13}, {Key: "ns/a", Value: []byte(stored), Revision: 12}}, more: true,
 		},
 		"after a key": {
 			after: "ns/0", body: `{"items":[` + served + `],"metadata":{"resourceVersion":"20"}}`,
@@ -140,6 +140,14 @@ func TestWatch(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(move.Object{}), cmpopts.EquateErrors()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
+}
+
+// TestPageOrder refuses a page that cannot be compared with another side's.
+func TestPageOrder(t *testing.T) {
+	t.Parallel()
+	s := serve(t, http.StatusOK, `{"metadata":{"resourceVersion":"20"},"items":[`+served+`,`+servedCluster+`]}`, nil)
+	_, _, err := s.Page(t.Context(), "", 7, 20)
+	expect.Error(t, err, "order of their keys")
 }
 
 func TestExpired(t *testing.T) {
