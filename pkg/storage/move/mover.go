@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -243,10 +244,9 @@ func (m *Mover) Follow(ctx context.Context, caughtUp func()) error {
 	if err != nil {
 		return err
 	}
-	called := false
+	caughtUp = sync.OnceFunc(caughtUp)
 	err = t.run(ctx, func() (bool, error) {
-		if !called && t.isCaughtUp() {
-			called = true
+		if t.isCaughtUp() {
 			caughtUp()
 		}
 		return false, nil

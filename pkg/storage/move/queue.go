@@ -34,7 +34,6 @@ type queue struct {
 
 	mu      sync.Mutex
 	pending map[string]pending
-	failing int
 }
 
 // pending is a key that is queued, in work, or waits for another attempt.
@@ -85,23 +84,18 @@ func (q *queue) work(ctx context.Context, to Target) error {
 func (q *queue) done(key string, added int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	defer q.Done(key)
 	p := q.pending[key]
-	if p.err != nil {
-		q.failing--
-	}
-	if p.err = err; err != nil {
-		q.failing++
-	}
+	p.err = err
 	q.pending[key] = p
 	if err != nil {
 		q.AddRateLimited(key)
-	} else {
-		q.Forget(key)
-		if p.added == added {
-			delete(q.pending, key)
-		}
+		return
 	}
-	q.Done(key)
+	q.Forget(key)
+	if p.added == added {
+		delete(q.pending, key)
+	}
 }
 
 func (q *queue) len() int {
@@ -114,7 +108,12 @@ func (q *queue) len() int {
 func (q *queue) isShort() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.pending) <= workers && q.failing == 0
+	for _, p := range q.pending {
+		if p.err != nil || len(q.pending) > workers {
+			return false
+		}
+	}
+	return true
 }
 
 // problem describes the keys that failed last, each error with the first of its keys, in an order that stays.

@@ -70,6 +70,7 @@ func (s *Syncer) Progress() Progress {
 	p := s.progress
 	p.Pending, p.Written = int64(s.queue.len()), s.target.Written()
 	p.Copied = max(0, p.Copied-p.Pending)
+	p.Total = max(p.Total, p.Copied)
 	return p
 }
 
