@@ -47,7 +47,7 @@ func (r *resource) current() *move.Progress {
 func (r *resource) compared() int64 {
 	switch {
 	case r.syncer != nil:
-		return r.syncer.Progress().Verified
+		return r.syncer.Compared()
 	case r.importer != nil:
 		return r.importer.Compared()
 	}

@@ -34,11 +34,8 @@ type copier struct {
 	report  func(Progress)
 	// restarts counts the times that the copy began again.
 	restarts atomic.Int64
-	compared atomic.Int64
+	compared
 }
-
-// Compared returns how many objects Verify has compared. It may be called at any time.
-func (c *copier) Compared() int64 { return c.compared.Load() }
 
 func newCopier(of ImportConfig) *copier {
 	if of.Report == nil {

@@ -39,6 +39,7 @@ type Target interface {
 // it can be replaced by another one at any time. The pages of its Source are of the present.
 type Syncer struct {
 	loop
+	compared
 	target Target
 	queue  *queue
 	// wanted is the revision that Drain waits for, and applied the one that all objects have, 0 before they were copied.
@@ -190,5 +191,5 @@ func (s *Syncer) Drain(ctx context.Context) error {
 // Verify compares all objects of both sides, as they are at present. Run runs meanwhile, so those that differ are compared
 // again for some seconds. It returns a *DifferentError if objects differ.
 func (s *Syncer) Verify(ctx context.Context) error {
-	return s.verify(ctx, verifyAgain, func(context.Context) (ofFrom, ofTo int64, err error) { return 0, 0, nil })
+	return s.compared.verify(ctx, s.sides, verifyAgain, func(context.Context) (ofFrom, ofTo int64, err error) { return 0, 0, nil })
 }

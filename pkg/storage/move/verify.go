@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,7 +42,7 @@ func (e *DifferentError) add(keys []string) {
 // source and when that was recorded. Another call follows the source meanwhile. It returns a
 // *DifferentError if objects differ.
 func (c *copier) Verify(ctx context.Context) error {
-	return sides{c.from, c.to, c.pace}.verify(ctx, 0, c.recorded)
+	return c.verify(ctx, sides{c.from, c.to, c.pace}, 0, c.recorded)
 }
 
 // recorded returns revisions at which both ends have to be equal.
@@ -56,12 +57,21 @@ func (c *copier) recorded(ctx context.Context) (ofFrom, ofTo int64, err error) {
 // revisions returns revisions of both sides at which to compare them.
 type revisions func(ctx context.Context) (ofFrom, ofTo int64, err error)
 
-// verify compares all objects Those of a page that differ are compared again so many
-// times, because a loop may write them.
-func (s sides) verify(ctx context.Context, again int, at revisions) error {
+// compared counts what Verify compares.
+type compared struct{ count atomic.Int64 }
+
+// Compared returns how many objects Verify has compared. It may be called at any time.
+func (c *compared) Compared() int64 { return c.count.Load() }
+
+// verify compares all objects of two sides. Those of a page that differ are compared again so many times, because a loop
+// may write them.
+func (c *compared) verify(ctx context.Context, s sides, again int, at revisions) error {
+	c.count.Store(0)
 	different := &DifferentError{}
 	err := eachPage(func(cursor string, limit int64) (pair, error) {
-		return s.verifyPage(ctx, cursor, limit, again, at, different)
+		p, err := s.verifyPage(ctx, cursor, limit, again, at, different)
+		c.count.Add(int64(len(p.from)))
+		return p, err
 	})
 	if err == nil && different.Count > 0 {
 		err = different
