@@ -39,7 +39,7 @@ const (
 
 // Result is the result of a reconcile.
 type Result struct {
-	// A positive RequeueAfter requeues the key after that delay.
+	// A positive RequeueAfter requeues the key after that delay, or sooner if the reconcile failed.
 	RequeueAfter time.Duration
 }
 
@@ -144,10 +144,8 @@ func (q *Queue[K]) next(ctx, working context.Context) bool {
 	switch {
 	case err == nil:
 		q.queue.Forget(key)
-		if result.RequeueAfter > 0 {
-			q.queue.AddAfter(key, result.RequeueAfter)
-		}
 	case ctx.Err() != nil:
+		return true
 	default:
 		failures := q.queue.NumRequeues(key) + 1
 		if isLoud(failures) {
@@ -156,6 +154,9 @@ func (q *Queue[K]) next(ctx, working context.Context) bool {
 			logger.V(2).Info("Reconciling failed, trying again", "failures", failures, "err", err)
 		}
 		q.queue.AddRateLimited(key)
+	}
+	if result.RequeueAfter > 0 {
+		q.queue.AddAfter(key, result.RequeueAfter)
 	}
 	return true
 }

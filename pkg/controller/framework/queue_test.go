@@ -154,6 +154,25 @@ func TestRequeuesAfterTheDelayAskedFor(t *testing.T) {
 	})
 }
 
+// TestRequeuesAfterTheDelayDespiteFailures: the delay bounds that of the retries.
+func TestRequeuesAfterTheDelayDespiteFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls []time.Time
+		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
+			calls = append(calls, time.Now())
+			return Result{RequeueAfter: 3 * time.Second}, errors.New("no")
+		}})
+		q.Add("key")
+		stop := start(t, q, 1)
+		time.Sleep(time.Minute)
+		stop()
+		if n := len(calls); n < 20 || calls[n-1].Sub(calls[n-2]) != 3*time.Second {
+			t.Errorf("reconciled at %v, want every 3s at last", calls)
+		}
+	})
+}
+
 func TestDelaysOfOneKeyCoalesce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
