@@ -17,8 +17,8 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
-	"github.com/annex-dev/annex/pkg/aggregated/controller/apiservice"
-	"github.com/annex-dev/annex/pkg/aggregated/controller/crdsync"
+	groupcontroller "github.com/annex-dev/annex/pkg/aggregated/controller/group"
+	"github.com/annex-dev/annex/pkg/aggregated/group"
 	"github.com/annex-dev/annex/pkg/aggregated/groupmove"
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
@@ -63,12 +63,8 @@ type Service struct {
 }
 
 func (a *Aggregated) controllers() []descriptor {
-	return []descriptor{
-		// A group waits for the main cluster to respond, and for no other group.
-		{apiservice.ControllerName, 4, a.newAPIService},
-		// Taking a group over takes several requests for each of its definitions.
-		{crdsync.ControllerName, 4, a.newCRDSync},
-	}
+	// A group waits for the main cluster to respond, and for no other group.
+	return []descriptor{{groupcontroller.ControllerName, 8, a.newGroup}}
 }
 
 // requestInformers does nothing: these informers belong to a leadership.
@@ -77,7 +73,7 @@ func (a *Aggregated) requestInformers() {}
 // bootstrap adds nothing: the main cluster creates the objects of the Kubernetes kinds.
 func (a *Aggregated) bootstrap(Config, *bootstrap.Config) {}
 
-// refusedStatic returns the kind that crdsync writes.
+// refusedStatic returns the kind that the controller of groups writes.
 func (a *Aggregated) refusedStatic() map[schema.GroupKind]string {
 	return map[schema.GroupKind]string{
 		staticobjects.Definition: "annex takes CustomResourceDefinitions from the main cluster: apply it there",
@@ -103,35 +99,19 @@ func (a *Aggregated) startInformers(ctx context.Context) (wait func()) {
 	}
 }
 
-func (a *Aggregated) newAPIService(config Config) (controller, error) {
-	return apiservice.New(apiservice.Config{
-		MainAPIServices:         a.APIRegistration.ApiregistrationV1().APIServices(),
-		ReadStoreThroughMain:    apiservice.ReadStore(a.Dynamic),
-		ServedBy:                a.ServedBy,
-		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
-		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
-		MainAPIServiceInformer:  a.apiRegistrationInformers.Apiregistration().V1().APIServices(),
-		MainDefinitionInformer:  a.apiExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
-		AnnexDefinitionInformer: config.AnnexDefinitionInformer,
-		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
-		AnnexStoreInformer:      config.AnnexStoreInformer,
-		Service:                 apiservice.Service(a.PublishService),
-		CABundle:                a.CABundle,
-	})
-}
-
-func (a *Aggregated) newCRDSync(config Config) (controller, error) {
+func (a *Aggregated) newGroup(config Config) (controller, error) {
 	mainCopy, err := a.mainCopy(config)
 	if err != nil {
 		return nil, err
 	}
-	return crdsync.New(crdsync.Config{
-		PublishedBy:             hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
+	return groupcontroller.New(groupcontroller.Config{
 		MainObjects:             a.Dynamic,
 		MainAPIServices:         a.APIRegistration.ApiregistrationV1().APIServices(),
 		MainDefinitions:         a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		MainDefinitionInformer:  a.apiExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
 		MainAPIServiceInformer:  a.apiRegistrationInformers.Apiregistration().V1().APIServices(),
+		ReadStoreThroughMain:    groupcontroller.ReadStore(a.Dynamic),
+		ServedBy:                a.ServedBy,
 		Unfreeze:                mainCopy.Forget,
 		AnnexObjects:            config.AnnexMetadata,
 		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
@@ -141,6 +121,8 @@ func (a *Aggregated) newCRDSync(config Config) (controller, error) {
 		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
 		AnnexStoreInformer:      config.AnnexStoreInformer,
 		AnnexMigrationInformer:  config.AnnexMigrationInformer,
+		Service:                 group.Service(a.PublishService),
+		CABundle:                a.CABundle,
 	})
 }
 

@@ -19,9 +19,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/annex-dev/annex/pkg/aggregated/controller/crdsync"
+	"github.com/annex-dev/annex/pkg/aggregated/group"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -117,18 +116,14 @@ func (m *moveIn) begin(ctx context.Context) error {
 
 // mayBegin returns why the group cannot be moved.
 func (m *moveIn) mayBegin(ctx context.Context, definitions []*definition) error {
-	of, err := m.mainAPIServices(ctx)
+	s, err := m.state(ctx, definitions)
 	if err != nil {
 		return err
 	}
-	taken, err := m.isTakenOver(ctx)
-	if err != nil {
-		return err
-	}
-	if taken || slices.ContainsFunc(of, m.isOurs) {
+	if s.IsTakenOver() || s.IsPublished() {
 		return refuse(reasonHosted, "annex serves group %s already", m.group())
 	}
-	if obstacles := crdsync.Obstacles(m.group(), definitions, of); len(obstacles) > 0 {
+	if obstacles := s.Obstacles(); len(obstacles) > 0 {
 		return refuse(reasonObstacles, "Group %s cannot be moved: %s", m.group(), strings.Join(obstacles, "; "))
 	}
 	for _, crd := range definitions {
@@ -213,7 +208,7 @@ func (m *moveIn) each(ctx context.Context, do func(ctx context.Context, of *reso
 
 // copyAndSwitch copies the objects, verifies the copy, and switches the group.
 func (m *moveIn) copyAndSwitch(ctx, preparing context.Context) error {
-	// From then on crdsync may give the group back, because nothing is written to annex.
+	// From then on the controller of groups may give the group back, because nothing is written to annex.
 	if err := m.each(preparing, func(ctx context.Context, of *resource) error { return of.importer.Claim(ctx) }); err != nil {
 		return err
 	}
@@ -342,7 +337,7 @@ func (m *moveIn) undoSwitch(ctx context.Context, why string) error {
 	return untilRefused(ctx, time.Now())
 }
 
-// untilWithdrawn waits until crdsync has withdrawn the takeover: one that is recorded counts as one that took place.
+// untilWithdrawn waits until the controller of groups has withdrawn the takeover: one that is recorded counts as one that took place.
 func (m *moveIn) untilWithdrawn(ctx context.Context) error {
 	return until(ctx, func(ctx context.Context) (bool, error) {
 		taken, err := m.isTakenOver(ctx)
@@ -352,13 +347,8 @@ func (m *moveIn) untilWithdrawn(ctx context.Context) error {
 
 // isTakenOver reports whether a takeover of the group is recorded. Its routes may be lost.
 func (m *moveIn) isTakenOver(ctx context.Context) (bool, error) {
-	all, err := m.config.AnnexHosting.HostedResources().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, fmt.Errorf("list hosted resources: %w", err)
-	}
-	return slices.ContainsFunc(all.Items, func(of hostingv1alpha1.HostedResource) bool {
-		return schema.ParseGroupResource(of.Name).Group == m.group() && of.Status.Takeover != nil
-	}), nil
+	hosted, err := m.hosted(ctx)
+	return err == nil && m.stateOf(group.Objects{Hosted: hosted}).IsTakenOver(), err
 }
 
 func (m *moveIn) openRest(ctx context.Context) error {

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 )
@@ -19,7 +18,6 @@ import (
 type (
 	definition        = apiextensionsv1.CustomResourceDefinition
 	definitionVersion = apiextensionsv1.CustomResourceDefinitionVersion
-	apiService        = apiregistrationv1.APIService
 	groupVersion      = schema.GroupVersion
 )
 

@@ -146,8 +146,8 @@ func (r *rollback) checkRevision(ctx context.Context) error {
 
 // isHosted reports whether the main cluster sends requests for the group to annex.
 func (r *Run) isHosted(ctx context.Context) (bool, error) {
-	of, err := r.mainAPIServices(ctx)
-	return slices.ContainsFunc(of, r.isOurs), err
+	s, err := r.state(ctx, nil)
+	return err == nil && s.IsPublished(), err
 }
 
 func (r *rollback) open(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 
-	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/aggregated/group"
 )
 
 const (
@@ -31,24 +31,34 @@ const (
 
 var errNotRouted = fmt.Errorf("the routes did not change within %s", routeTimeout)
 
-// mainAPIServices returns the APIServices of the group in the main cluster.
-func (r *Run) mainAPIServices(ctx context.Context) ([]*apiService, error) {
+// state returns the group with its definitions in the main cluster, if they are given, and with what the APIs have
+// now of its APIServices and HostedResources.
+func (r *Run) state(ctx context.Context, definitions []*definition) (*group.State, error) {
 	all, err := r.config.MainAPIServices.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list APIServices of the main cluster: %w", err)
 	}
-	var of []*apiService
+	of := group.Objects{Main: definitions}
 	for i := range all.Items {
-		if all.Items[i].Spec.Group == r.group() {
-			of = append(of, &all.Items[i])
-		}
+		of.APIServices = append(of.APIServices, &all.Items[i])
+	}
+	of.Hosted, err = r.hosted(ctx)
+	return r.stateOf(of), err
+}
+
+func (r *Run) hosted(ctx context.Context) (of []*group.HostedResource, _ error) {
+	all, err := r.config.AnnexHosting.HostedResources().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list hosted resources: %w", err)
+	}
+	for i := range all.Items {
+		of = append(of, &all.Items[i])
 	}
 	return of, nil
 }
 
-// isOurs reports whether an APIService leads to this annex.
-func (r *Run) isOurs(current *apiService) bool {
-	return current.Spec.Service != nil && current.Labels[hostingv1alpha1.PublishedByLabel] == r.config.PublishedBy
+func (r *Run) stateOf(all group.Objects) *group.State {
+	return group.New(r.group(), group.Identity{PublishedBy: r.config.PublishedBy}, all)
 }
 
 // untilRouted waits until the main cluster sends requests for all versions to annex, or serves all of

@@ -6,7 +6,7 @@
 //
 // It decides what happens next, and records it in the phase of the Migration. Others do the work:
 // pkg/storage/move copies objects into a Store, pkg/aggregated/maincopy writes those of the main
-// cluster, and the controllers crdsync and apiservice change the routes of the main cluster's
+// cluster, and the controller of groups changes the routes of the main cluster's
 // requests, as the phase of the Migration asks for. Every step can be repeated, so that another
 // replica continues after a crash.
 package groupmove

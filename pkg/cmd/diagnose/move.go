@@ -6,7 +6,7 @@ package diagnose
 import (
 	"fmt"
 
-	"github.com/annex-dev/annex/pkg/aggregated/controller/crdsync"
+	aggregatedgroup "github.com/annex-dev/annex/pkg/aggregated/group"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
@@ -23,7 +23,8 @@ func (s *survey) move(g *group) Move {
 	case s.apiServicesErr != nil:
 		return Move{Verdict: MoveUnknown, Reasons: []string{"the APIServices cannot be read"}}
 	}
-	if obstacles := append(crdsync.Obstacles(g.Name, g.definitions, g.apiServices), g.refused...); len(obstacles) > 0 {
+	state := aggregatedgroup.New(g.Name, aggregatedgroup.Identity{}, aggregatedgroup.Objects{Main: g.definitions, APIServices: g.apiServices})
+	if obstacles := append(state.Obstacles(), g.refused...); len(obstacles) > 0 {
 		return Move{Verdict: MoveNo, Reasons: obstacles}
 	}
 	for _, r := range g.Resources {

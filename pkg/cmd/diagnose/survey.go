@@ -21,7 +21,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/annex-dev/annex/pkg/aggregated/controller/crdsync"
+	aggregatedgroup "github.com/annex-dev/annex/pkg/aggregated/group"
 	"github.com/annex-dev/annex/pkg/cmd/login"
 	"github.com/annex-dev/annex/pkg/cmd/progress"
 )
@@ -154,7 +154,7 @@ func (s *survey) readDefinitions(ctx context.Context, only string) error {
 			return nil
 		}
 		g := s.group(crd.Spec.Group)
-		if err := crdsync.Validate(ctx, crd); err != nil {
+		if err := aggregatedgroup.Validate(ctx, crd); err != nil {
 			g.refused = append(g.refused, fmt.Sprintf("annex refuses the definition %s: %v", crd.Name, err))
 		}
 		for i := range crd.Spec.Versions {

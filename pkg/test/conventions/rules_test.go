@@ -467,10 +467,22 @@ var rules = []rule{
 		others:   append([]string{"golang.org/x/sync/errgroup"}, clients...),
 	},
 	{
+		packages: "pkg/aggregated/group",
+		duty:     "One state per API group, and the pure function that decides what becomes of it: no client, no clock.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
+		others:   append([]string{"k8s.io/apiextensions-apiserver/pkg/apihelpers"}, apiTypes...),
+	},
+	{
+		packages: "pkg/aggregated/group/grouptest",
+		duty:     "Objects of an API group, for tests.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
+		others:   append([]string{"k8s.io/apiextensions-apiserver/pkg/apihelpers"}, apiTypes...),
+	},
+	{
 		packages: "pkg/aggregated/groupmove",
 		duty:     "Runs Migrations of groups: decides what happens next, and records it.",
 		ours: []string{
-			"pkg/aggregated/controller/crdsync", "pkg/aggregated/mainadmission", "pkg/aggregated/maincopy", "pkg/apis/hosting/v1alpha1",
+			"pkg/aggregated/group", "pkg/aggregated/mainadmission", "pkg/aggregated/maincopy", "pkg/apis/hosting/v1alpha1",
 			"pkg/controller/migration/migrationstatus", "pkg/generated/clientset/...", "pkg/storage/move",
 		},
 		others: append([]string{"golang.org/x/sync/errgroup", "golang.org/x/time/rate", "k8s.io/component-base/...", "k8s.io/kube-aggregator/..."}, clients...),
@@ -593,7 +605,7 @@ var rules = []rule{
 	{
 		packages: "pkg/aggregated/controller/{name}",
 		duty:     "A controller that runs only behind a main cluster.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/..."},
+		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
@@ -624,7 +636,7 @@ var rules = []rule{
 		packages: "pkg/controller",
 		duty:     "The table of controllers, with the modes in which each runs.",
 		ours: []string{
-			"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy", "pkg/aggregated/mainobjects",
+			"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/aggregated/group", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy", "pkg/aggregated/mainobjects",
 			"pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
 			"pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/move", "pkg/storage/stores", "pkg/storage/usage",
 		},
@@ -728,8 +740,8 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/cmd/diagnose",
-		duty:     "`annex diagnose`: a read-only client of a cluster without annex; asks crdsync which groups could be taken over.",
-		ours:     []string{"pkg/aggregated/controller/crdsync", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/metrics", "pkg/cmd/progress", "pkg/registry/table"},
+		duty:     "`annex diagnose`: a read-only client of a cluster without annex.",
+		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/metrics", "pkg/cmd/progress", "pkg/registry/table"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{
