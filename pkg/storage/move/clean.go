@@ -62,7 +62,7 @@ func (m *Mover) Cancel(ctx context.Context) error {
 	}
 	if departure.UID == m.uid {
 		// After that no Mover can freeze or close the source.
-		if err := m.from.giveUp(ctx, departure); err != nil {
+		if err := m.from.giveUp(ctx, departure, clientv3.OpDelete(m.from.record)); err != nil {
 			return err
 		}
 	}

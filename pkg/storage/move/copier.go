@@ -5,9 +5,11 @@ package move
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,10 +59,8 @@ func (c *copier) checkArrival(ctx context.Context) (stored, error) {
 	if err != nil {
 		return a, err
 	}
-	// An import has nothing left to do after the switch.
-	ended := a.UID == "" || a.Phase == Cleaned || a.Imported && a.Phase == Switched
 	switch {
-	case !ended:
+	case !hasEnded(a.record):
 		return a, refuse(c.resource, ReasonMoving, "the Migration with the UID %s moves it into the Store", a.UID)
 	case objects > 0:
 		return a, refuse(c.resource, ReasonNotEmpty, "the Store has %d keys among those of the resource", objects)
@@ -108,19 +108,34 @@ func (c *copier) checkNotSwitched(arrival stored) error {
 	return nil
 }
 
-// discard deletes what the target has, and ends the move there. A full etcd takes only deletions, so that no record
-// can be written first that fences others and tells that objects are missing: it is deleted first instead. What a
-// Store without one has is left if it is closed for the HostedResource.
+// discard deletes what the target has, and ends the move there. The record of an import stays as ended, also of one that
+// has not begun: an Importer that was replaced must not begin it. A full etcd takes only deletions, and so no new claim:
+// there, the record is deleted first instead. What a Store without one has is left if it is closed for the HostedResource.
 func (c *copier) discard(ctx context.Context, arrival stored) error {
 	state := arrival.state
-	if arrival.UID != c.uid && (arrival.UID != "" || !state.Closed || state.Returned || state.ClosedFor != c.hosted) {
+	isOurs := arrival.UID == c.uid || arrival.UID == "" && state.Closed && !state.Returned && state.ClosedFor == c.hosted
+	if c.imports && (arrival.UID == c.uid && arrival.Phase != Cleaned || hasEnded(arrival.record)) {
+		ended := arrival
+		ended.record = record{UID: c.uid, Holder: c.holder, Imported: true, Phase: Cleaned}
+		err := c.to.write(ctx, &ended)
+		switch {
+		case err == nil:
+			arrival = ended
+		case !errors.Is(err, rpctypes.ErrNoSpace):
+			return err
+		}
+	}
+	if !isOurs {
 		return nil
 	}
-	if arrival.modRevision > 0 {
+	if arrival.modRevision > 0 && arrival.Phase != Cleaned {
 		if err := c.to.end(ctx, arrival); err != nil {
 			return err
 		}
 		arrival.modRevision = 0
+	}
+	if !state.Closed && c.imports {
+		return nil // its objects are not of a copy
 	}
 	if err := c.to.clear(ctx, arrival, nil); err != nil {
 		return err
@@ -133,6 +148,12 @@ func (c *copier) discard(ctx context.Context, arrival stored) error {
 		return fmt.Errorf("open %s without objects: %w", c.resource, err)
 	}
 	return c.to.do(ctx, arrival, open)
+}
+
+// hasEnded reports whether a Store may take a resource nevertheless that has a record.
+func hasEnded(r record) bool {
+	// An import has nothing left to do after the switch.
+	return r.UID == "" || r.Phase == Cleaned || r.Phase == Adopted || r.Imported && r.Phase == Switched
 }
 
 // term is the time in which a copier holds the record of the target.

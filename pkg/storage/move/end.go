@@ -72,11 +72,11 @@ func (e end) Equal(ctx context.Context, from, to Object) (bool, error) {
 // freeze records.
 func (e end) checkDeparture(s stored, uid, frozenFor types.UID) error {
 	switch {
-	case s.UID != "" && s.UID != uid:
+	case s.UID != "" && s.UID != uid && s.Phase != Cleaned:
 		return refuse(e.resource, ReasonMoving, "the Migration with the UID %s moves it out of the Store", s.UID)
 	case s.isFrozen && s.frozenFor != frozenFor:
 		return refuse(e.resource, ReasonFrozen, "its objects are frozen for another purpose, such as its return to the main cluster")
-	case s.state.Closed && s.UID == "":
+	case s.state.Closed && s.UID != uid:
 		return refuse(e.resource, ReasonClosed, "the Store does not serve it, because it was moved out of it")
 	}
 	return nil
@@ -99,13 +99,13 @@ func (e end) removeTombstone(ctx context.Context) (int64, error) {
 	return r.Header.GetRevision(), nil
 }
 
-// giveUp ends a move out of a Store, which takes writes again, with operations. Once it is closed, giveUp returns
-// ErrSwitched.
+// giveUp ends a move out of a Store, which takes writes again, with operations, of which one is of the record. Once it is
+// closed, giveUp returns ErrSwitched.
 func (e end) giveUp(ctx context.Context, s stored, ops ...clientv3.Op) error {
 	if s.state.Closed {
 		return ErrSwitched
 	}
-	return e.end(ctx, s, append(ops, clientv3.OpDelete(e.frozen))...)
+	return e.do(ctx, s, append(ops, clientv3.OpDelete(e.frozen))...)
 }
 
 // clear deletes all objects of an end, unless its record changes.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,11 +51,15 @@ func NewExporter(config ExportConfig) *Exporter {
 	}
 }
 
-// TakeOver begins the move, or takes it over from an Exporter before.
+// TakeOver begins the move, or takes it over from an Exporter before. It returns ErrEnded for one that was canceled.
 func (e *Exporter) TakeOver(ctx context.Context) error {
 	s, err := e.read(ctx)
 	if err != nil {
 		return err
+	}
+	if s.UID == e.uid && s.Phase == Cleaned {
+		e.held = s
+		return fmt.Errorf("%s: %w", e.resource, ErrEnded)
 	}
 	if s.UID != "" || !s.state.Returned { // otherwise the move has ended, and nothing must be left of it
 		if err := e.checkDeparture(s, e.uid, ""); err != nil {
@@ -138,7 +143,13 @@ func (e *Exporter) Cancel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.giveUp(ctx, now, e.removePairs())
+	// An Exporter that was replaced must not begin it again. A full etcd takes only deletions, and so no new record.
+	ended := record{UID: e.uid, Holder: e.holder, Phase: Cleaned}
+	err = e.giveUp(ctx, now, clientv3.OpPut(e.record, ended.encode()), e.removePairs())
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		err = e.giveUp(ctx, now, clientv3.OpDelete(e.record), e.removePairs())
+	}
+	return err
 }
 
 // now returns what the Exporter holds, with the present state of the resource.

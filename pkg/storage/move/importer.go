@@ -5,6 +5,7 @@ package move
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
@@ -34,6 +35,8 @@ type ImportConfig struct {
 // Mover.
 type Importer struct {
 	*copier
+	// held is set once TakeOver was called.
+	held bool
 	// verified is one more than the restarts before the copy was verified.
 	verified atomic.Int64
 }
@@ -59,7 +62,7 @@ func (i *Importer) Verify(ctx context.Context) error {
 	return err
 }
 
-// State reads how far the move is: Absent, Copying, Following or Switched.
+// State reads how far the move is: Absent, Copying, Following, Switched, Adopted, or Cleaned if it was canceled.
 func (i *Importer) State(ctx context.Context) (State, error) {
 	arrival, err := i.to.read(ctx)
 	switch {
@@ -141,6 +144,7 @@ func (i *Importer) Open(ctx context.Context, lowest int64) error {
 // TakeOver fences all other Importers of a move that has begun, and returns its State.
 func (i *Importer) TakeOver(ctx context.Context) (State, error) {
 	state, err := i.State(ctx)
+	i.held = true
 	if err != nil || state == Absent {
 		return state, err
 	}
@@ -150,20 +154,37 @@ func (i *Importer) TakeOver(ctx context.Context) (State, error) {
 	return i.State(ctx)
 }
 
+// Adopt records that the target serves the objects that it has, without a copy.
+func (i *Importer) Adopt(ctx context.Context) error {
+	arrival, err := i.to.read(ctx)
+	switch {
+	case err != nil:
+		return err
+	case arrival.UID == i.uid && arrival.Phase == Adopted:
+		return nil
+	case arrival.UID == i.uid || !hasEnded(arrival.record):
+		return fmt.Errorf("adopt the objects of %s: %w", i.resource, ErrFenced)
+	}
+	arrival.record = record{UID: i.uid, Holder: i.holder, Imported: true, Phase: Adopted}
+	return i.to.write(ctx, &arrival)
+}
+
 // Raise makes the resource versions of the target higher than one, if they are not yet. It ends all watches then.
 func (i *Importer) Raise(ctx context.Context, above int64) error {
 	return revision.Raise(ctx, i.to.KV, i.to.Prefix, i.resource, above)
 }
 
-// Cancel deletes what was copied. Once the target is open it returns ErrSwitched. A move that has not
-// begun is canceled already.
+// Cancel deletes what was copied, or leaves what was adopted, and ends the move: its State is Cleaned. Once the target is open it returns
+// ErrSwitched. After TakeOver it returns ErrFenced if another Importer has taken over since.
 func (i *Importer) Cancel(ctx context.Context) error {
 	arrival, err := i.to.read(ctx)
-	if err == nil {
-		err = i.checkNotSwitched(arrival)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case arrival.UID == i.uid && arrival.Phase == Switched:
+		return ErrSwitched
+	case i.held && arrival.UID == i.uid && arrival.Holder != i.holder:
+		return fmt.Errorf("cancel the move of %s: %w", i.resource, ErrFenced)
 	}
 	return i.discard(ctx, arrival)
 }

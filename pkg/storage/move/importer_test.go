@@ -500,10 +500,15 @@ func TestImportCancel(t *testing.T) {
 			for range 2 {
 				expect.NoError(t, NewImporter(f.config).Cancel(f.ctx))
 			}
-			f.wantState(NewImporter(f.config), Absent)
+			f.wantState(NewImporter(f.config), Cleaned)
 			if got := objects(t, f.config.To); len(got) > 0 {
 				t.Errorf("the target has %d objects", len(got))
 			}
+			if err := NewImporter(f.config).Copy(f.ctx); !errors.Is(err, ErrSwitched) {
+				t.Errorf("a canceled import begins again: %v", err)
+			}
+			f.config.UID = "again"
+			expect.NoError(t, NewImporter(f.config).Copy(f.ctx))
 		})
 	}
 }

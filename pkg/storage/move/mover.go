@@ -65,7 +65,9 @@ const (
 	Closed State = "Closed"
 	// Switched means that the target is open.
 	Switched State = "Switched"
-	// Cleaned means that the source has no objects any longer.
+	// Adopted means that the target serves the objects that it had before, and that nothing was copied.
+	Adopted State = "Adopted"
+	// Cleaned means that the source has no objects any longer, or that the move was canceled.
 	Cleaned State = "Cleaned"
 )
 
@@ -181,7 +183,7 @@ func (m *Mover) begin(ctx context.Context) (*tenure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if departure.UID == "" {
+	if departure.UID != m.uid {
 		departure.record = record{UID: m.uid, Holder: m.holder}
 		if err := m.from.write(ctx, &departure); err != nil {
 			return nil, err

@@ -104,13 +104,13 @@ func (c *copier) isHeld(s stored) error {
 	case c.uid:
 		return nil
 	case "":
-		return fmt.Errorf("%s: %w, or has not begun", c.resource, errEnded)
+		return fmt.Errorf("%s: %w, or has not begun", c.resource, ErrEnded)
 	}
 	return refuse(c.resource, ReasonMoving, "the Migration with the UID %s moves it", s.UID)
 }
 
-// errEnded is the error of a move that was canceled or is complete.
-var errEnded = fmt.Errorf("the move has ended")
+// ErrEnded is the error of a move that was canceled or is complete.
+var ErrEnded = fmt.Errorf("the move has ended")
 
 // write writes the record of an end, with operations, on conditions.
 func (e end) write(ctx context.Context, s *stored, ops ...clientv3.Op) error {
