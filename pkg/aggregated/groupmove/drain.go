@@ -29,15 +29,15 @@ var errDrainTimeout = errors.New("the last changes were not copied in time")
 
 // finalSync freezes the group in annex, copies the last writes, and makes the main cluster's copy ready
 // to be served. It returns when the freeze began. guarded ends with the Syncers.
-func (r *rollback) finalSync(ctx, guarded context.Context, s *syncing) (began time.Time, err error) {
+func (r *rollback) finalSync(ctx, guarded context.Context) (began time.Time, err error) {
 	for {
-		if err := r.untilFewPending(guarded, s); err != nil {
+		if err := r.untilFewPending(guarded); err != nil {
 			return began, err
 		}
 		began = time.Now()
-		err := r.During(guarded, func(ctx context.Context) error { return r.freezeAndDrain(ctx, s) })
+		err := r.During(guarded, func(ctx context.Context) error { return r.freezeAndDrain(ctx) })
 		if err == nil {
-			s.end()
+			r.workers.end()
 			return began, r.close(ctx)
 		}
 		if !errors.Is(err, errDrainTimeout) {
@@ -54,16 +54,16 @@ func (r *rollback) finalSync(ctx, guarded context.Context, s *syncing) (began ti
 
 // untilFewPending waits until the main cluster's copy lags by few changes, and all can be written: writes do not wait
 // for what a webhook refuses.
-func (r *rollback) untilFewPending(ctx context.Context, s *syncing) error {
+func (r *rollback) untilFewPending(ctx context.Context) error {
 	began := time.Now()
-	pending, written := s.progress()
+	pending, written := r.progress()
 	last := began
 	return r.untilReported(ctx, func(context.Context) (string, error) {
 		if r.syncProblem() == nil && (pending <= fewPending || time.Since(began) > pendingTimeout) {
 			return "", nil
 		}
 		before := written
-		pending, written = s.progress()
+		pending, written = r.progress()
 		perSecond := float64(written-before) / time.Since(last).Seconds()
 		last = time.Now()
 		return fmt.Sprintf("%d changes are not copied yet, at %.0f writes per second", pending, perSecond), nil
@@ -71,17 +71,30 @@ func (r *rollback) untilFewPending(ctx context.Context, s *syncing) error {
 }
 
 // freezeAndDrain copies all changes while writes wait, for a bounded time.
-func (r *rollback) freezeAndDrain(ctx context.Context, s *syncing) error {
+func (r *rollback) freezeAndDrain(ctx context.Context) error {
+	drains := make([]func(context.Context) error, 0, len(r.syncers))
+	for i, syncer := range r.syncers {
+		drains = append(drains, func(ctx context.Context) error { return wrap(syncer.Drain(ctx), "%s", r.copies[i].Name) })
+	}
+	return drainAll(ctx, func(ctx context.Context) error {
+		for _, of := range r.resources {
+			if err := of.exporter.Freeze(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, drains)
+}
+
+func drainAll(ctx context.Context, freeze func(context.Context) error, drains []func(context.Context) error) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, drainTimeout, fmt.Errorf("%w: %s", errDrainTimeout, drainTimeout))
 	defer cancel()
-	for _, of := range r.resources {
-		if err := of.exporter.Freeze(bounded); err != nil {
-			return err
-		}
+	if err := freeze(bounded); err != nil {
+		return err
 	}
 	draining, until := errgroup.WithContext(bounded)
-	for i, syncer := range s.syncers {
-		draining.Go(func() error { return wrap(syncer.Drain(until), "%s", r.copies[i].Name) })
+	for _, drain := range drains {
+		draining.Go(func() error { return drain(until) })
 	}
 	err := draining.Wait()
 	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
@@ -91,8 +104,8 @@ func (r *rollback) freezeAndDrain(ctx context.Context, s *syncing) error {
 }
 
 // progress returns how many changes are not copied yet, and how many writes were made.
-func (s *syncing) progress() (pending, written int64) {
-	for _, syncer := range s.syncers {
+func (r *rollback) progress() (pending, written int64) {
+	for _, syncer := range r.syncers {
 		p := syncer.Progress()
 		pending, written = pending+p.Pending, written+p.Written
 	}

@@ -16,33 +16,31 @@ import (
 )
 
 // finalize deletes the objects of a group that the main cluster kept when it was moved.
-type finalize struct{ *Run }
+type finalize struct {
+	*Run
+	copies []maincopy.Resource
+}
 
 func (f *finalize) completed() string {
 	return fmt.Sprintf("The main cluster has no objects of group %s any longer", f.group())
 }
 
-// cancel does nothing: before the deletion begins nothing was written.
-func (f *finalize) cancel(context.Context) error { return nil }
+func (f *finalize) takeOver(context.Context) error { return nil } // annex's objects stay as they are
 
-func (f *finalize) do(ctx, preparing context.Context) error {
-	if f.Status.SwitchTime == nil {
-		if err := f.begin(preparing); err != nil {
+func (f *finalize) perform(ctx, preparing context.Context, s step) (err error) {
+	switch s {
+	case stepBegin:
+		return f.begin(preparing)
+	case stepOpen:
+		f.copies, err = f.config.MainCopy.Open(ctx, f.group())
+		return wrap(err, "open the main cluster's copy of group %s", f.group())
+	case stepClean:
+		if _, err := f.findPresent(ctx); err != nil {
 			return err
 		}
-	}
-	copies, err := f.config.MainCopy.Open(ctx, f.group())
-	if err != nil {
-		return wrap(err, "open the main cluster's copy of group %s", f.group())
-	}
-	if _, err := f.findPresent(ctx); err != nil {
-		return err
-	}
-	err = f.step(ctx, hostingv1alpha1.MigrationCleaning, "Deletes the main cluster's copy", func(ctx context.Context) error {
-		return f.deleteAll(ctx, copies)
-	})
-	if err != nil {
-		return err
+		return f.step(ctx, hostingv1alpha1.MigrationCleaning, "Deletes the main cluster's copy", func(ctx context.Context) error {
+			return f.deleteAll(ctx, f.copies)
+		})
 	}
 	if err := f.config.MainCopy.Close(ctx, f.group()); err != nil {
 		return wrap(err, "close the main cluster's copy of group %s", f.group())

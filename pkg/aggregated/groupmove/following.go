@@ -24,14 +24,12 @@ const (
 // following is the time in which all importers of a group follow the main cluster, each with one
 // watch. It ends with the first error of one that is not open in annex.
 type following struct {
-	ctx  context.Context
-	stop context.CancelCauseFunc
+	*workers
 	// proving is closed before the main cluster gets the routes to annex, and routed when it sends all requests
 	// to annex.
 	proving, routed chan struct{}
 	// caughtUp, proven, drained and opened are done by each importer.
 	caughtUp, proven, drained, opened *latch
-	running                           sync.WaitGroup
 
 	mu   sync.Mutex
 	late []error
@@ -40,14 +38,14 @@ type following struct {
 func (m *moveIn) follow(ctx context.Context) *following {
 	n := len(m.resources)
 	f := &following{
-		proving: make(chan struct{}), routed: make(chan struct{}),
+		workers: newWorkers(ctx), proving: make(chan struct{}), routed: make(chan struct{}),
 		caughtUp: newLatch(n), proven: newLatch(n), drained: newLatch(n), opened: newLatch(n),
 	}
-	f.ctx, f.stop = context.WithCancelCause(ctx)
+	m.workers = f.workers
 	for _, of := range m.resources {
-		f.running.Go(func() {
+		f.run(func(ctx context.Context) error {
 			isOpen, drained := false, sync.OnceFunc(f.drained.done)
-			err := of.importer.Follow(f.ctx, move.FollowOptions{
+			err := of.importer.Follow(ctx, move.FollowOptions{
 				CaughtUp: f.caughtUp.done,
 				Prove:    f.proving,
 				Proven:   f.proven.done,
@@ -67,27 +65,62 @@ func (m *moveIn) follow(ctx context.Context) *following {
 				},
 				Settle: latePeriod,
 			})
-			switch {
-			case err == nil || errors.Is(err, context.Canceled):
-			case isOpen:
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				f.late = append(f.late, wrap(err, "%s", of.name()))
-			default:
-				f.stop(wrap(err, "follow %s of the main cluster", of.name()))
+			if err == nil || !isOpen || errors.Is(err, context.Canceled) {
+				return wrap(err, "follow %s of the main cluster", of.name())
 			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.late = append(f.late, wrap(err, "%s", of.name()))
+			return nil
 		})
 	}
 	return f
 }
 
-// end ends the watches, and returns what could not be applied after the switch.
-func (f *following) end() []error {
-	f.stop(context.Canceled)
-	f.running.Wait()
+// endLate ends the watches, and returns what could not be applied after the switch.
+func (f *following) endLate() []error {
+	f.end()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.late
+}
+
+// workers copy the changes of a group, one worker per resource. The first error ends all.
+type workers struct {
+	ctx     context.Context
+	stop    context.CancelCauseFunc
+	running sync.WaitGroup
+}
+
+func newWorkers(ctx context.Context) *workers {
+	w := &workers{}
+	w.ctx, w.stop = context.WithCancelCause(ctx)
+	return w
+}
+
+func (w *workers) run(do func(ctx context.Context) error) {
+	w.running.Go(func() {
+		if err := do(w.ctx); err != nil && !errors.Is(err, context.Canceled) {
+			w.stop(err)
+		}
+	})
+}
+
+// guarded returns a context that ends with the workers or with preparing.
+func (w *workers) guarded(preparing context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(w.ctx)
+	stop := context.AfterFunc(preparing, func() { cancel(context.Cause(preparing)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+func (w *workers) end() {
+	if w != nil {
+		w.stop(context.Canceled)
+		w.running.Wait()
+	}
 }
 
 // latch is open once it was done n times.

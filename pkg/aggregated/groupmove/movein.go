@@ -4,11 +4,11 @@
 package groupmove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/aggregated/group"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -29,11 +28,26 @@ import (
 // objects, by as much (crdHandler in k8s.io/apiextensions-apiserver).
 const creationDelay = 2 * time.Second
 
+const (
+	// firstPause is between a switch that has failed and the next one. It doubles with each, up to longestPause:
+	// clients notice each of them.
+	firstPause   = 10 * time.Second
+	longestPause = 5 * time.Minute
+)
+
 // moveIn moves a group from the main cluster into annex.
 type moveIn struct {
 	*Run
+	following *following
+	// refused is why a Store cannot take a resource: it has objects of its own.
+	refused *move.Refusal
+	// failed is why the last switch was undone. The next one is pause later, at again.
+	failed error
+	pause  time.Duration
+	again  time.Time
 	// sound are the probes that the main cluster answered before the switch.
 	sound map[string]bool
+	load  move.Pace
 }
 
 func (m *moveIn) completed() string {
@@ -43,51 +57,37 @@ func (m *moveIn) completed() string {
 	return fmt.Sprintf("annex serves group %s. The main cluster keeps its copy as it was, until kubectl annex finalize %s", m.group(), m.group())
 }
 
-func (m *moveIn) do(ctx, preparing context.Context) error {
-	if m.Status.SwitchTime != nil {
-		return m.settle(ctx)
-	}
-	finding := preparing
-	if m.Status.Phase == hostingv1alpha1.MigrationSwitching {
-		finding = ctx // an interrupted attempt may have opened a resource
-	}
-	if err := m.begin(finding); err != nil {
-		return err
-	}
-	if err := m.find(finding); err != nil {
-		return err
-	}
-	if err := m.newImporters(); err != nil {
-		return err
-	}
-	// From then on no earlier attempt opens a resource.
-	switched, err := m.takeOver(ctx)
-	if err != nil {
-		return err
-	}
-	if switched {
-		// Another attempt ended while it opened them: all had every change.
-		if err := m.openRest(ctx); err != nil {
-			return err
+func (m *moveIn) perform(ctx, preparing context.Context, s step) error {
+	switch s {
+	case stepBegin:
+		if m.Status.Phase == hostingv1alpha1.MigrationSwitching {
+			preparing = ctx
 		}
-		if err := m.opened(ctx); err != nil {
-			return err
-		}
+		return m.begin(preparing)
+	case stepRefuse:
+		return m.refusal()
+	case stepAdopt:
+		return m.adopt(ctx, preparing)
+	case stepRoute:
+		return m.route(ctx)
+	case stepCopy:
+		return m.copy(preparing)
+	case stepSwitch:
+		return m.switchOver(ctx, preparing)
+	case stepOpenRest:
+		return m.openRest(ctx)
+	case stepRecord:
+		return m.record(ctx)
+	case stepSettle:
+		return m.whileTakenOver(ctx, m.settle)
+	case stepObserve:
 		return m.whileTakenOver(ctx, m.observe)
+	case stepForget:
+		return m.config.MainCopy.Forget(ctx, m.group())
+	case stepUndo:
+		return m.undoSwitch(ctx)
 	}
-	refused, err := m.notEmpty(ctx)
-	if err != nil {
-		return err
-	}
-	if refused != nil {
-		return m.adopt(ctx, preparing, refused)
-	}
-	if m.Status.Phase == hostingv1alpha1.MigrationSwitching {
-		if err := m.undoSwitch(ctx, "annex was restarted"); err != nil {
-			return err
-		}
-	}
-	return m.copyAndSwitch(ctx, preparing)
+	return m.discard(ctx)
 }
 
 // begin checks whether the group can be moved, and labels its definitions.
@@ -157,43 +157,56 @@ func (m *moveIn) preassign(ctx context.Context, definitions []*definition) error
 	return nil
 }
 
-func (m *moveIn) newImporters() error {
-	pace := &move.Pace{}
+// takeOver fences all earlier attempts in the Stores: none of them opens a resource from then on.
+func (m *moveIn) takeOver(ctx context.Context) error {
+	var states []move.State
 	for _, of := range m.resources {
+		if err := m.takeOverOne(ctx, of); err != nil {
+			return err
+		}
+		states = append(states, of.state)
+	}
+	m.stores = summary(states)
+	return nil
+}
+
+func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
+	if of.importer == nil {
 		config := move.ImportConfig{
 			Resource: of.groupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainObjects(of.version()),
-			Report: func(progress move.Progress) { of.progress.Store(&progress) }, Pace: pace,
+			Report: func(progress move.Progress) { of.progress.Store(&progress) }, Pace: &m.load,
 		}
 		if limit := m.Migration.Spec.ObjectsPerSecond; limit > 0 {
 			config.Limit = rate.NewLimiter(rate.Limit(limit), 1)
 		}
-		var err error
 		if of.importer, err = m.config.NewImporter(of.hosted.Spec.StoreName, config); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// isSwitched reports whether a resource is open in annex.
-func (m *moveIn) isSwitched(ctx context.Context) (bool, error) {
-	return m.anySwitched(ctx, (*move.Importer).State)
-}
-
-// takeOver fences all earlier attempts in the Stores, and reports whether one of them has opened a resource.
-func (m *moveIn) takeOver(ctx context.Context) (switched bool, err error) {
-	return m.anySwitched(ctx, (*move.Importer).TakeOver)
-}
-
-func (m *moveIn) anySwitched(ctx context.Context, stateOf func(*move.Importer, context.Context) (move.State, error)) (switched bool, err error) {
-	for _, of := range m.resources {
-		state, err := stateOf(of.importer, ctx)
-		if err != nil {
-			return false, err
-		}
-		switched = switched || state == move.Switched
+	if of.state, err = of.importer.TakeOver(ctx); err != nil || of.state != move.Absent || m.Status.SwitchTime != nil {
+		return err
 	}
-	return switched, nil
+	err = of.importer.Check(ctx)
+	var refused *move.Refusal
+	if !errors.As(err, &refused) {
+		return err
+	}
+	if refused.Reason == move.ReasonNotEmpty {
+		of.state, m.refused = occupied, refused
+		return nil
+	}
+	if m.canceled {
+		return nil // there is nothing to undo
+	}
+	return err
+}
+
+// refusal returns why the copy is not continued.
+func (m *moveIn) refusal() error {
+	if m.stores == storesDiscarded {
+		return m.discarded()
+	}
+	return m.refused
 }
 
 // each calls do for all resources, two at a time.
@@ -206,55 +219,77 @@ func (m *moveIn) each(ctx context.Context, do func(ctx context.Context, of *reso
 	return group.Wait()
 }
 
-// copyAndSwitch copies the objects, verifies the copy, and switches the group.
-func (m *moveIn) copyAndSwitch(ctx, preparing context.Context) error {
-	// From then on the controller of groups may give the group back, because nothing is written to annex.
+// copy closes the Stores, and copies the objects.
+func (m *moveIn) copy(preparing context.Context) error {
+	// From then on annex may give the group back, because nothing is written to it.
 	if err := m.each(preparing, func(ctx context.Context, of *resource) error { return of.importer.Claim(ctx) }); err != nil {
 		return err
 	}
 	err := m.step(preparing, hostingv1alpha1.MigrationCopying, "Copies the objects into annex", func(ctx context.Context) error {
 		return m.each(ctx, func(ctx context.Context, of *resource) error { return of.importer.Copy(ctx) })
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		m.stores = storesFollowing
 	}
-	return m.untilSwitched(ctx, func(failed *failedSwitch) error { return m.followAndSwitch(ctx, preparing, failed) })
+	return err
 }
 
-// followAndSwitch follows the main cluster until the group may be switched, and switches it.
-func (m *moveIn) followAndSwitch(ctx, preparing context.Context, failed *failedSwitch) error {
+// switchOver follows the main cluster until the group may be switched, and makes annex serve it. If the switch itself
+// fails, what the Stores record decides which side serves the group.
+func (m *moveIn) switchOver(ctx, preparing context.Context) error {
 	f := m.follow(ctx)
-	defer f.end() // late writes were reported, if the group was switched
-	// What follows ends with either.
-	guarded, cancel := context.WithCancelCause(f.ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(preparing, func() { cancel(context.Cause(preparing)) })()
-	if err := m.untilAgain(guarded, failed); err != nil {
+	if err := m.untilSwitchable(preparing, f); err != nil {
+		f.end()
 		return err
 	}
-	if err := m.step(guarded, hostingv1alpha1.MigrationFollowing, "Copies what is written to the main cluster meanwhile", f.caughtUp.wait); err != nil {
+	if err := m.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Requests wait until annex has the last changes"); err != nil {
 		return err
 	}
-	err := m.step(guarded, hostingv1alpha1.MigrationVerifying, "Compares the objects in annex with those in the main cluster", func(ctx context.Context) error {
+	started := time.Now()
+	err := m.untilRouted(f.ctx, true)
+	if err == nil {
+		close(f.routed)
+		err = f.opened.wait(f.ctx)
+	}
+	if err != nil {
+		m.failed, m.stores = errors.Join(append(f.endLate(), err)...), storesUnknown
+		return nil
+	}
+	switchSeconds.Observe(time.Since(started).Seconds())
+	m.following, m.stores = f, storesOpen
+	return nil
+}
+
+func (m *moveIn) untilSwitchable(preparing context.Context, f *following) error {
+	ctx, cancel := f.guarded(preparing)
+	defer cancel()
+	if err := m.untilAgain(ctx); err != nil {
+		return err
+	}
+	if err := m.step(ctx, hostingv1alpha1.MigrationFollowing, "Copies what is written to the main cluster meanwhile", f.caughtUp.wait); err != nil {
+		return err
+	}
+	err := m.step(ctx, hostingv1alpha1.MigrationVerifying, "Compares the objects in annex with those in the main cluster", func(ctx context.Context) error {
 		return m.each(ctx, func(ctx context.Context, of *resource) error { return of.importer.Verify(ctx) })
 	})
 	if err != nil {
 		return err
 	}
-	if err := m.UntilConfirmed(guarded, m.changed); err != nil {
+	if err := m.UntilConfirmed(ctx, m.changed); err != nil {
 		return err
 	}
-	if err := m.untilReady(guarded); err != nil {
+	if err := m.untilReady(ctx); err != nil {
 		return err
 	}
-	if err := m.findSound(guarded); err != nil {
+	if err := m.findSound(ctx); err != nil {
+		return err
+	}
+	// An attempt may have ended while it gave the routes of an earlier switch back.
+	if err := m.untilReturned(ctx); err != nil {
 		return err
 	}
 	close(f.proving)
-	if err := f.proven.wait(guarded); err != nil {
-		return err
-	}
-	return m.switchOver(ctx, f)
+	return f.proven.wait(ctx)
 }
 
 // untilReady waits until the main cluster's definitions have annex's finalizer, and requests that create objects are
@@ -287,134 +322,162 @@ func (m *moveIn) untilReady(ctx context.Context) error {
 	})
 }
 
-func (r *Run) step(ctx context.Context, phase hostingv1alpha1.MigrationPhase, message string, do func(context.Context) error) error {
-	if err := r.SetPhase(ctx, phase, message); err != nil {
-		return err
+// undoSwitch makes the main cluster serve the group again. If the main cluster is slow or a connection was lost, the
+// switch is tried again, and the copy is followed meanwhile.
+func (m *moveIn) undoSwitch(ctx context.Context) error {
+	why := "annex was restarted"
+	switch {
+	case m.canceled:
+		why = "the Migration was canceled"
+	case m.failed != nil:
+		why = m.failed.Error()
 	}
-	return r.During(ctx, do)
+	if err := m.giveRoutesBack(ctx, why); err != nil {
+		return errors.Join(m.failed, err)
+	}
+	if m.failed == nil || m.canceled {
+		return nil
+	}
+	return m.retry(m.failed)
 }
 
-// switchOver makes annex serve the group. If that fails before a resource is open in annex, the main
-// cluster serves it again.
-func (m *moveIn) switchOver(ctx context.Context, f *following) error {
-	if err := m.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Requests wait until annex has the last changes"); err != nil {
-		return err
-	}
-	started := time.Now()
-	err := m.untilRouted(f.ctx, m.versions(), true)
-	if err == nil {
-		close(f.routed)
-		err = f.opened.wait(f.ctx)
-	}
-	if err != nil {
-		err = errors.Join(append(f.end(), err)...)
-		if switched, stateErr := m.isSwitched(ctx); stateErr != nil || switched {
-			return errors.Join(err, stateErr) // the next attempt opens the rest
-		}
-		if undoErr := m.undoSwitch(ctx, err.Error()); undoErr != nil {
-			return errors.Join(err, undoErr)
-		}
-		return &failedSwitch{error: err}
-	}
-	switchSeconds.Observe(time.Since(started).Seconds())
-	if err := m.opened(ctx, f); err != nil {
-		return err
-	}
-	return m.whileTakenOver(ctx, m.observe)
-}
-
-// undoSwitch makes the main cluster serve the group again.
-func (m *moveIn) undoSwitch(ctx context.Context, why string) error {
+func (m *moveIn) giveRoutesBack(ctx context.Context, why string) error {
 	if err := m.SetPhase(ctx, hostingv1alpha1.MigrationFollowing, "The main cluster serves the group again, because the switch did not succeed: "+why); err != nil {
 		return err
 	}
-	if err := m.untilWithdrawn(ctx); err != nil {
-		return err
-	}
-	if err := m.untilRouted(ctx, m.versions(), false); err != nil {
+	if err := m.untilReturned(ctx); err != nil {
 		return err
 	}
 	return untilRefused(ctx, time.Now())
 }
 
-// untilWithdrawn waits until the controller of groups has withdrawn the takeover: one that is recorded counts as one that took place.
-func (m *moveIn) untilWithdrawn(ctx context.Context) error {
-	return until(ctx, func(ctx context.Context) (bool, error) {
+// untilReturned waits until the main cluster has the routes. The controller of groups withdraws the takeover: one that is recorded counts
+// as one that took place.
+func (m *moveIn) untilReturned(ctx context.Context) error {
+	err := until(ctx, func(ctx context.Context) (bool, error) {
 		taken, err := m.isTakenOver(ctx)
 		return !taken, err
 	})
+	if err != nil {
+		return err
+	}
+	return m.untilRouted(ctx, false)
 }
 
-// isTakenOver reports whether a takeover of the group is recorded. Its routes may be lost.
-func (m *moveIn) isTakenOver(ctx context.Context) (bool, error) {
-	hosted, err := m.hosted(ctx)
-	return err == nil && m.stateOf(group.Objects{Hosted: hosted}).IsTakenOver(), err
+// retry returns what another switch would meet again, or waits longer than before the last one.
+func (m *moveIn) retry(failed error) error {
+	if !errors.Is(failed, move.ErrWatchLost) && !errors.Is(failed, errNotRouted) {
+		return failed
+	}
+	m.pause = cmp.Or(min(2*m.pause, longestPause), firstPause)
+	m.failed, m.again = failed, time.Now().Add(m.pause)
+	m.Event(corev1.EventTypeWarning, eventFailed, "The main cluster serves group %s again, because the switch did not succeed: %v", m.group(), failed)
+	return nil
 }
 
+// untilAgain waits after a switch that has failed.
+func (m *moveIn) untilAgain(ctx context.Context) error {
+	if m.failed == nil {
+		return nil
+	}
+	message := fmt.Sprintf("The next switch is not before %s. The copy is kept up to date. The last switch did not succeed: %v",
+		m.again.UTC().Format(time.RFC3339), m.failed)
+	if err := m.Describe(ctx, hostingv1alpha1.MigrationRetrying, message); err != nil {
+		return err
+	}
+	return m.During(ctx, func(ctx context.Context) error {
+		return until(ctx, func(context.Context) (bool, error) { return !time.Now().Before(m.again), nil })
+	})
+}
+
+// openRest opens the resources that an attempt has not, which ended while it opened them: all have every change.
 func (m *moveIn) openRest(ctx context.Context) error {
 	lowest, err := m.mainRevision(ctx)
 	if err != nil {
 		return err
 	}
 	for _, of := range m.resources {
+		if !of.isCopy() {
+			continue // its definition was added since, and it is open
+		}
 		if err := of.importer.Open(ctx, lowest); err != nil {
 			return err
 		}
 	}
+	m.stores = storesOpen
 	return nil
 }
 
-// mainRevision returns the revision of the main cluster's etcd. APIServices are small, unlike definitions.
-func (r *Run) mainRevision(ctx context.Context) (int64, error) {
-	list, err := r.config.MainAPIServices.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return 0, fmt.Errorf("read the revision of the main cluster: %w", err)
-	}
-	revision, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
-	return revision, wrap(err, "read the revision of the main cluster")
-}
-
-func (r *Run) versions() []groupVersion {
-	var definitions []*definition
-	for _, of := range r.resources {
-		definitions = append(definitions, of.main)
-	}
-	return versions(definitions)
-}
-
-// cancel removes the copy from annex.
-func (m *moveIn) cancel(ctx context.Context) error {
-	// The attempt may have ended before it found all of them.
-	if _, err := m.findPresent(ctx); err != nil {
-		return err
-	}
-	if err := m.newImporters(); err != nil {
-		return err
-	}
-	switched, err := m.takeOver(ctx)
-	if err != nil {
-		return err
-	}
-	if switched {
-		return move.ErrSwitched
-	}
-	if m.Status.Phase == hostingv1alpha1.MigrationSwitching {
-		if err := m.undoSwitch(ctx, "the Migration was canceled"); err != nil {
+// discard removes the copy from annex. The routes may be there, if an attempt has ended while it gave them back.
+func (m *moveIn) discard(ctx context.Context) error {
+	if slices.ContainsFunc(m.resources, (*resource).isCopy) {
+		err := m.untilReturned(ctx)
+		if err == nil && m.Status.Phase != hostingv1alpha1.MigrationPending && m.Status.Phase != hostingv1alpha1.MigrationCopying {
+			err = untilRefused(ctx, time.Now())
+		}
+		if err != nil {
 			return err
 		}
-	}
-	if err := m.untilWithdrawn(ctx); err != nil {
-		return err
 	}
 	for _, of := range m.resources {
 		if err := of.importer.Cancel(ctx); err != nil {
 			return err
 		}
 	}
-	// Only what annex adopts was frozen before the switch. annex may have lost the right to remove the policy.
-	adopted, err := m.notEmpty(ctx)
-	if err != nil || adopted == nil {
+	err := m.config.MainCopy.Forget(ctx, m.group())
+	if apierrors.IsForbidden(err) && m.stores != storesOccupied {
+		return nil // only an adoption freezes the main cluster before the switch, and annex may have lost its rights
+	}
+	return err
+}
+
+// adopt makes annex serve objects that it has already, for example from a backup. There is nothing to copy: the main
+// cluster must have no object of the group, and is frozen before that is checked.
+func (m *moveIn) adopt(ctx, preparing context.Context) error {
+	if err := m.config.MainCopy.Freeze(preparing, m.group()); err != nil {
+		return wrap(err, "freeze group %s in the main cluster", m.group())
+	}
+	for _, of := range m.resources {
+		count, err := m.config.MainObjects(of.version()).Count(preparing)
+		if err == nil && count > 0 {
+			err = m.refused
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := m.untilReady(preparing); err != nil {
 		return err
 	}
-	return m.config.MainCopy.Forget(ctx, m.group())
+	if err := m.raiseAboveMain(preparing, revisionMargin); err != nil {
+		return err
+	}
+	// Clients may write to annex from when the main cluster has the routes.
+	for _, of := range m.resources {
+		if err := of.importer.Adopt(preparing); err != nil {
+			return err
+		}
+	}
+	m.stores = storesAdopted
+	return nil
+}
+
+// route waits for the routes to annex, whose Stores are open. They are not given back: annex may have acknowledged
+// writes. If they do not arrive, a Rollback takes the objects along.
+func (m *moveIn) route(ctx context.Context) error {
+	if m.Status.Phase != hostingv1alpha1.MigrationSwitching {
+		if err := m.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Requests go to annex, which has the objects already"); err != nil {
+			return err
+		}
+	}
+	started := time.Now()
+	err := m.untilRouted(ctx, true)
+	if errors.Is(err, errNotRouted) {
+		if taken, takenErr := m.isTakenOver(ctx); takenErr != nil || !taken {
+			return errors.Join(err, takenErr)
+		}
+		return nil
+	}
+	switchSeconds.Observe(time.Since(started).Seconds())
+	return err
 }

@@ -4,7 +4,6 @@
 package groupmove
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +12,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
+	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
 const (
@@ -35,18 +35,12 @@ const (
 	undoSuffix = "-undo"
 )
 
-// opened records that annex serves the group, and ends what clients still have of the main cluster.
-func (m *moveIn) opened(ctx context.Context, f ...*following) error {
+// record records that annex serves the group.
+func (m *moveIn) record(ctx context.Context) error {
 	if err := m.markMainCopy(ctx, metav1.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
-	now := metav1.Now()
-	m.Status.SwitchTime = &now
-	if err := m.SetPhase(ctx, hostingv1alpha1.MigrationObserving, "annex serves the group; checks that clients reach it"); err != nil {
-		return err
-	}
-	m.Event(corev1.EventTypeNormal, eventSwitched, "annex serves group %s", m.group())
-	return m.whileTakenOver(ctx, func(ctx context.Context) error { return m.closeMain(ctx, f...) })
+	return m.switchedTo(ctx, hostingv1alpha1.MigrationObserving, "annex serves the group; checks that clients reach it", "annex serves group "+m.group())
 }
 
 // errDeleted ends what works on a group whose definitions were all deleted since the switch.
@@ -69,20 +63,21 @@ func (m *moveIn) whileTakenOver(ctx context.Context, do func(ctx context.Context
 	})
 	err := do(within)
 	if errors.Is(context.Cause(within), errDeleted) {
-		return m.config.MainCopy.Forget(ctx, m.group())
+		m.deleted = true
+		return nil
 	}
 	return err
 }
 
-// closeMain freezes the main cluster's copy, and ends what follows it and what clients still watch there.
-func (m *moveIn) closeMain(ctx context.Context, f ...*following) error {
+// settle freezes the main cluster's copy, and ends what follows it and what clients still watch there.
+func (m *moveIn) settle(ctx context.Context) error {
 	if err := m.config.MainCopy.Freeze(ctx, m.group()); err != nil {
 		return wrap(err, "freeze the main cluster's copy of group %s", m.group())
 	}
 	// Nothing more can be written there.
-	complete := len(f) > 0
-	for _, f := range f {
-		for _, err := range f.end() {
+	complete := m.following != nil
+	if complete {
+		for _, err := range m.following.endLate() {
 			if err := m.reportLate(err); err != nil {
 				klog.FromContext(ctx).V(2).Info("Late writes are read from the main cluster's copy", "group", m.group(), "err", err)
 				complete = false
@@ -95,20 +90,38 @@ func (m *moveIn) closeMain(ctx context.Context, f ...*following) error {
 	return wrap(m.config.MainCopy.EndWatches(ctx, m.group()), "end the main cluster's watches of group %s", m.group())
 }
 
-// settle continues after an attempt that ended since the switch.
-func (m *moveIn) settle(ctx context.Context) error {
-	return m.whileTakenOver(ctx, func(ctx context.Context) error {
-		if err := m.find(ctx); err != nil {
-			return err
+// reconcile applies the writes that the main cluster accepted after the switch, and that no watch has
+// delivered: one that follows the main cluster ends with its API server, and with annex. The main
+// cluster's copy is frozen.
+func (m *moveIn) reconcile(ctx context.Context) error {
+	opened, err := m.config.MainCopy.Open(ctx, m.group())
+	if err != nil {
+		return wrap(err, "open the main cluster's copy of group %s", m.group())
+	}
+	copies := map[string]maincopy.Resource{}
+	for _, of := range opened {
+		copies[of.Name] = of
+	}
+	err = m.each(ctx, func(ctx context.Context, of *resource) error {
+		if !of.isCopy() {
+			return nil
 		}
-		if err := m.newImporters(); err != nil {
-			return err
-		}
-		if err := m.closeMain(ctx); err != nil {
-			return err
-		}
-		return m.observe(ctx)
+		return m.reportLate(of.importer.Reconcile(ctx, m.config.MainCopyObjects(copies[of.name()])))
 	})
+	if err != nil {
+		return wrap(err, "look for late writes of group %s in the main cluster's copy", m.group())
+	}
+	return wrap(m.config.MainCopy.Close(ctx, m.group()), "close the main cluster's copy of group %s", m.group())
+}
+
+// reportLate records an event if late writes could not be applied. It returns all other errors.
+func (m *moveIn) reportLate(err error) error {
+	late := (*move.LateError)(nil)
+	if !errors.As(err, &late) {
+		return err
+	}
+	m.Event(corev1.EventTypeWarning, eventLate, "The main cluster accepted writes after the switch that annex could not apply, because the objects were written in annex too: %v", err)
+	return nil
 }
 
 // markMainCopy sets the annotation of annex's definitions, or removes it if the value is empty.
@@ -136,7 +149,7 @@ func (m *moveIn) observe(ctx context.Context) error {
 	since, raised := began, false
 	return untilEvery(ctx, observeInterval, func(ctx context.Context) (bool, error) {
 		if !raised && time.Since(began) > watchesPeriod {
-			if err := m.raiseAboveMain(ctx); err != nil {
+			if err := m.raiseAboveMain(ctx, 0); err != nil {
 				return false, err
 			}
 			raised = true
@@ -166,36 +179,17 @@ func (m *moveIn) observe(ctx context.Context) error {
 // raiseAboveMain makes the resource versions of the group higher than the main cluster's revision, once the last
 // watches there have ended: a bookmark may have told clients of a revision that annex's would reach much later,
 // and their watches here would be silent until then.
-func (m *moveIn) raiseAboveMain(ctx context.Context) error {
+func (m *moveIn) raiseAboveMain(ctx context.Context, margin int64) error {
 	above, err := m.mainRevision(ctx)
 	if err != nil {
 		return err
 	}
 	for _, of := range m.resources {
-		if err := of.importer.Raise(ctx, above); err != nil {
+		if err := of.importer.Raise(ctx, above+margin); err != nil {
 			return fmt.Errorf("raise the resource versions of %s above the main cluster's: %w", of.name(), err)
 		}
 	}
 	return nil
-}
-
-// problem returns what keeps clients from the group, or an empty string.
-func (m *moveIn) problem(ctx context.Context, definitions []*definition) string {
-	for _, crd := range definitions {
-		hosted, err := m.config.AnnexHosting.HostedResources().Get(ctx, crd.Name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		published := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
-		if published == nil || published.Status != metav1.ConditionTrue {
-			message := "the main cluster has not checked yet whether it reaches annex"
-			if published != nil {
-				message = published.Message
-			}
-			return fmt.Sprintf("%s: %s", crd.Name, message)
-		}
-	}
-	return cmp.Or(m.routeProblem(ctx, versions(definitions), true), m.requestProblem(ctx, definitions), m.openAPIProblem(ctx, definitions))
 }
 
 // undo makes a Migration that rolls the group back, and fails this one.

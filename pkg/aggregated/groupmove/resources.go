@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -29,6 +30,8 @@ type resource struct {
 	main     *apiextensionsv1.CustomResourceDefinition
 	hosted   *hostingv1alpha1.HostedResource
 	importer *move.Importer
+	// state is what the Store records of the import.
+	state    move.State
 	exporter *move.Exporter
 	progress atomic.Pointer[move.Progress]
 	syncer   *move.Syncer
@@ -58,6 +61,11 @@ func (r *resource) compared() int64 {
 func (r *resource) isEmpty() bool {
 	p := r.progress.Load()
 	return p != nil && p.Copied == 0
+}
+
+// isCopy reports whether the Store has or had a copy.
+func (r *resource) isCopy() bool {
+	return slices.Contains([]move.State{move.Copying, move.Following, move.Switched}, r.state)
 }
 
 func (r *resource) name() string { return r.main.Name }
@@ -98,28 +106,26 @@ func versions(definitions []*apiextensionsv1.CustomResourceDefinition) []schema.
 	})
 }
 
-// find returns the resources of the group, once annex has defined and placed all of them.
+// find finds the resources of the group, once annex has defined and placed all of them. What is undone or cleaned may
+// lack some.
 func (r *Run) find(ctx context.Context) error {
 	return r.untilReported(ctx, func(ctx context.Context) (string, error) {
 		problems, err := r.findPresent(ctx)
-		if err == nil {
-			err = r.checkStore()
-		}
-		if err != nil || len(problems) == 0 {
+		if err != nil || r.canceled || r.Status.Phase == hostingv1alpha1.MigrationCleaning {
 			return "", err
 		}
-		return problems[0], nil
+		for _, of := range r.resources {
+			if in := of.hosted.Spec.StoreName; r.Migration.Spec.StoreName != "" && in != r.Migration.Spec.StoreName {
+				return "", refuse(reasonPlaced, "%s is on the Store %q already. Move it there, and then from Store to Store: kubectl annex place", of.name(), in)
+			}
+		}
+		return strings.Join(problems[:min(1, len(problems))], ""), nil
 	})
 }
 
-// checkStore refuses a Migration that names another Store than the one that has a resource.
-func (r *Run) checkStore() error {
-	for _, of := range r.resources {
-		if in := of.hosted.Spec.StoreName; r.Migration.Spec.StoreName != "" && in != r.Migration.Spec.StoreName {
-			return refuse(reasonPlaced, "%s is on the Store %q already. Move it there, and then from Store to Store: kubectl annex place", of.name(), in)
-		}
-	}
-	return nil
+// discarded refuses to begin again what an attempt that has ended began to undo.
+func (r *Run) discarded() error {
+	return refuse(reasonObstacles, "Group %s was not moved: annex was restarted after it had failed", r.group())
 }
 
 // findPresent returns those resources of the group that are ready, and why the others are not.

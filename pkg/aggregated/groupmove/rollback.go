@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,56 +31,36 @@ const (
 type rollback struct {
 	*Run
 	copies    []maincopy.Resource
+	syncers   []*move.Syncer
 	pairs     *maincopy.Pairs
 	admission admission
+	// froze is when this attempt has frozen annex.
+	froze time.Time
 }
 
 func (r *rollback) completed() string {
 	return fmt.Sprintf("The main cluster serves group %s", r.group())
 }
 
-func (r *rollback) do(ctx, preparing context.Context) error {
+func (r *rollback) perform(ctx, preparing context.Context, s step) error {
 	r.Problem = r.syncProblem
-	switch r.Status.Phase {
-	case hostingv1alpha1.MigrationSwitching:
-		if err := r.find(ctx); err != nil {
-			return err
-		}
-		if err := r.takeOver(ctx); err != nil {
-			return err
-		}
-		if err := r.returnRoutes(ctx); err != nil {
-			return err
-		}
-		return r.clean(ctx)
-	case hostingv1alpha1.MigrationCleaning:
-		if _, err := r.findPresent(ctx); err != nil {
-			return err
-		}
-		if err := r.takeOver(ctx); err != nil {
-			return err
-		}
+	switch s {
+	case stepBegin:
+		return r.begin(preparing)
+	case stepRefuse:
+		return r.discarded()
+	case stepThaw:
+		return r.thaw(ctx)
+	case stepOpen:
+		return r.open(preparing)
+	case stepSync:
+		return r.sync(ctx, preparing)
+	case stepReturn:
+		return r.returnRoutes(ctx)
+	case stepClean:
 		return r.clean(ctx)
 	}
-	if err := r.begin(preparing); err != nil {
-		return err
-	}
-	if err := r.find(preparing); err != nil {
-		return err
-	}
-	if err := r.takeOver(ctx); err != nil {
-		return err
-	}
-	if err := r.thaw(ctx); err != nil {
-		return err
-	}
-	if err := r.open(preparing); err != nil {
-		return err
-	}
-	if err := r.copyAndSwitch(ctx, preparing); err != nil {
-		return err
-	}
-	return r.clean(ctx)
+	return r.abandon(ctx)
 }
 
 // takeOver fences all earlier attempts in the Stores, and reads the pairs that they have recorded.
@@ -90,7 +69,7 @@ func (r *rollback) takeOver(ctx context.Context) error {
 	if r.copies, err = r.config.MainCopy.Resources(ctx, r.group()); err != nil {
 		return err
 	}
-	r.pairs = maincopy.NewPairs(r.group(), r.copies...)
+	r.pairs, r.stores = maincopy.NewPairs(r.group(), r.copies...), storesHeld
 	for _, of := range r.resources {
 		of.exporter, err = r.config.NewExporter(of.hosted.Spec.StoreName, move.ExportConfig{
 			Resource: of.groupResource(), UID: r.Migration.UID, HostedResource: of.hosted.UID,
@@ -98,7 +77,10 @@ func (r *rollback) takeOver(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := of.exporter.TakeOver(ctx); err != nil {
+		if err := of.exporter.TakeOver(ctx); errors.Is(err, move.ErrEnded) {
+			r.stores = storesDiscarded
+			continue
+		} else if err != nil {
 			return err
 		}
 		if err := r.pairs.Load(ctx, maincopy.ResourceOf(of.main), of.exporter); err != nil {
@@ -110,9 +92,6 @@ func (r *rollback) takeOver(ctx context.Context) error {
 
 // begin checks that annex serves the group.
 func (r *rollback) begin(ctx context.Context) error {
-	if r.Status.StartTime != nil {
-		return nil
-	}
 	hosted, err := r.isHosted(ctx)
 	if err != nil {
 		return err
@@ -144,12 +123,6 @@ func (r *rollback) checkRevision(ctx context.Context) error {
 	return err
 }
 
-// isHosted reports whether the main cluster sends requests for the group to annex.
-func (r *Run) isHosted(ctx context.Context) (bool, error) {
-	s, err := r.state(ctx, nil)
-	return err == nil && s.IsPublished(), err
-}
-
 func (r *rollback) open(ctx context.Context) error {
 	if err := r.exempt(ctx); err != nil {
 		return err
@@ -162,21 +135,19 @@ func (r *rollback) open(ctx context.Context) error {
 	return nil
 }
 
-// copyAndSwitch makes the main cluster's copy equal to annex's objects, and makes the main cluster
-// serve them.
-func (r *rollback) copyAndSwitch(ctx, preparing context.Context) error {
-	s, err := r.sync(ctx)
+// sync makes the main cluster's copy equal to annex's objects, which are frozen at the end.
+func (r *rollback) sync(ctx, preparing context.Context) error {
+	caughtUp, err := r.startSyncers(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.end()
-	guarded, cancel := context.WithCancelCause(s.ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(preparing, func() { cancel(context.Cause(preparing)) })()
-	if err := r.step(guarded, hostingv1alpha1.MigrationCopying, "Copies what was written to annex into the main cluster", s.caughtUp.wait); err != nil {
+	defer r.workers.end()
+	guarded, cancel := r.workers.guarded(preparing)
+	defer cancel()
+	if err := r.step(guarded, hostingv1alpha1.MigrationCopying, "Copies what was written to annex into the main cluster", caughtUp.wait); err != nil {
 		return err
 	}
-	if err := r.step(guarded, hostingv1alpha1.MigrationVerifying, "Compares the objects in the main cluster with those in annex", s.verify); err != nil {
+	if err := r.step(guarded, hostingv1alpha1.MigrationVerifying, "Compares the objects in the main cluster with those in annex", r.verify); err != nil {
 		return errors.Join(err, r.syncProblem())
 	}
 	if err := r.UntilConfirmed(guarded, r.changed); err != nil {
@@ -195,19 +166,11 @@ func (r *rollback) copyAndSwitch(ctx, preparing context.Context) error {
 	if err := r.config.MainCopy.Unfreeze(guarded, r.group()); err != nil {
 		return wrap(err, "allow writes to the main cluster's copy of group %s", r.group())
 	}
-	started, err := r.finalSync(ctx, guarded, s)
-	if err != nil {
+	if r.froze, err = r.finalSync(ctx, guarded); err != nil {
 		return errors.Join(err, r.thaw(context.WithoutCancel(ctx)))
 	}
 	// If it is unknown whether this succeeded, the group stays frozen until the next attempt.
-	if err := r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Requests wait until the main cluster's revision is above annex's"); err != nil {
-		return err
-	}
-	if err := r.returnRoutes(ctx); err != nil {
-		return err
-	}
-	switchSeconds.Observe(time.Since(started).Seconds())
-	return nil
+	return r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Requests wait until the main cluster's revision is above annex's")
 }
 
 // close makes the main cluster's copy unreachable. kube-apiserver makes its storage anew, so that watches
@@ -224,7 +187,7 @@ func (r *rollback) returnRoutes(ctx context.Context) error {
 	if err := r.closeAnnex(ctx); err != nil {
 		return err
 	}
-	if err := r.untilRouted(ctx, r.versions(), false); err != nil {
+	if err := r.untilRouted(ctx, false); err != nil {
 		return err
 	}
 	for _, of := range r.resources {
@@ -232,10 +195,11 @@ func (r *rollback) returnRoutes(ctx context.Context) error {
 			return err
 		}
 	}
-	now := metav1.Now()
-	r.Status.SwitchTime = &now
-	r.Event(corev1.EventTypeNormal, eventSwitched, "The main cluster serves group %s", r.group())
-	return r.SetPhase(ctx, hostingv1alpha1.MigrationCleaning, "The main cluster serves the group; its objects in annex are being deleted")
+	if !r.froze.IsZero() {
+		switchSeconds.Observe(time.Since(r.froze).Seconds())
+	}
+	return r.switchedTo(ctx, hostingv1alpha1.MigrationCleaning, "The main cluster serves the group; its objects in annex are being deleted",
+		"The main cluster serves group "+r.group())
 }
 
 // closeAnnex ends all watches in annex and lets requests wait, raises the main cluster's revision above every
@@ -299,18 +263,9 @@ func (r *rollback) thaw(ctx context.Context) error {
 	return nil
 }
 
-// cancel makes the main cluster's copy unreachable again. What was copied stays there: the copy is
+// abandon makes the main cluster's copy unreachable again. What was copied stays there: the copy is
 // not served.
-func (r *rollback) cancel(ctx context.Context) error {
-	if r.Status.Phase == hostingv1alpha1.MigrationSwitching {
-		return move.ErrSwitched
-	}
-	if _, err := r.findPresent(ctx); err != nil {
-		return err
-	}
-	if err := r.takeOver(ctx); err != nil {
-		return err
-	}
+func (r *rollback) abandon(ctx context.Context) error {
 	if err := r.thaw(ctx); err != nil {
 		return err
 	}
@@ -334,17 +289,10 @@ func (r *rollback) cancel(ctx context.Context) error {
 	return nil
 }
 
-// syncing is the time in which the main cluster's copy follows annex.
-type syncing struct {
-	ctx      context.Context
-	stop     context.CancelCauseFunc
-	syncers  []*move.Syncer
-	caughtUp *latch
-	running  sync.WaitGroup
-}
-
-func (r *rollback) sync(ctx context.Context) (*syncing, error) {
-	s := &syncing{caughtUp: newLatch(len(r.copies))}
+// startSyncers starts the Syncers. The latch opens once the copy lags by no more than the requests in flight.
+func (r *rollback) startSyncers(ctx context.Context) (*latch, error) {
+	caughtUp := newLatch(len(r.copies))
+	r.syncers = nil
 	for _, of := range r.copies {
 		i := slices.IndexFunc(r.resources, func(in *resource) bool { return in.name() == of.Name })
 		if i < 0 {
@@ -355,29 +303,25 @@ func (r *rollback) sync(ctx context.Context) (*syncing, error) {
 		if in.syncer, err = r.config.MainCopy.NewSyncer(of, in.exporter, r.pairs); err != nil {
 			return nil, err
 		}
-		s.syncers = append(s.syncers, in.syncer)
+		r.syncers = append(r.syncers, in.syncer)
 	}
-	s.ctx, s.stop = context.WithCancelCause(ctx)
+	r.workers = newWorkers(ctx)
 	group := r.group()
-	s.running.Go(func() { r.followAdmission(s.ctx, group) })
-	for i, syncer := range s.syncers {
-		s.running.Go(func() {
-			if err := syncer.Run(s.ctx, s.caughtUp.done); err != nil && s.ctx.Err() == nil {
-				s.stop(wrap(err, "copy %s to the main cluster", r.copies[i].Name))
-			}
+	r.workers.run(func(ctx context.Context) error {
+		r.followAdmission(ctx, group)
+		return nil
+	})
+	for i, syncer := range r.syncers {
+		r.workers.run(func(ctx context.Context) error {
+			return wrap(syncer.Run(ctx, caughtUp.done), "copy %s to the main cluster", r.copies[i].Name)
 		})
 	}
-	return s, nil
-}
-
-func (s *syncing) end() {
-	s.stop(context.Canceled)
-	s.running.Wait()
+	return caughtUp, nil
 }
 
 // verify compares all objects.
-func (s *syncing) verify(ctx context.Context) error {
-	for _, syncer := range s.syncers {
+func (r *rollback) verify(ctx context.Context) error {
+	for _, syncer := range r.syncers {
 		if err := syncer.Verify(ctx); err != nil {
 			return wrap(err, "compare the objects in annex with those in the main cluster")
 		}

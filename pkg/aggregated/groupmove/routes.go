@@ -6,6 +6,7 @@ package groupmove
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,15 +62,31 @@ func (r *Run) stateOf(all group.Objects) *group.State {
 	return group.New(r.group(), group.Identity{PublishedBy: r.config.PublishedBy}, all)
 }
 
+// isTakenOver reports whether a takeover of the group is recorded. Its routes may be lost.
+func (r *Run) isTakenOver(ctx context.Context) (bool, error) {
+	hosted, err := r.hosted(ctx)
+	return err == nil && r.stateOf(group.Objects{Hosted: hosted}).IsTakenOver(), err
+}
+
+// isHosted reports whether the main cluster sends requests for the group to annex.
+func (r *Run) isHosted(ctx context.Context) (bool, error) {
+	s, err := r.state(ctx, nil)
+	return err == nil && s.IsPublished(), err
+}
+
 // untilRouted waits until the main cluster sends requests for all versions to annex, or serves all of
 // them itself.
-func (r *Run) untilRouted(ctx context.Context, versions []schema.GroupVersion, toAnnex bool) error {
+func (r *Run) untilRouted(ctx context.Context, toAnnex bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, routeTimeout, errNotRouted)
 	defer cancel()
+	var definitions []*definition
+	for _, of := range r.resources {
+		definitions = append(definitions, of.main)
+	}
 	var last string
 	err := until(ctx, func(ctx context.Context) (bool, error) {
 		for range probes {
-			if problem := r.routeProblem(ctx, versions, toAnnex); problem != "" {
+			if problem := r.routeProblem(ctx, versions(definitions), toAnnex); problem != "" {
 				last = problem
 				return false, nil
 			}
@@ -101,6 +118,16 @@ func (r *Run) routeProblem(ctx context.Context, versions []schema.GroupVersion, 
 // After that annex may have no objects: such a request would get 404, as if its object were deleted.
 func untilRefused(ctx context.Context, routed time.Time) error {
 	return until(ctx, func(context.Context) (bool, error) { return time.Since(routed) >= refusedPeriod, nil })
+}
+
+// mainRevision returns the revision of the main cluster's etcd. APIServices are small, unlike definitions.
+func (r *Run) mainRevision(ctx context.Context) (int64, error) {
+	list, err := r.config.MainAPIServices.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, fmt.Errorf("read the revision of the main cluster: %w", err)
+	}
+	revision, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
+	return revision, wrap(err, "read the revision of the main cluster")
 }
 
 func compareVersions(a, b string) int {

@@ -4,7 +4,7 @@
 // Package groupmove runs Migrations of groups: it moves the objects of a group from the main cluster
 // into annex and back, while clients use them.
 //
-// It decides what happens next, and records it in the phase of the Migration. Others do the work:
+// The function next decides what happens, and the phase of the Migration records it. Others do the work:
 // pkg/storage/move copies objects into a Store, pkg/aggregated/maincopy writes those of the main
 // cluster, and the controller of groups changes the routes of the main cluster's
 // requests, as the phase of the Migration asks for. Every step can be repeated, so that another
@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,14 +83,21 @@ type Run struct {
 	resources []*resource
 	// raising is set once a rollback raises the main cluster's revision.
 	raising atomic.Pointer[raising]
-	// undone is set when another Migration undoes this one after its switch.
-	undone bool
+	// found is set once resources are those of the group, and stores once they were taken over.
+	found  bool
+	stores stores
+	// canceled, undone and deleted are those of a situation.
+	canceled, undone, deleted bool
+	// workers copy what is written meanwhile, or are nil.
+	workers *workers
 }
 
 // operation is Move, Rollback or Finalize.
 type operation interface {
-	do(ctx, preparing context.Context) error
-	cancel(ctx context.Context) error
+	// takeOver fences all earlier attempts in the Stores, and sets what they record.
+	takeOver(ctx context.Context) error
+	// perform takes a step. What precedes the switch ends with preparing.
+	perform(ctx, preparing context.Context, s step) error
 	completed() string
 }
 
@@ -111,7 +119,7 @@ func New(config Config, status *migrationstatus.Writer, changed <-chan struct{})
 
 // Do runs the Migration, wherever it was left. What precedes the switch ends with preparing.
 func (r *Run) Do(ctx, preparing context.Context) error {
-	err := r.operation.do(ctx, preparing)
+	err := r.run(ctx, preparing)
 	if apierrors.IsForbidden(err) && !maincopy.IsDenied(err) {
 		command := strings.ToLower(string(r.Migration.Spec.Operation)) + " " + r.group()
 		if r.Migration.Spec.ExemptWebhooks {
@@ -124,13 +132,53 @@ func (r *Run) Do(ctx, preparing context.Context) error {
 
 // Cancel undoes what precedes the switch. After that it returns move.ErrSwitched.
 func (r *Run) Cancel(ctx context.Context) error {
-	switch {
-	case r.undone || r.Status.StartTime == nil:
-		return nil
-	case r.Status.SwitchTime != nil:
-		return move.ErrSwitched
+	r.canceled, r.found, r.stores = true, false, storesUnknown
+	return r.run(ctx, ctx)
+}
+
+// run takes one step after the other.
+func (r *Run) run(ctx, preparing context.Context) error {
+	defer func() { r.workers.end() }()
+	for after := step(""); ; {
+		s := next(situation{
+			operation: r.Migration.Spec.Operation, phase: r.Status.Phase, started: r.Status.StartTime != nil, switched: r.Status.SwitchTime != nil,
+			canceled: r.canceled, undone: r.undone, deleted: r.deleted, stores: r.stores, after: after,
+		})
+		var err error
+		switch s {
+		case stepDone:
+			return nil
+		case stepGoOn:
+			return move.ErrSwitched
+		case stepHold:
+			err = r.hold(ctx, preparing)
+		default:
+			err = r.operation.perform(ctx, preparing, s)
+		}
+		if err != nil {
+			return err
+		}
+		after = s
 	}
-	return r.operation.cancel(ctx)
+}
+
+// hold finds the resources and takes them over.
+func (r *Run) hold(ctx, preparing context.Context) error {
+	if r.Status.SwitchTime != nil || r.Status.Phase == hostingv1alpha1.MigrationSwitching {
+		preparing = ctx // an attempt that has ended may have opened or closed a resource
+	}
+	if !r.found {
+		if err := r.find(preparing); err != nil {
+			return err
+		}
+		r.found = true
+	}
+	if err := r.operation.takeOver(ctx); err != nil {
+		return err
+	}
+	// An attempt that was replaced before may have taken over from its successor, and must not go on. One that is replaced
+	// from now on has lost the Stores, too.
+	return r.Check(ctx)
 }
 
 // Completed is what a completed Migration reports.
@@ -147,6 +195,25 @@ func (r *Run) start(ctx context.Context, message string) error {
 	now := metav1.Now()
 	r.Status.StartTime = &now
 	return r.SetPhase(ctx, hostingv1alpha1.MigrationPending, message)
+}
+
+// step does what a phase is for.
+func (r *Run) step(ctx context.Context, phase hostingv1alpha1.MigrationPhase, message string, do func(context.Context) error) error {
+	if err := r.SetPhase(ctx, phase, message); err != nil {
+		return err
+	}
+	return r.During(ctx, do)
+}
+
+// switchedTo records that another side serves the group.
+func (r *Run) switchedTo(ctx context.Context, phase hostingv1alpha1.MigrationPhase, message, event string) error {
+	now := metav1.Now()
+	r.Status.SwitchTime = &now
+	if err := r.SetPhase(ctx, phase, message); err != nil {
+		return err
+	}
+	r.Event(corev1.EventTypeNormal, eventSwitched, "%s", event)
+	return nil
 }
 
 // until polls until done returns true. An error that done returns ends it.

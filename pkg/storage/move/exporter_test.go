@@ -136,6 +136,9 @@ func TestExporterCancel(t *testing.T) {
 	if f.isFrozen() || len(objects(t, f.config.From)) != 1 {
 		t.Errorf("frozen %t, objects %v", f.isFrozen(), objects(t, f.config.From))
 	}
+	if err := NewExporter(ExportConfig{Resource: widgets, UID: "move", HostedResource: "hosted", From: f.config.From}).TakeOver(f.ctx); !errors.Is(err, ErrEnded) {
+		t.Errorf("a canceled export begins again: %v", err)
+	}
 	next := f.heldExporter("another") // nothing is left of the first
 	expect.NoError(t, next.Pairs(f.ctx, func(uid types.UID, _ []byte) error {
 		t.Errorf("the pair of %s is left", uid)

@@ -513,6 +513,52 @@ func TestImportCancel(t *testing.T) {
 	}
 }
 
+// TestReplacedImportCancels: only the last Importer that has taken over deletes the copy, or adopts objects.
+func TestReplacedImportCancels(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(10)
+	replaced, last := NewImporter(f.config), NewImporter(f.config)
+	expect.NoError(t, replaced.Copy(f.ctx))
+	for _, i := range []*Importer{replaced, last} {
+		if state, err := i.TakeOver(f.ctx); err != nil || state != Following {
+			t.Fatalf("taken over in state %s (%v)", state, err)
+		}
+	}
+	for what, do := range map[string]func(context.Context) error{"cancel": replaced.Cancel, "adopt": replaced.Adopt} {
+		if err := do(f.ctx); !errors.Is(err, ErrFenced) {
+			t.Errorf("%s: %v, want ErrFenced", what, err)
+		}
+	}
+	f.wantEqual()
+	expect.NoError(t, last.Cancel(f.ctx))
+}
+
+// TestAdopt leaves the objects that the target has, also when it is canceled.
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	put(t, f.config.To, "ns/a", "a")
+	i := NewImporter(f.config)
+	for range 2 {
+		expect.NoError(t, i.Adopt(f.ctx))
+	}
+	f.wantState(i, Adopted)
+	if err := i.Copy(f.ctx); !errors.Is(err, ErrSwitched) {
+		t.Errorf("a copy to objects that were adopted: %v", err)
+	}
+	expect.NoError(t, i.Cancel(f.ctx))
+	f.wantState(i, Cleaned)
+	if err := i.Adopt(f.ctx); !errors.Is(err, ErrFenced) {
+		t.Errorf("canceled, and adopted again: %v", err)
+	}
+	f.config.UID = "again"
+	expect.NoError(t, NewImporter(f.config).Adopt(f.ctx))
+	if got := objects(t, f.config.To); len(got) != 1 {
+		t.Errorf("the target has the objects %v", got)
+	}
+}
+
 func TestImportRefused(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -4,16 +4,23 @@
 package groupmove
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -25,6 +32,25 @@ const (
 	// probeName is the name of an object that is never stored.
 	probeName = "annex-checks-requests"
 )
+
+// problem returns what keeps clients from the group, or an empty string.
+func (m *moveIn) problem(ctx context.Context, definitions []*definition) string {
+	for _, crd := range definitions {
+		hosted, err := m.config.AnnexHosting.HostedResources().Get(ctx, crd.Name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		published := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
+		if published == nil || published.Status != metav1.ConditionTrue {
+			message := "the main cluster has not checked yet whether it reaches annex"
+			if published != nil {
+				message = published.Message
+			}
+			return fmt.Sprintf("%s: %s", crd.Name, message)
+		}
+	}
+	return cmp.Or(m.routeProblem(ctx, versions(definitions), true), m.requestProblem(ctx, definitions), m.openAPIProblem(ctx, definitions))
+}
 
 // probe is a request that annex sends through the main cluster, as clients do.
 type probe struct {
@@ -98,4 +124,46 @@ func within(ctx context.Context, request func(context.Context) error) error {
 func isServerError(err error) bool {
 	var status apierrors.APIStatus
 	return err != nil && (!errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError)
+}
+
+// openAPIProblem returns which resource the main cluster's OpenAPI v3 lacks, or an empty string.
+func (r *Run) openAPIProblem(ctx context.Context, definitions []*definition) string {
+	documents, err := r.config.MainOpenAPI.PathsWithContext(ctx)
+	if err != nil {
+		return fmt.Sprintf("get the main cluster's OpenAPI: %v", err)
+	}
+	for _, version := range versions(definitions) {
+		document, found := documents["apis/"+version.String()]
+		if !found {
+			return fmt.Sprintf("the main cluster's OpenAPI lacks %s", version)
+		}
+		text, err := document.SchemaWithContext(ctx, runtime.ContentTypeJSON)
+		if err != nil {
+			return fmt.Sprintf("get the main cluster's OpenAPI of %s: %v", version, err)
+		}
+		if missing := missingFrom(text, version, definitions); missing != "" {
+			return fmt.Sprintf("the main cluster's OpenAPI of %s lacks %s", version, missing)
+		}
+	}
+	return ""
+}
+
+// missingFrom returns a resource of a version that a document has no path for.
+func missingFrom(text []byte, version groupVersion, definitions []*definition) string {
+	var document struct {
+		Paths map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(text, &document); err != nil {
+		return fmt.Sprintf("paths: %v", err)
+	}
+	for _, crd := range definitions {
+		serves := slices.ContainsFunc(crd.Spec.Versions, func(v definitionVersion) bool { return v.Name == version.Version && v.Served })
+		describes := slices.ContainsFunc(slices.Collect(maps.Keys(document.Paths)), func(path string) bool {
+			return strings.HasSuffix(path, "/"+crd.Spec.Names.Plural)
+		})
+		if serves && !describes {
+			return crd.Name
+		}
+	}
+	return ""
 }

@@ -36,18 +36,12 @@ func TestFailedSwitches(t *testing.T) {
 		lost := fmt.Errorf("follow widgets: %w", move.ErrWatchLost)
 		var pauses []time.Duration
 		ended := time.Now()
-		err := m.untilSwitched(t.Context(), func(last *failedSwitch) error {
-			if err := m.untilAgain(t.Context(), last); err != nil {
-				return err
-			}
+		for len(pauses) < 8 {
+			expect.NoError(t, m.untilAgain(t.Context()))
 			pauses = append(pauses, time.Since(ended).Round(time.Second))
 			ended = time.Now()
-			if len(pauses) == 8 {
-				return nil
-			}
-			return &failedSwitch{error: lost}
-		})
-		expect.NoError(t, err)
+			expect.NoError(t, m.retry(lost))
+		}
 		expect.Equal(t, "[0s 10s 20s 40s 1m20s 2m40s 5m0s 5m0s]", fmt.Sprint(pauses), "pauses before switches")
 		expect.Contains(t, <-recorder.Events, "Warning SwitchFailed The main cluster serves group example.com again")
 		written := expect.Get(t, migrations, "m")
@@ -60,24 +54,13 @@ func TestFailedSwitches(t *testing.T) {
 	})
 }
 
-// TestSwitchEnds does not try again what another attempt continues, or what is final.
+// TestSwitchEnds does not try again what another attempt continues, or what another switch would meet again.
 func TestSwitchEnds(t *testing.T) {
 	t.Parallel()
-	for name, err := range map[string]error{
-		"undone for another reason": &failedSwitch{error: move.ErrFenced},
-		"not undone":                move.ErrWatchLost,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			tries := 0
-			m := &moveIn{Run: &Run{Writer: &migrationstatus.Writer{Recorder: events.NewFakeRecorder(1), Migration: &hostingv1alpha1.Migration{}}}}
-			got := m.untilSwitched(t.Context(), func(*failedSwitch) error {
-				tries++
-				return err
-			})
-			if !errors.Is(got, err) || tries != 1 {
-				t.Errorf("error %v after %d tries", got, tries)
-			}
-		})
+	for _, err := range []error{move.ErrFenced, move.ErrNotCopied} {
+		m := &moveIn{Run: &Run{}}
+		if got := m.retry(err); !errors.Is(got, err) || m.pause != 0 {
+			t.Errorf("after %v: %v, and a pause of %s", err, got, m.pause)
+		}
 	}
 }

@@ -1,0 +1,58 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groupmove
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+// TestBoundedFreeze: writes wait for a bounded time. A drain that takes longer is tried again, and one that fails is not.
+func TestBoundedFreeze(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the watch was lost")
+	for name, test := range map[string]struct {
+		drains []time.Duration // how long each drain takes
+		fails  error
+		want   error
+		frozen time.Duration
+	}{
+		"in time":              {drains: []time.Duration{9 * time.Second}, frozen: 9 * time.Second},
+		"never in time":        {drains: []time.Duration{time.Hour}, want: errDrainTimeout, frozen: drainTimeout},
+		"broken":               {drains: []time.Duration{time.Second}, fails: broken, want: broken, frozen: time.Second},
+		"the slowest decides":  {drains: []time.Duration{time.Second, 11 * time.Second}, want: errDrainTimeout, frozen: drainTimeout},
+		"one of two is broken": {drains: []time.Duration{time.Second, time.Hour}, fails: broken, want: broken, frozen: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var drains []func(context.Context) error
+				for i, takes := range test.drains {
+					drains = append(drains, func(ctx context.Context) error {
+						select {
+						case <-time.After(takes):
+							if i == 0 {
+								return test.fails
+							}
+							return nil
+						case <-ctx.Done():
+							return ctx.Err()
+						}
+					})
+				}
+				err := drainAll(t.Context(), func(context.Context) error { return nil }, drains)
+				if !errors.Is(err, test.want) || test.fails != nil && errors.Is(err, errDrainTimeout) {
+					t.Errorf("error %v, want %v", err, test.want)
+				}
+				expect.Equal(t, test.frozen, time.Since(began), "writes wait for")
+			})
+		})
+	}
+}

@@ -1,0 +1,216 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package groupmove
+
+import (
+	"slices"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/move"
+)
+
+// situation is what an attempt knows of its Migration. Nothing else decides what it does next.
+type situation struct {
+	operation hostingv1alpha1.MigrationOperation
+	phase     hostingv1alpha1.MigrationPhase
+	// started and switched are whether the status has StartTime and SwitchTime.
+	started, switched bool
+	// canceled is set if the Migration was deleted or has failed for good: what precedes the switch is undone.
+	canceled bool
+	// undone is set once another Migration undoes this one, and deleted once a moved group has no definitions.
+	undone, deleted bool
+	stores          stores
+	// after is the last step of this attempt.
+	after step
+}
+
+// stores is what annex's Stores record of a Migration, for all resources of a group together.
+type stores string
+
+const (
+	// storesUnknown is before the attempt has taken the group over, which fences all attempts before it.
+	storesUnknown stores = ""
+	// storesHeld is what Rollbacks know after that. Their phase has the rest.
+	storesHeld stores = "held"
+	// storesGone is a group without resources.
+	storesGone stores = "gone"
+	// storesVacant have neither a record nor objects, storesOccupied have objects of their own.
+	storesVacant   stores = "vacant"
+	storesOccupied stores = "occupied"
+	// storesAdopted are recorded to serve their own objects.
+	storesAdopted stores = "adopted"
+	// storesDisputed are closed for a copy, except for one that has got objects of its own.
+	storesDisputed stores = "disputed"
+	// storesDiscarded are of a copy that an attempt has begun to delete.
+	storesDiscarded stores = "discarded"
+	// storesCopying are closed with a part of the objects, storesFollowing with all.
+	storesCopying   stores = "copying"
+	storesFollowing stores = "following"
+	// storesOpening are open in part, and all have every change. storesOpen serve the group.
+	storesOpening stores = "opening"
+	storesOpen    stores = "open"
+)
+
+// occupied is the State of a resource of which the Store has objects and no record.
+const occupied move.State = "Occupied"
+
+// summary returns what the Stores record, by the State of each resource.
+func summary(states []move.State) stores {
+	has := func(of ...move.State) bool {
+		return slices.ContainsFunc(states, func(state move.State) bool { return slices.Contains(of, state) })
+	}
+	switch claimed := has(move.Copying, move.Following); {
+	case len(states) == 0:
+		return storesGone
+	case has(move.Switched) && claimed:
+		return storesOpening
+	case has(move.Switched): // a definition may have been added since
+		return storesOpen
+	case has(move.Adopted):
+		return storesAdopted
+	case has(move.Cleaned):
+		return storesDiscarded
+	case has(occupied) && claimed:
+		return storesDisputed
+	case has(occupied):
+		return storesOccupied
+	case !claimed:
+		return storesVacant
+	case has(move.Copying, move.Absent):
+		return storesCopying
+	}
+	return storesFollowing
+}
+
+// step is what an attempt does. Each can be repeated, whatever an attempt that has ended left of it.
+type step string
+
+const (
+	stepBegin  step = "begin"  // check whether the group can be moved, and record the start
+	stepHold   step = "hold"   // find the resources, and take them over in the Stores
+	stepRefuse step = "refuse" // fail for good: a Store has objects that are not of the copy, or a part of the copy was deleted
+	stepDone   step = "done"
+	stepGoOn   step = "goOn" // it is too late to cancel
+
+	// Of a Move.
+	stepAdopt    step = "adopt"    // freeze the main cluster, which must have no objects, and record that annex has its own
+	stepRoute    step = "route"    // allow the routes to annex, and wait for them
+	stepCopy     step = "copy"     // close the Stores and copy
+	stepSwitch   step = "switch"   // follow the main cluster, allow the routes to annex, open all Stores
+	stepOpenRest step = "openRest" // open those that an interrupted switch has left
+	stepRecord   step = "record"   // record that annex serves the group
+	stepSettle   step = "settle"   // freeze the main cluster's copy, and apply late writes
+	stepObserve  step = "observe"  // check that clients reach annex
+	stepForget   step = "forget"   // remove what freezes the main cluster
+	stepUndo     step = "undo"     // give the routes back to the main cluster
+	stepDiscard  step = "discard"  // delete the copy
+
+	// Of a Rollback, and of Finalize.
+	stepThaw    step = "thaw"    // allow writes in annex
+	stepOpen    step = "open"    // make the main cluster's copy reachable
+	stepSync    step = "sync"    // make it equal to annex's objects, with annex frozen at the end
+	stepReturn  step = "return"  // close annex, and give the routes back
+	stepClean   step = "clean"   // delete what the other side has
+	stepClose   step = "close"   // make the main cluster's copy unreachable
+	stepAbandon step = "abandon" // thaw, and make the copy unreachable and frozen again
+)
+
+// next decides.
+func next(s situation) step {
+	switch {
+	case s.canceled && (s.undone || !s.started):
+		return stepDone
+	case s.canceled && s.switched:
+		return stepGoOn
+	}
+	switch s.operation {
+	case hostingv1alpha1.MigrationRollback:
+		return nextOfRollback(s)
+	case hostingv1alpha1.MigrationFinalize:
+		return nextOfFinalize(s)
+	}
+	return nextOfMove(s)
+}
+
+func nextOfMove(s situation) step {
+	switching := s.phase == hostingv1alpha1.MigrationSwitching
+	switch {
+	case s.after == stepForget, s.after == stepObserve, s.after == stepDiscard:
+		return stepDone
+	case s.deleted:
+		return stepForget
+	case s.after == "" && !s.switched && !s.canceled:
+		return stepBegin
+	case s.stores == storesUnknown:
+		return stepHold
+	case s.switched && s.after == stepSettle:
+		return stepObserve
+	case s.switched:
+		return stepSettle
+	}
+	isOpen := s.stores == storesOpening || s.stores == storesOpen || s.stores == storesAdopted && (switching || !s.canceled)
+	switch {
+	case isOpen && s.canceled: // annex may have acknowledged writes
+		return stepGoOn
+	case s.stores == storesOpening:
+		return stepOpenRest
+	case isOpen && (s.after == stepSwitch || s.after == stepRoute):
+		return stepRecord
+	case isOpen:
+		return stepRoute
+	case switching:
+		return stepUndo
+	case s.canceled:
+		return stepDiscard
+	case s.stores == storesDisputed, s.stores == storesDiscarded:
+		return stepRefuse
+	case s.stores == storesOccupied:
+		return stepAdopt
+	case s.stores == storesFollowing:
+		return stepSwitch
+	}
+	return stepCopy
+}
+
+func nextOfRollback(s situation) step {
+	switching := s.phase == hostingv1alpha1.MigrationSwitching
+	switch {
+	case s.after == stepClean, s.after == stepAbandon:
+		return stepDone
+	case s.canceled && switching: // the main cluster may have been raised and routed
+		return stepGoOn
+	case !s.started:
+		return stepBegin
+	case s.stores == storesUnknown:
+		return stepHold
+	case s.canceled:
+		return stepAbandon
+	case s.switched:
+		return stepClean
+	case switching:
+		return stepReturn
+	case s.stores == storesDiscarded:
+		return stepRefuse
+	case s.after == stepThaw:
+		return stepOpen
+	case s.after == stepOpen:
+		return stepSync
+	}
+	return stepThaw
+}
+
+// nextOfFinalize has nothing to undo: the switch is the confirmation.
+func nextOfFinalize(s situation) step {
+	switch {
+	case s.canceled, s.after == stepClose:
+		return stepDone
+	case !s.switched:
+		return stepBegin
+	case s.after == stepClean:
+		return stepClose
+	case s.after == stepOpen:
+		return stepClean
+	}
+	return stepOpen
+}
