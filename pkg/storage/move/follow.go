@@ -27,7 +27,7 @@ var errWatchEnded = errors.New("the watch of the source ended")
 // loop copies the objects of a Source, and follows it.
 type loop struct {
 	sides
-	writer
+	writer   writer
 	limit    *rate.Limiter
 	report   func(Progress)
 	restarts *atomic.Int64
