@@ -29,8 +29,8 @@ func TestApplyPolicyReplaces(t *testing.T) {
 		for by, wanted := range map[string]policy{"whole": whole, "exempting": whole.exempting(widgets, sets.New("c", "b"))} {
 			t.Run(name+" by "+by, func(t *testing.T) {
 				t.Parallel()
-				before.name = whole.name
 				stored, _ := before.objects()
+				stored.Name = whole.name
 				c := &Copy{kube: fake.NewClientset(stored)}
 				expect.NoError(t, c.applyPolicy(t.Context(), wanted))
 				got, err := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), whole.name, metav1.GetOptions{})

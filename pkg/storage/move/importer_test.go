@@ -271,9 +271,17 @@ func TestLateChanges(t *testing.T) {
 		put(t, from, "ns/recreated", "later")
 		opened()
 	}
+	f.follow.Settle = time.Hour
+	ctx, end := context.WithCancel(f.ctx)
+	f.ctx = ctx
 	result := f.start(i)
 	f.wait(result, f.caughtUp)
 	close(f.switched)
+	poll.UntilDone(t, "the last change is applied", func() (bool, string) {
+		got := objects(t, to)["ns/recreated"]
+		return got == "later", got
+	})
+	end()
 	var failed *LateError
 	if err := <-result; !errors.As(err, &failed) {
 		t.Fatalf("error %v", err)
