@@ -191,5 +191,5 @@ func (s *Syncer) Drain(ctx context.Context) error {
 // Verify compares all objects of both sides, as they are at present. Run runs meanwhile, so those that differ are compared
 // again for some seconds. It returns a *DifferentError if objects differ.
 func (s *Syncer) Verify(ctx context.Context) error {
-	return s.compared.verify(ctx, s.sides, verifyAgain, func(context.Context) (ofFrom, ofTo int64, err error) { return 0, 0, nil })
+	return s.verify(ctx, s.sides, verifyAgain, func(context.Context) (ofFrom, ofTo int64, err error) { return 0, 0, nil })
 }

@@ -167,7 +167,7 @@ func TestSync(t *testing.T) {
 
 	put(t, f.config.To, "ns/0006", "different")
 	var different *DifferentError
-	err := f.compared.verify(f.ctx, f.sides, 1, func(context.Context) (int64, int64, error) { return 0, 0, nil })
+	err := f.verify(f.ctx, f.sides, 1, func(context.Context) (int64, int64, error) { return 0, 0, nil })
 	if !errors.As(err, &different) || different.Count != 1 || different.Objects[0] != "ns/0006" {
 		t.Errorf("error %v", err)
 	}

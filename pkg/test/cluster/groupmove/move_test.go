@@ -130,12 +130,15 @@ func (f *fixture) wantIdentity(before *unstructured.Unstructured) {
 	after, err := f.widgets().Namespace(before.GetNamespace()).Get(f.Context(), before.GetName(), metav1.GetOptions{})
 	expect.NoError(f, err)
 	before = before.DeepCopy()
-	for _, of := range []*unstructured.Unstructured{before, after} {
-		of.SetResourceVersion("")
-		// A rollback raises the resource version by an entry that manages nothing.
-		of.SetManagedFields(slices.DeleteFunc(of.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == "annex-resource-version" }))
-	}
+	forComparison(before)
+	forComparison(after)
 	expect.Equal(f, before.Object, after.Object, "identity of "+before.GetName())
+}
+
+// forComparison removes what a rollback changes: the resource version, and the entry that raises it, which manages nothing.
+func forComparison(object *unstructured.Unstructured) {
+	object.SetResourceVersion("")
+	object.SetManagedFields(slices.DeleteFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == "annex-resource-version" }))
 }
 
 // wantServed waits until the group is served by annex, or by the main cluster if it is empty, and discovered

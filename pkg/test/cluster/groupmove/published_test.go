@@ -92,8 +92,8 @@ func (f *fixture) wantSame(objects []dynamic.ResourceInterface, before []*unstru
 		got, err := objects[i].Get(f.Context(), want.GetName(), metav1.GetOptions{})
 		expect.NoError(f, err)
 		want = want.DeepCopy()
-		want.SetResourceVersion("")
-		got.SetResourceVersion("")
+		forComparison(want)
+		forComparison(got)
 		expect.Equal(f, want.Object, got.Object, want.GetKind()+" "+want.GetName())
 	}
 }
