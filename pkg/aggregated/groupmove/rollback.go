@@ -147,7 +147,7 @@ func (r *rollback) sync(ctx, preparing context.Context) error {
 	if err := r.step(guarded, hostingv1alpha1.MigrationCopying, "Copies what was written to annex into the main cluster", caughtUp.wait); err != nil {
 		return err
 	}
-	if err := r.step(guarded, hostingv1alpha1.MigrationVerifying, "Compares the objects in the main cluster with those in annex", r.verify); err != nil {
+	if err := r.step(guarded, hostingv1alpha1.MigrationVerifying, "Compares the main cluster's objects with those in annex", r.verify); err != nil {
 		return errors.Join(err, r.syncProblem())
 	}
 	if err := r.UntilConfirmed(guarded, r.changed); err != nil {
@@ -198,7 +198,7 @@ func (r *rollback) returnRoutes(ctx context.Context) error {
 	if !r.froze.IsZero() {
 		switchSeconds.Observe(time.Since(r.froze).Seconds())
 	}
-	return r.switchedTo(ctx, hostingv1alpha1.MigrationCleaning, "The main cluster serves the group; its objects in annex are being deleted",
+	return r.switchedTo(ctx, hostingv1alpha1.MigrationCleaning, "The main cluster serves the group; annex deletes its objects",
 		"The main cluster serves group "+r.group())
 }
 
@@ -217,7 +217,7 @@ func (r *rollback) closeAnnex(ctx context.Context) error {
 		return err
 	}
 	r.Status.LastResourceVersion = highest
-	return r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Clients repeat their requests until the main cluster serves the group")
+	return r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Clients repeat requests until the main cluster serves it")
 }
 
 // raise raises the main cluster's revision above annex's.
