@@ -139,9 +139,9 @@ func TestSync(t *testing.T) {
 	f.start()
 	f.until("the others are written", func() (bool, string) { return len(objects(t, f.config.To)) == 299, fmt.Sprint(f.Progress()) })
 	put(t, f.config.From, "ns/0003", "second")
-	f.until("a change is written", func() (bool, string) {
+	f.until("a change is written, and only what is refused is left", func() (bool, string) {
 		got := objects(t, f.config.To)["ns/0003"]
-		return got == "second", got
+		return got == "second" && f.Progress().Pending == 2, got
 	})
 	expect.Equal(t, "write ns/0002 and 1 more in the main cluster: denied", fmt.Sprint(f.Problem()))
 	if p := f.Progress(); p.Total != 300 || p.Copied != 298 || p.Pending != 2 || isClosed(f.caughtUp) {
