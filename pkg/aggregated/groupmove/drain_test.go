@@ -6,10 +6,12 @@ package groupmove
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/annex-dev/annex/pkg/storage/move"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -53,6 +55,38 @@ func TestBoundedFreeze(t *testing.T) {
 				}
 				expect.Equal(t, test.frozen, time.Since(began), "writes wait for")
 			})
+		})
+	}
+}
+
+// TestUntilEqual goes on while objects differ, so that a Rollback does not fail because the copy lags on a slow cluster.
+func TestUntilEqual(t *testing.T) {
+	t.Parallel()
+	different, other := &move.DifferentError{Objects: []string{"a"}, Count: 1}, errors.New("no response")
+	for name, test := range map[string]struct {
+		results  []error
+		canceled bool
+		want     error
+	}{
+		"equal":              {[]error{nil}, false, nil},
+		"different at first": {[]error{different, fmt.Errorf("widgets: %w", different), nil}, false, nil},
+		"an error":           {[]error{different, other}, false, other},
+		"canceled meanwhile": {[]error{different}, true, context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			calls, reported := 0, []error{}
+			err := untilEqual(ctx, func(context.Context) error {
+				if calls++; test.canceled {
+					cancel()
+				}
+				return test.results[calls-1]
+			}, func(err error) { reported = append(reported, err) })
+			if !errors.Is(err, test.want) || calls != len(test.results) || reported[len(reported)-1] != nil {
+				t.Errorf("error %v after %d calls, reported %v", err, calls, reported)
+			}
 		})
 	}
 }

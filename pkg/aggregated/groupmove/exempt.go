@@ -86,8 +86,10 @@ func (r *rollback) readHooks(ctx context.Context, group string) {
 // syncProblem returns why objects are not written, or nil.
 func (r *rollback) syncProblem() error {
 	var errs []error
-	if failed := r.admission.failed.Load(); failed != nil && *failed != nil {
-		errs = append(errs, *failed)
+	for _, failed := range []*error{r.admission.failed.Load(), r.differing.Load()} {
+		if failed != nil && *failed != nil {
+			errs = append(errs, *failed)
+		}
 	}
 	for _, of := range r.resources {
 		if of.syncer == nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,8 @@ type rollback struct {
 	syncers   []*move.Syncer
 	pairs     *maincopy.Pairs
 	admission admission
+	// differing is what the last comparison has found, or nil.
+	differing atomic.Pointer[error]
 	// froze is when this attempt has frozen annex.
 	froze time.Time
 }
@@ -319,12 +322,28 @@ func (r *rollback) startSyncers(ctx context.Context) (*latch, error) {
 	return caughtUp, nil
 }
 
-// verify compares all objects.
+// verify compares all objects, again while some differ: the Syncers go on, and on a slow cluster the copy lags.
 func (r *rollback) verify(ctx context.Context) error {
 	for _, syncer := range r.syncers {
-		if err := syncer.Verify(ctx); err != nil {
+		if err := untilEqual(ctx, syncer.Verify, func(err error) { r.differing.Store(&err) }); err != nil {
 			return wrap(err, "compare the objects in annex with those in the main cluster")
 		}
 	}
 	return nil
+}
+
+// untilEqual verifies until no object differs. It reports what differs, and nil at the end.
+func untilEqual(ctx context.Context, verify func(context.Context) error, report func(error)) error {
+	defer report(nil)
+	for {
+		err := verify(ctx)
+		different := (*move.DifferentError)(nil)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !errors.As(err, &different):
+			return err
+		}
+		report(different)
+	}
 }
