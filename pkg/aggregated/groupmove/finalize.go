@@ -79,30 +79,28 @@ func (f *finalize) begin(ctx context.Context) error {
 
 // deleteAll deletes copies, and records how many objects they had and how many are deleted.
 func (f *finalize) deleteAll(ctx context.Context, copies []maincopy.Resource) error {
-	for _, of := range copies {
-		total, err := f.config.MainCopy.Count(ctx, of)
-		if err != nil {
+	totals := make([]int64, len(copies))
+	for i, of := range copies {
+		var err error
+		if totals[i], err = f.config.MainCopy.Count(ctx, of); err != nil {
 			return wrap(err, "count the main cluster's copy of %s", of.Name)
 		}
-		f.report(of, total)(0)
+		f.report(of.Name, totals[i], 0)
 	}
-	for _, of := range copies {
-		if err := f.config.MainCopy.DeleteAll(ctx, of, f.report(of, 0)); err != nil {
+	for i, of := range copies {
+		err := f.config.MainCopy.DeleteAll(ctx, of, func(deleted int64) { f.report(of.Name, max(totals[i], deleted), deleted) })
+		if err != nil {
 			return wrap(err, "delete the main cluster's copy of %s", of.Name)
 		}
 	}
 	return nil
 }
 
-// report returns what records how many objects of a resource are deleted. A total of 0 leaves the one before.
-func (f *finalize) report(of maincopy.Resource, total int64) func(deleted int64) {
-	for _, in := range f.resources {
-		if in.name() == of.Name {
-			if before := in.progress.Load(); total == 0 && before != nil {
-				total = before.Total
-			}
-			return func(deleted int64) { in.progress.Store(&move.Progress{Total: max(total, deleted), Copied: deleted}) }
+// report records how many objects of a resource are deleted, of how many.
+func (f *finalize) report(name string, total, deleted int64) {
+	for _, of := range f.resources {
+		if of.name() == name {
+			of.progress.Store(&move.Progress{Total: total, Copied: deleted})
 		}
 	}
-	return func(int64) {}
 }

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/ptr"
+	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 )
 
 // DeleteAll deletes the main cluster's copy of a resource, without running finalizers. The copy is
@@ -21,12 +21,9 @@ func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(d
 	var mu sync.Mutex
 	var deleted int64
 	for {
-		left, err := c.metadata.Resource(resource.Opened()).List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil {
-			return fmt.Errorf("list %s in the main cluster: %w", resource.Name, err)
-		}
-		if len(left.Items) == 0 {
-			return nil
+		left, err := c.Count(ctx, resource)
+		if err != nil || left == 0 {
+			return err
 		}
 		err = c.eachObject(ctx, resource.Opened(), func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
 			if err := c.deleteObject(ctx, resource, object); err != nil {
@@ -46,11 +43,7 @@ func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(d
 
 // Count returns how many objects the main cluster's copy of a resource has. The copy is open.
 func (c *Copy) Count(ctx context.Context, resource Resource) (int64, error) {
-	first, err := c.metadata.Resource(resource.Opened()).List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return 0, fmt.Errorf("list %s in the main cluster: %w", resource.Name, err)
-	}
-	return int64(len(first.Items)) + ptr.Deref(first.RemainingItemCount, 0), nil
+	return mainobjects.New(c.mainPages, resource.Opened()).Count(ctx)
 }
 
 func (c *Copy) deleteObject(ctx context.Context, resource Resource, object *metav1.PartialObjectMetadata) error {

@@ -62,7 +62,7 @@ func (c *Copy) RaiseRevision(ctx context.Context, above int64) (int64, error) {
 	return highest.Load(), nil
 }
 
-// Reached returns the revision of the latest write that raises the revision.
+// Reached returns the highest revision that a write of RaiseRevision had.
 func (c *Copy) Reached() int64 { return c.reached.Load() }
 
 // RevisionsBelow returns how many writes RaiseRevision makes at least. It makes one itself.
@@ -87,7 +87,7 @@ func (c *Copy) raise(ctx context.Context, name string, above int64, highest *ato
 			return fmt.Errorf("write ConfigMap %s/%s: %w", hostingv1alpha1.NamespaceAnnexSystem, name, err)
 		}
 		raiseTo(highest, revision)
-		c.reached.Store(revision)
+		raiseTo(&c.reached, revision)
 		if highest.Load() > above {
 			break
 		}
