@@ -72,9 +72,9 @@ func (r *rollback) untilFewPending(ctx context.Context) error {
 
 // freezeAndDrain copies all changes while writes wait, for a bounded time.
 func (r *rollback) freezeAndDrain(ctx context.Context) error {
-	drains := make([]func(context.Context) error, 0, len(r.syncers))
-	for i, syncer := range r.syncers {
-		drains = append(drains, func(ctx context.Context) error { return wrap(syncer.Drain(ctx), "%s", r.copies[i].Name) })
+	var drains []func(context.Context) error
+	for _, of := range r.copied() {
+		drains = append(drains, func(ctx context.Context) error { return wrap(of.syncer.Drain(ctx), "%s", of.name()) })
 	}
 	return drainAll(ctx, func(ctx context.Context) error {
 		for _, of := range r.resources {
@@ -105,8 +105,8 @@ func drainAll(ctx context.Context, freeze func(context.Context) error, drains []
 
 // progress returns how many changes are not copied yet, and how many writes were made.
 func (r *rollback) progress() (pending, written int64) {
-	for _, syncer := range r.syncers {
-		p := syncer.Progress()
+	for _, of := range r.copied() {
+		p := of.syncer.Progress()
 		pending, written = pending+p.Pending, written+p.Written
 	}
 	return pending, written

@@ -91,10 +91,7 @@ func (r *rollback) syncProblem() error {
 			errs = append(errs, *failed)
 		}
 	}
-	for _, of := range r.resources {
-		if of.syncer == nil {
-			continue
-		}
+	for _, of := range r.copied() {
 		if err := of.syncer.Problem(); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", of.name(), err))
 		}

@@ -32,7 +32,6 @@ const (
 type rollback struct {
 	*Run
 	copies    []maincopy.Resource
-	syncers   []*move.Syncer
 	pairs     *maincopy.Pairs
 	admission admission
 	// differing is what the last comparison has found, or nil.
@@ -272,17 +271,11 @@ func (r *rollback) abandon(ctx context.Context) error {
 	if err := r.thaw(ctx); err != nil {
 		return err
 	}
-	if err := r.config.MainCopy.Close(ctx, r.group()); err != nil {
-		return err
-	}
-	if err := r.endExemption(ctx); err != nil {
-		return err
-	}
-	if err := r.config.MainCopy.ReleaseGarbageCollector(ctx, r.group()); err != nil {
-		return err
-	}
-	if err := r.config.MainCopy.Freeze(ctx, r.group()); err != nil {
-		return err
+	main := r.config.MainCopy
+	for _, undo := range []func(ctx context.Context, group string) error{main.Close, main.EndExemption, main.ReleaseGarbageCollector, main.Freeze} {
+		if err := undo(ctx, r.group()); err != nil {
+			return err
+		}
 	}
 	for _, of := range r.resources {
 		if err := of.exporter.Cancel(ctx); err != nil {
@@ -295,7 +288,6 @@ func (r *rollback) abandon(ctx context.Context) error {
 // startSyncers starts the Syncers. The latch opens once the copy lags by no more than the requests in flight.
 func (r *rollback) startSyncers(ctx context.Context) (*latch, error) {
 	caughtUp := newLatch(len(r.copies))
-	r.syncers = nil
 	for _, of := range r.copies {
 		i := slices.IndexFunc(r.resources, func(in *resource) bool { return in.name() == of.Name })
 		if i < 0 {
@@ -306,7 +298,6 @@ func (r *rollback) startSyncers(ctx context.Context) (*latch, error) {
 		if in.syncer, err = r.config.MainCopy.NewSyncer(of, in.exporter, r.pairs); err != nil {
 			return nil, err
 		}
-		r.syncers = append(r.syncers, in.syncer)
 	}
 	r.workers = newWorkers(ctx)
 	group := r.group()
@@ -314,18 +305,23 @@ func (r *rollback) startSyncers(ctx context.Context) (*latch, error) {
 		r.followAdmission(ctx, group)
 		return nil
 	})
-	for i, syncer := range r.syncers {
+	for _, of := range r.copied() {
 		r.workers.run(func(ctx context.Context) error {
-			return wrap(syncer.Run(ctx, caughtUp.done), "copy %s to the main cluster", r.copies[i].Name)
+			return wrap(of.syncer.Run(ctx, caughtUp.done), "copy %s to the main cluster", of.name())
 		})
 	}
 	return caughtUp, nil
 }
 
+// copied returns the resources that have a Syncer.
+func (r *rollback) copied() []*resource {
+	return slices.DeleteFunc(slices.Clone(r.resources), func(of *resource) bool { return of.syncer == nil })
+}
+
 // verify compares all objects, again while some differ: the Syncers go on, and on a slow cluster the copy lags.
 func (r *rollback) verify(ctx context.Context) error {
-	for _, syncer := range r.syncers {
-		if err := untilEqual(ctx, syncer.Verify, func(err error) { r.differing.Store(&err) }); err != nil {
+	for _, of := range r.copied() {
+		if err := untilEqual(ctx, of.syncer.Verify, func(err error) { r.differing.Store(&err) }); err != nil {
 			return wrap(err, "compare the objects in annex with those in the main cluster")
 		}
 	}
