@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -155,7 +154,7 @@ func (f *fixture) checkReturned(t *testing.T, before map[string]types.UID, when 
 		for _, field := range []string{"spec", "status"} {
 			expect.Equal(t, encode(t, inAnnex, field), encode(t, inMain, field), "%s of %s", field, name)
 		}
-		withoutRaised(inMain)
+		maincluster.RemoveRaised(inMain)
 		for _, field := range []string{"managedFields", "finalizers", "labels"} {
 			expect.Equal(t, encode(t, inAnnex, "metadata", field), encode(t, inMain, "metadata", field), "%s of %s", field, name)
 		}
@@ -168,11 +167,6 @@ func (f *fixture) checkReturned(t *testing.T, before map[string]types.UID, when 
 			t.Errorf("%s still exists: %v", name, found)
 		}
 	}
-}
-
-// withoutRaised removes the entry of managedFields by which a Syncer raises the resource version of an object.
-func withoutRaised(object *unstructured.Unstructured) {
-	object.SetManagedFields(slices.DeleteFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == "annex-resource-version" }))
 }
 
 func encode(t *testing.T, object *unstructured.Unstructured, fields ...string) string {
@@ -302,8 +296,8 @@ func testSyncUnchanged(t *testing.T, standIn *maincluster.Cluster) {
 			drain(t, syncer)
 			expect.Equal(t, int64(objects), syncer.Progress().Written, "writes")
 			inAnnex, inMain := get(t, f.inAnnex("widgets"), "object-1"), get(t, f.inMain("widgets"), "object-1")
-			withoutRaised(inAnnex)
-			withoutRaised(inMain)
+			maincluster.RemoveRaised(inAnnex)
+			maincluster.RemoveRaised(inMain)
 			for _, field := range []string{"uid", "generation", "managedFields", "labels", "annotations"} {
 				expect.Equal(t, encode(t, inAnnex, "metadata", field), encode(t, inMain, "metadata", field), "%s", field)
 			}

@@ -24,10 +24,11 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// loadPause is how long clients work between two Migrations.
+// loadPause is the time for which clients work between two Migrations.
 const loadPause = 2 * time.Second
 
 // TestMoveAndRollback moves a group into annex, back, and into annex again, while clients write and watch.
@@ -135,10 +136,10 @@ func (f *fixture) wantIdentity(before *unstructured.Unstructured) {
 	expect.Equal(f, before.Object, after.Object, "identity of "+before.GetName())
 }
 
-// forComparison removes what a rollback changes: the resource version, and the entry that raises it, which manages nothing.
+// forComparison removes the resource version of an object, and the mark of a rollback that raised it.
 func forComparison(object *unstructured.Unstructured) {
 	object.SetResourceVersion("")
-	object.SetManagedFields(slices.DeleteFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == "annex-resource-version" }))
+	maincluster.RemoveRaised(object)
 }
 
 // wantServed waits until the group is served by annex, or by the main cluster if it is empty, and discovered
