@@ -76,7 +76,7 @@ type Config struct {
 	AnnexHosting       annexclient.Interface
 	AnnexMetadata      metadata.Interface
 	AnnexDynamic       dynamic.Interface
-	// AnnexLogin is what these clients use.
+	// AnnexLogin is the login of these clients.
 	AnnexLogin *rest.Config
 
 	// These informers belong to the server, which starts them.

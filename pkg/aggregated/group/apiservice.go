@@ -44,7 +44,7 @@ type Identity struct {
 	PublishedBy string
 	// Store is the UID of its Store "default".
 	Store types.UID
-	// Service and CABundle tell the main cluster how to reach it.
+	// Service and CABundle are its address for the main cluster.
 	Service  Service
 	CABundle []byte
 }

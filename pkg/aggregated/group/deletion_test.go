@@ -22,7 +22,7 @@ func withOwnFinalizer(crd *Definition) {
 
 func unlabelled(crd *Definition) { crd.Labels = nil }
 
-// explained is what a plan would write.
+// explained adds the condition that a plan would write.
 func explained(message string) change {
 	return func(crd *Definition) { crd.Status.Conditions = append(crd.Status.Conditions, Terminating(message)) }
 }

@@ -16,7 +16,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// movement is what a Migration needs of a group.
+// movement names the state of a group that its Migration needs.
 type movement int
 
 const (

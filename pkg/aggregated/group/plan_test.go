@@ -44,7 +44,7 @@ func cleared(crd *Definition) {
 	setAnnotation(crd, recordedInTest, "yes")
 }
 
-// given is what a State is made of.
+// given has the objects of a State.
 type given struct {
 	main, annex        map[string]*Definition
 	routes             map[string]Route

@@ -127,7 +127,7 @@ func definitionsOf(group string, all []*Definition) map[string]*Definition {
 	return of
 }
 
-// Route is what the main cluster does with requests for a group version.
+// Route names the server to which the main cluster sends requests for a group version.
 type Route int
 
 const (
@@ -226,9 +226,10 @@ func (s *State) isRecorded(name string) bool {
 	return crd != nil && resource != nil && resource.Status.Takeover != nil && *resource.Status.Takeover == TakeoverOf(crd)
 }
 
-// mayHide reports whether an APIService of annex may hide a definition of the main cluster: annex was asked
-// to serve it, follows it, and has checked that its present definition hides no objects. Annotations prove
-// nothing, since authors of definitions can write them; the status of a HostedResource is written only by annex.
+// mayHide reports whether an APIService of annex may hide a definition of the main cluster: it is
+// labelled, annex follows it, and a takeover of annex's present definition, which hides no objects, is recorded.
+// Annotations prove nothing, since authors of definitions can write them; only annex writes the status of a
+// HostedResource.
 func (s *State) mayHide(name string) bool {
 	return !s.isWithheld() && isLabelled(s.Main[name]) && s.isRecorded(name) && isFollower(s.Annex[name])
 }

@@ -50,7 +50,7 @@ const (
 	Update
 )
 
-// Version is what a group version needs, and its state.
+// Version has the write that a group version needs, and its state.
 type Version struct {
 	Name      string
 	Operation Operation

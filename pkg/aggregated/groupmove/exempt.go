@@ -17,7 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 )
 
-// admissionInterval is the time until a rollback exempts annex from webhooks again: new ones may match, and tools
+// admissionInterval is the time after which a rollback exempts annex from webhooks again: new ones may match, and tools
 // that apply their configurations remove match conditions.
 const admissionInterval = 10 * time.Second
 

@@ -17,7 +17,7 @@ import (
 // of annex. Two leaders run attempts, and take the steps that next returns, in world_test.go one external write at a
 // time. Between any two writes, clients write, routes change late, an attempt ends or pauses, and answers are lost.
 
-// value is what an object has: absent, as it was at first, or what a client has written.
+// value is the content of an object: absent, as it was at first, or written by a client.
 type value uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	initial value = 9
 )
 
-// result is how a Migration ended.
+// result is the end of a Migration.
 type result uint8
 
 const (
@@ -35,13 +35,13 @@ const (
 	canceled
 )
 
-// status is that of the Migration, without its holder.
+// status is the status of the Migration, without its holder.
 type status struct {
 	phase                     uint8 // an index of phases
 	started, switched, raised bool
 }
 
-// record is what a Store records.
+// record is the record of the move in a Store.
 type record uint8
 
 const (
@@ -63,11 +63,11 @@ type store struct {
 	closed, returned bool
 	// written is set by a client's write since it was opened.
 	written bool
-	// pending is what the main cluster has accepted and the Store does not have yet.
+	// pending is a write that the main cluster has accepted and the Store does not have yet.
 	pending value
 }
 
-// attempt is what a leader knows.
+// attempt is the state in the memory of a leader.
 type attempt struct {
 	status
 	on, canceled, undone bool
@@ -85,10 +85,10 @@ type world struct {
 	holder  uint8
 	result  result
 	deleted bool
-	// taken is whether a takeover is recorded, and routes whether a kube-apiserver sends requests to annex.
+	// taken is set if a takeover is recorded, and routes if a kube-apiserver sends requests to annex.
 	taken  bool
 	routes [2]bool
-	// frozen is whether a policy freezes the main cluster's copy, and open whether the temporary version is served.
+	// frozen is set if a policy freezes the main cluster's copy, and open if the temporary version is served.
 	frozen, open bool
 	main         [2]value
 	stores       [2]store
@@ -186,7 +186,7 @@ type explorer struct {
 	states []world
 	from   []int32
 	label  []string
-	// on is where a state leads to if nothing more happens to it, and nothing fails. It is -1 at an end.
+	// on has the next state of each if no client acts and nothing fails, -1 at an end.
 	on []int32
 }
 
@@ -313,7 +313,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// stateOf is what an Importer returns for a record.
+// stateOf returns the State that an Importer returns for a record.
 func stateOf(s store) move.State {
 	switch {
 	case s.record == importCopying:

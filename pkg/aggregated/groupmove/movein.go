@@ -39,9 +39,9 @@ const (
 type moveIn struct {
 	*Run
 	following *following
-	// refused is why a Store cannot take a resource: it has objects of its own.
+	// refused is set if a Store cannot take a resource, because it has objects of its own.
 	refused *move.Refusal
-	// failed is why the last switch was undone. The next one is pause later, at again.
+	// failed is the error for which the last switch was undone. The next one is pause later, at again.
 	failed error
 	pause  time.Duration
 	again  time.Time
@@ -351,8 +351,8 @@ func (m *moveIn) giveRoutesBack(ctx context.Context, why string) error {
 	return untilRefused(ctx, time.Now())
 }
 
-// untilReturned waits until the main cluster has the routes. The controller of groups withdraws the takeover: one that is recorded counts
-// as one that took place.
+// untilReturned waits until the main cluster has the routes. The controller of groups withdraws the takeover: one that is
+// recorded counts as one that took place.
 func (m *moveIn) untilReturned(ctx context.Context) error {
 	err := until(ctx, func(ctx context.Context) (bool, error) {
 		taken, err := m.isTakenOver(ctx)

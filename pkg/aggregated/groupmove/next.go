@@ -10,11 +10,11 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// situation is what an attempt knows of its Migration. Nothing else decides what it does next.
+// situation is the input of next: the status of a Migration, what the Stores record, and the last step.
 type situation struct {
 	operation hostingv1alpha1.MigrationOperation
 	phase     hostingv1alpha1.MigrationPhase
-	// started and switched are whether the status has StartTime and SwitchTime.
+	// started and switched are set if the status has StartTime and SwitchTime.
 	started, switched bool
 	// canceled is set if the Migration was deleted or has failed for good: what precedes the switch is undone.
 	canceled bool
@@ -25,13 +25,13 @@ type situation struct {
 	after step
 }
 
-// stores is what annex's Stores record of a Migration, for all resources of a group together.
+// stores summarizes the records of a Migration in annex's Stores, for all resources of a group together.
 type stores string
 
 const (
 	// storesUnknown is before the attempt has taken the group over, which fences all attempts before it.
 	storesUnknown stores = ""
-	// storesHeld is what Rollbacks know after that. Their phase has the rest.
+	// storesHeld is the value of Rollbacks after that. Their phase has the rest.
 	storesHeld stores = "held"
 	// storesGone is a group without resources.
 	storesGone stores = "gone"
@@ -83,7 +83,7 @@ func summary(states []move.State) stores {
 	return storesFollowing
 }
 
-// step is what an attempt does. Each can be repeated, whatever an attempt that has ended left of it.
+// step names an action of an attempt. Each can be repeated, whatever an attempt that has ended left of it.
 type step string
 
 const (

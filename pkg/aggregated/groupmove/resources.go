@@ -30,7 +30,7 @@ type resource struct {
 	main     *apiextensionsv1.CustomResourceDefinition
 	hosted   *hostingv1alpha1.HostedResource
 	importer *move.Importer
-	// state is what the Store records of the import.
+	// state is the state of the import in the Store.
 	state    move.State
 	exporter *move.Exporter
 	progress atomic.Pointer[move.Progress]

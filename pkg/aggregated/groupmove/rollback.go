@@ -34,9 +34,9 @@ type rollback struct {
 	copies    []maincopy.Resource
 	pairs     *maincopy.Pairs
 	admission admission
-	// differing is what the last comparison has found, or nil.
+	// differing has the differences of the last comparison, or nil.
 	differing atomic.Pointer[error]
-	// froze is when this attempt has frozen annex.
+	// froze is the time at which this attempt has frozen annex.
 	froze time.Time
 }
 

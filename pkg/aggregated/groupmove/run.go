@@ -86,7 +86,7 @@ type Run struct {
 	// found is set once resources are those of the group, and stores once they were taken over.
 	found  bool
 	stores stores
-	// canceled, undone and deleted are those of a situation.
+	// canceled, undone and deleted are copied to each situation.
 	canceled, undone, deleted bool
 	// workers copy what is written meanwhile, or are nil.
 	workers *workers

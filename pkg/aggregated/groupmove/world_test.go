@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// faults is how many of an attempt's ends, second leaders, lost answers, errors and refusals happen.
+	// faults bounds the ends of attempts, second leaders, lost answers, errors and refusals.
 	faults = 2
-	// maxWrites is how many writes of clients are performed. In a world with all faults, half of them.
+	// maxWrites bounds the writes of clients. In a world with all faults there are half as many.
 	maxWrites = 2
 )
 
-// outcome is that of an action.
+// outcome is the result of an action.
 type outcome uint8
 
 const (
@@ -113,7 +113,7 @@ func (s *store) isHeld(a *attempt, leader uint8) bool { return a.held && s.holde
 
 var refuseScript = []action{{name: "refuse", do: func(*world, uint8) outcome { return refuses }}}
 
-// leaves is what steps of a Move leave in the Stores.
+// leaves has the state of the Stores after steps of a Move.
 var leaves = map[step]stores{stepCopy: storesFollowing, stepSwitch: storesOpen, stepOpenRest: storesOpen, stepAdopt: storesAdopted}
 
 // scripts are the actions of each step.
@@ -418,7 +418,7 @@ func (w *world) each(visit func(label string, next world, faultless bool)) {
 	}
 }
 
-// eachRoute is what the controller of groups makes of the phase, and when kube-apiservers learn of it.
+// eachRoute visits each change of the takeover by the controller of groups, and of the route of a kube-apiserver.
 func (w *world) eachRoute(visit func(label string, next world, faultless bool)) {
 	taken := w.taken
 	switch operations[w.operation] {
@@ -470,7 +470,7 @@ func (w *world) eachStart(visit func(label string, next world, faultless bool)) 
 	}
 }
 
-// eachRequest is what clients write.
+// eachRequest visits each write of a client.
 func (w *world) eachRequest(visit func(label string, next world, faultless bool)) {
 	for i := range w.stores {
 		if w.writes < maxWrites {
@@ -550,7 +550,7 @@ func (w *world) eachStep(leader uint8, visit func(label string, next world, faul
 	next.eachFault(leader, does, label, false, visit)
 }
 
-// eachFault is what may happen to an attempt after an action, or instead of it.
+// eachFault visits each fault of an attempt after an action, or instead of it.
 func (w *world) eachFault(leader uint8, does action, label string, applied bool, visit func(label string, next world, faultless bool)) {
 	if w.faults == 0 {
 		return
@@ -578,7 +578,7 @@ func (w *world) eachFault(leader uint8, does action, label string, applied bool,
 	visit(label+": fails for good", refusing, false)
 }
 
-// decide asks next. It returns false if the attempt ends.
+// decide calls next. It returns false if the attempt ends.
 func (w *world) decide(leader uint8, visit func(label string, next world, faultless bool)) bool {
 	a := w.attempt(leader)
 	decided := next(situation{
@@ -650,7 +650,7 @@ func (w *world) end(leader uint8) {
 	*w.attempt(leader) = attempt{}
 }
 
-// cancel is what Cancel does first.
+// cancel makes an attempt cancel, like Cancel.
 func (a *attempt) cancel() {
 	a.canceled, a.stores, a.after, a.step, a.pc, a.watching = true, 0, 0, 0, 0, false
 }

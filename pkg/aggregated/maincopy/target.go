@@ -43,7 +43,7 @@ type target struct {
 var _ move.Target = &target{}
 
 // NewSyncer returns what makes the main cluster's copy of a resource equal to annex's objects. They are read from
-// annex's API, in the version in which the main cluster stores them, and annex's Store says which of them change.
+// annex's API, in the version in which the main cluster stores them. A watch of annex's Store reports which of them change.
 func (c *Copy) NewSyncer(resource Resource, annex Origin, pairs *Pairs) (*move.Syncer, error) {
 	if !resource.StoredIsServed {
 		return nil, fmt.Errorf("copy %s to the main cluster: its storage version %s is not served, so annex's objects cannot be read in it", resource.Name, resource.Stored.Version)
@@ -151,7 +151,7 @@ func (t *target) mainObjects(namespace string) dynamic.ResourceInterface {
 	return t.resource.in(t.copy.objects, t.resource.Opened(), namespace)
 }
 
-// reopen opens the copy again if that is why an error happened, and returns the error.
+// reopen opens the copy again after an error whose cause is a closed copy, and returns the error.
 func (t *target) reopen(ctx context.Context, err error) error {
 	if !isUnserved(err) {
 		return err

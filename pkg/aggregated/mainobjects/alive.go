@@ -72,7 +72,7 @@ type answer struct {
 	err   error
 }
 
-// ask sends a question on a connection.
+// ask sends a request on a connection.
 func (s *Source) ask(ctx context.Context, q question, on net.Conn) answer {
 	a := answer{question: q, began: time.Now()}
 	path := string(q)

@@ -53,7 +53,7 @@ const (
 type session struct {
 	in          *bufio.Reader
 	out, errOut io.Writer
-	// asks reports whether a plan ends with a question: a user types at a terminal.
+	// asks is set if a plan ends with a question: standard input is a terminal.
 	asks bool
 	// program is the name of the program in suggestions.
 	program string

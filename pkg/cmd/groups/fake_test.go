@@ -51,7 +51,7 @@ type fixture struct {
 	status hostingv1alpha1.MigrationStatus
 	// denied are the rights that annex never gets, as "<verb> <resource>".
 	denied string
-	// asks is whether a user types at a terminal.
+	// asks is set if standard input is a terminal.
 	asks  bool
 	typed string
 	// mainRevision and annexRevision are the resource versions of lists.

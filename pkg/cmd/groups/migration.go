@@ -68,7 +68,7 @@ func later(m, than *hostingv1alpha1.Migration) bool {
 	return than == nil || than.Status.CompletionTime.Before(m.Status.CompletionTime)
 }
 
-// nothingInAnnex is why a group cannot be rolled back or finalized.
+// nothingInAnnex is the reason for which a group cannot be rolled back or finalized.
 const nothingInAnnex = "annex has nothing of this group"
 
 // hostedByGroup returns all HostedResources.
@@ -126,7 +126,7 @@ func (s *session) noAnswer(err error) error {
 	return err
 }
 
-// operation is what move, rollback and finalize differ in.
+// operation has the differences between move, rollback and finalize.
 type operation struct {
 	// name is that of the command.
 	name string

@@ -88,7 +88,7 @@ type writer[T any] interface {
 	Update(ctx context.Context, object T, options metav1.UpdateOptions) (T, error)
 }
 
-// ensure creates an object, or updates it if change has to change it, and returns what was done, as kubectl says it. It
+// ensure creates an object, or updates it if change has to change it, and returns what was done, in kubectl's words. It
 // reads first: users who may not write may use what an administrator has applied.
 func ensure[T metav1.Object](ctx context.Context, objects writer[T], wanted T, change func(current T) bool) (done string, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -222,7 +222,7 @@ func (s *session) missing(ctx context.Context, of authorizationv1.SubjectAccessR
 	return "", nil
 }
 
-// rules are those of a role.
+// rules are the rules of a role.
 type rules = []rbacv1.PolicyRule
 
 // moveRules let annex copy the objects, end the watches of the main cluster by a change of its
@@ -247,7 +247,7 @@ func finalizedRules(group string) rules {
 
 var policies = []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
 
-// groupRules are those of a group, with more verbs for its objects. RBAC cannot restrict create to a
+// groupRules returns the rules for a group, with more verbs for its objects. RBAC cannot restrict create to a
 // name.
 func groupRules(group string, definitions []string, verbs ...string) rules {
 	names := []string{hostingv1alpha1.FrozenPolicyName(group), hostingv1alpha1.CopyPolicyName(group), hostingv1alpha1.HoldPolicyName(group)}

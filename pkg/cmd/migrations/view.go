@@ -34,7 +34,7 @@ type View struct {
 	began time.Time
 	last  string
 	bar   *progress.Bar
-	// phase is that of the bar.
+	// phase is the phase that the bar shows.
 	phase hostingv1alpha1.MigrationPhase
 	// copied are the resources whose copies were reported.
 	copied sets.Set[string]
@@ -88,7 +88,7 @@ func (v *View) show(migration *hostingv1alpha1.Migration) (done bool, err error)
 	return false, nil
 }
 
-// unit is what the progress of a phase counts.
+// unit returns the unit of the progress of a phase.
 func unit(of hostingv1alpha1.MigrationStatus) string {
 	switch of.Phase {
 	case hostingv1alpha1.MigrationFollowing:

@@ -28,7 +28,7 @@ type Bar struct {
 	out   io.Writer // nil where it is no terminal
 	what  string
 	drawn time.Time
-	// began is the time at which the bar was drawn first, and first the number that was done then.
+	// began is the time of the first drawing, and first the number that was done then.
 	began time.Time
 	first int64
 }

@@ -24,7 +24,7 @@ type change struct {
 	// Object is the one of the source, decoded. A deletion has only the key.
 	Object
 	put bool
-	// to is what the target had when the two were compared, nil if that is not known.
+	// to is the object of the target when the two were compared, nil if that is not known.
 	to *Object
 }
 

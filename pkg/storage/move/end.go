@@ -26,7 +26,7 @@ type End struct {
 	// KV and Watcher return etcd's own revisions.
 	KV      clientv3.KV
 	Watcher clientv3.Watcher
-	// Prefix is that of the Store's keys.
+	// Prefix precedes the Store's keys.
 	Prefix string
 	// Transformer decodes and encodes values of the resource in this Store.
 	Transformer value.Transformer
@@ -68,7 +68,7 @@ func (e end) Equal(ctx context.Context, from, to Object) (bool, error) {
 	return err == nil && bytes.Equal(plain, from.Value), nil
 }
 
-// checkDeparture returns a *Refusal if a move cannot take the resource out of the Store. frozenFor is what its own
+// checkDeparture returns a *Refusal if a move cannot take the resource out of the Store. frozenFor is the value of its own
 // freeze records.
 func (e end) checkDeparture(s stored, uid, frozenFor types.UID) error {
 	switch {

@@ -33,15 +33,15 @@ type loop struct {
 	restarts *atomic.Int64
 	total    int64
 
-	// record is that of the target. Applied may be later than what is saved.
+	// record is the record of the target. Applied may be later than in the one that is saved.
 	record, saved record
-	// eager is set while requests wait for the switch, and isSilent once the watch must not ask.
+	// eager is set while requests wait for the switch, and isSilent once progress must not be requested.
 	eager, isSilent bool
-	// changed is when the last change arrived.
+	// changed is the time at which the last change arrived.
 	changed time.Time
 	// began is the revision of the source when the loop began, and current the highest one known.
 	began, current int64
-	// woken receives when began has changed.
+	// woken receives after a change of began.
 	woken chan struct{}
 }
 

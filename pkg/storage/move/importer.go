@@ -174,8 +174,8 @@ func (i *Importer) Raise(ctx context.Context, above int64) error {
 	return revision.Raise(ctx, i.to.KV, i.to.Prefix, i.resource, above)
 }
 
-// Cancel deletes what was copied, or leaves what was adopted, and ends the move: its State is Cleaned. Once the target is open it returns
-// ErrSwitched. After TakeOver it returns ErrFenced if another Importer has taken over since.
+// Cancel deletes what was copied, or leaves what was adopted, and ends the move: its State is Cleaned. Once the target is
+// open it returns ErrSwitched. After TakeOver it returns ErrFenced if another Importer has taken over since.
 func (i *Importer) Cancel(ctx context.Context) error {
 	arrival, err := i.to.read(ctx)
 	switch {

@@ -35,7 +35,7 @@ type Config struct {
 	Report func(Progress)
 }
 
-// Progress is how far a copy is.
+// Progress counts the objects of a copy.
 type Progress struct {
 	// Total is the number of objects at the source when it was counted, 0 in Follow.
 	Total int64

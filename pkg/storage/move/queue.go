@@ -29,7 +29,7 @@ const (
 type queue struct {
 	workqueue.TypedRateLimitingInterface[string]
 
-	// most is how many may be pending before pages wait.
+	// most is the number of pending keys from which on pages wait.
 	most int
 
 	mu      sync.Mutex
@@ -40,7 +40,7 @@ type queue struct {
 type pending struct {
 	// added counts how often it was.
 	added int
-	// err is that of the last attempt.
+	// err is the error of the last attempt.
 	err error
 }
 

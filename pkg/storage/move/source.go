@@ -52,7 +52,7 @@ type Watch interface {
 	// CheckAlive fails unless the server that sends the watch reads from its etcd. A watch of one that does not
 	// is silent until the loss of a connection is known.
 	CheckAlive(ctx context.Context) error
-	// UntilDead checks that all the time, and returns an error once it fails. It calls measured once it knows how long
+	// UntilDead checks that all the time, and returns an error once it fails. It calls measured once it has measured how long
 	// the server takes to answer.
 	UntilDead(ctx context.Context, measured func()) error
 }

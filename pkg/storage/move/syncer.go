@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// workers is how many objects a Syncer writes at the same time.
+	// workers is the number of objects that a Syncer writes at the same time.
 	workers = 16
 	// retryPause is between the end of a watch, or a page that could not be read, and the next attempt.
 	retryPause = 500 * time.Millisecond
-	// verifyAgain is how often objects are compared again that differ while a Syncer writes them.
+	// verifyAgain is the number of times that objects are compared again which differ while a Syncer writes them.
 	verifyAgain = 10
 )
 
 // Target has a copy of a Source's objects. They are written one by one.
 type Target interface {
 	replica
-	// Write makes an object equal to that of the source. from and to are what was compared, nil if both are to be
+	// Write makes an object equal to that of the source. from and to are the objects that were compared, nil if both are to be
 	// read. It is called again after an error.
 	Write(ctx context.Context, key string, from, to *Object) error
 	// IsFinal reports whether an error of Write ends the Syncer.

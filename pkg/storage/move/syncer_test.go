@@ -15,7 +15,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// presentSource is a source with pages of the present. An error of fails is that of the next page, or of the next watch if
+// presentSource is a source with pages of the present. The next page fails with the error in fails, or the next watch if
 // it is ErrCompacted.
 type presentSource struct {
 	*source

@@ -87,7 +87,7 @@ func TestWatchFromTheFuture(t *testing.T) {
 			if err := exactly(now + 1_000_000); !storage.IsTooLargeResourceVersion(err) {
 				t.Errorf("a list at a later version: %v, want that it is too large", err)
 			}
-			// The first of the moved ones are those of another server, and the next those of this etcd before it was opened.
+			// Of the moved ones, another server has the first, and this etcd has the next from before it was opened.
 			for before := uint64(max(test.offset-1, 0)); test.offset > 0 && before < uint64(test.offset)+2; before++ {
 				if err := exactly(before); !apierrors.IsResourceExpired(err) {
 					t.Errorf("a list at version %d from before the opening: %v, want that it is expired", before, err)

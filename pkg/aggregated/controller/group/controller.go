@@ -39,7 +39,7 @@ const (
 	// ControllerName names the controller in logs and metrics.
 	ControllerName = "group"
 
-	// DefaultSettlePeriod is how long the main cluster has to reach annex without
+	// DefaultSettlePeriod is the time for which the main cluster has to reach annex without
 	// interruption before new groups are published.
 	DefaultSettlePeriod = 5 * time.Second
 )
@@ -76,7 +76,7 @@ type Config struct {
 	AnnexStoreInformer      hostinginformers.StoreInformer
 	AnnexMigrationInformer  hostinginformers.MigrationInformer
 
-	// Service and CABundle tell the main cluster how to reach annex.
+	// Service and CABundle are the address of annex for the main cluster.
 	Service  group.Service
 	CABundle CABundleSource
 }

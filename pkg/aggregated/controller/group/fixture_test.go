@@ -135,7 +135,7 @@ func newFixture(t *testing.T, apiServices []runtime.Object, annexDefinitions ...
 	return f
 }
 
-// verb tells an update that does nothing but have the main cluster check again.
+// verb returns "nudge" for an update that only makes the main cluster check again, and the verb otherwise.
 func (f *fixture) verb(action clienttesting.UpdateAction) string {
 	after := action.GetObject().(*group.APIService)
 	before, err := f.aggregator.Tracker().Get(action.GetResource(), "", after.Name)
@@ -226,7 +226,7 @@ func (f *fixture) setAvailable(name string, status apiregistrationv1.ConditionSt
 	synctest.Wait()
 }
 
-// edit is what another client does with an APIService.
+// edit changes an APIService like another client.
 func (f *fixture) edit(name string, edit func(*group.APIService)) {
 	f.Helper()
 	current := expect.Get(f, f.apiServices, name)

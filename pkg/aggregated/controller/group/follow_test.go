@@ -24,7 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// local is what kube-apiserver has for the widgets.
+// local returns the APIService that kube-apiserver makes for the widgets.
 func local() []runtime.Object { return []runtime.Object{grouptest.Local(groupName, "v1")} }
 
 // TestTakesOver follows a group from its label to the switch, and back when that is undone.

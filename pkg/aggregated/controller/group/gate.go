@@ -17,7 +17,7 @@ type gate struct {
 	state group.Gate
 	// caBundle is the bundle that it was proven with.
 	caBundle string
-	// since is when annex's own group was last proven.
+	// since is the last time at which annex's own group became proven.
 	since time.Time
 }
 

@@ -43,7 +43,8 @@ func ReadStore(main dynamic.Interface) func(ctx context.Context) (types.UID, err
 	}
 }
 
-// reconcileHosting keeps the APIService of annex's own group and checks whether the main cluster reaches this annex. It returns when to continue.
+// reconcileHosting keeps the APIService of annex's own group and checks whether the main cluster reaches this annex. It
+// returns the delay of the next check.
 func (r *reconciler) reconcileHosting(ctx context.Context) (time.Duration, error) {
 	identity, proof := r.identity()
 	var again time.Duration

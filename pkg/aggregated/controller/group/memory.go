@@ -19,14 +19,14 @@ const (
 	// writer that reverts them cannot cause a busy loop.
 	writeInterval = time.Second
 
-	// firstRecheckDelay is how long an APIService is unavailable before annex requests a
+	// firstRecheckDelay is the time for which an APIService is unavailable before annex requests a
 	// check; the delay doubles each time. The main cluster's own checks become rarer, so
 	// it would return 503 for up to half a minute after annex is back.
 	firstRecheckDelay = time.Second
 	// maxRechecks bounds the requests. If they do not help, annex's own downtime was not the cause.
 	maxRechecks = 5
 
-	// toleratedReverts is how often an APIService of annex may be given back to the main cluster by
+	// toleratedReverts is the number of times that an APIService of annex may be given back to the main cluster by
 	// another writer until annex takes it over in growing intervals only.
 	toleratedReverts = 3
 	// firstRevertDelay doubles each time, up to maxRevertDelay.
@@ -36,12 +36,12 @@ const (
 	revertMemory = 10 * time.Minute
 )
 
-// memory is what is known of a version besides its objects. It lives for one leadership, and one worker uses it.
+// memory holds the state of a version that no object has. It lives for one leadership, and one worker uses it.
 type memory struct {
 	version schema.GroupVersion
 	// announced is the last logged reason.
 	announced string
-	// written is when its APIService was last written.
+	// written is the time of the last write of its APIService.
 	written time.Time
 	// routed reports whether requests were observed to reach annex. An available APIService does not prove that:
 	// its controller in kube-apiserver is separate from the proxy, and until the proxy has observed a takeover,
@@ -52,8 +52,8 @@ type memory struct {
 	nextRecheck time.Time
 
 	// reverts counts how often another writer, such as a GitOps controller, has given back the requests of the
-	// version to the main cluster, or deleted its APIService, and taken is when annex last took them over. It does
-	// that again, because the main cluster may have a copy of the group that is not current, but it does not fight.
+	// version to the main cluster, or deleted its APIService, and taken is the time of annex's last takeover. annex takes
+	// them over again, because the main cluster's copy of the group may be outdated, but at growing intervals.
 	reverts int
 	taken   time.Time
 }
@@ -122,7 +122,7 @@ func (m *memory) took(now time.Time) {
 	m.taken = now
 }
 
-// revertDelay returns how long annex leaves the requests with the main cluster, and says why.
+// revertDelay returns for how long annex leaves the requests with the main cluster, and the reason.
 func (m *memory) revertDelay(now time.Time) (time.Duration, group.Status) {
 	if m.reverts < toleratedReverts {
 		return 0, group.Status{}

@@ -23,10 +23,10 @@ import (
 )
 
 const (
-	// pollInterval is how often the main cluster is read when there is no watch for a change.
+	// pollInterval is the time between two reads of the main cluster for changes that no watch reports.
 	pollInterval = 5 * time.Second
 
-	// rejectedInterval is how often a rejected definition is retried: the cause may lie outside of it.
+	// rejectedInterval is the time between two attempts with a rejected definition: the cause may lie outside of it.
 	rejectedInterval = time.Minute
 
 	// definitionsManager owns the condition DefinitionSynced, and what is written of definitions.
@@ -49,9 +49,9 @@ type reconciler struct {
 	messages          *framework.Throttle
 
 	mu sync.Mutex
-	// memories is what is known of versions, by group. A group has one worker at a time.
+	// memories are by group and version. A group has one worker at a time.
 	memories map[string]map[string]*memory
-	// hostingUpdated is when annex last changed the APIService of its own group.
+	// hostingUpdated is the time of annex's last change of the APIService of its own group.
 	hostingUpdated time.Time
 }
 
@@ -141,7 +141,7 @@ func (r *reconciler) read(name string) (*group.State, error) {
 	return s, nil
 }
 
-// observe looks for an object of each labelled definition in the main cluster.
+// observe lists one object of each labelled definition in the main cluster.
 func (r *reconciler) observe(ctx context.Context, s *group.State) map[string]group.Observation {
 	observed := map[string]group.Observation{}
 	for name, resource := range s.Readable() {

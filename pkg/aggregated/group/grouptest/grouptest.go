@@ -77,7 +77,7 @@ func NotEstablished(crd *apiextensionsv1.CustomResourceDefinition) {
 	Condition(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "")(crd)
 }
 
-// Labelled is what annex has to follow, and has set its finalizer on.
+// Labelled adds the label by which annex follows a definition, and annex's finalizer.
 func Labelled(crd *apiextensionsv1.CustomResourceDefinition) {
 	metav1.SetMetaDataLabel(&crd.ObjectMeta, hostingv1alpha1.HostedLabel, "true")
 	crd.Finalizers = append(crd.Finalizers, hostingv1alpha1.Finalizer(PublishedBy))

@@ -251,13 +251,13 @@ type MigrationStatus struct {
 	Progress *MigrationProgress `json:"progress,omitempty" protobuf:"bytes,14,opt,name=progress"`
 }
 
-// MigrationProgress is how far a phase is.
+// MigrationProgress counts the work of a phase.
 type MigrationProgress struct {
-	// done is how many objects are copied, compared or deleted. In the phase Following of a
-	// Rollback it is by how much the main cluster's revision was raised.
+	// done is the number of objects that are copied, compared or deleted. In the phase Following of a
+	// Rollback it is the number of revisions by which the main cluster's was raised.
 	Done int64 `json:"done" protobuf:"varint,1,opt,name=done"`
 
-	// total is how many there are.
+	// total is the number of all of them.
 	Total int64 `json:"total" protobuf:"varint,2,opt,name=total"`
 }
 

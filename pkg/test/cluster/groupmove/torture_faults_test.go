@@ -37,9 +37,9 @@ const (
 	longestPause = 25 * time.Second
 	// longestStall is shorter than what makes kube-apiserver give up its etcd.
 	longestStall = 8 * time.Second
-	// throttled is how long the kube-apiservers get half of the time.
+	// throttled is the time for which the kube-apiservers get half of the CPU time.
 	throttled = 15 * time.Second
-	// storeQuota is that of annex's own etcd.
+	// storeQuota is the quota of annex's own etcd.
 	storeQuota = 224 << 20
 	fillPrefix = "/others/"
 	fullStore  = "room in annex's etcd"
@@ -47,7 +47,7 @@ const (
 	besideFull = "beside-full"
 )
 
-// fault is what happens to a program. Those with the same lock follow one another.
+// fault stops or ends a program. Those with the same lock follow one another.
 type fault struct {
 	what string
 	lock *sync.Mutex

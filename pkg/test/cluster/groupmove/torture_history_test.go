@@ -78,15 +78,15 @@ type history struct {
 	doomed atomic.Bool
 
 	acknowledged, uncertain, conflicts, unknown atomic.Int64
-	// uids are those of the objects from before the first Migration that are never deleted.
+	// uids has the UIDs of the objects from before the first Migration that are never deleted.
 	uids map[string]string
 
 	mu       sync.Mutex
 	problems []string
 	outages  []*outage
-	// writes are those of each object that may have been performed, in the order of its only writer.
+	// writes has the writes of each object that may have been performed, in the order of its only writer.
 	writes map[string][]write
-	// lists and watches are what readers have seen.
+	// lists and watches are the responses that readers have got.
 	lists   []snapshot
 	watches []*watched
 	// deletions counts the requests to delete each object.

@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// rememberedVersions are those of a reader's last lists, at which it lists again.
+// rememberedVersions is the number of versions of its last lists at which a reader lists again.
 const rememberedVersions = 50
 
 // snapshot is a list of the widgets.
@@ -34,7 +34,7 @@ type snapshot struct {
 	objects  map[string]state
 }
 
-// watched is what a watch has sent after one resource version up to another.
+// watched has the events that a watch has sent after one resource version up to another.
 type watched struct {
 	name     string
 	from, to int64

@@ -50,7 +50,7 @@ type torture struct {
 	*history
 	cluster      *maincluster.Cluster
 	installation *annextest.Installation
-	// flags are those of replicas.
+	// flags are the flags of replicas.
 	flags    []string
 	mainEtcd *etcdcluster.Member
 	// annexEtcd is nil if it is embedded.
