@@ -1504,12 +1504,12 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationProgress(ref common.ReferenceCall
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MigrationProgress is how far a phase is.",
+				Description: "MigrationProgress counts the work of a phase.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"done": {
 						SchemaProps: spec.SchemaProps{
-							Description: "done is how many objects are copied, compared or deleted. In the phase Following of a Rollback it is by how much the main cluster's revision was raised.",
+							Description: "done is the number of objects that are copied, compared or deleted. In the phase Following of a Rollback it is the number of revisions by which the main cluster's was raised.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -1517,7 +1517,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationProgress(ref common.ReferenceCall
 					},
 					"total": {
 						SchemaProps: spec.SchemaProps{
-							Description: "total is how many there are.",
+							Description: "total is the number of all of them.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",

@@ -8,12 +8,12 @@ package v1alpha1
 // MigrationProgressApplyConfiguration represents a declarative configuration of the MigrationProgress type for use
 // with apply.
 //
-// MigrationProgress is how far a phase is.
+// MigrationProgress counts the work of a phase.
 type MigrationProgressApplyConfiguration struct {
-	// done is how many objects are copied, compared or deleted. In the phase Following of a
-	// Rollback it is by how much the main cluster's revision was raised.
+	// done is the number of objects that are copied, compared or deleted. In the phase Following of a
+	// Rollback it is the number of revisions by which the main cluster's was raised.
 	Done *int64 `json:"done,omitempty"`
-	// total is how many there are.
+	// total is the number of all of them.
 	Total *int64 `json:"total,omitempty"`
 }
 
