@@ -6,6 +6,7 @@ package corruption
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,6 +50,10 @@ func (s *uncached) GetList(ctx context.Context, key string, options storage.List
 	// context that does not end.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// Upstream appends, and layers above repeat a list that has failed after a part of the objects.
+	if err := meta.SetList(list, nil); err != nil {
+		return fmt.Errorf("empty a list of %s: %w", s.d.config.Resource, err)
+	}
 	err := s.Interface.GetList(ctx, key, options, list)
 	found := map[string]string{}
 	for inEtcd, reason := range unreadableCauses(err) {

@@ -6,6 +6,7 @@ package routing
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -63,6 +64,40 @@ func TestClosedStore(t *testing.T) {
 		t.Errorf("the Store is %+v (%v), want open", state, err)
 	}
 	expectHeld(t, "refused", 2)
+}
+
+// TestHeldListBeginsAnew closes a Store before lists: each has read all objects but the last when it is refused, and
+// is repeated when the Store is open.
+func TestHeldListBeginsAnew(t *testing.T) {
+	t.Parallel()
+	const objects = 25 // etcd sends them in parts of 10 and more
+	one := startStore(t, "one")
+	w := newFixture(t, one)
+	w.place(t, withUID("moved", placedOn("one", "first")))
+	s := w.widgetStorage(t)
+	for i := range objects {
+		expect.NoError(t, create(t.Context(), s, fmt.Sprintf("%s%02d", widgetKey, i)))
+	}
+	before, err := revision.LoadState(t.Context(), one.client.KV, one.Prefix(), widgets)
+	expect.NoError(t, err)
+	_, err = one.client.Txn(t.Context()).Then(revision.Close(one.Prefix(), widgets, before, "moved")).Commit()
+	expect.NoError(t, err)
+	limits := []int64{0, 15}
+	lists, results := make([]example.PodList, len(limits)), make(chan error, len(limits))
+	for i, limit := range limits {
+		page := storage.Everything
+		page.Limit = limit
+		go func() {
+			results <- s.GetList(t.Context(), "/example.com/widgets/", storage.ListOptions{Predicate: page, Recursive: true}, &lists[i])
+		}()
+	}
+	b := s.(*lazyStorage).backend.Load()
+	poll.UntilDone(t, "a list is refused", func() (bool, string) { return isClosed(b.changed), "none is" })
+	w.place(t, withUID("later", placedOn("one", "first")))
+	for range limits {
+		expect.NoError(t, <-results)
+	}
+	expect.Equal(t, []int{objects, 15}, []int{len(lists[0].Items), len(lists[1].Items)}, "objects in each list")
 }
 
 // expectHeld checks how many requests waited with this result, at least.
