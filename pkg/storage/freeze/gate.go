@@ -144,26 +144,10 @@ func (k *gatedKV) GetStream(ctx context.Context, key string, options ...clientv3
 	if err != nil {
 		return nil, err
 	}
-	checked := make(chan clientv3.RangeStreamResponse)
-	go func() {
-		defer func() {
-			// The sender ignores the context: it blocks until its parts are received.
-			for range stream {
-			}
-		}()
-		defer close(checked)
-		for part := range stream {
-			if part.Err() == nil && part.GetHeader() != nil {
-				if err := k.gate.verify(ctx); err != nil {
-					part = etcdkv.FailedPart(err)
-				}
-			}
-			select {
-			case checked <- part:
-			case <-ctx.Done():
-				return
-			}
+	return etcdkv.Forward(ctx, stream, func(part *clientv3.RangeStreamResponse) error {
+		if part.GetHeader() == nil {
+			return nil
 		}
-	}()
-	return checked, nil
+		return k.gate.verify(ctx)
+	}, nil), nil
 }

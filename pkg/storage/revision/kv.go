@@ -54,22 +54,10 @@ func (k *kv) GetStream(ctx context.Context, key string, options ...clientv3.OpOp
 	if err != nil {
 		return nil, err
 	}
-	shifted := make(chan clientv3.RangeStreamResponse)
-	go func() {
-		defer close(shifted)
-		for r := range stream {
-			k.shift.rangeResponse(r.RangeResponse)
-			select {
-			case shifted <- r:
-			case <-ctx.Done():
-				// The sender ignores the context.
-				for range stream {
-				}
-				return
-			}
-		}
-	}()
-	return shifted, nil
+	return etcdkv.Forward(ctx, stream, func(part *clientv3.RangeStreamResponse) error {
+		k.shift.rangeResponse(part.RangeResponse)
+		return nil
+	}, nil), nil
 }
 
 // Compact implements clientv3.KV. Revisions up to the first above the offset count as compacted.

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/cacher"
 
 	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/storage/etcdkv"
 )
 
 const (
@@ -320,35 +321,22 @@ func (kv sinceKV) Get(ctx context.Context, key string, options ...clientv3.OpOpt
 // GetStream implements clientv3.KV.
 func (kv sinceKV) GetStream(ctx context.Context, key string, options ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
 	for _, revision := range sinceOf(ctx, key, options) {
+		// Whether etcd has the revision: a stream has the error in its first part.
+		if _, err := kv.KV.Get(ctx, key, at(revision, slices.Concat(options, []clientv3.OpOption{clientv3.WithLimit(1)}))...); err != nil {
+			continue
+		}
 		stream, err := kv.KV.GetStream(ctx, key, at(revision, options)...)
 		if err != nil {
 			continue
 		}
-		// An error of etcd is the first response.
-		if first, open := <-stream; open && first.Err() == nil {
-			return revised(ctx, first, stream, int64(revision)), nil
-		}
+		return etcdkv.Forward(ctx, stream, func(part *clientv3.RangeStreamResponse) error {
+			if part.GetHeader() != nil {
+				part.Header.Revision = int64(revision)
+			}
+			return nil
+		}, nil), nil
 	}
 	return kv.KV.GetStream(ctx, key, options...)
-}
-
-// revised returns a stream as of a revision.
-func revised(ctx context.Context, first clientv3.RangeStreamResponse, stream clientv3.GetStreamChan, revision int64) clientv3.GetStreamChan {
-	revised := make(chan clientv3.RangeStreamResponse)
-	go func() {
-		defer close(revised)
-		open := true
-		for response := first; open; response, open = <-stream {
-			if response.RangeResponse != nil && response.Header != nil {
-				response.Header.Revision = revision
-			}
-			select {
-			case revised <- response:
-			case <-ctx.Done(): // which ends the stream
-			}
-		}
-	}()
-	return revised
 }
 
 // sinceOf returns the revisions of a context, for a read without a revision: others continue such

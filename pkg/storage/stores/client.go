@@ -162,32 +162,12 @@ func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOptio
 		observed(&err)
 		return nil, err
 	}
-	checked := make(chan clientv3.RangeStreamResponse)
-	go func() {
-		defer func() {
-			// The sender ignores the context: it blocks until its parts are received.
-			for range stream {
-			}
-		}()
-		defer c.end()
-		defer cancel()
-		defer close(checked)
-		defer observed(&err)
-		for part := range stream {
-			if err = c.checkPart(bound, &part); err != nil {
-				part = etcdkv.FailedPart(err)
-			}
-			select {
-			case checked <- part:
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return checked, nil
+	check := func(part *clientv3.RangeStreamResponse) error { return c.checkPart(bound, part) }
+	return etcdkv.Forward(ctx, stream, check, func(err error) {
+		observed(&err)
+		cancel()
+		c.end()
+	}), nil
 }
 
 // checkPart checks a part of a stream. Only the last has a header.
