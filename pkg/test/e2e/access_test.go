@@ -64,7 +64,7 @@ func printKubeconfig(t *testing.T, path string, args ...string) {
 }
 
 // TestTokens requests tokens with all options of kubectl. Their use and expiry are tested by
-// docs/service-accounts.md, which TestDocs types.
+// docs/authentication.md, which TestDocs types.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)

@@ -244,7 +244,7 @@ func signES256(t *testing.T, key *ecdsa.PrivateKey, payload map[string]any) stri
 	return content + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// TestSigningKeyRotation changes the key as in docs/service-accounts.md.
+// TestSigningKeyRotation changes the key as in docs/authentication.md.
 func TestSigningKeyRotation(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)

@@ -12,7 +12,7 @@ var extensionsExceptions = []exception{
 		tests:   []string{`integration/TestFieldSelector(Disablement|DropFields)$`, `integration/TestRatchetingDropFields$`},
 	},
 	{
-		needs:   "a limit of 3 MiB for requests: annex accepts objects of 16 MiB, see docs/large-objects.md",
+		needs:   "a limit of 3 MiB for requests: annex accepts objects of 16 MiB, see docs/limits.md",
 		message: "expected too large error",
 		tests:   []string{`integration/TestLimits/create_(YAML|JSON)_over_limit$`},
 	},
