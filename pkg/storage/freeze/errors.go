@@ -19,57 +19,46 @@ const retryAfterSeconds = 1
 
 // HeldError is the error of a request that was not performed, and can be repeated once the resource
 // has been moved.
-type HeldError struct {
-	Resource schema.GroupResource
-	// Frozen is set for a write while the resource is returned to the main cluster.
-	Frozen bool
-}
-
-// IsHeld reports whether an error is a HeldError.
-func IsHeld(err error) bool {
-	var held *HeldError
-	return errors.As(err, &held)
-}
-
-// Error implements error.
-func (e *HeldError) Error() string {
-	if e.Frozen {
-		return fmt.Sprintf("annex is returning %s to the main cluster, try again", e.Resource)
-	}
-	return fmt.Sprintf("annex is moving %s, try again", e.Resource)
-}
-
-// Status implements apierrors.APIStatus.
-func (e *HeldError) Status() metav1.Status { return unavailable(e, e.Resource) }
+type HeldError struct{ refused }
 
 // ReturnedError is the error of a request that was not performed because the main cluster serves the
 // resource.
-type ReturnedError struct{ Resource schema.GroupResource }
+type ReturnedError struct{ refused }
 
-// IsReturned reports whether an error is a ReturnedError.
-func IsReturned(err error) bool {
-	var returned *ReturnedError
-	return errors.As(err, &returned)
+// refused is a request that was not performed because of what annex does with its resource.
+type refused struct {
+	resource schema.GroupResource
+	doing    string
 }
 
 // Refusal returns the error of the requests of a closed resource.
 func Refusal(resource schema.GroupResource, closed revision.State) error {
 	if closed.Returned {
-		return &ReturnedError{Resource: resource}
+		return &ReturnedError{refused{resource, "has returned %s to the main cluster"}}
 	}
-	return &HeldError{Resource: resource}
+	return &HeldError{refused{resource, "is moving %s"}}
 }
+
+// IsHeld reports whether an error is a HeldError.
+func IsHeld(err error) bool {
+	_, held := errors.AsType[*HeldError](err)
+	return held
+}
+
+// IsReturned reports whether an error is a ReturnedError.
+func IsReturned(err error) bool {
+	_, returned := errors.AsType[*ReturnedError](err)
+	return returned
+}
+
+func isRefused(err error) bool { return IsHeld(err) || IsReturned(err) }
 
 // Error implements error.
-func (e *ReturnedError) Error() string {
-	return fmt.Sprintf("annex has returned %s to the main cluster, try again", e.Resource)
-}
+func (r refused) Error() string { return fmt.Sprintf("annex "+r.doing+", try again", r.resource) }
 
 // Status implements apierrors.APIStatus.
-func (e *ReturnedError) Status() metav1.Status { return unavailable(e, e.Resource) }
-
-func unavailable(err error, resource schema.GroupResource) metav1.Status {
-	status := apierrors.NewServiceUnavailable(err.Error()).Status()
-	status.Details = &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, RetryAfterSeconds: retryAfterSeconds}
+func (r refused) Status() metav1.Status {
+	status := apierrors.NewServiceUnavailable(r.Error()).Status()
+	status.Details = &metav1.StatusDetails{Group: r.resource.Group, Kind: r.resource.Resource, RetryAfterSeconds: retryAfterSeconds}
 	return status
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
@@ -60,105 +59,66 @@ func (r *replica) put(ctx context.Context, name string) (kubernetes.PutResponse,
 	return r.guarded.OptimisticPut(ctx, r.key(name), []byte("{}"), 0, kubernetes.PutOptions{GetOnFailure: true})
 }
 
-func TestFreeze(t *testing.T) {
-	t.Parallel()
-	r := newReplica(t, start(t))
-	made, err := r.put(t.Context(), "one")
-	if err != nil || !made.Succeeded {
-		t.Fatalf("before: %v, %+v", err, made)
-	}
-	if again, err := r.put(t.Context(), "one"); err != nil || again.Succeeded || again.KV == nil {
-		t.Errorf("an object that exists: %v, %+v", err, again)
-	}
-	revision, err := r.Freeze(t.Context())
-	expect.NoError(t, err)
-	if found, err := r.Frozen(t.Context()); err != nil || found != revision {
-		t.Errorf("frozen at %d: %v, want %d", found, err, revision)
-	}
-	for _, name := range []string{"one", "two"} {
-		if _, err := r.put(t.Context(), name); !apierrors.IsServiceUnavailable(err) {
-			t.Errorf("create %s while it is frozen: %v", name, err)
-		}
-	}
-	if _, err := r.guarded.OptimisticDelete(t.Context(), r.key("one"), made.Revision, kubernetes.DeleteOptions{}); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("delete while it is frozen: %v", err)
-	}
-	if count, err := r.Objects(t.Context()); err != nil || count != 1 {
-		t.Errorf("%d objects: %v, want 1", count, err)
-	}
-	if _, err := r.put(t.Context(), "two"); !IsHeld(err) {
-		t.Errorf("a write while it is frozen: %v, want it held", err)
-	}
-	other := *r
-	other.Resource.Resource = "gadgets"
-	if frozen, err := other.Frozen(t.Context()); err != nil || frozen != 0 {
-		t.Errorf("another resource is frozen at %d: %v", frozen, err)
-	}
-
-	again, err := r.Freeze(t.Context())
-	if err != nil || again <= revision {
-		t.Fatalf("frozen anew at %d: %v, want more than %d", again, err, revision)
-	}
-	for _, step := range []struct{ thaw, frozen int64 }{{revision, again}, {again, 0}, {again, 0}} {
-		expect.NoError(t, r.Thaw(t.Context(), step.thaw))
-		if frozen, err := r.Frozen(t.Context()); err != nil || frozen != step.frozen {
-			t.Errorf("after thawing what was frozen at %d it is frozen at %d: %v, want %d", step.thaw, frozen, err, step.frozen)
-		}
-	}
-	if made, err := r.put(t.Context(), "two"); err != nil || !made.Succeeded {
-		t.Errorf("after: %v, %+v", err, made)
-	}
+// freeze freezes widgets for the return to the main cluster, or a move.
+func (r *replica) freeze(purpose string) {
+	r.Helper()
+	_, err := r.KV.Put(r.Context(), keys.Frozen(r.Prefix, widgets), purpose)
+	expect.NoError(r, err)
 }
 
-// TestReturn refuses reads and writes, and ends watches.
-func TestReturn(t *testing.T) {
+// closing is revision.Close or revision.Return.
+type closing func(prefix string, resource schema.GroupResource, before revision.State, hosted types.UID) clientv3.Op
+
+// closeResource closes widgets as a move does.
+func (r *replica) closeResource(closed closing) {
+	r.Helper()
+	before, err := revision.LoadState(r.Context(), r.KV, r.Prefix, widgets)
+	expect.NoError(r, err)
+	_, err = r.KV.Txn(r.Context()).Then(closed(r.Prefix, widgets, before, "hosted"), clientv3.OpPut(keys.Tombstone(r.Prefix, widgets), "")).Commit()
+	expect.NoError(r, err)
+}
+
+// TestFreeze holds writes, and reads continue.
+func TestFreeze(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, start(t))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var watches []clientv3.WatchChan
-	for _, of := range []string{"", "ns/"} {
-		watches = append(watches, r.guarded.Watch(ctx, r.key(of), clientv3.WithPrefix()))
-	}
-	_, err := r.put(ctx, "ns/one")
-	expect.NoError(t, err)
-	for _, events := range watches {
-		revisions(t, <-events)
-	}
-	_, err = r.Freeze(ctx)
-	expect.NoError(t, err)
-	for range 2 { // a process that ended may have done so
-		expect.NoError(t, r.Return(ctx, "hosted"))
-	}
-	if frozen, err := r.Frozen(ctx); err != nil || frozen != 0 {
-		t.Errorf("frozen at %d after it was returned: %v", frozen, err)
-	}
-	if objects, err := r.Objects(ctx); err != nil || objects != 1 {
-		t.Errorf("%d objects after it was returned (%v), want 1", objects, err)
-	}
-	_, written := r.put(ctx, "ns/two")
-	_, read := r.guarded.KV.Get(ctx, r.key("ns/one"))
-	for what, err := range map[string]error{"a write": written, "a read": read} {
-		if !IsReturned(err) || !apierrors.IsServiceUnavailable(err) {
-			t.Errorf("%s after it was returned: %v, want a ReturnedError", what, err)
-		}
-	}
-	// The first event that the watch of a namespace has to judge.
-	_, err = r.KV.Delete(ctx, r.key(""), clientv3.WithPrefix())
-	expect.NoError(t, err)
-	for i, events := range watches {
-		for response := range events {
-			t.Errorf("watch %d after it was returned: %+v", i, response)
-		}
-	}
-	if _, err := r.guarded.KV.Get(ctx, r.key("ns/one")); !IsReturned(err) {
-		t.Errorf("a read after it was cleared: %v, want a ReturnedError", err)
-	}
-	for _, hosted := range []types.UID{"hosted", "later"} { // that was never requested
-		expect.NoError(t, r.Return(ctx, hosted))
-		if state, err := revision.LoadState(ctx, r.KV, r.Prefix, widgets); err != nil || !state.Returned || state.ClosedFor != hosted {
-			t.Errorf("returned for %s: %+v (%v)", hosted, state, err)
-		}
+	for purpose, message := range map[string]string{
+		Returning: "annex is returning widgets.example.com to the main cluster, try again", "uid": "annex is moving widgets.example.com, try again",
+	} {
+		t.Run(message, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, start(t))
+			made, err := r.put(t.Context(), "one")
+			if err != nil || !made.Succeeded {
+				t.Fatalf("before: %v, %+v", err, made)
+			}
+			if again, err := r.put(t.Context(), "one"); err != nil || again.Succeeded || again.KV == nil {
+				t.Errorf("an object that exists: %v, %+v", err, again)
+			}
+			r.freeze(purpose)
+			_, exists := r.put(t.Context(), "one")
+			_, created := r.put(t.Context(), "two")
+			_, deleted := r.guarded.OptimisticDelete(t.Context(), r.key("one"), made.Revision, kubernetes.DeleteOptions{})
+			for what, err := range map[string]error{"create again": exists, "create": created, "delete": deleted} {
+				if !IsHeld(err) || !apierrors.IsServiceUnavailable(err) || err.Error() != message {
+					t.Errorf("%s while it is frozen: %v", what, err)
+				}
+			}
+			_, err = r.guarded.KV.Get(t.Context(), r.key("one"))
+			expect.NoError(t, err)
+			if count, err := r.Objects(t.Context()); err != nil || count != 1 {
+				t.Errorf("%d objects: %v, want 1", count, err)
+			}
+			_, err = r.KV.Delete(t.Context(), keys.Frozen(r.Prefix, widgets))
+			expect.NoError(t, err)
+			if made, err := r.put(t.Context(), "two"); err != nil || !made.Succeeded {
+				t.Errorf("after: %v, %+v", err, made)
+			}
+			select {
+			case <-r.gate.Changed():
+				t.Error("the gate reports a change")
+			default:
+			}
+		})
 	}
 }
 
@@ -212,8 +172,7 @@ func TestStaleReplicas(t *testing.T) {
 		count, err = leader.Objects(t.Context())
 		expect.NoError(t, err)
 	}
-	_, err := leader.Freeze(t.Context())
-	expect.NoError(t, err)
+	leader.freeze(Returning)
 	counted, err := leader.Objects(t.Context())
 	expect.NoError(t, err)
 	writers.Wait()

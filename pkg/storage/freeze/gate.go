@@ -61,11 +61,15 @@ func (g *Gate) do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, err
 	case !op.IsTxn():
 		return clientv3.OpResponse{}, fmt.Errorf("write %s: only transactions can be guarded", g.Resource)
 	}
-	conditions, reasons := g.conditions(!etcdkv.IsRead(op))
+	frozen := keys.Frozen(g.Prefix, g.Resource)
+	conditions := []clientv3.Cmp{revision.Unchanged(g.Prefix, g.Resource, g.state)}
+	if !etcdkv.IsRead(op) {
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(frozen), "=", 0))
+	}
 	response, err := g.Target.KV.Txn(ctx).
 		If(slices.Concat(compares, conditions)...).
 		Then(then...).
-		Else(slices.Concat(otherwise, reasons)...).
+		Else(append(slices.Clip(otherwise), clientv3.OpGet(keys.Revision(g.Prefix, g.Resource)), clientv3.OpGet(frozen))...).
 		Commit()
 	if err != nil {
 		return clientv3.OpResponse{}, err
@@ -87,18 +91,7 @@ func (g *Gate) do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, err
 // isBefore reports whether a read is of the time before the resource was opened.
 func (g *Gate) isBefore(op clientv3.Op) bool { return 0 < op.Rev() && op.Rev() < g.state.ModRevision }
 
-// conditions returns the conditions of a request, and the reads that show which one does not hold.
-func (g *Gate) conditions(writes bool) (conditions []clientv3.Cmp, reasons []clientv3.Op) {
-	conditions = []clientv3.Cmp{revision.Unchanged(g.Prefix, g.Resource, g.state)}
-	if writes {
-		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(g.key()), "=", 0))
-	}
-	return conditions, []clientv3.Op{
-		clientv3.OpGet(keys.Revision(g.Prefix, g.Resource)), clientv3.OpGet(g.key()),
-	}
-}
-
-// check returns the error of a request by what was read.
+// check returns why a condition of a request did not hold, by the state and the freeze that were read.
 func (g *Gate) check(reasons []*etcdserverpb.ResponseOp) error {
 	now, err := revision.Of(reasons[0].GetResponseRange().GetKvs())
 	if err != nil {
@@ -109,23 +102,21 @@ func (g *Gate) check(reasons []*etcdserverpb.ResponseOp) error {
 		return Refusal(g.Resource, now)
 	}
 	if freeze := reasons[1].GetResponseRange().GetKvs(); len(freeze) > 0 {
-		return &HeldError{Resource: g.Resource, Frozen: string(freeze[0].Value) == returning}
+		if string(freeze[0].Value) == Returning {
+			return &HeldError{refused{g.Resource, "is returning %s to the main cluster"}}
+		}
+		return Refusal(g.Resource, now)
 	}
 	return nil
 }
 
 // verify checks the state at the present revision.
 func (g *Gate) verify(ctx context.Context) error {
-	conditions, reasons := g.conditions(false)
-	response, err := g.Target.KV.Txn(ctx).If(conditions...).Else(reasons...).Commit()
-	if err != nil {
-		return fmt.Errorf("read whether %s is open: %w", g.Resource, err)
+	_, err := g.do(ctx, clientv3.OpTxn(nil, nil, nil))
+	if err == nil || isRefused(err) {
+		return err
 	}
-	if !response.Succeeded {
-		return g.check(response.Responses)
-	}
-	g.verifiedAt(response.Header.GetRevision())
-	return nil
+	return fmt.Errorf("read whether %s is open: %w", g.Resource, err)
 }
 
 func (g *Gate) verifiedAt(revision int64) {

@@ -15,21 +15,9 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
-
-// closeResource closes widgets as a move does.
-func (r *replica) closeResource() {
-	r.Helper()
-	before, err := revision.LoadState(r.Context(), r.KV, r.Prefix, widgets)
-	expect.NoError(r, err)
-	_, err = r.KV.Txn(r.Context()).Then(
-		revision.Close(r.Prefix, widgets, before, "hosted"), clientv3.OpPut(keys.Tombstone(r.Prefix, widgets), ""),
-	).Commit()
-	expect.NoError(r, err)
-}
 
 // TestClosed sends every kind of request to a closed resource.
 func TestClosed(t *testing.T) {
@@ -74,53 +62,27 @@ func TestClosed(t *testing.T) {
 			if err := request(t.Context(), r); err != nil {
 				t.Fatalf("before: %v", err)
 			}
-			for what, change := range map[string]func(){
-				"closed": r.closeResource,
-				"opened again": func() {
-					expect.NoError(t, revision.Save(t.Context(), r.KV, r.Prefix, widgets, 1000))
-				},
+			for _, tc := range []struct {
+				what   string
+				change func()
+				want   func(error) bool
+			}{
+				{"opened again", func() { expect.NoError(t, revision.Save(t.Context(), r.KV, r.Prefix, widgets, 1000)) }, IsHeld},
+				{"closed", func() { r.closeResource(revision.Close) }, IsHeld},
+				{"returned", func() { r.closeResource(revision.Return) }, IsReturned},
 			} {
-				change()
-				// An error of a stream is only a text.
-				if err := request(t.Context(), r); !IsHeld(err) && (name != "stream" || err == nil) {
-					t.Errorf("%s: error %v, want a HeldError", what, err)
+				tc.change()
+				err := request(t.Context(), r)
+				if name == "stream" { // its error is only a text
+					expect.Error(t, err, "try again")
+				} else if !tc.want(err) || !apierrors.IsServiceUnavailable(err) {
+					t.Errorf("%s: error %v", tc.what, err)
+				} else if seconds, retries := apierrors.SuggestsClientDelay(err); !retries || seconds == 0 {
+					t.Errorf("%s: %v has no Retry-After", tc.what, err)
 				}
 			}
-			select {
-			case <-r.gate.Changed():
-			default:
-				t.Error("the gate does not report the change")
-			}
-			var status apierrors.APIStatus
-			if err := error(&HeldError{Resource: widgets}); !errors.As(err, &status) || !apierrors.IsServiceUnavailable(err) || status.Status().Details.RetryAfterSeconds == 0 {
-				t.Errorf("%v is no 503 with Retry-After", err)
-			}
+			<-r.gate.Changed()
 		})
-	}
-}
-
-// TestFrozenForMove holds writes, and reads continue.
-func TestFrozenForMove(t *testing.T) {
-	t.Parallel()
-	r := newReplica(t, start(t))
-	_, err := r.KV.Put(t.Context(), keys.Frozen(r.Prefix, widgets), "uid")
-	expect.NoError(t, err)
-	if _, err := r.put(t.Context(), "one"); !IsHeld(err) {
-		t.Errorf("create: %v, want a HeldError", err)
-	}
-	_, err = r.guarded.KV.Get(t.Context(), r.key("one"))
-	expect.NoError(t, err)
-	if at, err := r.Frozen(t.Context()); err != nil || at != 0 {
-		t.Errorf("frozen at %d (%v) for the return to the main cluster, want 0", at, err)
-	}
-	_, err = r.KV.Delete(t.Context(), keys.Frozen(r.Prefix, widgets))
-	expect.NoError(t, err)
-	_, err = r.put(t.Context(), "one")
-	expect.NoError(t, err)
-	select {
-	case <-r.gate.Changed():
-		t.Error("the gate reports a change")
-	default:
 	}
 }
 
@@ -130,10 +92,11 @@ func TestWatchEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		key     string
 		options []clientv3.OpOption
+		closed  closing
 	}{
-		"all objects":    {"", []clientv3.OpOption{clientv3.WithPrefix()}},
-		"of a namespace": {"ns/", []clientv3.OpOption{clientv3.WithPrefix()}},
-		"one object":     {"ns/one", nil},
+		"all objects":    {"", []clientv3.OpOption{clientv3.WithPrefix()}, revision.Close},
+		"of a namespace": {"ns/", []clientv3.OpOption{clientv3.WithPrefix()}, revision.Return},
+		"one object":     {"ns/one", nil, revision.Close},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +114,7 @@ func TestWatchEnds(t *testing.T) {
 			if err != nil || !changed.Succeeded {
 				t.Fatal(err, changed)
 			}
-			r.closeResource()
+			r.closeResource(tc.closed)
 			_, err = r.KV.Delete(ctx, r.key(""), clientv3.WithPrefix())
 			expect.NoError(t, err)
 			_, err = r.KV.Put(ctx, r.key("ns/one"), "moved back")
@@ -202,7 +165,7 @@ func TestProgressEnds(t *testing.T) {
 			if response := <-events; !response.IsProgressNotify() || response.Header.Revision < other.Header.Revision {
 				t.Errorf("while it is open: %+v, want progress at %d at least", response, other.Header.Revision)
 			}
-			expect.NoError(t, r.Return(ctx, "hosted"))
+			r.closeResource(revision.Return)
 			expect.NoError(t, r.guarded.RequestProgress(ctx))
 			if response, open := <-events; open {
 				t.Fatalf("after the closing: %+v, want the end", response)
@@ -219,7 +182,7 @@ func TestHistory(t *testing.T) {
 	before := newReplica(t, endpoint)
 	old, err := before.put(t.Context(), "old")
 	expect.NoError(t, err)
-	before.closeResource()
+	before.closeResource(revision.Close)
 	state, err := revision.LoadState(t.Context(), before.KV, before.Prefix, widgets)
 	expect.NoError(t, err)
 	open, err := revision.Open(before.Prefix, widgets, state, 0)

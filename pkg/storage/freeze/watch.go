@@ -62,7 +62,7 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 				return
 			}
 		}
-		if err == nil || IsHeld(err) || IsReturned(err) || ctx.Err() != nil {
+		if err == nil || isRefused(err) || ctx.Err() != nil {
 			return
 		}
 		select {

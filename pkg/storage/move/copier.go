@@ -15,12 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
-// copier copies a resource from a Source to a Store. It is what a Mover and an Importer share.
+// copier copies a resource from a Source to a Store, for a Mover or an Importer.
 type copier struct {
 	resource schema.GroupResource
 	// uid is that of the move, and hosted that of the HostedResource.
@@ -49,6 +50,22 @@ func newCopier(of ImportConfig) *copier {
 	}
 }
 
+// State reads how far the move is by what the target has: Absent, Copying, Following, Switched, Adopted or Cleaned.
+func (c *copier) State(ctx context.Context) (State, error) {
+	arrival, err := c.to.read(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case arrival.UID != c.uid:
+		return Absent, nil
+	case arrival.Phase != "":
+		return arrival.Phase, nil
+	case arrival.Copied:
+		return Following, nil
+	}
+	return Copying, nil
+}
+
 // checkArrival reads what the target has, and returns a *Refusal if it cannot take the resource.
 func (c *copier) checkArrival(ctx context.Context) (stored, error) {
 	a, err := c.to.read(ctx)
@@ -56,22 +73,17 @@ func (c *copier) checkArrival(ctx context.Context) (stored, error) {
 		return a, err
 	}
 	objects, err := c.to.Count(ctx)
-	if err != nil {
-		return a, err
-	}
 	switch {
-	case !hasEnded(a.record):
+	case err != nil:
+		return a, err
+	case !a.hasEnded():
 		return a, refuse(c.resource, ReasonMoving, "the Migration with the UID %s moves it into the Store", a.UID)
 	case objects > 0:
 		return a, refuse(c.resource, ReasonNotEmpty, "the Store has %d keys among those of the resource", objects)
-	case a.isFrozen:
+	case a.frozenAt > 0:
 		return a, refuse(c.resource, ReasonFrozen, "it is frozen in the Store that it would be moved to")
 	}
 	return a, nil
-}
-
-func refuse(resource schema.GroupResource, reason, format string, arguments ...any) error {
-	return &Refusal{Reason: reason, Message: fmt.Sprintf("%s cannot be moved: %s", resource, fmt.Sprintf(format, arguments...))}
 }
 
 // claim begins the move at the target, which it closes, unless it has begun. The copy begins at a
@@ -80,10 +92,11 @@ func (c *copier) claim(ctx context.Context, arrival stored, source int64) error 
 	if arrival.UID == c.uid {
 		return nil
 	}
-	first := record{UID: c.uid, Holder: c.holder, Imported: c.imports, Applied: source}
+	arrival.record = record{UID: c.uid, Holder: c.holder, Imported: c.imports, Applied: source}
 	isEmpty := clientv3.Compare(clientv3.CreateRevision(c.to.objects).WithPrefix(), "=", 0)
-	return c.to.doIf(ctx, []clientv3.Cmp{arrival.isAt(c.to), arrival.unchanged(c.to), isEmpty},
-		clientv3.OpPut(c.to.record, first.encode()), revision.Close(c.to.Prefix, c.resource, arrival.state, c.hosted))
+	_, err := c.to.transact(ctx, arrival, []clientv3.Cmp{isEmpty},
+		clientv3.OpPut(c.to.record, arrival.encode()), revision.Close(c.to.Prefix, c.resource, arrival.state, c.hosted))
+	return err
 }
 
 // takeOver fences all others at the target. The source is at a revision.
@@ -100,21 +113,13 @@ func (c *copier) takeOver(ctx context.Context, source int64) (*term, error) {
 	return t, nil
 }
 
-// checkNotSwitched returns ErrSwitched once the target is open.
-func (c *copier) checkNotSwitched(arrival stored) error {
-	if arrival.UID == c.uid && arrival.Phase != "" {
-		return ErrSwitched
-	}
-	return nil
-}
-
 // discard deletes what the target has, and ends the move there. The record of an import stays as ended, also of one that
-// has not begun: an Importer that was replaced must not begin it. A full etcd takes only deletions, and so no new claim:
-// there, the record is deleted first instead. What a Store without one has is left if it is closed for the HostedResource.
+// has not begun: an Importer that was replaced must not begin it. A full etcd takes only deletions, so the record is
+// deleted first there. What a Store without one has is left if it is closed for the HostedResource.
 func (c *copier) discard(ctx context.Context, arrival stored) error {
 	state := arrival.state
 	isOurs := arrival.UID == c.uid || arrival.UID == "" && state.Closed && !state.Returned && state.ClosedFor == c.hosted
-	if c.imports && (arrival.UID == c.uid && arrival.Phase != Cleaned || hasEnded(arrival.record)) {
+	if c.imports && (arrival.UID == c.uid && arrival.Phase != Cleaned || arrival.hasEnded()) {
 		ended := arrival
 		ended.record = record{UID: c.uid, Holder: c.holder, Imported: true, Phase: Cleaned}
 		err := c.to.write(ctx, &ended)
@@ -129,7 +134,7 @@ func (c *copier) discard(ctx context.Context, arrival stored) error {
 		return nil
 	}
 	if arrival.modRevision > 0 && arrival.Phase != Cleaned {
-		if err := c.to.end(ctx, arrival); err != nil {
+		if err := c.to.do(ctx, arrival, clientv3.OpDelete(c.to.record)); err != nil {
 			return err
 		}
 		arrival.modRevision = 0
@@ -137,11 +142,8 @@ func (c *copier) discard(ctx context.Context, arrival stored) error {
 	if !state.Closed && c.imports {
 		return nil // its objects are not of a copy
 	}
-	if err := c.to.clear(ctx, arrival, nil); err != nil {
-		return err
-	}
-	if !c.imports {
-		return nil // it stays closed: a replica may still have the route of a time when it had the objects
+	if err := c.to.clear(ctx, arrival, nil); err != nil || !c.imports {
+		return err // a Mover leaves it closed: a replica may still have the route of a time when it had the objects
 	}
 	open, err := revision.Open(c.to.Prefix, c.resource, state, state.Offset)
 	if err != nil {
@@ -150,17 +152,57 @@ func (c *copier) discard(ctx context.Context, arrival stored) error {
 	return c.to.do(ctx, arrival, open)
 }
 
-// hasEnded reports whether a Store may take a resource nevertheless that has a record.
-func hasEnded(r record) bool {
-	// An import has nothing left to do after the switch.
-	return r.UID == "" || r.Phase == Cleaned || r.Phase == Adopted || r.Imported && r.Phase == Switched
-}
-
 // term is the time in which a copier holds the record of the target.
 type term struct {
 	*copier
 	loop
 	arrival stored
+}
+
+// run applies changes and copies pages until done, which is called after each batch.
+func (t *term) run(ctx context.Context, done func() (bool, error)) error {
+	return t.repeat(ctx, nil, func() error { return t.follow(ctx, done) })
+}
+
+// repeat calls watch again after changes were missed. It does so after the end of the watch of an import, too, because an
+// API server ends them as it likes. Once no is closed it returns ErrWatchLost instead.
+func (t *term) repeat(ctx context.Context, no <-chan struct{}, watch func() error) error {
+	if t.record.Phase != "" {
+		return ErrSwitched
+	}
+	for {
+		err := watch()
+		compacted := errors.Is(err, ErrCompacted)
+		if !compacted && (!t.imports || !errors.Is(err, errWatchEnded)) {
+			return err
+		}
+		var failed error
+		if !isClosed(no) {
+			failed = t.beforeReopening(ctx, no, compacted)
+		}
+		if isClosed(no) {
+			return fmt.Errorf("follow %s: %w: %w", t.resource, ErrWatchLost, err)
+		}
+		if failed != nil {
+			return failed
+		}
+	}
+}
+
+// beforeReopening reads what the next watch has to catch up with: until then that it is quiet means nothing. It
+// ends when no is closed: requests to the source may be held then.
+func (t *term) beforeReopening(ctx context.Context, no <-chan struct{}, compacted bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(wait.ContextForChannel(no), cancel)()
+	err := pause(ctx, reopenPause)
+	if err == nil && compacted {
+		err = t.restart(ctx)
+	}
+	if err == nil {
+		t.began, err = t.source.Revision(ctx)
+	}
+	return err
 }
 
 // write implements writer by a transaction.
@@ -182,11 +224,11 @@ func (t *term) isFull() bool { return false }
 // commit performs operations at the target together with the record.
 func (t *term) commit(ctx context.Context, ops ...clientv3.Op) error {
 	t.arrival.record = t.record
-	if err := t.to.write(ctx, &t.arrival, ops...); err != nil {
-		return err
+	err := t.to.write(ctx, &t.arrival, ops...)
+	if err == nil {
+		t.saved = t.record
 	}
-	t.saved = t.record
-	return nil
+	return err
 }
 
 // openAbove opens the target with resource versions above one.

@@ -6,6 +6,9 @@ package move
 import (
 	"cmp"
 	"context"
+	"fmt"
+
+	"golang.org/x/time/rate"
 )
 
 // A page is in memory at once, and its size is unknown before, so pages start small and adapt to
@@ -248,4 +251,14 @@ func (l *loop) passed(c change) {
 	if c.put {
 		l.record.Objects, l.record.Bytes = l.record.Objects+1, l.record.Bytes+int64(len(c.Value))
 	}
+}
+
+// atRate waits for the rate of a move, which may have none.
+func atRate(ctx context.Context, limit *rate.Limiter, n int) error {
+	for i := 0; i < n && limit != nil; i++ {
+		if err := limit.Wait(ctx); err != nil {
+			return fmt.Errorf("wait for the rate of the move: %w", err)
+		}
+	}
+	return nil
 }

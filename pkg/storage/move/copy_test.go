@@ -11,7 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -70,37 +70,6 @@ func TestCopyAndFollow(t *testing.T) {
 	expect.NoError(t, <-followed)
 }
 
-// TestKilled ends Movers after every number of writes, and continues with others.
-func TestKilled(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.fill(300)
-	for attempt := 0; ; attempt++ {
-		ctx, kill := context.WithCancel(f.ctx)
-		reports := 0
-		f.config.Report = func(Progress) {
-			put(t, f.config.From, fmt.Sprintf("ns/%04d", 7*attempt%300), fmt.Sprintf("attempt %d", attempt))
-			if reports++; reports > 1 {
-				kill()
-			}
-		}
-		err := New(f.config).Copy(ctx)
-		kill()
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
-		}
-		if attempt > 1000 {
-			t.Fatal("it does not get on")
-		}
-	}
-	f.config.Report = nil
-	f.catchUp()
-	f.wantEqual()
-}
-
 // catchUp follows until the target has all.
 func (f *fixture) catchUp() {
 	f.Helper()
@@ -145,15 +114,7 @@ func TestCompacted(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.config.Report = nil
-			for i := range 30 {
-				put(t, f.config.From, fmt.Sprintf("ns/%04d", i), "second")
-				remove(t, f.config.From, fmt.Sprintf("ns/%04d", 50+i))
-			}
-			put(t, f.config.From, "ns/new", "new")
-			now, err := f.from.KV.Get(f.ctx, "x")
-			expect.NoError(t, err)
-			_, err = f.from.Compact(f.ctx, now.Header.Revision, clientv3.WithCompactPhysical())
-			expect.NoError(t, err)
+			f.compactChanges()
 			if part {
 				expect.NoError(t, New(f.config).Copy(f.ctx))
 			}
@@ -163,36 +124,68 @@ func TestCompacted(t *testing.T) {
 	}
 }
 
+// compactChanges changes objects, and compacts the changes.
+func (f *fixture) compactChanges() {
+	f.Helper()
+	for i := range 30 {
+		put(f, f.config.From, fmt.Sprintf("ns/%04d", i), "second")
+		remove(f, f.config.From, fmt.Sprintf("ns/%04d", 50+i))
+	}
+	put(f, f.config.From, "ns/new", "new")
+	now, err := f.from.KV.Get(f.ctx, "x")
+	expect.NoError(f, err)
+	_, err = f.from.Compact(f.ctx, now.Header.Revision, clientv3.WithCompactPhysical())
+	expect.NoError(f, err)
+}
+
 func TestRefused(t *testing.T) {
 	t.Parallel()
+	freeze := func(f *importFixture, e End) {
+		_, err := e.KV.Put(f.ctx, keys.Frozen(e.Prefix, widgets), "another")
+		expect.NoError(f, err)
+	}
 	for name, tc := range map[string]struct {
-		prepare func(*fixture)
-		want    string
+		prepare       func(*importFixture)
+		move, imports string // the reasons
 	}{
-		"target not empty": {func(f *fixture) { put(f, f.config.To, "ns/x", "x") }, ReasonNotEmpty},
-		"another move": {func(f *fixture) {
-			other := f.config
+		"target not empty": {func(f *importFixture) { put(f, f.config.To, "ns/x", "x") }, ReasonNotEmpty, ReasonNotEmpty},
+		"another move": {func(f *importFixture) {
+			other := f.fixture.config
 			other.UID = "other"
 			expect.NoError(f, New(other).Copy(f.ctx))
-		}, ReasonMoving},
-		"frozen for something else": {func(f *fixture) {
-			_, err := freeze.Target{KV: f.from.KV, Prefix: "/one", Resource: widgets}.Freeze(f.ctx)
-			expect.NoError(f, err)
-		}, ReasonFrozen},
-		"unreadable object": {func(f *fixture) {
+		}, ReasonMoving, ReasonMoving},
+		"frozen source": {func(f *importFixture) { freeze(f, f.fixture.config.From) }, ReasonFrozen, ""},
+		"frozen target": {func(f *importFixture) { freeze(f, f.config.To) }, ReasonFrozen, ReasonFrozen},
+		"unreadable object": {func(f *importFixture) {
 			_, err := f.from.Put(f.ctx, "/one/example.com/widgets/ns/bad", "bad")
 			expect.NoError(f, err)
-		}, ReasonUnreadable},
+		}, ReasonUnreadable, ReasonUnreadable},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.fill(3)
-			tc.prepare(f)
-			var refusal *Refusal
-			if err := New(f.config).Copy(f.ctx); !errors.As(err, &refusal) || refusal.Reason != tc.want {
-				t.Errorf("error %v, want the reason %s", err, tc.want)
-			}
-		})
+		for kind, want := range map[string]string{"move": tc.move, "import": tc.imports} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				f := newImportFixture(t)
+				f.fill(3)
+				tc.prepare(f)
+				var m interface {
+					Check(context.Context) error
+					Copy(context.Context) error
+				} = New(f.fixture.config)
+				if kind == "import" {
+					m = NewImporter(f.config)
+				}
+				checked := m.Check(f.ctx)
+				if want == ReasonUnreadable { // which no check reads
+					expect.NoError(t, checked)
+					checked = m.Copy(f.ctx)
+				}
+				for _, err := range []error{checked, m.Copy(f.ctx)} {
+					refusal, refused := errors.AsType[*Refusal](err)
+					if refused != (want != "") || refused && refusal.Reason != want {
+						t.Errorf("error %v, want the reason %q", err, want)
+					}
+				}
+			})
+		}
 	}
 }

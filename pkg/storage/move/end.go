@@ -6,20 +6,19 @@ package move
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/time/rate"
+	"google.golang.org/grpc/metadata"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
-	"github.com/annex-dev/annex/pkg/storage/revision"
 )
-
-// deletedAtOnce is the number of objects that a transaction deletes.
-const deletedAtOnce = 500
 
 // End is a resource in the etcd of a Store.
 type End struct {
@@ -35,17 +34,18 @@ type End struct {
 // end is an End with the keys of the resource.
 type end struct {
 	End
-	resource          schema.GroupResource
-	objects, boundary string // the range of objects
-	record            string
-	frozen            string
+	resource                  schema.GroupResource
+	objects, boundary         string // the range of objects
+	record, frozen, tombstone string
 }
+
+var _ Source = end{}
 
 func newEnd(e End, resource schema.GroupResource, record string) end {
 	objects := keys.Objects(e.Prefix, resource)
 	return end{
 		End: e, resource: resource, objects: objects, boundary: clientv3.GetPrefixRangeEnd(objects),
-		record: record, frozen: keys.Frozen(e.Prefix, resource),
+		record: record, frozen: keys.Frozen(e.Prefix, resource), tombstone: keys.Tombstone(e.Prefix, resource),
 	}
 }
 
@@ -68,85 +68,129 @@ func (e end) Equal(ctx context.Context, from, to Object) (bool, error) {
 	return err == nil && bytes.Equal(plain, from.Value), nil
 }
 
-// checkDeparture returns a *Refusal if a move cannot take the resource out of the Store. frozenFor is the value of its own
-// freeze records.
-func (e end) checkDeparture(s stored, uid, frozenFor types.UID) error {
-	switch {
-	case s.UID != "" && s.UID != uid && s.Phase != Cleaned:
-		return refuse(e.resource, ReasonMoving, "the Migration with the UID %s moves it out of the Store", s.UID)
-	case s.isFrozen && s.frozenFor != frozenFor:
-		return refuse(e.resource, ReasonFrozen, "its objects are frozen for another purpose, such as its return to the main cluster")
-	case s.state.Closed && s.UID != uid:
-		return refuse(e.resource, ReasonClosed, "the Store does not serve it, because it was moved out of it")
-	}
-	return nil
-}
-
-// close closes the resource for a HostedResource, if it is frozen since a revision. The tombstone ends its
-// watches (pkg/storage/freeze).
-func (e end) close(ctx context.Context, s stored, frozenAt int64, hosted types.UID) error {
-	isFrozen := clientv3.Compare(clientv3.ModRevision(e.frozen), "=", frozenAt)
-	return e.doIf(ctx, []clientv3.Cmp{s.isAt(e), s.unchanged(e), isFrozen},
-		revision.Close(e.Prefix, e.resource, s.state, hosted), clientv3.OpPut(keys.Tombstone(e.Prefix, e.resource), ""))
-}
-
-// removeTombstone returns the revision at which there is none.
-func (e end) removeTombstone(ctx context.Context) (int64, error) {
-	r, err := e.KV.Delete(ctx, keys.Tombstone(e.Prefix, e.resource))
+// Count implements Source.
+func (e end) Count(ctx context.Context) (int64, error) {
+	count, err := e.KV.Get(ctx, e.objects, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
-		return 0, fmt.Errorf("remove the tombstone of %s: %w", e.resource, err)
+		return 0, fmt.Errorf("count the objects of %s: %w", e.resource, err)
 	}
-	return r.Header.GetRevision(), nil
+	return count.Count, nil
 }
 
-// giveUp ends a move out of a Store, which takes writes again, with operations, of which one is of the record. Once it is
-// closed, giveUp returns ErrSwitched.
-func (e end) giveUp(ctx context.Context, s stored, ops ...clientv3.Op) error {
-	if s.state.Closed {
-		return ErrSwitched
+// Revision implements Source.
+func (e end) Revision(ctx context.Context) (int64, error) {
+	now, err := e.KV.Get(ctx, e.record, clientv3.WithCountOnly())
+	if err != nil {
+		return 0, fmt.Errorf("read the revision of etcd: %w", err)
 	}
-	return e.do(ctx, s, append(ops, clientv3.OpDelete(e.frozen))...)
+	return now.Header.GetRevision(), nil
 }
 
-// clear deletes all objects of an end, unless its record changes.
-func (e end) clear(ctx context.Context, s stored, limit *rate.Limiter) error {
-	for {
-		page, err := e.KV.Get(ctx, e.objects, clientv3.WithRange(e.boundary), clientv3.WithKeysOnly(), clientv3.WithLimit(deletedAtOnce))
-		if err != nil {
-			return fmt.Errorf("read the keys of %s: %w", e.resource, err)
-		}
-		if len(page.Kvs) == 0 {
-			return nil
-		}
-		if err := atRate(ctx, limit, len(page.Kvs)); err != nil {
-			return err
-		}
-		last := string(page.Kvs[len(page.Kvs)-1].Key)
-		if err := e.do(ctx, s, clientv3.OpDelete(e.objects, clientv3.WithRange(last+"\x00"))); err != nil {
-			return err
-		}
+// Page implements Source. A revision of 0 is the present.
+func (e end) Page(ctx context.Context, after string, limit, revision int64) (objects []Object, more bool, err error) {
+	first := e.objects
+	if after != "" {
+		first += after + "\x00"
 	}
+	page, err := e.KV.Get(ctx, first, clientv3.WithRange(e.boundary), clientv3.WithRev(revision), clientv3.WithLimit(limit))
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		err = ErrCompacted
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read the objects of %s: %w", e.resource, err)
+	}
+	objects = make([]Object, 0, len(page.Kvs))
+	for _, kv := range page.Kvs {
+		objects = append(objects, e.object(kv))
+	}
+	return objects, page.More && len(objects) > 0, nil
 }
 
-// end removes the record of an end, with operations.
-func (e end) end(ctx context.Context, s stored, ops ...clientv3.Op) error {
-	return e.do(ctx, s, append(ops, clientv3.OpDelete(e.record))...)
+func (e end) object(kv *mvccpb.KeyValue) Object {
+	return Object{Key: string(kv.Key[len(e.objects):]), Value: kv.Value, Revision: kv.ModRevision, leased: kv.Lease != 0}
 }
 
-// do performs operations, unless the record of an end changes. A full etcd performs deletions if there is nothing
-// else.
-func (e end) do(ctx context.Context, s stored, ops ...clientv3.Op) error {
-	return e.doIf(ctx, []clientv3.Cmp{s.isAt(e), s.unchanged(e)}, ops...)
+// Decode implements Source.
+func (e end) Decode(ctx context.Context, o Object) ([]byte, error) {
+	plain, _, err := e.Transformer.TransformFromStorage(ctx, o.Value, value.DefaultContext(e.objects+o.Key))
+	if o.leased {
+		err = errors.New("it has a lease, which cannot be moved")
+	}
+	if err != nil {
+		return nil, &Refusal{Reason: ReasonUnreadable, Message: fmt.Sprintf("object %s of %s cannot be read: %v", o.Key, e.resource, err)}
+	}
+	return plain, nil
 }
 
-// doIf performs operations on conditions, and returns ErrFenced if one does not hold.
-func (e end) doIf(ctx context.Context, conditions []clientv3.Cmp, ops ...clientv3.Op) error {
-	r, err := e.KV.Txn(ctx).If(conditions...).Then(ops...).Commit()
-	switch {
-	case err != nil:
-		return fmt.Errorf("change the move of %s: %w", e.resource, err)
-	case !r.Succeeded:
-		return fmt.Errorf("change the move of %s: %w", e.resource, ErrFenced)
+// Watch implements Source.
+func (e end) Watch(ctx context.Context, after int64) (Watch, error) {
+	// A stream of its own: others would wait for this one, and receive its progress notifications.
+	ctx = metadata.AppendToOutgoingContext(ctx, "annex-move", string(uuid.NewUUID()))
+	w := &etcdWatch{end: e, ctx: ctx, events: make(chan Events)}
+	responses := e.Watcher.Watch(ctx, e.objects, clientv3.WithPrefix(), clientv3.WithRev(after+1),
+		clientv3.WithFragment(), clientv3.WithCreatedNotify())
+	go w.run(responses)
+	return w, nil
+}
+
+// etcdWatch is a watch of an etcd. It ends with its context.
+type etcdWatch struct {
+	end
+	ctx    context.Context
+	events chan Events
+}
+
+// Events implements Watch.
+func (w *etcdWatch) Events() <-chan Events { return w.events }
+
+// RequestProgress implements Watch.
+func (w *etcdWatch) RequestProgress(context.Context, int64) error {
+	if err := w.Watcher.RequestProgress(w.ctx); err != nil {
+		return fmt.Errorf("request the progress of the source: %w", err)
 	}
 	return nil
+}
+
+// CheckAlive implements Watch. The client of the Store checks its connections, so the watch ends instead.
+func (w *etcdWatch) CheckAlive(context.Context) error { return nil }
+
+// UntilDead implements Watch.
+func (w *etcdWatch) UntilDead(ctx context.Context, measured func()) error {
+	measured()
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (w *etcdWatch) run(responses clientv3.WatchChan) {
+	defer close(w.events)
+	for response := range responses {
+		select {
+		case w.events <- w.decoded(response):
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *etcdWatch) decoded(response clientv3.WatchResponse) Events {
+	if err := response.Err(); err != nil {
+		if response.CompactRevision > 0 {
+			return Events{Err: ErrCompacted}
+		}
+		return Events{Err: fmt.Errorf("watch the source: %w", err)}
+	}
+	events := Events{Current: response.Header.GetRevision(), Changes: make([]Change, 0, len(response.Events))}
+	for _, event := range response.Events {
+		events.Changes = append(events.Changes, Change{
+			Object: w.object(event.Kv), Created: event.IsCreate(), Deleted: event.Type == clientv3.EventTypeDelete,
+		})
+	}
+	switch last := len(events.Changes) - 1; {
+	case last >= 0:
+		// Events of one revision are in one response, so that it has all of the last one.
+		events.Complete = events.Changes[last].Revision
+	case response.IsProgressNotify():
+		events.Complete = response.Header.GetRevision()
+	}
+	return events
 }

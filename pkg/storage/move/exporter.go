@@ -29,12 +29,10 @@ type ExportConfig struct {
 	From           End
 }
 
-// Exporter takes the steps of such a move at the Store; its user copies the objects. The last one that has taken
-// the resource over is the only one that can: the methods of those before return ErrFenced, because each step is a
-// transaction with the condition that the record is theirs.
+// Exporter takes the steps of such a move at the Store; its user copies the objects. Each step is a transaction with
+// the condition that the record is that of this Exporter: the methods of one that was replaced return ErrFenced.
 type Exporter struct {
 	end
-	target      freeze.Target
 	uid, hosted types.UID
 	holder      string
 	// held is the state of the Store at the take-over, and frozenAt the revision of the freeze.
@@ -45,9 +43,8 @@ type Exporter struct {
 // NewExporter returns an Exporter. TakeOver is called before its other methods.
 func NewExporter(config ExportConfig) *Exporter {
 	return &Exporter{
-		end:    newEnd(config.From, config.Resource, keys.Departure(config.From.Prefix, config.Resource)),
-		target: freeze.Target{KV: config.From.KV, Prefix: config.From.Prefix, Resource: config.Resource},
-		uid:    config.UID, hosted: config.HostedResource, holder: string(uuid.NewUUID()),
+		end: newEnd(config.From, config.Resource, keys.Departure(config.From.Prefix, config.Resource)),
+		uid: config.UID, hosted: config.HostedResource, holder: string(uuid.NewUUID()),
 	}
 }
 
@@ -62,7 +59,7 @@ func (e *Exporter) TakeOver(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", e.resource, ErrEnded)
 	}
 	if s.UID != "" || !s.state.Returned { // otherwise the move has ended, and nothing must be left of it
-		if err := e.checkDeparture(s, e.uid, ""); err != nil {
+		if err := e.checkDeparture(s, e.uid, freeze.Returning); err != nil {
 			return err
 		}
 		s.record = record{UID: e.uid, Holder: e.holder}
@@ -71,22 +68,18 @@ func (e *Exporter) TakeOver(ctx context.Context) error {
 		}
 	}
 	e.held = s
-	e.frozenAt, err = e.target.Frozen(ctx)
-	return err
-}
-
-// fenced replaces the error of conditions that do not hold.
-func fenced(err error) error {
-	if errors.Is(err, freeze.ErrConditions) {
-		return fmt.Errorf("%w: %w", ErrFenced, err)
-	}
+	now, err := e.read(ctx) // an Exporter before could freeze it until the record was written
+	e.frozenAt = now.frozenAt
 	return err
 }
 
 // Freeze stops writes.
-func (e *Exporter) Freeze(ctx context.Context) (err error) {
-	e.frozenAt, err = e.target.Freeze(ctx, e.held.isAt(e.end), e.held.unchanged(e.end))
-	return fenced(err)
+func (e *Exporter) Freeze(ctx context.Context) error {
+	r, err := e.transact(ctx, e.held, nil, clientv3.OpPut(e.frozen, freeze.Returning))
+	if err == nil {
+		e.frozenAt = r.Header.GetRevision()
+	}
+	return err
 }
 
 // Thaw allows writes again, if this Exporter or one before has frozen them.
@@ -94,20 +87,22 @@ func (e *Exporter) Thaw(ctx context.Context) error {
 	if e.frozenAt == 0 {
 		return nil
 	}
-	return e.target.Thaw(ctx, e.frozenAt)
+	_, err := e.transact(ctx, e.held, []clientv3.Cmp{e.isFrozenAt(e.frozenAt)}, clientv3.OpDelete(e.frozen))
+	if err == nil {
+		e.frozenAt = 0
+	}
+	return err
 }
 
 // Close ends all watches of the frozen resource and lets all requests wait, and returns a resource version that is
 // not below any that clients have got. It can be repeated.
 func (e *Exporter) Close(ctx context.Context) (highest int64, err error) {
 	now, err := e.now(ctx)
+	if err == nil && !now.state.Closed {
+		err = e.close(ctx, now, e.frozenAt, revision.Close(e.Prefix, e.resource, now.state, e.hosted))
+	}
 	if err != nil {
 		return 0, err
-	}
-	if !now.state.Closed {
-		if err := e.close(ctx, now, e.frozenAt, e.hosted); err != nil {
-			return 0, err
-		}
 	}
 	// Nothing that is later is answered any more.
 	closed, err := e.removeTombstone(ctx)
@@ -117,7 +112,14 @@ func (e *Exporter) Close(ctx context.Context) (highest int64, err error) {
 // Return lets clients repeat the requests of a resource that is closed: the main cluster serves it. It can be
 // repeated.
 func (e *Exporter) Return(ctx context.Context) error {
-	return fenced(e.target.Return(ctx, e.hosted, e.held.isAt(e.end), e.target.IsFrozenAt(e.frozenAt)))
+	now, err := e.now(ctx)
+	if err == nil && (!now.state.Returned || now.state.ClosedFor != e.hosted) {
+		err = e.close(ctx, now, e.frozenAt, revision.Return(e.Prefix, e.resource, now.state, e.hosted), clientv3.OpDelete(e.frozen))
+	}
+	if err == nil {
+		_, err = e.removeTombstone(ctx)
+	}
+	return err
 }
 
 // End deletes the objects of a resource that was returned, without running their finalizers, and the record of
@@ -133,7 +135,7 @@ func (e *Exporter) End(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.end.end(ctx, now, e.removePairs())
+	return e.do(ctx, now, clientv3.OpDelete(e.record), e.removePairs())
 }
 
 // Cancel ends the move of a resource that the Store goes on to serve. Once it was returned, Cancel returns
@@ -154,9 +156,9 @@ func (e *Exporter) Cancel(ctx context.Context) error {
 
 // now returns what the Exporter holds, with the present state of the resource.
 func (e *Exporter) now(ctx context.Context) (stored, error) {
-	state, err := revision.LoadState(ctx, e.KV, e.Prefix, e.resource)
 	now := e.held
-	now.state = state
+	var err error
+	now.state, err = revision.LoadState(ctx, e.KV, e.Prefix, e.resource)
 	return now, err
 }
 
@@ -167,7 +169,7 @@ func (e *Exporter) removePairs() clientv3.Op {
 // PutPair records a value for the UID of an object, until the move ends.
 func (e *Exporter) PutPair(ctx context.Context, uid types.UID, value []byte) error {
 	put := clientv3.OpPut(keys.Pairs(e.Prefix, e.resource)+string(uid), string(value))
-	return e.doIf(ctx, []clientv3.Cmp{e.held.isAt(e.end)}, put)
+	return e.do(ctx, e.held, put)
 }
 
 // Pairs calls visit for each value that was recorded.
@@ -176,9 +178,8 @@ func (e *Exporter) Pairs(ctx context.Context, visit func(uid types.UID, value []
 	recorded.objects = keys.Pairs(e.Prefix, e.resource)
 	recorded.boundary = clientv3.GetPrefixRangeEnd(recorded.objects)
 	for after, more := "", true; more; {
-		var page []Object
-		var err error
-		if page, more, err = recorded.Page(ctx, after, largestPage, 0); err != nil {
+		page, others, err := recorded.Page(ctx, after, largestPage, 0)
+		if err != nil {
 			return fmt.Errorf("read the pairs: %w", err)
 		}
 		for _, pair := range page {
@@ -187,6 +188,7 @@ func (e *Exporter) Pairs(ctx context.Context, visit func(uid types.UID, value []
 			}
 			after = pair.Key
 		}
+		more = others
 	}
 	return nil
 }

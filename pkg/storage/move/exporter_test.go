@@ -31,9 +31,9 @@ func (f *fixture) heldExporter(uid types.UID) *Exporter {
 
 func (f *fixture) isFrozen() bool {
 	f.Helper()
-	at, err := freeze.Target{KV: f.config.From.KV, Prefix: f.config.From.Prefix, Resource: widgets}.Frozen(f.ctx)
+	found, err := f.config.From.KV.Get(f.ctx, keys.Frozen(f.config.From.Prefix, widgets))
 	expect.NoError(f.T, err)
-	return at > 0
+	return found.Count > 0
 }
 
 // TestExporterIsFenced takes a resource over while another Exporter, whose process was paused, is at a step. Its next
@@ -46,6 +46,7 @@ func TestExporterIsFenced(t *testing.T) {
 			_, err := e.Close(ctx)
 			return err
 		},
+		"thaw":   func(ctx context.Context, e *Exporter) error { return e.Thaw(ctx) },
 		"return": func(ctx context.Context, e *Exporter) error { return e.Return(ctx) },
 		"cancel": func(ctx context.Context, e *Exporter) error { return e.Cancel(ctx) },
 		"pair":   func(ctx context.Context, e *Exporter) error { return e.PutPair(ctx, "uid", nil) },
@@ -55,7 +56,7 @@ func TestExporterIsFenced(t *testing.T) {
 			f := newFixture(t)
 			f.fill(1)
 			paused := f.heldExporter("move")
-			if name == "close" || name == "return" {
+			if name == "close" || name == "return" || name == "thaw" {
 				expect.NoError(t, paused.Freeze(f.ctx))
 			}
 			successor := f.heldExporter("move")
@@ -136,7 +137,7 @@ func TestExporterCancel(t *testing.T) {
 	if f.isFrozen() || len(objects(t, f.config.From)) != 1 {
 		t.Errorf("frozen %t, objects %v", f.isFrozen(), objects(t, f.config.From))
 	}
-	if err := NewExporter(ExportConfig{Resource: widgets, UID: "move", HostedResource: "hosted", From: f.config.From}).TakeOver(f.ctx); !errors.Is(err, ErrEnded) {
+	if err := f.exporter("move").TakeOver(f.ctx); !errors.Is(err, ErrEnded) {
 		t.Errorf("a canceled export begins again: %v", err)
 	}
 	next := f.heldExporter("another") // nothing is left of the first

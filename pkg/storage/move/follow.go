@@ -53,22 +53,6 @@ type writer interface {
 	isFull() bool
 }
 
-// run applies changes and copies pages until done, which is called after each batch.
-func (l *loop) run(ctx context.Context, done func() (bool, error)) error {
-	if l.record.Phase != "" {
-		return ErrSwitched
-	}
-	for {
-		err := l.follow(ctx, done)
-		if !errors.Is(err, ErrCompacted) {
-			return err
-		}
-		if err := l.restart(ctx); err != nil {
-			return err
-		}
-	}
-}
-
 // restart returns the cursor to the first key, because changes were missed.
 func (l *loop) restart(ctx context.Context) error {
 	now, err := l.source.Revision(ctx)
@@ -98,7 +82,7 @@ func (l *loop) reportProgress() {
 // isCaughtUp reports whether the target has all that the source had when the loop began.
 func (l *loop) isCaughtUp() bool { return l.record.Copied && l.record.Applied >= l.began }
 
-// follow does what run does until the watch ends.
+// follow applies changes and copies pages until done, which is called after each batch, or until the watch ends.
 func (l *loop) follow(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -109,7 +93,7 @@ func (l *loop) follow(ctx context.Context, done func() (bool, error)) error {
 	return l.applyFrom(ctx, w, done)
 }
 
-// applyFrom does what run does until the watch ends.
+// applyFrom is follow with a watch.
 func (l *loop) applyFrom(ctx context.Context, w Watch, done func() (bool, error)) (err error) {
 	defer func() {
 		if err != nil {
@@ -180,8 +164,14 @@ func (l *loop) receive(ctx context.Context, w Watch, b *batch, poll bool) (recei
 // wait waits for a response, for at most the interval. It asks for progress, so that the applied
 // revision stays recent if nothing changes.
 func (l *loop) wait(ctx context.Context, w Watch) (Events, bool, error) {
-	if err := l.requestProgress(ctx, w); err != nil {
-		return Events{}, false, err
+	if !l.isSilent {
+		wanted := int64(0)
+		if l.record.Applied < l.began {
+			wanted = l.began
+		}
+		if err := w.RequestProgress(ctx, wanted); err != nil {
+			return Events{}, false, err
+		}
 	}
 	interval := progressInterval
 	if l.eager || !l.isCaughtUp() && !l.writer.isFull() {
@@ -202,16 +192,6 @@ func (l *loop) wait(ctx context.Context, w Watch) (Events, bool, error) {
 	case <-ctx.Done():
 		return Events{}, false, context.Cause(ctx)
 	}
-}
-
-func (l *loop) requestProgress(ctx context.Context, w Watch) error {
-	switch {
-	case l.isSilent:
-		return nil
-	case l.record.Applied < l.began:
-		return w.RequestProgress(ctx, l.began)
-	}
-	return w.RequestProgress(ctx, 0)
 }
 
 func ended(ctx context.Context) error {

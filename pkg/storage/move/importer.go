@@ -62,20 +62,6 @@ func (i *Importer) Verify(ctx context.Context) error {
 	return err
 }
 
-// State reads how far the move is: Absent, Copying, Following, Switched, Adopted, or Cleaned if it was canceled.
-func (i *Importer) State(ctx context.Context) (State, error) {
-	arrival, err := i.to.read(ctx)
-	switch {
-	case err != nil:
-		return "", err
-	case arrival.UID != i.uid:
-		return Absent, nil
-	case arrival.Phase != "":
-		return arrival.Phase, nil
-	}
-	return arrival.copyState(), nil
-}
-
 // Check returns a *Refusal if the Store cannot take the resource. It changes nothing.
 func (i *Importer) Check(ctx context.Context) error {
 	_, err := i.checkArrival(ctx)
@@ -95,9 +81,7 @@ func (i *Importer) Copy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.reopening(ctx, nil, func() error {
-		return t.run(ctx, func() (bool, error) { return t.record.Copied, nil })
-	})
+	return t.run(ctx, func() (bool, error) { return t.record.Copied, nil })
 }
 
 // Claim closes the target, as Copy does. After that nothing is written to it until it is open, or the
@@ -143,9 +127,8 @@ func (i *Importer) Open(ctx context.Context, lowest int64) error {
 
 // TakeOver fences all other Importers of a move that has begun, and returns its State.
 func (i *Importer) TakeOver(ctx context.Context) (State, error) {
-	state, err := i.State(ctx)
 	i.held = true
-	if err != nil || state == Absent {
+	if state, err := i.State(ctx); err != nil || state == Absent {
 		return state, err
 	}
 	if _, err := i.to.takeOver(ctx, i.copier); err != nil {
@@ -162,7 +145,7 @@ func (i *Importer) Adopt(ctx context.Context) error {
 		return err
 	case arrival.UID == i.uid && arrival.Phase == Adopted:
 		return nil
-	case arrival.UID == i.uid || !hasEnded(arrival.record):
+	case arrival.UID == i.uid || !arrival.hasEnded():
 		return fmt.Errorf("adopt the objects of %s: %w", i.resource, ErrFenced)
 	}
 	arrival.record = record{UID: i.uid, Holder: i.holder, Imported: true, Phase: Adopted}

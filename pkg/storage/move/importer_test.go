@@ -15,9 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/annex-dev/annex/pkg/storage/freeze"
 	"github.com/annex-dev/annex/pkg/storage/keys"
-	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -123,20 +121,25 @@ type importFixture struct {
 	config ImportConfig
 	follow FollowOptions
 
-	caughtUp, switched, opened chan struct{}
+	caughtUp, proven, switched, opened chan struct{}
 }
 
 func newImportFixture(t *testing.T) *importFixture {
 	t.Helper()
-	f := &importFixture{fixture: newFixture(t), caughtUp: make(chan struct{}), switched: make(chan struct{}), opened: make(chan struct{})}
+	f := &importFixture{fixture: newFixture(t)}
 	f.source = &source{end: newEnd(f.fixture.config.From, widgets, "unused")}
 	f.config = ImportConfig{Resource: widgets, UID: "import", HostedResource: "hosted", From: f.source, To: f.fixture.config.To}
-	f.follow = FollowOptions{
-		CaughtUp: func() { close(f.caughtUp) }, Opened: func() { close(f.opened) }, Switch: f.switched,
-		Quiet: 200 * time.Millisecond, Settle: time.Second,
-		Lowest: func(ctx context.Context) (int64, error) { return f.source.Revision(ctx) },
-	}
+	f.prepare()
 	return f
+}
+
+// prepare prepares another call of Follow.
+func (f *importFixture) prepare() {
+	f.caughtUp, f.proven, f.switched, f.opened = make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	f.follow = FollowOptions{
+		CaughtUp: func() { close(f.caughtUp) }, Proven: func() { close(f.proven) }, Opened: func() { close(f.opened) }, Switch: f.switched,
+		Quiet: 200 * time.Millisecond, Lowest: f.source.Revision,
+	}
 }
 
 // start follows, and returns the result.
@@ -171,6 +174,15 @@ func (f *importFixture) wantState(i *Importer, want State) {
 	if got, err := i.State(f.ctx); err != nil || got != want {
 		f.Errorf("state %s (%v), want %s", got, err, want)
 	}
+}
+
+// untilCopied waits until the target has an object.
+func (f *importFixture) untilCopied(name, want string) {
+	f.Helper()
+	poll.UntilDone(f, name+" is copied", func() (bool, string) {
+		got := objects(f, f.config.To)[name]
+		return got == want, got
+	})
 }
 
 // wantLost waits until following ends because the watch was lost after the switch.
@@ -213,16 +225,15 @@ func TestImport(t *testing.T) {
 	f.config.Report = nil
 	i := NewImporter(f.config)
 	f.wantState(i, Following)
+	ctx, end := context.WithCancel(f.ctx)
+	f.ctx, f.follow.Settle = ctx, time.Hour
 	result := f.start(i)
 	f.wait(result, f.caughtUp)
 	f.wantEqual()
 	expect.NoError(t, i.Verify(f.ctx))
 	f.source.lose()
 	put(t, f.fixture.config.From, "ns/after", "the watch was lost")
-	poll.UntilDone(t, "the watch is opened again", func() (bool, string) {
-		got := objects(t, f.config.To)["ns/after"]
-		return got != "", got
-	})
+	f.untilCopied("ns/after", "the watch was lost")
 	close(f.switched)
 	put(t, f.fixture.config.From, "ns/later", "the switch")
 	f.wait(result, f.opened)
@@ -234,8 +245,11 @@ func TestImport(t *testing.T) {
 	if first := state.ModRevision + state.Offset; state.Closed || first <= now || first > now+2*importGap {
 		t.Errorf("resource versions begin at %d, want a little more than %d; %+v", first, now, state)
 	}
-	expect.NoError(t, <-result)
-	for what, err := range map[string]error{"canceled": i.Cancel(f.ctx), "copied": i.Copy(f.ctx), "followed": i.Follow(f.ctx, f.follow)} {
+	put(t, f.fixture.config.From, "ns/late", "late")
+	f.untilCopied("ns/late", "late")
+	end()
+	expect.NoError(t, <-result, "it has ended while it settled")
+	for what, err := range map[string]error{"canceled": i.Cancel(t.Context()), "copied": i.Copy(t.Context()), "followed": i.Follow(t.Context(), f.follow)} {
 		if !errors.Is(err, ErrSwitched) {
 			t.Errorf("it can be %s: %v", what, err)
 		}
@@ -277,13 +291,11 @@ func TestLateChanges(t *testing.T) {
 	result := f.start(i)
 	f.wait(result, f.caughtUp)
 	close(f.switched)
-	poll.UntilDone(t, "the last change is applied", func() (bool, string) {
-		got := objects(t, to)["ns/recreated"]
-		return got == "later", got
-	})
+	f.untilCopied("ns/recreated", "later")
 	end()
-	var failed *LateError
-	if err := <-result; !errors.As(err, &failed) {
+	err := <-result
+	failed, _ := errors.AsType[*LateError](err)
+	if failed == nil {
 		t.Fatalf("error %v", err)
 	}
 	if diff := cmp.Diff(&LateError{[]string{"ns/born-twice", "ns/deleted-here", "ns/written", "ns/written-deleted"}, 4}, failed); diff != "" {
@@ -298,40 +310,83 @@ func TestLateChanges(t *testing.T) {
 	}
 }
 
-// TestWatchLost loses the watch after the switch: it is not opened again.
+// TestWatchLost loses the watch after the switch: it is not opened again. If the target is not open, the source serves
+// the resource again, and another attempt reads only what has changed.
 func TestWatchLost(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]bool{"before the target is open": false, "after it": true} {
+	for name, tc := range map[string]struct {
+		prepare func(*importFixture)
+		lose    func(f *importFixture, result <-chan error)
+		want    State
+	}{
+		"before the target is open": {
+			func(f *importFixture) { f.follow.Quiet = time.Hour },
+			func(f *importFixture, _ <-chan error) {
+				close(f.switched)
+				f.source.lose()
+			},
+			Following,
+		},
+		"after it is open": {
+			func(f *importFixture) { f.follow.Settle = time.Hour },
+			func(f *importFixture, result <-chan error) {
+				close(f.switched)
+				f.wait(result, f.opened)
+				f.source.lose()
+			},
+			Switched,
+		},
+		"shortly before the switch, when the source holds requests": {
+			func(*importFixture) {},
+			func(f *importFixture, result <-chan error) {
+				held := make(chan struct{})
+				f.source.holding.Store(&held)
+				f.source.lose()
+				f.wait(result, held)
+				f.source.holding.Store(nil)
+				close(f.switched)
+			},
+			Following,
+		},
+		"by a source that no longer responds when its silence is to be a proof": {
+			func(f *importFixture) { f.follow.Quiet = 0 },
+			func(f *importFixture, _ <-chan error) {
+				f.source.dead.Store(true)
+				close(f.switched)
+			},
+			Following,
+		},
+		"by a source that no longer responds after it has proven to": {
+			func(f *importFixture) { f.follow.Prove, f.follow.Quiet = f.switched, time.Hour },
+			func(f *importFixture, result <-chan error) {
+				close(f.switched)
+				f.wait(result, f.proven)
+				f.source.dead.Store(true)
+			},
+			Following,
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newImportFixture(t)
-			f.fill(10)
-			f.follow.Settle = time.Hour
-			if !open {
-				f.follow.Quiet = time.Hour
-			}
+			f.fill(100)
+			tc.prepare(f)
 			i, result := f.startCopied()
-			close(f.switched)
-			want := Following
-			if open {
-				f.wait(result, f.opened)
-				want = Switched
-			}
-			watches := f.source.watches.Load()
-			f.source.lose()
-			f.wantLost(i, result, want)
-			if got := f.source.watches.Load(); got != watches {
-				t.Errorf("%d watches were opened, want %d", got, watches)
-			}
-			if open {
+			expect.NoError(t, i.Verify(f.ctx))
+			watches, pages := f.source.watches.Load(), f.source.pages.Load()
+			tc.lose(f, result)
+			f.wantLost(i, result, tc.want)
+			expect.Equal(t, watches, f.source.watches.Load(), "watches")
+			if tc.want == Switched {
 				return
 			}
-			// The source serves the resource again, and it is tried again.
-			put(t, f.fixture.config.From, "ns/again", "x")
-			f.caughtUp, f.switched, f.follow.Quiet, f.follow.Settle = make(chan struct{}), make(chan struct{}), 0, 0
-			f.follow.Switch, f.follow.CaughtUp = f.switched, func() { close(f.caughtUp) }
+			f.source.dead.Store(false)
+			put(t, f.fixture.config.From, "ns/0001", "while the source serves the resource again")
+			f.prepare()
 			result = f.start(i)
 			f.wait(result, f.caughtUp)
+			expect.NoError(t, i.Verify(f.ctx))
+			expect.Equal(t, pages, f.source.pages.Load(), "pages that were read")
 			close(f.switched)
 			expect.NoError(t, <-result)
 			f.wantEqual()
@@ -339,40 +394,13 @@ func TestWatchLost(t *testing.T) {
 	}
 }
 
-// TestSwitchAgain reads nothing again after a switch that did not succeed.
-func TestSwitchAgain(t *testing.T) {
-	t.Parallel()
-	f := newImportFixture(t)
-	f.fill(100)
-	f.follow.Quiet = time.Hour
-	i, result := f.startCopied()
-	expect.NoError(t, i.Verify(f.ctx))
-	close(f.switched)
-	f.source.lose()
-	f.wantLost(i, result, Following)
-	pages := f.source.pages.Load()
-
-	put(t, f.fixture.config.From, "ns/0001", "while the source serves the resource again")
-	f.caughtUp, f.switched, f.follow.Quiet, f.follow.Settle = make(chan struct{}), make(chan struct{}), 0, 0
-	f.follow.Switch, f.follow.CaughtUp = f.switched, func() { close(f.caughtUp) }
-	result = f.start(i)
-	f.wait(result, f.caughtUp)
-	expect.NoError(t, i.Verify(f.ctx))
-	if got := f.source.pages.Load(); got != pages {
-		t.Errorf("%d pages were read again", got-pages)
-	}
-	close(f.switched)
-	expect.NoError(t, <-result)
-	f.wantEqual()
-}
-
 // TestProve: an API server that was cut off from its etcd sends no changes for a while, and responds.
 func TestProve(t *testing.T) {
 	t.Parallel()
 	f := newImportFixture(t)
 	f.fill(10)
-	prove, proven := make(chan struct{}), make(chan struct{})
-	f.follow.Prove, f.follow.Proven, f.follow.Settle = prove, func() { close(proven) }, 0
+	prove := make(chan struct{})
+	f.follow.Prove = prove
 	_, result := f.startCopied()
 	f.source.stalled.Lock()
 	put(t, f.fixture.config.From, "ns/new", "while nothing is sent")
@@ -382,11 +410,11 @@ func TestProve(t *testing.T) {
 		now := f.source.asked.Load()
 		return now > asked+5, fmt.Sprintf("%d times", now-asked)
 	})
-	if isClosed(proven) {
+	if isClosed(f.proven) {
 		t.Error("it is proven that the watch delivers what was written, and it did not")
 	}
 	f.source.stalled.Unlock()
-	f.wait(result, proven)
+	f.wait(result, f.proven)
 	f.wantEqual()
 
 	// The API server loses its etcd, for a moment: the watch is opened again.
@@ -405,41 +433,10 @@ func TestProve(t *testing.T) {
 		return now > asked+2, fmt.Sprintf("asked %d times for its progress", now-asked)
 	})
 	put(t, f.fixture.config.From, "ns/newer", "to the last watch")
-	poll.UntilDone(t, "it has caught up", func() (bool, string) {
-		got := objects(t, f.config.To)["ns/newer"]
-		return got != "", got
-	})
+	f.untilCopied("ns/newer", "to the last watch")
 	close(f.switched)
 	expect.NoError(t, <-result)
 	f.wantEqual()
-}
-
-// TestDeadAfterProven loses the etcd of the API server after the switch.
-func TestDeadAfterProven(t *testing.T) {
-	t.Parallel()
-	f := newImportFixture(t)
-	f.fill(10)
-	proven := make(chan struct{})
-	f.follow.Prove, f.follow.Proven, f.follow.Quiet = f.switched, func() { close(proven) }, time.Hour
-	i, result := f.startCopied()
-	close(f.switched)
-	f.wait(result, proven)
-	f.source.dead.Store(true)
-	f.wantLost(i, result, Following)
-}
-
-// TestWatchLostBeforeSwitch loses the watch while requests are sent to the target, which holds them.
-func TestWatchLostBeforeSwitch(t *testing.T) {
-	t.Parallel()
-	f := newImportFixture(t)
-	f.fill(10)
-	i, result := f.startCopied()
-	held := make(chan struct{})
-	f.source.holding.Store(&held)
-	f.source.lose()
-	f.wait(result, held)
-	close(f.switched)
-	f.wantLost(i, result, Following)
 }
 
 // TestImportCompacted compacts changes that were not seen, before the switch.
@@ -449,15 +446,7 @@ func TestImportCompacted(t *testing.T) {
 	f.fill(100)
 	i := NewImporter(f.config)
 	expect.NoError(t, i.Copy(f.ctx))
-	for n := range 30 {
-		put(t, f.fixture.config.From, fmt.Sprintf("ns/%04d", n), "second")
-		remove(t, f.fixture.config.From, fmt.Sprintf("ns/%04d", 50+n))
-	}
-	now, err := f.source.Revision(f.ctx)
-	expect.NoError(t, err)
-	_, err = f.from.Compact(f.ctx, now, clientv3.WithCompactPhysical())
-	expect.NoError(t, err)
-	f.follow.Settle = 0
+	f.compactChanges()
 	result := f.start(i)
 	f.wait(result, f.caughtUp)
 	f.wantEqual()
@@ -567,39 +556,6 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-func TestImportRefused(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		prepare func(*importFixture)
-		want    string
-	}{
-		"target not empty": {func(f *importFixture) { put(f, f.config.To, "ns/x", "x") }, ReasonNotEmpty},
-		"another move": {func(f *importFixture) {
-			other := f.config
-			other.UID = "other"
-			expect.NoError(f, NewImporter(other).Copy(f.ctx))
-		}, ReasonMoving},
-		"frozen": {func(f *importFixture) {
-			_, err := freeze.Target{KV: f.config.To.KV, Prefix: "/two", Resource: widgets}.Freeze(f.ctx)
-			expect.NoError(f, err)
-		}, ReasonFrozen},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newImportFixture(t)
-			f.fill(3)
-			tc.prepare(f)
-			i := NewImporter(f.config)
-			for _, err := range []error{i.Check(f.ctx), i.Copy(f.ctx)} {
-				var refusal *Refusal
-				if !errors.As(err, &refusal) || refusal.Reason != tc.want {
-					t.Errorf("error %v, want the reason %s", err, tc.want)
-				}
-			}
-		})
-	}
-}
-
 // TestImportAgain imports into a Store again, after a rollback has emptied it.
 func TestImportAgain(t *testing.T) {
 	t.Parallel()
@@ -607,53 +563,16 @@ func TestImportAgain(t *testing.T) {
 	f.fill(5)
 	for n := range 2 {
 		f.config.UID = move(n)
-		f.caughtUp, f.opened = make(chan struct{}), make(chan struct{})
-		switched := make(chan struct{})
-		f.follow.Switch, f.follow.Settle = switched, 0
+		f.prepare()
 		_, result := f.startCopied()
-		close(switched)
+		close(f.switched)
 		expect.NoError(t, <-result)
 		f.wantEqual()
 		_, err := f.to.Delete(f.ctx, keys.Objects("/two", widgets), clientv3.WithPrefix())
 		expect.NoError(t, err)
-		if state, err := revision.LoadState(f.ctx, f.to.KV, "/two", widgets); err != nil || state.Closed {
-			t.Errorf("the target is %+v (%v), want open", state, err)
+		if f.state(f.config.To).Closed {
+			t.Error("the target is closed")
 		}
-	}
-}
-
-// TestSettled ends what follows while it settles: it is no error, and late changes are not forgotten.
-func TestSettled(t *testing.T) {
-	t.Parallel()
-	for name, late := range map[string]bool{"nothing late": false, "late change": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newImportFixture(t)
-			f.fill(3)
-			f.follow.Settle = time.Hour
-			i := NewImporter(f.config)
-			expect.NoError(t, i.Copy(f.ctx))
-			ctx, end := context.WithCancel(f.ctx)
-			f.ctx = ctx
-			result := f.start(i)
-			f.wait(result, f.caughtUp)
-			close(f.switched)
-			f.wait(result, f.opened)
-			if late {
-				put(t, f.config.To, "ns/0001", "by a client")
-				put(t, f.fixture.config.From, "ns/0001", "late")
-			}
-			put(t, f.fixture.config.From, "ns/0002", "late")
-			poll.UntilDone(t, "the last change is applied", func() (bool, string) {
-				got := objects(t, f.config.To)["ns/0002"]
-				return got == "late", got
-			})
-			end()
-			var failed *LateError
-			if err := <-result; errors.As(err, &failed) != late || err != nil && !late {
-				t.Errorf("error %v", err)
-			}
-		})
 	}
 }
 

@@ -63,7 +63,7 @@ func (f *fixture) leaveAt(m *Mover, until State) {
 		frozenAt, err := left.freeze(f.ctx)
 		expect.NoError(f, err)
 		if until == Closed {
-			expect.NoError(f, left.from.close(f.ctx, left.departure, frozenAt, left.hosted))
+			expect.NoError(f, left.close(f.ctx, frozenAt))
 		}
 	}
 	f.wantState(m, until)

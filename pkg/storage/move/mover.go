@@ -78,11 +78,13 @@ var (
 	ErrSwitched = errors.New("the resource was switched to the new Store already, the move can only be completed")
 	// ErrNotCopied means that the target does not have all objects.
 	ErrNotCopied = errors.New("not all objects were copied")
+	// ErrEnded means that the move was canceled or is complete.
+	ErrEnded = errors.New("the move has ended")
 )
 
-// Refusal is why a resource cannot be moved.
+// Refusal is why a move ends for good.
 type Refusal struct {
-	// Reason is one of the constants Reason….
+	// Reason is one of the constants Reason…, or of another package.
 	Reason string
 	// Message is for users.
 	Message string
@@ -90,6 +92,10 @@ type Refusal struct {
 
 // Error implements error.
 func (r *Refusal) Error() string { return r.Message }
+
+func refuse(resource schema.GroupResource, reason, format string, arguments ...any) error {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf("%s cannot be moved: %s", resource, fmt.Sprintf(format, arguments...))}
+}
 
 // Reasons of a Refusal.
 const (
@@ -127,27 +133,20 @@ func New(config Config) *Mover {
 
 // State reads how far the move is.
 func (m *Mover) State(ctx context.Context) (State, error) {
-	arrival, err := m.to.read(ctx)
-	if err != nil {
-		return "", err
-	}
-	if arrival.UID != m.uid {
-		return Absent, nil
-	}
-	if arrival.Phase != "" {
-		return arrival.Phase, nil
+	state, err := m.copier.State(ctx)
+	if state != Copying && state != Following {
+		return state, err
 	}
 	departure, err := m.from.read(ctx)
-	if err != nil {
-		return "", err
-	}
 	switch {
+	case err != nil:
+		return "", err
 	case departure.UID == m.uid && departure.state.Closed:
 		return Closed, nil
 	case departure.UID == m.uid && departure.frozenFor == m.uid:
 		return Frozen, nil
 	}
-	return arrival.copyState(), nil
+	return state, nil
 }
 
 // Check returns a *Refusal if the resource cannot be moved. It changes nothing.
@@ -158,22 +157,12 @@ func (m *Mover) Check(ctx context.Context) error {
 
 // check also returns what both ends have.
 func (m *Mover) check(ctx context.Context) (departure, arrival stored, err error) {
-	if departure, arrival, err = m.readEnds(ctx); err != nil || arrival.UID == m.uid { // begun
-		return departure, arrival, err
+	if departure, err = m.from.read(ctx); err == nil {
+		arrival, err = m.checkArrival(ctx)
 	}
-	if err := m.from.checkDeparture(departure, m.uid, m.uid); err != nil {
-		return departure, arrival, err
+	if err == nil && arrival.UID != m.uid { // it has not begun
+		err = m.from.checkDeparture(departure, m.uid, m.uid)
 	}
-	arrival, err = m.checkArrival(ctx)
-	return departure, arrival, err
-}
-
-// readEnds reads what both ends have.
-func (m *Mover) readEnds(ctx context.Context) (departure, arrival stored, err error) {
-	if departure, err = m.from.read(ctx); err != nil {
-		return stored{}, stored{}, err
-	}
-	arrival, err = m.to.read(ctx)
 	return departure, arrival, err
 }
 
@@ -217,7 +206,7 @@ func (m *Mover) takeOver(ctx context.Context) (*tenure, error) {
 	return &tenure{term: t, from: m.from, departure: departure}, err
 }
 
-// run does what that of the term does, unless the source is closed.
+// run is that of the term, unless the source is closed.
 func (t *tenure) run(ctx context.Context, done func() (bool, error)) error {
 	if t.departure.state.Closed {
 		return ErrSwitched

@@ -13,24 +13,12 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestDeadSource does not take the silence of a source that no longer responds for a proof.
-func TestDeadSource(t *testing.T) {
-	t.Parallel()
-	f := newImportFixture(t)
-	f.fill(3)
-	f.follow.Quiet, f.follow.Settle = 0, 0
-	i, result := f.startCopied()
-	f.source.dead.Store(true)
-	close(f.switched)
-	f.wantLost(i, result, Following)
-}
-
 // TestReconcile finds what was written to the source after its watch had ended.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	f := newImportFixture(t)
 	f.fill(1007)
-	f.follow.Quiet, f.follow.Settle = 0, 0
+	f.follow.Quiet = 0
 	_, result := f.startCopied()
 	close(f.switched)
 	expect.NoError(t, <-result)

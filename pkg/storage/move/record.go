@@ -9,15 +9,19 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
+// deletedAtOnce is the number of objects that a transaction deletes.
+const deletedAtOnce = 500
+
 // record is what is saved about a move at an end. That at the source has only the first two fields.
 type record struct {
 	UID types.UID `json:"uid"`
-	// Holder is the Mover or Importer that took over last.
+	// Holder is the Mover, Importer or Exporter that took over last.
 	Holder string `json:"holder"`
 	// Imported is set if the source is not a Store.
 	Imported bool `json:"imported,omitempty"`
@@ -43,21 +47,37 @@ func (r record) encode() string {
 	return string(text)
 }
 
+// hasEnded reports whether another move may begin.
+func (r record) hasEnded() bool {
+	// An import has nothing left to do after the switch.
+	return r.UID == "" || r.Phase == Cleaned || r.Phase == Adopted || r.Imported && r.Phase == Switched
+}
+
+// checkHeld returns an error if the record is not that of a move.
+func (r record) checkHeld(c *copier) error {
+	switch r.UID {
+	case c.uid:
+		return nil
+	case "":
+		return fmt.Errorf("%s: %w, or has not begun", c.resource, ErrEnded)
+	}
+	return refuse(c.resource, ReasonMoving, "the Migration with the UID %s moves it", r.UID)
+}
+
 // stored is what an end has, read at one revision.
 type stored struct {
 	record
 	// modRevision is that of the record, 0 if there is none.
 	modRevision int64
 	state       revision.State
-	isFrozen    bool
-	// frozenFor is the UID of the move that has frozen the objects.
+	// frozenAt is the revision of the freeze, 0 without one, and frozenFor its value.
+	frozenAt  int64
 	frozenFor types.UID
 	// revision is etcd's.
 	revision int64
 }
 
-// read reads what an end has. It may change at once, so the conditions of a transaction name what it
-// relies on.
+// read reads what an end has. It may change at once, so transactions are conditional on it.
 func (e end) read(ctx context.Context) (stored, error) {
 	state, err := revision.LoadState(ctx, e.KV, e.Prefix, e.resource)
 	if err != nil {
@@ -75,68 +95,117 @@ func (e end) read(ctx context.Context) (stored, error) {
 		}
 	}
 	for _, kv := range r.Responses[1].GetResponseRange().GetKvs() {
-		s.isFrozen, s.frozenFor = true, types.UID(kv.Value)
+		s.frozenAt, s.frozenFor = kv.ModRevision, types.UID(kv.Value)
 	}
 	return s, nil
 }
 
-// isAt returns the condition that a record was not written since.
-func (s stored) isAt(e end) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(e.record), "=", s.modRevision)
+// transact performs operations on the condition that neither the record of an end has changed nor whether it is
+// open, and on others. It returns ErrFenced if one does not hold.
+func (e end) transact(ctx context.Context, s stored, others []clientv3.Cmp, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	conditions := append(others, clientv3.Compare(clientv3.ModRevision(e.record), "=", s.modRevision), e.unchanged(s))
+	r, err := e.KV.Txn(ctx).If(conditions...).Then(ops...).Commit()
+	if err == nil && !r.Succeeded {
+		err = ErrFenced
+	}
+	if err != nil {
+		return nil, fmt.Errorf("change the move of %s: %w", e.resource, err)
+	}
+	return r, nil
+}
+
+// do is transact without more conditions. A full etcd takes deletions if there is nothing else.
+func (e end) do(ctx context.Context, s stored, ops ...clientv3.Op) error {
+	_, err := e.transact(ctx, s, nil, ops...)
+	return err
+}
+
+// write writes the record of an end, with operations.
+func (e end) write(ctx context.Context, s *stored, ops ...clientv3.Op) error {
+	r, err := e.transact(ctx, *s, nil, append(ops, clientv3.OpPut(e.record, s.encode()))...)
+	if err == nil {
+		s.modRevision, s.revision = r.Header.GetRevision(), r.Header.GetRevision()
+	}
+	return err
 }
 
 // takeOver writes the record of an end anew, after which no other copier does.
 func (e end) takeOver(ctx context.Context, c *copier) (stored, error) {
 	s, err := e.read(ctx)
-	if err != nil {
-		return stored{}, err
+	if err == nil {
+		err = s.checkHeld(c)
 	}
-	if err := c.isHeld(s); err != nil {
+	if err != nil {
 		return stored{}, err
 	}
 	s.Holder = c.holder
 	return s, e.write(ctx, &s)
 }
 
-// isHeld returns an error if the record of an end is not that of the move.
-func (c *copier) isHeld(s stored) error {
-	switch s.UID {
-	case c.uid:
-		return nil
-	case "":
-		return fmt.Errorf("%s: %w, or has not begun", c.resource, ErrEnded)
-	}
-	return refuse(c.resource, ReasonMoving, "the Migration with the UID %s moves it", s.UID)
-}
-
-// ErrEnded is the error of a move that was canceled or is complete.
-var ErrEnded = fmt.Errorf("the move has ended")
-
-// write writes the record of an end, with operations, on conditions.
-func (e end) write(ctx context.Context, s *stored, ops ...clientv3.Op) error {
-	r, err := e.KV.Txn(ctx).
-		If(s.isAt(e), s.unchanged(e)).
-		Then(append(ops, clientv3.OpPut(e.record, s.record.encode()))...).
-		Commit()
-	switch {
-	case err != nil:
-		return fmt.Errorf("write the move of %s: %w", e.resource, err)
-	case !r.Succeeded:
-		return fmt.Errorf("write the move of %s: %w", e.resource, ErrFenced)
-	}
-	s.modRevision, s.revision = r.Header.GetRevision(), r.Header.GetRevision()
-	return nil
-}
-
 // unchanged returns the condition that the end was not opened or closed since.
-func (s stored) unchanged(e end) clientv3.Cmp {
+func (e end) unchanged(s stored) clientv3.Cmp {
 	return revision.Unchanged(e.Prefix, e.resource, s.state)
 }
 
-// copyState returns the State of a copy at the target.
-func (r record) copyState() State {
-	if r.Copied {
-		return Following
+func (e end) isFrozenAt(revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(e.frozen), "=", revision)
+}
+
+// checkDeparture returns a *Refusal if a move cannot take the resource out of the Store. frozenFor is the value of its own
+// freeze.
+func (e end) checkDeparture(s stored, uid, frozenFor types.UID) error {
+	switch {
+	case s.UID != "" && s.UID != uid && s.Phase != Cleaned:
+		return refuse(e.resource, ReasonMoving, "the Migration with the UID %s moves it out of the Store", s.UID)
+	case s.frozenAt > 0 && s.frozenFor != frozenFor:
+		return refuse(e.resource, ReasonFrozen, "its objects are frozen for another purpose, such as its return to the main cluster")
+	case s.state.Closed && s.UID != uid:
+		return refuse(e.resource, ReasonClosed, "the Store does not serve it, because it was moved out of it")
 	}
-	return Copying
+	return nil
+}
+
+// close closes the resource by an operation, if it is frozen since a revision. The tombstone ends its watches
+// (pkg/storage/freeze).
+func (e end) close(ctx context.Context, s stored, frozenAt int64, ops ...clientv3.Op) error {
+	_, err := e.transact(ctx, s, []clientv3.Cmp{e.isFrozenAt(frozenAt)}, append(ops, clientv3.OpPut(e.tombstone, ""))...)
+	return err
+}
+
+// removeTombstone returns the revision at which there is none.
+func (e end) removeTombstone(ctx context.Context) (int64, error) {
+	r, err := e.KV.Delete(ctx, e.tombstone)
+	if err != nil {
+		return 0, fmt.Errorf("remove the tombstone of %s: %w", e.resource, err)
+	}
+	return r.Header.GetRevision(), nil
+}
+
+// giveUp ends a move out of a Store, which takes writes again, with operations, of which one is of the record. Once it is
+// closed, giveUp returns ErrSwitched.
+func (e end) giveUp(ctx context.Context, s stored, ops ...clientv3.Op) error {
+	if s.state.Closed {
+		return ErrSwitched
+	}
+	return e.do(ctx, s, append(ops, clientv3.OpDelete(e.frozen))...)
+}
+
+// clear deletes all objects of an end, unless its record changes.
+func (e end) clear(ctx context.Context, s stored, limit *rate.Limiter) error {
+	for {
+		page, err := e.KV.Get(ctx, e.objects, clientv3.WithRange(e.boundary), clientv3.WithKeysOnly(), clientv3.WithLimit(deletedAtOnce))
+		if err != nil {
+			return fmt.Errorf("read the keys of %s: %w", e.resource, err)
+		}
+		if len(page.Kvs) == 0 {
+			return nil
+		}
+		if err := atRate(ctx, limit, len(page.Kvs)); err != nil {
+			return err
+		}
+		last := string(page.Kvs[len(page.Kvs)-1].Key)
+		if err := e.do(ctx, s, clientv3.OpDelete(e.objects, clientv3.WithRange(last+"\x00"))); err != nil {
+			return err
+		}
+	}
 }

@@ -4,6 +4,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ type late struct {
 	opened int64
 	// applied has the revisions of objects that were written here since, 0 for those deleted.
 	applied map[string]int64
-	failed  LateError
+	failed  DifferentError
 }
 
 func newLate(t *term) *late {
@@ -31,22 +32,18 @@ func newLate(t *term) *late {
 func (l *late) settle(ctx context.Context, w Watch, during time.Duration) error {
 	timeout := time.NewTimer(during)
 	defer timeout.Stop()
-	for {
+	for ctx.Err() == nil {
 		select {
 		case events, ok := <-w.Events():
-			err := l.applyAll(ctx, events, ok)
-			if ctx.Err() != nil {
-				return l.result()
-			}
-			if err != nil {
+			if err := l.applyAll(ctx, events, ok); err != nil && ctx.Err() == nil {
 				return errors.Join(l.result(), err)
 			}
 		case <-timeout.C:
 			return l.result()
 		case <-ctx.Done():
-			return l.result()
 		}
 	}
+	return l.result()
 }
 
 // applyAll applies what was received, which is not ok if the watch has ended.
@@ -66,7 +63,7 @@ func (l *late) result() error {
 	if l.failed.Count == 0 {
 		return nil
 	}
-	return &l.failed
+	return (*LateError)(&l.failed)
 }
 
 // apply applies a change unless the object was written since the target was opened.
@@ -95,15 +92,9 @@ func (l *late) apply(ctx context.Context, event Change) error {
 		unwritten, err = l.write(ctx, c, event.Revision, at)
 	}
 	if err == nil && !unwritten {
-		l.fail(c.Key)
+		l.failed.add(c.Key)
 	}
 	return err
-}
-
-func (l *late) fail(key string) {
-	if l.failed.Count++; len(l.failed.Objects) < namedDifferences {
-		l.failed.Objects = append(l.failed.Objects, key)
-	}
 }
 
 // isUnwritten reports whether an object, whose revision is at or 0 if there is none, is as it was when
@@ -135,21 +126,53 @@ func (l *late) write(ctx context.Context, c change, revision, at int64) (bool, e
 	after := l.record
 	after.Applied = max(after.Applied, revision)
 	// Another move out of the Store may have begun.
-	held := []clientv3.Cmp{l.arrival.isAt(l.to), l.arrival.unchanged(l.to), clientv3.Compare(clientv3.CreateRevision(l.to.frozen), "=", 0)}
-	same := clientv3.Compare(clientv3.ModRevision(l.to.objects+c.Key), "=", at)
-	r, err := l.to.KV.Txn(ctx).If(append(held, same)...).Then(op, clientv3.OpPut(l.to.record, after.encode())).
-		Else(clientv3.OpTxn(held, nil, nil)).Commit()
-	switch {
-	case err != nil:
+	r, err := l.to.transact(ctx, l.arrival, []clientv3.Cmp{l.to.isFrozenAt(0)},
+		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(l.to.objects+c.Key), "=", at)},
+			[]clientv3.Op{op, clientv3.OpPut(l.to.record, after.encode())}, nil))
+	if err != nil {
 		return false, fmt.Errorf("write the late object %s of %s: %w", c.Key, l.resource, err)
-	case !r.Succeeded && !r.Responses[0].GetResponseTxn().GetSucceeded():
-		return false, fmt.Errorf("write the late object %s of %s: %w", c.Key, l.resource, ErrFenced)
-	case r.Succeeded:
-		l.record, l.arrival.record, l.arrival.modRevision = after, after, r.Header.GetRevision()
-		l.applied[c.Key] = r.Header.GetRevision()
-		if !c.put {
-			l.applied[c.Key] = 0
-		}
 	}
-	return r.Succeeded, nil
+	if !r.Responses[0].GetResponseTxn().GetSucceeded() {
+		return false, nil
+	}
+	l.record, l.arrival.record, l.arrival.modRevision = after, after, r.Header.GetRevision()
+	l.applied[c.Key] = 0
+	if c.put {
+		l.applied[c.Key] = r.Header.GetRevision()
+	}
+	return true, nil
+}
+
+// Reconcile applies the late changes that no watch has delivered. The source is read once more;
+// it has no writers any longer. Like Follow, it returns a *LateError if objects were written here
+// meanwhile. It can be repeated.
+func (i *Importer) Reconcile(ctx context.Context, from Source) error {
+	t, err := i.begin(ctx, from)
+	if err != nil {
+		return err
+	}
+	if t.record.Phase != Switched {
+		return fmt.Errorf("reconcile %s: the target is not open", i.resource)
+	}
+	l, applied := newLate(t), t.record.Applied
+	err = eachPage(func(cursor string, limit int64) (pair, error) {
+		p, err := l.page(ctx, cursor, limit, l.began, 0)
+		if err != nil {
+			return pair{}, err
+		}
+		return p, p.each(func(key string, from, to *Object) error {
+			switch {
+			case from != nil && from.Revision > applied:
+				return l.apply(ctx, Change{Object: *from})
+			case from == nil && to.Revision <= l.opened:
+				return l.apply(ctx, Change{Object: Object{Key: key}, Deleted: true})
+			}
+			return nil
+		})
+	})
+	if err != nil || l.failed.Count > 0 {
+		return cmp.Or(err, l.result())
+	}
+	l.record.Applied = max(l.record.Applied, l.began)
+	return l.commit(ctx)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
 const (
@@ -63,7 +65,7 @@ func (t *tenure) drainAndClose(ctx context.Context) error {
 		timer.Stop()
 	}
 	if err == nil {
-		err = t.from.close(bounded, t.departure, frozenAt, t.hosted)
+		err = t.close(bounded, frozenAt)
 	}
 	if err == nil || errors.Is(err, ErrFenced) {
 		return err // what another Mover has frozen is not thawed
@@ -83,12 +85,17 @@ func (t *tenure) freeze(ctx context.Context) (int64, error) {
 	return t.departure.revision, nil
 }
 
+// close closes the source, if it is frozen since a revision.
+func (t *tenure) close(ctx context.Context, frozenAt int64) error {
+	return t.from.close(ctx, t.departure, frozenAt, revision.Close(t.from.Prefix, t.resource, t.departure.state, t.hosted))
+}
+
 // thaw allows writes at the source again, unless it is closed or another Mover has taken over.
 func (t *tenure) thaw(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, thawTimeout)
 	defer cancel()
 	_, err := t.from.KV.Txn(ctx).
-		If(t.departure.unchanged(t.from), clientv3.Compare(clientv3.Value(t.from.frozen), "=", string(t.uid)),
+		If(t.from.unchanged(t.departure), clientv3.Compare(clientv3.Value(t.from.frozen), "=", string(t.uid)),
 			clientv3.Compare(clientv3.Value(t.from.record), "=", t.departure.encode())).
 		// A freeze that is still under way fails at the new revision of the record.
 		Then(clientv3.OpDelete(t.from.frozen), clientv3.OpPut(t.from.record, t.departure.encode())).
@@ -113,4 +120,102 @@ func (t *tenure) open(ctx context.Context) error {
 	}
 	_, err = t.from.removeTombstone(ctx)
 	return err
+}
+
+// Clean deletes the objects at the source. No client reads them since it is closed. The dictionaries
+// stay, for backups.
+func (m *Mover) Clean(ctx context.Context) error {
+	departure, arrival, err := m.readEnds(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.checkSwitched(arrival); err != nil {
+		return err
+	}
+	if departure.UID == m.uid {
+		if !departure.state.Closed {
+			return fmt.Errorf("delete %s at the old Store: it is not closed", m.resource)
+		}
+		// It may be full, so it is not taken over. Several Movers may delete the same.
+		if err := m.from.clear(ctx, departure, m.limit); err != nil {
+			return err
+		}
+		if err := m.from.do(ctx, departure, clientv3.OpDelete(m.from.frozen), clientv3.OpDelete(m.from.record)); err != nil {
+			return err
+		}
+	}
+	arrival.Phase = Cleaned
+	return m.to.write(ctx, &arrival)
+}
+
+// checkSwitched returns an error unless the target is open.
+func (m *Mover) checkSwitched(arrival stored) error {
+	if err := arrival.checkHeld(m.copier); err != nil {
+		return err
+	}
+	if arrival.Phase == "" {
+		return fmt.Errorf("end the move of %s: it was not switched to the new Store", m.resource)
+	}
+	return nil
+}
+
+// Cancel undoes the move: the source takes writes, and the target has no objects. Once the source is
+// closed it returns ErrSwitched. A move that has not begun is canceled already.
+func (m *Mover) Cancel(ctx context.Context) error {
+	departure, arrival, err := m.readEnds(ctx)
+	switch {
+	case err != nil:
+		return err
+	case arrival.UID == m.uid && arrival.Phase != "":
+		return ErrSwitched
+	case departure.UID == m.uid:
+		// After that no Mover can freeze or close the source.
+		if err := m.from.giveUp(ctx, departure, clientv3.OpDelete(m.from.record)); err != nil {
+			return err
+		}
+	}
+	return m.discard(ctx, arrival)
+}
+
+// Release ends the move without the target, whose Store is lost: the source serves the resource
+// again. No request may have been sent to the target.
+func (m *Mover) Release(ctx context.Context) error {
+	departure, err := m.from.read(ctx)
+	if err != nil || departure.UID != m.uid {
+		return err
+	}
+	if departure, err = m.from.takeOver(ctx, m.copier); err != nil {
+		return err
+	}
+	ops := []clientv3.Op{clientv3.OpDelete(m.from.frozen), clientv3.OpDelete(m.from.record)}
+	if departure.state.Closed {
+		open, err := revision.Open(m.from.Prefix, m.resource, departure.state, departure.state.Offset)
+		if err != nil {
+			return fmt.Errorf("open %s at the old Store: %w", m.resource, err)
+		}
+		ops = append(ops, open, clientv3.OpDelete(m.from.tombstone))
+	}
+	return m.from.do(ctx, departure, ops...)
+}
+
+// Finish ends the move without the source, whose Store is lost after the switch: its objects are
+// not deleted.
+func (m *Mover) Finish(ctx context.Context) error {
+	arrival, err := m.to.takeOver(ctx, m.copier)
+	if err == nil {
+		err = m.checkSwitched(arrival)
+	}
+	if err != nil {
+		return err
+	}
+	arrival.Phase = Cleaned
+	return m.to.write(ctx, &arrival)
+}
+
+// readEnds reads what both ends have.
+func (m *Mover) readEnds(ctx context.Context) (departure, arrival stored, err error) {
+	if departure, err = m.from.read(ctx); err == nil {
+		arrival, err = m.to.read(ctx)
+	}
+	return departure, arrival, err
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -56,11 +54,7 @@ var ErrWatchLost = errors.New("the watch of the source was lost after the switch
 
 // LateError names objects with changes that reached the source after the switch, and that could not be
 // applied because the objects at the target were written already.
-type LateError struct {
-	// Objects are the first of them, and Count the number of all.
-	Objects []string
-	Count   int64
-}
+type LateError DifferentError
 
 // Error implements error.
 func (e *LateError) Error() string {
@@ -72,52 +66,12 @@ func (e *LateError) Error() string {
 // and Switch is closed, the source has to serve the resource again before another Follow.
 func (i *Importer) Follow(ctx context.Context, f FollowOptions) error {
 	t, err := i.begin(ctx, i.from)
-	if err == nil {
-		err = i.checkNotSwitched(t.arrival)
-	}
 	if err != nil {
 		return err
 	}
 	f.CaughtUp, f.Proven = sync.OnceFunc(f.CaughtUp), sync.OnceFunc(f.Proven)
 	s := &importing{term: t, FollowOptions: f}
-	return t.reopening(ctx, f.Switch, func() error { return s.follow(ctx) })
-}
-
-// reopening calls watch again after the watch of the source has ended, until no is closed. Then it
-// returns ErrWatchLost.
-func (t *term) reopening(ctx context.Context, no <-chan struct{}, watch func() error) error {
-	for {
-		err := watch()
-		if !errors.Is(err, errWatchEnded) && !errors.Is(err, ErrCompacted) {
-			return err
-		}
-		var failed error
-		if !isClosed(no) {
-			failed = t.beforeReopening(ctx, no, errors.Is(err, ErrCompacted))
-		}
-		if isClosed(no) {
-			return fmt.Errorf("follow %s: %w: %w", t.resource, ErrWatchLost, err)
-		}
-		if failed != nil {
-			return failed
-		}
-	}
-}
-
-// beforeReopening reads what the next watch has to catch up with: until then that it is quiet means nothing. It
-// ends when no is closed: requests to the source may be held then.
-func (t *term) beforeReopening(ctx context.Context, no <-chan struct{}, compacted bool) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(wait.ContextForChannel(no), cancel)()
-	err := pause(ctx, reopenPause)
-	if err == nil && compacted {
-		err = t.restart(ctx)
-	}
-	if err == nil {
-		t.began, err = t.source.Revision(ctx)
-	}
-	return err
+	return t.repeat(ctx, f.Switch, func() error { return s.follow(ctx) })
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -33,7 +33,7 @@ func (e *DifferentError) Error() string {
 	return fmt.Sprintf("%d objects of the copy differ, such as %s", e.Count, strings.Join(e.Objects, ", "))
 }
 
-func (e *DifferentError) add(keys []string) {
+func (e *DifferentError) add(keys ...string) {
 	e.Count += int64(len(keys))
 	e.Objects = append(e.Objects, keys[:min(len(keys), namedDifferences-len(e.Objects))]...)
 }
@@ -97,7 +97,7 @@ func (s sides) verifyPage(ctx context.Context, cursor string, limit int64, again
 				return pair{}, err
 			}
 			if len(keys) == 0 || attempt >= again || different.Count > 0 {
-				different.add(keys)
+				different.add(keys...)
 				return p, nil
 			}
 		}

@@ -114,7 +114,7 @@ func (c storageConfig) openState(ctx context.Context, store Store, at location) 
 	if placed, err := c.placed(ctx, at); err != nil {
 		return revision.State{}, err
 	} else if !placed {
-		return revision.State{}, &freeze.HeldError{Resource: c.GroupResource}
+		return revision.State{}, freeze.Refusal(c.GroupResource, revision.State{Closed: true})
 	}
 	open, err := revision.Open(prefix, c.GroupResource, state, state.Offset)
 	if err != nil {

@@ -137,8 +137,9 @@ func TestFrozen(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	// freeze returns what waits for a write that was refused once.
-	freeze := func() (revision int64, response func() *httptest.ResponseRecorder) {
-		revision, err := target.Freeze(t.Context())
+	frozen := keys.Frozen(target.Prefix, widgets)
+	freeze := func() (response func() *httptest.ResponseRecorder) {
+		_, err := target.KV.Put(t.Context(), frozen, freeze.Returning)
 		expect.NoError(t, err)
 		recorder, done := httptest.NewRecorder(), make(chan struct{})
 		go func() {
@@ -150,22 +151,23 @@ func TestFrozen(t *testing.T) {
 			<-attempts
 		}
 		expect.NoError(t, s.Get(t.Context(), widgetKey, storage.GetOptions{}, &example.Pod{}), "a read while it is frozen")
-		return revision, func() *httptest.ResponseRecorder { <-done; return recorder }
+		return func() *httptest.ResponseRecorder { <-done; return recorder }
 	}
 
-	revision, response := freeze()
-	expect.NoError(t, target.Thaw(t.Context(), revision))
+	response := freeze()
+	_, err := target.KV.Delete(t.Context(), frozen)
+	expect.NoError(t, err)
 	response()
 	expect.NoError(t, <-calls, "a write that was held until the resource was thawed")
 	expectHeld(t, "served", 1)
 
-	_, response = freeze()
-	expect.NoError(t, target.Return(t.Context(), "hosted"))
+	response = freeze()
+	returnResource(t, target)
 	clearObjects(t, target)
 	held, later := response(), httptest.NewRecorder()
 	write.ServeHTTP(later, httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", http.NoBody))
 	expectHeld(t, "returned", 1)
-	err := s.Get(t.Context(), widgetKey, storage.GetOptions{}, &example.Pod{})
+	err = s.Get(t.Context(), widgetKey, storage.GetOptions{}, &example.Pod{})
 	if message, _ := refusal(t, err); message != "annex has returned widgets.example.com to the main cluster, try again" {
 		t.Errorf("a read after it was returned: %v", err)
 	}
@@ -187,7 +189,7 @@ func TestFrozen(t *testing.T) {
 func TestDefinitionOfReturnedResourceCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	_, s, target := startHosted(t)
-	expect.NoError(t, target.Return(t.Context(), "hosted"))
+	returnResource(t, target)
 	if _, err := list(t.Context(), s, ""); !freeze.IsReturned(err) {
 		t.Errorf("a list while there are objects: %v, want a ReturnedError", err)
 	}
@@ -199,6 +201,17 @@ func TestDefinitionOfReturnedResourceCanBeDeleted(t *testing.T) {
 	if _, err := list(ofClient, s, ""); !freeze.IsReturned(err) {
 		t.Errorf("a list of a client: %v, want a ReturnedError", err)
 	}
+}
+
+// returnResource closes a resource that the main cluster serves, as a move does.
+func returnResource(t *testing.T, target freeze.Target) {
+	t.Helper()
+	state, err := revision.LoadState(t.Context(), target.KV, target.Prefix, target.Resource)
+	expect.NoError(t, err)
+	_, err = target.KV.Txn(t.Context()).Then(
+		revision.Return(target.Prefix, target.Resource, state, "hosted"), clientv3.OpDelete(keys.Frozen(target.Prefix, target.Resource)),
+	).Commit()
+	expect.NoError(t, err)
 }
 
 // clearObjects deletes the objects of a resource that was returned, as a move does.
