@@ -198,9 +198,14 @@ func (c *Controller) takeOver(ctx context.Context, r *run) (waits bool, err erro
 
 // waits reports whether a Migration that has not begun waits for another one. It then has no holder.
 func (c *Controller) waits(ctx context.Context, r *run) (bool, error) {
-	other, err := c.before(ctx, r.Migration)
-	if err != nil || other == nil {
-		return false, err
+	// From the server: one that has a holder goes first, which a cache may not have yet.
+	all, err := c.config.AnnexHosting.Migrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("list migrations: %w", err)
+	}
+	other := goesBefore(r.Migration, all.Items)
+	if other == nil {
+		return false, nil
 	}
 	if r.Migration.Status.Holder != "" {
 		if err := r.Release(ctx); err != nil {
@@ -210,17 +215,8 @@ func (c *Controller) waits(ctx context.Context, r *run) (bool, error) {
 	return true, r.Describe(ctx, migrationstatus.ReasonWaiting, fmt.Sprintf("Waits for the Migration %q of the same resource or group", other.Name))
 }
 
-// before returns the Migration of the same resource or group that goes before one that has not begun, or nil. It
-// reads from the server: one that has a holder goes first, which a cache may not have yet.
-func (c *Controller) before(ctx context.Context, migration *hostingv1alpha1.Migration) (*hostingv1alpha1.Migration, error) {
-	all, err := c.config.AnnexHosting.Migrations().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list migrations: %w", err)
-	}
-	return goesBefore(migration, all.Items), nil
-}
-
-// goesBefore returns what before returns: one that has a holder or has begun, or else the oldest.
+// goesBefore returns the Migration of the same resource or group that goes before one that has not begun, or nil: one that
+// has a holder or has begun, or else the oldest.
 func goesBefore(migration *hostingv1alpha1.Migration, all []hostingv1alpha1.Migration) *hostingv1alpha1.Migration {
 	first := migration
 	for i := range all {

@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
+	k8smetrics "k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -45,28 +48,46 @@ const (
 	eventSwitched = "Switched"
 )
 
+var (
+	finished = k8smetrics.NewCounterVec(&k8smetrics.CounterOpts{
+		Namespace:      "annex",
+		Subsystem:      "migration",
+		Name:           "finished_total",
+		Help:           "Migrations that ended, by result: Completed, Failed or Canceled.",
+		StabilityLevel: k8smetrics.ALPHA,
+	}, []string{"result"})
+
+	switchSeconds = k8smetrics.NewHistogram(&k8smetrics.HistogramOpts{
+		Namespace:      "annex",
+		Subsystem:      "migration",
+		Name:           "switch_duration_seconds",
+		Help:           "Time to switch a resource to its new Store. Writes wait for a part of it.",
+		Buckets:        k8smetrics.ExponentialBuckets(0.01, 2, 10),
+		StabilityLevel: k8smetrics.ALPHA,
+	})
+
+	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(finished, switchSeconds) })
+)
+
 func refuse(reason, format string, arguments ...any) error {
 	return migrationstatus.Refuse(reason, format, arguments...)
 }
 
 // isFinal returns the refusal in an error that another attempt would meet again.
-func isFinal(err error) (*migrationstatus.Refusal, bool) {
-	var refused *migrationstatus.Refusal
-	var ofMove *move.Refusal
-	var different *move.DifferentError
-	var unavailable *stores.UnavailableError
-	switch {
-	case errors.As(err, &refused):
+func isFinal(err error) (*move.Refusal, bool) {
+	if refused, ok := errors.AsType[*move.Refusal](err); ok {
 		return refused, true
-	case errors.As(err, &ofMove):
-		return &migrationstatus.Refusal{Reason: ofMove.Reason, Message: ofMove.Message}, true
-	case errors.As(err, &different):
-		return &migrationstatus.Refusal{Reason: reasonDifferent, Message: different.Error()}, true
-	case errors.Is(err, rpctypes.ErrNoSpace), errors.As(err, &unavailable) && unavailable.Reason == stores.ReasonNoSpace:
-		return &migrationstatus.Refusal{Reason: reasonNoSpace, Message: fmt.Sprintf("%v. A move writes a few bytes to the Store that it leaves, too: "+
+	}
+	if different, ok := errors.AsType[*move.DifferentError](err); ok {
+		return &move.Refusal{Reason: reasonDifferent, Message: different.Error()}, true
+	}
+	unavailable, ok := errors.AsType[*stores.UnavailableError](err)
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace), ok && unavailable.Reason == stores.ReasonNoSpace:
+		return &move.Refusal{Reason: reasonNoSpace, Message: fmt.Sprintf("%v. A move writes a few bytes to the Store that it leaves, too: "+
 			"delete objects, or raise the quota and run etcdctl alarm disarm; then create the Migration again", err)}, true
 	case errors.Is(err, rpctypes.ErrRequestTooLarge):
-		return &migrationstatus.Refusal{Reason: reasonTooLarge, Message: err.Error()}, true
+		return &move.Refusal{Reason: reasonTooLarge, Message: err.Error()}, true
 	}
 	return nil, false
 }
@@ -110,44 +131,55 @@ func (r *run) addProgress(status *hostingv1alpha1.MigrationStatus) {
 
 // end ends an attempt: the Migration is complete, is undone, or will be tried again.
 func (r *run) end(ctx context.Context, err error) error {
-	if err == nil && r.Status.Phase.Finished() {
+	switch {
+	case err == nil && r.Status.Phase.Finished():
 		return nil
-	}
-	if err == nil {
-		return r.finish(ctx, hostingv1alpha1.MigrationCompleted, "", "")
-	}
-	if ctx.Err() != nil || errors.Is(err, move.ErrFenced) || errors.Is(err, migrationstatus.ErrFenced) {
+	case err == nil:
+		return r.complete(ctx)
+	case ctx.Err() != nil || errors.Is(err, move.ErrFenced):
 		return err // another replica continues
-	}
-	if errors.Is(err, errDeleted) {
+	case errors.Is(err, errDeleted):
 		return r.undo(ctx, hostingv1alpha1.MigrationCanceled, string(hostingv1alpha1.MigrationCanceled), "It was deleted before the switch")
 	}
 	if refused, final := isFinal(err); final {
 		return r.undo(ctx, hostingv1alpha1.MigrationFailed, refused.Reason, refused.Message)
 	}
-	return errors.Join(err, r.Describe(ctx, hostingv1alpha1.MigrationRetrying, "Continues after an error: "+err.Error()))
+	return r.retry(ctx, err, err.Error())
+}
+
+// retry reports why the Migration will be tried again.
+func (r *run) retry(ctx context.Context, err error, why string) error {
+	return errors.Join(err, r.Describe(ctx, hostingv1alpha1.MigrationRetrying, "Continues after an error: "+why))
 }
 
 // undo removes the copy. A resource that is switched already is completed instead.
 func (r *run) undo(ctx context.Context, phase hostingv1alpha1.MigrationPhase, reason, message string) error {
-	if r.Status.StartTime != nil && r.group == nil && r.mover == nil {
-		return fmt.Errorf("undo migration %s: its Stores are not available", r.Migration.Name)
-	}
 	var err error
 	switch {
 	case r.group != nil:
 		err = r.group.Cancel(ctx)
 	case r.mover != nil:
 		err = r.mover.Cancel(ctx)
+	case r.Status.StartTime != nil:
+		err = errors.New("its Stores are not available")
 	}
-	if err != nil && !errors.Is(err, move.ErrSwitched) {
+	switch {
+	case errors.Is(err, move.ErrSwitched):
+		return r.retry(ctx, err, message)
+	case err != nil:
 		err = fmt.Errorf("undo migration %s: %w", r.Migration.Name, err)
-		return errors.Join(err, r.Describe(ctx, hostingv1alpha1.MigrationRetrying, err.Error()))
-	}
-	if err != nil {
-		return errors.Join(err, r.Describe(ctx, hostingv1alpha1.MigrationRetrying, "Continues after an error: "+message))
+		return r.retry(ctx, err, err.Error())
 	}
 	return r.finish(ctx, phase, reason, message)
+}
+
+// complete writes that the Migration is complete.
+func (r *run) complete(ctx context.Context) error {
+	message := fmt.Sprintf("Store %q serves the resource", r.Migration.Spec.StoreName)
+	if r.group != nil {
+		message = r.group.Completed()
+	}
+	return r.finish(ctx, hostingv1alpha1.MigrationCompleted, string(hostingv1alpha1.MigrationCompleted), message)
 }
 
 // finish writes the result.
@@ -155,12 +187,6 @@ func (r *run) finish(ctx context.Context, phase hostingv1alpha1.MigrationPhase, 
 	if r.Status.FromStoreName != "" {
 		if err := r.hold(ctx, false); err != nil {
 			return err
-		}
-	}
-	if phase == hostingv1alpha1.MigrationCompleted {
-		reason, message = string(phase), fmt.Sprintf("Store %q serves the resource", r.Migration.Spec.StoreName)
-		if r.group != nil {
-			message = r.group.Completed()
 		}
 	}
 	if err := r.Finish(ctx, phase, reason, message); err != nil {
@@ -181,7 +207,7 @@ func (r *run) hold(ctx context.Context, held bool) error {
 		if held {
 			hosted.Finalizers = append(hosted.Finalizers, hostingv1alpha1.MigrationFinalizer)
 		} else {
-			hosted.Finalizers = without(hosted.Finalizers)
+			removeFinalizer(hosted)
 		}
 		_, err = hostedResources.Update(ctx, hosted, metav1.UpdateOptions{})
 		return err
@@ -216,13 +242,13 @@ func (c *Controller) release(ctx context.Context, migration *hostingv1alpha1.Mig
 		return nil
 	}
 	updated := migration.DeepCopy()
-	updated.Finalizers = without(updated.Finalizers)
+	removeFinalizer(updated)
 	if _, err := c.config.AnnexHosting.Migrations().Update(ctx, updated, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("let migration %s go: %w", migration.Name, err)
 	}
 	return nil
 }
 
-func without(finalizers []string) []string {
-	return slices.DeleteFunc(slices.Clone(finalizers), func(name string) bool { return name == hostingv1alpha1.MigrationFinalizer })
+func removeFinalizer(from metav1.Object) {
+	from.SetFinalizers(slices.DeleteFunc(from.GetFinalizers(), func(name string) bool { return name == hostingv1alpha1.MigrationFinalizer }))
 }

@@ -548,7 +548,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/migration/migrationstatus",
 		duty:     "Writes the status and the events of a Migration.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/..."},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/storage/move"},
 		others:   clients,
 	},
 	{

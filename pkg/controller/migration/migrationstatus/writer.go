@@ -7,7 +7,6 @@ package migrationstatus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
 // ReasonWaiting is the reason of a Migration that waits for another one or for a user.
@@ -31,17 +31,14 @@ const ReasonWaiting = "Waiting"
 const interval = time.Second
 
 // ErrFenced means that another Writer has taken the Migration over.
-var ErrFenced = errors.New("another process has taken over the Migration")
+var ErrFenced = move.ErrFenced
 
 // Refusal is why a Migration fails for good.
-type Refusal struct{ Reason, Message string }
-
-// Error implements error.
-func (r *Refusal) Error() string { return r.Message }
+type Refusal = move.Refusal
 
 // Refuse returns a *Refusal.
 func Refuse(reason, format string, arguments ...any) error {
-	return &Refusal{reason, fmt.Sprintf(format, arguments...)}
+	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, arguments...)}
 }
 
 // Writer writes the status of one Migration. One goroutine uses it.
