@@ -4,18 +4,15 @@
 // Package migration moves resources to other Stores, as Migrations ask for. What moves the objects
 // is pkg/storage/move; this package decides what it does next, and reports it.
 //
-// What was done is recorded in the etcds of both Stores, so that any replica continues after a
-// crash. A Migration whose resource is still served by its previous Store can be undone; one whose
-// resource is not can only be completed. The finalizer of the Migration waits for either, and a
-// finalizer of the HostedResource keeps another one of its name from a Store that has a part of
-// the objects.
+// What was done is recorded in the etcds of both Stores, so that any replica continues after a crash. As long as the
+// previous Store serves the resource, a Migration can be undone, and then only be completed. Its finalizer waits for
+// either. A finalizer of the HostedResource keeps another one of its name from a Store that has a part of the objects.
 package migration
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,8 +31,8 @@ import (
 // ControllerName names the controller in logs, metrics and events.
 const ControllerName = "migration"
 
-// NewMoverFunc returns what moves a resource between two Stores. config has everything except
-// the Stores. Either Store may be lost, and has an empty name then.
+// NewMoverFunc returns what moves a resource between two Stores. config has everything else. A Store that is lost has an
+// empty name.
 type NewMoverFunc func(from, to string, config move.Config) (*move.Mover, error)
 
 // GroupRun runs a Migration of a group, for one attempt. A *groupmove.Run is one.
@@ -98,13 +95,11 @@ var (
 func (c *Controller) migrationChanged(migration *hostingv1alpha1.Migration) {
 	c.Add(migration.Name)
 	if migration.Status.Phase.Finished() {
-		for _, other := range c.where(func(m *hostingv1alpha1.Migration) bool { return isLike(m, migration) }) {
-			c.Add(other.Name)
-		}
+		c.addWhere(func(m *hostingv1alpha1.Migration) bool { return isLike(m, migration) })
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.running[migration.Name]; r != nil && r.uid == migration.UID {
+	if r := c.running[migration.Name]; r != nil && r.of.UID == migration.UID {
 		if migration.DeletionTimestamp != nil {
 			r.interrupt(errDeleted)
 		}
@@ -117,13 +112,11 @@ func (c *Controller) resourceChanged(hosted *hostingv1alpha1.HostedResource) {
 	if hosted.DeletionTimestamp == nil {
 		return
 	}
-	for _, migration := range c.where(func(m *hostingv1alpha1.Migration) bool { return m.Spec.Resource == hosted.Name }) {
-		c.Add(migration.Name)
-	}
+	c.addWhere(func(m *hostingv1alpha1.Migration) bool { return m.Spec.Resource == hosted.Name })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.running {
-		if r.resource == hosted.Name {
+		if r.of.Spec.Resource == hosted.Name {
 			r.interrupt(errResourceDeleted)
 		}
 	}
@@ -131,17 +124,18 @@ func (c *Controller) resourceChanged(hosted *hostingv1alpha1.HostedResource) {
 
 // storeChanged queues the Migrations of a Store that is available again, or is being deleted.
 func (c *Controller) storeChanged(before, after *hostingv1alpha1.Store) {
-	if isReady(before) == isReady(after) && (before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) {
-		return
-	}
-	for _, migration := range c.where(func(m *hostingv1alpha1.Migration) bool { return m.Uses(after.Name) }) {
-		c.Add(migration.Name)
+	if isReady(before) != isReady(after) || (before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) {
+		c.addWhere(func(m *hostingv1alpha1.Migration) bool { return m.Uses(after.Name) })
 	}
 }
 
-func (c *Controller) where(is func(*hostingv1alpha1.Migration) bool) []*hostingv1alpha1.Migration {
+func (c *Controller) addWhere(is func(*hostingv1alpha1.Migration) bool) {
 	all, _ := c.migrations.List(labels.Everything()) // reading memory does not fail
-	return slices.DeleteFunc(all, func(m *hostingv1alpha1.Migration) bool { return !is(m) })
+	for _, migration := range all {
+		if is(migration) {
+			c.Add(migration.Name)
+		}
+	}
 }
 
 // reconcile runs a Migration to its end, or to an error.
@@ -153,10 +147,9 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 	if migration.Status.Phase.Finished() {
 		return c.reconcileFinished(ctx, migration)
 	}
-	r := newRun(c.config, migration)
 	preparing, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(nil)
-	r.interrupt = interrupt
+	r := newRun(c.config, migration, interrupt)
 	c.mu.Lock()
 	c.running[name] = r
 	c.mu.Unlock()
@@ -165,7 +158,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 		defer c.mu.Unlock()
 		delete(c.running, name)
 	}()
-	if err := r.Read(ctx); err != nil || r.Status.Phase.Finished() || r.Migration.UID != r.uid {
+	if err := r.Read(ctx); err != nil || r.Status.Phase.Finished() || r.Migration.UID != r.of.UID {
 		return framework.Result{}, err // the cache will have it
 	}
 	if waits, err := c.takeOver(ctx, r); err != nil || waits {

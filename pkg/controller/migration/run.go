@@ -4,6 +4,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -11,11 +12,9 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
@@ -27,14 +26,12 @@ import (
 // burst is how many objects a limited copy copies at once.
 const burst = 1
 
-// run is one attempt to run a Migration. One goroutine uses it, except uid, resource, interrupt, notify
-// and report.
+// run is one attempt to run a Migration. One goroutine uses it, except of, interrupt, notify and progress.
 type run struct {
 	*migrationstatus.Writer
 	config Config
-	// uid and resource are those of the Migration, which the Writer replaces.
-	uid      types.UID
-	resource string
+	// of is the Migration as the attempt began. The Writer has it as it is.
+	of *hostingv1alpha1.Migration
 	// group is what runs a Migration of a group, nil for one of a resource.
 	group GroupRun
 	mover *move.Mover
@@ -46,11 +43,8 @@ type run struct {
 	progress atomic.Pointer[move.Progress]
 }
 
-func newRun(config Config, migration *hostingv1alpha1.Migration) *run {
-	r := &run{
-		config: config, uid: migration.UID, resource: migration.Spec.Resource,
-		changed: make(chan struct{}, 1), interrupt: func(error) {},
-	}
+func newRun(config Config, migration *hostingv1alpha1.Migration, interrupt context.CancelCauseFunc) *run {
+	r := &run{config: config, of: migration, interrupt: interrupt, changed: make(chan struct{}, 1)}
 	r.Writer = &migrationstatus.Writer{
 		Migrations: config.AnnexHosting.Migrations(), Recorder: config.Events, Migration: migration, Progress: r.addProgress,
 	}
@@ -87,17 +81,12 @@ func (r *run) do(ctx, preparing context.Context) error {
 		if err := r.begin(preparing, hosted); err != nil {
 			return err
 		}
-	} else {
-		lost, err := r.lostStore(ctx)
-		if err != nil {
-			return err
-		}
-		if lost != "" {
-			return r.endWithout(ctx, lost, hosted)
-		}
-		if err := r.newMover(r.Status.FromStoreName, r.Migration.Spec.StoreName, hosted); err != nil {
-			return err
-		}
+	} else if lost, err := r.lostStore(ctx); err != nil {
+		return err
+	} else if lost != "" {
+		return r.endWithout(ctx, lost, hosted)
+	} else if err := r.newMover(r.Status.FromStoreName, r.Migration.Spec.StoreName, hosted); err != nil {
+		return err
 	}
 	state, err := r.mover.State(ctx)
 	if err != nil {
@@ -125,14 +114,11 @@ func (r *run) do(ctx, preparing context.Context) error {
 
 // hosted reads the HostedResource, an empty one if it does not exist.
 func (r *run) hosted(ctx context.Context) (*hostingv1alpha1.HostedResource, error) {
-	hosted, err := r.config.AnnexHosting.HostedResources().Get(ctx, r.Migration.Spec.Resource, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return &hostingv1alpha1.HostedResource{}, nil
-	}
+	hosted, err := framework.IgnoreNotFound(r.config.AnnexHosting.HostedResources().Get(ctx, r.of.Spec.Resource, metav1.GetOptions{}))
 	if err != nil {
-		return nil, fmt.Errorf("read hosted resource %s: %w", r.Migration.Spec.Resource, err)
+		return nil, fmt.Errorf("read hosted resource %s: %w", r.of.Spec.Resource, err)
 	}
-	return hosted, nil
+	return cmp.Or(hosted, &hostingv1alpha1.HostedResource{}), nil
 }
 
 // begin checks whether the resource can be moved, and records from where.

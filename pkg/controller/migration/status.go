@@ -100,7 +100,6 @@ func (r *run) step(ctx context.Context, phase hostingv1alpha1.MigrationPhase, do
 	return r.During(ctx, do)
 }
 
-// setPhase begins a phase.
 func (r *run) setPhase(ctx context.Context, phase hostingv1alpha1.MigrationPhase) error {
 	from, to := r.Status.FromStoreName, r.Migration.Spec.StoreName
 	messages := map[hostingv1alpha1.MigrationPhase]string{
@@ -113,7 +112,6 @@ func (r *run) setPhase(ctx context.Context, phase hostingv1alpha1.MigrationPhase
 	return r.SetPhase(ctx, phase, messages[phase])
 }
 
-// addProgress adds that of the Mover.
 func (r *run) addProgress(status *hostingv1alpha1.MigrationStatus) {
 	if p := r.progress.Load(); p != nil {
 		status.Objects = max(status.Objects, p.Total)
@@ -173,7 +171,6 @@ func (r *run) undo(ctx context.Context, phase hostingv1alpha1.MigrationPhase, re
 	return r.finish(ctx, phase, reason, message)
 }
 
-// complete writes that the Migration is complete.
 func (r *run) complete(ctx context.Context) error {
 	message := fmt.Sprintf("Store %q serves the resource", r.Migration.Spec.StoreName)
 	if r.group != nil {
@@ -182,7 +179,6 @@ func (r *run) complete(ctx context.Context) error {
 	return r.finish(ctx, hostingv1alpha1.MigrationCompleted, string(hostingv1alpha1.MigrationCompleted), message)
 }
 
-// finish writes the result.
 func (r *run) finish(ctx context.Context, phase hostingv1alpha1.MigrationPhase, reason, message string) error {
 	if r.Status.FromStoreName != "" {
 		if err := r.hold(ctx, false); err != nil {

@@ -53,10 +53,8 @@ func IsReturned(err error) bool {
 
 func isRefused(err error) bool { return IsHeld(err) || IsReturned(err) }
 
-// Error implements error.
 func (r refused) Error() string { return fmt.Sprintf("annex "+r.doing+", try again", r.resource) }
 
-// Status implements apierrors.APIStatus.
 func (r refused) Status() metav1.Status {
 	status := apierrors.NewServiceUnavailable(r.Error()).Status()
 	status.Details = &metav1.StatusDetails{Group: r.resource.Group, Kind: r.resource.Resource, RetryAfterSeconds: retryAfterSeconds}

@@ -27,7 +27,6 @@ type watcher struct {
 	gate *Gate
 }
 
-// Watch implements clientv3.Watcher.
 func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
 	if op := clientv3.OpGet(key, options...); op.Rev() > 0 && op.Rev() <= w.gate.state.ModRevision {
 		return compacted(w.gate.state.ModRevision + 1)

@@ -218,7 +218,6 @@ func (t *term) write(ctx context.Context, changes []change) error {
 	return t.commit(ctx, ops...)
 }
 
-// isFull implements writer.
 func (t *term) isFull() bool { return false }
 
 // commit performs operations at the target together with the record.

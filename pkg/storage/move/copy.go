@@ -41,8 +41,8 @@ type batch struct {
 	page  int64 // the limit of the next page
 }
 
-// complete records that the batch has all changes of keys up to the cursor, up to a revision.
-func (b *batch) complete(revision int64) { b.record.Applied = max(b.record.Applied, revision) }
+// complete records that all changes of keys up to the cursor are in a batch, up to a revision.
+func (l *loop) complete(revision int64) { l.record.Applied = max(l.record.Applied, revision) }
 
 // add adds a change. Later changes of a key replace earlier ones.
 func (b *batch) add(ctx context.Context, c change) error {
@@ -64,8 +64,7 @@ func (b *batch) add(ctx context.Context, c change) error {
 	return nil
 }
 
-// flush writes the changes with the record. Without changes it writes only a record that changed,
-// and only if always is set.
+// flush writes the changes with the record. Without changes it writes a record that changed if always is set.
 func (b *batch) flush(ctx context.Context, always bool) error {
 	if len(b.changes) == 0 && (!always || b.record == b.saved) {
 		return nil
@@ -131,11 +130,13 @@ func (s sides) page(ctx context.Context, after string, limit, ofFrom, ofTo int64
 	return p, nil
 }
 
-// decoded returns an object of the source with its decoded value.
-func (s sides) decoded(ctx context.Context, o Object) (Object, error) {
-	plain, err := s.source.Decode(ctx, o)
-	o.Value = plain
-	return o, err
+// compare returns an object of the source with its decoded value, and whether it has the copy to, which may be nil.
+func (s sides) compare(ctx context.Context, from Object, to *Object) (decoded Object, equal bool, err error) {
+	decoded = from
+	if decoded.Value, err = s.source.Decode(ctx, from); err == nil && to != nil {
+		equal, err = s.target.Equal(ctx, decoded, *to)
+	}
+	return decoded, equal, err
 }
 
 func until(objects []Object, last string) []Object {
@@ -190,8 +191,7 @@ func eachPage(read func(cursor string, limit int64) (pair, error)) error {
 	}
 }
 
-// copyPage copies the page after the cursor, as it was at the applied revision, and moves the
-// cursor.
+// copyPage copies the page after the cursor, as it was at the applied revision, and moves the cursor.
 func (l *loop) copyPage(ctx context.Context, b *batch) error {
 	if b.page == 0 {
 		b.page = firstPage
@@ -205,52 +205,32 @@ func (l *loop) copyPage(ctx context.Context, b *batch) error {
 		// The events of the watch wait for the page.
 		b.page = max(1, min(b.page, int64(l.limit.Limit())))
 	}
-	err = page.each(func(key string, from, to *Object) error {
-		if from == nil {
-			return l.copyChange(ctx, b, change{Object: Object{Key: key}})
+	err = page.each(func(key string, from, to *Object) (err error) {
+		c, equal := change{Object: Object{Key: key}}, false
+		if from != nil {
+			c = change{put: true, to: to}
+			if c.Object, equal, err = l.compare(ctx, *from, to); err == nil && !equal {
+				err = atRate(ctx, l.limit, 1)
+			}
 		}
-		decoded, err := l.decoded(ctx, *from)
+		if err == nil && !equal {
+			err = b.add(ctx, c)
+		}
 		if err != nil {
 			return err
 		}
-		c := change{Object: decoded, put: true, to: to}
-		if to != nil {
-			if equal, err := l.target.Equal(ctx, decoded, *to); err != nil {
-				return err
-			} else if equal {
-				l.passed(c)
-				return nil
-			}
+		// It is recorded with the next batch.
+		l.record.Cursor = key
+		if c.put {
+			l.record.Objects, l.record.Bytes = l.record.Objects+1, l.record.Bytes+int64(len(c.Value))
 		}
-		return l.copyChange(ctx, b, c)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
 	l.record.Cursor, l.record.Copied = page.last, page.last == ""
 	return b.flush(ctx, true)
-}
-
-// copyChange adds a change to the batch, and moves the cursor of the batches before.
-func (l *loop) copyChange(ctx context.Context, b *batch, c change) error {
-	if c.put {
-		if err := atRate(ctx, l.limit, 1); err != nil {
-			return err
-		}
-	}
-	if err := b.add(ctx, c); err != nil {
-		return err
-	}
-	l.passed(c)
-	return nil
-}
-
-// passed moves the cursor to an object that is equal on both sides once the batch is written.
-func (l *loop) passed(c change) {
-	l.record.Cursor = c.Key
-	if c.put {
-		l.record.Objects, l.record.Bytes = l.record.Objects+1, l.record.Bytes+int64(len(c.Value))
-	}
 }
 
 // atRate waits for the rate of a move, which may have none.

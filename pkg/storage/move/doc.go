@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package move copies the objects of a resource while they are served: a Mover from a Store into another, an
-// Importer from the main cluster's API into a Store, a Syncer from a Store into that API.
+// Importer from the main cluster's API into a Store, a Syncer from a Store into that API. An Exporter takes the steps
+// of the last at the Store.
 //
 // The copy and what follows it are one loop. It watches the source from a revision that is recorded
 // with the copy, and keeps this: for all keys up to the cursor, the target has what the source had
@@ -13,24 +14,21 @@
 // differences are written.
 //
 // Each batch for a Store is one transaction that also writes the record at the target, on the condition
-// that no other process has: it is applied exactly once, whatever ends when, and a Mover that was replaced
-// writes nothing more. A key at the source fences the freeze, the closing and the deletion there, for an
-// Exporter too.
+// that no other process has: it is applied exactly once, and a Mover that was replaced writes nothing more. A key at
+// the source fences the freeze, the closing and the deletion there.
 //
-// A Syncer has no transactions. It writes objects one by one, and those that fail again later, while it goes on
-// with the others. Nothing is recorded: the next Syncer compares all objects again. Pages are read at the
-// present. What changes after one was read is an event of a key that the cursor has passed.
+// A Syncer has no transactions and records nothing: it compares all objects first. Pages are read at the present. What
+// changes after one was read is an event of a key that the cursor has passed.
 //
 // A resource is open in one Store at most (pkg/storage/revision). The order of a switch is: freeze
 // the source, apply the rest, close the source, open the target with resource versions above those
 // of the source. Only then its HostedResource may name the target.
 //
-// The main cluster's API cannot be frozen, and once requests for the resource are sent to annex it
-// cannot be read either. Only the watch that an Importer has opened before goes on. So the order is: prove
-// that the watch delivers what is written, send requests to annex, where they wait because the target is
-// closed, apply changes until there are no more for a while, open the target. An API server that had
-// learned of the new route late may still have accepted a write. Such a late change is applied if no client
-// has written the object since.
+// The main cluster's API cannot be frozen, and once requests are sent to annex it cannot be read either. Only the watch
+// goes on that an Importer has opened before. So the order is: prove that the watch delivers what is written, send
+// requests to annex, where they wait because the target is closed, apply changes until there are none for a while, open
+// the target. A late change, of an API server that has learned of the route late, is applied if no client has written the
+// object since.
 //
 // Every method can be called again after an error or a restart, and continues.
 package move

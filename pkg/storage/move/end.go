@@ -68,7 +68,6 @@ func (e end) Equal(ctx context.Context, from, to Object) (bool, error) {
 	return err == nil && bytes.Equal(plain, from.Value), nil
 }
 
-// Count implements Source.
 func (e end) Count(ctx context.Context) (int64, error) {
 	count, err := e.KV.Get(ctx, e.objects, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
@@ -77,7 +76,6 @@ func (e end) Count(ctx context.Context) (int64, error) {
 	return count.Count, nil
 }
 
-// Revision implements Source.
 func (e end) Revision(ctx context.Context) (int64, error) {
 	now, err := e.KV.Get(ctx, e.record, clientv3.WithCountOnly())
 	if err != nil {
@@ -110,7 +108,6 @@ func (e end) object(kv *mvccpb.KeyValue) Object {
 	return Object{Key: string(kv.Key[len(e.objects):]), Value: kv.Value, Revision: kv.ModRevision, leased: kv.Lease != 0}
 }
 
-// Decode implements Source.
 func (e end) Decode(ctx context.Context, o Object) ([]byte, error) {
 	plain, _, err := e.Transformer.TransformFromStorage(ctx, o.Value, value.DefaultContext(e.objects+o.Key))
 	if o.leased {
@@ -122,7 +119,6 @@ func (e end) Decode(ctx context.Context, o Object) ([]byte, error) {
 	return plain, nil
 }
 
-// Watch implements Source.
 func (e end) Watch(ctx context.Context, after int64) (Watch, error) {
 	// A stream of its own: others would wait for this one, and receive its progress notifications.
 	ctx = metadata.AppendToOutgoingContext(ctx, "annex-move", string(uuid.NewUUID()))
@@ -140,10 +136,8 @@ type etcdWatch struct {
 	events chan Events
 }
 
-// Events implements Watch.
 func (w *etcdWatch) Events() <-chan Events { return w.events }
 
-// RequestProgress implements Watch.
 func (w *etcdWatch) RequestProgress(context.Context, int64) error {
 	if err := w.Watcher.RequestProgress(w.ctx); err != nil {
 		return fmt.Errorf("request the progress of the source: %w", err)
@@ -154,7 +148,6 @@ func (w *etcdWatch) RequestProgress(context.Context, int64) error {
 // CheckAlive implements Watch. The client of the Store checks its connections, so the watch ends instead.
 func (w *etcdWatch) CheckAlive(context.Context) error { return nil }
 
-// UntilDead implements Watch.
 func (w *etcdWatch) UntilDead(ctx context.Context, measured func()) error {
 	measured()
 	<-ctx.Done()

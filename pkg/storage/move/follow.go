@@ -133,37 +133,34 @@ func (l *loop) applyFrom(ctx context.Context, w Watch, done func() (bool, error)
 	}
 }
 
-// receive applies the next responses of the watch. It waits for one, unless poll is set.
+// receive applies the responses of the watch that have arrived. It waits for the first one, unless poll is set.
 func (l *loop) receive(ctx context.Context, w Watch, b *batch, poll bool) (received bool, err error) {
-	if !poll {
-		events, ok, err := l.wait(ctx, w)
-		if err != nil || !ok {
-			return false, err
+	for {
+		events, ok, err := l.next(ctx, w, poll || received)
+		if err == nil && !ok {
+			return received, b.flush(ctx, false)
 		}
-		if err := l.apply(ctx, b, events); err != nil {
-			return false, err
+		if err == nil {
+			err = l.apply(ctx, b, events)
+		}
+		if err != nil {
+			return received, err
 		}
 		received = true
 	}
-	for {
-		select {
-		case events, ok := <-w.Events():
-			if !ok {
-				return received, ended(ctx)
-			}
-			if err := l.apply(ctx, b, events); err != nil {
-				return received, err
-			}
-			received = true
-		default:
-			return received, b.flush(ctx, false)
-		}
-	}
 }
 
-// wait waits for a response, for at most the interval. It asks for progress, so that the applied
-// revision stays recent if nothing changes.
-func (l *loop) wait(ctx context.Context, w Watch) (Events, bool, error) {
+// next returns a response of the watch, if there is one. Unless poll is set it waits for at most the interval, and requests
+// progress, so that the applied revision stays recent if nothing changes.
+func (l *loop) next(ctx context.Context, w Watch, poll bool) (events Events, ok bool, err error) {
+	if poll {
+		select {
+		case events, ok = <-w.Events():
+			return events, true, checkOpen(ctx, ok)
+		default:
+			return Events{}, false, nil
+		}
+	}
 	if !l.isSilent {
 		wanted := int64(0)
 		if l.record.Applied < l.began {
@@ -180,22 +177,22 @@ func (l *loop) wait(ctx context.Context, w Watch) (Events, bool, error) {
 	timeout := time.NewTimer(interval)
 	defer timeout.Stop()
 	select {
-	case events, ok := <-w.Events():
-		if !ok {
-			return events, false, ended(ctx)
-		}
-		return events, true, nil
+	case events, ok = <-w.Events():
+		return events, true, checkOpen(ctx, ok)
 	case <-timeout.C:
-		return Events{}, false, nil
 	case <-l.woken:
-		return Events{}, false, nil
 	case <-ctx.Done():
-		return Events{}, false, context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
+	return Events{}, false, err
 }
 
-func ended(ctx context.Context) error {
-	if ctx.Err() != nil {
+// checkOpen returns why a watch ended that is not open.
+func checkOpen(ctx context.Context, open bool) error {
+	switch {
+	case open:
+		return nil
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
 	return errWatchEnded
@@ -217,7 +214,7 @@ func (l *loop) apply(ctx context.Context, b *batch, events Events) error {
 		if !l.record.Copied && event.Key > l.record.Cursor {
 			continue // it will be copied
 		}
-		b.complete(event.Revision - 1)
+		l.complete(event.Revision - 1)
 		c, err := l.decode(ctx, event)
 		if err != nil {
 			return err
@@ -226,7 +223,7 @@ func (l *loop) apply(ctx context.Context, b *batch, events Events) error {
 			return err
 		}
 	}
-	b.complete(events.Complete)
+	l.complete(events.Complete)
 	return nil
 }
 
@@ -234,6 +231,6 @@ func (l *loop) decode(ctx context.Context, event Change) (change, error) {
 	if event.Deleted {
 		return change{Object: Object{Key: event.Key}}, nil
 	}
-	decoded, err := l.decoded(ctx, event.Object)
+	decoded, _, err := l.compare(ctx, event.Object, nil)
 	return change{Object: decoded, put: true}, err
 }

@@ -118,7 +118,9 @@ func (f *fixture) wantEqual() {
 	}
 }
 
-func (f *fixture) wantState(m *Mover, want State) {
+func (f *fixture) wantState(m interface {
+	State(ctx context.Context) (State, error)
+}, want State) {
 	f.Helper()
 	if got, err := m.State(f.ctx); err != nil || got != want {
 		f.Errorf("state %s (%v), want %s", got, err, want)

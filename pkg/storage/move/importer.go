@@ -31,8 +31,7 @@ type ImportConfig struct {
 	Pace *Pace
 }
 
-// Importer moves a resource from the main cluster into a Store. Methods may be called as those of a
-// Mover.
+// Importer moves a resource from the main cluster into a Store. Its methods may be called as those of a Mover.
 type Importer struct {
 	*copier
 	// held is set once TakeOver was called.
@@ -68,8 +67,7 @@ func (i *Importer) Check(ctx context.Context) error {
 	return err
 }
 
-// Copy copies all objects, and returns when the target has them. It closes the target, and continues
-// an earlier copy.
+// Copy closes the target, and copies all objects. It continues an earlier copy.
 func (i *Importer) Copy(ctx context.Context) error {
 	if err := i.Claim(ctx); err != nil {
 		return err
@@ -84,8 +82,7 @@ func (i *Importer) Copy(ctx context.Context) error {
 	return t.run(ctx, func() (bool, error) { return t.record.Copied, nil })
 }
 
-// Claim closes the target, as Copy does. After that nothing is written to it until it is open, or the
-// move is canceled.
+// Claim closes the target, as Copy does.
 func (i *Importer) Claim(ctx context.Context) error {
 	arrival, err := i.checkArrival(ctx)
 	if err != nil {

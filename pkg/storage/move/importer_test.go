@@ -169,13 +169,6 @@ func (f *importFixture) wait(result <-chan error, step <-chan struct{}) {
 	}
 }
 
-func (f *importFixture) wantState(i *Importer, want State) {
-	f.Helper()
-	if got, err := i.State(f.ctx); err != nil || got != want {
-		f.Errorf("state %s (%v), want %s", got, err, want)
-	}
-}
-
 // untilCopied waits until the target has an object.
 func (f *importFixture) untilCopied(name, want string) {
 	f.Helper()

@@ -24,11 +24,9 @@ type Config struct {
 	// HostedResource is the UID of the HostedResource, for which a Store is closed.
 	HostedResource types.UID
 	From, To       End
-	// CopyDictionaries copies what values need to be small. It is called before the first value is
-	// copied, and may be nil.
+	// CopyDictionaries copies what values need to be small, before the first value is copied. It may be nil.
 	CopyDictionaries func(ctx context.Context) error
-	// Limit is in objects per second that are copied, nil without a limit. Changes that follow are
-	// not limited.
+	// Limit is in objects per second that are copied, nil without a limit. Changes are not limited.
 	Limit *rate.Limiter
 	// Report is called with the progress after each batch, and at least once a second while a Mover
 	// follows. It may be nil, and must not block.
@@ -39,8 +37,7 @@ type Config struct {
 type Progress struct {
 	// Total is the number of objects at the source when it was counted, 0 in Follow.
 	Total int64
-	// Copied is the number of objects that were copied, and Bytes the size of their values before
-	// compression and encryption. Changes that follow do not count.
+	// Copied is the number of objects that were copied, without changes, and Bytes the size of their decoded values.
 	Copied, Bytes int64
 	// Lag is the number of revisions of the source's etcd that are not applied yet.
 	Lag int64
@@ -51,28 +48,20 @@ type Progress struct {
 // State is how far a move is, by what is recorded at both ends.
 type State string
 
+// States of a move. Closed is refused by Cancel, and completed by Switch.
 const (
-	// Absent means that there is no such move: it has not begun, or was canceled.
-	Absent State = "Absent"
-	// Copying means that the target has a part of the objects.
-	Copying State = "Copying"
-	// Following means that the target has all objects, perhaps without the latest changes.
-	Following State = "Following"
-	// Frozen means that the source takes no writes.
-	Frozen State = "Frozen"
-	// Closed means that the source is closed and the target is not yet open. Cancel is refused, and
-	// Switch completes it.
-	Closed State = "Closed"
-	// Switched means that the target is open.
-	Switched State = "Switched"
-	// Adopted means that the target serves the objects that it had before, and that nothing was copied.
-	Adopted State = "Adopted"
-	// Cleaned means that the source has no objects any longer, or that the move was canceled.
-	Cleaned State = "Cleaned"
+	Absent    State = "Absent"    // it has not begun, or was canceled
+	Copying   State = "Copying"   // the target has a part of the objects
+	Following State = "Following" // the target has all objects, perhaps without the latest changes
+	Frozen    State = "Frozen"    // the source takes no writes
+	Closed    State = "Closed"    // the source is closed, and the target is not open yet
+	Switched  State = "Switched"  // the target is open
+	Adopted   State = "Adopted"   // the target serves the objects that it had before, and nothing was copied
+	Cleaned   State = "Cleaned"   // the source has no objects any longer, or the move was canceled
 )
 
 var (
-	// ErrFenced means that another Mover has taken over.
+	// ErrFenced means that another process has taken over, or that the Store is not as it was.
 	ErrFenced = errors.New("another process has taken over the move")
 	// ErrSwitched means that the source is closed, after which a move can only be completed.
 	ErrSwitched = errors.New("the resource was switched to the new Store already, the move can only be completed")
@@ -99,16 +88,11 @@ func refuse(resource schema.GroupResource, reason, format string, arguments ...a
 
 // Reasons of a Refusal.
 const (
-	// ReasonMoving is a resource that another move has begun to move.
-	ReasonMoving = "Moving"
-	// ReasonFrozen is a source that is frozen for another purpose.
-	ReasonFrozen = "Frozen"
-	// ReasonClosed is a source that is closed.
-	ReasonClosed = "Closed"
-	// ReasonNotEmpty is a target that has objects of the resource.
-	ReasonNotEmpty = "NotEmpty"
-	// ReasonUnreadable is an object that cannot be read.
-	ReasonUnreadable = "Unreadable"
+	ReasonMoving     = "Moving"     // another move has begun
+	ReasonFrozen     = "Frozen"     // an end is frozen for another purpose
+	ReasonClosed     = "Closed"     // the source is closed
+	ReasonNotEmpty   = "NotEmpty"   // the target has objects of the resource
+	ReasonUnreadable = "Unreadable" // an object cannot be read
 )
 
 // Mover moves a resource. Verify and State may be called at any time. Of the other methods the
@@ -214,7 +198,7 @@ func (t *tenure) run(ctx context.Context, done func() (bool, error)) error {
 	return t.term.run(ctx, done)
 }
 
-// Copy copies all objects, and returns when the target has them. It continues an earlier copy.
+// Copy copies all objects. It continues an earlier copy.
 func (m *Mover) Copy(ctx context.Context) error {
 	t, err := m.begin(ctx)
 	if err != nil {

@@ -11,17 +11,16 @@ import (
 // ErrCompacted means that a Source no longer has a revision.
 var ErrCompacted = errors.New("the revision of the source was compacted")
 
-// Source has the objects of a resource. It is a Store or the API of another API server. Revisions
-// increase with each change of an object.
+// Source has the objects of a resource: a Store or the API of another API server. Each change of an object
+// increases its revision.
 type Source interface {
 	// Count returns about how many objects there are.
 	Count(ctx context.Context) (int64, error)
 	// Revision returns a revision that is at least that of each change that was acknowledged before
 	// the call.
 	Revision(ctx context.Context) (int64, error)
-	// Page returns at most so many objects, in the order of their keys, which come after a key, as
-	// they were at a revision. more means that there may be others after them. An error is
-	// ErrCompacted if the revision is too old.
+	// Page returns at most so many objects after a key, in the order of their keys, as they were at a revision. more
+	// means that there may be others. An error is ErrCompacted if the revision is too old.
 	Page(ctx context.Context, after string, limit, revision int64) (objects []Object, more bool, err error)
 	// Decode returns the value of an object as it is stored, before compression and encryption, or a
 	// *Refusal if it cannot be read.
@@ -46,22 +45,18 @@ type Object struct {
 type Watch interface {
 	// Events returns a channel that is closed when the watch has ended.
 	Events() <-chan Events
-	// RequestProgress asks for Events with a Complete of at least wanted, and for recent ones if that is
-	// 0. Neither is certain.
+	// RequestProgress requests Events with a Complete of at least wanted, or recent ones for 0. They may not come.
 	RequestProgress(ctx context.Context, wanted int64) error
-	// CheckAlive fails unless the server that sends the watch reads from its etcd. A watch of one that does not
-	// is silent until the loss of a connection is known.
+	// CheckAlive fails unless the server that sends the watch reads from its etcd. Otherwise the watch is silent.
 	CheckAlive(ctx context.Context) error
-	// UntilDead checks that all the time, and returns an error once it fails. It calls measured once it has measured how long
-	// the server takes to answer.
+	// UntilDead returns an error once that fails. It calls measured once it knows how long the server takes to answer.
 	UntilDead(ctx context.Context, measured func()) error
 }
 
 // Events are consecutive changes of a Source.
 type Events struct {
 	Changes []Change
-	// Complete is a revision: with these events the watch has delivered all changes up to it. It is 0
-	// if it is not known.
+	// Complete is the revision up to which the watch has delivered all changes, 0 if it is not known.
 	Complete int64
 	// Current is the highest revision of the source that is known.
 	Current int64

@@ -15,21 +15,17 @@ import (
 )
 
 const (
-	// freezeTimeout bounds how long the source is frozen before it is closed. Requests wait for
-	// longer (pkg/storage/routing).
+	// freezeTimeout bounds how long the source is frozen before it is closed. Requests wait longer (pkg/storage/routing).
 	freezeTimeout = 3 * time.Second
-	// thawTimeout bounds the request that ends the freeze after an error.
-	thawTimeout = 5 * time.Second
-	// revisionGap is added to the resource versions of the source. It exceeds the number of writes
-	// to the source's etcd while its last watches end, and is not larger: to return the resource to the
-	// main cluster, writes have to raise the revision of its etcd above the resource versions here.
+	thawTimeout   = 5 * time.Second
+	// revisionGap is added to the resource versions of the source. It exceeds the number of writes to the source's etcd
+	// while its last watches end, and is small for the reason of importGap.
 	revisionGap = 1_000_000
 )
 
-// Switch makes the target the Store that serves the resource: it freezes the source, applies the
-// rest, closes the source and opens the target. Writes wait from the freeze on and reads from the
-// closing on, both until the HostedResource names the target. If the source cannot be closed in
-// freezeTimeout it thaws it and returns the reason.
+// Switch freezes the source, applies the rest, closes the source and opens the target. Writes wait from the freeze on and
+// reads from the closing on, both until the HostedResource names the target. If the source cannot be closed in
+// freezeTimeout it is thawed.
 func (m *Mover) Switch(ctx context.Context) error {
 	t, err := m.takeOver(ctx)
 	if err != nil || t.record.Phase != "" {
@@ -122,8 +118,7 @@ func (t *tenure) open(ctx context.Context) error {
 	return err
 }
 
-// Clean deletes the objects at the source. No client reads them since it is closed. The dictionaries
-// stay, for backups.
+// Clean deletes the objects at the source, which no client reads. The dictionaries stay, for backups.
 func (m *Mover) Clean(ctx context.Context) error {
 	departure, arrival, err := m.readEnds(ctx)
 	if err != nil {

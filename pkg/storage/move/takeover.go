@@ -13,14 +13,11 @@ import (
 )
 
 const (
-	// importGap is added to the revision of the main cluster. It exceeds the number of writes there from
-	// when that is read until the target is open. It is so small because a rollback has to raise the
-	// revision of the main cluster above the resource versions in annex by writes, one revision each.
-	importGap = 2_000
-	// reopenPause is between the end of a watch and the next one.
+	// importGap is added to the revision of the main cluster. It exceeds the number of writes there until the
+	// target is open, and is small because a rollback raises that revision above annex's by writes, one each.
+	importGap   = 2_000
 	reopenPause = 100 * time.Millisecond
-	// lowestPause is in which changes arrive that the API server has sent before the responses of Lowest
-	// and CheckAlive. It is longer if the latter takes longer.
+	// In lowestPause, or as long as CheckAlive takes, changes arrive that were sent before its response.
 	lowestPause = 50 * time.Millisecond
 )
 
@@ -29,17 +26,15 @@ type FollowOptions struct {
 	// CaughtUp is called once, when the target has all that the source had when Follow was called.
 	CaughtUp func()
 	// Prove is closed shortly before Switch. Proven is called once, when the target has all that the source had
-	// then: an API server that was cut off from its etcd sends no changes for seconds after it accepts writes
-	// again. From then on its silence means that there are none, because it is checked with UntilDead.
+	// then. From then on the silence of the watch means that there are no changes, because UntilDead checks it: an API
+	// server that was cut off from its etcd sends none for seconds after it accepts writes again.
 	Prove  <-chan struct{}
 	Proven func()
-	// Switch is closed once every API server sends requests for the resource elsewhere, so that the
-	// source gets no new writes. From then on the watch cannot be opened again.
+	// Switch is closed once the source gets no new writes. From then on the watch cannot be opened again.
 	Switch <-chan struct{}
 	// Quiet is for how long no change has to arrive after that before the target opens.
 	Quiet time.Duration
-	// Lowest returns the highest revision of the source's API server. Resource versions of the target
-	// begin above it.
+	// Lowest returns a revision above which resource versions of the target begin.
 	Lowest func(ctx context.Context) (int64, error)
 	// Opened is called once, when the target is open.
 	Opened func()
@@ -127,11 +122,9 @@ func (s *importing) untilOpen(ctx context.Context, w Watch) error {
 		checks.Go(func() { end(fmt.Errorf("%w: %w", errWatchEnded, w.UntilDead(ctx, s.Proven))) })
 	})
 	err := s.applyFrom(ctx, w, func() (bool, error) {
-		proven, err := s.prove(ctx)
-		if err != nil {
+		if proven, err := s.prove(ctx); err != nil {
 			return false, err
-		}
-		if proven {
+		} else if proven {
 			check()
 		}
 		return s.step(ctx, w)

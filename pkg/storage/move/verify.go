@@ -82,24 +82,21 @@ func (c *compared) verify(ctx context.Context, s sides, again int, at revisions)
 func (s sides) verifyPage(ctx context.Context, cursor string, limit int64, again int, at revisions, different *DifferentError) (pair, error) {
 	first := map[string][2]int64{}
 	for attempt := 0; ; attempt++ {
+		var p pair
+		var keys []string
 		ofFrom, ofTo, err := at(ctx)
-		if err != nil {
-			return pair{}, err
+		if err == nil {
+			p, err = s.page(ctx, cursor, limit, ofFrom, ofTo)
 		}
-		p, err := s.page(ctx, cursor, limit, ofFrom, ofTo)
+		if err == nil {
+			keys, err = s.differing(ctx, p, first)
+		}
 		switch {
-		case errors.Is(err, ErrCompacted) && attempt < verifyAttempts:
-		case err != nil:
+		case err == nil && (len(keys) == 0 || attempt >= again || different.Count > 0):
+			different.add(keys...)
+			return p, nil
+		case err != nil && (attempt >= verifyAttempts || !errors.Is(err, ErrCompacted)):
 			return pair{}, err
-		default:
-			keys, err := s.differing(ctx, p, first)
-			if err != nil {
-				return pair{}, err
-			}
-			if len(keys) == 0 || attempt >= again || different.Count > 0 {
-				different.add(keys...)
-				return p, nil
-			}
 		}
 		if err := pause(ctx, verifyPause); err != nil {
 			return pair{}, err
@@ -119,11 +116,7 @@ func (s sides) differing(ctx context.Context, p pair, first map[string][2]int64)
 			now[1] = to.Revision
 		}
 		if from != nil && to != nil {
-			decoded, err := s.decoded(ctx, *from)
-			if err != nil {
-				return err
-			}
-			if equal, err := s.target.Equal(ctx, decoded, *to); err != nil || equal {
+			if _, equal, err := s.compare(ctx, *from, to); err != nil || equal {
 				return err
 			}
 		}

@@ -31,14 +31,6 @@ const (
 // description is the reason and the message of the condition Complete.
 type description struct{ reason, message string }
 
-// problems records the results of Problem.
-type problems struct {
-	// since is the time of the first result with the current problem, zero without one.
-	since time.Time
-	// causes are those that had an event.
-	causes []string
-}
-
 func (w *Writer) describe(as description) {
 	status := metav1.ConditionFalse
 	if w.Status.Phase == hostingv1alpha1.MigrationCompleted {
@@ -63,19 +55,20 @@ func (w *Writer) Wait(ctx context.Context, message string) error {
 	return w.tick(ctx)
 }
 
+// problemOr describes a problem that lasts instead of the phase.
 func (w *Writer) problemOr(doing description) description {
 	var err error
 	if w.Problem != nil {
 		err = w.Problem()
 	}
-	switch {
-	case err == nil:
-		w.problems.since = time.Time{}
+	if err == nil {
+		w.problemSince = time.Time{}
 		return doing
-	case w.problems.since.IsZero():
-		w.problems.since = time.Now()
 	}
-	if time.Since(w.problems.since) < problemPeriod {
+	if w.problemSince.IsZero() {
+		w.problemSince = time.Now()
+	}
+	if time.Since(w.problemSince) < problemPeriod {
 		return doing
 	}
 	text := "Continues after an error: " + strings.ReplaceAll(err.Error(), "\n", "; ")
@@ -83,15 +76,13 @@ func (w *Writer) problemOr(doing description) description {
 	return description{hostingv1alpha1.MigrationRetrying, cut(text, maxProblem)}
 }
 
-// recordProblem records an event if a cause is new. Its text names the objects that it concerns, and so changes.
+// recordProblem records an event if a cause is new. The text names the objects that it concerns, and so changes.
 func (w *Writer) recordProblem(err error, text string) {
-	seen := &w.problems.causes
-	isNew := func(cause string) bool { return !slices.Contains(*seen, cause) }
-	causes := slices.DeleteFunc(causesOf(err), func(cause string) bool { return !isNew(cause) })
-	if len(causes) == 0 || len(*seen) >= maxProblemEvents {
+	causes := slices.DeleteFunc(causesOf(err), func(cause string) bool { return slices.Contains(w.causes, cause) })
+	if len(causes) == 0 || len(w.causes) >= maxProblemEvents {
 		return
 	}
-	*seen = append(*seen, causes...)
+	w.causes = append(w.causes, causes...)
 	w.Event(corev1.EventTypeWarning, hostingv1alpha1.MigrationRetrying, "%s", text)
 }
 

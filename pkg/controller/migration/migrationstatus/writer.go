@@ -54,8 +54,10 @@ type Writer struct {
 	// Problem returns why the current phase does not advance, or nil. It may be nil.
 	Problem func() error
 
-	doing    description
-	problems problems
+	doing description
+	// problemSince is zero without a problem, and causes are those that had an event.
+	problemSince time.Time
+	causes       []string
 
 	// held is the Migration as the Writer has taken it over, or nil. It is not replaced until the Writer releases it, so
 	// that Current needs no lock.

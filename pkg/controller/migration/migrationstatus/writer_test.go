@@ -16,6 +16,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // newMigrations returns a client with one Migration, which refuses updates from before the last one as an API
@@ -48,13 +49,9 @@ func TestFenced(t *testing.T) {
 	client, migration := newMigrations(t)
 	paused, successor := newWriter(client, migration), newWriter(client, migration)
 	for _, w := range []*Writer{paused, successor} {
-		if err := w.TakeOver(ctx); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, w.TakeOver(ctx))
 	}
-	if err := successor.SetPhase(ctx, hostingv1alpha1.MigrationCopying, "copies"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, successor.SetPhase(ctx, hostingv1alpha1.MigrationCopying, "copies"))
 	for name, step := range map[string]func() error{
 		"write": func() error { return paused.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "switches") },
 		"read":  func() error { return paused.Read(ctx) },
@@ -64,11 +61,7 @@ func TestFenced(t *testing.T) {
 			t.Errorf("%s of a Writer that was replaced: got %v, want ErrFenced", name, err)
 		}
 	}
-	now, err := client.Get(ctx, "m", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if now.Status.Phase != hostingv1alpha1.MigrationCopying {
+	if now := expect.Get(t, client, "m"); now.Status.Phase != hostingv1alpha1.MigrationCopying {
 		t.Errorf("the phase is %s, which the Writer that was replaced has written", now.Status.Phase)
 	}
 }
@@ -89,26 +82,16 @@ func TestConflict(t *testing.T) {
 			client, migration := newMigrations(t)
 			w := newWriter(client, migration)
 			if tc.holds {
-				if err := w.TakeOver(ctx); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, w.TakeOver(ctx))
 			}
-			current, err := client.Get(ctx, "m", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			current := expect.Get(t, client, "m")
 			current.Spec.Confirmed = true
-			if _, err := client.Update(ctx, current, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := client.Update(ctx, current, metav1.UpdateOptions{})
+			expect.NoError(t, err)
 			if err := w.Describe(ctx, ReasonWaiting, "waits"); !tc.want(err) {
 				t.Errorf("got %v", err)
 			}
-			current, err = client.Get(ctx, "m", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !current.Spec.Confirmed {
+			if !expect.Get(t, client, "m").Spec.Confirmed {
 				t.Error("the change of the spec was overwritten")
 			}
 		})
@@ -120,15 +103,11 @@ func TestRelease(t *testing.T) {
 	t.Parallel()
 	client, migration := newMigrations(t)
 	w := newWriter(client, migration)
-	if err := errors.Join(w.TakeOver(t.Context()), w.Release(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, errors.Join(w.TakeOver(t.Context()), w.Release(t.Context())))
 	if w.Status.Holder != "" {
 		t.Errorf("the holder is %q after the release", w.Status.Holder)
 	}
-	if err := w.TakeOver(t.Context()); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, w.TakeOver(t.Context()))
 }
 
 // TestCheckBesideWrites calls Check from the goroutines of a step while the status is written, for the race detector.
@@ -136,9 +115,7 @@ func TestCheckBesideWrites(t *testing.T) {
 	t.Parallel()
 	client, migration := newMigrations(t)
 	w := newWriter(client, migration)
-	if err := w.TakeOver(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, w.TakeOver(t.Context()))
 	checked := make(chan error, 1)
 	go func() {
 		var err error
@@ -148,11 +125,7 @@ func TestCheckBesideWrites(t *testing.T) {
 		checked <- err
 	}()
 	for n := range 100 {
-		if err := w.Describe(t.Context(), ReasonWaiting, strconv.Itoa(n)); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, w.Describe(t.Context(), ReasonWaiting, strconv.Itoa(n)))
 	}
-	if err := <-checked; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-checked)
 }
