@@ -80,8 +80,12 @@ func TestExport(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.fill(3)
-	expect.NoError(t, revision.Save(f.ctx, f.config.From.KV, f.config.From.Prefix, widgets, 1000))
 	first := f.heldExporter("move")
+	expect.NoError(t, revision.Save(f.ctx, f.config.From.KV, f.config.From.Prefix, widgets, 1000))
+	if err := first.Freeze(f.ctx); !errors.Is(err, ErrFenced) {
+		t.Errorf("frozen after its revisions were raised: %v, want ErrFenced", err)
+	}
+	first = f.heldExporter("move")
 	expect.NoError(t, first.Freeze(f.ctx))
 	expect.NoError(t, first.PutPair(f.ctx, "a", []byte("1")))
 

@@ -69,42 +69,37 @@ func (f *fixture) recorded() []string {
 	}
 }
 
-// TestProblem: a problem that lasts is shown in each phase, until it is gone.
+// TestProblem: a problem that lasts is shown until it is gone.
 func TestProblem(t *testing.T) {
 	t.Parallel()
-	for _, phase := range []hostingv1alpha1.MigrationPhase{
-		hostingv1alpha1.MigrationCopying, hostingv1alpha1.MigrationVerifying, hostingv1alpha1.MigrationFollowing, hostingv1alpha1.MigrationSwitching,
+	manual := hostingv1alpha1.MigrationSpec{Group: "example.com", Switch: hostingv1alpha1.MigrationSwitchManual}
+	for name, tc := range map[string]struct {
+		run             func(context.Context, *fixture) error
+		reason, message string
+	}{
+		"in a phase": {func(ctx context.Context, f *fixture) error {
+			if err := f.SetPhase(ctx, hostingv1alpha1.MigrationVerifying, "does something"); err != nil {
+				return err
+			}
+			return f.During(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		}, "Verifying", "does something"},
+		"while a user may confirm the switch": {func(ctx context.Context, f *fixture) error {
+			return f.UntilConfirmed(ctx, nil)
+		}, ReasonWaiting, WaitsFor(manual, time.Now())},
 	} {
-		t.Run(string(phase), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(hostingv1alpha1.MigrationSpec{Group: "example.com"})
-				expect.NoError(t, f.SetPhase(t.Context(), phase, "does something"))
+				f := newFixture(manual)
 				ctx, end := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
-				go func() {
-					ended <- f.During(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-				}()
-				f.checkProblem(t, string(phase), "does something")
+				go func() { ended <- tc.run(ctx, f) }()
+				f.checkProblem(t, tc.reason, tc.message)
 				end()
 				<-ended
 			})
 		})
 	}
-}
-
-// TestProblemWhileWaiting is the same while a user may confirm the switch.
-func TestProblemWhileWaiting(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(hostingv1alpha1.MigrationSpec{Group: "example.com", Switch: hostingv1alpha1.MigrationSwitchManual})
-		ctx, end := context.WithCancel(t.Context())
-		ended, message := make(chan error, 1), WaitsFor(f.Migration.Spec, time.Now())
-		go func() { ended <- f.UntilConfirmed(ctx, nil) }()
-		f.checkProblem(t, ReasonWaiting, message)
-		end()
-		<-ended
-	})
 }
 
 func (f *fixture) checkProblem(t *testing.T, reason, message string) {
