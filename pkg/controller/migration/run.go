@@ -321,7 +321,7 @@ func (r *run) endWithout(ctx context.Context, lost string, hosted *hostingv1alph
 		if err := r.newMover("", to, hosted); err != nil {
 			return err
 		}
-		return r.mover.Finish(ctx)
+		return r.mover.Clean(ctx)
 	}
 	return fmt.Errorf("the Store %q was deleted, which has the objects", lost)
 }

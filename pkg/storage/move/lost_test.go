@@ -77,11 +77,11 @@ func TestLostSource(t *testing.T) {
 	m, without := New(f.config), f.config
 	without.From = End{}
 	expect.NoError(t, m.Copy(f.ctx))
-	if New(without).Finish(f.ctx) == nil {
+	if New(without).Clean(f.ctx) == nil {
 		t.Error("the move can end without the source before the switch")
 	}
 	expect.NoError(t, m.Switch(f.ctx))
-	expect.NoError(t, New(without).Finish(f.ctx))
+	expect.NoError(t, New(without).Clean(f.ctx))
 	f.wantState(New(without), Cleaned)
 	f.wantEqual()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -64,6 +65,23 @@ func TestReconcile(t *testing.T) {
 	}
 	// A deletion is not late for an object that was written here: the main cluster's may be older.
 	expect.Equal(t, []string{"ns/0001", "ns/0002", "ns/client"}, failed.Objects, "objects with late changes")
+	if diff := cmp.Diff(want, objects(t, target)); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
+	}
+
+	// An object changes between the read and the write of a late change, and then another move freezes the Store.
+	i := NewImporter(f.config)
+	term, err := i.begin(f.ctx, f.source)
+	expect.NoError(t, err)
+	c := change{Object: Object{Key: "ns/0004", Value: []byte("late again")}, put: true}
+	if written, err := newLate(term).write(f.ctx, c, 1, 1); written || err != nil {
+		t.Errorf("written %t (%v) to an object that has changed", written, err)
+	}
+	_, err = target.KV.Put(f.ctx, keys.Frozen(target.Prefix, widgets), "another")
+	expect.NoError(t, err)
+	if _, err := newLate(term).write(f.ctx, c, 1, 1); !errors.Is(err, ErrFenced) {
+		t.Errorf("a write to a frozen Store: %v, want ErrFenced", err)
+	}
 	if diff := cmp.Diff(want, objects(t, target)); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}

@@ -118,24 +118,20 @@ func (t *tenure) open(ctx context.Context) error {
 	return err
 }
 
-// Clean deletes the objects at the source, which no client reads. The dictionaries stay, for backups.
+// Clean deletes the objects at the source, which no client reads, unless its Store is lost. The dictionaries stay, for
+// backups.
 func (m *Mover) Clean(ctx context.Context) error {
-	departure, arrival, err := m.readEnds(ctx)
-	if err != nil {
-		return err
+	arrival, err := m.to.read(ctx)
+	if err == nil {
+		err = arrival.checkHeld(m.copier)
 	}
-	if err := m.checkSwitched(arrival); err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if departure.UID == m.uid {
-		if !departure.state.Closed {
-			return fmt.Errorf("delete %s at the old Store: it is not closed", m.resource)
-		}
-		// It may be full, so it is not taken over. Several Movers may delete the same.
-		if err := m.from.clear(ctx, departure, m.limit); err != nil {
-			return err
-		}
-		if err := m.from.do(ctx, departure, clientv3.OpDelete(m.from.frozen), clientv3.OpDelete(m.from.record)); err != nil {
+	case arrival.Phase == "":
+		return fmt.Errorf("end the move of %s: it was not switched to the new Store", m.resource)
+	case m.from.KV != nil:
+		if err := m.cleanSource(ctx); err != nil {
 			return err
 		}
 	}
@@ -143,21 +139,29 @@ func (m *Mover) Clean(ctx context.Context) error {
 	return m.to.write(ctx, &arrival)
 }
 
-// checkSwitched returns an error unless the target is open.
-func (m *Mover) checkSwitched(arrival stored) error {
-	if err := arrival.checkHeld(m.copier); err != nil {
+func (m *Mover) cleanSource(ctx context.Context) error {
+	departure, err := m.from.read(ctx)
+	switch {
+	case err != nil || departure.UID != m.uid:
+		return err
+	case !departure.state.Closed:
+		return fmt.Errorf("delete %s at the old Store: it is not closed", m.resource)
+	}
+	// It may be full, so it is not taken over. Several Movers may delete the same.
+	if err := m.from.clear(ctx, departure, m.limit); err != nil {
 		return err
 	}
-	if arrival.Phase == "" {
-		return fmt.Errorf("end the move of %s: it was not switched to the new Store", m.resource)
-	}
-	return nil
+	return m.from.do(ctx, departure, clientv3.OpDelete(m.from.frozen), clientv3.OpDelete(m.from.record))
 }
 
 // Cancel undoes the move: the source takes writes, and the target has no objects. Once the source is
 // closed it returns ErrSwitched. A move that has not begun is canceled already.
 func (m *Mover) Cancel(ctx context.Context) error {
-	departure, arrival, err := m.readEnds(ctx)
+	arrival, err := m.to.read(ctx)
+	if err != nil {
+		return err
+	}
+	departure, err := m.from.read(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -191,26 +195,4 @@ func (m *Mover) Release(ctx context.Context) error {
 		ops = append(ops, open, clientv3.OpDelete(m.from.tombstone))
 	}
 	return m.from.do(ctx, departure, ops...)
-}
-
-// Finish ends the move without the source, whose Store is lost after the switch: its objects are
-// not deleted.
-func (m *Mover) Finish(ctx context.Context) error {
-	arrival, err := m.to.takeOver(ctx, m.copier)
-	if err == nil {
-		err = m.checkSwitched(arrival)
-	}
-	if err != nil {
-		return err
-	}
-	arrival.Phase = Cleaned
-	return m.to.write(ctx, &arrival)
-}
-
-// readEnds reads what both ends have.
-func (m *Mover) readEnds(ctx context.Context) (departure, arrival stored, err error) {
-	if departure, err = m.from.read(ctx); err == nil {
-		arrival, err = m.to.read(ctx)
-	}
-	return departure, arrival, err
 }
