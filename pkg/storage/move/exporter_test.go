@@ -75,16 +75,21 @@ func TestExporterIsFenced(t *testing.T) {
 	}
 }
 
-// TestExport returns a resource, with an interruption after each step.
+// TestExport returns a resource, with an interruption after each step. Watches end before objects are deleted, more than a
+// transaction does, and requests are refused as before.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.fill(3)
-	first := f.heldExporter("move")
-	expect.NoError(t, revision.Save(f.ctx, f.config.From.KV, f.config.From.Prefix, widgets, 1000))
+	f.fill(deletedAtOnce + 10)
+	first, from := f.heldExporter("move"), f.config.From
+	expect.NoError(t, revision.Save(f.ctx, from.KV, from.Prefix, widgets, 1000))
 	if err := first.Freeze(f.ctx); !errors.Is(err, ErrFenced) {
 		t.Errorf("frozen after its revisions were raised: %v, want ErrFenced", err)
 	}
+	gate := freeze.NewGate(freeze.Target{KV: from.KV, Prefix: from.Prefix, Resource: widgets}, f.state(from))
+	folder := keys.Objects(from.Prefix, widgets)
+	watch := gate.Watcher(from.Watcher).Watch(f.ctx, folder, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	<-watch
 	first = f.heldExporter("move")
 	expect.NoError(t, first.Freeze(f.ctx))
 	expect.NoError(t, first.PutPair(f.ctx, "a", []byte("1")))
@@ -98,24 +103,32 @@ func TestExport(t *testing.T) {
 			t.Fatalf("closed at %d: %v, want above %d", highest, err, now+1000)
 		}
 	}
-	second = f.heldExporter("move")
+	second, third := f.heldExporter("move"), f.exporter("move")
 	for range 2 {
 		expect.NoError(t, second.Return(f.ctx))
 	}
-	if err := second.Cancel(f.ctx); !errors.Is(err, ErrSwitched) {
-		t.Errorf("cancel after the return: %v, want ErrSwitched", err)
-	}
-
-	third := f.heldExporter("move")
-	if err := third.Cancel(f.ctx); !errors.Is(err, ErrSwitched) {
-		t.Errorf("cancel after the return: %v, want ErrSwitched", err)
+	expect.NoError(t, third.TakeOver(f.ctx))
+	for _, e := range []*Exporter{second, third} {
+		if err := e.Cancel(f.ctx); !errors.Is(err, ErrSwitched) {
+			t.Errorf("cancel after the return: %v, want ErrSwitched", err)
+		}
 	}
 	expect.NoError(t, third.End(f.ctx))
 	fourth := f.heldExporter("move") // as after a crash before that was recorded
 	expect.NoError(t, fourth.End(f.ctx))
-	left, err := f.config.From.KV.Get(f.ctx, keys.Departure(f.config.From.Prefix, widgets))
-	if err != nil || left.Count > 0 || len(objects(t, f.config.From)) > 0 {
-		t.Errorf("record %v (%v), objects %v", left, err, objects(t, f.config.From))
+	left, err := from.KV.Get(f.ctx, keys.Departure(from.Prefix, widgets))
+	if err != nil || left.Count > 0 || len(objects(t, from)) > 0 {
+		t.Errorf("record %v (%v), objects %v", left, err, objects(t, from))
+	}
+	for response := range watch {
+		for _, event := range response.Events {
+			if event.Type == clientv3.EventTypeDelete {
+				t.Errorf("the watch has the deletion of %s", event.Kv.Key)
+			}
+		}
+	}
+	if _, err := gate.KV().Txn(f.ctx).Then(clientv3.OpPut(folder+"ns/late", "")).Commit(); !freeze.IsReturned(err) {
+		t.Errorf("a write to a closed resource: %v, want a ReturnedError", err)
 	}
 }
 
@@ -155,40 +168,5 @@ func TestExporterCancel(t *testing.T) {
 	}
 	if err := New(f.config).Check(f.ctx); !errors.As(err, &refused) || refused.Reason != ReasonMoving {
 		t.Errorf("move it to another Store: %v, want %s", err, ReasonMoving)
-	}
-}
-
-// TestExporterEnd deletes more objects than a transaction does. Watches end before, and requests are refused as before.
-func TestExporterEnd(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.fill(deletedAtOnce + 10)
-	target := freeze.Target{KV: f.config.From.KV, Prefix: f.config.From.Prefix, Resource: widgets}
-	state, err := revision.LoadState(f.ctx, target.KV, target.Prefix, widgets)
-	expect.NoError(t, err)
-	gate := freeze.NewGate(target, state)
-	folder := keys.Objects(target.Prefix, widgets)
-	watch := gate.Watcher(f.config.From.Watcher).Watch(f.ctx, folder, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
-	<-watch
-	e := f.heldExporter("move")
-	expect.NoError(t, e.Freeze(f.ctx))
-	for range 2 {
-		_, err := e.Close(f.ctx)
-		expect.NoError(t, err)
-		expect.NoError(t, e.Return(f.ctx))
-	}
-	expect.NoError(t, e.End(f.ctx))
-	for response := range watch {
-		for _, event := range response.Events {
-			if event.Type == clientv3.EventTypeDelete {
-				t.Errorf("the watch has the deletion of %s", event.Kv.Key)
-			}
-		}
-	}
-	if _, err := gate.KV().Txn(f.ctx).Then(clientv3.OpPut(folder+"ns/late", "")).Commit(); !freeze.IsReturned(err) {
-		t.Errorf("a write to a closed resource: %v, want a ReturnedError", err)
-	}
-	if left := objects(t, f.config.From); len(left) > 0 {
-		t.Errorf("%d objects are left", len(left))
 	}
 }

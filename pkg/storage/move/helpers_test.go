@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -113,9 +112,7 @@ func (f *fixture) fill(n int) {
 
 func (f *fixture) wantEqual() {
 	f.Helper()
-	if diff := cmp.Diff(objects(f, f.config.From), objects(f, f.config.To)); diff != "" {
-		f.Errorf("objects of the source and the target (-source +target):\n%s", diff)
-	}
+	expect.Equal(f, objects(f, f.config.From), objects(f, f.config.To), "objects of the source and the target")
 }
 
 func (f *fixture) wantState(m interface {

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
@@ -291,16 +290,12 @@ func TestLateChanges(t *testing.T) {
 	if failed == nil {
 		t.Fatalf("error %v", err)
 	}
-	if diff := cmp.Diff(&LateError{[]string{"ns/born-twice", "ns/deleted-here", "ns/written", "ns/written-deleted"}, 4}, failed); diff != "" {
-		t.Errorf("late changes that were not applied (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, &LateError{[]string{"ns/born-twice", "ns/deleted-here", "ns/written", "ns/written-deleted"}, 4}, failed, "late changes that were not applied")
 	want := map[string]string{
 		"ns/born": "late", "ns/born-twice": "by a client", "ns/kept": "first", "ns/recreated": "later", "ns/twice": "late",
 		"ns/updated": "late", "ns/written": "by a client", "ns/written-deleted": "by a client",
 	}
-	if diff := cmp.Diff(want, objects(t, to)); diff != "" {
-		t.Errorf("objects (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, objects(t, to), "objects")
 }
 
 // TestWatchLost loses the watch after the switch: it is not opened again. If the target is not open, the source serves

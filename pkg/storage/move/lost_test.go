@@ -6,8 +6,6 @@ package move
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -46,9 +44,7 @@ func TestLostTarget(t *testing.T) {
 			another := etcdtest.StartClient(t)
 			f.config.UID, f.config.To = "another", End{KV: another.KV, Watcher: another.Watcher, Prefix: "/three", Transformer: bound("3")}
 			expect.NoError(t, complete(f.ctx, New(f.config)))
-			if diff := cmp.Diff(want, objects(t, f.config.To)); diff != "" {
-				t.Errorf("objects moved elsewhere (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, want, objects(t, f.config.To), "objects moved elsewhere")
 			f.wantSwitched(f.config)
 		})
 	}

@@ -8,8 +8,6 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -43,9 +41,7 @@ func TestReconcile(t *testing.T) {
 	}
 	for range 2 {
 		expect.NoError(t, NewImporter(f.config).Reconcile(f.ctx, f.source))
-		if diff := cmp.Diff(want, objects(t, target)); diff != "" {
-			t.Fatalf("objects (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, want, objects(t, target), "objects")
 	}
 
 	// Late changes of objects that clients have written.
@@ -65,9 +61,7 @@ func TestReconcile(t *testing.T) {
 	}
 	// A deletion is not late for an object that was written here: the main cluster's may be older.
 	expect.Equal(t, []string{"ns/0001", "ns/0002", "ns/client"}, failed.Objects, "objects with late changes")
-	if diff := cmp.Diff(want, objects(t, target)); diff != "" {
-		t.Errorf("objects (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, objects(t, target), "objects")
 
 	// An object changes between the read and the write of a late change, and then another move freezes the Store.
 	i := NewImporter(f.config)
@@ -82,7 +76,5 @@ func TestReconcile(t *testing.T) {
 	if _, err := newLate(term).write(f.ctx, c, 1, 1); !errors.Is(err, ErrFenced) {
 		t.Errorf("a write to a frozen Store: %v, want ErrFenced", err)
 	}
-	if diff := cmp.Diff(want, objects(t, target)); diff != "" {
-		t.Errorf("objects (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, want, objects(t, target), "objects")
 }

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -100,9 +99,7 @@ func TestSwitch(t *testing.T) {
 		expect.NoError(t, m.Switch(f.ctx))
 		f.wantState(m, Switched)
 		f.wantSwitched(config)
-		if diff := cmp.Diff(want, objects(t, config.To)); diff != "" {
-			t.Errorf("objects after the switch (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, want, objects(t, config.To), "objects after the switch")
 		if got := objects(t, config.From); len(got) != len(want) {
 			t.Errorf("the source has %d objects, want %d, without the tombstone", len(got), len(want))
 		}
@@ -146,9 +143,7 @@ func TestVerify(t *testing.T) {
 	if err := m.Verify(f.ctx); !errors.As(err, &different) {
 		t.Fatalf("error %v", err)
 	}
-	if diff := cmp.Diff(&DifferentError{[]string{"ns/0002", "ns/0002a", "ns/0003"}, 3}, different); diff != "" {
-		t.Errorf("differences (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, &DifferentError{[]string{"ns/0002", "ns/0002a", "ns/0003"}, 3}, different, "differences")
 }
 
 // errLost is the error of an injected failure.
@@ -237,9 +232,7 @@ func (f *fixture) failAt(config Config, n int64, after, cancel bool) (succeeded 
 		expect.NoError(f, complete(f.ctx, m), what)
 		f.wantSwitched(config)
 	}
-	if diff := cmp.Diff(want, objects(f, end)); diff != "" {
-		f.Errorf("%s: objects (-want +got):\n%s", what, diff)
-	}
+	expect.Equal(f, want, objects(f, end), "%s: objects", what)
 	return err == nil
 }
 
