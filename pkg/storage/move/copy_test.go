@@ -70,6 +70,27 @@ func TestCopyAndFollow(t *testing.T) {
 	expect.NoError(t, <-followed)
 }
 
+// TestCountedOnce ends a copy in the middle of a page: no object counts twice.
+func TestCountedOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.fill(250)
+	ctx, kill := context.WithCancel(f.ctx)
+	defer kill()
+	var last Progress
+	f.config.Report = func(p Progress) {
+		if last = p; p.Copied > 200 {
+			kill()
+		}
+	}
+	wantError(t, New(f.config).Copy(ctx), context.Canceled)
+	if last.Copied >= 248 {
+		t.Fatalf("a batch ends with %d objects, as the page", last.Copied)
+	}
+	expect.NoError(t, New(f.config).Copy(f.ctx))
+	expect.Equal(t, int64(250), last.Copied)
+}
+
 // catchUp follows until the target has all.
 func (f *fixture) catchUp() {
 	f.Helper()
@@ -90,9 +111,7 @@ func TestFenced(t *testing.T) {
 	<-caughtUp
 	expect.NoError(t, New(f.config).Copy(f.ctx))
 	put(t, f.config.From, "ns/x", "x")
-	if err := <-followed; !errors.Is(err, ErrFenced) {
-		t.Errorf("the Mover that was replaced returned %v", err)
-	}
+	wantError(t, <-followed, ErrFenced, "the Mover that was replaced")
 	f.catchUp()
 	f.wantEqual()
 }

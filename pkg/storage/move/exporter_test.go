@@ -61,9 +61,7 @@ func TestExporterIsFenced(t *testing.T) {
 			}
 			successor := f.heldExporter("move")
 			expect.NoError(t, successor.Thaw(f.ctx))
-			if err := step(f.ctx, paused); !errors.Is(err, ErrFenced) {
-				t.Errorf("got %v, want ErrFenced", err)
-			}
+			wantError(t, step(f.ctx, paused), ErrFenced)
 			if err := paused.End(f.ctx); err == nil {
 				t.Error("the objects of a served resource were deleted")
 			}
@@ -83,9 +81,7 @@ func TestExport(t *testing.T) {
 	f.fill(deletedAtOnce + 10)
 	first, from := f.heldExporter("move"), f.config.From
 	expect.NoError(t, revision.Save(f.ctx, from.KV, from.Prefix, widgets, 1000))
-	if err := first.Freeze(f.ctx); !errors.Is(err, ErrFenced) {
-		t.Errorf("frozen after its revisions were raised: %v, want ErrFenced", err)
-	}
+	wantError(t, first.Freeze(f.ctx), ErrFenced, "frozen after its revisions were raised")
 	gate := freeze.NewGate(freeze.Target{KV: from.KV, Prefix: from.Prefix, Resource: widgets}, f.state(from))
 	folder := keys.Objects(from.Prefix, widgets)
 	watch := gate.Watcher(from.Watcher).Watch(f.ctx, folder, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
@@ -109,9 +105,7 @@ func TestExport(t *testing.T) {
 	}
 	expect.NoError(t, third.TakeOver(f.ctx))
 	for _, e := range []*Exporter{second, third} {
-		if err := e.Cancel(f.ctx); !errors.Is(err, ErrSwitched) {
-			t.Errorf("cancel after the return: %v, want ErrSwitched", err)
-		}
+		wantError(t, e.Cancel(f.ctx), ErrSwitched, "cancel after the return")
 	}
 	expect.NoError(t, third.End(f.ctx))
 	fourth := f.heldExporter("move") // as after a crash before that was recorded
@@ -154,9 +148,7 @@ func TestExporterCancel(t *testing.T) {
 	if f.isFrozen() || len(objects(t, f.config.From)) != 1 {
 		t.Errorf("frozen %t, objects %v", f.isFrozen(), objects(t, f.config.From))
 	}
-	if err := f.exporter("move").TakeOver(f.ctx); !errors.Is(err, ErrEnded) {
-		t.Errorf("a canceled export begins again: %v", err)
-	}
+	wantError(t, f.exporter("move").TakeOver(f.ctx), ErrEnded, "a canceled export begins again")
 	next := f.heldExporter("another") // nothing is left of the first
 	expect.NoError(t, next.Pairs(f.ctx, func(uid types.UID, _ []byte) error {
 		t.Errorf("the pair of %s is left", uid)

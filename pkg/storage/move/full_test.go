@@ -86,9 +86,7 @@ func TestCancelIntoFullStore(t *testing.T) {
 		expect.NoError(t, m.Copy(f.ctx))
 		f.fillUp(f.to)
 		put(t, f.config.From, "ns/late", "late")
-		if err := m.Follow(f.ctx, func() {}); !errors.Is(err, rpctypes.ErrNoSpace) {
-			t.Errorf("a move into a full Store ends with %v", err)
-		}
+		wantError(t, m.Follow(f.ctx, func() {}), rpctypes.ErrNoSpace, "a move into a full Store")
 		expect.NoError(t, f.cancelInterrupted(f.config.To.KV, func(to clientv3.KV) canceler {
 			config := f.config
 			config.To.KV = to
@@ -113,9 +111,7 @@ func TestCancelIntoFullStore(t *testing.T) {
 			return NewImporter(config)
 		}
 		// It deletes all, and opens the Store once that has room.
-		if err := f.cancelInterrupted(config.To.KV, newCanceler); !errors.Is(err, rpctypes.ErrNoSpace) {
-			t.Errorf("the import is canceled with %v", err)
-		}
+		wantError(t, f.cancelInterrupted(config.To.KV, newCanceler), rpctypes.ErrNoSpace, "the import is canceled with")
 		if got := objects(t, config.To); len(got) > 0 {
 			t.Errorf("the target has %d objects", len(got))
 		}

@@ -5,6 +5,7 @@ package move
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -121,5 +122,13 @@ func (f *fixture) wantState(m interface {
 	f.Helper()
 	if got, err := m.State(f.ctx); err != nil || got != want {
 		f.Errorf("state %s (%v), want %s", got, err, want)
+	}
+}
+
+// wantError fails the test unless an error is what is wanted.
+func wantError(t testing.TB, err, want error, explanation ...any) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Error(expect.Explain(fmt.Sprintf("error %v, want %v", err, want), explanation...))
 	}
 }

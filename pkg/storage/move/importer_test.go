@@ -180,9 +180,7 @@ func (f *importFixture) untilCopied(name, want string) {
 // wantLost waits until following ends because the watch was lost after the switch.
 func (f *importFixture) wantLost(i *Importer, result <-chan error, want State) {
 	f.Helper()
-	if err := <-result; !errors.Is(err, ErrWatchLost) {
-		f.Errorf("error %v, want %v", err, ErrWatchLost)
-	}
+	wantError(f, <-result, ErrWatchLost)
 	f.wantState(i, want)
 }
 
@@ -456,9 +454,7 @@ func TestImportCancel(t *testing.T) {
 			ctx, kill := context.WithCancel(f.ctx)
 			defer kill()
 			f.config.Report = func(p Progress) { kill() }
-			if err := NewImporter(f.config).Copy(ctx); !errors.Is(err, context.Canceled) {
-				f.Fatal(err)
-			}
+			wantError(f, NewImporter(f.config).Copy(ctx), context.Canceled)
 			f.config.Report = nil
 			f.wantState(NewImporter(f.config), Copying)
 		},
@@ -472,9 +468,7 @@ func TestImportCancel(t *testing.T) {
 			// The record is gone with which it could write.
 			expect.NoError(f, i.Cancel(f.ctx))
 			put(f, f.fixture.config.From, "ns/x", "x")
-			if err := <-result; !errors.Is(err, ErrFenced) {
-				f.Errorf("what followed ended with %v", err)
-			}
+			wantError(f, <-result, ErrFenced, "what followed")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -489,9 +483,7 @@ func TestImportCancel(t *testing.T) {
 			if got := objects(t, f.config.To); len(got) > 0 {
 				t.Errorf("the target has %d objects", len(got))
 			}
-			if err := NewImporter(f.config).Copy(f.ctx); !errors.Is(err, ErrSwitched) {
-				t.Errorf("a canceled import begins again: %v", err)
-			}
+			wantError(t, NewImporter(f.config).Copy(f.ctx), ErrSwitched, "a canceled import begins again")
 			f.config.UID = "again"
 			expect.NoError(t, NewImporter(f.config).Copy(f.ctx))
 		})
@@ -511,9 +503,7 @@ func TestReplacedImportCancels(t *testing.T) {
 		}
 	}
 	for what, do := range map[string]func(context.Context) error{"cancel": replaced.Cancel, "adopt": replaced.Adopt} {
-		if err := do(f.ctx); !errors.Is(err, ErrFenced) {
-			t.Errorf("%s: %v, want ErrFenced", what, err)
-		}
+		wantError(t, do(f.ctx), ErrFenced, what)
 	}
 	f.wantEqual()
 	expect.NoError(t, last.Cancel(f.ctx))
@@ -529,14 +519,10 @@ func TestAdopt(t *testing.T) {
 		expect.NoError(t, i.Adopt(f.ctx))
 	}
 	f.wantState(i, Adopted)
-	if err := i.Copy(f.ctx); !errors.Is(err, ErrSwitched) {
-		t.Errorf("a copy to objects that were adopted: %v", err)
-	}
+	wantError(t, i.Copy(f.ctx), ErrSwitched, "a copy to objects that were adopted")
 	expect.NoError(t, i.Cancel(f.ctx))
 	f.wantState(i, Cleaned)
-	if err := i.Adopt(f.ctx); !errors.Is(err, ErrFenced) {
-		t.Errorf("canceled, and adopted again: %v", err)
-	}
+	wantError(t, i.Adopt(f.ctx), ErrFenced, "canceled, and adopted again")
 	f.config.UID = "again"
 	expect.NoError(t, NewImporter(f.config).Adopt(f.ctx))
 	if got := objects(t, f.config.To); len(got) != 1 {

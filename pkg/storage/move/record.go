@@ -103,8 +103,8 @@ func (e end) read(ctx context.Context) (stored, error) {
 // transact performs operations on the condition that neither the record of an end has changed nor whether it is
 // open, and on others. It returns ErrFenced if one does not hold.
 func (e end) transact(ctx context.Context, s stored, others []clientv3.Cmp, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	conditions := append(others, clientv3.Compare(clientv3.ModRevision(e.record), "=", s.modRevision), e.unchanged(s))
-	r, err := e.KV.Txn(ctx).If(conditions...).Then(ops...).Commit()
+	held := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.record), "=", s.modRevision), e.unchanged(s)}
+	r, err := e.KV.Txn(ctx).If(append(held, others...)...).Then(ops...).Commit()
 	if err == nil && !r.Succeeded {
 		err = ErrFenced
 	}

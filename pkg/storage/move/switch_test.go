@@ -124,9 +124,7 @@ func TestVerify(t *testing.T) {
 	f := newFixture(t)
 	f.fill(60)
 	m := New(f.config)
-	if err := m.Verify(f.ctx); !errors.Is(err, ErrNotCopied) {
-		t.Errorf("before the copy: %v", err)
-	}
+	wantError(t, m.Verify(f.ctx), ErrNotCopied, "before the copy")
 	expect.NoError(t, m.Copy(f.ctx))
 	expect.NoError(t, m.Verify(f.ctx))
 	put(t, f.config.From, "ns/0001", "later than what is recorded")
