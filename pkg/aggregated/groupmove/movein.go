@@ -47,7 +47,7 @@ type moveIn struct {
 	again  time.Time
 	// sound are the probes that the main cluster answered before the switch.
 	sound map[string]bool
-	load  move.Pace
+	load  *move.Pace
 }
 
 func (m *moveIn) completed() string {
@@ -174,7 +174,7 @@ func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
 	if of.importer == nil {
 		config := move.ImportConfig{
 			Resource: of.groupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainObjects(of.version()),
-			Report: func(progress move.Progress) { of.progress.Store(&progress) }, Pace: &m.load,
+			Report: func(progress move.Progress) { of.progress.Store(&progress) }, Pace: m.load,
 		}
 		if limit := m.Migration.Spec.ObjectsPerSecond; limit > 0 {
 			config.Limit = rate.NewLimiter(rate.Limit(limit), 1)

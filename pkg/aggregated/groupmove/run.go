@@ -112,7 +112,7 @@ func New(config Config, status *migrationstatus.Writer, changed <-chan struct{})
 	case hostingv1alpha1.MigrationFinalize:
 		r.operation = &finalize{Run: r}
 	default:
-		r.operation = &moveIn{Run: r}
+		r.operation = &moveIn{Run: r, load: move.NewPace(1)}
 	}
 	return r
 }

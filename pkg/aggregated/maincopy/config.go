@@ -23,9 +23,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
+	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// Workers is how many requests of one operation are in flight at the same time.
+// Workers is how many objects are written and deleted at the same time.
 const Workers = 16
 
 // defaultSettle is longer than kube-apiserver takes to notice a new policy or definition.
@@ -56,6 +57,8 @@ type Copy struct {
 	metadata    metadata.Interface
 	annex       dynamic.Interface
 	settle      time.Duration
+	// pace bounds the writes and deletions of objects, of all groups together.
+	pace *move.Pace
 	// mainPages and annexPages read the objects of Syncers.
 	mainPages, annexPages *mainobjects.Client
 
@@ -99,7 +102,7 @@ func (c *Copy) checkHeld(ctx context.Context) error {
 func New(config Config) (*Copy, error) {
 	login := restclient.CopyConfig(config.Main)
 	login.QPS, login.RateLimiter = -1, nil
-	c := &Copy{settle: config.Settle, known: &known{user: config.User}}
+	c := &Copy{settle: config.Settle, pace: move.NewPace(Workers), known: &known{user: config.User}}
 	if c.settle == 0 {
 		c.settle = defaultSettle
 	}

@@ -26,7 +26,7 @@ func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(d
 			return err
 		}
 		err = c.eachObject(ctx, resource.Opened(), func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-			if err := c.deleteObject(ctx, resource, object); err != nil {
+			if err := c.pace.Do(ctx, func() error { return c.deleteObject(ctx, resource, object) }); err != nil {
 				return fmt.Errorf("delete %s %s/%s in the main cluster: %w", resource.Name, object.Namespace, object.Name, err)
 			}
 			mu.Lock()

@@ -49,7 +49,7 @@ func (c *Copy) NewSyncer(resource Resource, annex Origin, pairs *Pairs) (*move.S
 		return nil, fmt.Errorf("copy %s to the main cluster: its storage version %s is not served, so annex's objects cannot be read in it", resource.Name, resource.Stored.Version)
 	}
 	t := &target{copy: c, resource: resource, annex: annex, pairs: pairs, pages: mainobjects.New(c.mainPages, resource.Opened())}
-	t.syncer = move.NewSyncer(source{annex, mainobjects.New(c.annexPages, resource.Stored)}, t)
+	t.syncer = move.NewSyncer(source{annex, mainobjects.New(c.annexPages, resource.Stored)}, t, c.pace)
 	return t.syncer, nil
 }
 

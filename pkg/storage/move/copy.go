@@ -104,7 +104,7 @@ type sides struct {
 func (s sides) page(ctx context.Context, after string, limit, ofFrom, ofTo int64) (pair, error) {
 	var from []Object
 	var moreFrom bool
-	err := s.pace.page(ctx, func() (err error) {
+	err := s.pace.Do(ctx, func() (err error) {
 		from, moreFrom, err = s.source.Page(ctx, after, limit, ofFrom)
 		return err
 	})

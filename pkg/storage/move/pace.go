@@ -5,63 +5,36 @@ package move
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
-const (
-	// longestRest is the longest rest after a page.
-	longestRest = 10 * time.Second
-	// pacePoll is between questions whether a page may be read.
-	pacePoll = 10 * time.Millisecond
-)
+// longestRest is the longest rest after a page or a write.
+const longestRest = 10 * time.Second
 
-// Pace makes Importers of one source read one page at a time, and rest as long as that took: an API server
-// spends at most half of a worker on them, and one that is busy gets longer rests. A nil Pace is no limit.
+// Pace bounds what is done at the same time at an API server, and rests after each as long as that took: the API
+// server spends at most half of that number of workers, and one that is busy gets longer rests. A nil Pace is no limit.
 type Pace struct {
-	mu sync.Mutex
-	// reading is set while a page is read, and rested when the next one may be.
-	reading bool
-	rested  time.Time
+	// busy has an element for each that is done or rests.
+	busy chan struct{}
 }
 
-// isRested reports whether a page may be read.
-func (p *Pace) isRested() bool {
-	if p == nil {
-		return true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.reading && !time.Now().Before(p.rested)
-}
+// NewPace returns a Pace for at most so many at the same time.
+func NewPace(most int) *Pace { return &Pace{busy: make(chan struct{}, most)} }
 
-// page reads a page once one may be read.
-func (p *Pace) page(ctx context.Context, read func() error) error {
+// isRested reports whether Do need not wait.
+func (p *Pace) isRested() bool { return p == nil || len(p.busy) < cap(p.busy) }
+
+// Do does something once that may be done.
+func (p *Pace) Do(ctx context.Context, do func() error) error {
 	if p == nil {
-		return read()
+		return do()
 	}
-	for !p.begin() {
-		if err := pause(ctx, pacePoll); err != nil {
-			return err
-		}
+	select {
+	case p.busy <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 	began := time.Now()
-	defer func() { p.end(time.Since(began)) }()
-	return read()
-}
-
-func (p *Pace) begin() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.reading || time.Now().Before(p.rested) {
-		return false
-	}
-	p.reading = true
-	return true
-}
-
-func (p *Pace) end(took time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.reading, p.rested = false, time.Now().Add(min(took, longestRest))
+	defer func() { time.AfterFunc(min(time.Since(began), longestRest), func() { <-p.busy }) }()
+	return do()
 }

@@ -63,7 +63,7 @@ func (q *queue) add(key string) {
 }
 
 // work writes objects until ctx is done. A key is never in work twice at a time.
-func (q *queue) work(ctx context.Context, to Target) error {
+func (q *queue) work(ctx context.Context, by *Syncer) error {
 	for {
 		key, ended := q.Get()
 		if ended || ctx.Err() != nil {
@@ -72,9 +72,9 @@ func (q *queue) work(ctx context.Context, to Target) error {
 		q.mu.Lock()
 		added := q.pending[key].added
 		q.mu.Unlock()
-		err := to.Write(ctx, key, nil, nil)
+		err := by.writeObject(ctx, key, nil, nil)
 		q.done(key, added, err)
-		if err != nil && to.IsFinal(err) {
+		if err != nil && by.target.IsFinal(err) {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}

@@ -42,6 +42,8 @@ type Syncer struct {
 	compared
 	target Target
 	queue  *queue
+	// writes bounds those of Syncers of the same target, or is nil.
+	writes *Pace
 	// wanted is the revision that Drain waits for, and applied the one that all objects have, 0 before they were copied.
 	wanted, applied atomic.Int64
 
@@ -52,9 +54,10 @@ type Syncer struct {
 	failedAt string
 }
 
-// NewSyncer returns a Syncer. It does nothing before Run.
-func NewSyncer(from Source, to Target) *Syncer {
-	s := &Syncer{target: to, queue: newQueue()}
+// NewSyncer returns a Syncer. It does nothing before Run. Syncers of the same target share the Pace of their writes, which
+// may be nil.
+func NewSyncer(from Source, to Target, writes *Pace) *Syncer {
+	s := &Syncer{target: to, queue: newQueue(), writes: writes}
 	s.loop = loop{sides: sides{source: from, target: to}, writer: s, restarts: &atomic.Int64{}, woken: make(chan struct{}, 1)}
 	s.report = func(p Progress) {
 		s.mu.Lock()
@@ -92,7 +95,7 @@ func (s *Syncer) Run(ctx context.Context, caughtUp func()) error {
 	end := s.queue.start(running)
 	defer end()
 	for range workers {
-		group.Go(func() error { return s.queue.work(running, s.target) })
+		group.Go(func() error { return s.queue.work(running, s) })
 	}
 	group.Go(func() error { return s.follow(running, sync.OnceFunc(caughtUp)) })
 	return group.Wait()
@@ -156,13 +159,22 @@ func (s *Syncer) write(ctx context.Context, changes []change) error {
 			continue
 		}
 		writing.Go(func() error {
-			if err := s.target.Write(ctx, c.Key, &c.Object, c.to); err != nil {
+			if err := s.writeObject(ctx, c.Key, &c.Object, c.to); err != nil {
 				s.queue.add(c.Key)
 			}
 			return ctx.Err()
 		})
 	}
 	return writing.Wait()
+}
+
+// writeObject writes an object at the Pace of writes. Those that Drain waits for are not delayed: clients wait, too.
+func (s *Syncer) writeObject(ctx context.Context, key string, from, to *Object) error {
+	write := func() error { return s.target.Write(ctx, key, from, to) }
+	if s.wanted.Load() > 0 {
+		return write()
+	}
+	return s.writes.Do(ctx, write)
 }
 
 // isFull implements writer.
@@ -176,6 +188,7 @@ func (s *Syncer) Drain(ctx context.Context) error {
 		return err
 	}
 	s.wanted.Store(frozen)
+	defer s.wanted.Store(0)
 	select {
 	case s.woken <- struct{}{}:
 	default:

@@ -92,7 +92,7 @@ func newSyncFixture(t *testing.T, objects int) *syncFixture {
 	f.fill(objects)
 	from, to := newEnd(f.config.From, widgets, "unused"), newEnd(f.config.To, widgets, "unused")
 	f.source, f.target = &presentSource{source: &source{end: from}}, &objectTarget{end: to, from: from}
-	f.Syncer = NewSyncer(f.source, f.target)
+	f.Syncer = NewSyncer(f.source, f.target, nil)
 	return f
 }
 
