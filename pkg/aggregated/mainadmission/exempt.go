@@ -14,6 +14,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
@@ -50,19 +51,13 @@ func Exempt(ctx context.Context, client kubernetes.Interface, group string, acco
 		Name:       ConditionName(group),
 		Expression: fmt.Sprintf("request.resource.group != %q || request.userInfo.username != %q", group, account.GetName()),
 	}
-	err := change(ctx, client, func(hooks []Hook) ([]edit, error) {
-		var edits []edit
+	err := change(ctx, client, check, func(hooks []Hook) (edits []edit, err error) {
 		for _, match := range Matching(hooks, account, resources) {
-			e, err := match.with(wanted)
-			if err != nil {
+			if edits, err = match.with(edits, wanted); err != nil {
 				return nil, err
 			}
-			edits = append(edits, e...)
 		}
-		if len(edits) == 0 {
-			return nil, nil
-		}
-		return edits, check(ctx)
+		return edits, nil
 	})
 	if err != nil {
 		return fmt.Errorf("exempt annex from the webhooks and policies of group %s: %w", group, err)
@@ -70,12 +65,11 @@ func Exempt(ctx context.Context, client kubernetes.Interface, group string, acco
 	return nil
 }
 
-// End removes the match conditions that Exempt added.
-func End(ctx context.Context, client kubernetes.Interface, group string) error {
-	err := change(ctx, client, func(hooks []Hook) ([]edit, error) {
-		var edits []edit
+// End removes the match conditions that Exempt added. check is that of Exempt.
+func End(ctx context.Context, client kubernetes.Interface, group string, check func(context.Context) error) error {
+	err := change(ctx, client, check, func(hooks []Hook) (edits []edit, _ error) {
 		for _, hook := range hooks {
-			edits = append(edits, hook.without(ConditionName(group))...)
+			edits = hook.without(edits, ConditionName(group))
 		}
 		return edits, nil
 	})
@@ -89,10 +83,8 @@ func End(ctx context.Context, client kubernetes.Interface, group string) error {
 func Rules(hooks []Hook) []rbacv1.PolicyRule {
 	names := map[string]sets.Set[string]{}
 	for _, hook := range hooks {
-		if names[hook.resource] == nil {
-			names[hook.resource] = sets.New[string]()
-		}
-		names[hook.resource].Insert(hook.Object)
+		resource, _ := meta.UnsafeGuessKindToResource(admissionregistrationv1.SchemeGroupVersion.WithKind(hook.Kind))
+		names[resource.Resource] = sets.New(hook.Object).Union(names[resource.Resource])
 	}
 	var rules []rbacv1.PolicyRule
 	for _, resource := range slices.Sorted(maps.Keys(names)) {
@@ -120,69 +112,65 @@ func (h Hook) find(name string) int {
 	return slices.IndexFunc(h.conditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == name })
 }
 
-// with returns what adds a condition, or corrects one of another account.
-func (h Hook) with(wanted admissionregistrationv1.MatchCondition) ([]edit, error) {
+// with appends what adds a condition, or corrects one of another account.
+func (h Hook) with(edits []edit, wanted admissionregistrationv1.MatchCondition) ([]edit, error) {
 	at := h.find(wanted.Name)
 	switch {
 	case at >= 0 && h.conditions[at] == wanted:
-		return nil, nil
+		return edits, nil
 	case at >= 0:
-		return []edit{{h, "replace", fmt.Sprintf("%s/%d", h.path, at), wanted}}, nil
+		return append(edits, edit{h, "replace", fmt.Sprintf("%s/%d", h.path, at), wanted}), nil
 	case len(h.conditions) == 0:
-		return []edit{{h, "add", h.path, []admissionregistrationv1.MatchCondition{wanted}}}, nil
+		return append(edits, edit{h, "add", h.path, []admissionregistrationv1.MatchCondition{wanted}}), nil
 	case len(h.conditions) >= maxConditions:
 		return nil, &FullError{h}
 	}
-	return []edit{{h, "add", h.path + "/-", wanted}}, nil
+	return append(edits, edit{h, "add", h.path + "/-", wanted}), nil
 }
 
-// without returns what removes a condition.
-func (h Hook) without(name string) []edit {
+// without appends what removes a condition.
+func (h Hook) without(edits []edit, name string) []edit {
 	at := h.find(name)
 	switch {
 	case at < 0:
-		return nil
+		return edits
 	case len(h.conditions) == 1:
-		return []edit{{hook: h, Op: "remove", Path: h.path}}
+		return append(edits, edit{hook: h, Op: "remove", Path: h.path})
 	}
-	return []edit{{hook: h, Op: "remove", Path: fmt.Sprintf("%s/%d", h.path, at)}}
+	return append(edits, edit{hook: h, Op: "remove", Path: fmt.Sprintf("%s/%d", h.path, at)})
 }
 
-// change makes edits of all hooks, again after a conflict with another client.
-func change(ctx context.Context, client kubernetes.Interface, plan func(hooks []Hook) ([]edit, error)) error {
+// change makes edits of all hooks, again after a conflict with another client. The edits of an object are one patch,
+// which depends on the version that was read.
+func change(ctx context.Context, client kubernetes.Interface, check func(context.Context) error, plan func(hooks []Hook) ([]edit, error)) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		hooks, err := Read(ctx, client)
 		if err != nil {
 			return err
 		}
 		edits, err := plan(hooks)
-		if err != nil {
+		if err != nil || len(edits) == 0 {
 			return err
 		}
-		// Those of one object are one patch: it depends on the version that was read. A right that is missing for
-		// one object does not concern others.
-		var errs []error
+		if err := check(ctx); err != nil {
+			return err
+		}
+		var errs []error // a right that is missing for one object does not concern others
 		for len(edits) > 0 {
 			of := edits[0].hook
 			n := slices.IndexFunc(edits, func(e edit) bool { return e.hook.Kind != of.Kind || e.hook.Object != of.Object })
 			if n < 0 {
 				n = len(edits)
 			}
-			errs = append(errs, apply(ctx, of, edits[:n]))
+			patch, err := json.Marshal(append(slices.Clone(edits[:n]), edit{Op: "replace", Path: "/metadata/resourceVersion", Value: of.resourceVersion}))
+			if err != nil {
+				return fmt.Errorf("encode a patch: %w", err)
+			}
+			if err := of.patch(ctx, patch); err != nil && !apierrors.IsNotFound(err) {
+				errs = append(errs, fmt.Errorf("change the match conditions of %s %s: %w", of.Kind, of.Object, err))
+			}
 			edits = edits[n:]
 		}
 		return errors.Join(errs...)
 	})
-}
-
-func apply(ctx context.Context, of Hook, edits []edit) error {
-	version := edit{Op: "replace", Path: "/metadata/resourceVersion", Value: of.resourceVersion}
-	patch, err := json.Marshal(append(slices.Clone(edits), version))
-	if err != nil {
-		return fmt.Errorf("encode a patch: %w", err)
-	}
-	if err := of.patch(ctx, patch); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("change the match conditions of %s %s: %w", of.Kind, of.Object, err)
-	}
-	return nil
 }

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 )
 
 // Hook is a webhook, or an admission policy that a binding puts into force.
@@ -32,8 +33,6 @@ type Hook struct {
 	// Mutating reports whether it changes objects.
 	Mutating bool
 
-	// resource is the plural of Kind.
-	resource string
 	// all have to match a request, and any of bindings.
 	all, bindings   []admissionregistrationv1.MatchResources
 	conditions      []admissionregistrationv1.MatchCondition
@@ -54,13 +53,14 @@ func (h Hook) String() string {
 // Restrictions describes what narrows the requests that the hook applies to, besides its rules.
 func (h Hook) Restrictions() string {
 	var found []string
+	add := func(what string, selector *metav1.LabelSelector) {
+		if selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
+			found = append(found, what+" "+metav1.FormatLabelSelector(selector))
+		}
+	}
 	for _, of := range slices.Concat(h.all, h.bindings) {
-		if selector := of.NamespaceSelector; selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
-			found = append(found, "namespaces "+metav1.FormatLabelSelector(selector))
-		}
-		if selector := of.ObjectSelector; selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
-			found = append(found, "objects "+metav1.FormatLabelSelector(selector))
-		}
+		add("namespaces", of.NamespaceSelector)
+		add("objects", of.ObjectSelector)
 	}
 	if len(h.conditions) > 0 {
 		found = append(found, "match conditions")
@@ -68,177 +68,102 @@ func (h Hook) Restrictions() string {
 	return strings.Join(found, ", ")
 }
 
-// Read returns all hooks of a cluster, in the order of their kinds and names.
+// Read returns all hooks of a cluster, in the order of their kinds and names. It reads MutatingAdmissionPolicies of
+// v1beta1 where the cluster does not serve v1. Kubernetes before 1.34 serves neither by default.
 func Read(ctx context.Context, client kubernetes.Interface) ([]Hook, error) {
-	var all []Hook
-	for _, read := range []func(context.Context, kubernetes.Interface) ([]Hook, error){readMutating, readValidating, readPolicies, readMutatingPolicies} {
-		hooks, err := read(ctx, client)
-		if err != nil {
-			return nil, err
+	v1, older := client.AdmissionregistrationV1(), client.AdmissionregistrationV1beta1()
+	var hooks [4][]Hook
+	var errs [4]error
+	hooks[0], errs[0] = readWebhooks(ctx, "MutatingWebhookConfiguration", v1.MutatingWebhookConfigurations())
+	hooks[1], errs[1] = readWebhooks(ctx, "ValidatingWebhookConfiguration", v1.ValidatingWebhookConfigurations())
+	hooks[2], errs[2] = readPolicies(ctx, "ValidatingAdmissionPolicy", v1.ValidatingAdmissionPolicies(), v1.ValidatingAdmissionPolicyBindings())
+	hooks[3], errs[3] = readPolicies(ctx, "MutatingAdmissionPolicy", v1.MutatingAdmissionPolicies(), v1.MutatingAdmissionPolicyBindings())
+	if apierrors.IsNotFound(errs[3]) {
+		hooks[3], errs[3] = readPolicies(ctx, "MutatingAdmissionPolicy", older.MutatingAdmissionPolicies(), older.MutatingAdmissionPolicyBindings())
+		if apierrors.IsNotFound(errs[3]) {
+			errs[3] = nil
 		}
-		all = append(all, hooks...)
 	}
-	return all, nil
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	return slices.Concat(hooks[:]...), nil
 }
 
-func readMutating(ctx context.Context, client kubernetes.Interface) ([]Hook, error) {
-	configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	list, err := configurations.List(ctx, metav1.ListOptions{})
+type lister[L any] interface {
+	List(ctx context.Context, options metav1.ListOptions) (L, error)
+}
+
+type kindClient[L, T any] interface {
+	lister[L]
+	Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions, subresources ...string) (T, error)
+}
+
+// list decodes a list into that of another kind with the same fields.
+func list[L any](ctx context.Context, client lister[L], into any) error {
+	found, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list MutatingWebhookConfigurations: %w", err)
+		return err
+	}
+	encoded, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(encoded, into)
+}
+
+func newHook[L, T any](kind string, of metav1.ObjectMeta, client kindClient[L, T]) Hook {
+	return Hook{Kind: kind, Object: of.Name, Mutating: strings.HasPrefix(kind, "Mutating"), resourceVersion: of.ResourceVersion,
+		patch: func(ctx context.Context, patch []byte) error {
+			_, err := client.Patch(ctx, of.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+			return err
+		}}
+}
+
+func readWebhooks[L, T any](ctx context.Context, kind string, client kindClient[L, T]) ([]Hook, error) {
+	var configurations admissionregistrationv1.ValidatingWebhookConfigurationList
+	if err := list(ctx, client, &configurations); err != nil {
+		return nil, fmt.Errorf("list %ss: %w", kind, err)
 	}
 	var hooks []Hook
-	for _, of := range list.Items {
+	for _, of := range configurations.Items {
 		for i, webhook := range of.Webhooks {
-			h := newWebhook(&of, i, webhook.Rules, webhook.MatchPolicy, webhook.NamespaceSelector, webhook.ObjectSelector)
-			h.Kind, h.resource, h.Webhook, h.Mutating = "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", webhook.Name, true
-			h.conditions = webhook.MatchConditions
-			h.patch = patchWith(of.Name, configurations.Patch)
+			h := newHook(kind, of.ObjectMeta, client)
+			h.Webhook, h.conditions, h.path = webhook.Name, webhook.MatchConditions, fmt.Sprintf("/webhooks/%d/matchConditions", i)
+			matches := admissionregistrationv1.MatchResources{MatchPolicy: webhook.MatchPolicy, NamespaceSelector: webhook.NamespaceSelector, ObjectSelector: webhook.ObjectSelector}
+			for _, rule := range webhook.Rules {
+				matches.ResourceRules = append(matches.ResourceRules, admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: rule})
+			}
+			// To a policy, no rules are all requests.
+			if len(webhook.Rules) > 0 {
+				h.all, h.bindings = []admissionregistrationv1.MatchResources{matches}, []admissionregistrationv1.MatchResources{{}}
+			}
 			hooks = append(hooks, h)
 		}
 	}
 	return hooks, nil
 }
 
-func readValidating(ctx context.Context, client kubernetes.Interface) ([]Hook, error) {
-	configurations := client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	list, err := configurations.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list ValidatingWebhookConfigurations: %w", err)
+func readPolicies[L, T, B any](ctx context.Context, kind string, client kindClient[L, T], bindingClient lister[B]) ([]Hook, error) {
+	var policies admissionregistrationv1.ValidatingAdmissionPolicyList
+	var bindings admissionregistrationv1.ValidatingAdmissionPolicyBindingList
+	if err := errors.Join(list(ctx, client, &policies), list(ctx, bindingClient, &bindings)); err != nil {
+		return nil, fmt.Errorf("list %s objects and bindings: %w", kind, err)
 	}
 	var hooks []Hook
-	for _, of := range list.Items {
-		for i, webhook := range of.Webhooks {
-			h := newWebhook(&of, i, webhook.Rules, webhook.MatchPolicy, webhook.NamespaceSelector, webhook.ObjectSelector)
-			h.Kind, h.resource, h.Webhook = "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", webhook.Name
-			h.conditions = webhook.MatchConditions
-			h.patch = patchWith(of.Name, configurations.Patch)
-			hooks = append(hooks, h)
+	for _, of := range policies.Items {
+		h := newHook(kind, of.ObjectMeta, client)
+		h.conditions, h.path = of.Spec.MatchConditions, "/spec/matchConditions"
+		if of.Spec.MatchConstraints != nil {
+			h.all = append(h.all, *of.Spec.MatchConstraints)
 		}
-	}
-	return hooks, nil
-}
-
-func newWebhook(of metav1.Object, index int, rules []admissionregistrationv1.RuleWithOperations, policy *admissionregistrationv1.MatchPolicyType, namespaces, objects *metav1.LabelSelector) Hook {
-	h := Hook{Object: of.GetName(), resourceVersion: of.GetResourceVersion(), path: fmt.Sprintf("/webhooks/%d/matchConditions", index)}
-	constraints := admissionregistrationv1.MatchResources{MatchPolicy: policy, NamespaceSelector: namespaces, ObjectSelector: objects}
-	for _, rule := range rules {
-		constraints.ResourceRules = append(constraints.ResourceRules, admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: rule})
-	}
-	// To a policy, no rules are all requests.
-	if len(rules) > 0 {
-		h.all, h.bindings = []admissionregistrationv1.MatchResources{constraints}, []admissionregistrationv1.MatchResources{{}}
-	}
-	return h
-}
-
-func readPolicies(ctx context.Context, client kubernetes.Interface) ([]Hook, error) {
-	policies := client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	list, err := policies.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list ValidatingAdmissionPolicies: %w", err)
-	}
-	bindings, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list ValidatingAdmissionPolicyBindings: %w", err)
-	}
-	bound := map[string][]admissionregistrationv1.MatchResources{}
-	for _, binding := range bindings.Items {
-		// Others only warn or audit.
-		if slices.Contains(binding.Spec.ValidationActions, admissionregistrationv1.Deny) {
-			bound[binding.Spec.PolicyName] = append(bound[binding.Spec.PolicyName], orAll(binding.Spec.MatchResources))
+		for _, binding := range bindings.Items {
+			// Others only warn or audit.
+			if binding.Spec.PolicyName == of.Name && (h.Mutating || slices.Contains(binding.Spec.ValidationActions, admissionregistrationv1.Deny)) {
+				h.bindings = append(h.bindings, ptr.Deref(binding.Spec.MatchResources, admissionregistrationv1.MatchResources{}))
+			}
 		}
-	}
-	var hooks []Hook
-	for _, of := range list.Items {
-		h := newPolicy(&of, of.Spec.MatchConstraints, of.Spec.MatchConditions, bound[of.Name])
-		h.Kind, h.resource = "ValidatingAdmissionPolicy", "validatingadmissionpolicies"
-		h.patch = patchWith(of.Name, policies.Patch)
 		hooks = append(hooks, h)
 	}
 	return hooks, nil
-}
-
-func newPolicy(of metav1.Object, constraints *admissionregistrationv1.MatchResources, conditions []admissionregistrationv1.MatchCondition, bindings []admissionregistrationv1.MatchResources) Hook {
-	h := Hook{Object: of.GetName(), resourceVersion: of.GetResourceVersion(), path: "/spec/matchConditions", conditions: conditions, bindings: bindings}
-	if constraints != nil {
-		h.all = append(h.all, *constraints)
-	}
-	return h
-}
-
-func orAll(resources *admissionregistrationv1.MatchResources) admissionregistrationv1.MatchResources {
-	if resources == nil {
-		return admissionregistrationv1.MatchResources{}
-	}
-	return *resources
-}
-
-// readMutatingPolicies reads those of v1, or of v1beta1 where the cluster does not serve v1. Kubernetes
-// before 1.34 serves neither by default.
-func readMutatingPolicies(ctx context.Context, client kubernetes.Interface) ([]Hook, error) {
-	policies := client.AdmissionregistrationV1().MutatingAdmissionPolicies()
-	list, err := policies.List(ctx, metav1.ListOptions{})
-	if err == nil {
-		bindings, err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("list MutatingAdmissionPolicyBindings: %w", err)
-		}
-		return mutatingPolicies(list, bindings, func(name string) patcher { return patchWith(name, policies.Patch) }), nil
-	}
-	if !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("list MutatingAdmissionPolicies: %w", err)
-	}
-	older := client.AdmissionregistrationV1beta1().MutatingAdmissionPolicies()
-	olderList, err := older.List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list MutatingAdmissionPolicies: %w", err)
-	}
-	olderBindings, err := client.AdmissionregistrationV1beta1().MutatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list MutatingAdmissionPolicyBindings: %w", err)
-	}
-	var bindings admissionregistrationv1.MutatingAdmissionPolicyBindingList
-	list = &admissionregistrationv1.MutatingAdmissionPolicyList{}
-	if err := errors.Join(convert(olderList, list), convert(olderBindings, &bindings)); err != nil {
-		return nil, fmt.Errorf("convert MutatingAdmissionPolicies: %w", err)
-	}
-	return mutatingPolicies(list, &bindings, func(name string) patcher { return patchWith(name, older.Patch) }), nil
-}
-
-func mutatingPolicies(list *admissionregistrationv1.MutatingAdmissionPolicyList, bindings *admissionregistrationv1.MutatingAdmissionPolicyBindingList, patch func(name string) patcher) []Hook {
-	bound := map[string][]admissionregistrationv1.MatchResources{}
-	for _, binding := range bindings.Items {
-		bound[binding.Spec.PolicyName] = append(bound[binding.Spec.PolicyName], orAll(binding.Spec.MatchResources))
-	}
-	var hooks []Hook
-	for _, of := range list.Items {
-		h := newPolicy(&of, of.Spec.MatchConstraints, of.Spec.MatchConditions, bound[of.Name])
-		h.Kind, h.resource, h.Mutating = "MutatingAdmissionPolicy", "mutatingadmissionpolicies", true
-		h.patch = patch(of.Name)
-		hooks = append(hooks, h)
-	}
-	return hooks
-}
-
-// patcher patches an object.
-type patcher = func(ctx context.Context, patch []byte) error
-
-func patchWith[T any](name string, patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error)) patcher {
-	return func(ctx context.Context, data []byte) error {
-		_, err := patch(ctx, name, types.JSONPatchType, data, metav1.PatchOptions{FieldManager: fieldManager})
-		return err
-	}
-}
-
-// convert copies between versions that have the same fields.
-func convert(from, to any) error {
-	encoded, err := json.Marshal(from)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(encoded, to)
 }

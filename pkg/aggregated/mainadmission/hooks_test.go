@@ -224,7 +224,7 @@ func TestExempt(t *testing.T) {
 		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingwebhookconfigurations"}, ResourceNames: []string{"hooks"}, Verbs: []string{"patch"}},
 	}, Rules(Exempted(hooks, "example.com")))
 	for range 2 {
-		expect.NoError(t, End(t.Context(), client, "example.com"))
+		expect.NoError(t, End(t.Context(), client, "example.com", never))
 		expect.Equal(t, [][]condition{nil, nil, {kept, other}, {kept}}, conditionsOf(t, client, "hooks"))
 	}
 	patches := 0

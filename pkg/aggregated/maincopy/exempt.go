@@ -31,7 +31,7 @@ func (c *Copy) Exempt(ctx context.Context, group string) error {
 
 // EndExemption undoes Exempt.
 func (c *Copy) EndExemption(ctx context.Context, group string) error {
-	return mainadmission.End(ctx, c.kube, group)
+	return mainadmission.End(ctx, c.kube, group, c.checkHeld)
 }
 
 // Hooks returns the webhooks and policies that Exempt exempts annex from.
