@@ -112,7 +112,7 @@ func (a *Aggregated) newGroup(config Config) (controller, error) {
 		MainAPIServiceInformer:  a.apiRegistrationInformers.Apiregistration().V1().APIServices(),
 		ReadStoreThroughMain:    groupcontroller.ReadStore(a.Dynamic),
 		ServedBy:                a.ServedBy,
-		Unfreeze:                mainCopy.Forget,
+		Unfreeze:                mainCopy.ForgetUndefined,
 		AnnexObjects:            config.AnnexMetadata,
 		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),

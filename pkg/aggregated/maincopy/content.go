@@ -19,13 +19,8 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// identity are the fields of metadata that each cluster sets itself.
-var identity = []string{
-	"uid", "resourceVersion", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields",
-}
-
-// keptInMain are those that a write to the main cluster has to repeat.
-var keptInMain = []string{"uid", "resourceVersion", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"}
+// identity are the fields of metadata that each cluster sets itself. A write to the main cluster has to repeat them.
+var identity = []string{"uid", "resourceVersion", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"}
 
 func keyOf(object metav1.Object) string { return cache.MetaObjectToName(object).String() }
 
@@ -39,37 +34,18 @@ func content(object *unstructured.Unstructured, inMain uidOf) map[string]any {
 	delete(kept, "apiVersion")
 	metadata, _ := kept["metadata"].(map[string]any)
 	metadata = maps.Clone(metadata)
-	for _, field := range identity {
+	for _, field := range append([]string{"selfLink", "managedFields"}, identity...) {
 		delete(metadata, field)
 	}
-	if owners, ok := metadata["ownerReferences"].([]any); ok {
-		metadata["ownerReferences"] = ownersInMain(object.GetNamespace(), owners, inMain)
+	if owners := object.GetOwnerReferences(); len(owners) > 0 {
+		mapped, _, _ := unstructured.NestedSlice(object.Object, "metadata", "ownerReferences")
+		for i, owner := range owners {
+			mapped[i].(map[string]any)["uid"] = string(inMain(object.GetNamespace(), owner))
+		}
+		metadata["ownerReferences"] = mapped
 	}
 	kept["metadata"] = metadata
 	return kept
-}
-
-func ownersInMain(namespace string, owners []any, inMain uidOf) []any {
-	mapped := make([]any, 0, len(owners))
-	for _, owner := range owners {
-		if fields, ok := owner.(map[string]any); ok {
-			fields = maps.Clone(fields)
-			if uid, ok := fields["uid"].(string); ok {
-				fields["uid"] = string(inMain(namespace, metav1.OwnerReference{
-					APIVersion: text(fields["apiVersion"]), Kind: text(fields["kind"]), Name: text(fields["name"]), UID: types.UID(uid),
-				}))
-			}
-			owner = fields
-		}
-		mapped = append(mapped, owner)
-	}
-	return mapped
-}
-
-// text returns a string, an empty one for anything else.
-func text(value any) string {
-	of, _ := value.(string)
-	return of
 }
 
 // managedFields returns who manages which fields, without the entry of raisedManager. They name owners by UID.
@@ -142,20 +118,17 @@ func forMain(annex, main *unstructured.Unstructured, inMain uidOf) (*unstructure
 	if err != nil {
 		return nil, err
 	}
-	written.Object["metadata"].(map[string]any)["managedFields"] = orEmpty(managed)
-	if main != nil {
-		keepIdentity(written, main)
+	metadata := written.Object["metadata"].(map[string]any)
+	metadata["managedFields"] = orEmpty(managed)
+	if main == nil {
+		return written, nil
 	}
-	return written, nil
-}
-
-func keepIdentity(written, main *unstructured.Unstructured) {
-	metadata, _ := main.Object["metadata"].(map[string]any)
-	for _, field := range keptInMain {
-		if value, ok := metadata[field]; ok {
-			written.Object["metadata"].(map[string]any)[field] = value
+	for _, field := range identity {
+		if value, has, _ := unstructured.NestedFieldNoCopy(main.Object, "metadata", field); has {
+			metadata[field] = value
 		}
 	}
+	return written, nil
 }
 
 // orEmpty returns managedFields as they are set exactly. An empty list means to the API server that they stay, and an

@@ -31,8 +31,7 @@ func Original(definition *apiextensionsv1.CustomResourceDefinition) (*apiextensi
 	return original, closeDefinition(original)
 }
 
-// openDefinition adds the version that reaches the copy. It reports whether that changed
-// anything.
+// openDefinition adds the version that reaches the copy, and reports whether it was not there.
 func openDefinition(definition *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 	changed := false
 	if conversion := definition.Spec.Conversion; conversion != nil && conversion.Strategy != apiextensionsv1.NoneConverter {
@@ -92,19 +91,11 @@ func versionOf(definition *apiextensionsv1.CustomResourceDefinition) *apiextensi
 }
 
 func newVersion(served bool) apiextensionsv1.CustomResourceDefinitionVersion {
-	preserve := true
 	return apiextensionsv1.CustomResourceDefinitionVersion{
 		Name:   hostingv1alpha1.MainCopyVersion,
 		Served: served,
 		Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-			Type: "object", Description: openDescription, XPreserveUnknownFields: &preserve,
+			Type: "object", Description: openDescription, XPreserveUnknownFields: new(true),
 		}},
 	}
-}
-
-// isOpen reports whether the version that reaches the copy is served, without conversion.
-func isOpen(definition *apiextensionsv1.CustomResourceDefinition) bool {
-	version := versionOf(definition)
-	conversion := definition.Spec.Conversion
-	return version != nil && version.Served && (conversion == nil || conversion.Strategy == apiextensionsv1.NoneConverter)
 }

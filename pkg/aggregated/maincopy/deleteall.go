@@ -47,7 +47,7 @@ func (c *Copy) Count(ctx context.Context, resource Resource) (int64, error) {
 }
 
 func (c *Copy) deleteObject(ctx context.Context, resource Resource, object *metav1.PartialObjectMetadata) error {
-	objects := resource.in(c.objects, resource.Opened(), object.Namespace)
+	objects := c.objects.Resource(resource.Opened()).Namespace(object.Namespace)
 	whole := &unstructured.Unstructured{Object: map[string]any{}}
 	whole.SetName(object.Name)
 	whole.SetUID(object.UID)

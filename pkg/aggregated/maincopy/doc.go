@@ -19,30 +19,5 @@
 //
 // All functions can be called again after an error or a restart, and continue.
 //
-// # Rights
-//
-// ClusterRules, NamespaceRules and OwnerRules return the rights in the main cluster. Each function
-// needs, with GROUP for all resources of the group:
-//
-//   - Open, Close: list and get customresourcedefinitions, update those of the group; get apiservices;
-//     list namespaces; list, get, update and delete GROUP; the rights of Freeze
-//   - Exempt, EndExemption, Hooks: list webhook configurations, admission policies and their bindings, and
-//     customresourcedefinitions; Exempt and EndExemption patch those that mainadmission.Rules names
-//   - Probe: get, create and update GROUP
-//   - EndWatches: list and get customresourcedefinitions, update those of the group
-//   - Definitions, Resources, IsOpen: list customresourcedefinitions
-//   - Syncer: get, list, create, update and delete GROUP; list and get customresourcedefinitions, update
-//     those of the group, and get apiservices, because it opens the copy again when a chart has removed
-//     the version
-//   - RewriteOwners: get, list and patch all resources whose objects may be owned by objects of
-//     the group; it reports those for which it has no rights. With the admission plugin
-//     OwnerReferencesPermissionEnforcement also update GROUP/finalizers
-//   - RewriteGoneOwners: the same; get apiservices; get and list GROUP
-//   - DeleteAll: get, list, update and delete GROUP
-//   - RaiseRevision: create, update and delete configmaps in namespace annex-system. Without
-//     delete, the ConfigMaps stay
-//   - Freeze, MayFreeze, Forget, Unfreeze, HoldGarbageCollector, ReleaseGarbageCollector: create
-//     validatingadmissionpolicies and validatingadmissionpolicybindings; get, update and delete
-//     those two of the group; list and get customresourcedefinitions, and update those of the
-//     group, for a request that is never stored
+// ClusterRules, NamespaceRules and OwnerRules are the rights that it needs in the main cluster.
 package maincopy

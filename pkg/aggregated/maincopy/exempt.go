@@ -26,12 +26,12 @@ func (c *Copy) Exempt(ctx context.Context, group string) error {
 	if err != nil {
 		return err
 	}
-	return mainadmission.Exempt(ctx, c.kube, group, mainadmission.Account(user), resources, c.checkHeld)
+	return mainadmission.Exempt(ctx, c.kube, group, mainadmission.Account(user), resources, c.check)
 }
 
 // EndExemption undoes Exempt.
 func (c *Copy) EndExemption(ctx context.Context, group string) error {
-	return mainadmission.End(ctx, c.kube, group, c.checkHeld)
+	return mainadmission.End(ctx, c.kube, group, c.check)
 }
 
 // Hooks returns the webhooks and policies that Exempt exempts annex from.
@@ -92,7 +92,7 @@ func (c *Copy) Probe(ctx context.Context, of Resource) error {
 		return err
 	}
 	annex := &page.Items[0]
-	objects := of.in(c.objects, of.Opened(), annex.GetNamespace())
+	objects := c.objects.Resource(of.Opened()).Namespace(annex.GetNamespace())
 	main, err := find(ctx, objects, annex.GetName())
 	if err != nil {
 		return fmt.Errorf("read %s: %w", keyOf(annex), err)

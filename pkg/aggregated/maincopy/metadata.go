@@ -34,10 +34,12 @@ func (c *Copy) eachObject(ctx context.Context, resource schema.GroupVersionResou
 const pageSize = 500
 
 func (c *Copy) eachPage(ctx context.Context, resource schema.GroupVersionResource, visit func([]metav1.PartialObjectMetadata) error) error {
-	for next := ""; ; {
-		page, err := c.metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
-		if token := continueAfter(err); token != "" {
-			page, err = c.metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: token})
+	for options := (metav1.ListOptions{Limit: pageSize}); ; {
+		page, err := c.metadata.Resource(resource).List(ctx, options)
+		var status apierrors.APIStatus
+		if apierrors.IsResourceExpired(err) && errors.As(err, &status) && status.Status().Continue != "" {
+			options.Continue = status.Status().Continue // at the present revision
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("list %s in the main cluster: %w", resource.GroupResource(), err)
@@ -45,18 +47,8 @@ func (c *Copy) eachPage(ctx context.Context, resource schema.GroupVersionResourc
 		if err := visit(page.Items); err != nil {
 			return err
 		}
-		if next = page.Continue; next == "" {
+		if options.Continue = page.Continue; options.Continue == "" {
 			return nil
 		}
 	}
-}
-
-// continueAfter returns the token with which a list continues at the current revision, if its
-// own is compacted.
-func continueAfter(err error) string {
-	var status apierrors.APIStatus
-	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
-		return ""
-	}
-	return status.Status().Continue
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/retry"
 )
 
@@ -156,7 +157,7 @@ func (o *owners) list(ctx context.Context) error {
 
 func (o *owners) rewrite(ctx context.Context, resource schema.GroupVersionResource, object *metav1.PartialObjectMetadata) (changed bool, err error) {
 	objects := o.copy.metadata.Resource(resource).Namespace(object.Namespace)
-	err = retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		corrected, err := o.correct(ctx, object)
 		if err != nil || slices.Equal(corrected, object.OwnerReferences) {
 			return err
@@ -222,7 +223,7 @@ func ignoreMissing(err error) error {
 }
 
 // patchMetadata changes fields of an object's metadata if it is still as it was read.
-func patchMetadata(ctx context.Context, objects patcher, object *metav1.PartialObjectMetadata, fields map[string]any) error {
+func patchMetadata(ctx context.Context, objects metadata.ResourceInterface, object *metav1.PartialObjectMetadata, fields map[string]any) error {
 	fields["uid"], fields["resourceVersion"] = object.UID, object.ResourceVersion
 	patch, err := json.Marshal(map[string]any{"metadata": fields})
 	if err != nil {
@@ -230,9 +231,4 @@ func patchMetadata(ctx context.Context, objects patcher, object *metav1.PartialO
 	}
 	_, err = objects.Patch(ctx, object.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
-}
-
-// patcher is a client for the metadata of a resource.
-type patcher interface {
-	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (*metav1.PartialObjectMetadata, error)
 }

@@ -9,71 +9,78 @@ import (
 	"fmt"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // Freeze denies all writes of a group that the main cluster handles itself, except annex's. It
 // returns when the main cluster denies them. Requests that go to annex are not affected: annex
 // ignores policies with FrozenGroupLabel.
 func (c *Copy) Freeze(ctx context.Context, group string) error {
-	user, err := c.userName(ctx)
-	if err != nil {
-		return err
-	}
-	return c.enforce(ctx, freezePolicy(group, user))
-}
-
-// reserve denies all writes in MainCopyVersion, except annex's. It returns when the main cluster denies them.
-func (c *Copy) reserve(ctx context.Context, group string) error {
-	user, err := c.userName(ctx)
-	if err != nil {
-		return err
-	}
-	return c.enforce(ctx, copyPolicy(group, user))
+	return c.enforce(ctx, group, freezePolicy)
 }
 
 // Unfreeze undoes Freeze. It returns when the main cluster no longer denies writes.
 func (c *Copy) Unfreeze(ctx context.Context, group string) error {
-	p := freezePolicy(group, "")
-	if err := c.remove(ctx, p); err != nil {
+	if err := c.Forget(ctx, group); err != nil {
 		return err
 	}
 	definitions, err := c.Definitions(ctx, group)
 	if err != nil || len(definitions) == 0 {
 		return err
 	}
-	err = c.holds(ctx, func(ctx context.Context) (bool, error) {
-		err := c.sendCanary(ctx, p, definitions[0].Name)
+	name := hostingv1alpha1.FrozenPolicyName(group)
+	err = c.holds(ctx, c.settle, func(ctx context.Context) (bool, error) {
+		err := c.sendCanary(ctx, name, definitions[0].Name)
 		return err == nil, err
 	})
 	if err != nil {
-		return fmt.Errorf("wait until policy %s is no longer in force: %w", p.name, err)
+		return fmt.Errorf("wait until policy %s is no longer in force: %w", name, err)
 	}
 	return nil
 }
 
-// Forget removes the policy of Freeze from a group that the main cluster no longer defines.
+// Forget removes the policy of Freeze.
 func (c *Copy) Forget(ctx context.Context, group string) error {
-	return c.remove(ctx, freezePolicy(group, ""))
+	return c.remove(ctx, hostingv1alpha1.FrozenPolicyName(group))
+}
+
+// ForgetUndefined does as Forget, unless annex defines resources of the group: another leader may have moved and frozen
+// it again.
+func (c *Copy) ForgetUndefined(ctx context.Context, group string) error {
+	return c.Fenced(func(ctx context.Context) error {
+		definitions, err := c.annex.Resource(definitionsResource).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("list the definitions in annex: %w", err)
+		}
+		for _, definition := range definitions.Items {
+			if of, _, _ := unstructured.NestedString(definition.Object, "spec", "group"); of == group {
+				return fmt.Errorf("allow writes of group %s in the main cluster: annex has definition %s", group, definition.GetName())
+			}
+		}
+		return nil
+	}).Forget(ctx, group)
 }
 
 // MayFreeze returns an error if annex may not Freeze a group, or not change its definitions, as EndWatches does. It
 // changes nothing.
 func (c *Copy) MayFreeze(ctx context.Context, group string) error {
-	p := freezePolicy(group, "")
 	definitions, err := c.Definitions(ctx, group)
 	if err != nil {
 		return err
 	}
+	p, dryRun := freezePolicy(group, ""), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	policy, binding := p.objects()
-	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	_, policyErr := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(ctx, policy, dryRun)
 	_, bindingErr := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, binding, dryRun)
 	errs := []error{policyErr, bindingErr}
 	for _, definition := range definitions {
-		errs = append(errs, c.sendCanary(ctx, p, definition.Name))
+		errs = append(errs, c.sendCanary(ctx, p.name, definition.Name))
 	}
 	for _, err := range errs {
 		if apierrors.IsForbidden(err) {
@@ -86,104 +93,130 @@ func (c *Copy) MayFreeze(ctx context.Context, group string) error {
 // HoldGarbageCollector keeps the main cluster's garbage collector from deleting and changing
 // objects that are owned by objects of a group, in annex too. It returns when that is in force.
 func (c *Copy) HoldGarbageCollector(ctx context.Context, group string) error {
-	return c.enforce(ctx, garbageCollectorPolicy(group))
+	return c.enforce(ctx, group, garbageCollectorPolicy)
 }
 
 // ReleaseGarbageCollector undoes HoldGarbageCollector.
 func (c *Copy) ReleaseGarbageCollector(ctx context.Context, group string) error {
-	return c.remove(ctx, garbageCollectorPolicy(group))
+	return c.remove(ctx, hostingv1alpha1.HoldPolicyName(group))
 }
 
-func (c *Copy) enforce(ctx context.Context, p policy) error {
-	definitions, err := c.Definitions(ctx, p.group)
+// enforce returns when the main cluster denies what a policy of a group and annex's user denies.
+func (c *Copy) enforce(ctx context.Context, group string, newPolicy func(group, user string) policy) error {
+	user, err := c.userName(ctx)
+	if err != nil {
+		return err
+	}
+	p := newPolicy(group, user)
+	definitions, err := c.Definitions(ctx, group)
 	if err != nil {
 		return err
 	}
 	if len(definitions) == 0 {
-		return fmt.Errorf("create policy %s: the main cluster has no definition of group %s", p.name, p.group)
+		return fmt.Errorf("create policy %s: the main cluster has no definition of group %s", p.name, group)
 	}
 	if err := c.apply(ctx, p); err != nil {
 		return err
 	}
-	if err := c.holds(ctx, func(ctx context.Context) (bool, error) { return c.isDenied(ctx, p, definitions[0].Name) }); err != nil {
+	err = c.holds(ctx, c.settle, func(ctx context.Context) (bool, error) {
+		err := c.sendCanary(ctx, p.name, definitions[0].Name)
+		if err == nil {
+			return false, errors.New("a request that only this policy denies was accepted")
+		}
+		return strings.Contains(err.Error(), p.message), err
+	})
+	if err != nil {
 		return fmt.Errorf("wait until policy %s is in force: %w", p.name, err)
 	}
 	return nil
 }
 
-// apply creates or corrects a policy, and its binding. A leader that was paused before either of them was created
-// does not create the other: alone neither does anything.
-func (c *Copy) apply(ctx context.Context, p policy) error {
-	if err := c.applyPolicy(ctx, p); err != nil {
-		return err
-	}
-	if err := c.checkHeld(ctx); err != nil {
-		return err
-	}
-	_, binding := p.objects()
-	_, err := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, binding, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create ValidatingAdmissionPolicyBinding %s in the main cluster: %w", p.name, err)
-	}
-	return nil
-}
-
-// applyPolicy also corrects a policy from before annex's user name changed, and one that exempts objects. An
-// update that changes nothing is not stored.
-func (c *Copy) applyPolicy(ctx context.Context, p policy) error {
-	policies := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	wanted, _ := p.objects()
-	if err := c.checkHeld(ctx); err != nil {
-		return err
-	}
-	_, err := policies.Create(ctx, wanted, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		var current *admissionregistrationv1.ValidatingAdmissionPolicy
-		if current, err = policies.Get(ctx, p.name, metav1.GetOptions{}); err == nil {
-			current.Spec = wanted.Spec
-			if err = c.checkHeld(ctx); err == nil {
-				_, err = policies.Update(ctx, current, metav1.UpdateOptions{})
-			}
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("create ValidatingAdmissionPolicy %s in the main cluster: %w", p.name, err)
-	}
-	return nil
-}
-
-func (c *Copy) remove(ctx context.Context, p policy) error {
-	if err := c.checkHeld(ctx); err != nil {
-		return err
-	}
-	client := c.kube.AdmissionregistrationV1()
-	for what, err := range map[string]error{
-		"ValidatingAdmissionPolicyBinding": client.ValidatingAdmissionPolicyBindings().Delete(ctx, p.name, metav1.DeleteOptions{}),
-		"ValidatingAdmissionPolicy":        client.ValidatingAdmissionPolicies().Delete(ctx, p.name, metav1.DeleteOptions{}),
-	} {
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete %s %s of the main cluster: %w", what, p.name, err)
-		}
-	}
-	return nil
-}
-
-// isDenied reports whether the policy denies its canary, and what was seen instead.
-func (c *Copy) isDenied(ctx context.Context, p policy, definition string) (bool, error) {
-	err := c.sendCanary(ctx, p, definition)
-	if err == nil {
-		return false, errors.New("a request that only this policy denies was accepted")
-	}
-	return strings.Contains(err.Error(), p.message), err
-}
-
 // sendCanary makes a dry run that annex may make with its other rights, and only the policy denies.
-func (c *Copy) sendCanary(ctx context.Context, p policy, definition string) error {
-	canary, err := c.freshDefinitions.Get(ctx, definition, metav1.GetOptions{})
+func (c *Copy) sendCanary(ctx context.Context, policy, definition string) error {
+	canary, err := c.fresh.Resource(definitionsResource).Get(ctx, definition, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	metav1.SetMetaDataAnnotation(&canary.ObjectMeta, canaryAnnotation, p.name)
-	_, err = c.freshDefinitions.Update(ctx, canary, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err := unstructured.SetNestedField(canary.Object, policy, "metadata", "annotations", canaryAnnotation); err != nil {
+		return err
+	}
+	_, err = c.fresh.Resource(definitionsResource).Update(ctx, canary, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 	return err
+}
+
+// apply creates or replaces a policy, and its binding. A leader that was paused before it creates one of them does not
+// create the other: alone neither does anything.
+func (c *Copy) apply(ctx context.Context, p policy) error {
+	policy, binding := p.objects()
+	err := put(ctx, c, c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies(), policy)
+	if err == nil {
+		err = put(ctx, c, c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings(), binding)
+	}
+	if err != nil {
+		return fmt.Errorf("apply policy %s in the main cluster: %w", p.name, err)
+	}
+	return nil
+}
+
+func (c *Copy) remove(ctx context.Context, policy string) error {
+	err := remove(ctx, c, c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings(), policy)
+	if err == nil {
+		err = remove(ctx, c, c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies(), policy)
+	}
+	if err != nil {
+		return fmt.Errorf("remove policy %s of the main cluster: %w", policy, err)
+	}
+	return nil
+}
+
+type kindClient[T metav1.Object] interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
+	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, object T, options metav1.UpdateOptions) (T, error)
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+}
+
+// attemptAnnotation has the Copy that has written a policy. So each Copy gives it another resource version, even if
+// nothing else changes, and what an earlier one does with the version that it has read is a conflict.
+const attemptAnnotation = "annex.dev/attempt"
+
+// put creates or replaces an object, if it is as it was before check succeeded.
+func put[T metav1.Object](ctx context.Context, c *Copy, client kindClient[T], wanted T) error {
+	wanted.SetAnnotations(map[string]string{attemptAnnotation: c.attempt})
+	changed := func(err error) bool {
+		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+	}
+	return retry.OnError(retry.DefaultBackoff, changed, func() error {
+		current, err := client.Get(ctx, wanted.GetName(), metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if err := c.check(ctx); err != nil {
+			return err
+		}
+		if err != nil {
+			wanted.SetResourceVersion("")
+			_, err = client.Create(ctx, wanted, metav1.CreateOptions{})
+			return err
+		}
+		wanted.SetResourceVersion(current.GetResourceVersion())
+		_, err = client.Update(ctx, wanted, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// remove deletes an object, if it is as it was before check succeeded.
+func remove[T metav1.Object](ctx context.Context, c *Copy, client kindClient[T], name string) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		current, err := client.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return ignoreMissing(err)
+		}
+		if err := c.check(ctx); err != nil {
+			return err
+		}
+		return ignoreMissing(client.Delete(ctx, name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: ptr.To(current.GetUID()), ResourceVersion: ptr.To(current.GetResourceVersion())},
+		}))
+	})
 }

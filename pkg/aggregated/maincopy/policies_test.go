@@ -6,62 +6,155 @@ package maincopy
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-func TestApplyPolicyReplaces(t *testing.T) {
+// newPolicies returns a Copy whose API server sets resource versions, except in updates that change nothing, and compares
+// them in updates and deletions.
+func newPolicies(t *testing.T) *Copy {
+	t.Helper()
+	kube := fake.NewClientset()
+	version := 0
+	kube.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		var object metav1.Object
+		var name, at string
+		switch action := action.(type) {
+		case clienttesting.DeleteActionImpl:
+			name = action.Name
+			if conditions := action.DeleteOptions.Preconditions; conditions != nil {
+				at = ptr.Deref(conditions.ResourceVersion, "")
+			}
+		case clienttesting.CreateAction: // an update is one, too
+			accessor, err := meta.Accessor(action.GetObject())
+			expect.NoError(t, err)
+			object, name, at = accessor, accessor.GetName(), accessor.GetResourceVersion()
+		default:
+			return false, nil, nil
+		}
+		if stored, err := kube.Tracker().Get(action.GetResource(), "", name); err == nil && action.GetVerb() != "create" {
+			current, err := meta.Accessor(stored)
+			expect.NoError(t, err)
+			if at != "" && at != current.GetResourceVersion() {
+				return true, nil, apierrors.NewConflict(action.GetResource().GroupResource(), name, nil)
+			}
+			current.SetManagedFields(nil)                                         // the fake's own
+			stored.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the same
+			if object != nil && equality.Semantic.DeepEqual(object, stored) {
+				return true, stored, nil
+			}
+		}
+		if object != nil {
+			version++
+			object.SetResourceVersion(strconv.Itoa(version))
+		}
+		return false, nil, nil
+	})
+	return &Copy{kube: kube}
+}
+
+// stored returns the policy of a name if it is bound, else nil.
+func (c *Copy) stored(t *testing.T, name string) *admissionregistrationv1.ValidatingAdmissionPolicy {
+	t.Helper()
+	v1 := c.kube.AdmissionregistrationV1()
+	if _, err := v1.ValidatingAdmissionPolicyBindings().Get(t.Context(), name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		return nil
+	}
+	policy, err := v1.ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	expect.NoError(t, err)
+	return policy
+}
+
+// TestPausedLeader pauses a leader between a check and the write after it, until its successor has done the opposite.
+func TestPausedLeader(t *testing.T) {
 	t.Parallel()
 	whole := copyPolicy("example.com", "annex")
 	widgets := Resource{Stored: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}}
-	for name, before := range map[string]policy{
-		"the same":                whole,
-		"of another user":         copyPolicy("example.com", "other"),
-		"that exempts objects":    whole.exempting(widgets, sets.New("a")),
-		"that excludes a version": freezePolicy("example.com", "annex"),
+	apply := func(p policy) func(context.Context, *Copy) error {
+		return func(ctx context.Context, c *Copy) error { return c.apply(ctx, p) }
+	}
+	remove := func(ctx context.Context, c *Copy) error { return c.remove(ctx, whole.name) }
+	nothing := func(context.Context, *Copy) error { return nil }
+	for name, tc := range map[string]struct {
+		before, paused, successor func(context.Context, *Copy) error
+		// wanted is whether the policy is in force at the end.
+		wanted bool
+	}{
+		"it removes what is applied again": {apply(whole), remove, apply(whole), true},
+		"it exempts what is whole again":   {apply(whole), apply(whole.exempting(widgets, sets.New("a"))), apply(whole), true},
+		"it applies another user's":        {nothing, apply(copyPolicy("example.com", "other")), apply(whole), true},
+		"it applies what is removed":       {nothing, apply(whole), remove, false},
+		"it corrects what is removed":      {apply(copyPolicy("example.com", "other")), apply(whole), remove, false},
+		"it applies what is replaced":      {apply(copyPolicy("example.com", "other")), nothing, apply(whole), true},
 	} {
-		for by, wanted := range map[string]policy{"whole": whole, "exempting": whole.exempting(widgets, sets.New("c", "b"))} {
-			t.Run(name+" by "+by, func(t *testing.T) {
+		for pausedAt := 1; pausedAt <= 2; pausedAt++ {
+			t.Run(name+" at "+strconv.Itoa(pausedAt), func(t *testing.T) {
 				t.Parallel()
-				stored, _ := before.objects()
-				stored.Name = whole.name
-				c := &Copy{kube: fake.NewClientset(stored)}
-				expect.NoError(t, c.applyPolicy(t.Context(), wanted))
-				got, err := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), whole.name, metav1.GetOptions{})
-				expect.NoError(t, err)
-				want, _ := wanted.objects()
-				expect.Equal(t, want.Spec, got.Spec)
+				c := newPolicies(t)
+				ctx, always := t.Context(), func(context.Context) error { return nil }
+				expect.NoError(t, tc.before(ctx, c.Fenced(always)))
+				checks, replaced := 0, errors.New("another process has continued the migration")
+				err := tc.paused(ctx, c.Fenced(func(context.Context) error {
+					checks++
+					switch {
+					case checks > pausedAt:
+						return replaced
+					case checks == pausedAt:
+						return tc.successor(ctx, c.Fenced(always))
+					}
+					return nil
+				}))
+				if err != nil && !errors.Is(err, replaced) {
+					t.Error(err)
+				}
+				if checks < pausedAt {
+					expect.NoError(t, tc.successor(ctx, c.Fenced(always)))
+				}
+				got := c.stored(t, whole.name)
+				if (got != nil) != tc.wanted {
+					t.Fatalf("the policy is in force: %t, want %t (%v)", got != nil, tc.wanted, err)
+				}
+				if policy, _ := whole.objects(); tc.wanted {
+					expect.Equal(t, policy.Spec, got.Spec)
+				}
 			})
 		}
 	}
 }
 
-// TestPausedBeforePolicy pauses a leader before it creates a policy, until its successor has removed that: what the
-// leader creates then is not in force.
-func TestPausedBeforePolicy(t *testing.T) {
+// TestForgetUndefined keeps the policy of a group that annex defines again.
+func TestForgetUndefined(t *testing.T) {
 	t.Parallel()
-	kube := fake.NewClientset()
-	c := &Copy{kube: kube}
-	replaced := errors.New("another process has continued the migration")
-	checks := 0
-	err := c.Fenced(func(context.Context) error {
-		if checks++; checks == 1 {
-			return nil
+	for group, defined := range map[string]bool{"example.com": true, "other.example.com": false} {
+		definition := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "widgets." + group}, "spec": map[string]any{"group": group},
+		}}
+		c := newPolicies(t)
+		c.annex = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{definitionsResource: "CustomResourceDefinitionList"}, definition)
+		frozen := freezePolicy("example.com", "annex")
+		expect.NoError(t, c.Fenced(func(context.Context) error { return nil }).apply(t.Context(), frozen))
+		err := c.ForgetUndefined(t.Context(), "example.com")
+		if (err != nil) != defined || (c.stored(t, frozen.name) != nil) != defined {
+			t.Errorf("annex defines %s: the policy is %v (%v)", group, c.stored(t, frozen.name), err)
 		}
-		return replaced
-	}).apply(t.Context(), freezePolicy("example.com", "annex"))
-	if !errors.Is(err, replaced) {
-		t.Errorf("a replaced leader applies a policy: %v", err)
-	}
-	bindings, err := kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List(t.Context(), metav1.ListOptions{})
-	expect.NoError(t, err)
-	if len(bindings.Items) > 0 {
-		t.Errorf("%s is bound", bindings.Items[0].Spec.PolicyName)
 	}
 }

@@ -6,7 +6,6 @@ package maincopy
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,10 +17,6 @@ import (
 
 // heldGroupLabel is on the policy that holds the garbage collector, which annex applies too.
 const heldGroupLabel = "annex.dev/held-group"
-
-// garbageCollectors are the users that delete dependants in the main cluster: the garbage
-// collector with a service account of its own, and kube-controller-manager without.
-var garbageCollectors = []string{"system:serviceaccount:kube-system:generic-garbage-collector", "system:kube-controller-manager"}
 
 // policy is a policy of a group.
 type policy struct {
@@ -38,7 +33,7 @@ func freezePolicy(group, user string) policy {
 	return policy{
 		name: hostingv1alpha1.FrozenPolicyName(group), group: group, label: hostingv1alpha1.FrozenGroupLabel,
 		message:  fmt.Sprintf("the API group %s is served by annex, so that the main cluster's own storage of its objects is frozen. A request that gets here did not go through the main cluster's aggregation layer", group),
-		rules:    []admissionregistrationv1.NamedRuleWithOperations{newRule(group, []string{"*/*"}, admissionregistrationv1.OperationAll)},
+		rules:    []admissionregistrationv1.NamedRuleWithOperations{newRule(group, "*", "*/*", admissionregistrationv1.OperationAll)},
 		excluded: copyRules(group),
 		denies:   isNot(user),
 	}
@@ -57,35 +52,30 @@ func copyPolicy(group, user string) policy {
 	}
 }
 
-func isNot(user string) string { return "request.userInfo.username != " + quote(user) }
+func isNot(user string) string { return fmt.Sprintf("request.userInfo.username != %q", user) }
 
 // copyRules are the requests in MainCopyVersion. A policy that matches denies all requests in a namespace that
 // does not exist.
 func copyRules(group string) []admissionregistrationv1.NamedRuleWithOperations {
-	return []admissionregistrationv1.NamedRuleWithOperations{newRuleIn(hostingv1alpha1.MainCopyVersion, group, []string{"*/*"}, admissionregistrationv1.OperationAll)}
+	return []admissionregistrationv1.NamedRuleWithOperations{newRule(group, hostingv1alpha1.MainCopyVersion, "*/*", admissionregistrationv1.OperationAll)}
 }
 
-func garbageCollectorPolicy(group string) policy {
-	quoted := make([]string, 0, len(garbageCollectors))
-	for _, user := range garbageCollectors {
-		quoted = append(quoted, quote(user))
-	}
+func garbageCollectorPolicy(group, _ string) policy {
 	return policy{
 		name: hostingv1alpha1.HoldPolicyName(group), group: group, label: heldGroupLabel,
-		message: fmt.Sprintf("objects of the API group %s are moving between the main cluster and annex: what they own is kept until its ownerReferences are right", group),
-		rules: []admissionregistrationv1.NamedRuleWithOperations{
-			newRule("*", []string{"*"}, admissionregistrationv1.Update, admissionregistrationv1.Delete),
-		},
+		message:  fmt.Sprintf("objects of the API group %s are moving between the main cluster and annex: what they own is kept until its ownerReferences are right", group),
+		rules:    []admissionregistrationv1.NamedRuleWithOperations{newRule("*", "*", "*", admissionregistrationv1.Update, admissionregistrationv1.Delete)},
 		excluded: copyRules("*"), // other groups' copies, too, may have objects in namespaces that do not exist
-		denies: fmt.Sprintf("request.userInfo.username in [%s] && has(oldObject.metadata.ownerReferences) && "+
-			"oldObject.metadata.ownerReferences.exists(owner, owner.apiVersion.startsWith(%s))", strings.Join(quoted, ", "), quote(group+"/")),
+		// The garbage collector has a service account of its own, or that of kube-controller-manager.
+		denies: fmt.Sprintf("request.userInfo.username in ['system:serviceaccount:kube-system:generic-garbage-collector', 'system:kube-controller-manager'] && "+
+			"has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(owner, owner.apiVersion.startsWith(%q))", group+"/"),
 	}
 }
 
 // exempting returns the policy without requests that change or delete objects of these names. It does not deny its
 // canary, so that enforce returns only when the whole policy is in force again.
 func (p policy) exempting(of Resource, names sets.Set[string]) policy {
-	rule := newRuleIn(of.Opened().Version, of.Opened().Group, []string{of.Opened().Resource}, admissionregistrationv1.Update, admissionregistrationv1.Delete)
+	rule := newRule(of.Opened().Group, of.Opened().Version, of.Opened().Resource, admissionregistrationv1.Update, admissionregistrationv1.Delete)
 	rule.ResourceNames = sets.List(names)
 	p.excluded = append(slices.Clone(p.excluded), rule, canaryRule())
 	return p
@@ -96,14 +86,14 @@ func (p policy) exempting(of Resource, names sets.Set[string]) policy {
 const canaryAnnotation = "annex.dev/canary"
 
 func canaryRule() admissionregistrationv1.NamedRuleWithOperations {
-	return newRule("apiextensions.k8s.io", []string{"customresourcedefinitions"}, admissionregistrationv1.Update)
+	return newRule("apiextensions.k8s.io", "*", "customresourcedefinitions", admissionregistrationv1.Update)
 }
 
 // objects returns the policy and its binding.
 func (p policy) objects() (*admissionregistrationv1.ValidatingAdmissionPolicy, *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	meta := metav1.ObjectMeta{Name: p.name, Labels: map[string]string{p.label: p.group}}
 	isCanary := fmt.Sprintf("(request.operation == 'UPDATE' && request.resource.resource == 'customresourcedefinitions' && has(object.metadata.annotations) && "+
-		"%[1]s in object.metadata.annotations && object.metadata.annotations[%[1]s] == %[2]s)", quote(canaryAnnotation), quote(p.name))
+		"%[1]q in object.metadata.annotations && object.metadata.annotations[%[1]q] == %[2]q)", canaryAnnotation, p.name)
 	denied := fmt.Sprintf("%s || (request.resource.group != 'apiextensions.k8s.io' && %s)", isCanary, p.denies)
 	return &admissionregistrationv1.ValidatingAdmissionPolicy{
 			ObjectMeta: meta,
@@ -125,16 +115,9 @@ func (p policy) objects() (*admissionregistrationv1.ValidatingAdmissionPolicy, *
 		}
 }
 
-func newRule(group string, resources []string, operations ...admissionregistrationv1.OperationType) admissionregistrationv1.NamedRuleWithOperations {
-	return newRuleIn("*", group, resources, operations...)
-}
-
-func newRuleIn(version, group string, resources []string, operations ...admissionregistrationv1.OperationType) admissionregistrationv1.NamedRuleWithOperations {
+func newRule(group, version, resource string, operations ...admissionregistrationv1.OperationType) admissionregistrationv1.NamedRuleWithOperations {
 	return admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 		Operations: operations,
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{version}, Resources: resources},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{version}, Resources: []string{resource}},
 	}}
 }
-
-// quote returns a text as a literal of an expression.
-func quote(text string) string { return fmt.Sprintf("%q", text) }

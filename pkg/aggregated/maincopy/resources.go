@@ -11,7 +11,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -36,14 +35,6 @@ type Resource struct {
 // Opened is the resource in the version that reaches the main cluster's copy.
 func (r Resource) Opened() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Stored.Group, Version: hostingv1alpha1.MainCopyVersion, Resource: r.Stored.Resource}
-}
-
-// in returns a client for the objects of a namespace.
-func (r Resource) in(client dynamic.Interface, version schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
-	if r.Namespaced {
-		return client.Resource(version).Namespace(namespace)
-	}
-	return client.Resource(version)
 }
 
 // inGroup reports whether an owner is in the group of the resource.

@@ -63,7 +63,7 @@ func (c *Copy) RaiseRevision(ctx context.Context, above int64) (int64, error) {
 }
 
 // Reached returns the highest revision that a write of RaiseRevision had.
-func (c *Copy) Reached() int64 { return c.reached.Load() }
+func (c *Copy) Reached() int64 { return c.raising.reached.Load() }
 
 // RevisionsBelow returns how many writes RaiseRevision makes at least. It makes one itself.
 func (c *Copy) RevisionsBelow(ctx context.Context, above int64) (int64, error) {
@@ -87,7 +87,7 @@ func (c *Copy) raise(ctx context.Context, name string, above int64, highest *ato
 			return fmt.Errorf("write ConfigMap %s/%s: %w", hostingv1alpha1.NamespaceAnnexSystem, name, err)
 		}
 		raiseTo(highest, revision)
-		raiseTo(&c.reached, revision)
+		raiseTo(&c.raising.reached, revision)
 		if highest.Load() > above {
 			break
 		}

@@ -5,6 +5,8 @@ package maincopy
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // ClusterRules are the rights that annex needs in the main cluster for a group, except those of
@@ -12,7 +14,7 @@ import (
 func ClusterRules(group string, definitions ...string) []rbacv1.PolicyRule {
 	const admission = "admissionregistration.k8s.io"
 	policies := []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
-	names := []string{freezePolicy(group, "").name, copyPolicy(group, "").name, garbageCollectorPolicy(group).name}
+	names := []string{hostingv1alpha1.FrozenPolicyName(group), hostingv1alpha1.CopyPolicyName(group), hostingv1alpha1.HoldPolicyName(group)}
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get", "list"}},
 		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, ResourceNames: definitions, Verbs: []string{"update"}},

@@ -58,10 +58,10 @@ func (c *Copy) removeStale(ctx context.Context, group string, resources []Resour
 			// The next attempt waits until it is in force.
 			restoring, cancel := context.WithTimeout(context.WithoutCancel(ctx), staleTimeout)
 			defer cancel()
-			return errors.Join(err, c.applyPolicy(restoring, whole))
+			return errors.Join(err, c.apply(restoring, whole))
 		}
 	}
-	return c.enforce(ctx, whole)
+	return c.enforce(ctx, group, copyPolicy)
 }
 
 // deletePage deletes stale objects, while a policy exempts them.
@@ -73,7 +73,7 @@ func (c *Copy) deletePage(ctx context.Context, whole policy, of Resource, stale 
 	for i := range stale {
 		names.Insert(stale[i].Name)
 	}
-	if err := c.applyPolicy(ctx, whole.exempting(of, names)); err != nil {
+	if err := c.apply(ctx, whole.exempting(of, names)); err != nil {
 		return err
 	}
 	deleting, ctx := errgroup.WithContext(ctx)

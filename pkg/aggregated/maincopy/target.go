@@ -144,11 +144,11 @@ func (t *target) Written() int64 { return t.written.Load() }
 func (t *target) wrote() { t.written.Add(1) }
 
 func (t *target) annexObjects(namespace string) dynamic.ResourceInterface {
-	return t.resource.in(t.copy.annex, t.resource.Stored, namespace)
+	return t.copy.annex.Resource(t.resource.Stored).Namespace(namespace)
 }
 
 func (t *target) mainObjects(namespace string) dynamic.ResourceInterface {
-	return t.resource.in(t.copy.objects, t.resource.Opened(), namespace)
+	return t.copy.objects.Resource(t.resource.Opened()).Namespace(namespace)
 }
 
 // reopen opens the copy again after an error whose cause is a closed copy, and returns the error.

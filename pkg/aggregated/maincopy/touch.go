@@ -66,12 +66,9 @@ func isRaised(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == ra
 func (c *Copy) raiseFor(ctx context.Context, revision int64) error {
 	c.raising.Lock()
 	defer c.raising.Unlock()
-	if revision < c.above {
+	if revision < c.Reached() {
 		return nil
 	}
-	raised, err := c.RaiseRevision(ctx, revision+raiseStep)
-	if err == nil {
-		c.above = raised
-	}
+	_, err := c.RaiseRevision(ctx, revision+raiseStep)
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // Open makes the main cluster's copy of a group reachable, and returns when the main cluster
@@ -20,7 +20,7 @@ import (
 // objects are stored as they are written. Only annex may write them. Open deletes those in namespaces
 // that do not exist.
 func (c *Copy) Open(ctx context.Context, group string) ([]Resource, error) {
-	if err := c.reserve(ctx, group); err != nil {
+	if err := c.enforce(ctx, group, copyPolicy); err != nil {
 		return nil, err
 	}
 	resources, err := c.openVersion(ctx, group)
@@ -45,12 +45,7 @@ func (c *Copy) openVersion(ctx context.Context, group string) ([]Resource, error
 		}
 		resources = append(resources, ResourceOf(opened))
 	}
-	for _, resource := range resources {
-		if err := c.waitServed(ctx, resource, true); err != nil {
-			return nil, err
-		}
-	}
-	return resources, nil
+	return resources, c.waitServed(ctx, resources, true)
 }
 
 // IsOpen reports whether all definitions of a group are as Open leaves them.
@@ -60,8 +55,8 @@ func (c *Copy) IsOpen(ctx context.Context, group string) (bool, error) {
 		return false, err
 	}
 	for _, definition := range definitions {
-		if !isOpen(definition) {
-			return false, nil
+		if changed, err := openDefinition(definition); changed || err != nil {
+			return false, err
 		}
 	}
 	return true, nil
@@ -88,12 +83,10 @@ func (c *Copy) Close(ctx context.Context, group string) error {
 			return fmt.Errorf("remove the version for the copy from definition %s: %w", definition.Name, err)
 		}
 	}
-	for _, resource := range open {
-		if err := c.waitServed(ctx, resource, false); err != nil {
-			return err
-		}
+	if err := c.waitServed(ctx, open, false); err != nil {
+		return err
 	}
-	return c.remove(ctx, copyPolicy(group, ""))
+	return c.remove(ctx, hostingv1alpha1.CopyPolicyName(group))
 }
 
 // EndWatches makes the main cluster end the watches of a group's resources that were opened
@@ -141,7 +134,7 @@ func settle(definition *apiextensionsv1.CustomResourceDefinition) (bool, error) 
 // change updates a definition, again after a conflict. It returns what the main cluster has.
 func (c *Copy) change(ctx context.Context, name string, edit func(*apiextensionsv1.CustomResourceDefinition) (bool, error)) (*apiextensionsv1.CustomResourceDefinition, error) {
 	var result *apiextensionsv1.CustomResourceDefinition
-	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		current, err := c.definitions.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -152,7 +145,7 @@ func (c *Copy) change(ctx context.Context, name string, edit func(*apiextensions
 			result = current
 			return err
 		}
-		if err := c.checkHeld(ctx); err != nil {
+		if err := c.check(ctx); err != nil {
 			return err
 		}
 		result, err = c.definitions.Update(ctx, edited, metav1.UpdateOptions{})
