@@ -75,10 +75,10 @@ func (r *rollback) correctOwners(ctx context.Context) error {
 
 // correctGone makes the garbage collector look for owners whose deletion it may have missed.
 func (r *rollback) correctGone(ctx context.Context) error {
-	_, skipped, err := r.config.MainCopy.RewriteGoneOwners(ctx, r.copies, r.pairs)
+	_, skipped, err := r.config.MainCopy.RewriteOwners(ctx, r.pairs, r.copies...)
 	if err == nil && len(skipped) > 0 {
 		r.Event(corev1.EventTypeWarning, eventOwners, "annex may not list and patch %d resources of the main cluster, such as %s: references in them to owners that were created in annex, or deleted, were not corrected",
-			len(skipped), skipped[0].Resource.GroupResource())
+			len(skipped), skipped[0].GroupResource())
 	}
 	return err
 }

@@ -103,7 +103,10 @@ func (c *Copy) Probe(ctx context.Context, of Resource) error {
 			return err
 		}
 		written, err := objects.Update(ctx, wanted, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err := compareProbe(annex, written, err); err != nil {
+		if err == nil {
+			err = compareWritten(annex, written, sameUID)
+		}
+		if err != nil {
 			return fmt.Errorf("update %s as a dry run: %w", keyOf(annex), err)
 		}
 	}
@@ -121,26 +124,22 @@ func ProbeCreation(ctx context.Context, objects dynamic.ResourceInterface, objec
 	wanted := &unstructured.Unstructured{Object: content(renamed, sameUID)}
 	wanted.SetGroupVersionKind(object.GroupVersionKind().GroupKind().WithVersion(version))
 	created, err := objects.Create(ctx, wanted, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	if err := compareProbe(renamed, created, err); err != nil {
+	if err == nil {
+		err = compareWritten(renamed, created, sameUID)
+	}
+	if err != nil {
 		return fmt.Errorf("create a copy of %s as a dry run: %w", keyOf(object), err)
 	}
 	return nil
 }
 
-func compareProbe(wanted, written *unstructured.Unstructured, err error) error {
-	if err != nil {
-		return err
-	}
-	same, err := sameContent(wanted, written, sameUID)
+// compareWritten returns errChanged with the first field that differs.
+func compareWritten(annex, main *unstructured.Unstructured, inMain uidOf) error {
+	same, err := sameContent(annex, main, inMain)
 	if err == nil && !same {
-		err = changed(wanted, written, sameUID)
+		err = fmt.Errorf("%w: %s", errChanged, strings.Join(difference(content(annex, inMain), content(main, sameUID)), "."))
 	}
 	return err
-}
-
-// changed returns errChanged with the first field that differs.
-func changed(annex, main *unstructured.Unstructured, inMain uidOf) error {
-	return fmt.Errorf("%w: %s", errChanged, strings.Join(difference(content(annex, inMain), content(main, sameUID)), "."))
 }
 
 // difference returns the path of the first field that differs, in the order of names.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -24,30 +23,45 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// Skipped is a resource of which RewriteOwners could not see or change the objects.
-type Skipped struct {
-	// Resource is empty if the whole group version cannot be discovered.
-	Resource schema.GroupVersionResource
-	// Reason is the error.
-	Reason error
-}
-
 // RewriteOwners gives the ownerReferences of all objects in the main cluster, those of other API
 // servers included, the new UIDs of owners that were created in annex. It returns how many objects had
-// others, and the resources that it had to skip.
-func (c *Copy) RewriteOwners(ctx context.Context, pairs *Pairs) (int64, []Skipped, error) {
-	return c.rewriteOwners(ctx, &owners{copy: c, pairs: pairs})
-}
-
-// RewriteGoneOwners does as RewriteOwners, and gives references to owners in these resources that are gone
-// a UID that no object has: the garbage collector may have missed their deletion, and looks only for
-// owners that it does not know. The main cluster serves the resources again.
-func (c *Copy) RewriteGoneOwners(ctx context.Context, resources []Resource, pairs *Pairs) (int64, []Skipped, error) {
-	o := &owners{copy: c, resources: resources, pairs: pairs, present: sets.New[types.UID]()}
-	if err := o.list(ctx); err != nil {
+// others, and the resources that it had to skip, without a name if a whole group version cannot be discovered.
+//
+// References to owners in gone that do not exist get a UID that no object has: the garbage collector may have
+// missed their deletion, and looks only for owners that it does not know. The main cluster serves gone again.
+func (c *Copy) RewriteOwners(ctx context.Context, pairs *Pairs, gone ...Resource) (int64, []schema.GroupVersionResource, error) {
+	o := &owners{copy: c, resources: gone, pairs: pairs, present: sets.New[types.UID]()}
+	for _, resource := range gone {
+		if err := o.list(ctx, resource); err != nil {
+			return 0, nil, err
+		}
+	}
+	changeable, skipped, err := c.changeable()
+	if err != nil {
 		return 0, nil, err
 	}
-	return c.rewriteOwners(ctx, o)
+	var rewritten atomic.Int64
+	for _, resource := range changeable {
+		var forbidden atomic.Bool
+		err := c.eachObject(ctx, resource, func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
+			changed, err := o.rewrite(ctx, resource, object)
+			if changed {
+				rewritten.Add(1)
+			}
+			if apierrors.IsForbidden(err) {
+				forbidden.Store(true)
+				return nil
+			}
+			return err
+		})
+		if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) && !apierrors.IsMethodNotSupported(err) {
+			return rewritten.Load(), skipped, err
+		}
+		if apierrors.IsForbidden(err) || forbidden.Load() {
+			skipped = append(skipped, resource)
+		}
+	}
+	return rewritten.Load(), skipped, nil
 }
 
 // MayRewriteOwners reports whether annex has OwnerRules, with which RewriteOwners skips nothing.
@@ -70,51 +84,18 @@ func (c *Copy) MayRewriteOwners(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-func (c *Copy) rewriteOwners(ctx context.Context, o *owners) (int64, []Skipped, error) {
-	changeable, skipped, err := c.changeable()
-	if err != nil {
-		return 0, nil, err
-	}
-	var rewritten atomic.Int64
-	for _, resource := range changeable {
-		var mu sync.Mutex
-		err := c.eachObject(ctx, resource, func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-			changed, err := o.rewrite(ctx, resource, object)
-			if changed {
-				rewritten.Add(1)
-			}
-			if apierrors.IsForbidden(err) {
-				mu.Lock()
-				defer mu.Unlock()
-				skipped = append(skipped, Skipped{resource, err})
-				return nil
-			}
-			return err
-		})
-		switch {
-		case apierrors.IsForbidden(err):
-			skipped = append(skipped, Skipped{resource, err})
-		case err != nil && !apierrors.IsNotFound(err) && !apierrors.IsMethodNotSupported(err):
-			return rewritten.Load(), skipped, err
-		}
-	}
-	return rewritten.Load(), skipped, nil
-}
-
 // changeable returns the resources of the main cluster, each in one version, that can be listed
 // and patched.
-func (c *Copy) changeable() ([]schema.GroupVersionResource, []Skipped, error) {
+func (c *Copy) changeable() (found, skipped []schema.GroupVersionResource, err error) {
 	lists, err := c.kube.Discovery().ServerPreferredResources()
-	var skipped []Skipped
 	var failed *discovery.ErrGroupDiscoveryFailed
 	if errors.As(err, &failed) {
-		for version, err := range failed.Groups {
-			skipped = append(skipped, Skipped{version.WithResource(""), err})
+		for version := range failed.Groups {
+			skipped = append(skipped, version.WithResource(""))
 		}
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("discover the resources of the main cluster: %w", err)
 	}
-	var found []schema.GroupVersionResource
 	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists) {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
@@ -137,22 +118,17 @@ type owners struct {
 	present sets.Set[types.UID]
 }
 
-func (o *owners) list(ctx context.Context) error {
-	for _, resource := range o.resources {
-		if err := o.copy.checkLocal(ctx, resource.Stored.Version, resource.Stored.Group); err != nil {
-			return err
-		}
-		err := o.copy.eachPage(ctx, resource.Stored, func(page []metav1.PartialObjectMetadata) error {
-			for i := range page {
-				o.present.Insert(page[i].UID)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
+// list lists the objects of a resource that are present.
+func (o *owners) list(ctx context.Context, resource Resource) error {
+	if err := o.copy.checkLocal(ctx, resource.Stored.Version, resource.Stored.Group); err != nil {
+		return err
 	}
-	return nil
+	return o.copy.eachPage(ctx, resource.Stored, func(page []metav1.PartialObjectMetadata) error {
+		for i := range page {
+			o.present.Insert(page[i].UID)
+		}
+		return nil
+	})
 }
 
 func (o *owners) rewrite(ctx context.Context, resource schema.GroupVersionResource, object *metav1.PartialObjectMetadata) (changed bool, err error) {

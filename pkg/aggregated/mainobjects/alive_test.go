@@ -9,7 +9,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -72,38 +71,27 @@ var (
 
 func TestCheckAlive(t *testing.T) {
 	t.Parallel()
-	t.Run("alive", func(t *testing.T) {
-		t.Parallel()
-		_, w := watched(t, readMetadata, readVersion)
-		expect.NoError(t, w.CheckAlive(t.Context()))
-	})
-	t.Run("not found", func(t *testing.T) {
-		t.Parallel()
-		_, w := watched(t, notFound, readVersion)
-		expect.NoError(t, w.CheckAlive(t.Context()))
-	})
-	t.Run("another connection", func(t *testing.T) {
-		t.Parallel()
-		server, w := watched(t, readMetadata, readVersion)
-		server.CloseClientConnections()
-		if err := w.CheckAlive(t.Context()); !errors.Is(err, errOtherConnection) {
-			t.Errorf("error %v, want %v", err, errOtherConnection)
-		}
-	})
-	t.Run("without etcd", func(t *testing.T) {
-		t.Parallel()
-		_, w := watched(t, fail(http.StatusInternalServerError), readVersion)
-		expect.Error(t, w.CheckAlive(t.Context()), "check the API server that sends the watch of widgets.example.com")
-	})
-	t.Run("silent", func(t *testing.T) {
-		t.Parallel()
-		_, w := watched(t, silent, readVersion)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		if err := w.CheckAlive(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("error %v", err)
-		}
-	})
+	for name, tc := range map[string]struct {
+		apiService http.HandlerFunc
+		// reconnect ends the connection of the watch.
+		reconnect bool
+		want      string
+	}{
+		"alive":              {readMetadata, false, ""},
+		"not found":          {notFound, false, ""},
+		"another connection": {readMetadata, true, errOtherConnection.Error()},
+		"without etcd":       {fail(http.StatusInternalServerError), false, "check the API server that sends the watch of widgets.example.com"},
+		"silent":             {silent, false, context.DeadlineExceeded.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, w := watched(t, tc.apiService, readVersion)
+			if tc.reconnect {
+				server.CloseClientConnections()
+			}
+			expect.ErrorOrNone(t, w.CheckAlive(t.Context()), tc.want)
+		})
+	}
 }
 
 func TestUntilDead(t *testing.T) {
@@ -163,14 +151,4 @@ func TestSharedQuestions(t *testing.T) {
 	if got, most := asked.Load(), int64(2*mostPatience/askInterval); got > most {
 		t.Errorf("%d questions, want at most %d", got, most)
 	}
-}
-
-func TestDecodeCopy(t *testing.T) {
-	t.Parallel()
-	object, err := decodeObject([]byte(served))
-	expect.NoError(t, err)
-	object.Value = []byte(strings.Replace(string(object.Value), "example.com/v1", "example.com/other", 1))
-	got, err := NewCopy(nil, widgets.GroupResource().WithVersion("other"), "v1").Decode(t.Context(), object)
-	expect.NoError(t, err)
-	expect.Equal(t, stored, string(got), "object in the stored version")
 }

@@ -8,48 +8,32 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// decodeObject returns an object as it is stored.
-func decodeObject(raw []byte) (move.Object, error) {
-	var content map[string]any
-	if err := utiljson.Unmarshal(raw, &content); err != nil {
+// decodeObject returns an object as it is stored, in another version unless that is empty.
+func decodeObject(raw []byte, version string) (move.Object, error) {
+	decoded := &unstructured.Unstructured{}
+	if err := utiljson.Unmarshal(raw, &decoded.Object); err != nil {
 		return move.Object{}, fmt.Errorf("decode an object: %w", err)
 	}
-	decoded := &unstructured.Unstructured{Object: content}
-	key := decoded.GetName()
-	if namespace := decoded.GetNamespace(); namespace != "" {
-		key = namespace + "/" + key
-	}
+	key := cache.MetaObjectToName(decoded).String()
 	revision, err := parseRevision(decoded.GetResourceVersion())
 	if err != nil {
 		return move.Object{}, fmt.Errorf("decode object %q: %w", key, err)
 	}
-	unstructured.RemoveNestedField(content, "metadata", "resourceVersion")
+	unstructured.RemoveNestedField(decoded.Object, "metadata", "resourceVersion")
+	if version != "" {
+		decoded.SetAPIVersion(decoded.GroupVersionKind().Group + "/" + version)
+	}
 	value, err := decoded.MarshalJSON()
 	if err != nil {
 		return move.Object{}, fmt.Errorf("encode object %q: %w", key, err)
 	}
 	return move.Object{Key: key, Value: value, Revision: revision}, nil
-}
-
-// inVersion returns the value of an object in another version.
-func inVersion(o move.Object, version schema.GroupVersion) ([]byte, error) {
-	var content map[string]any
-	if err := utiljson.Unmarshal(o.Value, &content); err != nil {
-		return nil, fmt.Errorf("decode object %q: %w", o.Key, err)
-	}
-	decoded := &unstructured.Unstructured{Object: content}
-	decoded.SetAPIVersion(version.String())
-	value, err := decoded.MarshalJSON()
-	if err != nil {
-		return nil, fmt.Errorf("encode object %q: %w", o.Key, err)
-	}
-	return value, nil
 }
 
 func parseRevision(version string) (int64, error) {

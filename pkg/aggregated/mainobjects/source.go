@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -39,7 +39,7 @@ type Client struct {
 type Source struct {
 	client   *Client
 	resource schema.GroupVersionResource
-	// stored is the version of values, if they are not read in that one.
+	// stored is the version of values, if they are read in another one.
 	stored string
 }
 
@@ -81,14 +81,7 @@ func (s *Source) request() *rest.Request {
 // Count implements move.Source.
 func (s *Source) Count(ctx context.Context) (int64, error) {
 	list, err := s.list(ctx, s.request().Param("limit", "1"))
-	if err != nil {
-		return 0, err
-	}
-	count := int64(len(list.objects))
-	if list.RemainingItemCount != nil {
-		count += *list.RemainingItemCount
-	}
-	return count, nil
+	return int64(len(list.Items)) + ptr.Deref(list.RemainingItemCount, 0), err
 }
 
 // Revision implements move.Source, with a consistent read.
@@ -128,100 +121,38 @@ func (s *Source) Page(ctx context.Context, after string, limit, revision int64) 
 	return list.objects, list.Continue != "", nil
 }
 
-// Decode implements move.Source.
-func (s *Source) Decode(_ context.Context, o move.Object) ([]byte, error) {
-	if s.stored == "" {
-		return o.Value, nil
-	}
-	return inVersion(o, schema.GroupVersion{Group: s.resource.Group, Version: s.stored})
-}
+// Decode implements move.Source. Values are read decoded.
+func (s *Source) Decode(_ context.Context, o move.Object) ([]byte, error) { return o.Value, nil }
 
 // list is a decoded response.
 type list struct {
-	metav1.ListMeta
-	objects []move.Object
+	metav1.ListMeta `json:"metadata"`
+	Items           []json.RawMessage
+	objects         []move.Object
 }
 
-func (s *Source) list(ctx context.Context, request *rest.Request) (list, error) {
-	body, err := request.Stream(ctx)
+func (s *Source) list(ctx context.Context, request *rest.Request) (l list, err error) {
+	body, err := request.Do(ctx).Raw()
 	if err != nil {
-		return list{}, s.failed("list", err)
+		return l, s.failed("list", err)
 	}
-	defer body.Close()
-	decoded, err := decodeList(body)
-	if err != nil {
-		return list{}, s.failed("list", err)
+	if err := json.Unmarshal(body, &l); err != nil {
+		return l, s.failed("list", err)
 	}
-	return decoded, nil
-}
-
-// failed returns the error of a request.
-func (s *Source) failed(verb string, err error) error {
-	if refusal := (*move.Refusal)(nil); errors.As(err, &refusal) {
-		return err
-	}
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return fmt.Errorf("%s %s of %s: %w: %w", verb, s.resource.GroupResource(), s.client.of, move.ErrCompacted, err)
-	}
-	return fmt.Errorf("%s %s of %s: %w", verb, s.resource.GroupResource(), s.client.of, err)
-}
-
-// decodeList decodes one item after the other, so that only one is decoded at a time.
-func decodeList(body io.Reader) (list, error) {
-	var l list
-	decoder := json.NewDecoder(body)
-	err := members(decoder, func(name string) error {
-		switch name {
-		case "metadata":
-			return decoder.Decode(&l.ListMeta)
-		case "items":
-			return l.decodeItems(decoder)
+	for i, raw := range l.Items {
+		object, err := decodeObject(raw, s.stored)
+		if err != nil {
+			return l, s.failed("list", err)
 		}
-		var ignored json.RawMessage
-		return decoder.Decode(&ignored)
-	})
-	if err != nil {
-		return list{}, fmt.Errorf("decode a list: %w", err)
+		l.objects, l.Items[i] = append(l.objects, object), nil
 	}
 	return l, nil
 }
 
-func (l *list) decodeItems(decoder *json.Decoder) error {
-	if start, err := decoder.Token(); err != nil || start == nil { // null
-		return err
+// failed returns the error of a request.
+func (s *Source) failed(verb string, err error) error {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		err = fmt.Errorf("%w: %w", move.ErrCompacted, err)
 	}
-	var raw json.RawMessage
-	for decoder.More() {
-		raw = raw[:0]
-		if err := decoder.Decode(&raw); err != nil {
-			return err
-		}
-		object, err := decodeObject(raw)
-		if err != nil {
-			return err
-		}
-		l.objects = append(l.objects, object)
-	}
-	_, err := decoder.Token()
-	return err
-}
-
-// members calls decode with the name of each member of an object.
-func members(decoder *json.Decoder, decode func(name string) error) error {
-	if start, err := decoder.Token(); err != nil {
-		return err
-	} else if start != json.Delim('{') {
-		return fmt.Errorf("found %v instead of an object", start)
-	}
-	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return err
-		}
-		if err := decode(fmt.Sprint(name)); err != nil {
-			return err
-		}
-	}
-	_, err := decoder.Token()
-	return err
+	return fmt.Errorf("%s %s of %s: %w", verb, s.resource.GroupResource(), s.client.of, err)
 }

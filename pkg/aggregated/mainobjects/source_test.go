@@ -105,6 +105,13 @@ func TestPage(t *testing.T) {
 	}
 }
 
+func TestDecodeCopy(t *testing.T) {
+	t.Parallel()
+	got, err := decodeObject([]byte(strings.Replace(served, "example.com/v1", "example.com/other", 1)), "v1")
+	expect.NoError(t, err)
+	expect.Equal(t, stored, string(got.Value), "object in the stored version")
+}
+
 func TestRevisionAndCount(t *testing.T) {
 	t.Parallel()
 	s := serve(t, http.StatusOK, `{"metadata":{"resourceVersion":"20","remainingItemCount":41},"items":[`+served+`]}`,

@@ -63,37 +63,38 @@ func (s *stream) close() { _ = s.body.Close() }
 
 // next returns the next event, or io.EOF at the end of the watch. A bookmark has only Complete.
 func (s *stream) next() (move.Events, error) {
+	events, err := s.decode()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return events, io.EOF
+	}
+	if err != nil {
+		return events, s.source.failed("watch", err)
+	}
+	return events, nil
+}
+
+func (s *stream) decode() (events move.Events, err error) {
 	var event struct {
 		Type   watch.EventType
 		Object json.RawMessage
 	}
 	if err := s.decoder.Decode(&event); err != nil {
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return move.Events{}, io.EOF
-		}
-		return move.Events{}, s.source.failed("watch", err)
+		return events, err
 	}
 	if event.Type == watch.Error {
 		var status metav1.Status
 		if err := json.Unmarshal(event.Object, &status); err != nil {
-			return move.Events{}, s.source.failed("watch", fmt.Errorf("decode an error: %w", err))
+			return events, fmt.Errorf("decode an error: %w", err)
 		}
-		return move.Events{}, s.source.failed("watch", apierrors.FromObject(&status))
+		return events, apierrors.FromObject(&status)
 	}
-	object, err := decodeObject(event.Object)
+	object, err := decodeObject(event.Object, s.source.stored)
 	if err != nil {
-		return move.Events{}, s.source.failed("watch", err)
+		return events, err
 	}
-	events := move.Events{Complete: object.Revision, Current: object.Revision}
-	change := move.Change{Object: object}
-	switch event.Type {
-	case watch.Bookmark:
-		return events, nil
-	case watch.Added:
-		change.Created = true
-	case watch.Deleted:
-		change.Deleted = true
+	events.Complete, events.Current = object.Revision, object.Revision
+	if event.Type != watch.Bookmark {
+		events.Changes = []move.Change{{Object: object, Created: event.Type == watch.Added, Deleted: event.Type == watch.Deleted}}
 	}
-	events.Changes = []move.Change{change}
 	return events, nil
 }

@@ -85,24 +85,23 @@ func testOwners(t *testing.T, standIn *maincluster.Cluster) {
 	}
 	// One is deleted after its pair was found. The garbage collector may believe in that of the main cluster.
 	expect.NoError(t, served.Delete(t.Context(), "paired", metav1.DeleteOptions{}))
-	resources := []maincopy.Resource{resource}
 	rewritten, _, err := f.copy.RewriteOwners(t.Context(), again)
 	expect.NoError(t, err)
 	// The dependant of gone may have been deleted before the hold.
 	if rewritten < 3 || rewritten > 4 {
 		t.Errorf("%d dependants of gone, owner, late and paired were changed, want 3 or 4", rewritten)
 	}
-	rewritten, _, err = f.copy.RewriteGoneOwners(t.Context(), resources, again)
+	rewritten, _, err = f.copy.RewriteOwners(t.Context(), again, resource)
 	expect.NoError(t, err)
 	if rewritten < 3 || rewritten > 4 {
 		t.Errorf("%d dependants of gone, late, paired and nothing were changed, want 3 or 4", rewritten)
 	}
-	rewritten, skipped, err := f.copy.RewriteGoneOwners(t.Context(), resources, again)
+	rewritten, skipped, err := f.copy.RewriteOwners(t.Context(), again, resource)
 	expect.NoError(t, err)
 	expect.Equal(t, int64(0), rewritten, "dependants that are changed again")
 	for _, skip := range skipped {
-		if skip.Resource.Group == f.group || skip.Resource.Group == "" {
-			t.Errorf("skipped %s: %v", skip.Resource, skip.Reason)
+		if skip.Group == f.group || skip.Group == "" {
+			t.Errorf("skipped %s", skip)
 		}
 	}
 	owned := expect.Get(t, f.main.Kube.CoreV1().ConfigMaps(namespace), "owned")
