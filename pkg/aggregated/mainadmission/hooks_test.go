@@ -270,9 +270,12 @@ func TestExemptWithoutRights(t *testing.T) {
 func TestExemptReplaced(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(configuration("a", webhook{Name: "all", Rules: []rule{newRule("*", "*", "*")}}))
-	err := Exempt(t.Context(), client, "example.com", Account(annex), both, func(context.Context) error { return errors.New("replaced") })
-	expect.Error(t, err, "replaced")
+	replaced := func(context.Context) error { return errors.New("replaced") }
+	expect.Error(t, Exempt(t.Context(), client, "example.com", Account(annex), both, replaced), "replaced")
 	expect.Equal(t, [][]condition{nil}, conditionsOf(t, client, "a"))
+	expect.NoError(t, Exempt(t.Context(), client, "example.com", Account(annex), both, never))
+	expect.Error(t, End(t.Context(), client, "example.com", replaced), "replaced")
+	expect.Equal(t, 1, len(conditionsOf(t, client, "a")[0]))
 }
 
 func TestExemptFull(t *testing.T) {

@@ -26,7 +26,7 @@ func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(d
 			return err
 		}
 		err = c.eachObject(ctx, resource.Opened(), func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-			if err := c.pace.Do(ctx, func() error { return c.deleteObject(ctx, resource, object) }); err != nil {
+			if err := c.deleteObject(ctx, resource, object); err != nil {
 				return fmt.Errorf("delete %s %s/%s in the main cluster: %w", resource.Name, object.Namespace, object.Name, err)
 			}
 			mu.Lock()
@@ -46,20 +46,23 @@ func (c *Copy) Count(ctx context.Context, resource Resource) (int64, error) {
 	return mainobjects.New(c.mainPages, resource.Opened()).Count(ctx)
 }
 
+// deleteObject deletes an object without running its finalizers, also one that changes meanwhile.
 func (c *Copy) deleteObject(ctx context.Context, resource Resource, object *metav1.PartialObjectMetadata) error {
 	objects := c.objects.Resource(resource.Opened()).Namespace(object.Namespace)
-	whole := &unstructured.Unstructured{Object: map[string]any{}}
+	whole := &unstructured.Unstructured{}
 	whole.SetName(object.Name)
 	whole.SetUID(object.UID)
-	for attempt := 1; ; attempt++ {
-		if len(object.Finalizers) > 0 || attempt > 1 {
-			var err error
-			if whole, err = find(ctx, objects, object.Name); err != nil || whole == nil {
+	return c.pace.Do(ctx, func() (err error) {
+		for attempt := range attempts {
+			if len(object.Finalizers) > 0 || attempt > 0 {
+				if whole, err = find(ctx, objects, object.Name); err != nil || whole == nil {
+					return err
+				}
+			}
+			if err = removeObject(ctx, objects, whole); !apierrors.IsConflict(err) {
 				return err
 			}
 		}
-		if err := removeObject(ctx, objects, whole); !apierrors.IsConflict(err) || attempt == attempts {
-			return err
-		}
-	}
+		return err
+	})
 }

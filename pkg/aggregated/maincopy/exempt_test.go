@@ -40,6 +40,14 @@ func newClient(objects ...runtime.Object) *fake.FakeDynamicClient {
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	spec := map[string]any{"a": map[string]any{"b": int64(1), "c": int64(2)}}
+	refuse := func(*unstructured.Unstructured) error { return errors.New("denied") }
+	keep := func(*unstructured.Unstructured) error { return nil }
+	set := func(o *unstructured.Unstructured) error {
+		return unstructured.SetNestedField(o.Object, "me", "spec", "a", "by")
+	}
+	remove := func(o *unstructured.Unstructured) error { return unstructured.SetNestedMap(o.Object, map[string]any{}, "spec") }
+	label := func(o *unstructured.Unstructured) error { o.SetLabels(map[string]string{"a": "b"}); return nil }
+	inAnnex, inMain := []runtime.Object{widget("v1", spec)}, []runtime.Object{widget(hostingv1alpha1.MainCopyVersion, nil)}
 	for name, test := range map[string]struct {
 		annex, main []runtime.Object
 		verb        string
@@ -47,36 +55,14 @@ func TestProbe(t *testing.T) {
 		change func(*unstructured.Unstructured) error
 		want   string
 	}{
-		"no objects": {verb: "create", change: func(*unstructured.Unstructured) error { return errors.New("denied") }},
-		"unchanged":  {annex: []runtime.Object{widget("v1", spec)}, verb: "create", change: func(*unstructured.Unstructured) error { return nil }},
-		"refused": {
-			annex: []runtime.Object{widget("v1", spec)}, verb: "create",
-			change: func(*unstructured.Unstructured) error { return errors.New("denied") }, want: "create a copy of default/a as a dry run: denied",
-		},
-		"changed": {
-			annex: []runtime.Object{widget("v1", spec)}, verb: "create",
-			change: func(o *unstructured.Unstructured) error {
-				return unstructured.SetNestedField(o.Object, "me", "spec", "a", "by")
-			}, want: "is outdated by now: spec.a.by",
-		},
-		"removed": {
-			annex: []runtime.Object{widget("v1", spec)}, verb: "create",
-			change: func(o *unstructured.Unstructured) error {
-				unstructured.RemoveNestedField(o.Object, "spec", "a")
-				return nil
-			}, want: "is outdated by now: spec.a",
-		},
-		"labelled": {
-			annex: []runtime.Object{widget("v1", spec)}, verb: "create",
-			change: func(o *unstructured.Unstructured) error {
-				o.SetLabels(map[string]string{"a": "b"})
-				return nil
-			}, want: "is outdated by now: metadata.labels",
-		},
-		"update refused": {
-			annex: []runtime.Object{widget("v1", spec)}, main: []runtime.Object{widget(hostingv1alpha1.MainCopyVersion, nil)}, verb: "update",
-			change: func(*unstructured.Unstructured) error { return errors.New("immutable") }, want: "update default/a as a dry run: immutable",
-		},
+		"no objects":     {nil, nil, "create", refuse, ""},
+		"unchanged":      {inAnnex, nil, "create", keep, ""},
+		"refused":        {inAnnex, nil, "create", refuse, "create a copy of default/a as a dry run: denied"},
+		"changed":        {inAnnex, nil, "create", set, "is outdated by now: spec.a.by"},
+		"removed":        {inAnnex, nil, "create", remove, "is outdated by now: spec.a"},
+		"labelled":       {inAnnex, nil, "create", label, "is outdated by now: metadata.labels"},
+		"update refused": {inAnnex, inMain, "update", refuse, "update default/a as a dry run: denied"},
+		"update changed": {inAnnex, inMain, "update", set, "update default/a as a dry run: the main cluster stores"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

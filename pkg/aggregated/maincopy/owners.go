@@ -172,15 +172,15 @@ func (o *owners) correct(ctx context.Context, object *metav1.PartialObjectMetada
 func (o *owners) uidOf(ctx context.Context, namespace string, owner metav1.OwnerReference) (types.UID, error) {
 	uid := o.pairs.inMain(namespace, owner)
 	of, inGroup := o.pairs.owner(namespace, owner)
+	of.uid = uid
 	at := slices.IndexFunc(o.resources, func(r Resource) bool { return strings.EqualFold(r.Kind, owner.Kind) })
-	if !inGroup || at < 0 || o.present.Has(uid) || o.pairs.isAbsent(uid) {
+	if !inGroup || at < 0 || o.present.Has(uid) || o.pairs.isGone(of) {
 		return uid, nil
 	}
 	resource := o.resources[at]
 	if resource.Namespaced && namespace == "" {
 		return uid, nil // the garbage collector reports it, and leaves it alone
 	}
-	of.uid = uid
 	found, err := o.copy.metadata.Resource(resource.Stored).Namespace(of.namespace).Get(ctx, owner.Name, metav1.GetOptions{})
 	switch {
 	case isMissing(err) || err == nil && found.UID != uid:

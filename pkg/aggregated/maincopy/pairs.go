@@ -36,11 +36,10 @@ type Pairs struct {
 	mu sync.Mutex
 	// created has UIDs in the main cluster by the objects of annex.
 	created map[object]types.UID
-	// gone has a UID that no object has, which is in absent, by the objects of the main cluster that are gone.
-	gone   map[object]types.UID
-	absent sets.Set[types.UID]
+	// gone has a UID that no object has by the objects of the main cluster that are gone, with their UID and with that one.
+	gone map[object]types.UID
 	// waiting are the objects with an owner that has no pair yet. Most owners never get one.
-	waiting map[types.UID]map[waiter]struct{}
+	waiting map[types.UID]sets.Set[waiter]
 }
 
 // object is an object of the group as an owner reference names it. A reference that has the UID of another object
@@ -59,8 +58,7 @@ type waiter struct {
 // NewPairs returns an empty Pairs for the resources of a group. Load fills it.
 func NewPairs(group string, resources ...Resource) *Pairs {
 	p := &Pairs{
-		group: group, namespaced: map[string]bool{}, created: map[object]types.UID{}, gone: map[object]types.UID{},
-		absent: sets.New[types.UID](), waiting: map[types.UID]map[waiter]struct{}{},
+		group: group, namespaced: map[string]bool{}, created: map[object]types.UID{}, gone: map[object]types.UID{}, waiting: map[types.UID]sets.Set[waiter]{},
 	}
 	for _, of := range resources {
 		p.namespaced[strings.ToLower(of.Kind)] = of.Namespaced
@@ -166,17 +164,19 @@ func (p *Pairs) markGone(owner object) types.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone[owner] == "" {
-		p.gone[owner] = uuid.NewUUID()
-		p.absent.Insert(p.gone[owner])
+		absent := uuid.NewUUID()
+		p.gone[owner] = absent
+		owner.uid = absent
+		p.gone[owner] = absent
 	}
 	return p.gone[owner]
 }
 
-// isAbsent reports whether markGone returned a UID.
-func (p *Pairs) isAbsent(uid types.UID) bool {
+// isGone reports whether an owner of the main cluster was marked.
+func (p *Pairs) isGone(owner object) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.absent.Has(uid)
+	return p.gone[owner] != ""
 }
 
 // wait lets an object be written again whenever the UID of one of its owners changes.
@@ -184,7 +184,7 @@ func (p *Pairs) wait(owner types.UID, w waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waiting[owner] == nil {
-		p.waiting[owner] = map[waiter]struct{}{}
+		p.waiting[owner] = sets.New[waiter]()
 	}
-	p.waiting[owner][w] = struct{}{}
+	p.waiting[owner].Insert(w)
 }

@@ -32,7 +32,7 @@ var errChanged = errors.New("the main cluster stores something else than what an
 
 // compareAndWrite makes the object of the main cluster equal to that of annex.
 func (t *target) compareAndWrite(ctx context.Context, namespace, name string) error {
-	inAnnex, err := find(ctx, t.annexObjects(namespace), name)
+	inAnnex, err := find(ctx, t.copy.annex.Resource(t.resource.Stored).Namespace(namespace), name)
 	if err != nil {
 		return fmt.Errorf("read it in annex: %w", err)
 	}
@@ -88,7 +88,7 @@ func isMissing(err error) bool {
 
 // remove deletes an object without running its finalizers.
 func (t *target) remove(ctx context.Context, object *unstructured.Unstructured) error {
-	defer t.wrote()
+	defer t.written.Add(1)
 	err := removeObject(ctx, t.mainObjects(object.GetNamespace()), object)
 	if isNamespaceMissing(err) {
 		err = errors.Join(errStale, err)
@@ -124,7 +124,7 @@ func (t *target) create(ctx context.Context, annex *unstructured.Unstructured) (
 	if err != nil {
 		return nil, fmt.Errorf("create it: %w", err)
 	}
-	t.wrote()
+	t.written.Add(1)
 	// An object that is not recorded, because the process ended here, is deleted and created again.
 	return created, t.pairs.record(ctx, t.annex, annex, created.GetUID())
 }
@@ -176,7 +176,7 @@ func (t *target) put(ctx context.Context, annex, main *unstructured.Unstructured
 	if err != nil {
 		return nil, fmt.Errorf("update it: %w", err)
 	}
-	t.wrote()
+	t.written.Add(1)
 	return written, nil
 }
 
@@ -214,7 +214,7 @@ func (t *target) terminate(ctx context.Context, object *unstructured.Unstructure
 	if err != nil {
 		return nil, fmt.Errorf("delete it like in annex: %w", err)
 	}
-	t.wrote()
+	t.written.Add(1)
 	terminating, err := objects.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read it: %w", err)
@@ -230,9 +230,9 @@ func (t *target) isFor(main, annex *unstructured.Unstructured) bool {
 
 // waitForOwners makes an object be compared again when the UID of an owner in its group changes.
 func (t *target) waitForOwners(annex *unstructured.Unstructured) {
-	for _, owner := range annex.GetOwnerReferences() {
-		if t.resource.inGroup(owner) {
-			t.pairs.wait(owner.UID, waiter{t.syncer, keyOf(annex)})
+	for _, reference := range annex.GetOwnerReferences() {
+		if owner, inGroup := t.pairs.owner(annex.GetNamespace(), reference); inGroup {
+			t.pairs.wait(owner.uid, waiter{t.syncer, keyOf(annex)})
 		}
 	}
 }

@@ -6,7 +6,6 @@ package maincopy
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,9 +24,6 @@ type Resource struct {
 	Kind string
 	// Namespaced is whether the objects are in namespaces.
 	Namespaced bool
-	// Mixed is whether the main cluster may have objects that are stored in another version.
-	// While the copy is open, they are read as if they were in the storage version.
-	Mixed bool
 	// StoredIsServed is whether the storage version is served. A Syncer needs that.
 	StoredIsServed bool
 }
@@ -35,11 +31,6 @@ type Resource struct {
 // Opened is the resource in the version that reaches the main cluster's copy.
 func (r Resource) Opened() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Stored.Group, Version: hostingv1alpha1.MainCopyVersion, Resource: r.Stored.Resource}
-}
-
-// inGroup reports whether an owner is in the group of the resource.
-func (r Resource) inGroup(owner metav1.OwnerReference) bool {
-	return strings.HasPrefix(owner.APIVersion, r.Stored.Group+"/")
 }
 
 // Resources returns the resources of a group that the main cluster defines, and what Open says
@@ -83,9 +74,6 @@ func ResourceOf(definition *apiextensionsv1.CustomResourceDefinition) Resource {
 		if version.Storage {
 			resource.Stored.Version, resource.StoredIsServed = version.Name, version.Served
 		}
-	}
-	for _, version := range definition.Status.StoredVersions {
-		resource.Mixed = resource.Mixed || version != resource.Stored.Version
 	}
 	return resource
 }

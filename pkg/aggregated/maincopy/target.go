@@ -141,12 +141,6 @@ func (t *target) IsFinal(err error) bool { return errors.Is(err, errStale) }
 // Written implements move.Target.
 func (t *target) Written() int64 { return t.written.Load() }
 
-func (t *target) wrote() { t.written.Add(1) }
-
-func (t *target) annexObjects(namespace string) dynamic.ResourceInterface {
-	return t.copy.annex.Resource(t.resource.Stored).Namespace(namespace)
-}
-
 func (t *target) mainObjects(namespace string) dynamic.ResourceInterface {
 	return t.copy.objects.Resource(t.resource.Opened()).Namespace(namespace)
 }

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // raisedManager is the manager of an entry in managedFields that names a field which no object has. A write that adds
@@ -21,15 +22,11 @@ const raisedManager = "annex-resource-version"
 // suffices for the next ones.
 const raiseStep = 1_000
 
-// isNewer reports whether the resource version in the main cluster is above annex't. No client may
+// isNewer reports whether the resource version in the main cluster is above annex's. No client may
 // see an object's resource version decrease when the main cluster serves it again.
 func isNewer(main, annex *unstructured.Unstructured) (bool, error) {
-	inMain, err := parseRevision(main.GetResourceVersion())
-	if err != nil {
-		return false, err
-	}
-	inAnnex, err := parseRevision(annex.GetResourceVersion())
-	return inMain > inAnnex, err
+	order, err := resourceversion.CompareResourceVersion(main.GetResourceVersion(), annex.GetResourceVersion())
+	return order > 0, err
 }
 
 // makeNewer gives an object a resource version above annex's, by one write, and sets its managedFields.
@@ -56,7 +53,7 @@ func (t *target) makeNewer(ctx context.Context, annex, main *unstructured.Unstru
 	if err := patchMetadata(ctx, objects, read, map[string]any{"managedFields": orEmpty(managed)}); err != nil {
 		return fmt.Errorf("raise its resource version: %w", err)
 	}
-	t.wrote()
+	t.written.Add(1)
 	return nil
 }
 

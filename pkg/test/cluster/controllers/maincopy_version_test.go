@@ -41,7 +41,7 @@ func testOpenAndClose(t *testing.T, standIn *maincluster.Cluster) {
 	watching := startWatch(t, served, list.GetResourceVersion())
 
 	resources := f.open(t)
-	if got := resources["widgets"]; got.Stored.Version != "v1" || got.Kind != "Widget" || !got.Namespaced || got.Mixed || !got.StoredIsServed {
+	if got := resources["widgets"]; got.Stored.Version != "v1" || got.Kind != "Widget" || !got.Namespaced || !got.StoredIsServed {
 		t.Errorf("resource: %+v", got)
 	}
 	waitEnd(t, watching)
