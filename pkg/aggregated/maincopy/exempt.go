@@ -54,13 +54,13 @@ func (c *Copy) written(ctx context.Context, group string) (user string, resource
 	}
 	definitions, err := c.Definitions(ctx, group)
 	for _, definition := range definitions {
-		resources = append(resources, AdmittedResource(definition))
+		resources = append(resources, admittedResource(definition))
 	}
 	return user, resources, err
 }
 
-// AdmittedResource returns the resource of a definition with its kind, scope and served versions, which admission matches.
-func AdmittedResource(definition *apiextensionsv1.CustomResourceDefinition) mainadmission.Resource {
+// admittedResource returns the resource of a definition with its kind, scope and served versions, which admission matches.
+func admittedResource(definition *apiextensionsv1.CustomResourceDefinition) mainadmission.Resource {
 	of := ResourceOf(definition)
 	admitted := mainadmission.Resource{GroupResource: of.Stored.GroupResource(), Kind: of.Kind, Namespaced: of.Namespaced}
 	for _, version := range definition.Spec.Versions {

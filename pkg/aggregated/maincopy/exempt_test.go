@@ -45,7 +45,9 @@ func TestProbe(t *testing.T) {
 	set := func(o *unstructured.Unstructured) error {
 		return unstructured.SetNestedField(o.Object, "me", "spec", "a", "by")
 	}
-	remove := func(o *unstructured.Unstructured) error { return unstructured.SetNestedMap(o.Object, map[string]any{}, "spec") }
+	remove := func(o *unstructured.Unstructured) error {
+		return unstructured.SetNestedMap(o.Object, map[string]any{}, "spec")
+	}
 	label := func(o *unstructured.Unstructured) error { o.SetLabels(map[string]string{"a": "b"}); return nil }
 	inAnnex, inMain := []runtime.Object{widget("v1", spec)}, []runtime.Object{widget(hostingv1alpha1.MainCopyVersion, nil)}
 	for name, test := range map[string]struct {
@@ -115,5 +117,5 @@ func TestAdmittedResource(t *testing.T) {
 	definition.Spec.Versions[1].Name, definition.Spec.Versions[1].Served, definition.Spec.Versions[1].Storage = "v2", false, false
 	expect.Equal(t, mainadmission.Resource{
 		GroupResource: schema.GroupResource{Group: "example.com", Resource: "widgets"}, Kind: definition.Spec.Names.Kind, Namespaced: true, Versions: []string{"v1"},
-	}, AdmittedResource(definition))
+	}, admittedResource(definition))
 }

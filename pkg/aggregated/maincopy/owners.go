@@ -139,7 +139,7 @@ func (o *owners) rewrite(ctx context.Context, resource schema.GroupVersionResour
 			return err
 		}
 		changed = true
-		err = patchMetadata(ctx, objects, object, map[string]any{"ownerReferences": corrected})
+		err = o.copy.pace.Do(ctx, func() error { return patchMetadata(ctx, objects, object, map[string]any{"ownerReferences": corrected}) })
 		if apierrors.IsConflict(err) {
 			current, getErr := objects.Get(ctx, object.Name, metav1.GetOptions{})
 			if getErr != nil {

@@ -24,27 +24,20 @@ const asMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1
 
 var errOtherConnection = errors.New("the connection of the watch is not used for new requests")
 
-// connection is the connection of a request.
-type connection struct{ last atomic.Pointer[net.Conn] }
+// connection is the last connection of a request.
+type connection struct{ atomic.Pointer[net.Conn] }
 
 // trace records the connection of the requests with a context.
 func (c *connection) trace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) { c.last.Store(&info.Conn) },
-	})
-}
-
-func (c *connection) get() net.Conn {
-	if conn := c.last.Load(); conn != nil {
-		return *conn
-	}
-	return nil
+	c.Store(new(net.Conn))
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { c.Store(&info.Conn) }})
 }
 
 // shared returns the connection of the watch if new requests can use it. HTTP/1 has one for each request, which proves
 // nothing about others.
 func (w *watcher) shared() net.Conn {
-	if encrypted, ok := w.connection.get().(*tls.Conn); ok && encrypted.ConnectionState().NegotiatedProtocol == http2 {
+	encrypted, ok := (*w.connection.Load()).(*tls.Conn)
+	if ok && encrypted.ConnectionState().NegotiatedProtocol == http2 {
 		return encrypted
 	}
 	return nil
@@ -87,7 +80,7 @@ func (s *Source) ask(ctx context.Context, q question, on net.Conn) answer {
 	}
 	if ctx.Err() != nil {
 		a.err = context.Cause(ctx)
-	} else if a.err == nil && used.get() != on {
+	} else if a.err == nil && *used.Load() != on {
 		a.err = errOtherConnection
 	}
 	a.took = time.Since(a.began)

@@ -16,11 +16,14 @@ import (
 	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/move"
@@ -155,4 +158,34 @@ func (s *Source) failed(verb string, err error) error {
 		err = fmt.Errorf("%w: %w", move.ErrCompacted, err)
 	}
 	return fmt.Errorf("%s %s of %s: %w", verb, s.resource.GroupResource(), s.client.of, err)
+}
+
+// decodeObject returns an object as it is stored, in another version unless that is empty.
+func decodeObject(raw []byte, version string) (move.Object, error) {
+	decoded := &unstructured.Unstructured{}
+	if err := utiljson.Unmarshal(raw, &decoded.Object); err != nil {
+		return move.Object{}, fmt.Errorf("decode an object: %w", err)
+	}
+	key := cache.MetaObjectToName(decoded).String()
+	revision, err := parseRevision(decoded.GetResourceVersion())
+	if err != nil {
+		return move.Object{}, fmt.Errorf("decode object %q: %w", key, err)
+	}
+	unstructured.RemoveNestedField(decoded.Object, "metadata", "resourceVersion")
+	if version != "" {
+		decoded.SetAPIVersion(decoded.GroupVersionKind().Group + "/" + version)
+	}
+	value, err := decoded.MarshalJSON()
+	if err != nil {
+		return move.Object{}, fmt.Errorf("encode object %q: %w", key, err)
+	}
+	return move.Object{Key: key, Value: value, Revision: revision}, nil
+}
+
+func parseRevision(version string) (int64, error) {
+	revision, err := strconv.ParseInt(version, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the resource version %q is not a revision", version)
+	}
+	return revision, nil
 }
