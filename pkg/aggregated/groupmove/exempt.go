@@ -35,8 +35,7 @@ func (r *rollback) exempt(ctx context.Context) error {
 		return nil
 	}
 	err := r.config.MainCopy.Exempt(ctx, r.group())
-	var full *mainadmission.FullError
-	if errors.As(err, &full) && r.Status.SwitchTime == nil {
+	if errors.Is(err, mainadmission.ErrFull) && r.Status.SwitchTime == nil {
 		return refuse(reasonObstacles, "%s", err)
 	}
 	return err

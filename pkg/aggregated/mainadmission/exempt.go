@@ -34,13 +34,8 @@ const (
 // ConditionName returns the name of the match condition that exempts annex's writes of a group.
 func ConditionName(group string) string { return group + conditionSuffix }
 
-// FullError is a hook that cannot have another match condition.
-type FullError struct{ Hook Hook }
-
-// Error implements error.
-func (e *FullError) Error() string {
-	return fmt.Sprintf("%s has %d match conditions, and Kubernetes allows no more: exempt annex's account in one of them", e.Hook, len(e.Hook.conditions))
-}
+// ErrFull means that a hook cannot have another match condition.
+var ErrFull = errors.New("no more are allowed: exempt annex's account in one of them")
 
 // Exempt adds a match condition to each hook that applies to what an account writes of a group: it
 // excludes these requests. Nothing is written if one hook has no place for it. check is called between the reads
@@ -123,7 +118,7 @@ func (h Hook) with(edits []edit, wanted admissionregistrationv1.MatchCondition) 
 	case len(h.conditions) == 0:
 		return append(edits, edit{h, "add", h.path, []admissionregistrationv1.MatchCondition{wanted}}), nil
 	case len(h.conditions) >= maxConditions:
-		return nil, &FullError{h}
+		return nil, fmt.Errorf("%s has %d match conditions, and %w", h, maxConditions, ErrFull)
 	}
 	return append(edits, edit{h, "add", h.path + "/-", wanted}), nil
 }

@@ -286,6 +286,6 @@ func TestExemptFull(t *testing.T) {
 	}
 	client := fake.NewClientset(configuration("a", webhook{Name: "a", Rules: full.Rules}), configuration("b", full))
 	expect.Error(t, Exempt(t.Context(), client, "example.com", Account(annex), both, never),
-		"ValidatingWebhookConfiguration b (full) has 64 match conditions, and Kubernetes allows no more")
+		"ValidatingWebhookConfiguration b (full) has 64 match conditions, and no more are allowed")
 	expect.Equal(t, [][]condition{nil}, conditionsOf(t, client, "a"), "nothing is written")
 }

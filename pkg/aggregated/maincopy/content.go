@@ -88,18 +88,18 @@ func sameManagedFields(annex, main *unstructured.Unstructured, inMain uidOf) (bo
 		return false, err
 	}
 	has, err := managedFields(main, sameUID)
-	if err != nil || len(wanted) == 0 && len(has) == 0 {
-		return err == nil, err
+	if err != nil {
+		return false, err
 	}
-	return sameJSON(wanted, has)
+	return sameJSON(orEmpty(wanted), orEmpty(has))
 }
 
-func sameJSON(a, b any) (bool, error) {
-	first, err := json.Marshal(a)
+func sameJSON(annex, main any) (bool, error) {
+	first, err := json.Marshal(annex)
 	if err != nil {
 		return false, fmt.Errorf("encode an object of annex: %w", err)
 	}
-	second, err := json.Marshal(b)
+	second, err := json.Marshal(main)
 	if err != nil {
 		return false, fmt.Errorf("encode an object of the main cluster: %w", err)
 	}

@@ -58,7 +58,7 @@ func (t *target) makeSame(ctx context.Context, inAnnex, inMain *unstructured.Uns
 		return nil
 	}
 	if inMain == nil {
-		if inMain, err = t.create(ctx, inAnnex); err != nil {
+		if inMain, err = t.put(ctx, inAnnex, nil); err != nil {
 			return err
 		}
 	}
@@ -115,20 +115,6 @@ func removeObject(ctx context.Context, objects dynamic.ResourceInterface, object
 	return nil
 }
 
-func (t *target) create(ctx context.Context, annex *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	wanted, err := forMain(annex, nil, t.pairs.inMain)
-	if err != nil {
-		return nil, err
-	}
-	created, err := t.mainObjects(annex.GetNamespace()).Create(ctx, wanted, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("create it: %w", err)
-	}
-	t.written.Add(1)
-	// An object that is not recorded, because the process ended here, is deleted and created again.
-	return created, t.pairs.record(ctx, t.annex, annex, created.GetUID())
-}
-
 // update writes what differs between the objects. main is the object as it was last read or
 // written.
 func (t *target) update(ctx context.Context, annex, main *unstructured.Unstructured) error {
@@ -167,17 +153,25 @@ func (t *target) update(ctx context.Context, annex, main *unstructured.Unstructu
 	return nil
 }
 
+// put creates or updates the object of the main cluster, which is nil or as it was last read or written.
 func (t *target) put(ctx context.Context, annex, main *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	wanted, err := forMain(annex, main, t.pairs.inMain)
 	if err != nil {
 		return nil, err
 	}
-	written, err := t.mainObjects(annex.GetNamespace()).Update(ctx, wanted, metav1.UpdateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("update it: %w", err)
+	if main != nil {
+		if main, err = t.mainObjects(annex.GetNamespace()).Update(ctx, wanted, metav1.UpdateOptions{}); err != nil {
+			return nil, fmt.Errorf("update it: %w", err)
+		}
+		t.written.Add(1)
+		return main, nil
+	}
+	if main, err = t.mainObjects(annex.GetNamespace()).Create(ctx, wanted, metav1.CreateOptions{}); err != nil {
+		return nil, fmt.Errorf("create it: %w", err)
 	}
 	t.written.Add(1)
-	return written, nil
+	// An object that is not recorded, because the process ended here, is deleted and created again.
+	return main, t.pairs.record(ctx, t.annex, annex, main.GetUID())
 }
 
 // raiseGeneration writes an object until one more write gives it annex's generation. Otherwise a

@@ -51,18 +51,18 @@ func (c *Copy) RaiseRevision(ctx context.Context, above int64) (int64, error) {
 		return now, fmt.Errorf("raise the main cluster's revision from %d above %d: that takes %d writes, more than the limit of %d. "+
 			"annex's resource versions are too far ahead: move the group back by a backup, with clients stopped", now, above, distance, MaxRaise)
 	}
-	var highest atomic.Int64
+	var passed atomic.Int64
 	workers, working := errgroup.WithContext(ctx)
 	for i := range raiseWorkers {
-		workers.Go(func() error { return c.raise(working, RevisionPrefix+strconv.Itoa(i), above, &highest) })
+		workers.Go(func() error { return c.raise(working, RevisionPrefix+strconv.Itoa(i), above, &passed) })
 	}
 	if err := workers.Wait(); err != nil {
-		return highest.Load(), fmt.Errorf("raise the main cluster's revision above %d: %w", above, err)
+		return 0, fmt.Errorf("raise the main cluster's revision above %d: %w", above, err)
 	}
-	return highest.Load(), nil
+	return passed.Load(), nil
 }
 
-// Reached returns the highest revision that a write of RaiseRevision had.
+// Reached returns a recent revision that a write of RaiseRevision had.
 func (c *Copy) Reached() int64 { return c.raising.reached.Load() }
 
 // RevisionsBelow returns how many writes RaiseRevision makes at least. It makes one itself.
@@ -73,23 +73,22 @@ func (c *Copy) RevisionsBelow(ctx context.Context, above int64) (int64, error) {
 
 // raised makes one write, and returns its revision.
 func (c *Copy) raised(ctx context.Context) (int64, error) {
-	var highest atomic.Int64
-	err := c.raise(ctx, RevisionPrefix+"0", -1, &highest)
-	return highest.Load(), err
+	var passed atomic.Int64
+	err := c.raise(ctx, RevisionPrefix+"0", -1, &passed)
+	return passed.Load(), err
 }
 
-// raise writes one object until a revision is above a value, and deletes it.
-func (c *Copy) raise(ctx context.Context, name string, above int64, highest *atomic.Int64) error {
+// raise writes one object until a worker has passed a revision, and deletes it.
+func (c *Copy) raise(ctx context.Context, name string, above int64, passed *atomic.Int64) error {
 	objects := c.kube.CoreV1().ConfigMaps(hostingv1alpha1.NamespaceAnnexSystem)
-	for {
+	for passed.Load() == 0 {
 		revision, err := writeOnce(ctx, objects, name)
 		if err != nil {
 			return fmt.Errorf("write ConfigMap %s/%s: %w", hostingv1alpha1.NamespaceAnnexSystem, name, err)
 		}
-		raiseTo(highest, revision)
-		raiseTo(&c.raising.reached, revision)
-		if highest.Load() > above {
-			break
+		c.raising.reached.Store(revision)
+		if revision > above {
+			passed.Store(revision)
 		}
 	}
 	if err := objects.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
@@ -117,15 +116,6 @@ func writeOnce(ctx context.Context, objects corev1client.ConfigMapInterface, nam
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return 0, err
-		}
-	}
-}
-
-func raiseTo(highest *atomic.Int64, revision int64) {
-	for {
-		seen := highest.Load()
-		if seen >= revision || highest.CompareAndSwap(seen, revision) {
-			return
 		}
 	}
 }
