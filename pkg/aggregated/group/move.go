@@ -68,6 +68,11 @@ func (s *State) isWithheld() bool {
 // IsSwitching reports whether the Migration waits until annex gets the requests, whose resources are closed.
 func (s *State) IsSwitching() bool { return s.movement() == switching }
 
+// IsStale reports whether the unfinished Migration needs something else by now.
+func (s *State) IsStale(now []*Migration) bool {
+	return New(s.Name, s.Identity, Objects{Migrations: now}).movement() != s.movement()
+}
+
 // IsRelevant reports whether an update of a Migration may change the plan.
 func IsRelevant(before, after *Migration) bool {
 	old, current := &State{Migration: before}, &State{Migration: after}
@@ -126,9 +131,9 @@ func (s *State) planMove(p *Plan) bool {
 			return true
 		}
 	case movement == switching:
-		for _, name := range s.labelled() {
-			if s.Annex[name] != nil {
-				s.record(p, name)
+		for _, of := range s.Migration.Status.Resources { // one that was added since was not copied
+			if slices.Contains(s.labelled(), of.Name) && s.Annex[of.Name] != nil {
+				s.record(p, of.Name)
 			}
 		}
 	case movement == notMoving && !s.isOpen():

@@ -183,7 +183,7 @@ func migrationIn(operation hostingv1alpha1.MigrationOperation, phase hostingv1al
 	return &Migration{
 		ObjectMeta: metav1.ObjectMeta{Name: "m"},
 		Spec:       hostingv1alpha1.MigrationSpec{Group: groupName, Operation: operation},
-		Status:     hostingv1alpha1.MigrationStatus{Phase: phase, StartTime: &now},
+		Status:     hostingv1alpha1.MigrationStatus{Phase: phase, StartTime: &now, Resources: []hostingv1alpha1.MigrationResourceStatus{{Name: widgets}}},
 	}
 }
 
@@ -365,6 +365,10 @@ func TestPlanMove(t *testing.T) {
 		"another definition while switching": {
 			given: given{main: definitions(crd(widgets, labelled), crd(gadgets, labelled)), annex: definitions(crd(widgets, follower)), migration: migrationIn(move, switching)},
 			write: []string{widgets + " recorded"}, statuses: []string{gadgets + " Unknown Moving", widgets + " Unknown Moving"},
+		},
+		"another definition, added after the copy began": {
+			given:    given{main: definitions(crd(widgets, labelled), crd(gadgets, labelled)), annex: definitions(crd(widgets, cleared), crd(gadgets, follower)), migration: migrationIn(move, switching)},
+			statuses: []string{gadgets + " Unknown Moving", widgets + " Unknown Moving"},
 		},
 		"rollback: definition with the temporary version is not followed": {
 			given:    given{main: definitions(crd(widgets, labelled, temporary)), annex: definitions(crd(widgets, cleared)), routes: routes("v1", RouteAnnex), migration: migrationIn(rollback, copying)},

@@ -35,7 +35,7 @@ func (f *finalize) perform(ctx, preparing context.Context, s step) (err error) {
 		f.copies, err = f.config.MainCopy.Open(ctx, f.group())
 		return wrap(err, "open the main cluster's copy of group %s", f.group())
 	case stepClean:
-		if _, err := f.findPresent(ctx); err != nil {
+		if f.resources, _, err = f.present(ctx); err != nil {
 			return err
 		}
 		return f.step(ctx, hostingv1alpha1.MigrationCleaning, "Deletes the main cluster's copy", func(ctx context.Context) error {

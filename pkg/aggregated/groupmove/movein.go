@@ -293,12 +293,16 @@ func (m *moveIn) untilSwitchable(preparing context.Context, f *following) error 
 }
 
 // untilReady waits until the main cluster's definitions have annex's finalizer, and requests that create objects are
-// not delayed in annex. They are in a group without objects, as after any new definition.
+// not delayed in annex. They are in a group without objects, as after any new definition. If a definition was added, it
+// fails, and the next attempt finds that.
 func (m *moveIn) untilReady(ctx context.Context) error {
 	return m.untilReported(ctx, func(ctx context.Context) (string, error) {
 		definitions, err := m.mainDefinitions(ctx)
 		if err != nil {
 			return "", err
+		}
+		if added := m.added(definitions); added != nil {
+			return "", fmt.Errorf("definition %s was added: its objects must be copied, too", added.Name)
 		}
 		for _, crd := range definitions {
 			if !slices.Contains(crd.Finalizers, hostingv1alpha1.Finalizer(m.config.PublishedBy)) {
@@ -320,6 +324,16 @@ func (m *moveIn) untilReady(ctx context.Context) error {
 		}
 		return "", nil
 	})
+}
+
+// added returns a definition that this attempt has not found, or nil.
+func (m *moveIn) added(definitions []*definition) *definition {
+	for _, crd := range definitions {
+		if !slices.ContainsFunc(m.resources, func(of *resource) bool { return of.name() == crd.Name }) {
+			return crd
+		}
+	}
+	return nil
 }
 
 // undoSwitch makes the main cluster serve the group again. If the main cluster is slow or a connection was lost, the

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,8 +76,12 @@ func (m *moveIn) settle(ctx context.Context) error {
 		return wrap(err, "freeze the main cluster's copy of group %s", m.group())
 	}
 	// Nothing more can be written there.
-	complete := m.following != nil
-	if complete {
+	definitions, err := m.mainDefinitions(ctx)
+	if err != nil {
+		return err
+	}
+	complete := m.following != nil && m.added(definitions) == nil
+	if m.following != nil {
 		for _, err := range m.following.endLate() {
 			if err := m.reportLate(err); err != nil {
 				klog.FromContext(ctx).V(2).Info("Late writes are read from the main cluster's copy", "group", m.group(), "err", err)
@@ -98,20 +103,26 @@ func (m *moveIn) reconcile(ctx context.Context) error {
 	if err != nil {
 		return wrap(err, "open the main cluster's copy of group %s", m.group())
 	}
-	copies := map[string]maincopy.Resource{}
 	for _, of := range opened {
-		copies[of.Name] = of
-	}
-	err = m.each(ctx, func(ctx context.Context, of *resource) error {
-		if !of.isCopy() {
-			return nil
+		if err := m.reconcileOne(ctx, of); err != nil {
+			return wrap(err, "look for late writes of group %s in the main cluster's copy", m.group())
 		}
-		return m.reportLate(of.importer.Reconcile(ctx, m.config.MainCopyObjects(copies[of.name()])))
-	})
-	if err != nil {
-		return wrap(err, "look for late writes of group %s in the main cluster's copy", m.group())
 	}
 	return wrap(m.config.MainCopy.Close(ctx, m.group()), "close the main cluster's copy of group %s", m.group())
+}
+
+// reconcileOne reconciles a resource. If its definition was added since the copy, it has nothing to compare with.
+func (m *moveIn) reconcileOne(ctx context.Context, of maincopy.Resource) error {
+	main := m.config.MainCopyObjects(of)
+	i := slices.IndexFunc(m.resources, func(moved *resource) bool { return moved.name() == of.Name && moved.isCopy() })
+	if i >= 0 {
+		return m.reportLate(m.resources[i].importer.Reconcile(ctx, main))
+	}
+	count, err := main.Count(ctx)
+	if count > 0 {
+		m.Event(corev1.EventTypeWarning, eventLate, "The definition %s was added during the switch, and the main cluster has accepted %d objects that annex does not have", of.Name, count)
+	}
+	return err
 }
 
 // reportLate records an event if late writes could not be applied. It returns all other errors.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -106,21 +105,38 @@ func versions(definitions []*apiextensionsv1.CustomResourceDefinition) []schema.
 	})
 }
 
-// find finds the resources of the group, once annex has defined and placed all of them. What is undone or cleaned may
-// lack some.
+// find finds the resources of the group, once annex has defined and placed all that are needed.
 func (r *Run) find(ctx context.Context) error {
 	return r.untilReported(ctx, func(ctx context.Context) (string, error) {
-		problems, err := r.findPresent(ctx)
-		if err != nil || r.canceled || r.Status.Phase == hostingv1alpha1.MigrationCleaning {
+		resources, missing, err := r.present(ctx)
+		if err != nil {
 			return "", err
 		}
-		for _, of := range r.resources {
-			if in := of.hosted.Spec.StoreName; r.Migration.Spec.StoreName != "" && in != r.Migration.Spec.StoreName {
+		for _, name := range slices.Sorted(maps.Keys(missing)) {
+			if r.needs(name) {
+				return missing[name], nil
+			}
+		}
+		for _, of := range resources {
+			if in := of.hosted.Spec.StoreName; !r.canceled && r.Migration.Spec.StoreName != "" && in != r.Migration.Spec.StoreName {
 				return "", refuse(reasonPlaced, "%s is on the Store %q already. Move it there, and then from Store to Store: kubectl annex place", of.name(), in)
 			}
 		}
-		return strings.Join(problems[:min(1, len(problems))], ""), nil
+		r.resources = resources
+		return "", nil
 	})
+}
+
+// needs reports whether an attempt waits for a resource. annex does not define one that is added during the switch, and
+// what is undone or cleaned may lack some. But one that the switch began with may be open or closed already.
+func (r *Run) needs(name string) bool {
+	switch r.Status.Phase {
+	case hostingv1alpha1.MigrationSwitching, hostingv1alpha1.MigrationObserving:
+		return slices.ContainsFunc(r.Status.Resources, func(of hostingv1alpha1.MigrationResourceStatus) bool { return of.Name == name })
+	case hostingv1alpha1.MigrationCleaning:
+		return false
+	}
+	return !r.canceled
 }
 
 // discarded refuses to begin again what an attempt that has ended began to undo.
@@ -128,25 +144,22 @@ func (r *Run) discarded() error {
 	return refuse(reasonObstacles, "Group %s was not moved: annex was restarted after it had failed", r.group())
 }
 
-// findPresent returns those resources of the group that are ready, and why the others are not.
-func (r *Run) findPresent(ctx context.Context) (problems []string, err error) {
+// present returns those resources of the group that are ready, and why the others are not.
+func (r *Run) present(ctx context.Context) (resources []*resource, missing map[string]string, err error) {
 	definitions, err := r.mainDefinitions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r.resources = nil
+	missing = map[string]string{}
 	for _, crd := range definitions {
 		hosted, problem, err := r.prepared(ctx, crd)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, nil, err
 		case problem != "":
-			problems = append(problems, problem)
+			missing[crd.Name] = problem
 		default:
-			r.resources = append(r.resources, &resource{main: crd, hosted: hosted})
+			resources = append(resources, &resource{main: crd, hosted: hosted})
 		}
 	}
-	return problems, nil
+	return resources, missing, err
 }
 
 // orNull returns a value in a merge patch, which removes a field if it is empty.

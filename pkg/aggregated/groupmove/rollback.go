@@ -109,8 +109,8 @@ func (r *rollback) begin(ctx context.Context) error {
 }
 
 // checkRevision refuses what RaiseRevision would refuse for each object, again and again.
-func (r *rollback) checkRevision(ctx context.Context) error {
-	if _, err := r.findPresent(ctx); err != nil {
+func (r *rollback) checkRevision(ctx context.Context) (err error) {
+	if r.resources, _, err = r.present(ctx); err != nil {
 		return err
 	}
 	above, err := r.annexRevision(ctx)

@@ -6,7 +6,13 @@ package groupmove
 import (
 	"fmt"
 	"slices"
+	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/aggregated/group"
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -44,6 +50,7 @@ func write(name string, change func(s *status)) action {
 	return action{name: name, reported: true, do: func(w *world, leader uint8) outcome {
 		a := w.attempt(leader)
 		change(&a.status) // which a later write of the attempt has, too
+		a.both = a.both && !a.searched || a.searched && !a.one
 		if w.holder != leader {
 			return fails
 		}
@@ -80,6 +87,9 @@ func waitFor(name string, holds func(w *world) bool) action {
 func atOnce(name string, do func(w *world, a *attempt, leader uint8, i int, s *store) outcome) action {
 	return action{name: name, do: func(w *world, leader uint8) outcome {
 		for i := range w.stores {
+			if i == 1 && w.attempt(leader).one {
+				break
+			}
 			if got := do(w, w.attempt(leader), leader, i, &w.stores[i]); got != succeeds {
 				return got
 			}
@@ -93,6 +103,9 @@ func both(name string, do func(w *world, a *attempt, leader uint8, i int, s *sto
 	var all []action
 	for i := range 2 {
 		all = append(all, action{name: fmt.Sprintf("%s %d", name, i), do: func(w *world, leader uint8) outcome {
+			if i == 1 && w.attempt(leader).one {
+				return succeeds
+			}
 			return do(w, w.attempt(leader), leader, i, &w.stores[i])
 		}})
 	}
@@ -137,9 +150,16 @@ func start() action {
 	})
 }
 
-// takeOver writes the records without a condition, and then checks the holder of the Migration.
+// takeOver finds the resources, writes the records without a condition, and then checks the holder of the Migration.
 func takeOver(of func(a *attempt, leader uint8, i int, s *store)) []action {
-	return append(both("take over", func(_ *world, a *attempt, leader uint8, i int, s *store) outcome {
+	return append(both("take over", func(w *world, a *attempt, leader uint8, i int, s *store) outcome {
+		if !a.searched {
+			a.one = w.second == addable || w.second == added && (a.canceled || phases[a.phase] == hostingv1alpha1.MigrationSwitching)
+			if w.second == added && !a.one {
+				return waits
+			}
+			a.searched = true
+		}
 		of(a, leader, i, s)
 		a.held = true
 		return succeeds
@@ -151,14 +171,32 @@ func moveScripts() map[step][]action {
 		if s.record != noRecord {
 			s.holder = leader
 		}
-		if a.found[i] = indexOf(states, stateOf(*s)); i == 1 {
+		switch a.found[i] = indexOf(states, stateOf(*s)); {
+		case a.one:
+			a.stores = indexOf(allStores, summary([]move.State{states[a.found[0]]}))
+			a.found = [2]uint8{}
+		case i == 1:
 			a.stores = indexOf(allStores, summary([]move.State{states[a.found[0]], states[a.found[1]]}))
 			a.found = [2]uint8{}
 		}
 	})
 	withdrawn := waitFor("the takeover is withdrawn", func(w *world) bool { return !w.taken })
 	returned := waitFor("all kube-apiservers serve the group", func(w *world) bool { return !w.routes[0] && !w.routes[1] })
-	routed := waitFor("a kube-apiserver sends requests to annex", func(w *world) bool { return w.routes[0] })
+	routed := action{name: "wait until a kube-apiserver sends requests to annex", do: func(w *world, _ uint8) outcome {
+		switch {
+		case w.routes[0]:
+			return succeeds
+		case w.mayPublish():
+			return waits
+		}
+		return fails // after a while
+	}}
+	ready := action{name: "check that no definition was added", do: func(w *world, leader uint8) outcome {
+		if w.attempt(leader).one && w.second != addable {
+			return fails
+		}
+		return succeeds
+	}}
 	freeze := inMain("freeze the main cluster", func(w *world) { w.frozen = true })
 	open := func(condition func(a *attempt, leader uint8, s *store) bool) func(*world, *attempt, uint8, int, *store) outcome {
 		return func(w *world, a *attempt, leader uint8, _ int, s *store) outcome {
@@ -226,7 +264,7 @@ func moveScripts() map[step][]action {
 				}
 				s.holder, s.value, s.pending, a.watching = leader, w.main[i], absent, true
 				return succeeds
-			}), setPhase(hostingv1alpha1.MigrationFollowing), withdrawn, returned),
+			}), setPhase(hostingv1alpha1.MigrationFollowing), ready, withdrawn, returned),
 			[]action{setPhase(hostingv1alpha1.MigrationSwitching), routed, atOnce("apply the last changes of", func(w *world, a *attempt, leader uint8, i int, s *store) outcome {
 				if !s.isHeld(a, leader) || s.record != importCopied {
 					return fails
@@ -258,6 +296,12 @@ func moveScripts() map[step][]action {
 				w.applyLate(i)
 				return succeeds
 			}),
+			{name: "name what was not copied", do: func(w *world, leader uint8) outcome {
+				if s := &w.stores[1]; s.record == noRecord && s.pending != absent {
+					s.pending, w.expected[1] = absent, s.value
+				}
+				return succeeds
+			}},
 			inMain("close the copy", func(w *world) { w.open = false }),
 		},
 		stepObserve: {{name: "raise annex's resource versions", do: raise}},
@@ -266,7 +310,7 @@ func moveScripts() map[step][]action {
 			[]action{withdrawn, returned},
 			both("discard", func(_ *world, a *attempt, leader uint8, _ int, s *store) outcome {
 				switch {
-				case s.record == importOpen, s.record != noRecord && !s.isHeld(a, leader):
+				case s.record != noRecord && !s.isHeld(a, leader):
 					return fails
 				case s.record == importCopying || s.record == importCopied:
 					*s = store{holder: s.holder}
@@ -311,9 +355,6 @@ func rollbackScripts() map[step][]action {
 			return succeeds
 		})
 	}
-	isHeldFrozen := func(a *attempt, leader uint8, i int, s *store) bool {
-		return s.isHeld(a, leader) && s.frozen == a.frozen[i]
-	}
 	return map[step][]action{
 		stepBegin: preparing(start()),
 		stepHold: takeOver(func(a *attempt, leader uint8, i int, s *store) {
@@ -346,10 +387,8 @@ func rollbackScripts() map[step][]action {
 		),
 		stepReturn: slices.Concat(
 			[]action{closeCopy},
-			both("close", func(w *world, a *attempt, leader uint8, i int, s *store) outcome {
-				if !s.closed && !isHeldFrozen(a, leader, i, s) {
-					return fails
-				}
+			// No attempt thaws in this phase. The Stores also compare the record and the freeze.
+			both("close", func(_ *world, _ *attempt, _ uint8, _ int, s *store) outcome {
 				s.closed = true
 				return succeeds
 			}),
@@ -361,25 +400,19 @@ func rollbackScripts() map[step][]action {
 				write("record that it was raised", func(s *status) { s.raised, s.phase = true, indexOf(phases, hostingv1alpha1.MigrationSwitching) }),
 				waitFor("a kube-apiserver serves the group", func(w *world) bool { return !w.routes[0] }),
 			},
-			both("return", func(_ *world, a *attempt, leader uint8, i int, s *store) outcome {
-				if !s.returned && !isHeldFrozen(a, leader, i, s) {
-					return fails
-				}
+			both("return", func(_ *world, _ *attempt, _ uint8, _ int, s *store) outcome {
 				s.returned, s.closed, s.frozen = true, true, 0
 				return succeeds
 			}),
 			[]action{write("record the switch", func(s *status) { s.switched, s.phase = true, indexOf(phases, hostingv1alpha1.MigrationCleaning) })},
 		),
-		stepClean: both("delete", func(_ *world, a *attempt, leader uint8, _ int, s *store) outcome {
-			if !s.returned || s.record != noRecord && !s.isHeld(a, leader) {
-				return fails
-			}
+		stepClean: both("delete", func(_ *world, _ *attempt, _ uint8, _ int, s *store) outcome {
 			s.value, s.record = absent, noRecord
 			return succeeds
 		}),
 		stepAbandon: slices.Concat(thaw, []action{closeCopy, inMain("freeze the main cluster", func(w *world) { w.frozen = true })},
 			both("end the export", func(_ *world, a *attempt, leader uint8, _ int, s *store) outcome {
-				if s.closed || s.record != ended && !s.isHeld(a, leader) {
+				if s.record != ended && !s.isHeld(a, leader) {
 					return fails
 				}
 				s.record, s.frozen = ended, 0
@@ -420,25 +453,26 @@ func (w *world) each(visit func(label string, next world, faultless bool)) {
 
 // eachRoute visits each change of the takeover by the controller of groups, and of the route of a kube-apiserver.
 func (w *world) eachRoute(visit func(label string, next world, faultless bool)) {
-	taken := w.taken
-	switch operations[w.operation] {
-	case hostingv1alpha1.MigrationMove:
-		if w.started && !w.is(hostingv1alpha1.MigrationObserving) {
-			taken = w.is(hostingv1alpha1.MigrationSwitching)
-		}
-	case hostingv1alpha1.MigrationRollback:
-		if w.is(hostingv1alpha1.MigrationSwitching) && w.raised || w.is(hostingv1alpha1.MigrationCleaning) {
-			taken = false
-		}
+	if next := *w; next.perform(w.status, w.result != unfinished) {
+		visit(fmt.Sprintf("the controller of groups: takeover %t", next.taken), next, true)
 	}
-	if next := *w; taken != w.taken {
-		next.taken = taken
-		for i, s := range w.stores {
-			if taken && s.record != importOpen && s.serves() { // clients get what annex had before
-				next.expected[i] = s.value
-			}
+	if next := *w; w.stale {
+		next.stale, next.seen = false, status{}
+		label := "the stale controller of groups: nothing"
+		if !w.group(w.seen, false).IsStale(w.migrations(w.status, w.result != unfinished)) && next.perform(w.seen, false) {
+			label = fmt.Sprintf("the stale controller of groups: takeover %t", next.taken)
 		}
-		visit(fmt.Sprintf("the controller of groups: takeover %t", taken), next, true)
+		visit(label, next, false)
+	} else if w.faults > 0 && w.result == unfinished && w.plans(w.status, false) != w.taken {
+		next.stale, next.seen = true, status{phase: w.phase, started: w.started, raised: w.raised}
+		next.faults--
+		visit("a controller of groups pauses", next, false)
+	}
+	// It makes no definition while a version is routed to annex, and then needs longer than the routes.
+	moved, returned := w.is(hostingv1alpha1.MigrationObserving) || w.result != unfinished, !w.taken && w.routes == [2]bool{}
+	if next := *w; w.second == added && (moved || returned && !w.is(hostingv1alpha1.MigrationSwitching)) {
+		next.second = defined
+		visit("the controller of groups: make the definition", next, true)
 	}
 	for i, route := range w.routes {
 		if next := *w; route != w.taken {
@@ -447,6 +481,69 @@ func (w *world) eachRoute(visit func(label string, next world, faultless bool)) 
 		}
 	}
 }
+
+// mayPublish reports whether the APIServices may hide what the main cluster defines.
+func (w *world) mayPublish() bool { return w.second == addable || w.second == defined && w.both }
+
+// perform does what the controller of groups plans by a status, and reports whether it changes anything.
+func (w *world) perform(seen status, finished bool) bool {
+	taken := w.plans(seen, finished)
+	if taken == w.taken || taken && !w.mayPublish() {
+		return false
+	}
+	w.taken = taken
+	for i, s := range w.stores {
+		if taken && s.record != importOpen && s.serves() { // clients get what annex had before
+			w.expected[i] = s.value
+		}
+	}
+	return true
+}
+
+// migrations has the Migration with a status.
+func (w *world) migrations(of status, finished bool) []*group.Migration {
+	migration := &group.Migration{
+		Spec:   hostingv1alpha1.MigrationSpec{Group: grouptest.Group, Operation: operations[w.operation]},
+		Status: hostingv1alpha1.MigrationStatus{Phase: phases[of.phase], Resources: []hostingv1alpha1.MigrationResourceStatus{{Name: grouptest.Widgets}}},
+	}
+	if of.started {
+		migration.Status.StartTime = &metav1.Time{}
+	}
+	if of.raised {
+		migration.Status.LastResourceVersion = 1
+	}
+	if finished {
+		migration.Status.Phase = hostingv1alpha1.MigrationCompleted
+	}
+	return []*group.Migration{migration}
+}
+
+// group is what the controller of groups has. One definition stands for all.
+func (w *world) group(seen status, finished bool) *group.State {
+	annex, hosted := grouptest.CRD(grouptest.Widgets, grouptest.Follower), &group.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: grouptest.Widgets}}
+	if w.taken {
+		hosted.Status.Takeover = ptr.To(group.TakeoverOf(annex))
+	}
+	return group.New(grouptest.Group, group.Identity{PublishedBy: grouptest.PublishedBy, Store: grouptest.Store}, group.Objects{
+		Main: []*group.Definition{grouptest.CRD(grouptest.Widgets, grouptest.Labelled)}, Annex: []*group.Definition{annex},
+		Hosted: []*group.HostedResource{hosted}, Migrations: w.migrations(seen, finished),
+	})
+}
+
+// plans returns whether the takeover is recorded after the Plan of a group.
+func (w *world) plans(seen status, finished bool) bool {
+	key := world{operation: w.operation, status: seen, taken: w.taken, deleted: finished}
+	known, found := takeovers.Load(key)
+	if !found {
+		plan := w.group(seen, finished).Plan()
+		known = (w.taken || len(plan.Record) > 0) && len(plan.Withdraw) == 0
+		takeovers.Store(key, known)
+	}
+	return known.(bool)
+}
+
+// takeovers has the results of plans.
+var takeovers sync.Map
 
 // eachStart begins an attempt.
 func (w *world) eachStart(visit func(label string, next world, faultless bool)) {
@@ -463,16 +560,22 @@ func (w *world) eachStart(visit func(label string, next world, faultless bool)) 
 		next.leaders[i] = attempt{status: w.status, on: true}
 		visit(fmt.Sprintf("leader %d: take over the Migration", i+1), next, !other.on && i == 0)
 	}
-	if !w.deleted && w.result == unfinished {
-		next := *w
+	if next := *w; !w.deleted && w.result == unfinished {
 		next.deleted = true
 		visit("user: delete the Migration", next, false)
+	}
+	if next := *w; w.second == addable && w.result == unfinished {
+		next.second = added
+		visit("user: add a definition", next, false)
 	}
 }
 
 // eachRequest visits each write of a client.
 func (w *world) eachRequest(visit func(label string, next world, faultless bool)) {
 	for i := range w.stores {
+		if i == 1 && w.second == addable {
+			break
+		}
 		if w.writes < maxWrites {
 			for server, route := range w.routes {
 				if server == 1 && route == w.routes[0] {
@@ -501,7 +604,7 @@ func (w *world) request(i int, annex bool) bool {
 	w.writes++
 	n := value(w.writes)
 	if annex {
-		if s.closed || s.frozen != 0 {
+		if s.closed || s.frozen != 0 || i == 1 && w.second != defined {
 			return false
 		}
 		s.value, s.written, w.expected[i], w.mainBehind = n, true, n, true
@@ -622,7 +725,7 @@ func (w *world) after(leader uint8, got outcome) {
 		}
 	case fails:
 		switch at := steps[a.step]; {
-		case at == stepSwitch && phases[a.phase] == hostingv1alpha1.MigrationSwitching && a.pc > 4:
+		case at == stepSwitch && phases[a.phase] == hostingv1alpha1.MigrationSwitching && a.pc > 5:
 			a.after, a.step, a.pc, a.stores, a.watching = a.step, 0, 0, 0, false // next decides
 			return
 		case at == stepSync && phases[a.phase] != hostingv1alpha1.MigrationSwitching:
@@ -652,5 +755,5 @@ func (w *world) end(leader uint8) {
 
 // cancel makes an attempt cancel, like Cancel.
 func (a *attempt) cancel() {
-	a.canceled, a.stores, a.after, a.step, a.pc, a.watching = true, 0, 0, 0, 0, false
+	a.canceled, a.stores, a.after, a.step, a.pc, a.watching, a.searched, a.one = true, 0, 0, 0, 0, false, false, false
 }

@@ -153,7 +153,8 @@ func (r *reconciler) record(ctx context.Context, s *group.State, current *group.
 	return r.writeTakeover(ctx, current.Name, ptr.To(group.TakeoverOf(current)))
 }
 
-// writeTakeover records which definition of annex may be published, or none.
+// writeTakeover records which definition of annex may be published, or none. Clients may write the HostedResource all the
+// time: that must not keep a group from its route.
 func (r *reconciler) writeTakeover(ctx context.Context, name string, takeover *hostingv1alpha1.HostedResourceTakeover) error {
 	status := hostingapply.HostedResourceStatus()
 	if takeover != nil {

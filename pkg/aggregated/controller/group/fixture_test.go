@@ -311,6 +311,7 @@ func (f *fixture) progress(phase hostingv1alpha1.MigrationPhase) {
 	migration := f.ordered()
 	now := metav1.Now()
 	migration.Status.StartTime, migration.Status.Phase = &now, phase
+	migration.Status.Resources = []hostingv1alpha1.MigrationResourceStatus{{Name: widgets}}
 	_, err := f.hosting.HostingV1alpha1().Migrations().UpdateStatus(f.Context(), migration, metav1.UpdateOptions{})
 	expect.NoError(f, err)
 	wait(time.Second)

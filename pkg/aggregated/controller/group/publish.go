@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -102,22 +100,17 @@ func (r *reconciler) writeInTime(ctx context.Context, s *group.State, m *memory,
 	return v.Status, 0, err
 }
 
-// confirm reads from annex's API before it takes over requests that the main
-// cluster may serve: the cache may not contain yet that a takeover was withdrawn.
+// confirm reads from both APIs before it takes over requests that the main cluster may serve: the caches may not contain yet
+// that a takeover was withdrawn, or that a definition was added.
 func (r *reconciler) confirm(ctx context.Context, s *group.State) error {
-	if len(s.Main) == 0 {
-		return nil
-	}
-	definitions, err := r.AnnexDefinitions.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("check that group %s may be taken over: %w", s.Name, err)
-	}
-	resources, err := r.AnnexHostedResources.List(ctx, metav1.ListOptions{})
-	if err != nil {
+	main, mainErr := r.MainDefinitions.List(ctx, metav1.ListOptions{})
+	annex, annexErr := r.AnnexDefinitions.List(ctx, metav1.ListOptions{})
+	hosted, hostedErr := r.AnnexHostedResources.List(ctx, metav1.ListOptions{})
+	if err := errors.Join(mainErr, annexErr, hostedErr); err != nil {
 		return fmt.Errorf("check that group %s may be taken over: %w", s.Name, err)
 	}
 	live := group.New(s.Name, s.Identity, group.Objects{
-		Main: slices.Collect(maps.Values(s.Main)), Annex: framework.Pointers(definitions.Items), Hosted: framework.Pointers(resources.Items),
+		Main: framework.Pointers(main.Items), Annex: framework.Pointers(annex.Items), Hosted: framework.Pointers(hosted.Items),
 	})
 	if inTheWay := live.NotTakenOver(); len(inTheWay) > 0 {
 		return fmt.Errorf("take over group %s: the takeover of %s is no longer recorded", s.Name, inTheWay[0])

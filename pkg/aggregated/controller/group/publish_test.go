@@ -207,7 +207,8 @@ func TestRemoving(t *testing.T) {
 func TestALaggingCacheChangesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, crd(widgets, grouptest.Follower))
-	r := &reconciler{Config: Config{AnnexDefinitions: f.annex, AnnexHostedResources: f.resources, MainAPIServices: f.apiServices}}
+	expect.Create(t, f.main, crd(widgets, labelled))
+	r := &reconciler{Config: Config{MainDefinitions: f.main, AnnexDefinitions: f.annex, AnnexHostedResources: f.resources, MainAPIServices: f.apiServices}}
 	leftover := grouptest.Published(groupName, "v1", "")
 	s := group.New(groupName, group.Identity{PublishedBy: grouptest.PublishedBy, Store: grouptest.Store}, group.Objects{
 		Main: []*group.Definition{crd(widgets, labelled)}, APIServices: []*group.APIService{leftover},
@@ -222,6 +223,24 @@ func TestALaggingCacheChangesNothing(t *testing.T) {
 	expect.Error(t, r.remove(t.Context(), s, leftover), "shutting down")
 	expect.Error(t, r.confirm(t.Context(), s), "shutting down")
 	f.wantWrites("while it is not confirmed")
+}
+
+// TestAStalePlanChangesNothing: the Migration has advanced since.
+func TestAStalePlanChangesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil, crd(widgets, grouptest.Follower))
+	r := &reconciler{Config: Config{AnnexMigrations: f.hosting.HostingV1alpha1().Migrations(), AnnexHostedResources: f.resources, MainAPIServices: f.apiServices}}
+	now := metav1.Now()
+	s := group.New(groupName, group.Identity{}, group.Objects{Migrations: []*group.Migration{{
+		Spec: hostingv1alpha1.MigrationSpec{Group: groupName}, Status: hostingv1alpha1.MigrationStatus{StartTime: &now},
+	}}})
+	for _, p := range []*group.Plan{
+		{Withdraw: []string{widgets}}, {Record: []string{widgets}}, {GiveBack: []*group.APIService{grouptest.Published(groupName, "v1", "")}},
+	} {
+		_, err := r.act(t.Context(), s, p)
+		expect.Error(t, err, "it has advanced since")
+	}
+	f.wantWrites("while it is stale")
 }
 
 func TestStoppingChangesNothing(t *testing.T) {

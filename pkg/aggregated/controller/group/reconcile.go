@@ -160,6 +160,11 @@ func (r *reconciler) observe(ctx context.Context, s *group.State) map[string]gro
 
 // act performs a plan. It returns when to continue.
 func (r *reconciler) act(ctx context.Context, s *group.State, p *group.Plan) (time.Duration, error) {
+	if len(p.Withdraw)+len(p.Record)+len(p.GiveBack) > 0 {
+		if err := r.checkMigration(ctx, s); err != nil {
+			return 0, err
+		}
+	}
 	// If a takeover is still recorded, a version that is given back would be taken over again.
 	var errs []error
 	for _, name := range p.Withdraw {
@@ -192,6 +197,16 @@ func (r *reconciler) act(ctx context.Context, s *group.State, p *group.Plan) (ti
 	}
 	wait, err := r.publish(ctx, s, p)
 	return sooner(again, wait), errors.Join(append(errs, err)...)
+}
+
+// checkMigration reads the Migration from annex's API before a plan changes who serves the group: caches lag, after a pause
+// by far.
+func (r *reconciler) checkMigration(ctx context.Context, s *group.State) error {
+	now, err := r.AnnexMigrations.List(ctx, metav1.ListOptions{})
+	if err == nil && s.IsStale(framework.Pointers(now.Items)) {
+		err = errors.New("it has advanced since")
+	}
+	return wrap(err, "check the Migration of group %s: %w", s.Name)
 }
 
 // order creates the Migration that the labels order, or deletes it.
