@@ -18,7 +18,9 @@ import (
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
@@ -27,6 +29,9 @@ import (
 // creationDelay is how long after a definition was established its server delays requests that create
 // objects, by as much (crdHandler in k8s.io/apiextensions-apiserver).
 const creationDelay = 2 * time.Second
+
+// reasonSlow is the reason of the condition UnderPressure of a Store that has space (pkg/controller/store).
+const reasonSlow = "Slow"
 
 const (
 	// firstPause is between a switch that has failed and the next one. It doubles with each, up to longestPause:
@@ -304,6 +309,9 @@ func (m *moveIn) untilReady(ctx context.Context) error {
 		if added := m.added(definitions); added != nil {
 			return "", fmt.Errorf("definition %s was added: its objects must be copied, too", added.Name)
 		}
+		if full, err := m.full(ctx); err != nil || full != "" {
+			return full, err
+		}
 		for _, crd := range definitions {
 			if !slices.Contains(crd.Finalizers, hostingv1alpha1.Finalizer(m.config.PublishedBy)) {
 				return fmt.Sprintf("Waiting until definition %s of the main cluster has annex's finalizer", crd.Name), nil
@@ -324,6 +332,26 @@ func (m *moveIn) untilReady(ctx context.Context) error {
 		}
 		return "", nil
 	})
+}
+
+// full returns which Store is almost full, or an empty string. Without space a switch could neither end nor be undone: both
+// write to the Stores of the group, and the status to the Store default.
+func (m *moveIn) full(ctx context.Context) (string, error) {
+	names := sets.New(hostingv1alpha1.DefaultStoreName)
+	for _, of := range m.resources {
+		names.Insert(of.hosted.Spec.StoreName)
+	}
+	for _, name := range sets.List(names) {
+		store, err := m.config.AnnexHosting.Stores().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", fmt.Errorf("read store %s: %w", name, err)
+		}
+		under := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreUnderPressure)
+		if under != nil && under.Status == metav1.ConditionTrue && under.Reason != reasonSlow {
+			return fmt.Sprintf("Waiting until the Store %q has space: %s", name, under.Message), nil
+		}
+	}
+	return "", nil
 }
 
 // added returns a definition that this attempt has not found, or nil.
