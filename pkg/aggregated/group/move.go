@@ -4,6 +4,7 @@
 package group
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -105,14 +106,11 @@ func messageOf(migration *Migration) string {
 
 // isOpen reports whether the main cluster's definitions have the temporary version.
 func (s *State) isOpen() bool {
-	for _, crd := range s.Main {
-		if slices.ContainsFunc(crd.Spec.Versions, func(version apiextensionsv1.CustomResourceDefinitionVersion) bool {
-			return version.Name == hostingv1alpha1.MainCopyVersion
-		}) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(s.Main)), func(crd *Definition) bool {
+		return slices.ContainsFunc(crd.Spec.Versions, func(version apiextensionsv1.CustomResourceDefinitionVersion) bool {
+			return version.Name == hostingv1alpha1.MainCopyVersion // not served at first
+		})
+	})
 }
 
 // planMove plans a group for its Migration. It returns false if there is nothing special to plan.

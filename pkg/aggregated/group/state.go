@@ -254,9 +254,7 @@ func (s *State) unlabelled() []string {
 func (s *State) terminating() []string { return sortedNames(s.Main, isTerminating) }
 
 // IsServed reports whether annex has a definition that serves a version.
-func (s *State) IsServed(version string) bool {
-	return len(sortedNames(s.Annex, func(crd *Definition) bool { return apiextensionshelpers.HasServedCRDVersion(crd, version) })) > 0
-}
+func (s *State) IsServed(version string) bool { return len(serving(s.Annex, version)) > 0 }
 
 // isAwaited reports whether annex is about to serve a version, because a labelled definition of the main cluster
 // has it. Without its APIService the main cluster would serve it in the meantime, and store new objects.
@@ -282,6 +280,11 @@ func (s *State) Readable() map[string]schema.GroupVersionResource {
 
 func sortedNames[T any](objects map[string]T, matches func(T) bool) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(objects)), func(name string) bool { return !matches(objects[name]) })
+}
+
+// serving returns the definitions that serve a version.
+func serving(definitions map[string]*Definition, version string) []string {
+	return sortedNames(definitions, func(crd *Definition) bool { return apiextensionshelpers.HasServedCRDVersion(crd, version) })
 }
 
 // ServedVersions returns the names of the versions that a definition serves.

@@ -128,9 +128,7 @@ func (s *State) version(name string) Version {
 
 // isReady reports whether annex serves a version, and its definition is not being deleted.
 func (s *State) isReady(version string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(s.Annex)), func(crd *Definition) bool {
-		return !isTerminating(crd) && slices.Contains(ServedVersions(crd), version) && isEstablished(crd)
-	})
+	return slices.ContainsFunc(serving(s.Annex, version), func(name string) bool { return !isTerminating(s.Annex[name]) && isEstablished(s.Annex[name]) })
 }
 
 // blocked returns the state of the main cluster that forbids publishing a version, or nil.
@@ -147,19 +145,13 @@ func (s *State) blocked(name string, inTheWay []string) *Status {
 		why = no(ReasonGroupInMain, "%s", s.notTakenOverMessage(inTheWay))
 	case s.isWithheld():
 		why = no(ReasonGroupInMain, "The Migration %q moves the group", s.Migration.Name)
-	case s.Route(name) == RouteMain && !s.isDefinedInMain(name):
+	case s.Route(name) == RouteMain && len(serving(s.Main, name)) == 0:
 		// kube-apiserver deletes it if its definition was just deleted.
 		why = no(ReasonGroupInMain, "The main cluster still has the local APIService %s, whose CustomResourceDefinition is gone", APIServiceName(version))
 	default:
 		return nil
 	}
 	return &why
-}
-
-func (s *State) isDefinedInMain(version string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(s.Main)), func(crd *Definition) bool {
-		return slices.Contains(ServedVersions(crd), version)
-	})
 }
 
 // notTakenOverMessage lists the definitions, and how to label those without a label if the condition

@@ -13,8 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 const (
@@ -30,22 +28,21 @@ const (
 // clean corrects the owner references in the main cluster, and deletes what annex has of the group. The pairs of
 // UIDs go with the last of it.
 func (r *rollback) clean(ctx context.Context) error {
+	main := r.config.MainCopy
 	for _, step := range []func(context.Context) error{
-		r.exempt, r.correctOwners, r.releaseGarbageCollector, r.untilRefused, r.untilDiscovered, r.correctGone, r.endExemption, r.forget,
+		r.exempt, r.correctOwners,
+		func(ctx context.Context) error { return main.ReleaseGarbageCollector(ctx, r.group()) },
+		func(ctx context.Context) error { return untilRefused(ctx, r.Status.SwitchTime.Time) },
+		func(ctx context.Context) error { return untilDiscovered(ctx, r.undiscovered, r.renew, r.Wait) },
+		r.correctGone,
+		func(ctx context.Context) error { return main.EndExemption(ctx, r.group()) },
+		r.forget,
 	} {
 		if err := step(ctx); err != nil {
 			return r.explain(err)
 		}
 	}
 	return nil
-}
-
-func (r *rollback) releaseGarbageCollector(ctx context.Context) error {
-	return r.config.MainCopy.ReleaseGarbageCollector(ctx, r.group())
-}
-
-func (r *rollback) untilRefused(ctx context.Context) error {
-	return untilRefused(ctx, r.Status.SwitchTime.Time)
 }
 
 // correctOwners corrects owner references to objects that were created in annex, until none was wrong for
@@ -123,22 +120,4 @@ func (r *rollback) forgetDefinition(ctx context.Context, main *definition) error
 		return fmt.Errorf("delete definition %s in annex: %w", follower.Name, err)
 	}
 	return nil
-}
-
-// isMarked reports whether the main cluster has a copy of the group.
-func (r *Run) isMarked(ctx context.Context) (bool, error) {
-	definitions, err := r.mainDefinitions(ctx)
-	if err != nil {
-		return false, err
-	}
-	for _, crd := range definitions {
-		follower, err := r.config.AnnexDefinitions.Get(ctx, crd.Name, metav1.GetOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("read definition %s in annex: %w", crd.Name, err)
-		}
-		if err == nil && follower.Annotations[hostingv1alpha1.MainCopyAnnotation] != "" {
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -35,41 +35,23 @@ const (
 // deletion of annex's APIService and of the new local one together continues to discover it in annex: once annex
 // has forgotten the group, kubectl and the garbage collector would not know its resources. It gets the
 // deletion again.
-func (r *rollback) untilDiscovered(ctx context.Context) error {
-	check := &discoveryCheck{missing: r.undiscovered, renew: r.renew}
-	return r.untilReported(ctx, check.problem)
-}
-
-// discoveryCheck checks the discovery of the main cluster at intervals.
-type discoveryCheck struct {
-	// missing returns the versions that lack resources of the main cluster.
-	missing func(context.Context) (versions []string, err error)
-	// renew makes the main cluster discover them again.
-	renew func(ctx context.Context, versions []string) error
-
-	next time.Time
-	last string
-}
-
-// problem returns an empty string if a check has found nothing.
-func (c *discoveryCheck) problem(ctx context.Context) (string, error) {
-	if time.Now().Before(c.next) {
-		return c.last, nil
-	}
-	missing, err := c.missing(ctx)
-	switch {
-	case err != nil:
-		c.last = fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err)
-	case len(missing) > 0:
-		c.last = fmt.Sprintf("The main cluster's discovery lacks its own resources of %s: its APIServices are made again", strings.Join(missing, ", "))
-		if err := c.renew(ctx, missing); err != nil {
-			return "", err
+func untilDiscovered(
+	ctx context.Context, missing func(context.Context) (versions []string, err error),
+	renew func(ctx context.Context, versions []string) error, report func(ctx context.Context, message string) error,
+) error {
+	return untilEvery(ctx, discoveryInterval, func(ctx context.Context) (bool, error) {
+		versions, err := missing(ctx)
+		switch {
+		case err != nil:
+			return false, report(ctx, fmt.Sprintf("Trying again to check the main cluster's discovery: %v", err))
+		case len(versions) == 0:
+			return true, nil
 		}
-	default:
-		return "", nil
-	}
-	c.next = time.Now().Add(discoveryInterval)
-	return c.last, nil
+		if err := renew(ctx, versions); err != nil {
+			return false, err
+		}
+		return false, report(ctx, fmt.Sprintf("The main cluster's discovery lacks its own resources of %s: its APIServices are made again", strings.Join(versions, ", ")))
+	})
 }
 
 // undiscovered returns the versions of the group that lack a resource of the main cluster in a response of

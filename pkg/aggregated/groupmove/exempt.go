@@ -41,11 +41,6 @@ func (r *rollback) exempt(ctx context.Context) error {
 	return err
 }
 
-// endExemption removes the match conditions, also those of an earlier attempt or Migration.
-func (r *rollback) endExemption(ctx context.Context) error {
-	return r.config.MainCopy.EndExemption(ctx, r.group())
-}
-
 // probeAdmission reports which resources the main cluster refuses or changes. Some of their objects may be accepted.
 func (r *rollback) probeAdmission(ctx context.Context) {
 	r.readHooks(ctx, r.group())

@@ -6,6 +6,7 @@ package groupmove
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,10 +56,13 @@ func (f *finalize) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	marked, err := f.isMarked(ctx)
+	definitions, err := f.config.AnnexDefinitions.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return err
+		return fmt.Errorf("list definitions in annex: %w", err)
 	}
+	marked := slices.ContainsFunc(definitions.Items, func(crd definition) bool {
+		return crd.Spec.Group == f.group() && crd.Annotations[hostingv1alpha1.MainCopyAnnotation] != ""
+	})
 	if !hosted || !marked {
 		return refuse(reasonNoCopy, "The main cluster has no copy of group %s that was moved into annex", f.group())
 	}

@@ -374,23 +374,20 @@ func (m *moveIn) undoSwitch(ctx context.Context) error {
 	case m.failed != nil:
 		why = m.failed.Error()
 	}
-	if err := m.giveRoutesBack(ctx, why); err != nil {
-		return errors.Join(m.failed, err)
+	err := m.SetPhase(ctx, hostingv1alpha1.MigrationFollowing, "The main cluster serves the group again, because the switch did not succeed: "+why)
+	if err == nil {
+		err = m.untilReturned(ctx)
 	}
-	if m.failed == nil || m.canceled {
+	if err == nil {
+		err = untilRefused(ctx, time.Now())
+	}
+	switch {
+	case err != nil:
+		return errors.Join(m.failed, err)
+	case m.failed == nil || m.canceled:
 		return nil
 	}
 	return m.retry(m.failed)
-}
-
-func (m *moveIn) giveRoutesBack(ctx context.Context, why string) error {
-	if err := m.SetPhase(ctx, hostingv1alpha1.MigrationFollowing, "The main cluster serves the group again, because the switch did not succeed: "+why); err != nil {
-		return err
-	}
-	if err := m.untilReturned(ctx); err != nil {
-		return err
-	}
-	return untilRefused(ctx, time.Now())
 }
 
 // untilReturned waits until the main cluster has the routes. The controller of groups withdraws the takeover: one that is

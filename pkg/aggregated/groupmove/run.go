@@ -24,7 +24,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/openapi"
@@ -221,12 +220,22 @@ func until(ctx context.Context, done func(ctx context.Context) (bool, error)) er
 	return untilEvery(ctx, pollInterval, done)
 }
 
+// untilEvery pauses between two calls of done, however long they take.
 func untilEvery(ctx context.Context, interval time.Duration, done func(ctx context.Context) (bool, error)) error {
-	err := wait.PollUntilContextCancel(ctx, interval, true, done)
-	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return context.Cause(ctx)
+	for {
+		ended, err := done(ctx)
+		switch {
+		case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+			return context.Cause(ctx)
+		case ended || err != nil:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(interval):
+		}
 	}
-	return err
 }
 
 // untilReported polls until problem returns an empty string, and reports what it returns meanwhile.

@@ -10,8 +10,6 @@ package group
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
@@ -22,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
@@ -157,20 +156,19 @@ func (c *Controller) enqueueAll() {
 		utilruntime.HandleErrorWithContext(context.Background(), err, "Listing groups failed", "controller", ControllerName)
 		return
 	}
-	groups := map[string]bool{}
+	groups := sets.New[string]()
 	for _, crd := range all.Annex {
-		groups[crd.Spec.Group] = true
+		groups.Insert(crd.Spec.Group)
 	}
 	for _, resource := range all.Hosted {
-		groups[schema.ParseGroupResource(resource.Name).Group] = true
+		groups.Insert(schema.ParseGroupResource(resource.Name).Group)
 	}
 	for _, current := range all.APIServices {
 		if current.Spec.Service != nil {
-			groups[current.Spec.Group] = true
+			groups.Insert(current.Spec.Group)
 		}
 	}
-	delete(groups, hostingVersion.Group)
-	for _, name := range slices.Sorted(maps.Keys(groups)) {
+	for name := range groups.Delete(hostingVersion.Group) {
 		c.Add(name)
 	}
 }

@@ -6,6 +6,7 @@ package group
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -62,33 +63,21 @@ type memory struct {
 func (r *reconciler) remember(version schema.GroupVersion) *memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	of := r.memories[version.Group]
-	if of == nil {
-		of = map[string]*memory{}
-		r.memories[version.Group] = of
+	if r.memories[version] == nil {
+		r.memories[version] = &memory{version: version}
 	}
-	if of[version.Version] == nil {
-		of[version.Version] = &memory{version: version}
-	}
-	return of[version.Version]
+	return r.memories[version]
 }
 
 // forget drops the memories of a group except those of the versions of its plan.
 func (r *reconciler) forget(name string, versions []group.Version) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kept := map[string]*memory{}
-	for _, v := range versions {
-		kept[v.Name] = r.memories[name][v.Name]
-	}
-	for version := range r.memories[name] {
-		if kept[version] == nil {
-			published.DeleteLabelValues(name, version)
+	for of := range r.memories {
+		if of.Group == name && !slices.ContainsFunc(versions, func(v group.Version) bool { return v.Name == of.Version }) {
+			published.DeleteLabelValues(name, of.Version)
+			delete(r.memories, of)
 		}
-	}
-	r.memories[name] = kept
-	if len(kept) == 0 {
-		delete(r.memories, name)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -49,8 +50,8 @@ type reconciler struct {
 	messages          *framework.Throttle
 
 	mu sync.Mutex
-	// memories are by group and version. A group has one worker at a time.
-	memories map[string]map[string]*memory
+	// A group has one worker at a time.
+	memories map[schema.GroupVersion]*memory
 	// hostingUpdated is the time of annex's last change of the APIService of its own group.
 	hostingUpdated time.Time
 }
@@ -66,7 +67,7 @@ func newReconciler(c *Controller) *reconciler {
 		},
 		gate:     gate{state: group.Gate{Why: group.No(group.ReasonWaitingForAnnex, group.NotCheckedMessage)}},
 		messages: framework.NewThrottle(messageInterval, time.Now),
-		memories: map[string]map[string]*memory{},
+		memories: map[schema.GroupVersion]*memory{},
 	}
 }
 

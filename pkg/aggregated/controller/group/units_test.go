@@ -70,7 +70,7 @@ func TestMetric(t *testing.T) {
 		}
 	}
 	// What is no longer planned is forgotten.
-	r := &reconciler{memories: map[string]map[string]*memory{}}
+	r := &reconciler{memories: map[schema.GroupVersion]*memory{}}
 	r.remember(version).routed = true
 	r.forget(version.Group, nil)
 	if published.DeleteLabelValues(version.Group, version.Version) || r.remember(version).routed {
