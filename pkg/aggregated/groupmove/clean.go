@@ -6,7 +6,6 @@ package groupmove
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,12 +106,12 @@ func (r *rollback) forgetDefinition(ctx context.Context, main *definition) error
 	if err != nil {
 		return fmt.Errorf("read definition %s in annex: %w", main.Name, err)
 	}
-	at := slices.IndexFunc(r.resources, func(of *resource) bool { return of.name() == main.Name })
-	if at < 0 {
+	of := r.named(main.Name)
+	if of == nil {
 		return fmt.Errorf("delete %s in annex: it is not ready", main.Name)
 	}
 	// It stays closed: requests that are still under way must not get 404.
-	if err := r.resources[at].exporter.End(ctx); err != nil {
+	if err := of.exporter.End(ctx); err != nil {
 		return err
 	}
 	err = r.config.AnnexDefinitions.Delete(ctx, follower.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(follower.UID)}})

@@ -77,12 +77,7 @@ func (r *rollback) freezeAndDrain(ctx context.Context) error {
 		drains = append(drains, func(ctx context.Context) error { return wrap(of.syncer.Drain(ctx), "%s", of.name()) })
 	}
 	return drainAll(ctx, func(ctx context.Context) error {
-		for _, of := range r.resources {
-			if err := of.exporter.Freeze(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
+		return r.forEach(func(of *resource) error { return of.exporter.Freeze(ctx) })
 	}, drains)
 }
 

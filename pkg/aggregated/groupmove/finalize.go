@@ -89,10 +89,10 @@ func (f *finalize) deleteAll(ctx context.Context, copies []maincopy.Resource) er
 		if totals[i], err = f.config.MainCopy.Count(ctx, of); err != nil {
 			return wrap(err, "count the main cluster's copy of %s", of.Name)
 		}
-		f.report(of.Name, totals[i], 0)
+		f.report(of, totals[i], 0)
 	}
 	for i, of := range copies {
-		err := f.config.MainCopy.DeleteAll(ctx, of, func(deleted int64) { f.report(of.Name, max(totals[i], deleted), deleted) })
+		err := f.config.MainCopy.DeleteAll(ctx, of, func(deleted int64) { f.report(of, totals[i], deleted) })
 		if err != nil {
 			return wrap(err, "delete the main cluster's copy of %s", of.Name)
 		}
@@ -101,10 +101,8 @@ func (f *finalize) deleteAll(ctx context.Context, copies []maincopy.Resource) er
 }
 
 // report records how many objects of a resource are deleted, of how many.
-func (f *finalize) report(name string, total, deleted int64) {
-	for _, of := range f.resources {
-		if of.name() == name {
-			of.progress.Store(&move.Progress{Total: total, Copied: deleted})
-		}
+func (f *finalize) report(of maincopy.Resource, total, deleted int64) {
+	if in := f.named(of.Name); in != nil {
+		in.progress.Store(&move.Progress{Total: max(total, deleted), Copied: deleted})
 	}
 }

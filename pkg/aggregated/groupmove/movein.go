@@ -15,23 +15,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
-
-// creationDelay is how long after a definition was established its server delays requests that create
-// objects, by as much (crdHandler in k8s.io/apiextensions-apiserver).
-const creationDelay = 2 * time.Second
-
-// reasonSlow is the reason of the condition UnderPressure of a Store that has space (pkg/controller/store).
-const reasonSlow = "Slow"
 
 const (
 	// firstPause is between a switch that has failed and the next one. It doubles with each, up to longestPause:
@@ -297,73 +286,6 @@ func (m *moveIn) untilSwitchable(preparing context.Context, f *following) error 
 	return f.proven.wait(ctx)
 }
 
-// untilReady waits until the main cluster's definitions have annex's finalizer, and requests that create objects are
-// not delayed in annex. They are in a group without objects, as after any new definition. If a definition was added, it
-// fails, and the next attempt finds that.
-func (m *moveIn) untilReady(ctx context.Context) error {
-	return m.untilReported(ctx, func(ctx context.Context) (string, error) {
-		definitions, err := m.mainDefinitions(ctx)
-		if err != nil {
-			return "", err
-		}
-		if added := m.added(definitions); added != nil {
-			return "", fmt.Errorf("definition %s was added: its objects must be copied, too", added.Name)
-		}
-		if full, err := m.full(ctx); err != nil || full != "" {
-			return full, err
-		}
-		for _, crd := range definitions {
-			if !slices.Contains(crd.Finalizers, hostingv1alpha1.Finalizer(m.config.PublishedBy)) {
-				return fmt.Sprintf("Waiting until definition %s of the main cluster has annex's finalizer", crd.Name), nil
-			}
-		}
-		for _, of := range m.resources {
-			if of.isEmpty() {
-				continue
-			}
-			crd, err := m.config.AnnexDefinitions.Get(ctx, of.name(), metav1.GetOptions{})
-			if err != nil {
-				return "", fmt.Errorf("read definition %s in annex: %w", of.name(), err)
-			}
-			established := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Established)
-			if established == nil || time.Since(established.LastTransitionTime.Time) < creationDelay {
-				return fmt.Sprintf("Waiting until annex does not delay requests that create %s", of.name()), nil
-			}
-		}
-		return "", nil
-	})
-}
-
-// full returns which Store is almost full, or an empty string. Without space a switch could neither end nor be undone: both
-// write to the Stores of the group, and the status to the Store default.
-func (m *moveIn) full(ctx context.Context) (string, error) {
-	names := sets.New(hostingv1alpha1.DefaultStoreName)
-	for _, of := range m.resources {
-		names.Insert(of.hosted.Spec.StoreName)
-	}
-	for _, name := range sets.List(names) {
-		store, err := m.config.AnnexHosting.Stores().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return "", fmt.Errorf("read store %s: %w", name, err)
-		}
-		under := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreUnderPressure)
-		if under != nil && under.Status == metav1.ConditionTrue && under.Reason != reasonSlow {
-			return fmt.Sprintf("Waiting until the Store %q has space: %s", name, under.Message), nil
-		}
-	}
-	return "", nil
-}
-
-// added returns a definition that this attempt has not found, or nil.
-func (m *moveIn) added(definitions []*definition) *definition {
-	for _, crd := range definitions {
-		if !slices.ContainsFunc(m.resources, func(of *resource) bool { return of.name() == crd.Name }) {
-			return crd
-		}
-	}
-	return nil
-}
-
 // undoSwitch makes the main cluster serve the group again. If the main cluster is slow or a connection was lost, the
 // switch is tried again, and the copy is followed meanwhile.
 func (m *moveIn) undoSwitch(ctx context.Context) error {
@@ -435,16 +357,13 @@ func (m *moveIn) openRest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, of := range m.resources {
-		if !of.isCopy() {
-			continue // its definition was added since, and it is open
-		}
-		if err := of.importer.Open(ctx, lowest); err != nil {
-			return err
-		}
-	}
 	m.stores = storesOpen
-	return nil
+	return m.forEach(func(of *resource) error {
+		if !of.isCopy() {
+			return nil // its definition was added since, and it is open
+		}
+		return of.importer.Open(ctx, lowest)
+	})
 }
 
 // discard removes the copy from annex. The routes may be there, if an attempt has ended while it gave them back.
@@ -458,10 +377,8 @@ func (m *moveIn) discard(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, of := range m.resources {
-		if err := of.importer.Cancel(ctx); err != nil {
-			return err
-		}
+	if err := m.forEach(func(of *resource) error { return of.importer.Cancel(ctx) }); err != nil {
+		return err
 	}
 	err := m.config.MainCopy.Forget(ctx, m.group())
 	if apierrors.IsForbidden(err) && m.stores != storesOccupied {
@@ -492,13 +409,8 @@ func (m *moveIn) adopt(ctx, preparing context.Context) error {
 		return err
 	}
 	// Clients may write to annex from when the main cluster has the routes.
-	for _, of := range m.resources {
-		if err := of.importer.Adopt(preparing); err != nil {
-			return err
-		}
-	}
 	m.stores = storesAdopted
-	return nil
+	return m.forEach(func(of *resource) error { return of.importer.Adopt(preparing) })
 }
 
 // route waits for the routes to annex, whose Stores are open. They are not given back: annex may have acknowledged

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -114,9 +113,8 @@ func (m *moveIn) reconcile(ctx context.Context) error {
 // reconcileOne reconciles a resource. If its definition was added since the copy, it has nothing to compare with.
 func (m *moveIn) reconcileOne(ctx context.Context, of maincopy.Resource) error {
 	main := m.config.MainCopyObjects(of)
-	i := slices.IndexFunc(m.resources, func(moved *resource) bool { return moved.name() == of.Name && moved.isCopy() })
-	if i >= 0 {
-		return m.reportLate(m.resources[i].importer.Reconcile(ctx, main))
+	if moved := m.named(of.Name); moved != nil && moved.isCopy() {
+		return m.reportLate(moved.importer.Reconcile(ctx, main))
 	}
 	count, err := main.Count(ctx)
 	if count > 0 {
@@ -195,12 +193,9 @@ func (m *moveIn) raiseAboveMain(ctx context.Context, margin int64) error {
 	if err != nil {
 		return err
 	}
-	for _, of := range m.resources {
-		if err := of.importer.Raise(ctx, above+margin); err != nil {
-			return fmt.Errorf("raise the resource versions of %s above the main cluster's: %w", of.name(), err)
-		}
-	}
-	return nil
+	return m.forEach(func(of *resource) error {
+		return wrap(of.importer.Raise(ctx, above+margin), "raise the resource versions of %s above the main cluster's", of.name())
+	})
 }
 
 // undo makes a Migration that rolls the group back, and fails this one.

@@ -85,6 +85,26 @@ func (r *resource) version() schema.GroupVersionResource {
 	return r.groupResource().WithVersion(found)
 }
 
+// named returns the resource of a definition, or nil.
+func (r *Run) named(definition string) *resource {
+	for _, of := range r.resources {
+		if of.name() == definition {
+			return of
+		}
+	}
+	return nil
+}
+
+// forEach calls do for one resource after the other.
+func (r *Run) forEach(do func(of *resource) error) error {
+	for _, of := range r.resources {
+		if err := do(of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // mainDefinitions returns the definitions of the group in the main cluster, by name.
 func (r *Run) mainDefinitions(ctx context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return r.config.MainCopy.Definitions(ctx, r.group())

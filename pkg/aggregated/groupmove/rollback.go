@@ -192,10 +192,8 @@ func (r *rollback) returnRoutes(ctx context.Context) error {
 	if err := r.untilRouted(ctx, false); err != nil {
 		return err
 	}
-	for _, of := range r.resources {
-		if err := of.exporter.Return(ctx); err != nil {
-			return err
-		}
+	if err := r.forEach(func(of *resource) error { return of.exporter.Return(ctx) }); err != nil {
+		return err
 	}
 	if !r.froze.IsZero() {
 		switchSeconds.Observe(time.Since(r.froze).Seconds())
@@ -257,12 +255,7 @@ func (r *rollback) annexRevision(ctx context.Context) (int64, error) {
 
 // thaw allows writes in annex.
 func (r *rollback) thaw(ctx context.Context) error {
-	for _, of := range r.resources {
-		if err := of.exporter.Thaw(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.forEach(func(of *resource) error { return of.exporter.Thaw(ctx) })
 }
 
 // abandon makes the main cluster's copy unreachable again. What was copied stays there: the copy is
@@ -277,23 +270,17 @@ func (r *rollback) abandon(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, of := range r.resources {
-		if err := of.exporter.Cancel(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.forEach(func(of *resource) error { return of.exporter.Cancel(ctx) })
 }
 
 // startSyncers starts the Syncers. The latch opens once the copy lags by no more than the requests in flight.
 func (r *rollback) startSyncers(ctx context.Context) (*latch, error) {
 	caughtUp := newLatch(len(r.copies))
 	for _, of := range r.copies {
-		i := slices.IndexFunc(r.resources, func(in *resource) bool { return in.name() == of.Name })
-		if i < 0 {
+		in := r.named(of.Name)
+		if in == nil {
 			return nil, fmt.Errorf("copy %s to the main cluster: it is not in annex", of.Name)
 		}
-		in := r.resources[i]
 		var err error
 		if in.syncer, err = r.config.MainCopy.NewSyncer(of, in.exporter, r.pairs); err != nil {
 			return nil, err
