@@ -350,7 +350,7 @@ func TestPlanMove(t *testing.T) {
 	raised.Status.LastResourceVersion = 1
 	for name, tc := range map[string]planCase{
 		"not defined in annex":                            {given: given{main: main, migration: migrationIn(move, pending)}, write: []string{"+" + widgets}, statuses: []string{widgets + " Unknown TakingOver"}},
-		"defined: not published":                          {given: given{main: main, annex: definitions(crd(widgets, follower)), migration: migrationIn(move, pending)}, statuses: moving},
+		"defined: not published":                          {given: given{main: main, annex: definitions(crd(widgets, follower)), migration: migrationIn(move, pending)}, statuses: moving, message: `The Migration "m" moves the group`},
 		"cleared before the Migration":                    {given: given{main: main, annex: definitions(crd(widgets, cleared)), migration: migrationIn(move, copying)}, write: []string{widgets + " withdrawn"}, statuses: moving},
 		"not labelled":                                    {given: given{main: definitions(crd(widgets, labelled), crd(gadgets)), migration: migrationIn(move, pending)}, statuses: moving},
 		"not labelled, and created after the others were": {given: given{main: definitions(crd(widgets, labelled), crd(gadgets)), migration: migrationIn(move, copying)}, statuses: []string{widgets + " False GroupIncomplete"}},

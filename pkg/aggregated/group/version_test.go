@@ -149,7 +149,11 @@ func TestPlanHosting(t *testing.T) {
 			if tc.current != nil {
 				of.APIServices = []*APIService{tc.current}
 			}
-			if got := New(group, ours, of).PlanHosting(); got.Operation != tc.operation || got.Status.Reason != tc.reason {
+			s := New(group, ours, of)
+			if p := s.Plan(); len(p.Versions)+len(p.Remove) > 0 {
+				t.Errorf("it is planned as a group of definitions: %+v", p)
+			}
+			if got := s.PlanHosting(); got.Operation != tc.operation || got.Status.Reason != tc.reason {
 				t.Errorf("got operation %d, %+v; want operation %d, %s", got.Operation, got.Status, tc.operation, tc.reason)
 			}
 		})
