@@ -29,7 +29,10 @@ func explained(message string) change {
 
 func TestPlanDeletions(t *testing.T) {
 	t.Parallel()
-	const begins = "The definition is being deleted in the main cluster. annex begins to delete its objects"
+	const (
+		begins   = "The definition is being deleted in the main cluster. annex begins to delete its objects"
+		misspelt = `The definition is being deleted in the main cluster. Annotation annex.dev/deletion-policy is "Retain", and annex waits until it is Delete or Keep`
+	)
 	policy := func(value string) change { return annotated(hostingv1alpha1.DeletionPolicyAnnotation, value) }
 	hosted := routes("v1", RouteAnnex)
 	listed := []*APIService{grouptest.Published(groupName, "v1", "widgets:1")}
@@ -57,9 +60,12 @@ func TestPlanDeletions(t *testing.T) {
 		"deleted, policy Delete":           {given: given{main: definitions(crd(widgets, labelled, leaving, explained(begins), policy("Delete"))), annex: definitions(crd(widgets, cleared)), routes: hosted}, delete: []string{widgets}, verdict: "False Terminating"},
 		"deleted, policy Keep":             {given: given{main: definitions(crd(widgets, labelled, leaving, policy("Keep"))), annex: definitions(crd(widgets, cleared)), routes: hosted}, release: []string{widgets}, verdict: "False MainDefinitionDeleted"},
 		"deleted, policy misspelt":         {given: given{main: definitions(crd(widgets, labelled, leaving, policy("Retain"))), annex: definitions(crd(widgets, cleared)), routes: hosted}, explain: []string{widgets}, verdict: "False Terminating"},
-		"deleted, policy Keep too late":    {given: given{main: definitions(crd(widgets, labelled, leaving, policy("Keep"))), annex: definitions(crd(widgets, cleared, leaving)), routes: hosted}, explain: []string{widgets}, verdict: "False Terminating"},
-		"deleted, label removed":           {given: given{main: definitions(crd(widgets, labelled, unlabelled, leaving)), annex: definitions(crd(widgets, cleared)), routes: hosted}, release: []string{widgets}, verdict: "False MainDefinitionDeleted"},
-		"deleted, annex never held it":     {given: given{main: definitions(crd(widgets, labelled, withoutFinalizer, leaving)), annex: definitions(crd(widgets, cleared)), routes: hosted}, verdict: "False MainDefinitionDeleted"},
+		"deleted, policy misspelt, reported": {
+			given: given{main: definitions(crd(widgets, labelled, leaving, policy("Retain"), explained(misspelt))), annex: definitions(crd(widgets, cleared)), routes: hosted}, verdict: "False Terminating",
+		},
+		"deleted, policy Keep too late": {given: given{main: definitions(crd(widgets, labelled, leaving, policy("Keep"))), annex: definitions(crd(widgets, cleared, leaving)), routes: hosted}, explain: []string{widgets}, verdict: "False Terminating"},
+		"deleted, label removed":        {given: given{main: definitions(crd(widgets, labelled, unlabelled, leaving)), annex: definitions(crd(widgets, cleared)), routes: hosted}, release: []string{widgets}, verdict: "False MainDefinitionDeleted"},
+		"deleted, annex never held it":  {given: given{main: definitions(crd(widgets, labelled, withoutFinalizer, leaving)), annex: definitions(crd(widgets, cleared)), routes: hosted}, verdict: "False MainDefinitionDeleted"},
 		"deleted, but not the one that annex follows": {
 			given:   given{main: definitions(crd(widgets, labelled, leaving)), annex: definitions(crd(widgets, cleared, annotated(hostingv1alpha1.DefinitionUIDAnnotation, "newer"))), routes: hosted},
 			release: []string{widgets}, verdict: "False MainDefinitionDeleted",

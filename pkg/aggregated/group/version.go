@@ -223,9 +223,6 @@ func availability(current *APIService) Status {
 
 // IsUnavailable reports whether the main cluster's check of an APIService failed.
 func IsUnavailable(current *APIService) bool {
-	if current.Spec.Service == nil {
-		return false
-	}
 	available := apiregistrationhelper.GetAPIServiceConditionByType(current, apiregistrationv1.Available)
 	return available != nil && available.Status == apiregistrationv1.ConditionFalse
 }
