@@ -5,11 +5,14 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -58,14 +61,32 @@ func newCommand(out, errOut io.Writer) *cobra.Command {
 	root.SetOut(out)
 	root.SetErr(errOut)
 	root.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	root.AddCommand(server.NewCommand(out), kubeconfig.NewCommand(out), doctor.NewCommand(out), backup.NewBackupCommand(out, errOut), backup.NewRestoreCommand(out, errOut), newVersionCommand(out))
+	root.AddCommand(server.NewCommand(out), kubeconfig.NewCommand(out), doctor.NewCommand(out), newVersionCommand(out))
 	root.AddCommand(decode.NewCommand(os.Stdin, out), archive.NewCommand(out))
-	root.AddCommand(scheduler.NewCommand(out), scheduler.NewPlaceCommand(out), scheduler.NewDrainCommand(out), scheduler.NewRebalanceCommand(out))
-	root.AddCommand(injector.NewCommand(out))
+	root.AddCommand(scheduler.NewPlaceCommand(out), scheduler.NewDrainCommand(out), scheduler.NewRebalanceCommand(out))
 	root.AddCommand(status.NewCommand(out), status.NewTopCommand(out), diagnose.NewCommand(out, errOut))
-	root.AddCommand(groups.NewMoveCommand(os.Stdin, out, errOut), groups.NewRollbackCommand(os.Stdin, out, errOut), groups.NewFinalizeCommand(os.Stdin, out, errOut))
-	root.AddCommand(groups.NewUninstallCommand(os.Stdin, out, errOut))
+	for _, cmd := range []*cobra.Command{
+		scheduler.NewCommand(out), injector.NewCommand(out), backup.NewBackupCommand(out, errOut), backup.NewRestoreCommand(out, errOut),
+		groups.NewMoveCommand(os.Stdin, out, errOut), groups.NewRollbackCommand(os.Stdin, out, errOut), groups.NewFinalizeCommand(os.Stdin, out, errOut),
+		groups.NewUninstallCommand(os.Stdin, out, errOut),
+	} {
+		interruptible(cmd)
+		root.AddCommand(cmd)
+	}
 	return root
+}
+
+// interruptible cancels the context of a command at the first interrupt, so that the command cleans up. A second
+// interrupt ends the process.
+func interruptible(cmd *cobra.Command) {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		context.AfterFunc(ctx, stop)
+		cmd.SetContext(ctx)
+		return run(cmd, args)
+	}
 }
 
 // displayName returns the name users type: kubectl finds plugins by their file name, and

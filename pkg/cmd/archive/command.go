@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	"github.com/annex-dev/annex/pkg/storage/archive"
 )
 
@@ -42,7 +42,7 @@ func newSearchCommand(out io.Writer) *cobra.Command {
 		Example: "  annex archive search --archive-dir /var/lib/annex/archive --resource widgets.example.com --since 24h",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+			table := output.NewTable(out)
 			if _, err := fmt.Fprintln(table, "ARCHIVED\tRESOURCE\tNAMESPACE\tNAME\tRULE\tUID"); err != nil {
 				return fmt.Errorf("print: %w", err)
 			}

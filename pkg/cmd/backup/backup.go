@@ -22,7 +22,8 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/login"
-	"github.com/annex-dev/annex/pkg/cmd/progress"
+	"github.com/annex-dev/annex/pkg/cmd/output"
+	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
@@ -56,9 +57,7 @@ func NewBackupCommand(out, errOut io.Writer) *cobra.Command {
 			if (o.store == "") == (o.resource == "") {
 				return errors.New("give either --store or --resource")
 			}
-			ctx, stop := interruptible(cmd.Context())
-			defer stop()
-			return o.run(ctx, out, errOut)
+			return o.run(cmd.Context(), out, errOut)
 		},
 	}
 	fs := cmd.Flags()
@@ -105,14 +104,7 @@ func (o *backupOptions) run(ctx context.Context, out, errOut io.Writer) error {
 }
 
 func amount(trailer backup.Trailer) string {
-	return fmt.Sprintf("%s (%s)", objects(trailer.Objects), progress.Bytes(trailer.Bytes))
-}
-
-func objects(count int64) string {
-	if count == 1 {
-		return "1 object"
-	}
-	return fmt.Sprintf("%d objects", count)
+	return fmt.Sprintf("%s (%s)", output.Count(trailer.Objects, "object"), table.Bytes(trailer.Bytes))
 }
 
 // manifests reads the definitions. They are read before the objects, so that no object is
@@ -160,7 +152,7 @@ type saver struct {
 
 	header     backup.Header
 	writer     *backup.Writer // nil until the first part is read
-	bar        *progress.Bar
+	bar        *output.Bar
 	unreadable unreadable
 }
 
@@ -184,7 +176,7 @@ func (s *saver) run(ctx context.Context, manifests []backup.Record, target io.Wr
 			if err := s.begin(target, manifests); err != nil {
 				return backup.Trailer{}, fmt.Errorf("write the backup: %w", err)
 			}
-			s.bar = progress.New(s.errOut, name)
+			s.bar = output.NewBar(s.errOut, name)
 			defer s.bar.End()
 		}
 		_, trailer, err := readRecords(bytes.NewReader(part), s.write)

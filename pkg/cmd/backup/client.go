@@ -11,10 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,14 +37,6 @@ var errInterrupted = errors.New("interrupted")
 // the server may know more fields than the types here.
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// interruptible returns a context that the first interrupt cancels, so that the command
-// cleans up. A second interrupt ends the process.
-func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
-}
-
 // client is a client of a running annex.
 type client struct {
 	hosting hostingclient.HostingV1alpha1Interface
@@ -57,15 +46,11 @@ type client struct {
 }
 
 func connect(ctx context.Context, options *login.Options) (*client, error) {
-	config, err := options.AnnexConfig(ctx, "annex-backup")
+	clients, err := options.ConnectAnnex(ctx, "annex-backup")
 	if err != nil {
 		return nil, err
 	}
-	annexHosting, err := login.NewAnnexClient(config)
-	if err != nil {
-		return nil, err
-	}
-	hosting := annexHosting.HostingV1alpha1()
+	hosting := clients.Annex.HostingV1alpha1()
 	return &client{hosting: hosting, rest: hosting.RESTClient(), pause: firstPause}, nil
 }
 

@@ -16,7 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/annex-dev/annex/pkg/cmd/etcdflags"
-	"github.com/annex-dev/annex/pkg/cmd/progress"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
@@ -130,7 +130,7 @@ func fill(ctx context.Context, etcd *clientv3.Client, a *archive, errOut io.Writ
 		return err
 	}
 	defer in.Close()
-	bar := progress.New(errOut, "Restoring")
+	bar := output.NewBar(errOut, "Restoring")
 	defer bar.End()
 	raise := func(ctx context.Context, prefix string, floor int64) error {
 		return revision.Raise(ctx, etcd, prefix, revision.AllResources, floor)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
@@ -46,12 +47,10 @@ func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
 			if err := o.validate(); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd.Context())
-			defer stop()
 			if o.enabled() {
-				return o.offline.run(ctx, o.path, o.dryRun, out, errOut)
+				return o.offline.run(cmd.Context(), o.path, o.dryRun, out, errOut)
 			}
-			return o.run(ctx, out, errOut)
+			return o.run(cmd.Context(), out, errOut)
 		},
 	}
 	fs := cmd.Flags()
@@ -106,7 +105,7 @@ func (o *restoreOptions) run(ctx context.Context, out, errOut io.Writer) error {
 		if err := r.publish(ctx, resource); err != nil {
 			return fmt.Errorf("%s: its objects are restored, but it is not served: %w", resource.name, err)
 		}
-		if _, err := fmt.Fprintf(out, "%s: %s restored to Store %s\n", resource.name, objects(r.restored[resource.name]), r.stores[resource.name]); err != nil {
+		if _, err := fmt.Fprintf(out, "%s: %s restored to Store %s\n", resource.name, output.Count(r.restored[resource.name], "object"), r.stores[resource.name]); err != nil {
 			return err
 		}
 	}

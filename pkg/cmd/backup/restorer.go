@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/progress"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
@@ -117,7 +117,7 @@ func (r *restorer) send(ctx context.Context, doing string, options backup.Option
 	for _, resource := range r.wanted {
 		total += resource.objects
 	}
-	bar := progress.New(r.errOut, doing)
+	bar := output.NewBar(r.errOut, doing)
 	defer bar.End()
 	var sent, size int64
 	results := map[string]backup.Result{}

@@ -7,32 +7,21 @@
 package diagnose
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 )
-
-const (
-	outputText = "text"
-	outputJSON = "json"
-)
-
-// options are the flags.
-type options struct {
-	login  login.Options
-	group  string
-	output string
-	// program is the name of the command in suggestions.
-	program string
-}
 
 // NewCommand returns `annex diagnose`.
 func NewCommand(out, errOut io.Writer) *cobra.Command {
-	o := &options{output: outputText}
+	var (
+		server login.Options
+		format output.Format
+		group  string
+	)
 	cmd := &cobra.Command{
 		Use:   "diagnose",
 		Short: "Show which API groups fill a cluster's etcd and kube-apiserver, and which can move to annex",
@@ -47,43 +36,20 @@ func NewCommand(out, errOut io.Writer) *cobra.Command {
 			"  kubectl annex diagnose --group=example.com",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.output != outputText && o.output != outputJSON {
-				return fmt.Errorf("--output %q must be %s or %s", o.output, outputText, outputJSON)
-			}
-			o.program = cmd.CommandPath()
-			c, err := newCluster(cmd.Context(), o.login)
+			clients, err := server.ConnectMain(cmd.Context(), "annex-diagnose")
 			if err != nil {
 				return err
 			}
-			report, err := c.survey(cmd.Context(), o.group, errOut)
+			report, err := Survey(cmd.Context(), clients.Config.Host, clients.Kube.Discovery().RESTClient(), group, errOut)
 			if err != nil {
 				return err
 			}
-			return o.print(out, report)
+			return format.Print(out, report, func() error { return report.print(out, group != "", cmd.CommandPath()) })
 		},
 	}
 	fs := cmd.Flags()
-	o.login.AddFlags(fs, "the cluster")
-	fs.StringVar(&o.group, "group", o.group, "Show only this API group, with each of its resources.")
-	fs.StringVarP(&o.output, "output", "o", o.output, "The output format: text or json.")
+	server.AddFlags(fs, "the cluster")
+	fs.StringVar(&group, "group", group, "Show only this API group, with each of its resources.")
+	format.AddFlag(fs)
 	return cmd
-}
-
-func (o *options) print(out io.Writer, report *Report) error {
-	var err error
-	switch {
-	case o.output == outputJSON:
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false)
-		err = encoder.Encode(report)
-	case o.group != "":
-		err = printGroup(out, report)
-	default:
-		err = printGroups(out, report, o.program)
-	}
-	if err != nil {
-		return fmt.Errorf("print the report: %w", err)
-	}
-	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -52,11 +51,10 @@ func webhook(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.Cus
 // report surveys a cluster, and returns the text too.
 func report(t *testing.T, f *fake, group string) (*Report, string) {
 	t.Helper()
-	found, err := f.start(t).survey(t.Context(), group, &bytes.Buffer{})
+	found, err := f.survey(t, group)
 	expect.NoError(t, err)
 	var out bytes.Buffer
-	o := &options{group: group, output: outputText, program: "annex diagnose"}
-	expect.NoError(t, o.print(&out, found))
+	expect.NoError(t, found.print(&out, group != "", "annex diagnose"))
 	for _, request := range f.requests {
 		if !strings.HasPrefix(request, "GET ") {
 			t.Errorf("sent %s", request)
@@ -264,14 +262,10 @@ func TestErrors(t *testing.T) {
 			t.Parallel()
 			f := newFake(define(widgets, "v1"))
 			test.change(f)
-			_, err := f.start(t).survey(t.Context(), test.group, &bytes.Buffer{})
+			_, err := f.survey(t, test.group)
 			expect.ErrorLine(t, err, test.want...)
 		})
 	}
-	cmd := NewCommand(&bytes.Buffer{}, &bytes.Buffer{})
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs([]string{"-o=yaml"})
-	expect.ErrorLine(t, cmd.Execute(), "--output \"yaml\" must be text or json")
 }
 
 func TestSample(t *testing.T) {
@@ -297,29 +291,12 @@ func TestSample(t *testing.T) {
 			if test.gone {
 				f.failures["continue "+widgetsPath] = http.StatusGone
 			}
-			objects, bytes, source, err := lister{f.start(t).client}.sample(t.Context(), widgetsPath)
+			objects, bytes, source, err := lister{f.client(t)}.sample(t.Context(), widgetsPath)
 			expect.NoError(t, err)
 			if objects != test.objects || bytes != test.bytes || source != test.source || len(f.requests) != test.requests {
 				t.Errorf("%d objects, %d bytes, %s, %d requests, want %+v", objects, bytes, source, len(f.requests), test)
 			}
 		})
-	}
-}
-
-func TestDecodeListErrors(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"":                             "unexpected EOF",
-		"[]":                           "found [ instead of {",
-		`{"items":{}}`:                 "found { instead of [",
-		`{"items":[{"a":1}`:            "unexpected EOF",
-		`{"items":[{"a":]}]}`:          "invalid character",
-		`{"items":[],"metadata":1}`:    "cannot unmarshal number",
-		`{"items":[],"metadata":{}`:    "unexpected EOF",
-		`{"kind":"List","items":[1,2]`: "unexpected EOF",
-	} {
-		err := decodeList(json.NewDecoder(strings.NewReader(text)), &metav1.ListMeta{}, func(json.RawMessage) error { return nil })
-		expect.Error(t, err, want)
 	}
 }
 
@@ -353,8 +330,8 @@ func TestJSON(t *testing.T) {
 		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} 5000`,
 	)
 	found, _ := report(t, f, "")
-	var out bytes.Buffer
-	expect.NoError(t, (&options{output: outputJSON}).print(&out, found))
+	out, err := json.MarshalIndent(found, "", "  ")
+	expect.NoError(t, err)
 	expect.Equal(t, `{
   "server": "https://cluster.example.com",
   "groups": [
@@ -407,6 +384,5 @@ func TestJSON(t *testing.T) {
   "missingRights": [
     "list apiservices.apiregistration.k8s.io"
   ]
-}
-`, out.String())
+}`, string(out))
 }

@@ -6,6 +6,7 @@ package diagnose
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -74,15 +76,20 @@ func (f *fake) route(group, version string, labels map[string]string) {
 	})
 }
 
-// start returns the cluster to survey.
-func (f *fake) start(t *testing.T) *cluster {
+// client starts the server, and returns its client.
+func (f *fake) client(t *testing.T) restclient.Interface {
 	t.Helper()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	c, err := clusterOf(&restclient.Config{Host: server.URL, QPS: -1})
+	client, err := discovery.NewDiscoveryClientForConfig(&restclient.Config{Host: server.URL, QPS: -1})
 	expect.NoError(t, err)
-	c.server = "https://cluster.example.com"
-	return c
+	return client.RESTClient()
+}
+
+// survey reports on a group, or on all.
+func (f *fake) survey(t *testing.T, group string) (*Report, error) {
+	t.Helper()
+	return Survey(t.Context(), "https://cluster.example.com", f.client(t), group, io.Discard)
 }
 
 // timeout is a parameter of every request of client-go.

@@ -6,9 +6,7 @@ package diagnose
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,7 +21,7 @@ const (
 	sampleBytes   = 16 << 20
 )
 
-// lister lists collections in pages, and holds one object at a time.
+// lister lists collections in pages, and holds one page at a time.
 type lister struct{ client restclient.Interface }
 
 // all calls use with each object of a collection.
@@ -77,66 +75,25 @@ func (l lister) page(ctx context.Context, path, token string, use func(json.RawM
 	if token != "" {
 		request.Param("continue", token)
 	}
-	body, err := request.Stream(ctx)
+	result := request.Do(ctx)
+	if err := result.Error(); err != nil {
+		return nil, fmt.Errorf("list %s: %w", path, err)
+	}
+	body, err := result.Raw()
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", path, err)
 	}
-	defer body.Close()
-	page := &metav1.ListMeta{}
-	if err := decodeList(json.NewDecoder(body), page, use); err != nil {
+	var page struct {
+		Metadata metav1.ListMeta   `json:"metadata"`
+		Items    []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
 		return nil, fmt.Errorf("read the list %s: %w", path, err)
 	}
-	return page, nil
-}
-
-// decodeList decodes one object of a list at a time.
-func decodeList(decoder *json.Decoder, page *metav1.ListMeta, use func(json.RawMessage) error) error {
-	if err := expectDelimiter(decoder, '{'); err != nil {
-		return err
-	}
-	for decoder.More() {
-		key, err := decoder.Token()
-		if err != nil {
-			return err
-		}
-		switch key {
-		case "metadata":
-			err = decoder.Decode(page)
-		case "items":
-			err = decodeItems(decoder, use)
-		default:
-			err = decoder.Decode(&json.RawMessage{})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return expectDelimiter(decoder, '}')
-}
-
-func decodeItems(decoder *json.Decoder, use func(json.RawMessage) error) error {
-	if err := expectDelimiter(decoder, '['); err != nil {
-		return err
-	}
-	for decoder.More() {
-		var object json.RawMessage
-		if err := decoder.Decode(&object); err != nil {
-			return err
-		}
+	for _, object := range page.Items {
 		if err := use(object); err != nil {
-			return err
+			return nil, fmt.Errorf("read the list %s: %w", path, err)
 		}
 	}
-	return expectDelimiter(decoder, ']')
-}
-
-func expectDelimiter(decoder *json.Decoder, want json.Delim) error {
-	token, err := decoder.Token()
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	if err == nil && token != want {
-		err = fmt.Errorf("found %v instead of %v", token, want)
-	}
-	return err
+	return &page.Metadata, nil
 }

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
@@ -23,7 +23,13 @@ var verdictCells = map[Verdict]string{
 
 const groupHeader = "GROUP\tRESOURCES\tOBJECTS\tETCD\tSHARE\tMEMORY\tWATCHES\tCAN MOVE"
 
-func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 3, ' ', 0) }
+// print prints a line for each group, or one group with its resources.
+func (report *Report) print(out io.Writer, one bool, program string) error {
+	if one {
+		return printGroup(out, report)
+	}
+	return printGroups(out, report, program)
+}
 
 // printGroups prints a line for each group.
 func printGroups(out io.Writer, report *Report, program string) error {
@@ -31,7 +37,7 @@ func printGroups(out io.Writer, report *Report, program string) error {
 		_, err := fmt.Fprintln(out, "The cluster has no CustomResourceDefinitions.")
 		return err
 	}
-	w := newTable(out)
+	w := output.NewTable(out)
 	fmt.Fprintln(w, groupHeader)
 	for _, g := range report.Groups {
 		printGroupRow(w, g)
@@ -88,17 +94,17 @@ func printTotals(w io.Writer, report *Report) {
 
 // printSources prints how numbers were found, and which are missing.
 func printSources(w io.Writer, report *Report) {
-	count := map[Source]int{}
+	count := map[Source]int64{}
 	for _, g := range report.Groups {
 		for _, r := range g.Resources {
 			count[r.Source]++
 		}
 	}
 	if n := count[SourceMetrics]; n > 0 {
-		fmt.Fprintf(w, "The numbers of %s are kube-apiserver's own, of about the last minute.\n", resources(n))
+		fmt.Fprintf(w, "The numbers of %s are kube-apiserver's own, of about the last minute.\n", output.Count(n, "resource"))
 	}
 	if n := count[SourceSample]; n > 0 {
-		fmt.Fprintf(w, "The sizes of %s are estimated from the first %d objects.\n", resources(n), sampleObjects)
+		fmt.Fprintf(w, "The sizes of %s are estimated from the first %d objects.\n", output.Count(n, "resource"), sampleObjects)
 	}
 	if len(report.MissingRights) > 0 {
 		fmt.Fprintf(w, "Missing rights: %s.\n", strings.Join(report.MissingRights, "; "))
@@ -108,16 +114,9 @@ func printSources(w io.Writer, report *Report) {
 	}
 }
 
-func resources(n int) string {
-	if n == 1 {
-		return "1 resource"
-	}
-	return fmt.Sprintf("%d resources", n)
-}
-
 // printGroup prints one group with its resources.
 func printGroup(out io.Writer, report *Report) error {
-	w := newTable(out)
+	w := output.NewTable(out)
 	g := report.Groups[0]
 	fmt.Fprintln(w, groupHeader)
 	printGroupRow(w, g)

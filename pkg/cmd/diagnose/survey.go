@@ -16,14 +16,12 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	aggregatedgroup "github.com/annex-dev/annex/pkg/aggregated/group"
-	"github.com/annex-dev/annex/pkg/cmd/login"
-	"github.com/annex-dev/annex/pkg/cmd/progress"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 )
 
 const (
@@ -38,46 +36,11 @@ const (
 	getMetrics      = "get /metrics"
 )
 
-// cluster is the one to survey.
-type cluster struct {
-	server string
-	client restclient.Interface
-}
-
-func newCluster(ctx context.Context, options login.Options) (*cluster, error) {
-	config, err := options.MainConfig(ctx, "annex-diagnose")
-	if err != nil {
-		return nil, err
-	}
-	return clusterOf(config)
-}
-
-func clusterOf(config *restclient.Config) (*cluster, error) {
-	config = restclient.CopyConfig(config)
-	config.WarningHandler = restclient.NoWarnings{} // of deprecated versions
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client: %w", err)
-	}
-	return &cluster{server: config.Host, client: client.RESTClient()}, nil
-}
-
 // ErrNoDefinition is the error of Survey for a group that the cluster does not define.
 var ErrNoDefinition = errors.New("no CustomResourceDefinition has this group")
 
-// Survey reports on one group of a cluster, as `annex diagnose --group` does. It fails if the
-// definitions cannot be read.
-func Survey(ctx context.Context, config *restclient.Config, group string, errOut io.Writer) (*Report, error) {
-	c, err := clusterOf(config)
-	if err != nil {
-		return nil, err
-	}
-	return c.survey(ctx, group, errOut)
-}
-
 // survey is a report under way.
 type survey struct {
-	*cluster
 	lister   lister
 	measured *measurements
 	report   *Report
@@ -96,15 +59,15 @@ type group struct {
 	refused []string
 }
 
-// survey reads all groups, or one. It fails if nothing can be read.
-func (c *cluster) survey(ctx context.Context, only string, errOut io.Writer) (*Report, error) {
-	s := &survey{cluster: c, lister: lister{c.client}, report: &Report{Server: c.server, Groups: []*Group{}}, groups: map[string]*group{}}
-	measured, err := readMeasurements(ctx, c.client)
+// Survey reports on all groups of a cluster, or only on one. It fails if nothing can be read.
+func Survey(ctx context.Context, server string, client restclient.Interface, only string, errOut io.Writer) (*Report, error) {
+	s := &survey{lister: lister{client}, report: &Report{Server: server, Groups: []*Group{}}, groups: map[string]*group{}}
+	measured, err := readMeasurements(ctx, client)
 	s.measured = measured
 	s.record(getMetrics, err)
 	if s.definitionsErr = s.readDefinitions(ctx, only); s.definitionsErr != nil {
 		if !apierrors.IsForbidden(s.definitionsErr) || measured == nil {
-			return nil, fmt.Errorf("read the CustomResourceDefinitions of %s: %w", c.server, s.definitionsErr)
+			return nil, fmt.Errorf("read the CustomResourceDefinitions of %s: %w", server, s.definitionsErr)
 		}
 		s.takeMeasuredGroups(only)
 	}
@@ -217,7 +180,7 @@ func (s *survey) readAPIServices(ctx context.Context) error {
 
 // measure fills in what each resource uses.
 func (s *survey) measure(ctx context.Context, errOut io.Writer) error {
-	bar := progress.New(errOut, "Reading")
+	bar := output.NewBar(errOut, "Reading")
 	defer bar.End()
 	var done, total int64
 	for _, g := range s.groups {

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
@@ -20,13 +18,10 @@ import (
 
 // checkAPIService checks the APIService of annex's own group, which is the first one that
 // annex publishes.
-func checkAPIService(ctx context.Context, e *environment) []finding {
-	hosting, err := e.mainAPIRegistration.ApiregistrationV1().APIServices().Get(ctx, hostingAPIService, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
+func checkAPIService(_ context.Context, e *environment) []finding {
+	hosting := e.hosting()
+	if hosting == nil {
 		return []finding{fail(e.logs(), "there is no APIService %s: annex creates it while it runs with the rights that it needs", hostingAPIService)}
-	case err != nil:
-		return []finding{fail(canI("get", "apiservices", ""), "APIService %s cannot be read: %v", hostingAPIService, err)}
 	}
 	if by := hosting.Labels[hostingv1alpha1.PublishedByLabel]; by != e.publishedBy() {
 		return []finding{e.notOurs(hosting, by)}
@@ -109,15 +104,11 @@ func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) 
 }
 
 // checkPublished checks all other APIServices.
-func checkPublished(ctx context.Context, e *environment) []finding {
-	all, err := e.mainAPIRegistration.ApiregistrationV1().APIServices().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return []finding{fail(canI("list", "apiservices", ""), "the APIServices of the main cluster cannot be read: %v", err)}
-	}
+func checkPublished(_ context.Context, e *environment) []finding {
 	var findings []finding
 	sound, others := 0, map[string][]string{}
-	for i := range all.Items {
-		item := &all.Items[i]
+	for i := range e.apiServices {
+		item := &e.apiServices[i]
 		by := item.Labels[hostingv1alpha1.PublishedByLabel]
 		switch {
 		case item.Name == hostingAPIService:

@@ -5,7 +5,6 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -27,13 +26,9 @@ const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIG
 // many controllers use.
 func checkDiscovery(ctx context.Context, e *environment) []finding {
 	const command = "kubectl api-resources"
-	published, err := e.published(ctx)
-	if err != nil {
-		return []finding{fail(canI("list", "apiservices", ""), "%v", err)}
-	}
 	var ours []string
-	for i := range published {
-		ours = append(ours, published[i].Spec.Group+"/"+published[i].Spec.Version)
+	for _, route := range e.published() {
+		ours = append(ours, route.Spec.Group+"/"+route.Spec.Version)
 	}
 	fresh, stale, took, err := e.aggregated(ctx)
 	if err != nil {
@@ -59,25 +54,19 @@ func checkDiscovery(ctx context.Context, e *environment) []finding {
 			findings = append(findings, fail(command, "the main cluster's unaggregated discovery has no %s", version))
 			continue
 		}
-		if answer, err := e.getMain(ctx, "/apis/"+version, "application/json"); err != nil || answer.status != http.StatusOK {
+		if answer, err := e.getMain(ctx, "/apis/"+version, applicationJSON); err != nil || answer.status != http.StatusOK {
 			findings = append(findings, fail("kubectl get --raw /apis/"+version, "discovery of %s through the main cluster: %s", version, outcome(answer, err)))
 		}
 	}
-	if failed(findings) == 0 {
-		findings = append([]finding{ok("%d group versions, %d of annex, in %s", len(fresh)+len(stale), len(ours), took.Round(100*time.Microsecond))}, findings...)
-	}
-	return findings
+	return okBefore(findings, "%d group versions, %d of annex, in %s", len(fresh)+len(stale), len(ours), took.Round(100*time.Microsecond))
 }
 
 // aggregated returns the group versions of /apis that are fresh and that are not.
 func (e *environment) aggregated(ctx context.Context) (fresh, stale []string, took time.Duration, err error) {
-	answer, err := e.getMain(ctx, "/apis", aggregatedDiscovery)
-	if err != nil || answer.status != http.StatusOK {
-		return nil, nil, 0, fmt.Errorf("/apis: %s", outcome(answer, err))
-	}
 	var list apidiscoveryv2.APIGroupDiscoveryList
-	if err := json.Unmarshal(answer.body, &list); err != nil {
-		return nil, nil, 0, fmt.Errorf("/apis cannot be decoded: %w", err)
+	answer, err := e.decodeMain(ctx, "/apis", aggregatedDiscovery, &list)
+	if err != nil {
+		return nil, nil, 0, err
 	}
 	if list.Kind != "APIGroupDiscoveryList" {
 		return nil, nil, 0, fmt.Errorf("/apis is of kind %q: the main cluster is too old for aggregated discovery", list.Kind)
@@ -97,13 +86,9 @@ func (e *environment) aggregated(ctx context.Context) (fresh, stale []string, to
 
 // legacy returns the group versions of unaggregated discovery.
 func (e *environment) legacy(ctx context.Context) ([]string, error) {
-	answer, err := e.getMain(ctx, "/apis", "application/json")
-	if err != nil || answer.status != http.StatusOK {
-		return nil, fmt.Errorf("/apis: %s", outcome(answer, err))
-	}
 	var list metav1.APIGroupList
-	if err := json.Unmarshal(answer.body, &list); err != nil {
-		return nil, fmt.Errorf("/apis cannot be decoded: %w", err)
+	if _, err := e.decodeMain(ctx, "/apis", applicationJSON, &list); err != nil {
+		return nil, err
 	}
 	var versions []string
 	for _, group := range list.Groups {

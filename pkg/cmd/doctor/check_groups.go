@@ -12,91 +12,63 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/rights"
 )
 
 // checkGroupsRBAC checks whether annex may move the groups that it is to take over, and read the parameters of admission policies.
 func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
-	definitions, err := e.hostedDefinitions(ctx)
-	if err != nil {
-		return []finding{warn(canI("list", "customresourcedefinitions", ""), "the definitions labelled %s cannot be read: %v", hostingv1alpha1.HostedLabel, err)}
+	plurals := map[string][]string{}
+	for _, crd := range e.hostedDefinitions() {
+		plurals[crd.Spec.Group] = append(plurals[crd.Spec.Group], crd.Spec.Names.Plural)
 	}
-	published, err := e.published(ctx)
-	if err != nil {
-		return []finding{warn(canI("list", "apiservices", ""), "%v", err)}
-	}
-	ours := map[string]bool{}
-	for _, a := range published {
-		ours[a.Spec.Group] = true
+	for _, route := range e.published() {
+		delete(plurals, route.Spec.Group)
 	}
 	var findings []finding
-	for _, group := range groupsOf(definitions) {
-		if ours[group] {
-			continue
-		}
-		missing, err := e.denied(ctx, moveRights(group, definitions))
+	for _, group := range slices.Sorted(maps.Keys(plurals)) {
+		missing, err := e.missing(ctx, moveRights(group, plurals[group]))
 		switch {
 		case err != nil:
-			return []finding{warn(canI("create", "subjectaccessreviews.authorization.k8s.io", ""), "%v", err)}
+			return []finding{warn(canReview, "%v", err)}
 		case len(missing) == 0:
 			findings = append(findings, ok("annex may move %s", group))
 		default:
-			findings = append(findings, fail(hostingv1alpha1.RightsCommand(group), "annex may not %s, and so cannot take over %s", listRights(missing), group))
+			findings = append(findings, fail(hostingv1alpha1.RightsCommand(group), "annex may not %s, and so cannot take over %s", rights.List(missing), group))
 		}
 	}
-	findings = append(findings, e.checkParameters(ctx)...)
-	if len(findings) == 0 {
-		findings = append(findings, ok("no definition that is labelled %s=true waits for rights", hostingv1alpha1.HostedLabel))
-	}
-	return findings
+	return orOK(append(findings, e.checkParameters(ctx)...), "no definition that is labelled %s=true waits for rights", hostingv1alpha1.HostedLabel)
 }
 
-// hostedDefinitions lists the definitions that annex is to take over.
-func (e *environment) hostedDefinitions(ctx context.Context) ([]apiextensionsv1.CustomResourceDefinition, error) {
-	list, err := e.mainAPIExtensions.ApiextensionsV1().CustomResourceDefinitions().List(ctx, metav1.ListOptions{LabelSelector: hostingv1alpha1.HostedLabel + "=true"})
-	if err != nil {
-		return nil, err
+// hostedDefinitions returns the definitions that annex is to take over.
+func (e *environment) hostedDefinitions() (labelled []apiextensionsv1.CustomResourceDefinition) {
+	for _, crd := range e.definitions {
+		if crd.Labels[hostingv1alpha1.HostedLabel] == "true" {
+			labelled = append(labelled, crd)
+		}
 	}
-	return list.Items, nil
+	return labelled
 }
 
-func groupsOf(definitions []apiextensionsv1.CustomResourceDefinition) []string {
-	groups := map[string]bool{}
-	for _, crd := range definitions {
-		groups[crd.Spec.Group] = true
-	}
-	return slices.Sorted(maps.Keys(groups))
-}
-
-func listAndWatch(of schema.GroupResource) []right {
-	var rights []right
-	for _, verb := range []string{"list", "watch"} {
-		rights = append(rights, right{ResourceAttributes: authorizationv1.ResourceAttributes{Verb: verb, Group: of.Group, Resource: of.Resource}})
-	}
-	return rights
+func listAndWatch(group string, resources ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"list", "watch"}}
 }
 
 // moveRights are the rights to take over a group.
-func moveRights(group string, definitions []apiextensionsv1.CustomResourceDefinition) []right {
-	of := func(verb, group, resource, name string) right {
-		return right{ResourceAttributes: authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Name: name}}
+func moveRights(group string, plurals []string) []rights.Right {
+	update := rbacv1.PolicyRule{APIGroups: []string{apiextensionsv1.GroupName}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"update"}}
+	for _, plural := range plurals {
+		update.ResourceNames = append(update.ResourceNames, plural+"."+group)
 	}
-	rights := []right{
-		of("create", admissionregistrationv1.GroupName, "validatingadmissionpolicies", ""),
-		of("create", admissionregistrationv1.GroupName, "validatingadmissionpolicybindings", ""),
-	}
-	for _, crd := range definitions {
-		if crd.Spec.Group == group {
-			rights = append(rights, of("update", apiextensionsv1.GroupName, "customresourcedefinitions", crd.Name))
-			rights = append(rights, listAndWatch(schema.GroupResource{Group: group, Resource: crd.Spec.Names.Plural})...)
-		}
-	}
-	return rights
+	return rights.Of("", listAndWatch(group, plurals...), update, rbacv1.PolicyRule{
+		APIGroups: []string{admissionregistrationv1.GroupName}, Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},
+		Verbs: []string{"create"},
+	})
 }
 
 // checkParameters checks whether annex can read the parameters of admission policies. A
@@ -107,17 +79,18 @@ func (e *environment) checkParameters(ctx context.Context) []finding {
 		return []finding{warn(canI("list", "validatingadmissionpolicies", ""), "the admission policies cannot be read: %v", err)}
 	}
 	kinds := map[admissionregistrationv1.ParamKind][]string{}
-	for _, policy := range policies.Items {
-		if kind := policy.Spec.ParamKind; kind != nil {
-			kinds[*kind] = append(kinds[*kind], policy.Name)
+	add := func(kind *admissionregistrationv1.ParamKind, policy string) {
+		if kind != nil {
+			kinds[*kind] = append(kinds[*kind], policy)
 		}
+	}
+	for _, policy := range policies.Items {
+		add(policy.Spec.ParamKind, policy.Name)
 	}
 	// Not every main cluster serves MutatingAdmissionPolicies.
 	if mutating, err := e.main.AdmissionregistrationV1().MutatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
 		for _, policy := range mutating.Items {
-			if kind := policy.Spec.ParamKind; kind != nil {
-				kinds[*kind] = append(kinds[*kind], policy.Name)
-			}
+			add(policy.Spec.ParamKind, policy.Name)
 		}
 	}
 	var findings []finding
@@ -125,17 +98,16 @@ func (e *environment) checkParameters(ctx context.Context) []finding {
 		return cmp.Or(cmp.Compare(a.APIVersion, b.APIVersion), cmp.Compare(a.Kind, b.Kind))
 	})
 	for _, kind := range inOrder {
-		names := kinds[kind]
 		resource, found := e.resourceOf(kind)
 		if !found {
 			continue
 		}
-		missing, err := e.denied(ctx, listAndWatch(resource))
+		missing, err := e.missing(ctx, rights.Of("", listAndWatch(resource.Group, resource.Resource)))
 		if err == nil && len(missing) > 0 {
 			role := "annex-parameters-" + strings.ReplaceAll(resource.String(), "/", ".")
 			fix := fmt.Sprintf("kubectl create clusterrole %s --verb=list,watch --resource=%s && kubectl label clusterrole %s %s=true",
 				role, resource, role, hostingv1alpha1.AggregateLabel)
-			findings = append(findings, warn(fix, "annex may not %s: the parameters of admission policies %s. Those that match annex's objects refuse them", listRights(missing), strings.Join(names, ", ")))
+			findings = append(findings, warn(fix, "annex may not %s: the parameters of admission policies %s. Those that match annex's objects refuse them", rights.List(missing), strings.Join(kinds[kind], ", ")))
 		}
 	}
 	return findings
@@ -144,11 +116,8 @@ func (e *environment) checkParameters(ctx context.Context) []finding {
 // resourceOf finds the resource of a kind of parameters.
 func (e *environment) resourceOf(kind admissionregistrationv1.ParamKind) (schema.GroupResource, bool) {
 	version, err := schema.ParseGroupVersion(kind.APIVersion)
-	if err != nil {
-		return schema.GroupResource{}, false
-	}
-	served, err := e.main.Discovery().ServerResourcesForGroupVersion(kind.APIVersion)
-	if err != nil {
+	served, notServed := e.main.Discovery().ServerResourcesForGroupVersion(kind.APIVersion)
+	if err != nil || notServed != nil {
 		return schema.GroupResource{}, false
 	}
 	for _, resource := range served.APIResources {

@@ -24,15 +24,11 @@ const withItsData = "Its objects, with everything written since annex served it,
 // checkLeftovers looks for what an annex that is gone has left in the main cluster: groups that are
 // frozen, held or routed to nothing. What it names is needed to get the objects back.
 func checkLeftovers(ctx context.Context, e *environment) []finding {
-	list, err := e.mainAPIExtensions.ApiextensionsV1().CustomResourceDefinitions().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return []finding{warn(canI("list", "customresourcedefinitions", ""), "what annex has left is not known: %v", err)}
+	definitions := make([]metav1.ObjectMeta, 0, len(e.definitions))
+	for i := range e.definitions {
+		definitions = append(definitions, e.definitions[i].ObjectMeta)
 	}
-	definitions := make([]metav1.ObjectMeta, 0, len(list.Items))
-	for i := range list.Items {
-		definitions = append(definitions, list.Items[i].ObjectMeta)
-	}
-	left, err := footprint.Read(ctx, e.main, e.mainAPIRegistration.ApiregistrationV1().APIServices(), definitions)
+	left, err := footprint.Read(ctx, e.main, e.apiServices, definitions)
 	if err != nil {
 		return []finding{warn(canI("list", "validatingadmissionpolicies", ""), "what annex has left is not known: %v", err)}
 	}
@@ -47,10 +43,7 @@ func checkLeftovers(ctx context.Context, e *environment) []finding {
 	for _, g := range left.Groups {
 		findings = append(findings, e.leftOf(ctx, g, hosted)...)
 	}
-	if len(findings) == 0 {
-		findings = append(findings, ok("%d groups have something of annex, which serves or follows them", len(left.Groups)))
-	}
-	return findings
+	return orOK(findings, "%d groups have something of annex, which serves or follows them", len(left.Groups))
 }
 
 // leftOf returns what is left of a group. hosted is nil if annex does not answer.

@@ -16,10 +16,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// checkMainCluster checks whether the main cluster responds, and its version.
+// checkMainCluster checks whether the main cluster responds, and reads what the other checks need.
 func checkMainCluster(ctx context.Context, e *environment) []finding {
 	const fix = "kubectl cluster-info"
-	version, err := e.getMain(ctx, "/version", "application/json")
+	version, err := e.getMain(ctx, "/version", applicationJSON)
 	if err != nil {
 		return []finding{fail(fix, "%s does not answer: %v", e.mainServer, err)}
 	}
@@ -35,6 +35,9 @@ func checkMainCluster(ctx context.Context, e *environment) []finding {
 		return []finding{fail("kubectl auth whoami", "%s does not let you in: %s", e.mainServer, firstLine(ready.body))}
 	case ready.status != http.StatusOK:
 		return []finding{fail("kubectl get --raw '/readyz?verbose'", "%s is not ready: %d: %s", e.mainServer, ready.status, firstLine(ready.body))}
+	}
+	if resource, err := e.readObjects(ctx); err != nil {
+		return []finding{fail(canI("list", resource, ""), "the %s of the main cluster cannot be read: %v", resource, err)}
 	}
 	return []finding{ok("%s answers, Kubernetes %s", e.mainServer, info.GitVersion)}
 }
@@ -111,7 +114,7 @@ func checkClock(ctx context.Context, e *environment) []finding {
 // skew returns how far a server's clock is ahead, and the uncertainty: Date has whole
 // seconds, and the response took some time.
 func skew(ctx context.Context, e *environment, path string) (ahead, exactness time.Duration, err error) {
-	answer, err := e.getMain(ctx, path, "application/json")
+	answer, err := e.getMain(ctx, path, applicationJSON)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -12,12 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -27,10 +25,7 @@ import (
 // checkOpenAPI checks whether the main cluster's OpenAPI documents are complete, on which
 // kubectl, Helm and Argo CD depend, and compares them with those of --compare.
 func checkOpenAPI(ctx context.Context, e *environment) []finding {
-	published, err := e.published(ctx)
-	if err != nil {
-		return []finding{fail(canI("list", "apiservices", ""), "%v", err)}
-	}
+	published := e.published()
 	now, err := e.takeSnapshot(ctx, published)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -53,25 +48,18 @@ func checkOpenAPI(ctx context.Context, e *environment) []finding {
 		}
 	}
 	if e.compare != "" {
-		findings = append(findings, e.compareSnapshot(ctx, now)...)
+		findings = append(findings, e.compareSnapshot(now)...)
 	}
-	if failed(findings) == 0 {
-		findings = append([]finding{ok("v2 has %d paths and %d definitions, v3 has %d documents", len(now.Paths), len(now.Definitions), len(now.V3))}, findings...)
-	}
-	return findings
+	return okBefore(findings, "v2 has %d paths and %d definitions, v3 has %d documents", len(now.Paths), len(now.Definitions), len(now.V3))
 }
 
 // compareSnapshot reports what has changed outside of the groups that are annex's.
-func (e *environment) compareSnapshot(ctx context.Context, now *snapshot) []finding {
+func (e *environment) compareSnapshot(now *snapshot) []finding {
 	before, err := readSnapshot(e.compare)
 	if err != nil {
 		return []finding{fail(e.program+" doctor --save "+e.compare, "--compare %s: %v", e.compare, err)}
 	}
-	groups, err := e.groupsOfAnnex(ctx)
-	if err != nil {
-		return []finding{fail(canI("list", "apiservices", ""), "%v", err)}
-	}
-	changes, within := before.changes(now, groups)
+	changes, within := before.changes(now, e.groupsOfAnnex())
 	// New entries, often of a CRD that a user has installed, come last.
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(b.how, a.how) })
 	var findings []finding
@@ -88,23 +76,18 @@ func (e *environment) compareSnapshot(ctx context.Context, now *snapshot) []find
 		}
 		findings = append(findings, report(e.logs(), "since %s: %s %s", e.compare, change.entry, change.how))
 	}
-	if len(findings) == 0 {
-		findings = append(findings, ok("since %s nothing has changed outside of annex's groups, and %d entries inside them", e.compare, within))
-	}
-	return findings
+	return orOK(findings, "since %s nothing has changed outside of annex's groups, and %d entries inside them", e.compare, within)
 }
 
-// groupsOfAnnex are the groups that the main cluster sends to this annex or might.
-func (e *environment) groupsOfAnnex(ctx context.Context) ([]string, error) {
-	list, err := e.mainAPIRegistration.ApiregistrationV1().APIServices().List(ctx, metav1.ListOptions{LabelSelector: hostingv1alpha1.PublishedByLabel})
-	if err != nil {
-		return nil, fmt.Errorf("list the APIServices of annex in the main cluster: %w", err)
+// groupsOfAnnex are the groups that the main cluster sends to any annex.
+func (e *environment) groupsOfAnnex() []string {
+	groups := []string{hostingv1alpha1.GroupName}
+	for _, route := range e.apiServices {
+		if _, published := route.Labels[hostingv1alpha1.PublishedByLabel]; published {
+			groups = append(groups, route.Spec.Group)
+		}
 	}
-	groups := []string{hostingv1alpha1.SchemeGroupVersion.Group}
-	for i := range list.Items {
-		groups = append(groups, list.Items[i].Spec.Group)
-	}
-	return groups, nil
+	return groups
 }
 
 // inGroups reports whether an entry of a document belongs to one of the groups.
@@ -142,7 +125,7 @@ func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrat
 		Paths       map[string]json.RawMessage `json:"paths"`
 		Definitions map[string]json.RawMessage `json:"definitions"`
 	}
-	if err := e.getJSON(ctx, "/openapi/v2", &v2); err != nil {
+	if _, err := e.decodeMain(ctx, "/openapi/v2", applicationJSON, &v2); err != nil {
 		return nil, err
 	}
 	if len(v2.Paths) == 0 {
@@ -161,7 +144,7 @@ func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrat
 			ServerRelativeURL string `json:"serverRelativeURL"`
 		} `json:"paths"`
 	}
-	if err := e.getJSON(ctx, "/openapi/v3", &v3); err != nil {
+	if _, err := e.decodeMain(ctx, "/openapi/v3", applicationJSON, &v3); err != nil {
 		return nil, err
 	}
 	needed := sets.New[string]()
@@ -175,7 +158,7 @@ func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrat
 		}
 		// Without the hash in the query, so that no cached response is returned.
 		var document json.RawMessage
-		if err := e.getJSON(ctx, "/openapi/v3/"+path, &document); err != nil {
+		if _, err := e.decodeMain(ctx, "/openapi/v3/"+path, applicationJSON, &document); err != nil {
 			return nil, err
 		}
 		if taken.V3[path], err = hash(document); err != nil {
@@ -183,17 +166,6 @@ func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrat
 		}
 	}
 	return taken, nil
-}
-
-func (e *environment) getJSON(ctx context.Context, path string, into any) error {
-	answer, err := e.getMain(ctx, path, "application/json")
-	if err != nil || answer.status != http.StatusOK {
-		return fmt.Errorf("%s: %s", path, outcome(answer, err))
-	}
-	if err := json.Unmarshal(answer.body, into); err != nil {
-		return fmt.Errorf("%s is not JSON: %w", path, err)
-	}
-	return nil
 }
 
 func hashes(of map[string]json.RawMessage) (map[string]string, error) {

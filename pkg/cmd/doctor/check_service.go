@@ -100,6 +100,9 @@ func countEndpoints(all []discoveryv1.EndpointSlice) (ready, notReady int) {
 	return ready, notReady
 }
 
+// canReview is the command that checks whether the user may review rights.
+var canReview = canI("create", "subjectaccessreviews.authorization.k8s.io", "")
+
 // canI is the command that checks a right of the user.
 func canI(verb, resource, namespace string) string {
 	command := fmt.Sprintf("kubectl auth can-i %s %s", verb, resource)

@@ -46,25 +46,18 @@ func checkResources(ctx context.Context, e *environment) []finding {
 	if err != nil {
 		return []finding{fail("kubectl get hostedresources", "the HostedResources cannot be read: %v", err)}
 	}
-	findings := []finding{}
+	var findings []finding
 	known := map[string]bool{}
 	for i := range list.Items {
 		known[list.Items[i].Name] = true
 		findings = append(findings, conditionsOf(&list.Items[i])...)
 	}
-	definitions, err := e.hostedDefinitions(ctx)
-	if err != nil {
-		findings = append(findings, warn(canI("list", "customresourcedefinitions", ""), "the definitions labelled %s cannot be read: %v", hostingv1alpha1.HostedLabel, err))
-	}
-	for _, crd := range definitions {
+	for _, crd := range e.hostedDefinitions() {
 		if !known[crd.Name] {
 			findings = append(findings, fail(e.logs(), "%s is labelled %s=true, and has no HostedResource", crd.Name, hostingv1alpha1.HostedLabel))
 		}
 	}
-	if len(findings) == 0 {
-		findings = append(findings, ok("%d resources without a problem", len(list.Items)))
-	}
-	return findings
+	return orOK(findings, "%d resources without a problem", len(list.Items))
 }
 
 // conditionsOf reports the conditions of a resource that indicate a problem, or, as
@@ -129,16 +122,12 @@ func mendCondition(name, reason string) string {
 // checkDeletions looks for definitions of the main cluster that are being deleted and
 // wait for annex, and for those that could not be deleted because no annex runs.
 func checkDeletions(ctx context.Context, e *environment) []finding {
-	list, err := e.mainAPIExtensions.ApiextensionsV1().CustomResourceDefinitions().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return []finding{warn(canI("list", "customresourcedefinitions", ""), "the definitions that annex holds are not known: %v", err)}
-	}
 	finalizer := hostingv1alpha1.Finalizer(e.publishedBy())
 	leads := checkLeader(ctx, e)[0].Status == statusOK
 	var findings []finding
 	held := 0
-	for i := range list.Items {
-		crd := &list.Items[i]
+	for i := range e.definitions {
+		crd := &e.definitions[i]
 		if !slices.Contains(crd.Finalizers, finalizer) {
 			continue
 		}
@@ -154,10 +143,7 @@ func checkDeletions(ctx context.Context, e *environment) []finding {
 			findings = append(findings, warn("kubectl describe crd "+crd.Name, "%s is being deleted: %s", crd.Name, terminatingMessage(crd)))
 		}
 	}
-	if len(findings) == 0 {
-		findings = append(findings, ok("%d definitions have annex's finalizer, none waits to be deleted", held))
-	}
-	return findings
+	return orOK(findings, "%d definitions have annex's finalizer, none waits to be deleted", held)
 }
 
 func terminatingMessage(crd *apiextensionsv1.CustomResourceDefinition) string {

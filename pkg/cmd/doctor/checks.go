@@ -5,7 +5,6 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -109,6 +108,22 @@ func ok(format string, args ...any) finding {
 	return finding{Status: statusOK, Message: fmt.Sprintf(format, args...)}
 }
 
+// orOK returns the findings, or if there are none that all is well.
+func orOK(findings []finding, format string, args ...any) []finding {
+	if len(findings) > 0 {
+		return findings
+	}
+	return []finding{ok(format, args...)}
+}
+
+// okBefore adds that all is well, unless something failed.
+func okBefore(findings []finding, format string, args ...any) []finding {
+	if failed(findings) > 0 {
+		return findings
+	}
+	return append([]finding{ok(format, args...)}, findings...)
+}
+
 func warn(fix, format string, args ...any) finding {
 	return finding{Status: statusWarn, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
@@ -147,13 +162,8 @@ func printText(out io.Writer, findings []finding) error {
 	return err
 }
 
-// printJSON writes the findings as JSON.
-func printJSON(out io.Writer, findings []finding) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(struct {
-		Failed   int       `json:"failed"`
-		Findings []finding `json:"findings"`
-	}{failed(findings), findings})
+// summary is the JSON of all findings.
+type summary struct {
+	Failed   int       `json:"failed"`
+	Findings []finding `json:"findings"`
 }

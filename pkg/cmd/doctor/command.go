@@ -19,11 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/cmd/login"
-)
-
-const (
-	outputText = "text"
-	outputJSON = "json"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 )
 
 // options are the flags.
@@ -34,7 +30,7 @@ type options struct {
 	serviceAccount string
 	annexServer    string
 	save, compare  string
-	output         string
+	output         output.Format
 	printRBAC      bool
 
 	program string
@@ -42,7 +38,7 @@ type options struct {
 
 // NewCommand returns `annex doctor`.
 func NewCommand(out io.Writer) *cobra.Command {
-	o := &options{service: maincluster.DefaultService(), serviceAccount: "annex", output: outputText}
+	o := &options{service: maincluster.DefaultService(), serviceAccount: "annex"}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems between a main cluster and annex, and how to fix them",
@@ -58,8 +54,8 @@ func NewCommand(out io.Writer) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.serviceGiven = cmd.Flags().Changed("publish-service")
 			o.program = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
-			if err := o.validate(); err != nil {
-				return err
+			if o.serviceAccount == "" {
+				return errors.New("--service-account must not be empty")
 			}
 			return o.run(cmd.Context(), out)
 		},
@@ -78,19 +74,8 @@ func (o *options) addFlags(cmd *cobra.Command) {
 		"An address of annex, HOST:PORT, that can be reached from here, to check its serving certificate. If not set, the Service is tried if it can be reached.")
 	fs.StringVar(&o.save, "save", o.save, "Write a summary of the main cluster's OpenAPI documents to this file.")
 	fs.StringVar(&o.compare, "compare", o.compare, "Compare the main cluster's OpenAPI documents with a file written by --save.")
-	fs.StringVarP(&o.output, "output", "o", o.output, "The output format: text or json.")
+	o.output.AddFlag(fs)
 	fs.BoolVar(&o.printRBAC, "print-rbac", o.printRBAC, "Only print the RBAC manifests that annex needs in the main cluster, to apply with kubectl.")
-}
-
-func (o *options) validate() error {
-	var errs []error
-	if o.output != outputText && o.output != outputJSON {
-		errs = append(errs, fmt.Errorf("--output %q must be %s or %s", o.output, outputText, outputJSON))
-	}
-	if o.serviceAccount == "" {
-		errs = append(errs, errors.New("--service-account must not be empty"))
-	}
-	return errors.Join(errs...)
 }
 
 // rbacManifest returns the RBAC manifests for the names of the Service and service account.
@@ -121,14 +106,11 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	findings := examine(ctx, e, checks)
-	write := printText
-	if o.output == outputJSON {
-		write = printJSON
-	}
-	if err := write(out, findings); err != nil {
+	count := failed(findings)
+	if err := o.output.Print(out, summary{count, findings}, func() error { return printText(out, findings) }); err != nil {
 		return fmt.Errorf("print the findings: %w", err)
 	}
-	if count := failed(findings); count > 0 {
+	if count > 0 {
 		return fmt.Errorf("%d of %d findings are failures", count, len(findings))
 	}
 	return nil

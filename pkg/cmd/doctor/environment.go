@@ -5,19 +5,20 @@ package doctor
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -40,24 +41,23 @@ var hostingAPIService = hostingv1alpha1.SchemeGroupVersion.Version + "." + hosti
 // environment is what checks read. They write nothing except reviews, which are not
 // stored, and the file of --save.
 type environment struct {
-	// program is the name of the command in suggestions.
-	program string
+	*options
 
-	mainServer          string
-	main                kubernetes.Interface
-	mainAPIExtensions   apiextensionsclient.Interface
-	mainAPIRegistration aggregatorclient.Interface
+	mainServer        string
+	main              kubernetes.Interface
+	mainAPIExtensions apiextensionsclient.Interface
+	mainAPIServices   apiregistrationclient.APIServiceInterface
 	// annexThroughMain reads annex's own group through the main cluster.
 	annexThroughMain annexclient.Interface
 	// getMain gets a path of the main cluster.
 	getMain func(ctx context.Context, path, accept string) (*answer, error)
 
-	service        maincluster.Service
-	serviceAccount string
-	annexServer    string
-	inCluster      bool
-	save, compare  string
-	now            func() time.Time
+	// apiServices and definitions are those of the main cluster. checkMainCluster reads them.
+	apiServices []apiregistrationv1.APIService
+	definitions []apiextensionsv1.CustomResourceDefinition
+
+	inCluster bool
+	now       func() time.Time
 }
 
 // answer is the response to a GET.
@@ -70,57 +70,51 @@ type answer struct {
 }
 
 func newEnvironment(ctx context.Context, o *options) (*environment, error) {
-	config, err := o.login.MainConfig(ctx, "annex-doctor")
+	clients, err := o.login.ConnectMain(ctx, "annex-doctor")
 	if err != nil {
 		return nil, err
 	}
-	config.WarningHandler = restclient.NoWarnings{}
-	e := &environment{
-		program: o.program, mainServer: config.Host,
-		service: o.service, serviceAccount: o.serviceAccount, annexServer: o.annexServer,
-		save: o.save, compare: o.compare, now: time.Now,
+	base, _, err := restclient.DefaultServerUrlFor(clients.Config)
+	if err != nil {
+		return nil, fmt.Errorf("find the address of the main cluster: %w", err)
 	}
-	if err := e.connect(config); err != nil {
-		return nil, err
-	}
-	if !o.serviceGiven {
-		e.adoptService(ctx)
-	}
-	return e, nil
+	_, notInCluster := restclient.InClusterConfig()
+	return &environment{
+		options: o, mainServer: clients.Config.Host,
+		main: clients.Kube, mainAPIExtensions: clients.Definitions, mainAPIServices: clients.APIServices, annexThroughMain: clients.Annex,
+		getMain: func(ctx context.Context, path, accept string) (*answer, error) {
+			return get(ctx, clients.HTTP, strings.TrimSuffix(base.String(), "/")+path, accept)
+		},
+		inCluster: notInCluster == nil, now: time.Now,
+	}, nil
 }
 
-func (e *environment) connect(config *restclient.Config) error {
-	var errs [5]error
-	var client *http.Client
-	e.main, errs[0] = kubernetes.NewForConfig(config)
-	e.mainAPIExtensions, errs[1] = apiextensionsclient.NewForConfig(config)
-	e.mainAPIRegistration, errs[2] = aggregatorclient.NewForConfig(config)
-	e.annexThroughMain, errs[3] = annexclient.NewForConfig(config)
-	client, errs[4] = restclient.HTTPClientFor(config)
-	if err := errors.Join(errs[:]...); err != nil {
-		return fmt.Errorf("create the clients of the main cluster: %w", err)
-	}
-	base, _, err := restclient.DefaultServerUrlFor(config)
+// readObjects reads the APIServices and definitions of the main cluster, and finds the Service that annex has
+// published, whatever its name. The resource is the one that cannot be read.
+func (e *environment) readObjects(ctx context.Context) (resource string, err error) {
+	apiServices, err := e.mainAPIServices.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("find the address of the main cluster: %w", err)
+		return "apiservices", err
 	}
-	e.getMain = func(ctx context.Context, path, accept string) (*answer, error) {
-		return get(ctx, client, strings.TrimSuffix(base.String(), "/")+path, accept)
+	definitions, err := e.mainAPIExtensions.ApiextensionsV1().CustomResourceDefinitions().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "customresourcedefinitions", err
 	}
-	_, err = restclient.InClusterConfig()
-	e.inCluster = err == nil
+	e.apiServices, e.definitions = apiServices.Items, definitions.Items
+	if hosting := e.hosting(); !e.serviceGiven && hosting != nil && hosting.Spec.Service != nil && hosting.Labels[hostingv1alpha1.PublishedByLabel] != "" {
+		e.service = serviceOf(hosting)
+	}
+	return "", nil
+}
+
+// hosting returns the APIService of annex's own group, or nil.
+func (e *environment) hosting() *apiregistrationv1.APIService {
+	for i := range e.apiServices {
+		if e.apiServices[i].Name == hostingAPIService {
+			return &e.apiServices[i]
+		}
+	}
 	return nil
-}
-
-// adoptService uses the Service that annex has published, whatever its name.
-func (e *environment) adoptService(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	hosting, err := e.mainAPIRegistration.ApiregistrationV1().APIServices().Get(ctx, hostingAPIService, metav1.GetOptions{})
-	if err != nil || hosting.Spec.Service == nil || hosting.Labels[hostingv1alpha1.PublishedByLabel] == "" {
-		return
-	}
-	e.service = serviceOf(hosting)
 }
 
 func serviceOf(of *apiregistrationv1.APIService) maincluster.Service {
@@ -136,15 +130,14 @@ func (e *environment) publishedBy() string {
 	return hostingv1alpha1.PublishedBy(e.service.Namespace, e.service.Name)
 }
 
-// published lists the APIServices of this annex.
-func (e *environment) published(ctx context.Context) ([]apiregistrationv1.APIService, error) {
-	found, err := e.mainAPIRegistration.ApiregistrationV1().APIServices().List(ctx, metav1.ListOptions{
-		LabelSelector: hostingv1alpha1.PublishedByLabel + "=" + e.publishedBy(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list the APIServices of annex in the main cluster: %w", err)
+// published returns the APIServices of this annex.
+func (e *environment) published() (ours []apiregistrationv1.APIService) {
+	for _, route := range e.apiServices {
+		if route.Labels[hostingv1alpha1.PublishedByLabel] == e.publishedBy() {
+			ours = append(ours, route)
+		}
 	}
-	return found.Items, nil
+	return ours
 }
 
 // logs is the command that prints annex's logs.
@@ -155,6 +148,20 @@ func (e *environment) logs() string {
 // pods is the command that shows whether annex runs.
 func (e *environment) pods() string {
 	return fmt.Sprintf("kubectl -n %s get pods -l %s -o wide", e.service.Namespace, podLabel)
+}
+
+const applicationJSON = "application/json"
+
+// decodeMain decodes what the main cluster has at a path.
+func (e *environment) decodeMain(ctx context.Context, path, accept string, into any) (*answer, error) {
+	answer, err := e.getMain(ctx, path, accept)
+	if err != nil || answer.status != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", path, outcome(answer, err))
+	}
+	if err := json.Unmarshal(answer.body, into); err != nil {
+		return nil, fmt.Errorf("%s cannot be decoded: %w", path, err)
+	}
+	return answer, nil
 }
 
 func get(ctx context.Context, client *http.Client, url, accept string) (*answer, error) {

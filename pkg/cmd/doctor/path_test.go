@@ -225,7 +225,8 @@ func TestPublished(t *testing.T) {
 	})
 }
 
-func TestAdoptService(t *testing.T) {
+// TestPublishedService: the Service that annex publishes is used whatever its name.
+func TestPublishedService(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		objects []runtime.Object
@@ -236,7 +237,9 @@ func TestAdoptService(t *testing.T) {
 		"none":         {nil, "annex-system/annex:443"},
 	} {
 		e := fixture{apiServices: test.objects}.environment()
-		e.adoptService(t.Context())
+		e.serviceGiven = false
+		_, err := e.readObjects(t.Context())
+		expect.NoError(t, err)
 		if got := e.service.String(); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -56,19 +55,16 @@ func (f *Footprint) Group(name string) *Group {
 	return &Group{Name: name}
 }
 
-// Read reads the main cluster. definitions are the metadata of its CustomResourceDefinitions.
-func Read(ctx context.Context, kube kubernetes.Interface, apiServices apiregistrationclient.APIServiceInterface, definitions []metav1.ObjectMeta) (*Footprint, error) {
+// Read reads the policies of the main cluster. apiServices are its APIServices, and definitions the metadata of its
+// CustomResourceDefinitions.
+func Read(ctx context.Context, kube kubernetes.Interface, apiServices []apiregistrationv1.APIService, definitions []metav1.ObjectMeta) (*Footprint, error) {
 	f := &Footprint{}
-	routes, err := apiServices.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list the APIServices of the main cluster: %w", err)
-	}
 	policies, err := kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list the ValidatingAdmissionPolicies of the main cluster: %w", err)
 	}
-	for i := range routes.Items {
-		f.addAPIService(&routes.Items[i])
+	for i := range apiServices {
+		f.addAPIService(&apiServices[i])
 	}
 	for i := range policies.Items {
 		f.addPolicy(policies.Items[i].Name)

@@ -13,13 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-func apiService(version, group, publishedBy string) *apiregistrationv1.APIService {
-	a := &apiregistrationv1.APIService{
+func apiService(version, group, publishedBy string) apiregistrationv1.APIService {
+	a := apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: version + "." + group}, Spec: apiregistrationv1.APIServiceSpec{Group: group, Version: version},
 	}
 	if publishedBy != "" {
@@ -46,10 +45,10 @@ func TestRead(t *testing.T) {
 	for _, name := range []string{"annex-freeze.moved.example.com", "annex-copy.open.example.com", "annex-hold-garbage-collector.held.example.com", "annex-other", "freeze"} {
 		policies = append(policies, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	apiServices := aggregatorfake.NewClientset(
+	apiServices := []apiregistrationv1.APIService{
 		apiService("v1alpha1", "hosting.annex.dev", "annex-system.annex"), apiService("v1", "moved.example.com", "annex-system.annex"),
 		apiService("v2", "moved.example.com", "annex-system.annex"), apiService("v1", "open.example.com", ""), apiService("zz-annex-main-copy", "open.example.com", ""),
-	).ApiregistrationV1().APIServices()
+	}
 	got, err := Read(t.Context(), fake.NewClientset(policies...), apiServices, []metav1.ObjectMeta{
 		definition("widgets.moved.example.com", "true", false, "annex.dev/annex-system.annex"), definition("gadgets.moved.example.com", "true", true, "annex.dev/annex-system.annex"),
 		definition("widgets.labelled.example.com", "false", false), definition("widgets.left.example.com", "", false, "annex.dev/other"),

@@ -14,10 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"strings"
-	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,17 +22,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
-	restclient "k8s.io/client-go/rest"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/cmd/backup"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/cmd/login"
-	"github.com/annex-dev/annex/pkg/cmd/progress"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
@@ -110,18 +104,16 @@ func (f *flags) addExempt(fs *pflag.FlagSet, more string) {
 		"Exempt annex's account from the webhooks and policies of the main cluster that match the group, while a rollback writes the objects there."+more)
 }
 
-// run makes a command run a session until it ends or is interrupted.
+// run makes a command run a session.
 func run(cmd *cobra.Command, options *login.Options, in io.Reader, out, errOut io.Writer, do func(ctx context.Context, s *session) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := newSession(cmd.Context(), *options, strings.Join(args, ""))
 		if err != nil {
 			return err
 		}
-		s.in, s.out, s.errOut, s.asks = bufio.NewReader(in), out, errOut, progress.IsTerminal(in)
+		s.in, s.out, s.errOut, s.asks = bufio.NewReader(in), out, errOut, output.IsTerminal(in)
 		s.program = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		return do(ctx, s)
+		return do(cmd.Context(), s)
 	}
 	return cmd
 }
@@ -141,26 +133,18 @@ func isGroup(_ *cobra.Command, args []string) error {
 }
 
 func newSession(ctx context.Context, options login.Options, group string) (*session, error) {
-	config, err := options.MainConfig(ctx, "annex-groups")
+	clients, err := options.ConnectMain(ctx, "annex-groups")
 	if err != nil {
 		return nil, err
 	}
-	config.WarningHandler = restclient.NoWarnings{} // of deprecated versions
-	s := &session{group: group, server: config.Host, now: time.Now, pollInterval: pollInterval, rightsTimeout: rightsTimeout, settleTimeout: settleTimeout}
-	var errs [5]error
-	s.main, errs[0] = kubernetes.NewForConfig(config)
-	s.metadata, errs[1] = metadata.NewForConfig(config)
-	registration, err := aggregatorclient.NewForConfig(config)
-	errs[2] = err
-	objects, err := dynamic.NewForConfig(config)
-	errs[3] = err
-	s.annexClients, errs[4] = login.NewAnnexClient(config)
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the clients: %w", err)
+	s := &session{
+		group: group, server: clients.Config.Host,
+		main: clients.Kube, metadata: clients.Metadata, apiServices: clients.APIServices, annex: clients.Annex.HostingV1alpha1(), annexClients: clients.Annex,
+		probe: probeWith(clients.Dynamic),
+		now:   time.Now, pollInterval: pollInterval, rightsTimeout: rightsTimeout, settleTimeout: settleTimeout,
 	}
-	s.apiServices, s.annex, s.probe = registration.ApiregistrationV1().APIServices(), s.annexClients.HostingV1alpha1(), probeWith(objects)
 	s.survey = func(ctx context.Context) (*diagnose.Report, error) {
-		return diagnose.Survey(ctx, config, group, s.errOut)
+		return diagnose.Survey(ctx, s.server, clients.Kube.Discovery().RESTClient(), group, s.errOut)
 	}
 	s.save = func(ctx context.Context, resource, path string) error {
 		return backup.Save(ctx, options, resource, path, s.out, s.errOut)
@@ -230,7 +214,7 @@ func (s *session) agree(question, otherwise string) error {
 
 // printTable prints rows with a header. Cells are separated by tabs.
 func (s *session) printTable(header string, rows []string) error {
-	w := tabwriter.NewWriter(s.out, 0, 0, 3, ' ', 0)
+	w := output.NewTable(s.out)
 	for _, row := range append([]string{header}, rows...) {
 		_, _ = fmt.Fprintln(w, row) // Flush has the error
 	}

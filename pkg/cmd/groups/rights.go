@@ -9,19 +9,18 @@ import (
 	"maps"
 	"slices"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	"sigs.k8s.io/yaml"
 
-	"github.com/annex-dev/annex/pkg/aggregated/mainadmission"
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/rights"
 )
 
 const (
@@ -81,47 +80,21 @@ func userOf(subject rbacv1.Subject) string {
 	return subject.Name
 }
 
-// writer reads and writes objects of a kind.
-type writer[T any] interface {
-	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
-	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
-	Update(ctx context.Context, object T, options metav1.UpdateOptions) (T, error)
-}
-
-// ensure creates an object, or updates it if change has to change it, and returns what was done, in kubectl's words. It
-// reads first: users who may not write may use what an administrator has applied.
-func ensure[T metav1.Object](ctx context.Context, objects writer[T], wanted T, change func(current T) bool) (done string, err error) {
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		current, err := objects.Get(ctx, wanted.GetName(), metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			done = "created"
-			_, err = objects.Create(ctx, wanted, metav1.CreateOptions{})
-		case err == nil && change(current):
-			done = "configured"
-			_, err = objects.Update(ctx, current, metav1.UpdateOptions{})
-		case err == nil:
-			done = "unchanged"
-		}
-		return err
-	})
-	return done, err
-}
-
-// set replaces a value, and reports whether it was another one.
-func set[T any](current *T, wanted T) bool {
-	changed := !equality.Semantic.DeepEqual(*current, wanted)
-	*current = wanted
-	return changed
-}
-
-// apply creates or updates the roles of a command.
+// apply creates or updates the roles of a command, and returns what was done with the ClusterRole, in kubectl's words. Roles
+// are read first: users who may not write them may use what an administrator has applied.
 func (s *session) apply(ctx context.Context, name string, wanted *rbacv1.ClusterRole) (done string, err error) {
 	rbac := s.main.RbacV1()
-	done, err = ensure(ctx, rbac.ClusterRoles(), wanted, func(current *rbacv1.ClusterRole) bool {
-		labelled := current.Labels[hostingv1alpha1.AggregateLabel] == "true"
-		metav1.SetMetaDataLabel(&current.ObjectMeta, hostingv1alpha1.AggregateLabel, "true")
-		return set(&current.Rules, wanted.Rules) || !labelled
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		result, err := (&reconciliation.ReconcileRoleOptions{
+			Role: reconciliation.ClusterRoleRuleOwner{ClusterRole: wanted}, Client: reconciliation.ClusterRoleModifier{Client: rbac.ClusterRoles()},
+			Confirm: true, RemoveExtraPermissions: true,
+		}).Run()
+		if err == nil {
+			done = map[reconciliation.ReconcileOperation]string{
+				reconciliation.ReconcileCreate: "created", reconciliation.ReconcileUpdate: "configured", reconciliation.ReconcileNone: "unchanged",
+			}[result.Operation]
+		}
+		return err
 	})
 	if err != nil {
 		return done, err
@@ -131,21 +104,27 @@ func (s *session) apply(ctx context.Context, name string, wanted *rbacv1.Cluster
 		return done, s.revokeInSystem(ctx)
 	}
 	role, binding := systemRole(s.group, inSystem, s.subjects(ctx))
-	if _, err := ensure(ctx, rbac.Roles(annexNamespace), role, func(current *rbacv1.Role) bool { return set(&current.Rules, role.Rules) }); err != nil {
-		return done, err
-	}
-	_, err = ensure(ctx, rbac.RoleBindings(annexNamespace), binding, func(current *rbacv1.RoleBinding) bool {
-		same := slices.EqualFunc(current.Subjects, binding.Subjects, func(a, b rbacv1.Subject) bool { return a.Kind == b.Kind && userOf(a) == userOf(b) })
-		current.Subjects = binding.Subjects
-		return !same
+	return done, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		_, err := (&reconciliation.ReconcileRoleOptions{
+			Role: reconciliation.RoleRuleOwner{Role: role}, Client: reconciliation.RoleModifier{Client: rbac, NamespaceClient: s.main.CoreV1().Namespaces()},
+			Confirm: true, RemoveExtraPermissions: true,
+		}).Run()
+		if err != nil {
+			return err
+		}
+		_, err = (&reconciliation.ReconcileRoleBindingOptions{
+			RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: binding},
+			Client:      reconciliation.RoleBindingClientAdapter{Client: rbac, NamespaceClient: s.main.CoreV1().Namespaces()},
+			Confirm:     true, RemoveExtraSubjects: true,
+		}).Run()
+		return err
 	})
-	return done, err
 }
 
 // grant creates or updates the ClusterRole with the rights for the group, and waits until annex has
 // them.
-func (s *session) grant(ctx context.Context, name string, rights rules) error {
-	wanted := role(s.group, rights)
+func (s *session) grant(ctx context.Context, name string, granted rules) error {
+	wanted := role(s.group, granted)
 	done, err := s.apply(ctx, name, wanted)
 	if apierrors.IsForbidden(err) {
 		err = fmt.Errorf("%w; an administrator can apply what this prints: %s", err, s.command(name, "--print-rights"))
@@ -154,7 +133,7 @@ func (s *session) grant(ctx context.Context, name string, rights rules) error {
 		return fmt.Errorf("grant annex the rights for %s: %w", s.group, err)
 	}
 	s.print("%s/%s %s", kindOf(clusterRolesResource), wanted.Name, done)
-	return s.waitForRights(ctx, rights)
+	return s.waitForRights(ctx, granted)
 }
 
 func (s *session) revokeInSystem(ctx context.Context) error {
@@ -179,47 +158,27 @@ func (s *session) revoke(ctx context.Context) error {
 
 // waitForRights waits until the main cluster has aggregated the rights. Not every user may ask for
 // that; annex reports missing rights itself.
-func (s *session) waitForRights(ctx context.Context, rights rules) error {
-	subjects, missing := s.bound(ctx), ""
+func (s *session) waitForRights(ctx context.Context, granted rules) error {
+	subjects := s.bound(ctx)
 	if len(subjects) == 0 || subjects[0].Kind == rbacv1.GroupKind {
 		s.print(notChecked)
 		return nil
 	}
-	account := mainadmission.Account(userOf(subjects[0]))
-	review := authorizationv1.SubjectAccessReviewSpec{User: account.GetName(), Groups: account.GetGroups()}
+	var missing []rights.Right
 	err := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.rightsTimeout, true, func(ctx context.Context) (_ bool, err error) {
-		missing, err = s.missing(ctx, review, rights)
-		return missing == "", err
+		missing, err = rights.Missing(ctx, s.main, userOf(subjects[0]), rights.Of("", granted...))
+		return len(missing) == 0, err
 	})
 	switch {
 	case apierrors.IsForbidden(err):
 		s.print(notChecked)
 		return nil
-	case err != nil && missing != "" && ctx.Err() == nil:
-		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", subjects[0].Name, missing, s.program)
+	case err != nil && len(missing) > 0 && ctx.Err() == nil:
+		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", subjects[0].Name, rights.List(missing), s.program)
 	case err != nil:
 		return fmt.Errorf("wait for the rights of annex: %w", err)
 	}
 	return nil
-}
-
-// missing returns the first right that the account of a review does not have, or "".
-func (s *session) missing(ctx context.Context, of authorizationv1.SubjectAccessReviewSpec, rights rules) (string, error) {
-	for _, rule := range rights {
-		for _, verb := range rule.Verbs {
-			of.ResourceAttributes = &authorizationv1.ResourceAttributes{
-				Verb: verb, Group: rule.APIGroups[0], Resource: rule.Resources[0], Name: slices.Concat(rule.ResourceNames, []string{""})[0],
-			}
-			review, err := s.main.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: of}, metav1.CreateOptions{})
-			if err != nil {
-				return "", err
-			}
-			if !review.Status.Allowed {
-				return verb + " " + rule.Resources[0] + "." + rule.APIGroups[0], nil
-			}
-		}
-	}
-	return "", nil
 }
 
 // rules are the rules of a role.
@@ -262,7 +221,10 @@ func groupRules(group string, definitions []string, verbs ...string) rules {
 // rollbackRules let annex write the objects to the main cluster, and change the owner references of
 // dependants.
 func rollbackRules(group string, definitions []string, dependants []schema.GroupResource) rules {
-	all := moveRules(group, definitions)
+	return append(moveRules(group, definitions), dependantRules(dependants)...)
+}
+
+func dependantRules(dependants []schema.GroupResource) (all rules) {
 	byGroup := map[string][]string{}
 	for _, dependant := range dependants {
 		byGroup[dependant.Group] = append(byGroup[dependant.Group], dependant.Resource)

@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/component-helpers/auth/rbac/validation"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -226,10 +226,10 @@ func (s *session) hasDependant(ctx context.Context, resource schema.GroupVersion
 // them.
 func (s *session) agreeToSecrets(ctx context.Context) error {
 	role, err := s.main.RbacV1().ClusterRoles().Get(ctx, hostingv1alpha1.HostedRoleName(s.group), metav1.GetOptions{})
-	if err == nil && slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
-		return slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, secrets.Resource) && slices.Contains(rule.Verbs, "patch")
-	}) {
-		return nil
+	if err == nil {
+		if covers, _ := validation.Covers(role.Rules, dependantRules([]schema.GroupResource{secrets})); covers {
+			return nil
+		}
 	}
 	return s.agree("Let annex get, list and patch all Secrets of the cluster until the end?",
 		"without rights for Secrets, those are deleted whose owners were created in annex: answer y, or give --yes")

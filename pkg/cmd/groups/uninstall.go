@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
@@ -179,7 +180,11 @@ func (s *session) inspect(ctx context.Context) (*installation, error) {
 	if err != nil {
 		return nil, err
 	}
-	read, err := footprint.Read(ctx, s.main, s.apiServices, definitions)
+	apiServices, err := s.apiServices.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list the APIServices of %s: %w", s.server, err)
+	}
+	read, err := footprint.Read(ctx, s.main, apiServices.Items, definitions)
 	if err != nil {
 		return nil, err
 	}

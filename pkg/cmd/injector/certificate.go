@@ -4,7 +4,6 @@
 package injector
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,63 +12,36 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
-	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/util/certificate"
-	"k8s.io/klog/v2"
 )
 
 // certificateFunc returns the current serving certificate.
 type certificateFunc func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // certificate returns the certificate of the flags.
-func (o *options) certificate(ctx context.Context, config *restclient.Config) (certificateFunc, error) {
-	if o.signer == "" {
-		return fromFiles(o.certFile, o.keyFile)
+func (o *options) certificate(ctx context.Context, kube kubernetes.Interface) (certificateFunc, error) {
+	if o.signer != "" {
+		return o.requested(ctx, kube)
 	}
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client of certificates: %w", err)
-	}
-	return o.requested(ctx, kube)
+	return fromFiles(ctx, o.certFile, o.keyFile)
 }
 
-// fromFiles reads a certificate. Handshakes read it again; while the files do not fit each other,
-// because one is replaced after the other, the last certificate is used.
-func fromFiles(certFile, keyFile string) (certificateFunc, error) {
-	var mu sync.Mutex
-	var cert, key []byte
-	var pair *tls.Certificate
-	read := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		newCert, err := os.ReadFile(certFile)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert-file: %w", err)
-		}
-		newKey, err := os.ReadFile(keyFile)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-private-key-file: %w", err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if pair != nil && bytes.Equal(cert, newCert) && bytes.Equal(key, newKey) {
-			return pair, nil
-		}
-		loaded, err := tls.X509KeyPair(newCert, newKey)
-		if err != nil {
-			if pair != nil {
-				klog.Background().Error(err, "The certificate and the key do not fit each other, using the previous ones", "certificate", certFile, "key", keyFile)
-				return pair, nil
-			}
-			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
-		}
-		cert, key, pair = newCert, newKey, &loaded
-		return pair, nil
+// fromFiles reads a certificate, and reads it again when it changes until ctx is done. While the files do not fit each
+// other, because one is replaced after the other, the last certificate is used.
+func fromFiles(ctx context.Context, certFile, keyFile string) (certificateFunc, error) {
+	files, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving", certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 	}
-	_, err := read(nil)
-	return read, err
+	go files.Run(ctx, 1)
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, err := tls.X509KeyPair(files.CurrentCertKeyContent())
+		return &pair, err
+	}, nil
 }
 
 // pairName is the prefix of the files in --cert-dir.

@@ -11,11 +11,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -58,9 +56,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 			if err := o.validate(); err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			return o.run(ctx, out)
+			return o.run(cmd.Context(), out)
 		},
 	}
 	o.addFlags(cmd.Flags())
@@ -133,11 +129,11 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
 		return fmt.Errorf("apply the logging flags: %w", err)
 	}
-	config, err := o.login.Config("annex-injector")
+	clients, err := o.login.Connect("annex-injector")
 	if err != nil {
 		return err
 	}
-	certificate, err := o.certificate(ctx, config)
+	certificate, err := o.certificate(ctx, clients.Kube)
 	if err != nil {
 		return err
 	}
@@ -145,7 +141,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--client-ca-file: %w", err)
 	}
-	hook, err := newWebhook(config)
+	hook, err := newWebhook(clients.Annex, clients.Kube, clients.Definitions)
 	if err != nil {
 		return err
 	}
@@ -157,6 +153,6 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	go ca.Run(ctx, 1)
 	hook.start(ctx)
 	defer hook.shutdown()
-	fmt.Fprintf(out, "annex injector: serving https://%s/mutate for %s\n", listener.Addr(), config.Host)
+	fmt.Fprintf(out, "annex injector: serving https://%s/mutate for %s\n", listener.Addr(), clients.Config.Host)
 	return serve(ctx, listener, certificate, hook.handler(ca, o.allowedNames))
 }

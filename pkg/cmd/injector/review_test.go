@@ -45,7 +45,7 @@ func newTestWebhook(t *testing.T) *webhook {
 	misfit.Name = "others.example.com"
 	misfit.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties = nil
 	templates := []v1alpha1.InjectionTemplate{{Path: "pod", Type: v1alpha1.InjectionPodSpec}}
-	hook, err := newWebhookFor(
+	hook, err := newWebhook(
 		annexfake.NewClientset(&v1alpha1.InjectionProfile{
 			ObjectMeta: metav1.ObjectMeta{Name: "agent"},
 			Spec: v1alpha1.InjectionProfileSpec{

@@ -16,10 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/cmd/login"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/injection"
@@ -39,23 +37,7 @@ type webhook struct {
 	shutdown        func()
 }
 
-func newWebhook(config *restclient.Config) (*webhook, error) {
-	hosting, err := login.NewAnnexClient(config)
-	if err != nil {
-		return nil, err
-	}
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client of namespaces: %w", err)
-	}
-	extensions, err := apiextensionsclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client of CRDs: %w", err)
-	}
-	return newWebhookFor(hosting, kube, extensions)
-}
-
-func newWebhookFor(hosting annexclient.Interface, kube kubernetes.Interface, extensions apiextensionsclient.Interface) (*webhook, error) {
+func newWebhook(hosting annexclient.Interface, kube kubernetes.Interface, extensions apiextensionsclient.Interface) (*webhook, error) {
 	profileFactory := annexinformers.NewSharedInformerFactory(hosting, resync)
 	kubeFactory := informers.NewSharedInformerFactory(kube, resync)
 	definitionFactory := crdinformers.NewSharedInformerFactory(extensions, resync)

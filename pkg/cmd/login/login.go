@@ -7,16 +7,23 @@ package login
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
-	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
@@ -40,8 +47,44 @@ const AnnexOrMain = "annex, or of its main cluster"
 // Given reports whether a flag selects the server.
 func (o *Options) Given() bool { return o.kubeconfig != "" || o.context != "" }
 
-// Config returns the configuration of a client without rate limit: the server has one.
-func (o *Options) Config(userAgent string) (*restclient.Config, error) {
+// Clients are clients of a server without a rate limit: the server has one.
+type Clients struct {
+	Config      *restclient.Config
+	HTTP        *http.Client
+	Kube        kubernetes.Interface
+	Metadata    metadata.Interface
+	Dynamic     dynamic.Interface
+	Definitions apiextensionsclient.Interface
+	APIServices apiregistrationclient.APIServiceInterface
+	// Annex has annex's own kinds.
+	Annex annexclient.Interface
+}
+
+// NewClients makes the clients. It sends no request.
+func NewClients(config *restclient.Config) (*Clients, error) {
+	c := &Clients{Config: config}
+	var errs [7]error
+	if c.HTTP, errs[0] = restclient.HTTPClientFor(config); errs[0] == nil {
+		c.Kube, errs[1] = kubernetes.NewForConfigAndClient(config, c.HTTP)
+		c.Metadata, errs[2] = metadata.NewForConfigAndClient(config, c.HTTP)
+		c.Dynamic, errs[3] = dynamic.NewForConfigAndClient(config, c.HTTP)
+		c.Definitions, errs[4] = apiextensionsclient.NewForConfigAndClient(config, c.HTTP)
+		c.Annex, errs[5] = annexclient.NewForConfigAndClient(config, c.HTTP)
+		var registration *aggregatorclient.Clientset
+		if registration, errs[6] = aggregatorclient.NewForConfigAndClient(config, c.HTTP); errs[6] == nil {
+			c.APIServices = registration.ApiregistrationV1().APIServices()
+		}
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("--kubeconfig: create the clients: %w", err)
+	}
+	return c, nil
+}
+
+// Connect returns clients of the selected server. It sends no request.
+func (o *Options) Connect(userAgent string) (*Clients, error) { return o.connect(userAgent, nil) }
+
+func (o *Options) connect(userAgent string, warnings restclient.WarningHandler) (*Clients, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
@@ -49,58 +92,44 @@ func (o *Options) Config(userAgent string) (*restclient.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: load the login: %w", err)
 	}
-	config.QPS = -1
-	config.UserAgent = userAgent
-	return config, nil
+	config.QPS, config.UserAgent, config.WarningHandler = -1, userAgent, warnings
+	return NewClients(config)
 }
 
-// MainConfig is Config for commands that need a main cluster. They would take annex itself for an
+// ConnectMain is Connect for commands that need a main cluster. They would take annex itself for an
 // empty one, so it is an error. If the server does not answer, the command reports that.
-func (o *Options) MainConfig(ctx context.Context, userAgent string) (*restclient.Config, error) {
-	config, err := o.Config(userAgent)
+func (o *Options) ConnectMain(ctx context.Context, userAgent string) (*Clients, error) {
+	c, err := o.connect(userAgent, restclient.NoWarnings{}) // of versions that are deprecated
 	if err != nil {
 		return nil, err
 	}
 	var found apimachineryversion.Info
-	if answer, err := get(ctx, config, "/version"); err == nil && json.Unmarshal(answer, &found) == nil && version.IsAnnex(found.GitVersion) {
+	if answer, err := c.get(ctx, "/version"); err == nil && json.Unmarshal(answer, &found) == nil && version.IsAnnex(found.GitVersion) {
 		return nil, fmt.Errorf("%s is annex itself, and this command needs the main cluster of an annex: "+
-			"name that with --kubeconfig or $KUBECONFIG; a standalone annex has none", config.Host)
+			"name that with --kubeconfig or $KUBECONFIG; a standalone annex has none", c.Config.Host)
 	}
-	return config, nil
+	return c, nil
 }
 
-// AnnexConfig is Config for commands that need annex's own kinds, from annex or through its main
+// ConnectAnnex is Connect for commands that need annex's own kinds, from annex or through its main
 // cluster.
-func (o *Options) AnnexConfig(ctx context.Context, userAgent string) (*restclient.Config, error) {
-	config, err := o.Config(userAgent)
+func (o *Options) ConnectAnnex(ctx context.Context, userAgent string) (*Clients, error) {
+	c, err := o.Connect(userAgent)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := get(ctx, config, "/apis/"+hostingv1alpha1.SchemeGroupVersion.String()); apierrors.IsNotFound(err) {
+	if _, err := c.get(ctx, "/apis/"+hostingv1alpha1.SchemeGroupVersion.String()); apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("%s does not serve %s: it is neither annex nor a main cluster that annex is installed in",
-			config.Host, hostingv1alpha1.SchemeGroupVersion)
+			c.Config.Host, hostingv1alpha1.SchemeGroupVersion)
 	}
-	return config, nil
+	return c, nil
 }
 
 // modeTimeout bounds a request that finds out what the server is.
 const modeTimeout = 10 * time.Second
 
-func get(ctx context.Context, config *restclient.Config, path string) ([]byte, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client: %w", err)
-	}
+func (c *Clients) get(ctx context.Context, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, modeTimeout)
 	defer cancel()
-	return client.RESTClient().Get().AbsPath(path).Do(ctx).Raw()
-}
-
-// NewAnnexClient returns a client of annex's own kinds.
-func NewAnnexClient(config *restclient.Config) (annexclient.Interface, error) {
-	clients, err := annexclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client: %w", err)
-	}
-	return clients, nil
+	return c.Kube.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).Raw()
 }

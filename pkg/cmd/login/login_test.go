@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	restclient "k8s.io/client-go/rest"
-
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -52,12 +50,12 @@ func TestModes(t *testing.T) {
 			expect.NoError(t, os.WriteFile(o.kubeconfig, fmt.Appendf(nil,
 				"{clusters: [{name: a, cluster: {server: %q}}], contexts: [{name: a, context: {cluster: a}}], current-context: a}", server.URL), 0o600))
 			for what, check := range map[string]struct {
-				config func(context.Context, string) (*restclient.Config, error)
-				want   string
-			}{"main": {o.MainConfig, tc.main}, "annex": {o.AnnexConfig, tc.annex}} {
-				switch config, err := check.config(t.Context(), "annex-test"); {
-				case check.want == "" && (err != nil || config.Host != server.URL):
-					t.Errorf("%s: %v, %v", what, config, err)
+				connect func(context.Context, string) (*Clients, error)
+				want    string
+			}{"main": {o.ConnectMain, tc.main}, "annex": {o.ConnectAnnex, tc.annex}} {
+				switch clients, err := check.connect(t.Context(), "annex-test"); {
+				case check.want == "" && (err != nil || clients.Config.Host != server.URL):
+					t.Errorf("%s: %v, %v", what, clients, err)
 				case check.want != "" && (err == nil || !strings.Contains(err.Error(), server.URL+" "+check.want)):
 					t.Errorf("%s: %v, want %q", what, err, check.want)
 				}

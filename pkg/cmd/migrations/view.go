@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/progress"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
@@ -33,7 +33,7 @@ type View struct {
 
 	began time.Time
 	last  string
-	bar   *progress.Bar
+	bar   *output.Bar
 	// phase is the phase that the bar shows.
 	phase hostingv1alpha1.MigrationPhase
 	// copied are the resources whose copies were reported.
@@ -49,7 +49,7 @@ func (v *View) Show(ctx context.Context, migration *hostingv1alpha1.Migration) e
 }
 
 func (v *View) begin(migration *hostingv1alpha1.Migration) {
-	v.began, v.bar, v.copied = migration.CreationTimestamp.Time, progress.New(v.Out, ""), sets.New[string]()
+	v.began, v.bar, v.copied = migration.CreationTimestamp.Time, output.NewBar(v.Out, ""), sets.New[string]()
 	if v.began.IsZero() {
 		v.began = time.Now()
 	}
@@ -74,7 +74,7 @@ func (v *View) show(migration *hostingv1alpha1.Migration) (done bool, err error)
 	}
 	if status.Phase != v.phase {
 		v.bar.End()
-		v.phase, v.bar = status.Phase, progress.New(v.Out, string(status.Phase))
+		v.phase, v.bar = status.Phase, output.NewBar(v.Out, string(status.Phase))
 	}
 	v.showCopies(status)
 	text := complete.Message

@@ -11,9 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,9 +62,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 			if err := o.validate(); err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			return o.run(ctx, out)
+			return o.run(cmd.Context(), out)
 		},
 	}
 	fs := cmd.Flags()
@@ -98,21 +94,13 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
 		return fmt.Errorf("apply the logging flags: %w", err)
 	}
-	config, err := o.login.Config("annex-scheduler")
+	clients, err := o.login.Connect("annex-scheduler")
 	if err != nil {
 		return err
-	}
-	annexHosting, err := login.NewAnnexClient(config)
-	if err != nil {
-		return err
-	}
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("--kubeconfig: create the client of leases and events: %w", err)
 	}
 	work := func(ctx context.Context) error {
-		fmt.Fprintf(out, "annex scheduler: placing resources for %s at %s\n", o.name, config.Host)
-		return o.work(ctx, annexHosting, kube)
+		fmt.Fprintf(out, "annex scheduler: placing resources for %s at %s\n", o.name, clients.Config.Host)
+		return o.work(ctx, clients.Annex, clients.Kube)
 	}
 	if !o.leaderElect {
 		return work(ctx)
@@ -121,7 +109,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	err = leader.Run(ctx, leader.Config{
-		Leases: kube.CoordinationV1(), Namespace: o.namespace, Name: o.name, Identity: leader.NewIdentity(), Timing: o.timing,
+		Leases: clients.Kube.CoordinationV1(), Namespace: o.namespace, Name: o.name, Identity: leader.NewIdentity(), Timing: o.timing,
 	}, func(ctx context.Context) {
 		if err := work(ctx); err != nil {
 			end(err)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +17,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
@@ -28,15 +28,11 @@ func clientCommand(cmd *cobra.Command, run func(ctx context.Context, annex annex
 	options := login.Options{}
 	options.AddFlags(cmd.Flags(), login.AnnexOrMain)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		config, err := options.AnnexConfig(cmd.Context(), "annex-"+cmd.Name())
+		clients, err := options.ConnectAnnex(cmd.Context(), "annex-"+cmd.Name())
 		if err != nil {
 			return err
 		}
-		annex, err := login.NewAnnexClient(config)
-		if err != nil {
-			return err
-		}
-		return run(cmd.Context(), annex, args)
+		return run(cmd.Context(), clients.Annex, args)
 	}
 	return cmd
 }
@@ -171,7 +167,7 @@ func printProposals(out io.Writer, proposals []proposal) error {
 		_, err := fmt.Fprintln(out, "every resource is where the scheduler would place it")
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	table := output.NewTable(out)
 	fmt.Fprintln(table, "RESOURCE\tFROM\tTO\tWHY")
 	for _, p := range proposals {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", p.resource, p.from, p.to, p.why)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
@@ -122,7 +122,7 @@ func summary(hosted *hostingv1alpha1.HostedResource, decision framework.Decision
 
 // printDecision prints one line for each Store.
 func printDecision(out io.Writer, decision framework.Decision) error {
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	table := output.NewTable(out)
 	fmt.Fprintln(table, "STORE\tFITS\tSCORE\tWHY")
 	for _, result := range decision {
 		if !result.Fits() {

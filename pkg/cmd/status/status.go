@@ -12,7 +12,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +23,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/scheduler"
 )
@@ -39,7 +39,11 @@ func NewCommand(out io.Writer) *cobra.Command {
 			"command doctor.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			found, err := read(cmd.Context(), options)
+			clients, err := options.ConnectAnnex(cmd.Context(), "annex-status")
+			if err != nil {
+				return err
+			}
+			found, err := read(cmd.Context(), clients)
 			if err != nil {
 				return err
 			}
@@ -58,31 +62,23 @@ type objects struct {
 	StaticSources []hostingv1alpha1.StaticSource
 }
 
-func read(ctx context.Context, options login.Options) (*objects, error) {
-	config, err := options.AnnexConfig(ctx, "annex-status")
+func read(ctx context.Context, clients *login.Clients) (*objects, error) {
+	found, err := scheduler.ReadCluster(ctx, clients.Annex.HostingV1alpha1())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read %s: %w", clients.Config.Host, err)
 	}
-	annex, err := login.NewAnnexClient(config)
-	if err != nil {
-		return nil, err
-	}
-	found, err := scheduler.ReadCluster(ctx, annex.HostingV1alpha1())
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", config.Host, err)
-	}
-	static, err := annex.HostingV1alpha1().StaticSources().List(ctx, metav1.ListOptions{})
+	static, err := clients.Annex.HostingV1alpha1().StaticSources().List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		static, err = &hostingv1alpha1.StaticSourceList{}, nil // an older annex
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: list StaticSources: %w", config.Host, err)
+		return nil, fmt.Errorf("read %s: list StaticSources: %w", clients.Config.Host, err)
 	}
 	return &objects{found.Resources, found.Stores, found.Migrations, static.Items}, nil
 }
 
 func (o *objects) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	w := output.NewTable(out)
 	o.printGroups(w)
 	fmt.Fprintln(w)
 	o.printStores(w)
@@ -152,13 +148,17 @@ func (o *objects) printStores(w io.Writer) {
 	fmt.Fprintln(w, "STORE\tREADY\tRESOURCES\tOBJECTS\tIN USE\tQUOTA")
 	for i := range o.Stores {
 		store := &o.Stores[i]
-		ready := metav1.ConditionUnknown
-		if condition := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady); condition != nil {
-			ready = condition.Status
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", store.Name, ready, store.Status.Resources, store.Status.Objects,
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", store.Name, statusOf(store.Status.Conditions, hostingv1alpha1.StoreReady), store.Status.Resources, store.Status.Objects,
 			table.Quantity(store.Status.SizeInUse), table.Quantity(store.Status.Quota))
 	}
+}
+
+// statusOf returns the status of a condition.
+func statusOf(conditions []metav1.Condition, kind string) metav1.ConditionStatus {
+	if condition := meta.FindStatusCondition(conditions, kind); condition != nil {
+		return condition.Status
+	}
+	return metav1.ConditionUnknown
 }
 
 // printMigrations prints those that are under way.
@@ -184,12 +184,8 @@ func (o *objects) printStaticSources(w io.Writer) {
 	fmt.Fprintln(w, "STATIC SOURCE\tLOCATION\tREAD\tOBJECTS\tAPPLIED\tORPHANED")
 	for i := range o.StaticSources {
 		source := &o.StaticSources[i]
-		read := metav1.ConditionUnknown
-		if condition := meta.FindStatusCondition(source.Status.Conditions, hostingv1alpha1.StaticSourceRead); condition != nil {
-			read = condition.Status
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", source.Name, table.OrNone(source.Spec.Location), read,
-			source.Status.Objects, source.Status.Applied, source.Status.Orphaned)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", source.Name, table.OrNone(source.Spec.Location),
+			statusOf(source.Status.Conditions, hostingv1alpha1.StaticSourceRead), source.Status.Objects, source.Status.Applied, source.Status.Orphaned)
 	}
 	fmt.Fprintln(w)
 }

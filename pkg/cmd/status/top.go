@@ -10,18 +10,18 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/spf13/cobra"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
+	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/login"
 	"github.com/annex-dev/annex/pkg/cmd/metrics"
+	"github.com/annex-dev/annex/pkg/cmd/output"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
@@ -60,8 +60,11 @@ func NewTopCommand(out io.Writer) *cobra.Command {
 		Example: "  annex top --sort-by=requests --interval=10s",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
-				return err
+			if sortKeys[o.sortBy] == nil {
+				return fmt.Errorf("--sort-by %q must be objects, bytes, stored, cached, requests or watches", o.sortBy)
+			}
+			if o.interval <= 0 {
+				return fmt.Errorf("--interval %s must be positive", o.interval)
 			}
 			return o.run(cmd.Context(), out)
 		},
@@ -73,44 +76,39 @@ func NewTopCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-func (o *topOptions) validate() error {
-	if sortKeys[o.sortBy] == nil {
-		return fmt.Errorf("--sort-by %q must be objects, bytes, stored, cached, requests or watches", o.sortBy)
-	}
-	if o.interval <= 0 {
-		return fmt.Errorf("--interval %s must be positive", o.interval)
-	}
-	return nil
-}
+// load is that of a resource: requests per second, and open watches.
+type load struct{ requests, watches float64 }
 
 // row is a resource with its load.
 type row struct {
+	load
 	resource *hostingv1alpha1.HostedResource
-	// requests is per second.
-	requests, watches float64
 }
 
 func (o *topOptions) run(ctx context.Context, out io.Writer) error {
-	loads, err := o.readLoads(ctx)
+	clients, err := o.login.ConnectAnnex(ctx, "annex-top")
 	if err != nil {
 		return err
 	}
-	found, err := read(ctx, o.login)
+	loads, err := o.readLoads(ctx, clients.Kube.Discovery().RESTClient())
+	if err != nil {
+		return err
+	}
+	found, err := read(ctx, clients)
 	if err != nil {
 		return err
 	}
 	rows := make([]row, len(found.Resources))
 	for i := range found.Resources {
 		resource := &found.Resources[i]
-		load := loads[schema.ParseGroupResource(resource.Name)]
-		rows[i] = row{resource, load.requests, load.watches}
+		rows[i] = row{loads[schema.ParseGroupResource(resource.Name)], resource}
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(sortKeys[o.sortBy](b), sortKeys[o.sortBy](a)) })
 	return printTop(out, rows, loads != nil)
 }
 
 func printTop(out io.Writer, rows []row, loadsKnown bool) error {
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	w := output.NewTable(out)
 	fmt.Fprintln(w, "RESOURCE\tSTORE\tOBJECTS\tBYTES\tSTORED\tCACHED\tREQUESTS/S\tWATCHES")
 	for _, r := range rows {
 		requests, watches := table.Unknown, table.Unknown
@@ -124,22 +122,11 @@ func printTop(out io.Writer, rows []row, loadsKnown bool) error {
 	return w.Flush()
 }
 
-// load is that of a resource.
-type load struct{ requests, watches float64 }
-
 // readLoads returns the load of all resources in an interval, or nil if the server is not annex
 // or its metrics cannot be read.
-func (o *topOptions) readLoads(ctx context.Context) (map[schema.GroupResource]load, error) {
-	config, err := o.login.Config("annex-top")
-	if err != nil {
-		return nil, err
-	}
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: create the client of metrics: %w", err)
-	}
+func (o *topOptions) readLoads(ctx context.Context, client restclient.Interface) (map[schema.GroupResource]load, error) {
 	get := func() map[string]*dto.MetricFamily {
-		families, err := metrics.Get(ctx, client.RESTClient(), budgetMetric, requestsMetric, metrics.Watches)
+		families, err := metrics.Get(ctx, client, budgetMetric, requestsMetric, metrics.Watches)
 		if err != nil || families[budgetMetric] == nil {
 			return nil
 		}

@@ -685,13 +685,13 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/backup",
 		duty:     "`annex backup` and `annex restore`: clients of a running annex, and the offline restore into an unused etcd.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/cmd/progress", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/cmd/output", "pkg/datadir", "pkg/generated/...", "pkg/registry/table", "pkg/storage/backup", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/archive",
 		duty:     "`annex archive`: reads archived objects without annex.",
-		ours:     []string{"pkg/storage/archive"},
+		ours:     []string{"pkg/cmd/output", "pkg/storage/archive"},
 		others:   append(flags, machinery...),
 	},
 	{
@@ -705,20 +705,27 @@ var rules = []rule{
 		duty:     "The manifests, also for programs; no code.",
 	},
 	{
-		packages: "pkg/cmd/progress",
-		duty:     "The progress bar of commands.",
-		others:   []string{"golang.org/x/term"},
+		packages: "pkg/cmd/output",
+		duty:     "What commands print: tables, JSON and progress bars.",
+		ours:     []string{"pkg/registry/table"},
+		others:   []string{"github.com/spf13/pflag", "golang.org/x/term"},
+	},
+	{
+		packages: "pkg/cmd/rights",
+		duty:     "Finds out which rights annex has in its main cluster; read-only.",
+		ours:     []string{"pkg/aggregated/mainadmission"},
+		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation"}, clients...),
 	},
 	{
 		packages: "pkg/cmd/migrations",
 		duty:     "What commands that create Migrations share: they follow and show them.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/progress", "pkg/generated/clientset/...", "pkg/registry/table"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/output", "pkg/generated/clientset/...", "pkg/registry/table"},
 		others:   clients,
 	},
 	{
 		packages: "pkg/cmd/scheduler",
 		duty:     "`annex scheduler`, `annex place`, `annex drain` and `annex rebalance`: clients of annex that choose Stores; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/output", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
 		others:   append(flags, clients...),
 	},
 	{
@@ -730,8 +737,8 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/doctor",
 		duty:     "`annex doctor`: a read-only client of the main cluster that reports faults; never the server.",
-		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
-		others:   append(flags, clients...),
+		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/output", "pkg/cmd/rights", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
+		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/metrics",
@@ -741,19 +748,19 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/diagnose",
 		duty:     "`annex diagnose`: a read-only client of a cluster without annex.",
-		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/metrics", "pkg/cmd/progress", "pkg/registry/table"},
+		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/metrics", "pkg/cmd/output", "pkg/registry/table"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/groups",
 		duty:     "`annex move`, `annex rollback`, `annex finalize` and `annex uninstall`: clients of a main cluster that prepare, create and present Migrations of groups.",
-		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/progress", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
-		others:   append([]string{"sigs.k8s.io/yaml"}, append(flags, clients...)...),
+		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/output", "pkg/cmd/rights", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
+		others:   append([]string{"k8s.io/component-helpers/auth/rbac/...", "sigs.k8s.io/yaml"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/status",
 		duty:     "`annex status` and `annex top`: read-only clients of annex; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/metrics", "pkg/registry/table", "pkg/scheduler"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/metrics", "pkg/cmd/output", "pkg/registry/table", "pkg/scheduler"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package progress
+package output
 
 import (
 	"bytes"
@@ -51,7 +51,7 @@ func TestRate(t *testing.T) {
 func TestOnlyOnATerminal(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	b := New(&out, "x")
+	b := NewBar(&out, "x")
 	b.Show(1, 1, 1)
 	b.ShowCount(1, 1, "x")
 	b.End()

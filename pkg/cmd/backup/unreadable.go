@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/annex-dev/annex/pkg/cmd/output"
 )
 
 // maxNamed is how many objects a warning names.
@@ -32,6 +34,6 @@ func (u *unreadable) warn(errOut io.Writer, fate string) error {
 	if others := u.count - int64(len(u.named)); others > 0 {
 		names += fmt.Sprintf(" and %d others", others)
 	}
-	_, err := fmt.Fprintf(errOut, "annex: warning: %s cannot be read, %s: %s\n", objects(u.count), fate, names)
+	_, err := fmt.Fprintf(errOut, "annex: warning: %s cannot be read, %s: %s\n", output.Count(u.count, "object"), fate, names)
 	return err
 }

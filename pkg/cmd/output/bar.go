@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package progress draws the progress bar of commands.
-package progress
+package output
 
 import (
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
 const (
@@ -33,8 +34,8 @@ type Bar struct {
 	first int64
 }
 
-// New returns a bar for what is done.
-func New(out io.Writer, what string) *Bar {
+// NewBar returns a bar for what is done.
+func NewBar(out io.Writer, what string) *Bar {
 	if !IsTerminal(out) {
 		return &Bar{}
 	}
@@ -51,7 +52,7 @@ func IsTerminal(stream any) bool {
 func (b *Bar) Show(objects, total, size int64) {
 	units := "objects"
 	if size > 0 {
-		units += ", " + Bytes(size)
+		units += ", " + table.Bytes(size)
 	}
 	b.ShowCount(objects, total, units)
 }
@@ -105,17 +106,4 @@ func (b *Bar) Clear() {
 func (b *Bar) End() {
 	b.Clear()
 	b.began = time.Time{}
-}
-
-// Bytes formats a size for humans.
-func Bytes(size int64) string {
-	const unit = 1024
-	if size < unit {
-		return fmt.Sprintf("%d B", size)
-	}
-	scaled, units := float64(size)/unit, "KMGTPE"
-	for scaled >= unit {
-		scaled, units = scaled/unit, units[1:]
-	}
-	return fmt.Sprintf("%.1f %ciB", scaled, units[0])
 }
