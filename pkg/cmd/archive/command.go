@@ -78,7 +78,6 @@ func newCatCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// options are the flags of both commands: which objects.
 type options struct {
 	dir             string
 	resource        string

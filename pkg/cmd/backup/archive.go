@@ -170,7 +170,6 @@ func (a *archive) parts(wanted []*saved, send func(resource *saved, part []byte,
 	return err
 }
 
-// partWriter encodes one part.
 type partWriter struct {
 	*backup.Writer
 	resource *saved

@@ -33,7 +33,6 @@ const (
 	hostedKey     = "hostedresources/"
 )
 
-// backupOptions are the flags of `annex backup`.
 type backupOptions struct {
 	login           login.Options
 	store, resource string
@@ -144,7 +143,6 @@ func (o *backupOptions) manifests(ctx context.Context, annex *client) ([]backup.
 	return records, nil
 }
 
-// saver writes a backup.
 type saver struct {
 	annex   *client
 	options *backupOptions
@@ -156,7 +154,6 @@ type saver struct {
 	unreadable unreadable
 }
 
-// run reads all parts and writes them to target.
 func (s *saver) run(ctx context.Context, manifests []backup.Record, target io.Writer) (backup.Trailer, error) {
 	kind, name, what := "stores", s.options.store, "--store "+s.options.store
 	if s.options.resource != "" {
@@ -196,7 +193,6 @@ func (s *saver) run(ctx context.Context, manifests []backup.Record, target io.Wr
 	return trailer, nil
 }
 
-// begin writes the header and the manifests.
 func (s *saver) begin(target io.Writer, manifests []backup.Record) error {
 	var err error
 	if s.writer, err = backup.NewWriter(target, s.header); err != nil {

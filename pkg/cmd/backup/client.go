@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/login"
@@ -37,7 +38,6 @@ var errInterrupted = errors.New("interrupted")
 // the server may know more fields than the types here.
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// client is a client of a running annex.
 type client struct {
 	hosting hostingclient.HostingV1alpha1Interface
 	rest    restclient.Interface
@@ -144,16 +144,12 @@ func (c *client) hosted(ctx context.Context, name string) (*hostingv1alpha1.Host
 
 // again retries on transient errors.
 func (c *client) again(ctx context.Context, try func() error) error {
-	var last error
 	backoff := wait.Backoff{Duration: c.pause, Factor: 2, Steps: attempts}
-	err := wait.ExponentialBackoffWithContext(ctx, backoff, func(context.Context) (done bool, err error) {
-		last = try()
-		return last == nil || !passes(last), nil
-	})
-	if (err != nil || last != nil) && ctx.Err() != nil {
+	err := retry.OnError(backoff, func(err error) bool { return ctx.Err() == nil && passes(err) }, try)
+	if err != nil && ctx.Err() != nil {
 		return errInterrupted
 	}
-	return last
+	return err
 }
 
 // passes reports whether an error is transient.

@@ -16,7 +16,6 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
-// restoreOptions are the flags of `annex restore`.
 type restoreOptions struct {
 	offline
 	login           login.Options
@@ -112,7 +111,6 @@ func (o *restoreOptions) run(ctx context.Context, out, errOut io.Writer) error {
 	return r.unreadable.warn(errOut, fate)
 }
 
-// wanted returns the resources to restore.
 func (o *restoreOptions) wanted(a *archive) ([]*saved, error) {
 	if o.resource != "" {
 		found := a.resources[o.resource]

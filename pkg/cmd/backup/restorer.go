@@ -26,7 +26,6 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
-// restorer restores resources into a running annex.
 type restorer struct {
 	annex   *client
 	archive *archive

@@ -11,10 +11,8 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/output"
 )
 
-// maxNamed is how many objects a warning names.
 const maxNamed = 10
 
-// unreadable are objects whose values cannot be read.
 type unreadable struct {
 	count int64
 	named []string

@@ -36,7 +36,6 @@ import (
 // encryptedPrefix is the prefix of every encrypted value, whatever its provider.
 const encryptedPrefix = "k8s:enc:"
 
-// options are the flags.
 type options struct {
 	file           string
 	dictionaryFile string
@@ -132,7 +131,6 @@ func (o *options) read() ([]byte, error) {
 	return data, nil
 }
 
-// refuseEncrypted returns an error for an encrypted value.
 func refuseEncrypted(what string, data []byte) error {
 	if !bytes.HasPrefix(data, []byte(encryptedPrefix)) {
 		return nil
@@ -204,7 +202,6 @@ func fromJSON(printed []byte) (value []byte, found bool, err error) {
 	return answer.KVs[0].Value, true, nil
 }
 
-// dictionary returns the dictionary with an ID.
 func (o *options) dictionary(ctx context.Context, id uint32) ([]byte, error) {
 	switch {
 	case o.dictionaryFile != "":

@@ -21,7 +21,6 @@ const (
 	sampleBytes   = 16 << 20
 )
 
-// lister lists collections in pages, and holds one page at a time.
 type lister struct{ client restclient.Interface }
 
 // all calls use with each object of a collection.

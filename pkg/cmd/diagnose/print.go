@@ -16,14 +16,12 @@ import (
 
 const forbidden = "forbidden"
 
-// verdictCells are the cells of verdicts.
 var verdictCells = map[Verdict]string{
 	MoveYes: "yes", MoveNo: "no", MoveHosted: "in annex", MoveUnknown: "unknown",
 }
 
 const groupHeader = "GROUP\tRESOURCES\tOBJECTS\tETCD\tSHARE\tMEMORY\tWATCHES\tCAN MOVE"
 
-// print prints a line for each group, or one group with its resources.
 func (report *Report) print(out io.Writer, one bool, program string) error {
 	if one {
 		return printGroup(out, report)
@@ -31,7 +29,6 @@ func (report *Report) print(out io.Writer, one bool, program string) error {
 	return printGroups(out, report, program)
 }
 
-// printGroups prints a line for each group.
 func printGroups(out io.Writer, report *Report, program string) error {
 	if len(report.Groups) == 0 {
 		_, err := fmt.Fprintln(out, "The cluster has no CustomResourceDefinitions.")
@@ -72,7 +69,6 @@ func printGroupRow(w io.Writer, g *Group) {
 		Size(g.MemoryBytes, unknown), Number(g.Watches, table.Unknown), verdictCells[g.Move.Verdict])
 }
 
-// printTotals prints sums and how they were found.
 func printTotals(w io.Writer, report *Report) {
 	custom := report.CustomResources
 	if report.AllObjects != nil && report.AllBytes != nil {
@@ -114,7 +110,6 @@ func printSources(w io.Writer, report *Report) {
 	}
 }
 
-// printGroup prints one group with its resources.
 func printGroup(out io.Writer, report *Report) error {
 	w := output.NewTable(out)
 	g := report.Groups[0]

@@ -98,7 +98,6 @@ const (
 	MoveUnknown Verdict = "Unknown"
 )
 
-// add adds what is known of other.
 func (u *Usage) add(other Usage) {
 	u.Objects = sum(u.Objects, other.Objects)
 	u.Bytes = sum(u.Bytes, other.Bytes)

@@ -39,7 +39,6 @@ const (
 // ErrNoDefinition is the error of Survey for a group that the cluster does not define.
 var ErrNoDefinition = errors.New("no CustomResourceDefinition has this group")
 
-// survey is a report under way.
 type survey struct {
 	lister   lister
 	measured *measurements

@@ -99,7 +99,6 @@ func (e *environment) legacy(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// outcome describes an unexpected response.
 func outcome(a *answer, err error) string {
 	if err != nil {
 		return err.Error()

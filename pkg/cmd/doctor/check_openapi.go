@@ -216,7 +216,6 @@ func readSnapshot(path string) (*snapshot, error) {
 	return read, nil
 }
 
-// change is a changed entry.
 type change struct {
 	entry, how string
 }

@@ -51,7 +51,6 @@ var checks = []check{
 	{name: "clock", after: []string{mainCluster}, run: checkClock},
 }
 
-// examine runs all checks.
 func examine(ctx context.Context, e *environment, checks []check) []finding {
 	var findings []finding
 	broken := map[string]bool{}

@@ -22,7 +22,6 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/output"
 )
 
-// options are the flags.
 type options struct {
 	login          login.Options
 	service        maincluster.Service

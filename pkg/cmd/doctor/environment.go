@@ -60,7 +60,6 @@ type environment struct {
 	now       func() time.Time
 }
 
-// answer is the response to a GET.
 type answer struct {
 	status int
 	header http.Header

@@ -103,11 +103,9 @@ func (f *Footprint) addAPIService(of *apiregistrationv1.APIService) {
 func (f *Footprint) addPolicy(name string) {
 	if group, is := strings.CutPrefix(name, hostingv1alpha1.FrozenPolicyName("")); is {
 		f.of(group).Frozen = true
-	}
-	if group, is := strings.CutPrefix(name, hostingv1alpha1.CopyPolicyName("")); is {
+	} else if group, is := strings.CutPrefix(name, hostingv1alpha1.CopyPolicyName("")); is {
 		f.of(group).Reserved = true
-	}
-	if group, is := strings.CutPrefix(name, hostingv1alpha1.HoldPolicyName("")); is {
+	} else if group, is := strings.CutPrefix(name, hostingv1alpha1.HoldPolicyName("")); is {
 		f.of(group).Held = true
 	}
 }

@@ -43,7 +43,6 @@ const (
 	pollInterval = 500 * time.Millisecond
 )
 
-// session is a run of a command.
 type session struct {
 	in          *bufio.Reader
 	out, errOut io.Writer
@@ -77,7 +76,6 @@ type session struct {
 	settleTimeout time.Duration
 }
 
-// flags are those of all commands.
 type flags struct {
 	login          login.Options
 	dryRun, wait   bool

@@ -46,7 +46,6 @@ func (s *session) allDefinitions(ctx context.Context) (all []metav1.ObjectMeta, 
 	return all, nil
 }
 
-// definitions returns the names of the group's definitions.
 func (s *session) definitions(ctx context.Context) ([]string, error) {
 	all, err := s.allDefinitions(ctx)
 	var names []string
@@ -98,7 +97,6 @@ func (s *session) served(of func(group string) bool) (found []mainadmission.Reso
 	return found, unknown, nil
 }
 
-// ofGroup returns the resources of the group.
 func (s *session) ofGroup() ([]mainadmission.Resource, error) {
 	found, unknown, err := s.served(func(group string) bool { return group == s.group })
 	if err == nil && len(found) == 0 && len(unknown) > 0 {
@@ -107,7 +105,6 @@ func (s *session) ofGroup() ([]mainadmission.Resource, error) {
 	return found, err
 }
 
-// preferred returns the preferred version of a resource.
 func preferred(of mainadmission.Resource) schema.GroupVersionResource {
 	return of.WithVersion(of.Versions[0])
 }

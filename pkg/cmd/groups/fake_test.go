@@ -13,7 +13,6 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -174,12 +173,11 @@ func (f *fixture) start(t *testing.T) *session {
 		err := from.Delete(deletion.GetResource(), deletion.GetNamespace(), deletion.GetName())
 		return true, nil, err
 	})
-	f.kube.PrependReactor("list", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &corev1.NamespaceList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(f.mainRevision, "1")}}, nil
-	})
-	f.meta.PrependReactor("list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(f.annexRevision, "1")}}, nil
-	})
+	for resource, revision := range map[string]string{"namespaces": f.mainRevision, "widgets": f.annexRevision} {
+		f.meta.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(revision, "1")}}, nil
+		})
+	}
 	changeable := metav1.Verbs{"list", "patch"}
 	f.kube.Resources = []*metav1.APIResourceList{
 		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Verbs: changeable}, {Name: "configmaps", Kind: "ConfigMap", Verbs: changeable}, {Name: "secrets", Kind: "Secret", Verbs: changeable}, {Name: "bindings", Kind: "Binding", Verbs: metav1.Verbs{"create"}}}},

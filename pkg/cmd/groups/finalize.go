@@ -18,7 +18,6 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
-// finalizeFlags are the flags of `annex finalize`.
 type finalizeFlags struct {
 	flags
 	yesDelete string
@@ -110,7 +109,6 @@ func (s *session) planFinalize(ctx context.Context, h history) ([]string, error)
 	return obstacles, nil
 }
 
-// confirmDeletion asks for the name of the group.
 func (s *session) confirmDeletion(o *finalizeFlags) error {
 	if o.yesDelete == s.group {
 		return nil

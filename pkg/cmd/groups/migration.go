@@ -35,7 +35,6 @@ func (h history) ended(operation hostingv1alpha1.MigrationOperation) bool {
 	return h.last != nil && h.last.Spec.Operation == operation
 }
 
-// read reads the Migrations of the group.
 func (s *session) read(ctx context.Context) (history, error) {
 	list, err := s.annex.Migrations().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -71,7 +70,6 @@ func later(m, than *hostingv1alpha1.Migration) bool {
 // nothingInAnnex is the reason for which a group cannot be rolled back or finalized.
 const nothingInAnnex = "annex has nothing of this group"
 
-// hostedByGroup returns all HostedResources.
 func (s *session) hostedByGroup(ctx context.Context) (map[string][]hostingv1alpha1.HostedResource, error) {
 	list, err := s.annex.HostedResources().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -84,7 +82,6 @@ func (s *session) hostedByGroup(ctx context.Context) (map[string][]hostingv1alph
 	return byGroup, nil
 }
 
-// hosted returns the HostedResources of the group.
 func (s *session) hosted(ctx context.Context) ([]hostingv1alpha1.HostedResource, error) {
 	byGroup, err := s.hostedByGroup(ctx)
 	return byGroup[s.group], err
@@ -94,7 +91,6 @@ func isPublished(hosted hostingv1alpha1.HostedResource) bool {
 	return meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
 }
 
-// printHosted prints what annex has of the group.
 func (s *session) printHosted(h history, hosted []hostingv1alpha1.HostedResource) error {
 	var rows []string
 	for _, of := range hosted {

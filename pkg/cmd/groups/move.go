@@ -63,7 +63,6 @@ func NewMoveCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
 	return cmd
 }
 
-// complete completes the spec for a group.
 func (o *moveFlags) complete(group string) error {
 	spec := &o.spec
 	switch {
@@ -226,7 +225,6 @@ func (s *session) planStores(ctx context.Context, g *diagnose.Group, store strin
 	return slices.Compact(obstacles), err
 }
 
-// choose returns a Store, or why there is none.
 func choose(decision framework.Decision, store string) (target, why string) {
 	if store == "" {
 		if best, fits := decision.Best(); fits {

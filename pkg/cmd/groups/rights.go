@@ -31,7 +31,6 @@ const (
 	annexNamespace = hostingv1alpha1.NamespaceAnnexSystem
 )
 
-// printRights prints the roles as manifests.
 func (s *session) printRights(ctx context.Context, name string, wanted rules) error {
 	objects := []any{role(s.group, wanted)}
 	if inSystem := systemRules(name); inSystem != nil {
@@ -70,7 +69,6 @@ func (s *session) subjects(ctx context.Context) []rbacv1.Subject {
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: annexNamespace, Name: "annex"}}
 }
 
-// annexUser returns annex's account in the main cluster.
 func (s *session) annexUser(ctx context.Context) string { return userOf(s.subjects(ctx)[0]) }
 
 func userOf(subject rbacv1.Subject) string {
@@ -144,7 +142,6 @@ func (s *session) revokeInSystem(ctx context.Context) error {
 	return s.remove(ctx, rolesResource, annexNamespace, name)
 }
 
-// revoke deletes the roles.
 func (s *session) revoke(ctx context.Context) error {
 	err := s.revokeInSystem(ctx)
 	if err == nil {
@@ -181,7 +178,6 @@ func (s *session) waitForRights(ctx context.Context, granted rules) error {
 	return nil
 }
 
-// rules are the rules of a role.
 type rules = []rbacv1.PolicyRule
 
 // moveRules let annex copy the objects, end the watches of the main cluster by a change of its

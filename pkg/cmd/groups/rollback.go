@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,15 +43,7 @@ func NewRollbackCommand(in io.Reader, out, errOut io.Writer) *cobra.Command {
 }
 
 func (s *session) rollback(ctx context.Context, o flags) error {
-	var dependants []schema.GroupResource
-	searched := false
-	search := func(ctx context.Context) (err error) {
-		if !searched {
-			dependants, err = s.dependants(ctx)
-			searched = err == nil
-		}
-		return err
-	}
+	search := sync.OnceValues(func() ([]schema.GroupResource, error) { return s.dependants(ctx) })
 	return s.run(ctx, operation{
 		name: "rollback", flags: o,
 		spec: hostingv1alpha1.MigrationSpec{Group: s.group, Operation: hostingv1alpha1.MigrationRollback, ExemptWebhooks: o.exemptWebhooks},
@@ -59,23 +52,23 @@ func (s *session) rollback(ctx context.Context, o flags) error {
 				return obstacles, err
 			}
 			s.planHooks(ctx, o.exemptWebhooks)
-			if err := search(ctx); err != nil {
-				return nil, err
+			dependants, err := search()
+			if err == nil {
+				s.planDependants(dependants)
 			}
-			s.planDependants(dependants)
-			return nil, nil
+			return nil, err
 		},
 		confirm: func(ctx context.Context, under *hostingv1alpha1.Migration) error {
 			if err := s.agreeToPlan(o, under); err != nil {
 				return err
 			}
-			if err := search(ctx); err != nil || o.yes || !slices.Contains(dependants, secrets) {
+			if dependants, err := search(); err != nil || o.yes || !slices.Contains(dependants, secrets) {
 				return err
 			}
 			return s.agreeToSecrets(ctx)
 		},
-		rights: func(ctx context.Context, definitions []string) (rules, error) {
-			err := search(ctx)
+		rights: func(_ context.Context, definitions []string) (rules, error) {
+			dependants, err := search()
 			return rollbackRules(s.group, definitions, dependants), err
 		},
 		done: func(served, _ int) bool { return served == 0 },
@@ -132,7 +125,6 @@ func (s *session) planRollback(ctx context.Context, h history) ([]string, error)
 	return obstacles, nil
 }
 
-// planDependants lists the resources that annex gets rights for.
 func (s *session) planDependants(of []schema.GroupResource) {
 	if len(of) == 0 {
 		return
@@ -149,11 +141,14 @@ func (s *session) planDependants(of []schema.GroupResource) {
 
 // revisionsAhead returns how far annex's resource versions are above the main cluster's.
 func (s *session) revisionsAhead(ctx context.Context) (int64, error) {
-	namespaces, err := s.main.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return 0, err
+	revision := func(resource schema.GroupVersionResource) (int64, error) {
+		list, err := s.metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return 0, err
+		}
+		return strconv.ParseInt(list.ResourceVersion, 10, 64)
 	}
-	main, err := strconv.ParseInt(namespaces.ResourceVersion, 10, 64)
+	main, err := revision(core.WithResource("namespaces"))
 	if err != nil {
 		return 0, err
 	}
@@ -163,15 +158,11 @@ func (s *session) revisionsAhead(ctx context.Context) (int64, error) {
 	}
 	var ahead int64
 	for _, resource := range resources {
-		list, err := s.metadata.Resource(preferred(resource)).List(ctx, metav1.ListOptions{Limit: 1})
+		of, err := revision(preferred(resource))
 		if err != nil {
 			return 0, err
 		}
-		revision, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ahead = max(ahead, revision-main)
+		ahead = max(ahead, of-main)
 	}
 	return ahead, nil
 }
@@ -204,19 +195,16 @@ func (s *session) dependants(ctx context.Context) ([]schema.GroupResource, error
 	return found, nil
 }
 
-var errFound = errors.New("found")
-
 // hasDependant reports whether an object of a resource has an owner of the group.
 func (s *session) hasDependant(ctx context.Context, resource schema.GroupVersionResource) (bool, error) {
+	found := errors.New("found")
 	err := s.each(ctx, resource, func(of *metav1.PartialObjectMetadata) error {
-		for _, owner := range of.OwnerReferences {
-			if strings.HasPrefix(owner.APIVersion, s.group+"/") {
-				return errFound
-			}
+		if slices.ContainsFunc(of.OwnerReferences, func(owner metav1.OwnerReference) bool { return strings.HasPrefix(owner.APIVersion, s.group+"/") }) {
+			return found
 		}
 		return nil
 	})
-	if errors.Is(err, errFound) {
+	if errors.Is(err, found) {
 		return true, nil
 	}
 	return false, err

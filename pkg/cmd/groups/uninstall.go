@@ -128,7 +128,6 @@ func (s *session) settled(ctx context.Context, released []*installed) (found *in
 	return found, nil
 }
 
-// printUninstall prints the plan.
 func (s *session) printUninstall(found *installation) error {
 	if len(found.groups) == 0 {
 		s.print("annex serves no group of %s.", s.server)
@@ -166,7 +165,6 @@ type installation struct {
 	back, obstacles []string
 }
 
-// installed is a group.
 type installed struct {
 	*footprint.Group
 	hosted  []hostingv1alpha1.HostedResource
@@ -268,7 +266,6 @@ func (s *session) judge(ctx context.Context, g *installed, runs bool) (back bool
 	return false, obstacles, nil
 }
 
-// state describes a group in the plan.
 func (g *installed) state() string {
 	switch {
 	case g.history.unfinished != nil:

@@ -120,7 +120,6 @@ func (s *session) removePolicies(ctx context.Context, found *installation) error
 	return nil
 }
 
-// removeLabels removes the labels of definitions that annex does not serve.
 func (s *session) removeLabels(ctx context.Context, found *installation) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, hostingv1alpha1.HostedLabel)
 	for _, g := range found.groups {
@@ -235,7 +234,6 @@ func (s *session) removeObjects(ctx context.Context, found *installation) error 
 	return s.remove(ctx, core.WithResource("secrets"), found.service.Namespace, servingca.SecretName(found.service.Name))
 }
 
-// printNext prints how to delete annex's manifests.
 func (s *session) printNext(ctx context.Context, service maincluster.Service) {
 	s.print("\nannex is uninstalled. This deletes its manifests, and its volume, if it\nhas one:")
 	in, err := s.main.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})

@@ -22,7 +22,6 @@ import (
 // certificateFunc returns the current serving certificate.
 type certificateFunc func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// certificate returns the certificate of the flags.
 func (o *options) certificate(ctx context.Context, kube kubernetes.Interface) (certificateFunc, error) {
 	if o.signer != "" {
 		return o.requested(ctx, kube)
@@ -79,7 +78,6 @@ func (o *options) requested(ctx context.Context, kube kubernetes.Interface) (cer
 	}, nil
 }
 
-// request is a request of a certificate for hosts.
 func request(hosts []string) *x509.CertificateRequest {
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: hosts[0]}}
 	for _, host := range hosts {

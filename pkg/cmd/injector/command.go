@@ -25,7 +25,6 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/login"
 )
 
-// options are the flags of `annex injector`.
 type options struct {
 	login             login.Options
 	address           string

@@ -10,7 +10,6 @@ import (
 	"strings"
 )
 
-// operation is one of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`

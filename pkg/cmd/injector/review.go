@@ -47,7 +47,6 @@ func (w *webhook) review(response http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(response).Encode(&admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: answer}) // the caller may be gone
 }
 
-// answer decides on a request.
 func (w *webhook) answer(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	allowed := &admissionv1.AdmissionResponse{Allowed: true}
 	if request.SubResource != "" || request.Operation != admissionv1.Create && request.Operation != admissionv1.Update {
@@ -91,7 +90,6 @@ func (w *webhook) answer(ctx context.Context, request *admissionv1.AdmissionRequ
 	return allowed, nil
 }
 
-// refuse responds with an error of the client's.
 func refuse(request *admissionv1.AdmissionRequest, err error) (*admissionv1.AdmissionResponse, error) {
 	status := injection.StatusError(schema.GroupKind{Group: request.Kind.Group, Kind: request.Kind.Kind}, request.Name, err).Status()
 	if status.Code >= http.StatusInternalServerError {

@@ -23,7 +23,6 @@ import (
 	"github.com/annex-dev/annex/pkg/injection"
 )
 
-// resync is how often informers deliver all objects again.
 const resync = 10 * time.Minute
 
 // webhook answers reviews with what informers have.
@@ -73,7 +72,6 @@ func newWebhook(hosting annexclient.Interface, kube kubernetes.Interface, extens
 	}, nil
 }
 
-// ready reports whether the caches are filled.
 func (w *webhook) ready() bool {
 	for _, synced := range w.synced {
 		if !synced() {

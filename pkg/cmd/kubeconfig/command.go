@@ -35,7 +35,6 @@ const (
 	maxTTL = 365 * 24 * time.Hour
 )
 
-// options are the flags.
 type options struct {
 	dataDir string
 	user    string
@@ -149,7 +148,6 @@ func keepPrivate(out io.Writer) error {
 	return nil
 }
 
-// checkServer rejects an invalid URL of annex.
 func checkServer(server string) error {
 	parsed, err := url.Parse(server)
 	if err != nil || parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {

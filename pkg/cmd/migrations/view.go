@@ -126,7 +126,6 @@ func (v *View) problem(err error) {
 	}
 }
 
-// line prints a line, unless it was the last one.
 func (v *View) line(text string) {
 	if text != v.last {
 		v.last = text

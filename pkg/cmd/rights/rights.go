@@ -81,7 +81,6 @@ func List(rights []Right) string {
 	return strings.Join(named, ", ")
 }
 
-// maxReviews is the number of concurrent reviews.
 const maxReviews = 8
 
 // Missing returns the rights that a user does not have. It fails if the caller may not create SubjectAccessReviews.

@@ -35,7 +35,6 @@ const (
 	resync   = 10 * time.Minute
 )
 
-// options are the flags of `annex scheduler`.
 type options struct {
 	login       login.Options
 	name        string
@@ -121,7 +120,6 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// work places resources until ctx is done.
 func (o *options) work(ctx context.Context, annexHosting annexclient.Interface, kube kubernetes.Interface) error {
 	broadcaster := scheduler.NewEventBroadcaster(kube.EventsV1())
 	defer broadcaster.Shutdown()

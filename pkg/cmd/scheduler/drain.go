@@ -23,7 +23,6 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
-// clientCommand returns a command that is a client of annex.
 func clientCommand(cmd *cobra.Command, run func(ctx context.Context, annex annexclient.Interface, args []string) error) *cobra.Command {
 	options := login.Options{}
 	options.AddFlags(cmd.Flags(), login.AnnexOrMain)

@@ -20,7 +20,6 @@ import (
 // creates one per resource.
 const keepFinished = 24 * 60 * 60
 
-// createMigration creates the Migration of a resource to a Store.
 func createMigration(ctx context.Context, annex annexclient.Interface, resource, store string, out io.Writer) (*hostingv1alpha1.Migration, error) {
 	migration, err := annex.HostingV1alpha1().Migrations().Create(ctx, &hostingv1alpha1.Migration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: resource + "-"},

@@ -21,7 +21,6 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
-// placeOptions are the flags of `annex place`.
 type placeOptions struct {
 	store string
 	wait  bool
@@ -59,7 +58,6 @@ func isResource(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// place places a resource on the Store, or moves it there.
 func (o *placeOptions) place(ctx context.Context, annex annexclient.Interface, name string, out io.Writer) error {
 	hosted, err := annex.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -82,7 +80,6 @@ func (o *placeOptions) place(ctx context.Context, annex annexclient.Interface, n
 	return err
 }
 
-// show prints where a resource would be placed.
 func (o *placeOptions) show(ctx context.Context, annex annexclient.Interface, name string, out io.Writer) error {
 	cluster, err := scheduler.ReadCluster(ctx, annex.HostingV1alpha1())
 	if err != nil {
@@ -120,7 +117,6 @@ func summary(hosted *hostingv1alpha1.HostedResource, decision framework.Decision
 	}
 }
 
-// printDecision prints one line for each Store.
 func printDecision(out io.Writer, decision framework.Decision) error {
 	table := output.NewTable(out)
 	fmt.Fprintln(table, "STORE\tFITS\tSCORE\tWHY")

@@ -153,7 +153,6 @@ func (o *objects) printStores(w io.Writer) {
 	}
 }
 
-// statusOf returns the status of a condition.
 func statusOf(conditions []metav1.Condition, kind string) metav1.ConditionStatus {
 	if condition := meta.FindStatusCondition(conditions, kind); condition != nil {
 		return condition.Status
@@ -161,7 +160,6 @@ func statusOf(conditions []metav1.Condition, kind string) metav1.ConditionStatus
 	return metav1.ConditionUnknown
 }
 
-// printMigrations prints those that are under way.
 func (o *objects) printMigrations(w io.Writer) {
 	underWay := slices.DeleteFunc(slices.Clone(o.Migrations), func(m hostingv1alpha1.Migration) bool { return m.Status.Phase.Finished() })
 	if len(underWay) == 0 {
@@ -176,7 +174,6 @@ func (o *objects) printMigrations(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-// printStaticSources prints what annex reads static objects from.
 func (o *objects) printStaticSources(w io.Writer) {
 	if len(o.StaticSources) == 0 {
 		return
@@ -190,7 +187,6 @@ func (o *objects) printStaticSources(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-// problem is a condition that needs attention.
 type problem struct {
 	object    string
 	condition metav1.Condition

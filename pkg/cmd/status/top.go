@@ -31,7 +31,6 @@ const (
 	requestsMetric = "apiserver_request_total"
 )
 
-// topOptions are the flags of `annex top`.
 type topOptions struct {
 	login    login.Options
 	sortBy   string
@@ -79,7 +78,6 @@ func NewTopCommand(out io.Writer) *cobra.Command {
 // load is that of a resource: requests per second, and open watches.
 type load struct{ requests, watches float64 }
 
-// row is a resource with its load.
 type row struct {
 	load
 	resource *hostingv1alpha1.HostedResource
