@@ -16,7 +16,9 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/annex-dev/annex/pkg/admission"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/rights"
 )
@@ -126,4 +128,17 @@ func (e *environment) resourceOf(kind admissionregistrationv1.ParamKind) (schema
 		}
 	}
 	return schema.GroupResource{}, false
+}
+
+// checkPolicies tells which policies an older main cluster lacks: annex then does not apply them.
+func checkPolicies(ctx context.Context, e *environment) []finding {
+	const fix = "kubectl api-resources --api-group=admissionregistration.k8s.io"
+	unserved, err := admission.Unserved(ctx, e.main.Discovery())
+	if err != nil {
+		return []finding{fail(fix, "%v", err)}
+	}
+	if len(unserved) > 0 {
+		return []finding{warn(fix, "the main cluster does not serve %s in admissionregistration.k8s.io/v1: annex applies no policies of this kind, not those of v1beta1 either", strings.Join(sets.List(unserved), " and "))}
+	}
+	return []finding{ok("the main cluster serves all kinds of policies that annex applies")}
 }

@@ -122,8 +122,8 @@ type snapshot struct {
 // only those of what annex has published.
 func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrationv1.APIService) (*snapshot, error) {
 	var v2 struct {
-		Paths       map[string]json.RawMessage `json:"paths"`
-		Definitions map[string]json.RawMessage `json:"definitions"`
+		Paths       map[string]any `json:"paths"`
+		Definitions map[string]any `json:"definitions"`
 	}
 	if _, err := e.decodeMain(ctx, "/openapi/v2", applicationJSON, &v2); err != nil {
 		return nil, err
@@ -131,14 +131,7 @@ func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrat
 	if len(v2.Paths) == 0 {
 		return nil, errors.New("/openapi/v2 has no paths")
 	}
-	taken := &snapshot{V3: map[string]string{}}
-	var err error
-	if taken.Paths, err = hashes(v2.Paths); err != nil {
-		return nil, fmt.Errorf("/openapi/v2: %w", err)
-	}
-	if taken.Definitions, err = hashes(v2.Definitions); err != nil {
-		return nil, fmt.Errorf("/openapi/v2: %w", err)
-	}
+	taken := &snapshot{Paths: hashes(v2.Paths), Definitions: hashes(v2.Definitions), V3: map[string]string{}}
 	var v3 struct {
 		Paths map[string]struct {
 			ServerRelativeURL string `json:"serverRelativeURL"`
@@ -157,40 +150,28 @@ func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrat
 			continue
 		}
 		// Without the hash in the query, so that no cached response is returned.
-		var document json.RawMessage
+		var document any
 		if _, err := e.decodeMain(ctx, "/openapi/v3/"+path, applicationJSON, &document); err != nil {
 			return nil, err
 		}
-		if taken.V3[path], err = hash(document); err != nil {
-			return nil, fmt.Errorf("/openapi/v3/%s: %w", path, err)
-		}
+		taken.V3[path] = hash(document)
 	}
 	return taken, nil
 }
 
-func hashes(of map[string]json.RawMessage) (map[string]string, error) {
+func hashes(of map[string]any) map[string]string {
 	all := map[string]string{}
 	for name, content := range of {
-		var err error
-		if all[name], err = hash(content); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+		all[name] = hash(content)
 	}
-	return all, nil
+	return all
 }
 
-// hash is independent of the order of keys.
-func hash(content json.RawMessage) (string, error) {
-	var parsed any
-	if err := json.Unmarshal(content, &parsed); err != nil {
-		return "", err
-	}
-	ordered, err := json.Marshal(parsed)
-	if err != nil {
-		return "", err
-	}
+// hash returns the hash of decoded JSON. The order of keys makes no difference.
+func hash(content any) string {
+	ordered, _ := json.Marshal(content) // what was decoded can be encoded
 	sum := sha256.Sum256(ordered)
-	return hex.EncodeToString(sum[:8]), nil
+	return hex.EncodeToString(sum[:8])
 }
 
 func (s *snapshot) write(path string) error {

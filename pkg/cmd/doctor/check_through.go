@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/status"
 )
 
 // checkThroughMain reads an object of annex as any user of the main cluster would.
@@ -64,16 +65,7 @@ func checkResources(ctx context.Context, e *environment) []finding {
 // warnings, that annex waits.
 func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
 	var findings []finding
-	for _, kind := range []string{
-		hostingv1alpha1.HostedResourceDefinitionSynced, hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceReady,
-	} {
-		condition := meta.FindStatusCondition(resource.Status.Conditions, kind)
-		if condition == nil || condition.Status == metav1.ConditionTrue {
-			continue
-		}
-		if kind == hostingv1alpha1.HostedResourceReady && len(findings) > 0 {
-			continue // summarizes the others
-		}
+	for _, condition := range status.ProblemsOf(resource.Status.Conditions) {
 		report := fail
 		if condition.Status == metav1.ConditionUnknown || condition.Reason == "Terminating" {
 			report = warn
@@ -82,7 +74,7 @@ func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
 		if fix == "" {
 			fix = mendCondition(resource.Name, condition.Reason)
 		}
-		findings = append(findings, report(fix, "%s: %s is %s: %s: %s", resource.Name, kind, condition.Status, condition.Reason, message))
+		findings = append(findings, report(fix, "%s: %s is %s: %s: %s", resource.Name, condition.Type, condition.Status, condition.Reason, message))
 	}
 	return findings
 }

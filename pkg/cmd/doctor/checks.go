@@ -83,21 +83,21 @@ func missingFor(c check, broken map[string]bool) []string {
 	return missing
 }
 
-// status is how bad a finding is.
-type status string
+// level is the severity of a finding.
+type level string
 
 const (
-	statusOK   status = "ok"
-	statusWarn status = "warn"
-	statusFail status = "FAIL"
+	statusOK   level = "ok"
+	statusWarn level = "warn"
+	statusFail level = "FAIL"
 	// statusSkip is a check that was not run because one that it depends on failed.
-	statusSkip status = "skip"
+	statusSkip level = "skip"
 )
 
 // finding is one line of the report.
 type finding struct {
 	Check   string `json:"check"`
-	Status  status `json:"status"`
+	Status  level  `json:"status"`
 	Message string `json:"message"`
 	// Fix is the command that fixes the problem, or shows more about it.
 	Fix string `json:"fix,omitempty"`

@@ -87,7 +87,7 @@ func found(status int, body any) answer {
 // wants compares findings with lines of status, words that the message has, and
 // words that the mending command has.
 type want struct {
-	status  status
+	status  level
 	message string
 	fix     string
 }

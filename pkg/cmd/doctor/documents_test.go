@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -211,18 +210,5 @@ func TestGet(t *testing.T) {
 	expect.NoError(t, err)
 	if got.status != http.StatusTeapot || string(got.body) != "\"text/plain\"\n" || got.answered.Before(got.asked) {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestSnapshotRoundTrip(t *testing.T) {
-	t.Parallel()
-	taken, err := fixture{answers: documents(bareV2, map[string]string{"api/v1": "{}"})}.environment().takeSnapshot(t.Context(), nil)
-	expect.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "snapshot.json")
-	expect.NoError(t, taken.write(file))
-	read, err := readSnapshot(file)
-	expect.NoError(t, err)
-	if diff := cmp.Diff(taken, read); diff != "" {
-		t.Errorf("(-written +read):\n%s", diff)
 	}
 }

@@ -193,9 +193,9 @@ func TestQuestion(t *testing.T) {
 		return migration("mine", operation, ended(hostingv1alpha1.MigrationCopying, "Copying", ""))
 	}
 	for name, test := range map[string]struct {
-		asks, attached, secrets bool
-		typed                   string
-		flags                   flags
+		asks, attached, secrets, granted bool
+		typed                            string
+		flags                            flags
 		// questions are the parts of the output that ask.
 		questions int
 		err       string
@@ -211,6 +211,11 @@ func TestQuestion(t *testing.T) {
 		"not Secrets":        {asks: true, secrets: true, typed: "y\nn\n", questions: 2, err: "not confirmed: without rights for Secrets"},
 		"a script, Secrets":  {secrets: true, typed: "y\n", questions: 1},
 		"under way, Secrets": {asks: true, attached: true, secrets: true, typed: "y\n", questions: 1},
+		"no input, Secrets":  {secrets: true, questions: 1, err: "answer y, or give --yes"},
+		"--yes, Secrets":     {secrets: true, flags: flags{yes: true}},
+		"dry run, Secrets":   {secrets: true, flags: flags{dryRun: true}},
+		"printed, Secrets":   {secrets: true, flags: flags{printRights: true}},
+		"granted before":     {secrets: true, granted: true},
 	} {
 		for command, operation := range map[string]hostingv1alpha1.MigrationOperation{"move": hostingv1alpha1.MigrationMove, "rollback": hostingv1alpha1.MigrationRollback} {
 			if test.secrets && command == "move" {
@@ -230,6 +235,9 @@ func TestQuestion(t *testing.T) {
 				}
 				s := f.start(t)
 				var err error
+				if test.granted {
+					expect.NoError(t, s.grant(t.Context(), "rollback", rollbackRules(group, both, []schema.GroupResource{secrets})))
+				}
 				if command == "move" {
 					err = s.move(t.Context(), &moveFlags{flags: test.flags})
 				} else {
@@ -239,7 +247,7 @@ func TestQuestion(t *testing.T) {
 				if got := strings.Count(f.out.String(), "[y/N]"); got != test.questions {
 					t.Errorf("%d questions, want %d", got, test.questions)
 				}
-				if f.changed() != (test.err == "" && !test.flags.dryRun) {
+				if f.changed() != (test.err == "" && !test.flags.dryRun && !test.flags.printRights) {
 					t.Errorf("changed: %t", f.changed())
 				}
 			})

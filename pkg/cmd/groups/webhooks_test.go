@@ -6,7 +6,6 @@ package groups
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -135,43 +134,6 @@ func TestRollbackUnderWayIsExempt(t *testing.T) {
 
 func ownedSecret() runtime.Object {
 	return metadataOf("v1", "Secret", "ns", "dependant", metav1.OwnerReference{APIVersion: group + "/v1", Kind: "Widget", Name: "a"})
-}
-
-// TestRightsForSecrets grants them only if the user agrees.
-func TestRightsForSecrets(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		typed string
-		flags flags
-		asked bool
-		err   string
-	}{
-		"no input":       {"", flags{}, true, "answer y, or give --yes"},
-		"by a flag":      {"", flags{yes: true}, false, ""},
-		"printed":        {"", flags{printRights: true}, false, ""},
-		"in a dry run":   {"", flags{dryRun: true}, false, ""},
-		"granted before": {"", flags{}, false, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := moved()
-			f.dependants, f.typed = []runtime.Object{ownedSecret()}, test.typed
-			s := f.start(t)
-			if name == "granted before" {
-				expect.NoError(t, s.grant(t.Context(), "rollback", rollbackRules(group, both, []schema.GroupResource{{Resource: "secrets"}})))
-			}
-			expect.ErrorOrNone(t, s.rollback(t.Context(), test.flags), test.err)
-			if asked := strings.Contains(f.out.String(), "Let annex get, list and patch all Secrets of the cluster until the end? [y/N]"); asked != test.asked {
-				t.Errorf("asked: %t, want %t", asked, test.asked)
-			}
-			if !test.flags.printRights {
-				expect.Contains(t, f.out.String(), "configmaps, deployments.apps, secrets\n")
-			}
-			if test.err != "" && f.changed() {
-				t.Error("something was written")
-			}
-		})
-	}
 }
 
 // TestProbeWith creates nothing but a dry run.

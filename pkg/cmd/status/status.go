@@ -212,7 +212,7 @@ func (o *objects) problems() []problem {
 	}
 	for i := range o.Resources {
 		resource := &o.Resources[i]
-		for _, condition := range problemsOf(resource.Status.Conditions) {
+		for _, condition := range ProblemsOf(resource.Status.Conditions) {
 			if condition.Type == hostingv1alpha1.HostedResourceStoreReady && notReady.Has(resource.Spec.StoreName) {
 				continue
 			}
@@ -237,9 +237,9 @@ func (o *objects) problems() []problem {
 	return found
 }
 
-// problemsOf returns the conditions of a HostedResource that are not True, and Ready, which
+// ProblemsOf returns the conditions of a HostedResource that are not True, and Ready, which
 // summarizes others, only if it is the only one.
-func problemsOf(conditions []metav1.Condition) []metav1.Condition {
+func ProblemsOf(conditions []metav1.Condition) []metav1.Condition {
 	bad := slices.DeleteFunc(slices.Clone(conditions), func(condition metav1.Condition) bool {
 		return condition.Status == metav1.ConditionTrue
 	})

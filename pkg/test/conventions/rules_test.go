@@ -737,7 +737,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/doctor",
 		duty:     "`annex doctor`: a read-only client of the main cluster that reports faults; never the server.",
-		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/output", "pkg/cmd/rights", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
+		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/output", "pkg/cmd/rights", "pkg/cmd/status", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation"}, append(flags, clients...)...),
 	},
 	{
