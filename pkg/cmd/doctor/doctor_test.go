@@ -211,28 +211,6 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-func TestCommandRefuses(t *testing.T) {
-	t.Parallel()
-	for name, args := range map[string][]string{
-		"--output":          {"--output=yaml"},
-		"--service-account": {"--service-account="},
-		"--publish-service": {"--publish-service=annex"},
-		"--kubeconfig":      {"--kubeconfig=/no/such/file"},
-		"now":               {"now"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var out bytes.Buffer
-			command := NewCommand(&out)
-			command.SilenceErrors, command.SilenceUsage = true, true
-			command.SetArgs(args)
-			if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
-				t.Errorf("the error does not name it: %v", err)
-			}
-		})
-	}
-}
-
 func TestMainCluster(t *testing.T) {
 	t.Parallel()
 	version := found(200, map[string]string{"gitVersion": "v1.36.3"})

@@ -4,7 +4,6 @@
 package groups
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -341,21 +340,5 @@ func TestPrintRights(t *testing.T) {
 	expect.Contains(t, f.out.String(), "kind: ClusterRole\n", "annex.dev/aggregate-to-annex: \"true\"\n", "name: annex-hosted-example.com\n", "  - annex-freeze.example.com\n", "kind: RoleBinding\n", "  namespace: annex-system\n")
 	if f.changed() {
 		t.Error("something was written")
-	}
-}
-
-func TestArguments(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		arguments string
-		want      string
-	}{
-		{"", "accepts 1 arg"}, {"widgets", `"widgets" must be an API group with a dot`}, {"Example.com", "must be an API group"},
-		{"example.com --objects-per-second=x", "--objects-per-second"}, {"example.com --kubeconfig=/absent", "--kubeconfig"},
-	} {
-		cmd := NewMoveCommand(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(strings.Fields(test.arguments))
-		expect.Error(t, cmd.ExecuteContext(t.Context()), test.want)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -100,7 +101,7 @@ func (o *options) validate() error {
 	if o.signer != "" {
 		errs = append(errs, o.validateRequest())
 	}
-	return errors.Join(errs...)
+	return utilerrors.NewAggregate(errs)
 }
 
 // validateRequest checks the flags of a CertificateSigningRequest.
@@ -120,7 +121,7 @@ func (o *options) validateRequest() error {
 			errs = append(errs, fmt.Errorf("--certificate-hosts %q: must be a DNS name or an IP address", host))
 		}
 	}
-	return errors.Join(errs...)
+	return utilerrors.NewAggregate(errs)
 }
 
 // run serves the webhook until ctx is done.

@@ -31,36 +31,6 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-func TestValidate(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		args []string
-		want string
-	}{
-		"no certificate":   {[]string{}, "one of --tls-cert-file and --signer-name is required"},
-		"both":             {[]string{"--tls-cert-file=a", "--tls-private-key-file=b", "--signer-name=example.com/a"}, "one of --tls-cert-file and --signer-name"},
-		"no key":           {[]string{"--tls-cert-file=a"}, "both are required"},
-		"bad signer":       {[]string{"--signer-name=example.com"}, `--signer-name "example.com"`},
-		"bad address":      {[]string{"--bind-address=localhost", "--signer-name=example.com/a"}, "--bind-address"},
-		"bad port":         {[]string{"--secure-port=0", "--signer-name=example.com/a"}, "--secure-port 0"},
-		"bad host":         {[]string{"--certificate-hosts=a_b", "--signer-name=example.com/a"}, `--certificate-hosts "a_b"`},
-		"no host":          {[]string{"--certificate-hosts=", "--signer-name=example.com/a"}, "--certificate-hosts must not be empty"},
-		"no folder":        {[]string{"--cert-dir=", "--signer-name=example.com/a"}, "--cert-dir must not be empty"},
-		"no client CA":     {[]string{"--allowed-names=a", "--signer-name=example.com/a"}, "--client-ca-file is required"},
-		"no names":         {[]string{"--client-ca-file=a", "--signer-name=example.com/a"}, "--allowed-names is required"},
-		"an empty name":    {[]string{"--allowed-names=a,,b", "--signer-name=example.com/a"}, "--allowed-names is required"},
-		"unknown argument": {[]string{"x"}, `unknown command "x"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cmd := NewCommand(io.Discard)
-			cmd.SetArgs(test.args)
-			cmd.SilenceErrors, cmd.SilenceUsage = true, true
-			expect.Error(t, cmd.Execute(), test.want)
-		})
-	}
-}
-
 // authority is a CA.
 type authority struct {
 	cert *x509.Certificate

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/kubernetes"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
@@ -85,7 +86,7 @@ func (o *options) validate() error {
 	if err := o.timing.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration, --leader-elect-renew-deadline, --leader-elect-retry-period: %w", err))
 	}
-	return errors.Join(errs...)
+	return utilerrors.NewAggregate(errs)
 }
 
 // run places resources until ctx is done, while this replica leads.

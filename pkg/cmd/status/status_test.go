@@ -187,16 +187,3 @@ func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
 	expect.NoError(t, err)
 	return families
 }
-
-func TestTopFlags(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ flag, want string }{
-		{"--sort-by=size", `--sort-by "size" must be`},
-		{"--interval=0s", "--interval 0s must be positive"},
-	} {
-		cmd := NewTopCommand(&bytes.Buffer{})
-		cmd.SetArgs([]string{test.flag})
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		expect.Error(t, cmd.Execute(), test.want)
-	}
-}
