@@ -81,36 +81,36 @@ func (o *offline) toDataDir(ctx context.Context, a *archive, errOut io.Writer) (
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, dir.Close()) }()
+	defer func() {
+		if err = errors.Join(err, dir.Close()); err != nil {
+			err = fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
+		}
+	}()
 	unfinished := dir.RestoringDir()
 	// Without this, the directory has at most the socket of an interrupted restore.
 	if _, err := os.Lstat(filepath.Join(dir.EtcdDir(), "member")); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = errors.New("there is an etcd already: move it, or name another directory")
 		}
-		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
+		return "", err
 	}
 	if err := os.RemoveAll(unfinished); err != nil {
-		return "", fmt.Errorf("--data-dir %s: remove what an interrupted restore left: %w", o.dataDir, err)
+		return "", fmt.Errorf("remove what an interrupted restore left: %w", err)
 	}
 	socket, err := dir.EtcdSocket()
 	if err != nil {
-		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
+		return "", err
 	}
 	server, err := embeddedetcd.Start(ctx, embeddedetcd.Config{
 		Dir: unfinished, SocketPath: socket, QuotaBytes: restoredQuota, MaxRequestBytes: restoredRequest,
 	})
 	if err != nil {
-		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
+		return "", err
 	}
-	err = errors.Join(fill(ctx, server.Client(), a, errOut), server.Close())
-	if err == nil {
-		err = dir.PlaceRestored()
+	if err := errors.Join(fill(ctx, server.Client(), a, errOut), server.Close()); err != nil {
+		return "", err
 	}
-	if err != nil {
-		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
-	}
-	return o.dataDir, nil
+	return o.dataDir, dir.PlaceRestored()
 }
 
 func (o *offline) toEtcd(ctx context.Context, a *archive, errOut io.Writer) (string, error) {

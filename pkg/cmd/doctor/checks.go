@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -56,7 +57,8 @@ func examine(ctx context.Context, e *environment, checks []check) []finding {
 	broken := map[string]bool{}
 	for _, c := range checks {
 		var found []finding
-		if missing := missingFor(c, broken); len(missing) > 0 {
+		missing := slices.DeleteFunc(slices.Clone(c.after), func(name string) bool { return !broken[name] })
+		if len(missing) > 0 {
 			found = []finding{{Status: statusSkip, Message: "skipped, because this fails: " + strings.Join(missing, ", ")}}
 			broken[c.name] = true
 		} else {
@@ -71,16 +73,6 @@ func examine(ctx context.Context, e *environment, checks []check) []finding {
 		}
 	}
 	return findings
-}
-
-func missingFor(c check, broken map[string]bool) []string {
-	var missing []string
-	for _, name := range c.after {
-		if broken[name] {
-			missing = append(missing, name)
-		}
-	}
-	return missing
 }
 
 // level is the severity of a finding.
