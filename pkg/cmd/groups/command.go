@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -185,26 +186,22 @@ func wrap(text string) string {
 
 func (s *session) warn(err error) { _, _ = fmt.Fprintf(s.errOut, "annex: warning: %v\n", err) }
 
-// ask prints a question and returns the line that the user types, nothing at the end of the input.
-func (s *session) ask(question string) (answer string, err error) {
+// agree asks a question, and returns an error unless the answer is yes.
+func (s *session) agree(question, otherwise string) error {
+	return s.confirm(question+" [y/N] ", otherwise, "y", "Y", "yes", "Yes", "YES")
+}
+
+// confirm prints a question, and returns an error unless the user types one of the accepted answers.
+func (s *session) confirm(question, otherwise string, accepted ...string) error {
 	_, _ = fmt.Fprint(s.out, question)
 	typed, err := s.in.ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return "", fmt.Errorf("read the confirmation: %w", err)
+		return fmt.Errorf("read the confirmation: %w", err)
 	}
 	if typed == "" {
 		s.print("")
 	}
-	return strings.TrimSpace(typed), nil
-}
-
-// agree asks a question, and returns an error unless the answer is yes.
-func (s *session) agree(question, otherwise string) error {
-	answer, err := s.ask(question + " [y/N] ")
-	if err != nil {
-		return err
-	}
-	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
+	if !slices.Contains(accepted, strings.TrimSpace(typed)) {
 		return errors.New("not confirmed: " + otherwise)
 	}
 	return nil

@@ -62,8 +62,14 @@ func (s *session) finalize(ctx context.Context, o *finalizeFlags) error {
 			if under != nil && under.Spec.Confirmed {
 				return nil
 			}
-			if err := s.confirmDeletion(o); err != nil || o.noBackup {
-				return err
+			if o.yesDelete == "" {
+				const otherwise = "type the name of the group, or give it with --yes-delete"
+				if err := s.confirm("Type the name of the group to delete the copy: ", otherwise, s.group); err != nil {
+					return err
+				}
+			}
+			if o.noBackup {
+				return nil
 			}
 			return s.saveAll(ctx, o.backup)
 		},
@@ -107,17 +113,6 @@ func (s *session) planFinalize(ctx context.Context, h history) ([]string, error)
 	s.say("After this, a rollback creates all objects again, with new UIDs.")
 	s.print("")
 	return obstacles, nil
-}
-
-func (s *session) confirmDeletion(o *finalizeFlags) error {
-	if o.yesDelete == s.group {
-		return nil
-	}
-	answer, err := s.ask("Type the name of the group to delete the copy: ")
-	if err == nil && answer != s.group {
-		err = errors.New("not confirmed: type the name of the group, or give it with --yes-delete")
-	}
-	return err
 }
 
 // saveAll saves the resources of the group to a new folder.

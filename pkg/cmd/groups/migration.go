@@ -134,8 +134,8 @@ type operation struct {
 	confirm func(ctx context.Context, under *hostingv1alpha1.Migration) error
 	// rights returns the rights that annex needs, except those for webhooks.
 	rights func(ctx context.Context, definitions []string) (rules, error)
-	// done reports whether nothing but finish is left to do if the last Migration was this, and annex serves some of all
-	// resources that it has.
+	// done reports whether only finish is left to do after a completed Migration with this operation. annex has all
+	// resources, and clients reach served of them there.
 	done func(served, all int) bool
 	// finish is called after the Migration completed.
 	finish func(ctx context.Context) error
@@ -209,7 +209,7 @@ func (s *session) run(ctx context.Context, o operation) error {
 	return s.start(ctx, o, under)
 }
 
-// agreeToPlan asks whether to go on, if a user sees the plan. Scripts have decided, and what is under way goes on.
+// agreeToPlan asks a user at a terminal whether to go on. It does not ask about a Migration that is under way.
 func (s *session) agreeToPlan(o flags, under *hostingv1alpha1.Migration) error {
 	if !s.asks || o.yes || under != nil {
 		return nil

@@ -63,11 +63,7 @@ func (s *session) uninstall(ctx context.Context, o flags) error {
 		s.print("Nothing was changed.")
 		return nil
 	case !o.yes:
-		answer, err := s.ask("Type yes to uninstall annex: ")
-		if err == nil && answer != "yes" {
-			err = errors.New("not confirmed: type yes, or give --yes")
-		}
-		if err != nil {
+		if err := s.confirm("Type yes to uninstall annex: ", "type yes, or give --yes", "yes"); err != nil {
 			return fmt.Errorf("uninstall: %w", err)
 		}
 	}
@@ -161,7 +157,7 @@ type installation struct {
 	service maincluster.Service
 	// groups are those that the main cluster or annex has something of.
 	groups []*installed
-	// back are the names of those that have to be rolled back, and obstacles what prevents that annex is uninstalled.
+	// back names the groups to roll back. obstacles prevent the uninstallation.
 	back, obstacles []string
 }
 
@@ -225,7 +221,7 @@ func (s *session) inspect(ctx context.Context) (*installation, error) {
 	return found, nil
 }
 
-// judge finds out whether a group has to be rolled back, and what prevents that annex is uninstalled.
+// judge reports whether a group has to be rolled back, and what prevents the uninstallation.
 func (s *session) judge(ctx context.Context, g *installed, runs bool) (back bool, obstacles []string, err error) {
 	of := s.of(g.Name)
 	of.out, of.errOut = io.Discard, io.Discard
