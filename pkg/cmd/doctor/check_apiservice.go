@@ -107,8 +107,8 @@ func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) 
 func checkPublished(_ context.Context, e *environment) []finding {
 	var findings []finding
 	sound, others := 0, map[string][]string{}
-	for i := range e.apiServices {
-		item := &e.apiServices[i]
+	for i := range e.routes {
+		item := &e.routes[i]
 		by := item.Labels[hostingv1alpha1.PublishedByLabel]
 		switch {
 		case item.Name == hostingAPIService:

@@ -60,7 +60,7 @@ func checkCertificates(ctx context.Context, e *environment) []finding {
 
 // sharedAuthorities reads the CA bundle that annex's replicas share, if there is one.
 func (e *environment) sharedAuthorities(ctx context.Context) ([]byte, *finding) {
-	secret, err := e.main.CoreV1().Secrets(e.service.Namespace).Get(ctx, servingca.SecretName(e.service.Name), metav1.GetOptions{})
+	secret, err := e.Kube.CoreV1().Secrets(e.service.Namespace).Get(ctx, servingca.SecretName(e.service.Name), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		// annex runs with --tls-cert-file, or has never run.
@@ -141,7 +141,7 @@ func (e *environment) address(ctx context.Context) (address, why string) {
 	if e.annexServer != "" {
 		return e.annexServer, ""
 	}
-	service, err := e.main.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
+	service, err := e.Kube.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
 	port := strconv.Itoa(int(e.service.Port))
 	switch {
 	case err != nil:
@@ -165,7 +165,7 @@ const (
 func checkFrontProxy(ctx context.Context, e *environment) []finding {
 	where := maincluster.AuthenticationNamespace + "/" + maincluster.AuthenticationConfigMap
 	show := fmt.Sprintf("kubectl -n %s get configmap %s -o yaml", maincluster.AuthenticationNamespace, maincluster.AuthenticationConfigMap)
-	trust, err := e.main.CoreV1().ConfigMaps(maincluster.AuthenticationNamespace).Get(ctx, maincluster.AuthenticationConfigMap, metav1.GetOptions{})
+	trust, err := e.Kube.CoreV1().ConfigMaps(maincluster.AuthenticationNamespace).Get(ctx, maincluster.AuthenticationConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return []finding{fail(show, "ConfigMap %s, which describes how the main cluster's proxy logs in, cannot be read: %v", where, err)}
 	}

@@ -49,7 +49,7 @@ func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
 
 // hostedDefinitions returns the definitions that annex is to take over.
 func (e *environment) hostedDefinitions() (labelled []apiextensionsv1.CustomResourceDefinition) {
-	for _, crd := range e.definitions {
+	for _, crd := range e.crds {
 		if crd.Labels[hostingv1alpha1.HostedLabel] == "true" {
 			labelled = append(labelled, crd)
 		}
@@ -76,7 +76,7 @@ func moveRights(group string, plurals []string) []rights.Right {
 // checkParameters checks whether annex can read the parameters of admission policies. A
 // policy whose parameters it cannot read rejects all requests that it matches.
 func (e *environment) checkParameters(ctx context.Context) []finding {
-	policies, err := e.main.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
+	policies, err := e.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return []finding{warn(canI("list", "validatingadmissionpolicies", ""), "the admission policies cannot be read: %v", err)}
 	}
@@ -90,7 +90,7 @@ func (e *environment) checkParameters(ctx context.Context) []finding {
 		add(policy.Spec.ParamKind, policy.Name)
 	}
 	// Not every main cluster serves MutatingAdmissionPolicies.
-	if mutating, err := e.main.AdmissionregistrationV1().MutatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
+	if mutating, err := e.Kube.AdmissionregistrationV1().MutatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
 		for _, policy := range mutating.Items {
 			add(policy.Spec.ParamKind, policy.Name)
 		}
@@ -118,7 +118,7 @@ func (e *environment) checkParameters(ctx context.Context) []finding {
 // resourceOf finds the resource of a kind of parameters.
 func (e *environment) resourceOf(kind admissionregistrationv1.ParamKind) (schema.GroupResource, bool) {
 	version, err := schema.ParseGroupVersion(kind.APIVersion)
-	served, notServed := e.main.Discovery().ServerResourcesForGroupVersion(kind.APIVersion)
+	served, notServed := e.Kube.Discovery().ServerResourcesForGroupVersion(kind.APIVersion)
 	if err != nil || notServed != nil {
 		return schema.GroupResource{}, false
 	}
@@ -133,7 +133,7 @@ func (e *environment) resourceOf(kind admissionregistrationv1.ParamKind) (schema
 // checkPolicies tells which policies an older main cluster lacks: annex then does not apply them.
 func checkPolicies(ctx context.Context, e *environment) []finding {
 	const fix = "kubectl api-resources --api-group=admissionregistration.k8s.io"
-	unserved, err := admission.Unserved(ctx, e.main.Discovery())
+	unserved, err := admission.Unserved(ctx, e.Kube.Discovery())
 	if err != nil {
 		return []finding{fail(fix, "%v", err)}
 	}

@@ -24,18 +24,18 @@ const withItsData = "Its objects, with everything written since annex served it,
 // checkLeftovers looks for what an annex that is gone has left in the main cluster: groups that are
 // frozen, held or routed to nothing. What it names is needed to get the objects back.
 func checkLeftovers(ctx context.Context, e *environment) []finding {
-	definitions := make([]metav1.ObjectMeta, 0, len(e.definitions))
-	for i := range e.definitions {
-		definitions = append(definitions, e.definitions[i].ObjectMeta)
+	definitions := make([]metav1.ObjectMeta, 0, len(e.crds))
+	for i := range e.crds {
+		definitions = append(definitions, e.crds[i].ObjectMeta)
 	}
-	left, err := footprint.Read(ctx, e.main, e.apiServices, definitions)
+	left, err := footprint.Read(ctx, e.Kube, e.routes, definitions)
 	if err != nil {
 		return []finding{warn(canI("list", "validatingadmissionpolicies", ""), "what annex has left is not known: %v", err)}
 	}
 	if len(left.Groups) == 0 {
 		return []finding{ok("no group has anything of an annex that is gone")}
 	}
-	hosted, err := e.annexThroughMain.HostingV1alpha1().HostedResources().List(ctx, metav1.ListOptions{})
+	hosted, err := e.Annex.HostingV1alpha1().HostedResources().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		hosted = nil
 	}
@@ -71,7 +71,7 @@ func (e *environment) routedToNothing(ctx context.Context, of []*apiregistration
 	var findings []finding
 	for _, route := range of {
 		target := route.Spec.Service
-		if _, err := e.main.CoreV1().Services(target.Namespace).Get(ctx, target.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		if _, err := e.Kube.CoreV1().Services(target.Namespace).Get(ctx, target.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			findings = append(findings, fail(applyManifests, "requests for %s/%s go to Service %s/%s, which is missing. %s",
 				route.Spec.Group, route.Spec.Version, target.Namespace, target.Name, withItsData))
 		}
@@ -98,7 +98,7 @@ func (e *environment) frozenCopy(g *footprint.Group, hosted *hostingv1alpha1.Hos
 
 // startAnnex is the command that starts annex, or shows why it does not run.
 func (e *environment) startAnnex(ctx context.Context) string {
-	if _, err := e.main.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	if _, err := e.Kube.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return applyManifests
 	}
 	return e.pods()

@@ -57,7 +57,7 @@ func firstLine(body []byte) string {
 // nothing is published or updated.
 func checkLeader(ctx context.Context, e *environment) []finding {
 	name := e.service.Lease()
-	lease, err := e.main.CoordinationV1().Leases(e.service.Namespace).Get(ctx, name, metav1.GetOptions{})
+	lease, err := e.Kube.CoordinationV1().Leases(e.service.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return []finding{fail(e.logs(), "there is no Lease %s/%s: no annex has started behind this main cluster yet", e.service.Namespace, name)}

@@ -82,7 +82,7 @@ func (e *environment) compareSnapshot(now *snapshot) []finding {
 // groupsOfAnnex are the groups that the main cluster sends to any annex.
 func (e *environment) groupsOfAnnex() []string {
 	groups := []string{hostingv1alpha1.GroupName}
-	for _, route := range e.apiServices {
+	for _, route := range e.routes {
 		if _, published := route.Labels[hostingv1alpha1.PublishedByLabel]; published {
 			groups = append(groups, route.Spec.Group)
 		}

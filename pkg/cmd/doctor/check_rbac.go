@@ -45,7 +45,7 @@ func checkRBAC(ctx context.Context, e *environment) []finding {
 
 // missing returns the rights that annex does not have.
 func (e *environment) missing(ctx context.Context, needed []rights.Right) ([]rights.Right, error) {
-	return rights.Missing(ctx, e.main, "system:serviceaccount:"+e.service.Namespace+":"+e.serviceAccount, needed)
+	return rights.Missing(ctx, e.Kube, "system:serviceaccount:"+e.service.Namespace+":"+e.serviceAccount, needed)
 }
 
 // grant is the command that creates a binding of rbac.yaml.
@@ -92,7 +92,7 @@ func (e *environment) tooMuch(ctx context.Context, account string) []finding {
 
 // grantedFor returns the Migration under way for which `annex rollback` granted a right, or "".
 func (e *environment) grantedFor(ctx context.Context, rule rbacv1.PolicyRule) string {
-	migrations, err := e.annexThroughMain.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
+	migrations, err := e.Annex.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return ""
 	}
@@ -100,7 +100,7 @@ func (e *environment) grantedFor(ctx context.Context, rule rbacv1.PolicyRule) st
 		if migration.Spec.Operation != hostingv1alpha1.MigrationRollback || migration.Status.Phase.Finished() {
 			continue
 		}
-		role, err := e.main.RbacV1().ClusterRoles().Get(ctx, hostingv1alpha1.HostedRoleName(migration.Spec.Group), metav1.GetOptions{})
+		role, err := e.Kube.RbacV1().ClusterRoles().Get(ctx, hostingv1alpha1.HostedRoleName(migration.Spec.Group), metav1.GetOptions{})
 		if err != nil {
 			continue
 		}

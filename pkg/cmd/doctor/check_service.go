@@ -21,9 +21,9 @@ const applyManifests = "kubectl apply -k artifacts/deploy/base"
 
 // checkService checks the Service of the APIServices, and its port.
 func checkService(ctx context.Context, e *environment) []finding {
-	service, err := e.main.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
+	service, err := e.Kube.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		if _, err := e.main.CoreV1().Namespaces().Get(ctx, e.service.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		if _, err := e.Kube.CoreV1().Namespaces().Get(ctx, e.service.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			return []finding{fail(applyManifests, "there is no namespace %s: annex is not installed, or --publish-service is wrong", e.service.Namespace)}
 		}
 		return []finding{fail(applyManifests, "there is no Service %s/%s, through which the main cluster reaches annex", e.service.Namespace, e.service.Name)}
@@ -50,14 +50,14 @@ func checkService(ctx context.Context, e *environment) []finding {
 
 // checkEndpoints checks whether the Service has ready endpoints.
 func checkEndpoints(ctx context.Context, e *environment) []finding {
-	service, err := e.main.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
+	service, err := e.Kube.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
 	if err != nil {
 		return []finding{fail(canI("get", "services", e.service.Namespace), "Service %s/%s cannot be read: %v", e.service.Namespace, e.service.Name, err)}
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return []finding{ok("whatever %s is to the main cluster's API server", service.Spec.ExternalName)}
 	}
-	found, err := e.main.DiscoveryV1().EndpointSlices(e.service.Namespace).List(ctx, metav1.ListOptions{
+	found, err := e.Kube.DiscoveryV1().EndpointSlices(e.service.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + e.service.Name,
 	})
 	if err != nil {

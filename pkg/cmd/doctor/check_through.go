@@ -24,7 +24,7 @@ import (
 func checkThroughMain(ctx context.Context, e *environment) []finding {
 	const command = "kubectl get --raw /apis/hosting.annex.dev/v1alpha1/stores/default"
 	started := e.now()
-	store, err := e.annexThroughMain.HostingV1alpha1().Stores().Get(ctx, hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
+	store, err := e.Annex.HostingV1alpha1().Stores().Get(ctx, hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
 	took := e.now().Sub(started).Round(time.Millisecond)
 	switch {
 	case apierrors.IsUnauthorized(err):
@@ -43,7 +43,7 @@ func checkThroughMain(ctx context.Context, e *environment) []finding {
 // checkResources reports the conditions of HostedResources, and labelled definitions
 // without a HostedResource.
 func checkResources(ctx context.Context, e *environment) []finding {
-	list, err := e.annexThroughMain.HostingV1alpha1().HostedResources().List(ctx, metav1.ListOptions{})
+	list, err := e.Annex.HostingV1alpha1().HostedResources().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return []finding{fail("kubectl get hostedresources", "the HostedResources cannot be read: %v", err)}
 	}
@@ -118,8 +118,8 @@ func checkDeletions(ctx context.Context, e *environment) []finding {
 	leads := checkLeader(ctx, e)[0].Status == statusOK
 	var findings []finding
 	held := 0
-	for i := range e.definitions {
-		crd := &e.definitions[i]
+	for i := range e.crds {
+		crd := &e.crds[i]
 		if !slices.Contains(crd.Finalizers, finalizer) {
 			continue
 		}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/cmd/login"
 	"github.com/annex-dev/annex/pkg/cmd/rights"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -55,11 +56,11 @@ func (w fixture) environment() *environment {
 	e := &environment{
 		options: &options{program: "annex", service: maincluster.DefaultService(), serviceGiven: true, serviceAccount: manifestServiceAccount},
 
-		mainServer:        "https://main",
-		main:              kube,
-		mainAPIServices:   aggregatorfake.NewClientset(w.apiServices...).ApiregistrationV1().APIServices(),
-		mainAPIExtensions: apiextensionsfake.NewClientset(w.definitions...),
-		annexThroughMain:  annexfake.NewClientset(w.annexObjects...),
+		Clients: &login.Clients{
+			Kube: kube, APIServices: aggregatorfake.NewClientset(w.apiServices...).ApiregistrationV1().APIServices(),
+			Definitions: apiextensionsfake.NewClientset(w.definitions...), Annex: annexfake.NewClientset(w.annexObjects...),
+		},
+		mainServer: "https://main",
 		getMain: func(_ context.Context, path, accept string) (*answer, error) {
 			for _, key := range []string{path + " " + accept, path} {
 				if found, is := w.answers[key]; is {
@@ -233,7 +234,7 @@ func TestPolicies(t *testing.T) {
 		for _, name := range names {
 			list.APIResources = append(list.APIResources, metav1.APIResource{Name: name})
 		}
-		e.main.(*fake.Clientset).Resources = []*metav1.APIResourceList{list}
+		e.Kube.(*fake.Clientset).Resources = []*metav1.APIResourceList{list}
 		return e
 	}
 	validating := []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}

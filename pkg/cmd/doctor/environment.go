@@ -13,16 +13,13 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/cmd/login"
 )
 
 // Names in the manifests in artifacts/deploy.
@@ -43,18 +40,15 @@ var hostingAPIService = hostingv1alpha1.SchemeGroupVersion.Version + "." + hosti
 type environment struct {
 	*options
 
-	mainServer        string
-	main              kubernetes.Interface
-	mainAPIExtensions apiextensionsclient.Interface
-	mainAPIServices   apiregistrationclient.APIServiceInterface
-	// annexThroughMain reads annex's own group through the main cluster.
-	annexThroughMain annexclient.Interface
+	// Clients are those of the main cluster. Annex reads annex's own group through it.
+	*login.Clients
+	mainServer string
 	// getMain gets a path of the main cluster.
 	getMain func(ctx context.Context, path, accept string) (*answer, error)
 
-	// apiServices and definitions are those of the main cluster. checkMainCluster reads them.
-	apiServices []apiregistrationv1.APIService
-	definitions []apiextensionsv1.CustomResourceDefinition
+	// routes and crds are the APIServices and definitions of the main cluster. checkMainCluster reads them.
+	routes []apiregistrationv1.APIService
+	crds   []apiextensionsv1.CustomResourceDefinition
 
 	inCluster bool
 	now       func() time.Time
@@ -79,8 +73,7 @@ func newEnvironment(ctx context.Context, o *options) (*environment, error) {
 	}
 	_, notInCluster := restclient.InClusterConfig()
 	return &environment{
-		options: o, mainServer: clients.Config.Host,
-		main: clients.Kube, mainAPIExtensions: clients.Definitions, mainAPIServices: clients.APIServices, annexThroughMain: clients.Annex,
+		options: o, Clients: clients, mainServer: clients.Config.Host,
 		getMain: func(ctx context.Context, path, accept string) (*answer, error) {
 			return get(ctx, clients.HTTP, strings.TrimSuffix(base.String(), "/")+path, accept)
 		},
@@ -91,15 +84,15 @@ func newEnvironment(ctx context.Context, o *options) (*environment, error) {
 // readObjects reads the APIServices and definitions of the main cluster, and finds the Service that annex has
 // published, whatever its name. The resource is the one that cannot be read.
 func (e *environment) readObjects(ctx context.Context) (resource string, err error) {
-	apiServices, err := e.mainAPIServices.List(ctx, metav1.ListOptions{})
+	apiServices, err := e.APIServices.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "apiservices", err
 	}
-	definitions, err := e.mainAPIExtensions.ApiextensionsV1().CustomResourceDefinitions().List(ctx, metav1.ListOptions{})
+	definitions, err := e.Definitions.ApiextensionsV1().CustomResourceDefinitions().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "customresourcedefinitions", err
 	}
-	e.apiServices, e.definitions = apiServices.Items, definitions.Items
+	e.routes, e.crds = apiServices.Items, definitions.Items
 	if hosting := e.hosting(); !e.serviceGiven && hosting != nil && hosting.Spec.Service != nil && hosting.Labels[hostingv1alpha1.PublishedByLabel] != "" {
 		e.service = serviceOf(hosting)
 	}
@@ -108,9 +101,9 @@ func (e *environment) readObjects(ctx context.Context) (resource string, err err
 
 // hosting returns the APIService of annex's own group, or nil.
 func (e *environment) hosting() *apiregistrationv1.APIService {
-	for i := range e.apiServices {
-		if e.apiServices[i].Name == hostingAPIService {
-			return &e.apiServices[i]
+	for i := range e.routes {
+		if e.routes[i].Name == hostingAPIService {
+			return &e.routes[i]
 		}
 	}
 	return nil
@@ -131,7 +124,7 @@ func (e *environment) publishedBy() string {
 
 // published returns the APIServices of this annex.
 func (e *environment) published() (ours []apiregistrationv1.APIService) {
-	for _, route := range e.apiServices {
+	for _, route := range e.routes {
 		if route.Labels[hostingv1alpha1.PublishedByLabel] == e.publishedBy() {
 			ours = append(ours, route)
 		}

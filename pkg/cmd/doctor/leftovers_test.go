@@ -59,7 +59,7 @@ func TestLeftovers(t *testing.T) {
 				annex.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, apierrors.NewServiceUnavailable("no endpoints")
 				})
-				e.annexThroughMain = annex
+				e.Annex = annex
 			}
 			compare(t, checkLeftovers(t.Context(), e), []want{test.want})
 		})

@@ -160,7 +160,7 @@ func TestParametersOfPolicies(t *testing.T) {
 		Spec:       admissionregistrationv1.ValidatingAdmissionPolicySpec{ParamKind: &admissionregistrationv1.ParamKind{APIVersion: "rules.example.com/v1", Kind: "Limit"}},
 	}
 	e := fixture{kube: []runtime.Object{policy}, denied: []string{"watch limits.rules.example.com"}}.environment()
-	e.main.(*fake.Clientset).Resources = []*metav1.APIResourceList{{
+	e.Kube.(*fake.Clientset).Resources = []*metav1.APIResourceList{{
 		GroupVersion: "rules.example.com/v1",
 		APIResources: []metav1.APIResource{{Name: "limits/status", Kind: "Limit"}, {Name: "limits", Kind: "Limit"}},
 	}}

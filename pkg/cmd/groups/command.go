@@ -23,15 +23,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
-	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/cmd/backup"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/cmd/login"
 	"github.com/annex-dev/annex/pkg/cmd/output"
-	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
@@ -56,14 +52,9 @@ type session struct {
 	// server is the address of the main cluster.
 	server string
 
-	main     kubernetes.Interface
-	metadata metadata.Interface
-	// apiServices is the main cluster's client of APIServices.
-	apiServices apiregistrationclient.APIServiceInterface
-	// annex is reached through the main cluster.
+	// Clients are those of the main cluster, through which annex is reached.
+	*login.Clients
 	annex hostingclient.HostingV1alpha1Interface
-	// annexClients is the client behind annex. A watch depends on what it supports.
-	annexClients annexclient.Interface
 	// survey reports on the group in the main cluster.
 	survey func(ctx context.Context) (*diagnose.Report, error)
 	// probe creates a copy of an object of a resource as a dry run.
@@ -137,10 +128,8 @@ func newSession(ctx context.Context, options login.Options, group string) (*sess
 		return nil, err
 	}
 	s := &session{
-		group: group, server: clients.Config.Host,
-		main: clients.Kube, metadata: clients.Metadata, apiServices: clients.APIServices, annex: clients.Annex.HostingV1alpha1(), annexClients: clients.Annex,
-		probe: probeWith(clients.Dynamic),
-		now:   time.Now, pollInterval: pollInterval, rightsTimeout: rightsTimeout, settleTimeout: settleTimeout,
+		group: group, server: clients.Config.Host, Clients: clients, annex: clients.Annex.HostingV1alpha1(), probe: probeWith(clients.Dynamic),
+		now: time.Now, pollInterval: pollInterval, rightsTimeout: rightsTimeout, settleTimeout: settleTimeout,
 	}
 	s.survey = func(ctx context.Context) (*diagnose.Report, error) {
 		return diagnose.Survey(ctx, s.server, clients.Kube.Discovery().RESTClient(), group, s.errOut)

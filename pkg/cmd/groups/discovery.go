@@ -26,7 +26,7 @@ var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.
 // each calls use with the metadata of all objects of a resource, until it returns an error.
 func (s *session) each(ctx context.Context, resource schema.GroupVersionResource, use func(*metav1.PartialObjectMetadata) error) error {
 	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return s.metadata.Resource(resource).List(ctx, options)
+		return s.Metadata.Resource(resource).List(ctx, options)
 	})
 	return pages.EachListItem(ctx, metav1.ListOptions{}, func(item runtime.Object) error {
 		return use(item.(*metav1.PartialObjectMetadata))
@@ -67,7 +67,7 @@ func groupOf(name string) string {
 // served returns the resources that can be listed and patched of some groups of the main cluster. The first of their
 // versions is the preferred one. What cannot be discovered is unknown.
 func (s *session) served(of func(group string) bool) (found []mainadmission.Resource, unknown []string, err error) {
-	_, lists, err := s.main.Discovery().ServerGroupsAndResources()
+	_, lists, err := s.Kube.Discovery().ServerGroupsAndResources()
 	failed, partly := discovery.GroupDiscoveryFailedErrorGroups(err)
 	if err != nil && !partly {
 		return nil, nil, fmt.Errorf("discover the resources of %s: %w", s.server, err)
@@ -115,7 +115,7 @@ func (s *session) hooks(ctx context.Context) (all []mainadmission.Hook, matches 
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err = mainadmission.Read(ctx, s.main)
+	all, err = mainadmission.Read(ctx, s.Kube)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the webhooks and policies of %s: %w", s.server, err)
 	}

@@ -26,6 +26,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
+	"github.com/annex-dev/annex/pkg/cmd/login"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -199,8 +200,9 @@ func (f *fixture) start(t *testing.T) *session {
 	f.out = &bytes.Buffer{}
 	f.session = &session{
 		in: bufio.NewReader(strings.NewReader(f.typed)), asks: f.asks, out: f.out, errOut: f.out, program: "kubectl annex", group: group, server: "https://main",
-		main: f.kube, metadata: f.meta, apiServices: f.routing.ApiregistrationV1().APIServices(), annex: f.hosting.HostingV1alpha1(), annexClients: f.hosting,
-		survey: func(context.Context) (*diagnose.Report, error) { return f.report, nil },
+		Clients: &login.Clients{Kube: f.kube, Metadata: f.meta, APIServices: f.routing.ApiregistrationV1().APIServices(), Annex: f.hosting},
+		annex:   f.hosting.HostingV1alpha1(),
+		survey:  func(context.Context) (*diagnose.Report, error) { return f.report, nil },
 		probe: func(_ context.Context, resource schema.GroupVersionResource) error {
 			f.probed = append(f.probed, resource.Resource)
 			return f.probe

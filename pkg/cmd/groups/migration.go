@@ -301,7 +301,7 @@ func (s *session) wait(ctx context.Context, o operation, migration *hostingv1alp
 		defer cancel()
 		within = limited
 	}
-	view := migrations.View{Annex: s.annexClients, Out: s.out, Confirm: s.command("move", "--confirm")}
+	view := migrations.View{Annex: s.Annex, Out: s.out, Confirm: s.command("move", "--confirm")}
 	err := view.Show(within, migration)
 	var ended *migrations.EndedError
 	switch {

@@ -54,7 +54,7 @@ func (s *session) printRights(ctx context.Context, name string, wanted rules) er
 
 // bound returns the users that the role with the rights for groups is bound to.
 func (s *session) bound(ctx context.Context) []rbacv1.Subject {
-	binding, err := s.main.RbacV1().ClusterRoleBindings().Get(ctx, groupsBinding, metav1.GetOptions{})
+	binding, err := s.Kube.RbacV1().ClusterRoleBindings().Get(ctx, groupsBinding, metav1.GetOptions{})
 	if err != nil {
 		return nil
 	}
@@ -81,7 +81,7 @@ func userOf(subject rbacv1.Subject) string {
 // apply creates or updates the roles of a command, and returns what was done with the ClusterRole, in kubectl's words. Roles
 // are read first: users who may not write them may use what an administrator has applied.
 func (s *session) apply(ctx context.Context, name string, wanted *rbacv1.ClusterRole) (done string, err error) {
-	rbac := s.main.RbacV1()
+	rbac := s.Kube.RbacV1()
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		result, err := (&reconciliation.ReconcileRoleOptions{
 			Role: reconciliation.ClusterRoleRuleOwner{ClusterRole: wanted}, Client: reconciliation.ClusterRoleModifier{Client: rbac.ClusterRoles()},
@@ -104,7 +104,7 @@ func (s *session) apply(ctx context.Context, name string, wanted *rbacv1.Cluster
 	role, binding := systemRole(s.group, inSystem, s.subjects(ctx))
 	return done, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		_, err := (&reconciliation.ReconcileRoleOptions{
-			Role: reconciliation.RoleRuleOwner{Role: role}, Client: reconciliation.RoleModifier{Client: rbac, NamespaceClient: s.main.CoreV1().Namespaces()},
+			Role: reconciliation.RoleRuleOwner{Role: role}, Client: reconciliation.RoleModifier{Client: rbac, NamespaceClient: s.Kube.CoreV1().Namespaces()},
 			Confirm: true, RemoveExtraPermissions: true,
 		}).Run()
 		if err != nil {
@@ -112,7 +112,7 @@ func (s *session) apply(ctx context.Context, name string, wanted *rbacv1.Cluster
 		}
 		_, err = (&reconciliation.ReconcileRoleBindingOptions{
 			RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: binding},
-			Client:      reconciliation.RoleBindingClientAdapter{Client: rbac, NamespaceClient: s.main.CoreV1().Namespaces()},
+			Client:      reconciliation.RoleBindingClientAdapter{Client: rbac, NamespaceClient: s.Kube.CoreV1().Namespaces()},
 			Confirm:     true, RemoveExtraSubjects: true,
 		}).Run()
 		return err
@@ -163,7 +163,7 @@ func (s *session) waitForRights(ctx context.Context, granted rules) error {
 	}
 	var missing []rights.Right
 	err := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.rightsTimeout, true, func(ctx context.Context) (_ bool, err error) {
-		missing, err = rights.Missing(ctx, s.main, userOf(subjects[0]), rights.Of("", granted...))
+		missing, err = rights.Missing(ctx, s.Kube, userOf(subjects[0]), rights.Of("", granted...))
 		return len(missing) == 0, err
 	})
 	switch {

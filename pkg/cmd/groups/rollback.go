@@ -142,7 +142,7 @@ func (s *session) planDependants(of []schema.GroupResource) {
 // revisionsAhead returns how far annex's resource versions are above the main cluster's.
 func (s *session) revisionsAhead(ctx context.Context) (int64, error) {
 	revision := func(resource schema.GroupVersionResource) (int64, error) {
-		list, err := s.metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+		list, err := s.Metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
 			return 0, err
 		}
@@ -213,7 +213,7 @@ func (s *session) hasDependant(ctx context.Context, resource schema.GroupVersion
 // agreeToSecrets returns an error unless annex has rights for all Secrets of the cluster, or the user agrees that it gets
 // them.
 func (s *session) agreeToSecrets(ctx context.Context) error {
-	role, err := s.main.RbacV1().ClusterRoles().Get(ctx, hostingv1alpha1.HostedRoleName(s.group), metav1.GetOptions{})
+	role, err := s.Kube.RbacV1().ClusterRoles().Get(ctx, hostingv1alpha1.HostedRoleName(s.group), metav1.GetOptions{})
 	if err == nil {
 		if covers, _ := validation.Covers(role.Rules, dependantRules([]schema.GroupResource{secrets})); covers {
 			return nil

@@ -174,11 +174,11 @@ func (s *session) inspect(ctx context.Context) (*installation, error) {
 	if err != nil {
 		return nil, err
 	}
-	apiServices, err := s.apiServices.List(ctx, metav1.ListOptions{})
+	apiServices, err := s.APIServices.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list the APIServices of %s: %w", s.server, err)
 	}
-	read, err := footprint.Read(ctx, s.main, apiServices.Items, definitions)
+	read, err := footprint.Read(ctx, s.Kube, apiServices.Items, definitions)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func kindOf(resource schema.GroupVersionResource) string {
 
 // remove deletes an object, if it is there.
 func (s *session) remove(ctx context.Context, of schema.GroupVersionResource, namespace, name string) error {
-	err := s.metadata.Resource(of).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	err := s.Metadata.Resource(of).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -67,7 +67,7 @@ func (s *session) remove(ctx context.Context, of schema.GroupVersionResource, na
 
 // removeAll deletes the objects with a prefix and labels.
 func (s *session) removeAll(ctx context.Context, of schema.GroupVersionResource, namespace, prefix, labels string) error {
-	list, err := s.metadata.Resource(of).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels})
+	list, err := s.Metadata.Resource(of).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels})
 	if err != nil {
 		return fmt.Errorf("list what annex has of %s: %w", kindOf(of), err)
 	}
@@ -124,7 +124,7 @@ func (s *session) removeLabels(ctx context.Context, found *installation) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, hostingv1alpha1.HostedLabel)
 	for _, g := range found.groups {
 		for _, name := range g.Labelled {
-			if _, err := s.metadata.Resource(definitionsResource).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			if _, err := s.Metadata.Resource(definitionsResource).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 				return fmt.Errorf("remove the label of the definition %s: %w", name, err)
 			}
 			s.print("%s/%s unlabeled", kindOf(definitionsResource), name)
@@ -138,7 +138,7 @@ func (s *session) stopAnnex(ctx context.Context, service maincluster.Service, ti
 	scaled := 0
 	for _, name := range []string{"statefulsets", "deployments"} {
 		resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: name}
-		objects := s.metadata.Resource(resource).Namespace(service.Namespace)
+		objects := s.Metadata.Resource(resource).Namespace(service.Namespace)
 		list, err := objects.List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=annex"})
 		if err != nil {
 			return fmt.Errorf("stop annex: list its %s: %w", name, err)
@@ -161,7 +161,7 @@ func (s *session) stopAnnex(ctx context.Context, service maincluster.Service, ti
 	}
 	holder := ""
 	err := wait.PollUntilContextCancel(ctx, s.pollInterval, true, func(ctx context.Context) (bool, error) {
-		lease, err := s.main.CoordinationV1().Leases(service.Namespace).Get(ctx, service.Lease(), metav1.GetOptions{})
+		lease, err := s.Kube.CoordinationV1().Leases(service.Namespace).Get(ctx, service.Lease(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil
 		}
@@ -192,7 +192,7 @@ func (s *session) holderOf(lease *coordinationv1.Lease) string {
 
 // published lists the APIServices that lead to annex.
 func (s *session) published(ctx context.Context) ([]apiregistrationv1.APIService, error) {
-	list, err := s.apiServices.List(ctx, metav1.ListOptions{LabelSelector: hostingv1alpha1.PublishedByLabel})
+	list, err := s.APIServices.List(ctx, metav1.ListOptions{LabelSelector: hostingv1alpha1.PublishedByLabel})
 	if err != nil {
 		return nil, fmt.Errorf("list the APIServices of annex: %w", err)
 	}
@@ -236,7 +236,7 @@ func (s *session) removeObjects(ctx context.Context, found *installation) error 
 
 func (s *session) printNext(ctx context.Context, service maincluster.Service) {
 	s.print("\nannex is uninstalled. This deletes its manifests, and its volume, if it\nhas one:")
-	in, err := s.main.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
+	in, err := s.Kube.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
 	if err != nil || in.Annotations[helmRelease] == "" {
 		s.print("  kubectl delete -k artifacts/deploy/base --ignore-not-found")
 		return

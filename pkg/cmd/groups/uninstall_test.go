@@ -70,8 +70,8 @@ func startUninstall(t *testing.T, f *fixture, gives bool) *session {
 	s := f.start(t)
 	f.hosting.PrependReactor("create", "migrations", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if f.status.Phase == hostingv1alpha1.MigrationCompleted && gives {
-			expect.NoError(t, s.apiServices.Delete(t.Context(), "v1."+group, metav1.DeleteOptions{}))
-			expect.NoError(t, s.main.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(t.Context(), "annex-freeze.example.com", metav1.DeleteOptions{}))
+			expect.NoError(t, s.APIServices.Delete(t.Context(), "v1."+group, metav1.DeleteOptions{}))
+			expect.NoError(t, s.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(t.Context(), "annex-freeze.example.com", metav1.DeleteOptions{}))
 			for _, name := range both {
 				expect.NoError(t, f.hosting.Tracker().Delete(hostingv1alpha1.SchemeGroupVersion.WithResource("hostedresources"), "", name))
 			}
@@ -210,8 +210,8 @@ func TestUninstallStops(t *testing.T) {
 			s := startUninstall(t, f, test.gives)
 			s.settleTimeout = s.rightsTimeout
 			expect.ErrorLine(t, s.uninstall(t.Context(), flags{yes: true}), test.want)
-			expect.Get(t, s.apiServices, "v1alpha1.hosting.annex.dev")
-			expect.Get(t, s.apiServices, "v1."+group)
+			expect.Get(t, s.APIServices, "v1alpha1.hosting.annex.dev")
+			expect.Get(t, s.APIServices, "v1."+group)
 			expect.Get(t, f.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies(), "annex-freeze.example.com")
 			if slices.ContainsFunc(f.meta.Actions(), func(action clienttesting.Action) bool { return action.Matches("patch", "statefulsets") }) {
 				t.Error("annex was stopped")
