@@ -46,14 +46,10 @@ func printGroups(out io.Writer, report *Report, program string) error {
 			fmt.Fprintf(w, "%s: %s: %s.\n", g.Name, verdictCells[g.Move.Verdict], strings.Join(g.Move.Reasons, "; "))
 		}
 	}
-	if has(report, MoveYes) {
+	if slices.ContainsFunc(report.Groups, func(g *Group) bool { return g.Move.Verdict == MoveYes }) {
 		fmt.Fprintf(w, "Each resource of a group, and the command that moves it: %s --group=GROUP\n", program)
 	}
 	return w.Flush()
-}
-
-func has(report *Report, verdict Verdict) bool {
-	return slices.ContainsFunc(report.Groups, func(g *Group) bool { return g.Move.Verdict == verdict })
 }
 
 func printGroupRow(w io.Writer, g *Group) {
@@ -159,10 +155,8 @@ func Size(n *int64, unknown string) string {
 
 // percent rounds so that a small share is not zero.
 func percent(share float64) string {
-	switch {
-	case share > 0 && share < 0.01:
+	if share > 0 && share < 0.01 {
 		return "<1%"
-	default:
-		return fmt.Sprintf("%.0f%%", share*100)
 	}
+	return fmt.Sprintf("%.0f%%", share*100)
 }

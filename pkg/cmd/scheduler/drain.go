@@ -90,11 +90,7 @@ func drainResource(ctx context.Context, annex annexclient.Interface, hosted *hos
 	if !fits {
 		return fmt.Errorf("move %s: %s", hosted.Name, decision)
 	}
-	migration, err := createMigration(ctx, annex, hosted.Name, best.Store, out)
-	if err != nil {
-		return err
-	}
-	return waitForMigration(ctx, annex, migration, out)
+	return move(ctx, annex, hosted.Name, best.Store, true, out)
 }
 
 // NewRebalanceCommand returns `annex rebalance`.

@@ -20,27 +20,23 @@ import (
 // creates one per resource.
 const keepFinished = 24 * 60 * 60
 
-func createMigration(ctx context.Context, annex annexclient.Interface, resource, store string, out io.Writer) (*hostingv1alpha1.Migration, error) {
+// move moves a resource to a Store. If wait is set, it shows the Migration until that ends.
+func move(ctx context.Context, annex annexclient.Interface, resource, store string, wait bool, out io.Writer) error {
 	migration, err := annex.HostingV1alpha1().Migrations().Create(ctx, &hostingv1alpha1.Migration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: resource + "-"},
 		Spec:       hostingv1alpha1.MigrationSpec{Resource: resource, StoreName: store, TTLSecondsAfterFinished: ptr.To[int32](keepFinished)},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("move %s to Store %s: %w", resource, store, err)
-	}
-	_, err = fmt.Fprintf(out, "migration.hosting.annex.dev/%s created\n", migration.Name)
-	return migration, err
-}
-
-// waitForMigration shows a Migration until it ends, and returns why it did not complete.
-func waitForMigration(ctx context.Context, annex annexclient.Interface, migration *hostingv1alpha1.Migration, out io.Writer) error {
-	view := migrations.View{Annex: annex, Out: out}
-	err := view.Show(ctx, migration)
 	if err == nil {
-		_, err = fmt.Fprintf(out, "%s is on Store %s\n", migration.Spec.Resource, migration.Spec.StoreName)
+		_, err = fmt.Fprintf(out, "migration.hosting.annex.dev/%s created\n", migration.Name)
+	}
+	if err == nil && wait {
+		view := migrations.View{Annex: annex, Out: out}
+		if err = view.Show(ctx, migration); err == nil {
+			_, err = fmt.Fprintf(out, "%s is on Store %s\n", resource, store)
+		}
 	}
 	if err != nil {
-		return fmt.Errorf("move %s to Store %s: %w", migration.Spec.Resource, migration.Spec.StoreName, err)
+		return fmt.Errorf("move %s to Store %s: %w", resource, store, err)
 	}
 	return nil
 }

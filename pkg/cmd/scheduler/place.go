@@ -64,11 +64,7 @@ func (o *placeOptions) place(ctx context.Context, annex annexclient.Interface, n
 		return fmt.Errorf("place %s on Store %s: %w", name, o.store, err)
 	}
 	if on := hosted.Spec.StoreName; on != "" && on != o.store {
-		migration, err := createMigration(ctx, annex, name, o.store, out)
-		if err != nil || !o.wait {
-			return err
-		}
-		return waitForMigration(ctx, annex, migration, out)
+		return move(ctx, annex, name, o.store, o.wait, out)
 	}
 	_, err = annex.HostingV1alpha1().HostedResources().Bind(ctx, name, &hostingv1alpha1.HostedResourceBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: hosted.UID}, StoreName: o.store,
