@@ -77,13 +77,8 @@ func NewCommand(in io.Reader, out io.Writer) *cobra.Command {
 }
 
 func (o *options) validate() error {
-	sources := 0
-	for _, given := range []bool{o.dictionaryFile != "", o.dataDir != "", o.etcd.Given()} {
-		if given {
-			sources++
-		}
-	}
-	if sources > 1 {
+	file, dir, etcd := o.dictionaryFile != "", o.dataDir != "", o.etcd.Given()
+	if file && (dir || etcd) || dir && etcd {
 		return errors.New("give one of --dictionary-file, --data-dir and --etcd-servers")
 	}
 	return o.etcd.Validate()
@@ -203,14 +198,13 @@ func fromJSON(printed []byte) (value []byte, found bool, err error) {
 }
 
 func (o *options) dictionary(ctx context.Context, id uint32) ([]byte, error) {
-	switch {
-	case o.dictionaryFile != "":
+	if o.dictionaryFile != "" {
 		return o.dictionaryOfFile(id)
-	case o.dataDir != "" || o.etcd.Given():
-		return o.dictionaryOfEtcd(ctx, id)
-	default:
-		return nil, fmt.Errorf("it is in the Store of the value: give --data-dir, --etcd-servers or --dictionary-file")
 	}
+	if o.dataDir != "" || o.etcd.Given() {
+		return o.dictionaryOfEtcd(ctx, id)
+	}
+	return nil, errors.New("it is in the Store of the value: give --data-dir, --etcd-servers or --dictionary-file")
 }
 
 func (o *options) dictionaryOfFile(id uint32) ([]byte, error) {

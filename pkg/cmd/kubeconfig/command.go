@@ -148,14 +148,6 @@ func keepPrivate(out io.Writer) error {
 	return nil
 }
 
-func checkServer(server string) error {
-	parsed, err := url.Parse(server)
-	if err != nil || parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
-		return fmt.Errorf("--server %q must be a URL like https://annex.example.com:7443", server)
-	}
-	return nil
-}
-
 const (
 	// maxName keeps certificates small enough for every TLS library.
 	maxName = 253
@@ -169,20 +161,20 @@ const (
 
 // validate checks the flags without reading the data directory.
 func (o *options) validate() error {
-	if o.dataDir == "" {
-		return errors.New("--data-dir must not be empty")
-	}
-	if o.user == "" {
-		return errors.New("--user is required")
-	}
-	if err := checkName("--user", o.user); err != nil {
-		return err
-	}
 	switch {
+	case o.dataDir == "":
+		return errors.New("--data-dir must not be empty")
+	case o.user == "":
+		return errors.New("--user is required")
 	case o.user == anonymousUser:
 		return fmt.Errorf("--user %s is the user of unauthenticated requests", o.user)
 	case strings.HasPrefix(o.user, serviceAccountPrefix):
 		return fmt.Errorf("--user %s is a service account: `kubectl create token` makes tokens for those", o.user)
+	case o.ttl < minTTL || o.ttl > maxTTL:
+		return fmt.Errorf("--ttl %s must be between %s and %s", o.ttl, minTTL, maxTTL)
+	}
+	if err := checkName("--user", o.user); err != nil {
+		return err
 	}
 	for i, group := range o.groups {
 		if err := checkGroup(group); err != nil {
@@ -192,11 +184,9 @@ func (o *options) validate() error {
 			return fmt.Errorf("--group %s is given twice", group)
 		}
 	}
-	if o.ttl < minTTL || o.ttl > maxTTL {
-		return fmt.Errorf("--ttl %s must be between %s and %s", o.ttl, minTTL, maxTTL)
-	}
-	if o.server != "" {
-		return checkServer(o.server)
+	parsed, err := url.Parse(o.server)
+	if o.server != "" && (err != nil || parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "") {
+		return fmt.Errorf("--server %q must be a URL like https://annex.example.com:7443", o.server)
 	}
 	return nil
 }
