@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migrations follows Migrations for commands, and shows them.
+// Package migrations shows a Migration to the user of a command until it ends.
 package migrations
 
 import (
@@ -28,9 +28,9 @@ type EndedError struct{ Why string }
 // Error implements error.
 func (e *EndedError) Error() string { return e.Why }
 
-// Follow calls show with every state of a Migration until that returns true or an error. While annex does not
+// follow calls show with every state of a Migration until that returns true or an error. While annex does not
 // answer it calls problem with the error of each attempt. It returns an EndedError if the Migration is deleted before.
-func Follow(
+func follow(
 	ctx context.Context, annex annexclient.Interface, migration *hostingv1alpha1.Migration,
 	show func(*hostingv1alpha1.Migration) (done bool, err error), problem func(error),
 ) error {

@@ -44,7 +44,7 @@ func TestFollow(t *testing.T) {
 				expect.Create(t, migrations, test.present.DeepCopy())
 			}
 			var seen []hostingv1alpha1.MigrationPhase
-			err := Follow(t.Context(), annex, m, func(current *hostingv1alpha1.Migration) (bool, error) {
+			err := follow(t.Context(), annex, m, func(current *hostingv1alpha1.Migration) (bool, error) {
 				seen = append(seen, current.Status.Phase)
 				switch {
 				case current.Status.Phase == hostingv1alpha1.MigrationCompleted:

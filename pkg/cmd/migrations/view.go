@@ -45,7 +45,7 @@ type View struct {
 func (v *View) Show(ctx context.Context, migration *hostingv1alpha1.Migration) error {
 	v.begin(migration)
 	defer func() { v.bar.End() }()
-	return Follow(ctx, v.Annex, migration, v.show, v.problem)
+	return follow(ctx, v.Annex, migration, v.show, v.problem)
 }
 
 func (v *View) begin(migration *hostingv1alpha1.Migration) {

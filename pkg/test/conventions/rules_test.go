@@ -718,7 +718,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/cmd/migrations",
-		duty:     "What commands that create Migrations share: they follow and show them.",
+		duty:     "Shows a Migration to the user of a command until it ends.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/output", "pkg/generated/clientset/...", "pkg/registry/table"},
 		others:   clients,
 	},
