@@ -10,7 +10,7 @@
 //
 //   - Requests reach only the etcd that the Store was claimed in, with all of its history since.
 //     Every answer of etcd contains its cluster and revision, and every request is conditional
-//     on annex's mark and checkpoint (docs/design/store-identity.md).
+//     on annex's mark and checkpoint (docs/design/storage.md).
 //   - While the Store is known to be unavailable, requests are refused at once with its name
 //     and the reason, instead of timing out.
 //

@@ -17,7 +17,7 @@ var extensionsExceptions = []exception{
 		tests:   []string{`integration/TestLimits/create_(YAML|JSON)_over_limit$`},
 	},
 	{
-		needs:   "CRDs that are stored as v1beta1: annex stores them as v1, see docs/crds.md",
+		needs:   "CRDs that are stored as v1beta1: annex stores them as v1, see docs/resources.md",
 		message: `APIVersion:"apiextensions.k8s.io/v1"`,
 		tests:   []string{`integration/TestEtcdStorage$`},
 	},
