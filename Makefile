@@ -136,12 +136,14 @@ bench-charts: bin/charts ## Draw the charts of docs/performance.md from the resu
 ##@ Change it
 
 .PHONY: generate
-generate: ## Regenerate pkg/generated and all zz_generated files.
+generate: ## Regenerate pkg/generated, all zz_generated files and docs/reference-commands.md.
 	hack/update-codegen.sh
+	go run ./hack/reference > docs/reference-commands.md
 
 .PHONY: verify
 verify: ## Fail if generated code or go.mod is out of date.
 	hack/verify-codegen.sh
+	go run ./hack/reference | diff docs/reference-commands.md -
 	go mod tidy -diff
 	go mod verify
 

@@ -37,7 +37,7 @@ import (
 // is printed to errOut as one line.
 func Execute(args []string, out, errOut io.Writer) int {
 	defer logs.FlushLogs()
-	root := newCommand(out, errOut)
+	root := NewCommand(out, errOut)
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		_, _ = fmt.Fprintf(errOut, "annex: %v\n", err)
@@ -46,7 +46,8 @@ func Execute(args []string, out, errOut io.Writer) int {
 	return 0
 }
 
-func newCommand(out, errOut io.Writer) *cobra.Command {
+// NewCommand returns the command annex with all subcommands.
+func NewCommand(out, errOut io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "annex",
 		Short: "An API server for custom resources",

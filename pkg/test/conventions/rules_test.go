@@ -847,6 +847,11 @@ var rules = []rule{
 		duty:     "Runs levels of tests, and summarizes what they print.",
 		ours:     []string{"pkg/test/random"},
 	}, {
+		packages: "hack/reference",
+		duty:     "Prints docs/reference-commands.md from the commands.",
+		ours:     []string{"pkg/cmd"},
+		others:   []string{"github.com/spf13/cobra", "github.com/spf13/pflag"},
+	}, {
 		packages: "hack/...",
 		duty:     "Programs for development, never part of annex.",
 		ours:     []string{"pkg/apis/...", "pkg/generated/openapi", "pkg/apiserver/scheme"},

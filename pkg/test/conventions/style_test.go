@@ -28,7 +28,7 @@ const (
 const header = "// Copyright The annex Authors.\n// SPDX-License-Identifier: Apache-2.0\n\n"
 
 var (
-	generated   = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.?$`)
+	generated   = regexp.MustCompile(`(?m)^(?://|<!--) Code generated .* DO NOT EDIT\.?(?: -->)?$`)
 	constraint  = regexp.MustCompile(`\A(//(go:build| \+build) .*\n)+\n`)
 	ownerlessTo = regexp.MustCompile(`//\s*(TODO|FIXME|XXX)($|[^(])`)
 )
