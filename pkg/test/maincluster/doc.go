@@ -12,7 +12,11 @@
 //	}
 //	defer cluster.Stop()
 //
-// The test starts the server under test. The cluster reaches it through a Service of type
+// RunTests does that for all tests of a package. The programs are built by `make bin/kube-apiserver
+// bin/kube-controller-manager`; MAINCLUSTER_BIN names a folder with those of another release.
+//
+// The test starts the server under test, with a certificate of Cluster.ServingCertificate, an APIService with
+// Cluster.CA, and Cluster.ServiceAccountKubeconfig, which has exactly the rights of its Pods. The cluster reaches it through a Service of type
 // ExternalName (Cluster.ExternalNameService), either directly or through a LoadBalancer, which
 // replaces Service and kube-proxy for several replicas.
 //

@@ -36,7 +36,7 @@ const (
 )
 
 // TestYourOwnServer shows how to test any aggregated API server: two replicas behind a Service.
-// docs/test-your-own-server.md explains it.
+// Package maincluster describes the cluster.
 func TestYourOwnServer(t *testing.T) {
 	t.Parallel()
 	certificate, key, err := mainCluster.ServingCertificate(helloNamespace, helloService)
