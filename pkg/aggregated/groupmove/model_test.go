@@ -299,7 +299,7 @@ func TestModel(t *testing.T) {
 		stores: [2]store{{value: initial, record: importOpen}, {value: initial, record: importOpen}},
 	}
 	adding := inMain
-	adding.second, adding.main[1], adding.expected[1] = addable, absent, absent
+	adding.second, adding.main[1], adding.expected[1], adding.writes = addable, absent, absent, 1
 	restored := inMain
 	restored.main, restored.expected, restored.stores = [2]value{}, [2]value{}, [2]store{{value: initial}, {value: initial}}
 	restored.direct = 1
