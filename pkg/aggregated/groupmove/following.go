@@ -106,14 +106,16 @@ func (w *workers) run(do func(ctx context.Context) error) {
 	})
 }
 
-// guarded returns a context that ends with the workers or with preparing.
-func (w *workers) guarded(preparing context.Context) (context.Context, context.CancelFunc) {
+// guard calls do with a context that ends with the workers or with preparing. What was ended so returns why.
+func (w *workers) guard(preparing context.Context, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(w.ctx)
-	stop := context.AfterFunc(preparing, func() { cancel(context.Cause(preparing)) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
+	defer cancel(nil)
+	defer context.AfterFunc(preparing, func() { cancel(context.Cause(preparing)) })()
+	err := do(ctx)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return context.Cause(ctx)
 	}
+	return err
 }
 
 func (w *workers) end() {

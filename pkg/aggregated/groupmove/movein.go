@@ -232,7 +232,7 @@ func (m *moveIn) copy(preparing context.Context) error {
 // fails, what the Stores record decides which side serves the group.
 func (m *moveIn) switchOver(ctx, preparing context.Context) error {
 	f := m.follow(ctx)
-	if err := m.untilSwitchable(preparing, f); err != nil {
+	if err := f.guard(preparing, func(ctx context.Context) error { return m.untilSwitchable(ctx, f) }); err != nil {
 		f.end()
 		return err
 	}
@@ -254,9 +254,7 @@ func (m *moveIn) switchOver(ctx, preparing context.Context) error {
 	return nil
 }
 
-func (m *moveIn) untilSwitchable(preparing context.Context, f *following) error {
-	ctx, cancel := f.guarded(preparing)
-	defer cancel()
+func (m *moveIn) untilSwitchable(ctx context.Context, f *following) error {
 	if err := m.untilAgain(ctx); err != nil {
 		return err
 	}

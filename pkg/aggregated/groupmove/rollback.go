@@ -144,8 +144,11 @@ func (r *rollback) sync(ctx, preparing context.Context) error {
 		return err
 	}
 	defer r.workers.end()
-	guarded, cancel := r.workers.guarded(preparing)
-	defer cancel()
+	return r.workers.guard(preparing, func(guarded context.Context) error { return r.untilFrozen(ctx, guarded, caughtUp) })
+}
+
+// untilFrozen makes the main cluster's copy equal to annex's objects, until nothing is written any more.
+func (r *rollback) untilFrozen(ctx, guarded context.Context, caughtUp *latch) (err error) {
 	if err := r.step(guarded, hostingv1alpha1.MigrationCopying, "Copies what was written to annex into the main cluster", caughtUp.wait); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@
 package groupmove
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -62,5 +63,29 @@ func TestSwitchEnds(t *testing.T) {
 		if got := m.retry(err); !errors.Is(got, err) || m.pause != 0 {
 			t.Errorf("after %v: %v, and a pause of %s", err, got, m.pause)
 		}
+	}
+}
+
+// TestGuard ends what is done by an error of the workers, whose requests then only report that they were canceled.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	lost, deleted := errors.New("watches are forbidden"), errors.New("it was deleted")
+	request := func(ctx context.Context) error {
+		<-ctx.Done()
+		return fmt.Errorf("write the status: %w", ctx.Err())
+	}
+	preparing, deletion := context.WithCancelCause(t.Context())
+	w := newWorkers(t.Context())
+	w.run(func(context.Context) error { return lost })
+	if err := w.guard(preparing, request); !errors.Is(err, lost) {
+		t.Errorf("with a worker that has failed: %v", err)
+	}
+	w = newWorkers(t.Context())
+	deletion(deleted)
+	if err := w.guard(preparing, request); !errors.Is(err, deleted) {
+		t.Errorf("with a Migration that was deleted: %v", err)
+	}
+	if err := w.guard(t.Context(), func(context.Context) error { return lost }); !errors.Is(err, lost) {
+		t.Errorf("with an error of its own: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -30,6 +31,9 @@ import (
 
 // ControllerName names the controller in logs, metrics and events.
 const ControllerName = "migration"
+
+// waitInterval is between two checks whether a Migration still waits for another one, besides when that ends.
+const waitInterval = 10 * time.Second
 
 // NewMoverFunc returns what moves a resource between two Stores. config has everything else. A Store that is lost has an
 // empty name.
@@ -80,7 +84,14 @@ func New(config Config) (*Controller, error) {
 	c := &Controller{config: config, migrations: config.Migrations.Lister(), running: map[string]*run{}}
 	c.Queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
 	return c, c.Watch(
-		framework.Source{Name: "migrations", Informer: config.Migrations.Informer(), Handler: framework.Every(c.migrationChanged)},
+		framework.Source{Name: "migrations", Informer: config.Migrations.Informer(), Handler: framework.Handler[*hostingv1alpha1.Migration]{
+			Added: c.migrationChanged, Deleted: c.migrationChanged,
+			Updated: func(before, after *hostingv1alpha1.Migration) {
+				if !isOwnUpdate(before, after) {
+					c.migrationChanged(after)
+				}
+			},
+		}},
 		framework.Source{Name: "hosted resources", Informer: config.HostedResources.Informer(), Handler: framework.Every(c.resourceChanged)},
 		framework.Source{Name: "stores", Informer: config.Stores.Informer(), Handler: framework.Handler[*hostingv1alpha1.Store]{Updated: c.storeChanged}},
 	)
@@ -90,6 +101,13 @@ var (
 	errDeleted         = errors.New("the Migration was deleted")
 	errResourceDeleted = &migrationstatus.Refusal{Reason: reasonBeingDeleted, Message: "The resource was deleted meanwhile"}
 )
+
+// isOwnUpdate reports whether only this controller makes such an update, while a Migration runs. One that fails, and
+// reports it, would be tried again at once.
+func isOwnUpdate(before, after *hostingv1alpha1.Migration) bool {
+	return before.UID == after.UID && before.Generation == after.Generation && !after.Status.Phase.Finished() &&
+		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil)
+}
 
 // migrationChanged queues a Migration, and those that wait for it.
 func (c *Controller) migrationChanged(migration *hostingv1alpha1.Migration) {
@@ -162,7 +180,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 		return framework.Result{}, err // the cache will have it
 	}
 	if waits, err := c.takeOver(ctx, r); err != nil || waits {
-		return framework.Result{}, err
+		return framework.Result{RequeueAfter: waitInterval}, err
 	}
 	if r.Migration.DeletionTimestamp != nil {
 		interrupt(errDeleted) // it was deleted before this attempt

@@ -109,3 +109,25 @@ func TestGoesBefore(t *testing.T) {
 		})
 	}
 }
+
+func TestIsOwnUpdate(t *testing.T) {
+	t.Parallel()
+	now := metav1.Now()
+	for name, test := range map[string]struct {
+		change func(*hostingv1alpha1.Migration)
+		own    bool
+	}{
+		"progress":    {func(m *hostingv1alpha1.Migration) { m.Status.CopiedObjects = 7 }, true},
+		"end":         {func(m *hostingv1alpha1.Migration) { m.Status.Phase = hostingv1alpha1.MigrationFailed }, false},
+		"spec":        {func(m *hostingv1alpha1.Migration) { m.Generation++ }, false},
+		"deletion":    {func(m *hostingv1alpha1.Migration) { m.DeletionTimestamp = &now }, false},
+		"replacement": {func(m *hostingv1alpha1.Migration) { m.UID = "other" }, false},
+	} {
+		before := &hostingv1alpha1.Migration{ObjectMeta: metav1.ObjectMeta{UID: "one", Generation: 1}}
+		after := before.DeepCopy()
+		test.change(after)
+		if got := isOwnUpdate(before, after); got != test.own {
+			t.Errorf("%s: %t, want %t", name, got, test.own)
+		}
+	}
+}
