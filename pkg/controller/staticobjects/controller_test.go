@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -303,4 +306,34 @@ func TestOrderAndRefusal(t *testing.T) {
 		reason, message := c.unsuitable(test.key, test.t)
 		expect.Equal(t, test.want, reason, "%s: %s", name, message)
 	}
+}
+
+// TestMirrorDeletedBeforeItsWatch forgets a mirror that the first list of its watch does not have.
+func TestMirrorDeletedBeforeItsWatch(t *testing.T) {
+	t.Parallel()
+	c := newController(t)
+	kept := widgetKey
+	kept.Name = "kept"
+	for _, key := range []staticobjects.Key{widgetKey, kept, namespaceKey} {
+		c.manager.SetMirror(staticobjects.Mirror{Key: key, UID: types.UID(key.Name)})
+	}
+	scheme := metadatafake.NewTestScheme()
+	expect.NoError(t, metav1.AddMetaToScheme(scheme))
+	c.watches.annexMetadata = metadatafake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Widget"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: kept.Namespace, Name: kept.Name, Labels: map[string]string{hostingv1alpha1.StaticSourceAnnotation: "file"}},
+	})
+	c.watches.handle = func(staticobjects.Key, metav1.Object, bool) {}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer c.watches.wait()
+	defer cancel()
+	c.watches.start(ctx)
+	c.watches.ensure(target{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, kind: "Widget"})
+	poll.UntilDone(t, "the other mirrors remain", func() (bool, string) {
+		var names []string
+		for _, mirror := range c.manager.Mirrors(func(staticobjects.Mirror) bool { return true }) {
+			names = append(names, mirror.Key.Name)
+		}
+		return slices.Equal(names, []string{"team", "kept"}), fmt.Sprint(names)
+	})
 }

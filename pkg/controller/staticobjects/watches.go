@@ -28,6 +28,9 @@ type watches struct {
 	// handle is called for each change of an object with the label. exists is false for one
 	// that was deleted.
 	handle func(key staticobjects.Key, object metav1.Object, exists bool)
+	// listed is called once all mirrors of a resource were handled, with those that exist: one that was deleted before
+	// its watch began has no change.
+	listed func(t target, mirrors cache.Store)
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -57,7 +60,7 @@ func (w *watches) ensure(t target) {
 			w.handle(staticobjects.Key{Group: t.Group, Kind: t.kind, Namespace: object.Namespace, Name: object.Name}, object, exists)
 		}
 	}
-	_, err := informer.AddEventHandler(framework.Handler[*metav1.PartialObjectMetadata]{
+	handled, err := informer.AddEventHandler(framework.Handler[*metav1.PartialObjectMetadata]{
 		Added:   changed(true),
 		Updated: func(_, after *metav1.PartialObjectMetadata) { changed(true)(after) },
 		Deleted: changed(false),
@@ -66,6 +69,11 @@ func (w *watches) ensure(t target) {
 	utilruntime.Must(informer.SetWatchErrorHandlerWithContext(handleWatchError))
 	w.open[t.GroupResource()] = cancel
 	w.running.Go(func() { informer.RunWithContext(ctx) })
+	w.running.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), handled.HasSynced) {
+			w.listed(t, informer.GetStore())
+		}
+	})
 }
 
 // handleWatchError logs an error that has another cause than the deletion of the definition, of
