@@ -135,7 +135,11 @@ type list struct {
 }
 
 func (s *Source) list(ctx context.Context, request *rest.Request) (l list, err error) {
-	body, err := request.Do(ctx).Raw()
+	result := request.Do(ctx)
+	if err := result.Error(); err != nil { // that of Raw lacks the message of the server
+		return l, s.failed("list", err)
+	}
+	body, err := result.Raw()
 	if err != nil {
 		return l, s.failed("list", err)
 	}

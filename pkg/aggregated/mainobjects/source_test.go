@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/rest"
@@ -192,5 +193,20 @@ func TestResult(t *testing.T) {
 				t.Errorf("it is complete up to %d, want %d", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestForbidden has the message of the server: it names the right that annex lacks.
+func TestForbidden(t *testing.T) {
+	t.Parallel()
+	source := serve(t, http.StatusForbidden,
+		`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Forbidden","message":"annex cannot list widgets","code":403}`, nil)
+	_, _, page := source.Page(t.Context(), "", 7, 20)
+	_, count := source.Count(t.Context())
+	for _, err := range []error{page, count} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("%v is not Forbidden", err)
+		}
+		expect.Error(t, err, "annex cannot list widgets")
 	}
 }
