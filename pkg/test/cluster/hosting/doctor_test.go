@@ -187,8 +187,13 @@ func TestStopped(t *testing.T) {
 	waitForOK(t, cluster)
 	annex.Stop(t)
 	waitForFinding(t, cluster, "leader", "FAIL", "no replica runs the controllers")
-	// The main cluster detects it within half a minute.
-	waitForFinding(t, cluster, "through-main", "FAIL", "cannot be read through the main cluster")
+	// A read shows it until the main cluster's own check does, within half a minute.
+	poll.UntilDone(t, "the doctor reports that annex does not answer", func() (bool, string) {
+		r := doctor(t, cluster)
+		_, read := r.find("through-main", "FAIL", "cannot be read through the main cluster")
+		_, checked := r.find("apiservice", "FAIL", "does not reach annex")
+		return read || checked, r.raw
+	})
 	expect.Delete(t, clients.For(t, cluster.Config).APIServices, hosting)
 	waitForFinding(t, cluster, "apiservice", "FAIL", "there is no APIService")
 
