@@ -236,7 +236,7 @@ func (f *fixture) migrate(operation hostingv1alpha1.MigrationOperation, change f
 func (f *fixture) await(name string) *hostingv1alpha1.Migration {
 	f.Helper()
 	var last *hostingv1alpha1.Migration
-	err := wait.PollUntilContextTimeout(f.Context(), 100*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(f.Context(), 100*time.Millisecond, migrationTimeout, true, func(ctx context.Context) (bool, error) {
 		var err error
 		last, err = f.own.Hosting.HostingV1alpha1().Migrations().Get(ctx, name, metav1.GetOptions{})
 		return err == nil && last.Status.Phase.Finished(), err
