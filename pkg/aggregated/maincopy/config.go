@@ -94,7 +94,8 @@ func (c *Copy) Fenced(check func(ctx context.Context) error) *Copy {
 func New(config Config) (*Copy, error) {
 	login := restclient.CopyConfig(config.Main)
 	login.QPS, login.RateLimiter = -1, nil
-	c := &Copy{settle: config.Settle, pace: move.NewPace(Workers), raising: &raising{}}
+	// Half of the places rest, so that one group is written by all Workers, and all groups together by no more in the mean.
+	c := &Copy{settle: config.Settle, pace: move.NewPace(2 * Workers), raising: &raising{}}
 	if c.settle == 0 {
 		c.settle = defaultSettle
 	}
