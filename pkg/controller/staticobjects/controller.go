@@ -176,14 +176,19 @@ func (c *Controller) mirrorChanged(key staticobjects.Key, object metav1.Object, 
 	}
 }
 
-// mirrorsListed forgets and queues mirrors of a resource that no longer exist.
+// mirrorsListed forgets the mirrors of a resource that no longer exist.
 func (c *Controller) mirrorsListed(t target, mirrors cache.Store) {
-	for _, gone := range c.manager.Mirrors(func(m staticobjects.Mirror) bool {
+	c.forgetMirrors(func(m staticobjects.Mirror) bool {
 		_, exists, _ := mirrors.GetByKey(cache.NewObjectName(m.Key.Namespace, m.Key.Name).String()) // reading memory does not fail
 		return m.Key.Group == t.Group && m.Key.Kind == t.kind && !exists
-	}) {
-		c.manager.RemoveMirror(gone.Key)
-		c.Add(item{Key: gone.Key})
+	})
+}
+
+// forgetMirrors forgets and queues mirrors that are gone.
+func (c *Controller) forgetMirrors(gone func(staticobjects.Mirror) bool) {
+	for _, mirror := range c.manager.Mirrors(gone) {
+		c.manager.RemoveMirror(mirror.Key)
+		c.Add(item{Key: mirror.Key})
 	}
 }
 
@@ -202,10 +207,7 @@ func (c *Controller) definitionDeleted(definition *apiextensionsv1.CustomResourc
 	group := definition.Spec.Group
 	c.resolver.forget(group)
 	c.watches.stop(group)
-	for _, mirror := range c.manager.Mirrors(func(m staticobjects.Mirror) bool { return m.Key.Group == group }) {
-		c.manager.RemoveMirror(mirror.Key)
-		c.Add(item{Key: mirror.Key})
-	}
+	c.forgetMirrors(func(m staticobjects.Mirror) bool { return m.Key.Group == group })
 	c.addAll(c.states.retryWhere(func(key staticobjects.Key, _ state) bool { return key.Group == group }))
 	c.addSources()
 }
