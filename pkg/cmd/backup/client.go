@@ -54,14 +54,6 @@ func connect(ctx context.Context, options *login.Options) (*client, error) {
 	return &client{hosting: hosting, rest: hosting.RESTClient(), pause: firstPause}, nil
 }
 
-// raw returns the body of the response, and the server's message if it is an error.
-func raw(result restclient.Result) ([]byte, error) {
-	if err := result.Error(); err != nil {
-		return nil, err
-	}
-	return result.Raw()
-}
-
 // readPart reads a complete part of a backup of a Store or a HostedResource.
 func (c *client) readPart(ctx context.Context, kind, name string, first backup.Header, after string) (part []byte, header backup.Header, err error) {
 	err = c.again(ctx, func() error {
@@ -69,7 +61,7 @@ func (c *client) readPart(ctx context.Context, kind, name string, first backup.H
 		if after != "" {
 			request = request.Param("revision", strconv.FormatInt(first.Revision, 10)).Param("data", first.Data).Param("continue", after)
 		}
-		if part, err = raw(request.Do(ctx)); err != nil {
+		if part, err = login.Raw(request.Do(ctx)); err != nil {
 			return err
 		}
 		header, _, err = readRecords(bytes.NewReader(part), func(backup.Record) error { return nil })
@@ -109,7 +101,7 @@ func (c *client) writePart(ctx context.Context, store, resource string, part []b
 		if options.SkipUnreadable {
 			request = request.Param("skipUnreadable", "true")
 		}
-		answer, err := raw(request.Do(ctx))
+		answer, err := login.Raw(request.Do(ctx))
 		if err != nil {
 			return err
 		}
@@ -120,7 +112,7 @@ func (c *client) writePart(ctx context.Context, store, resource string, part []b
 
 // definition reads a CustomResourceDefinition, or returns nil if there is none.
 func (c *client) definition(ctx context.Context, name string) ([]byte, error) {
-	found, err := raw(c.rest.Get().AbsPath(definitionsPath, name).Do(ctx))
+	found, err := login.Raw(c.rest.Get().AbsPath(definitionsPath, name).Do(ctx))
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

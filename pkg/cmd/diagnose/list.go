@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/cmd/login"
 )
 
 // Limits of a sample. Few objects are large, and all of a page are read from etcd at once.
@@ -74,11 +76,7 @@ func (l lister) page(ctx context.Context, path, token string, use func(json.RawM
 	if token != "" {
 		request.Param("continue", token)
 	}
-	result := request.Do(ctx)
-	if err := result.Error(); err != nil {
-		return nil, fmt.Errorf("list %s: %w", path, err)
-	}
-	body, err := result.Raw()
+	body, err := login.Raw(request.Do(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", path, err)
 	}

@@ -125,6 +125,14 @@ func (o *Options) ConnectAnnex(ctx context.Context, userAgent string) (*Clients,
 	return c, nil
 }
 
+// Raw returns the body of a response, and the server's message if it is an error, which the error of Result.Raw lacks.
+func Raw(result restclient.Result) ([]byte, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
+}
+
 // modeTimeout bounds a request that finds out what the server is.
 const modeTimeout = 10 * time.Second
 
