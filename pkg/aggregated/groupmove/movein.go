@@ -355,13 +355,16 @@ func (m *moveIn) openRest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.stores = storesOpen
-	return m.forEach(func(of *resource) error {
+	err = m.forEach(func(of *resource) error {
 		if !of.isCopy() {
 			return nil // its definition was added since, and it is open
 		}
 		return of.importer.Open(ctx, lowest)
 	})
+	if err == nil {
+		m.stores = storesOpen
+	}
+	return err
 }
 
 // discard removes the copy from annex. The routes may be there, if an attempt has ended while it gave them back.
@@ -407,8 +410,11 @@ func (m *moveIn) adopt(ctx, preparing context.Context) error {
 		return err
 	}
 	// Clients may write to annex from when the main cluster has the routes.
-	m.stores = storesAdopted
-	return m.forEach(func(of *resource) error { return of.importer.Adopt(preparing) })
+	err := m.forEach(func(of *resource) error { return of.importer.Adopt(preparing) })
+	if err == nil {
+		m.stores = storesAdopted
+	}
+	return err
 }
 
 // route waits for the routes to annex, whose Stores are open. They are not given back: annex may have acknowledged
