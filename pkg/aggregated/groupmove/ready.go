@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// creationDelay is how long after a definition was established its server delays requests that create
-	// objects, by as much (crdHandler in k8s.io/apiextensions-apiserver).
+	// A server delays requests that create objects by creationDelay until a definition was established for as long
+	// (crdHandler in k8s.io/apiextensions-apiserver).
 	creationDelay = 2 * time.Second
 	// reasonSlow is the reason of the condition UnderPressure of a Store that has space (pkg/controller/store).
 	reasonSlow = "Slow"

@@ -518,7 +518,7 @@ func (w *world) migrations(of status, finished bool) []*group.Migration {
 	return []*group.Migration{migration}
 }
 
-// group is what the controller of groups has. One definition stands for all.
+// group returns the State that the controller of groups plans for. One definition stands for all.
 func (w *world) group(seen status, finished bool) *group.State {
 	annex, hosted := grouptest.CRD(grouptest.Widgets, grouptest.Follower), &group.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: grouptest.Widgets}}
 	if w.taken {

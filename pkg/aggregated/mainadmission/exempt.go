@@ -60,7 +60,7 @@ func Exempt(ctx context.Context, client kubernetes.Interface, group string, acco
 	return nil
 }
 
-// End removes the match conditions that Exempt added. check is that of Exempt.
+// End removes the match conditions that Exempt added. Like Exempt it calls check before each write.
 func End(ctx context.Context, client kubernetes.Interface, group string, check func(context.Context) error) error {
 	err := change(ctx, client, check, func(hooks []Hook) (edits []edit, _ error) {
 		for _, hook := range hooks {

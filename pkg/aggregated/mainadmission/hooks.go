@@ -99,7 +99,7 @@ type kindClient[L, T any] interface {
 	Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions, subresources ...string) (T, error)
 }
 
-// list decodes a list into that of another kind with the same fields.
+// list reads all objects of a kind into a list of another kind that has the same fields.
 func list[L any](ctx context.Context, client lister[L], into any) error {
 	found, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// Workers is how many objects are written and deleted at the same time.
+	// Workers write and delete the objects of a group, one object each.
 	Workers = 16
 	// defaultSettle is longer than kube-apiserver takes to notice a new policy or definition.
 	defaultSettle = 3 * time.Second
@@ -75,7 +75,7 @@ type Copy struct {
 	check   func(ctx context.Context) error
 }
 
-// raising is what RaiseRevision has reached.
+// raising has the progress of RaiseRevision.
 type raising struct {
 	sync.Mutex
 	reached atomic.Int64

@@ -28,7 +28,7 @@ import (
 // others, and the resources that it had to skip, without a name if a whole group version cannot be discovered.
 //
 // References to owners in gone that do not exist get a UID that no object has: the garbage collector may have
-// missed their deletion, and looks only for owners that it does not know. The main cluster serves gone again.
+// missed their deletion, and reads only owners that are not in its cache. The main cluster serves gone again.
 func (c *Copy) RewriteOwners(ctx context.Context, pairs *Pairs, gone ...Resource) (int64, []schema.GroupVersionResource, error) {
 	o := &owners{copy: c, resources: gone, pairs: pairs, present: sets.New[types.UID]()}
 	for _, resource := range gone {

@@ -96,7 +96,7 @@ func TestPausedLeader(t *testing.T) {
 	nothing := func(context.Context, *Copy) error { return nil }
 	for name, tc := range map[string]struct {
 		before, paused, successor func(context.Context, *Copy) error
-		// wanted is whether the policy is in force at the end.
+		// wanted is set if the policy has to be in force at the end.
 		wanted bool
 	}{
 		"it removes what is applied again": {apply(whole), remove, apply(whole), true},

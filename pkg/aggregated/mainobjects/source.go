@@ -136,7 +136,7 @@ type list struct {
 
 func (s *Source) list(ctx context.Context, request *rest.Request) (l list, err error) {
 	result := request.Do(ctx)
-	if err := result.Error(); err != nil { // that of Raw lacks the message of the server
+	if err := result.Error(); err != nil { // the error of Raw lacks the server's message
 		return l, s.failed("list", err)
 	}
 	body, err := result.Raw()

@@ -130,7 +130,7 @@ func (e *environment) resourceOf(kind admissionregistrationv1.ParamKind) (schema
 	return schema.GroupResource{}, false
 }
 
-// checkPolicies tells which policies an older main cluster lacks: annex then does not apply them.
+// checkPolicies warns of kinds of policies that an older main cluster lacks, and annex so does not apply.
 func checkPolicies(ctx context.Context, e *environment) []finding {
 	const fix = "kubectl api-resources --api-group=admissionregistration.k8s.io"
 	unserved, err := admission.Unserved(ctx, e.Kube.Discovery())

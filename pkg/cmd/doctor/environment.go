@@ -40,7 +40,7 @@ var hostingAPIService = hostingv1alpha1.SchemeGroupVersion.Version + "." + hosti
 type environment struct {
 	*options
 
-	// Clients are those of the main cluster. Annex reads annex's own group through it.
+	// Clients reach the main cluster. Clients.Annex reads annex's own group through it.
 	*login.Clients
 	mainServer string
 	// getMain gets a path of the main cluster.

@@ -43,7 +43,7 @@ const (
 type session struct {
 	in          *bufio.Reader
 	out, errOut io.Writer
-	// asks is set if a plan ends with a question: standard input is a terminal.
+	// asks is set if standard input is a terminal: a plan ends with a question.
 	asks bool
 	// program is the name of the program in suggestions.
 	program string
@@ -52,7 +52,7 @@ type session struct {
 	// server is the address of the main cluster.
 	server string
 
-	// Clients are those of the main cluster, through which annex is reached.
+	// Clients reach the main cluster, and annex through it.
 	*login.Clients
 	annex hostingclient.HostingV1alpha1Interface
 	// survey reports on the group in the main cluster.

@@ -75,7 +75,7 @@ func NewTopCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// load is that of a resource: requests per second, and open watches.
+// load has the requests per second and the open watches of a resource.
 type load struct{ requests, watches float64 }
 
 type row struct {

@@ -102,8 +102,8 @@ var (
 	errResourceDeleted = &migrationstatus.Refusal{Reason: reasonBeingDeleted, Message: "The resource was deleted meanwhile"}
 )
 
-// isOwnUpdate reports whether only this controller makes such an update, while a Migration runs. One that fails, and
-// reports it, would be tried again at once.
+// isOwnUpdate reports whether an update of a Migration that has not finished only reports progress, as this controller does.
+// A Migration that fails, and reports it, would otherwise be tried again at once.
 func isOwnUpdate(before, after *hostingv1alpha1.Migration) bool {
 	return before.UID == after.UID && before.Generation == after.Generation && !after.Status.Phase.Finished() &&
 		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil)

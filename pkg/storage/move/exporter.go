@@ -29,8 +29,8 @@ type ExportConfig struct {
 	From           End
 }
 
-// Exporter takes the steps of such a move at the Store; its user copies the objects. Each step is a transaction with
-// the condition that the record is that of this Exporter: the methods of one that was replaced return ErrFenced.
+// Exporter takes the steps of such a move at the Store; its user copies the objects. Each step is a transaction that
+// fails with ErrFenced once another Exporter has written the record.
 type Exporter struct {
 	end
 	uid, hosted types.UID

@@ -125,7 +125,7 @@ func (f *fixture) wantState(m interface {
 	}
 }
 
-// wantError fails the test unless an error is what is wanted.
+// wantError fails the test unless err matches want.
 func wantError(t testing.TB, err, want error, explanation ...any) {
 	t.Helper()
 	if !errors.Is(err, want) {

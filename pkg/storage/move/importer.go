@@ -31,7 +31,7 @@ type ImportConfig struct {
 	Pace *Pace
 }
 
-// Importer moves a resource from the main cluster into a Store. Its methods may be called as those of a Mover.
+// Importer moves a resource from the main cluster into a Store. Its methods may be repeated like the Mover's.
 type Importer struct {
 	*copier
 	// held is set once TakeOver was called.
@@ -47,7 +47,7 @@ func NewImporter(config ImportConfig) *Importer {
 	return &Importer{copier: c}
 }
 
-// Verify is like that of a Mover. It reads a copy that it has verified only if it began again since: each later change was
+// Verify does as Mover.Verify. It reads a copy that it has verified only if it began again since: each later change was
 // applied.
 func (i *Importer) Verify(ctx context.Context) error {
 	next := i.restarts.Load() + 1

@@ -71,7 +71,7 @@ var (
 	ErrEnded = errors.New("the move has ended")
 )
 
-// Refusal is why a move ends for good.
+// Refusal is an error that ends a move for good.
 type Refusal struct {
 	// Reason is one of the constants Reason…, or of another package.
 	Reason string
@@ -190,7 +190,7 @@ func (m *Mover) takeOver(ctx context.Context) (*tenure, error) {
 	return &tenure{term: t, from: m.from, departure: departure}, err
 }
 
-// run is that of the term, unless the source is closed.
+// run copies until done, and returns ErrSwitched if the source is closed.
 func (t *tenure) run(ctx context.Context, done func() (bool, error)) error {
 	if t.departure.state.Closed {
 		return ErrSwitched

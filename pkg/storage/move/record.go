@@ -53,7 +53,7 @@ func (r record) hasEnded() bool {
 	return r.UID == "" || r.Phase == Cleaned || r.Phase == Adopted || r.Imported && r.Phase == Switched
 }
 
-// checkHeld returns an error if the record is not that of a move.
+// checkHeld returns an error unless the move of c holds the record.
 func (r record) checkHeld(c *copier) error {
 	switch r.UID {
 	case c.uid:
@@ -64,10 +64,10 @@ func (r record) checkHeld(c *copier) error {
 	return refuse(c.resource, ReasonMoving, "the Migration with the UID %s moves it", r.UID)
 }
 
-// stored is what an end has, read at one revision.
+// stored has the record and the state of an end, read at one revision.
 type stored struct {
 	record
-	// modRevision is that of the record, 0 if there is none.
+	// modRevision belongs to the record. It is 0 without one.
 	modRevision int64
 	state       revision.State
 	// frozenAt is the revision of the freeze, 0 without one, and frozenFor its value.

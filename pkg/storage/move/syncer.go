@@ -26,7 +26,7 @@ const (
 // Target has a copy of a Source's objects. They are written one by one.
 type Target interface {
 	replica
-	// Write makes an object equal to that of the source. from and to are the objects that were compared, nil if both are to be
+	// Write makes an object equal to the source's. from and to are the objects that were compared, nil if both are to be
 	// read. It is called again after an error.
 	Write(ctx context.Context, key string, from, to *Object) error
 	// IsFinal reports whether an error of Write ends the Syncer.
@@ -42,7 +42,7 @@ type Syncer struct {
 	compared
 	target Target
 	queue  *queue
-	// writes bounds those of Syncers of the same target, or is nil.
+	// writes paces the writes of all Syncers that share it. It may be nil.
 	writes *Pace
 	// wanted is the revision that Drain waits for, and applied the one that all objects have, 0 before they were copied.
 	wanted, applied atomic.Int64

@@ -33,7 +33,7 @@ const interval = time.Second
 // ErrFenced means that another Writer has taken the Migration over.
 var ErrFenced = move.ErrFenced
 
-// Refusal is why a Migration fails for good.
+// Refusal is an error that ends a Migration for good.
 type Refusal = move.Refusal
 
 // Refuse returns a *Refusal.
@@ -55,7 +55,7 @@ type Writer struct {
 	Problem func() error
 
 	doing description
-	// problemSince is zero without a problem, and causes are those that had an event.
+	// problemSince is zero without a problem. causes had an event, and get no other.
 	problemSince time.Time
 	causes       []string
 
