@@ -19,7 +19,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/faultproxy"
 )

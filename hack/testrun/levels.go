@@ -83,7 +83,7 @@ var levels = []level{
 // raced are few: each dependency is compiled once more for the race detector. make test-long covers the others.
 var raced = []string{
 	"./pkg/controller/framework/...", "./pkg/datadir", "./pkg/standalone/controller/metadatainformers",
-	"./pkg/storage/compression", "./pkg/storage/embeddedetcd", "./pkg/storage/limits", "./pkg/storage/usage",
+	"./pkg/storage/etcd/embeddedetcd", "./pkg/storage/etcd/usage", "./pkg/storage/layer/compression", "./pkg/storage/layer/limits",
 }
 
 func selectLevels(names []string) ([]level, error) {

@@ -9,7 +9,7 @@ import (
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 
-	"github.com/annex-dev/annex/pkg/apiserver/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
 )
 
 func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarget, crds *definitions.Informer) (*aggregatorapiserver.APIAggregator, error) {

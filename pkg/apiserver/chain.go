@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 
-	"github.com/annex-dev/annex/pkg/apiserver/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
 
-	"github.com/annex-dev/annex/pkg/apiserver/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
 )
 
 // crdRegistration registers an APIService for every group version that a CRD serves,

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/annex-dev/annex/pkg/apiserver/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )

@@ -24,10 +24,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/annex-dev/annex/pkg/apiserver/crddiscovery"
-	"github.com/annex-dev/annex/pkg/apiserver/definitions"
-	"github.com/annex-dev/annex/pkg/apiserver/encodedreads"
-	"github.com/annex-dev/annex/pkg/apiserver/openapiv3"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
+	crddiscovery "github.com/annex-dev/annex/pkg/apiserver/crd/discovery"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/openapiv3"
+	"github.com/annex-dev/annex/pkg/apiserver/reads"
 	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
@@ -60,12 +60,12 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 		return nil, err
 	}
 	whole := with.definitions.Whole(nil)
-	var reads *encodedreads.Registry
+	var readers *reads.Registry
 	var add routing.AddEncodedFunc
 	minRequestTimeout := time.Duration(with.config.MinRequestTimeout) * time.Second
 	if encoded.Enabled() {
-		reads = encodedreads.NewRegistry(minRequestTimeout)
-		add = reads.Add
+		readers = reads.NewRegistry(minRequestTimeout)
+		add = readers.Add
 	}
 	idle := &idleResources{definitions: outlines.Lister(), isEmpty: c.router.IsEmpty, now: time.Now, used: map[string]*use{}}
 	// Documents of discovery never reach the handler.
@@ -92,8 +92,8 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 	if handler.Director, err = openapiv3.Handler(handler.Director, outlines, with.definitions.WithSchemas); err != nil {
 		return nil, fmt.Errorf("serve OpenAPI v3: %w", err)
 	}
-	if reads != nil {
-		handler.Director = encodedreads.Handler(handler.Director, reads, outlines.Lister())
+	if readers != nil {
+		handler.Director = reads.Handler(handler.Director, readers, outlines.Lister())
 	}
 	handler.Director = idle.Handler(handler.Director)
 	if err := with.server.AddPostStartHook("annex-idle-custom-resources", func(ctx genericapiserver.PostStartHookContext) error {

@@ -26,7 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/annex-dev/annex/pkg/apiserver/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 

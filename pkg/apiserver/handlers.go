@@ -10,10 +10,10 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/annex-dev/annex/pkg/apiserver/definitions"
-	"github.com/annex-dev/annex/pkg/apiserver/openapiv2"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/openapiv2"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
-	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 )
 
 // The path of a request, from the socket to the REST storage:

@@ -24,9 +24,9 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/decode"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/cmd/doctor"
-	"github.com/annex-dev/annex/pkg/cmd/groups"
 	"github.com/annex-dev/annex/pkg/cmd/injector"
 	"github.com/annex-dev/annex/pkg/cmd/kubeconfig"
+	"github.com/annex-dev/annex/pkg/cmd/move"
 	"github.com/annex-dev/annex/pkg/cmd/scheduler"
 	"github.com/annex-dev/annex/pkg/cmd/server"
 	"github.com/annex-dev/annex/pkg/cmd/status"
@@ -68,8 +68,8 @@ func NewCommand(out, errOut io.Writer) *cobra.Command {
 	root.AddCommand(status.NewCommand(out), status.NewTopCommand(out), diagnose.NewCommand(out, errOut))
 	for _, cmd := range []*cobra.Command{
 		scheduler.NewCommand(out), injector.NewCommand(out), backup.NewBackupCommand(out, errOut), backup.NewRestoreCommand(out, errOut),
-		groups.NewMoveCommand(os.Stdin, out, errOut), groups.NewRollbackCommand(os.Stdin, out, errOut), groups.NewFinalizeCommand(os.Stdin, out, errOut),
-		groups.NewUninstallCommand(os.Stdin, out, errOut),
+		move.NewMoveCommand(os.Stdin, out, errOut), move.NewRollbackCommand(os.Stdin, out, errOut), move.NewFinalizeCommand(os.Stdin, out, errOut),
+		move.NewUninstallCommand(os.Stdin, out, errOut),
 	} {
 		interruptible(cmd)
 		root.AddCommand(cmd)

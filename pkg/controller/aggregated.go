@@ -17,8 +17,8 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
-	groupcontroller "github.com/annex-dev/annex/pkg/aggregated/controller/group"
 	"github.com/annex-dev/annex/pkg/aggregated/group"
+	groupcontroller "github.com/annex-dev/annex/pkg/aggregated/group/controller"
 	"github.com/annex-dev/annex/pkg/aggregated/groupmove"
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"

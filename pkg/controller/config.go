@@ -27,10 +27,10 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/namespace"
 	"github.com/annex-dev/annex/pkg/staticobjects"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
-	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
+	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
+	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 	"github.com/annex-dev/annex/pkg/storage/move"
-	"github.com/annex-dev/annex/pkg/storage/stores"
-	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 // UsageTracker counts the objects of each resource. A *usage.Aggregator is one.

@@ -29,9 +29,9 @@ import (
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/staticobjects"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
-	"github.com/annex-dev/annex/pkg/storage/corruption"
-	"github.com/annex-dev/annex/pkg/storage/stores"
-	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
+	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
+	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 

@@ -16,7 +16,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 )
 
 // errEmpty is the error of a file without content: it was truncated, and is not written yet.

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 )
 
 const (

@@ -24,7 +24,7 @@ import (
 	fairqueuing "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
-	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 )
 
 // smallBytes is upstream's limit for a request, for compiled-in kinds.

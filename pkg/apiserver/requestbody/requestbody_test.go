@@ -27,7 +27,7 @@ import (
 	fairqueuing "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
-	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 

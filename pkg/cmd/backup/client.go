@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/output"
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 

@@ -26,11 +26,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
-	"github.com/annex-dev/annex/pkg/cmd/etcdflags"
+	"github.com/annex-dev/annex/pkg/cmd/internal/etcdflags"
 	"github.com/annex-dev/annex/pkg/datadir"
-	"github.com/annex-dev/annex/pkg/storage/compression"
-	"github.com/annex-dev/annex/pkg/storage/externaletcd"
-	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/etcd/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 )
 
 // encryptedPrefix is the prefix of every encrypted value, whatever its provider.

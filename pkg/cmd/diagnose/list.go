@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 )
 
 // Limits of a sample. Few objects are large, and all of a page are read from etcd at once.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/cmd/metrics"
+	"github.com/annex-dev/annex/pkg/cmd/internal/metrics"
 )
 
 // Metrics of kube-apiserver. Before Kubernetes 1.34 objects have one label, and there are no

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/annex-dev/annex/pkg/cmd/output"
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 

@@ -21,7 +21,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	aggregatedgroup "github.com/annex-dev/annex/pkg/aggregated/group"
-	"github.com/annex-dev/annex/pkg/cmd/output"
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 )
 
 const (

@@ -20,7 +20,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/admission"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/rights"
+	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
 )
 
 // checkGroupsRBAC checks whether annex may move the groups that it is to take over, and read the parameters of admission policies.

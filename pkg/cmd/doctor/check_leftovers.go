@@ -14,7 +14,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/footprint"
+	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 )
 
 // withItsData is the advice for objects that only annex has.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/rights"
+	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
 )
 
 // checkRBAC checks whether annex has every right of rbac.yaml, and not some others.

@@ -18,8 +18,8 @@ import (
 	"github.com/annex-dev/annex/artifacts/deploy"
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
-	"github.com/annex-dev/annex/pkg/cmd/login"
-	"github.com/annex-dev/annex/pkg/cmd/output"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 )
 
 type options struct {

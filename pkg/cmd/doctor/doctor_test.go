@@ -28,8 +28,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
-	"github.com/annex-dev/annex/pkg/cmd/login"
-	"github.com/annex-dev/annex/pkg/cmd/rights"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
+	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )

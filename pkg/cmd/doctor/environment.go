@@ -19,7 +19,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 )
 
 // Names in the manifests in artifacts/deploy.

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
-	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 )
 
 type options struct {

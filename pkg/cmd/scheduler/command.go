@@ -22,7 +22,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"

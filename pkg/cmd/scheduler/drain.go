@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/login"
-	"github.com/annex-dev/annex/pkg/cmd/output"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/migrations"
+	"github.com/annex-dev/annex/pkg/cmd/internal/migrations"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 )
 

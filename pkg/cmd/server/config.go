@@ -22,9 +22,9 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
-	"github.com/annex-dev/annex/pkg/storage/compression"
-	"github.com/annex-dev/annex/pkg/storage/corruption"
-	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
+	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
+	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 

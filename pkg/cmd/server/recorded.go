@@ -11,7 +11,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
-	"github.com/annex-dev/annex/pkg/storage/stores"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 )
 
 // recordedEtcd returns the etcd that the data directory was used with, nil if annex may use any.

@@ -15,13 +15,13 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/backup"
-	"github.com/annex-dev/annex/pkg/storage/compression"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
-	_ "github.com/annex-dev/annex/pkg/storage/etcdclientlog" // quiet by default
-	"github.com/annex-dev/annex/pkg/storage/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd"
+	_ "github.com/annex-dev/annex/pkg/storage/etcd/etcdclientlog" // quiet by default
+	"github.com/annex-dev/annex/pkg/storage/etcd/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
+	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 	"github.com/annex-dev/annex/pkg/storage/routing"
-	"github.com/annex-dev/annex/pkg/storage/stores"
-	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 // storage is the etcd that holds the objects, the embedded one or an external one.

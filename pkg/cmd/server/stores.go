@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
-	"github.com/annex-dev/annex/pkg/storage/stores"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 )
 
 // secretReader reads the certificates of Stores from Secrets of the cluster that serves

@@ -19,9 +19,9 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/login"
-	"github.com/annex-dev/annex/pkg/cmd/metrics"
-	"github.com/annex-dev/annex/pkg/cmd/output"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
+	"github.com/annex-dev/annex/pkg/cmd/internal/metrics"
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 

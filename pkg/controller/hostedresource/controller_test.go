@@ -23,7 +23,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
-	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 

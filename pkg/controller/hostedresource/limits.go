@@ -16,8 +16,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/limits"
-	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
+	"github.com/annex-dev/annex/pkg/storage/layer/limits"
 )
 
 // Reasons of the condition WithinLimits.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/limits"
-	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
+	"github.com/annex-dev/annex/pkg/storage/layer/limits"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 

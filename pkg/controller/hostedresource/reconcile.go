@@ -23,7 +23,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
-	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 )
 
 const (

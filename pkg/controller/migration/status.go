@@ -22,8 +22,8 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 	"github.com/annex-dev/annex/pkg/storage/move"
-	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 
 // Reasons of the condition Complete, besides the phases and those of package move.

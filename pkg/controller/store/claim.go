@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/stores"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 )
 
 // claimTimeout bounds a write to the etcd of a Store.

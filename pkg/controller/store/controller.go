@@ -24,7 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/stores"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 )
 
 // ControllerName names the controller in logs, metrics and events.

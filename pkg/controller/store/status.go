@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/stores"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 )
 
 // Reasons of the condition Ready, besides those of package stores.

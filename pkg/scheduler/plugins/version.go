@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
-	"github.com/annex-dev/annex/pkg/storage/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/etcd/externaletcd"
 )
 
 var minimumVersion = version.MustParseSemantic(externaletcd.MinimumVersion)

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/storage/value"
 
-	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 )
 
 // ErrUnreadable means that a value cannot be decoded with the available keys and dictionaries.

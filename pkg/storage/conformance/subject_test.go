@@ -38,8 +38,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/cacher/store"
 	toolscache "k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 )
 
 // Usage is the memory of a watch cache, in bytes, and what it holds.

@@ -26,8 +26,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	encryptidentity "k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
-	"github.com/annex-dev/annex/pkg/storage/compression"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )

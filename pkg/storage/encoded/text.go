@@ -6,7 +6,7 @@ package encoded
 import (
 	"unsafe"
 
-	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 )
 
 // text is the JSON of an object, which ends with a newline. With a dictionary data is

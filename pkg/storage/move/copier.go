@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/annex-dev/annex/pkg/storage/keys"
-	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 )
 
 // copier copies a resource from a Source to a Store, for a Mover or an Importer.

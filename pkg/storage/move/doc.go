@@ -20,7 +20,7 @@
 // A Syncer has no transactions and records nothing: it compares all objects first. Pages are read at the present. What
 // changes after one was read is an event of a key that the cursor has passed.
 //
-// A resource is open in one Store at most (pkg/storage/revision). The order of a switch is: freeze
+// A resource is open in one Store at most (pkg/storage/layer/revision). The order of a switch is: freeze
 // the source, apply the rest, close the source, open the target with resource versions above those
 // of the source. Only then its HostedResource may name the target.
 //

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
-	"github.com/annex-dev/annex/pkg/storage/freeze"
-	"github.com/annex-dev/annex/pkg/storage/keys"
-	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
+	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 )
 
 // ExportConfig describes a move of a resource out of a Store, whose objects another API server will serve.

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/storage/value"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
-	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 

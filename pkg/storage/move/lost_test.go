@@ -6,8 +6,8 @@ package move
 import (
 	"testing"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
-	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 )
 
 // deletedAtOnce is the number of objects that a transaction deletes.
@@ -166,7 +166,7 @@ func (e end) checkDeparture(s stored, uid, frozenFor types.UID) error {
 }
 
 // close closes the resource by an operation, if it is frozen since a revision. The tombstone ends its watches
-// (pkg/storage/freeze).
+// (pkg/storage/layer/freeze).
 func (e end) close(ctx context.Context, s stored, frozenAt int64, ops ...clientv3.Op) error {
 	_, err := e.transact(ctx, s, []clientv3.Cmp{e.isFrozenAt(frozenAt)}, append(ops, clientv3.OpPut(e.tombstone, ""))...)
 	return err

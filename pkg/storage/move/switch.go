@@ -11,7 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 )
 
 const (

@@ -13,11 +13,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
-	"github.com/annex-dev/annex/pkg/storage/etcdkv"
-	"github.com/annex-dev/annex/pkg/storage/freeze"
-	"github.com/annex-dev/annex/pkg/storage/keys"
-	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
+	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
+	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/annex-dev/annex/pkg/storage/limits"
+	"github.com/annex-dev/annex/pkg/storage/layer/limits"
 )
 
 // WithDryRunLimits refuses dry runs of creates that would exceed the limits of the resource.

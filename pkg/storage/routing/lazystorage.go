@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
+	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 	"github.com/annex-dev/annex/pkg/storage/retry"
-	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
 const (

@@ -18,10 +18,10 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/component-base/metrics/testutil"
 
-	"github.com/annex-dev/annex/pkg/storage/freeze"
-	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
+	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 	"github.com/annex-dev/annex/pkg/storage/retry"
-	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )

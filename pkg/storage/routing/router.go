@@ -26,8 +26,8 @@ import (
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/canonical"
 	"github.com/annex-dev/annex/pkg/storage/encoded"
-	"github.com/annex-dev/annex/pkg/storage/limits"
-	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
+	"github.com/annex-dev/annex/pkg/storage/layer/limits"
 )
 
 // Store is an etcd that holds objects. A *stores.Store is one.

@@ -21,7 +21,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/limits"
+	"github.com/annex-dev/annex/pkg/storage/layer/limits"
 )
 
 // LiveFunc reads a HostedResource from the server.

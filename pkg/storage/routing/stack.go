@@ -24,14 +24,14 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
-	"github.com/annex-dev/annex/pkg/storage/compression"
-	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/encoded"
-	"github.com/annex-dev/annex/pkg/storage/freeze"
-	"github.com/annex-dev/annex/pkg/storage/limits"
-	"github.com/annex-dev/annex/pkg/storage/objectsize"
-	"github.com/annex-dev/annex/pkg/storage/revision"
-	"github.com/annex-dev/annex/pkg/storage/writeinfo"
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
+	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
+	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
+	"github.com/annex-dev/annex/pkg/storage/layer/limits"
+	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/layer/revision"
+	"github.com/annex-dev/annex/pkg/storage/layer/writeinfo"
 )
 
 // The storage stack of a resource, from the registry's store down to etcd. A layer knows

@@ -16,8 +16,8 @@ var destructive = regexp.MustCompile(`kubectl [^\n]*\bdelete\b|rm -r|"op":"remov
 
 // harmless are strings that match, by file, and why they may.
 var harmless = map[string]string{
-	"pkg/cmd/groups/migration.go":        "cancel a Migration, which loses nothing, and remove rights that the same command granted",
-	"pkg/cmd/groups/uninstall_remove.go": "delete annex's manifests, once the main cluster has all objects",
+	"pkg/cmd/move/migration.go":        "cancel a Migration, which loses nothing, and remove rights that the same command granted",
+	"pkg/cmd/move/uninstall_remove.go": "delete annex's manifests, once the main cluster has all objects",
 }
 
 // TestNoDestructiveCommands checks the strings of annex.

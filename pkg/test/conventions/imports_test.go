@@ -229,7 +229,7 @@ func TestMatch(t *testing.T) {
 	}{
 		"exact":            {pattern: "pkg/pki", path: "pkg/pki", matches: true},
 		"longer":           {pattern: "pkg/pki", path: "pkg/pki/x"},
-		"below":            {pattern: "pkg/storage/...", path: "pkg/storage/usage", matches: true},
+		"below":            {pattern: "pkg/storage/...", path: "pkg/storage/etcd/usage", matches: true},
 		"below, itself":    {pattern: "pkg/storage/...", path: "pkg/storage", matches: true},
 		"below, neighbour": {pattern: "pkg/storage/...", path: "pkg/storages"},
 		"bound":            {pattern: "pkg/apis/{group}/...", path: "pkg/apis/core/v1", group: "core", matches: true},

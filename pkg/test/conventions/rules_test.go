@@ -115,7 +115,7 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/pkg/server/dynamiccertificates", "k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
-		packages: "pkg/storage/embeddedetcd",
+		packages: "pkg/storage/etcd/embeddedetcd",
 		duty:     "Starts and stops the etcd inside the process; imports no other package of annex.",
 		others: append([]string{"golang.org/x/sys/unix",
 			"go.etcd.io/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "github.com/prometheus/client_golang/...",
@@ -123,13 +123,13 @@ var rules = []rule{
 		}, machinery...),
 	},
 	{
-		packages: "pkg/storage/embeddedetcd/etcdtest",
+		packages: "pkg/storage/etcd/embeddedetcd/etcdtest",
 		duty:     "Runs a real etcd, or an imitation of one, in the process of a test.",
-		ours:     []string{"pkg/storage/embeddedetcd"},
+		ours:     []string{"pkg/storage/etcd/embeddedetcd"},
 		others:   []string{"go.etcd.io/etcd/api/v3/etcdserverpb", "go.etcd.io/etcd/api/v3/version", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/kubernetes", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap", "google.golang.org/grpc"},
 	},
 	{
-		packages: "pkg/storage/keys",
+		packages: "pkg/storage/etcd/keys",
 		duty:     "The keys that annex uses in the etcd of a Store.",
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, machinery...),
 	},
@@ -138,18 +138,18 @@ var rules = []rule{
 		duty:     "Sets of handlers of changes.",
 	},
 	{
-		packages: "pkg/storage/usage",
+		packages: "pkg/storage/etcd/usage",
 		duty:     "Counts the objects and bytes of each resource in etcd.",
 		ours:     []string{"pkg/storage/handlers"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
-		packages: "pkg/storage/etcdclientlog",
+		packages: "pkg/storage/etcd/etcdclientlog",
 		duty:     "Silences upstream's etcd clients on stderr. With more imports it would be initialized too late.",
 		others:   []string{"go.etcd.io/etcd/client/pkg/v3/logutil"},
 	},
 	{
-		packages: "pkg/storage/externaletcd",
+		packages: "pkg/storage/etcd/externaletcd",
 		duty:     "Checks and clients of an etcd outside of the process.",
 		others: append([]string{
 			"github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus", "github.com/prometheus/client_golang/...",
@@ -158,16 +158,16 @@ var rules = []rule{
 		}, machinery...),
 	},
 	{
-		packages: "pkg/storage/stores",
+		packages: "pkg/storage/etcd/stores",
 		duty:     "The connections to the etcd clusters of Stores, their probes, and the breaker that refuses requests.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/etcdkv", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys", "pkg/storage/layer/revision", "pkg/storage/etcd/usage"},
 		others: append([]string{
 			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
 		}, apiTypes...),
 	},
 	{
-		packages: "pkg/storage/encryption",
+		packages: "pkg/storage/layer/encryption",
 		duty:     "Encryption at rest, and its configuration file.",
 		ours:     []string{"pkg/configfile"},
 		others:   append([]string{"k8s.io/apiserver/..."}, machinery...),
@@ -175,30 +175,30 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/backup",
 		duty:     "Backups: their format, writing them from an etcd and restoring them to one; never the server.",
-		ours:     []string{"pkg/storage/keys"},
+		ours:     []string{"pkg/storage/etcd/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{
-		packages: "pkg/storage/etcdkv",
+		packages: "pkg/storage/layer/etcdkv",
 		duty:     "Implements the operations of an etcd client by one function, for the layers over an etcd.",
 		others:   []string{"go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3", "google.golang.org/grpc"},
 	},
 	{
-		packages: "pkg/storage/freeze",
+		packages: "pkg/storage/layer/freeze",
 		duty:     "Stops all writes of a frozen resource and all requests of a closed one in its Store, at every replica.",
-		ours:     []string{"pkg/storage/etcdkv", "pkg/storage/keys", "pkg/storage/revision"},
+		ours:     []string{"pkg/storage/layer/etcdkv", "pkg/storage/etcd/keys", "pkg/storage/layer/revision"},
 		others:   append([]string{"go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/move",
 		duty:     "Copies the objects of a resource from one Store or API server to another while they are served.",
-		ours:     []string{"pkg/storage/freeze", "pkg/storage/keys", "pkg/storage/revision"},
+		ours:     []string{"pkg/storage/layer/freeze", "pkg/storage/etcd/keys", "pkg/storage/layer/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/errgroup", "golang.org/x/time/rate", "google.golang.org/grpc/metadata", "k8s.io/apiserver/pkg/storage/value", "k8s.io/client-go/util/workqueue"}, machinery...),
 	},
 	{
-		packages: "pkg/storage/limits",
+		packages: "pkg/storage/layer/limits",
 		duty:     "Enforces the limits of a HostedResource, with any number of replicas.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/etcdkv", "pkg/storage/keys", "pkg/storage/usage", "pkg/storage/writeinfo"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/keys", "pkg/storage/etcd/usage", "pkg/storage/layer/writeinfo"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -221,20 +221,20 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/encoded",
 		duty:     "Custom resources as the JSON that clients read, definitions as they are stored, and the memory of watch caches.",
-		ours:     []string{"pkg/storage/canonical", "pkg/storage/compression"},
+		ours:     []string{"pkg/storage/canonical", "pkg/storage/layer/compression"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3", "google.golang.org/grpc/metadata", "k8s.io/apiserver/...", "k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue",
 			"k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
 		}, apiTypes...),
 	},
 	{
-		packages: "pkg/storage/revision",
+		packages: "pkg/storage/layer/revision",
 		duty:     "A view of an etcd client with revisions that are higher by a constant, and the key that stores it.",
-		ours:     []string{"pkg/storage/etcdkv", "pkg/storage/keys"},
+		ours:     []string{"pkg/storage/layer/etcdkv", "pkg/storage/etcd/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/protobuf/proto", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
 	},
 	{
-		packages: "pkg/storage/corruption",
+		packages: "pkg/storage/layer/corruption",
 		duty:     "Counts unreadable objects, and names them in errors.",
 		ours:     []string{"pkg/storage/handlers"},
 		others: append([]string{
@@ -243,9 +243,9 @@ var rules = []rule{
 		}, machinery...),
 	},
 	{
-		packages: "pkg/storage/objectsize",
+		packages: "pkg/storage/layer/objectsize",
 		duty:     "Limits the size of objects, and concurrent writes of large ones.",
-		ours:     []string{"pkg/storage/writeinfo"},
+		ours:     []string{"pkg/storage/layer/writeinfo"},
 		others: append([]string{
 			"go.etcd.io/etcd/api/v3/...", "go.yaml.in/yaml/v2", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
 			"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/endpoints/request",
@@ -253,13 +253,13 @@ var rules = []rule{
 		}, apiTypes...),
 	},
 	{
-		packages: "pkg/storage/compression",
+		packages: "pkg/storage/layer/compression",
 		duty:     "Compression of objects before encryption, and its dictionaries.",
-		ours:     []string{"pkg/storage/keys", "pkg/storage/writeinfo"},
+		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/layer/writeinfo"},
 		others:   append([]string{"github.com/klauspost/compress/zstd", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
 	},
 	{
-		packages: "pkg/storage/writeinfo",
+		packages: "pkg/storage/layer/writeinfo",
 		duty:     "Describes a write to all layers of the storage stack, in the context.",
 		others:   append([]string{"k8s.io/apiserver/pkg/endpoints/request", "k8s.io/apiserver/pkg/storage"}, machinery...),
 	},
@@ -322,7 +322,7 @@ var rules = []rule{
 	{
 		packages: "pkg/registry/hosting/backup",
 		duty:     "The endpoints of backups: what may be restored, and API errors.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/backup", "pkg/storage/objectsize"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/backup", "pkg/storage/layer/objectsize"},
 		others:   append([]string{"k8s.io/apiserver/pkg/registry/rest"}, machinery...),
 	},
 	{
@@ -360,7 +360,7 @@ var rules = []rule{
 	{
 		packages: "pkg/staticobjects",
 		duty:     "Reads objects from a folder and a URL, and decides what becomes of their mirrors; no client.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/handlers", "pkg/storage/objectsize"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/handlers", "pkg/storage/layer/objectsize"},
 		others: append([]string{
 			"k8s.io/apiserver/pkg/util/filesystem", "k8s.io/client-go/util/cert", "k8s.io/component-base/metrics/...", "sigs.k8s.io/yaml",
 		}, machinery...),
@@ -394,37 +394,37 @@ var rules = []rule{
 	{
 		packages: "pkg/apiserver/requestbody",
 		duty:     "Receives the bodies of requests, within limits.",
-		ours:     []string{"pkg/admission/plugin/ownerreferences", "pkg/storage/objectsize"},
+		ours:     []string{"pkg/admission/plugin/ownerreferences", "pkg/storage/layer/objectsize"},
 		others:   append([]string{"gopkg.in/evanphx/json-patch.v4", "k8s.io/apiserver/...", "sigs.k8s.io/yaml"}, apiTypes...),
 	},
 	{
-		packages: "pkg/apiserver/encodedreads",
+		packages: "pkg/apiserver/reads",
 		duty:     "Serves reads of custom resources from their encoded form, in front of upstream's handler.",
 		ours:     []string{"pkg/storage/encoded"},
 		others:   append([]string{"github.com/klauspost/compress/gzip", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
 	},
 	{
-		packages: "pkg/apiserver/definitions",
+		packages: "pkg/apiserver/crd/definitions",
 		duty:     "The informer of CRDs, which decodes their schemas when they are needed.",
 		ours:     []string{"pkg/storage/encoded"},
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
 	},
 	{
-		packages: "pkg/apiserver/crddiscovery",
+		packages: "pkg/apiserver/crd/discovery",
 		duty:     "Serves the discovery documents of CRDs.",
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
 	},
 	{
-		packages: "pkg/apiserver/openapiv2",
+		packages: "pkg/apiserver/crd/openapiv2",
 		duty:     "Serves the OpenAPI v2 document, built when it is asked for.",
-		ours:     []string{"pkg/storage/compression"},
+		ours:     []string{"pkg/storage/layer/compression"},
 		others: append([]string{
 			"github.com/klauspost/compress/gzip", "google.golang.org/protobuf/encoding/protowire",
 			"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-openapi/...",
 		}, clients...),
 	},
 	{
-		packages: "pkg/apiserver/openapiv3",
+		packages: "pkg/apiserver/crd/openapiv3",
 		duty:     "Serves the OpenAPI v3 documents of custom resources, built when they are asked for.",
 		ours:     []string{"pkg/version"},
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-openapi/..."}, clients...),
@@ -524,7 +524,7 @@ var rules = []rule{
 	{
 		packages: "pkg/scheduler/plugins",
 		duty:     "The filters and scores, one per file: pure functions.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/scheduler/framework", "pkg/storage/externaletcd"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/scheduler/framework", "pkg/storage/etcd/externaletcd"},
 		others:   machinery,
 	},
 	{
@@ -542,7 +542,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/store",
 		duty:     "The controller of Stores: status, ownership of etcd clusters, and deletion.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/stores"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/etcd/stores"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
 	},
 	{
@@ -556,7 +556,7 @@ var rules = []rule{
 		duty:     "The controller of Migrations: decides the steps of a move, and reports them.",
 		ours: []string{
 			"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/controller/migration/migrationstatus", "pkg/scheduler",
-			"pkg/storage/move", "pkg/storage/stores",
+			"pkg/storage/move", "pkg/storage/etcd/stores",
 		},
 		others: append([]string{"go.etcd.io/etcd/api/v3/...", "golang.org/x/time/rate", "k8s.io/component-base/metrics/..."}, clients...),
 	},
@@ -593,7 +593,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/hostedresource",
 		duty:     "The controller of HostedResources: creates them, and writes their status, usage, limits and unreadable objects included.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/cachememory", "pkg/storage/corruption", "pkg/storage/limits", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/cachememory", "pkg/storage/layer/corruption", "pkg/storage/layer/limits", "pkg/storage/etcd/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
@@ -603,8 +603,8 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
-		packages: "pkg/aggregated/controller/{name}",
-		duty:     "A controller that runs only behind a main cluster.",
+		packages: "pkg/aggregated/group/controller",
+		duty:     "The controller of groups: observes the state of each, and performs its plan.",
 		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
@@ -629,16 +629,16 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; never the server or flags.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/stores", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller",
 		duty:     "The table of controllers, with the modes in which each runs.",
 		ours: []string{
-			"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/aggregated/group", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy", "pkg/aggregated/mainobjects",
+			"pkg/controller/...", "pkg/aggregated/group/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy", "pkg/aggregated/mainobjects",
 			"pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
-			"pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/move", "pkg/storage/stores", "pkg/storage/usage",
+			"pkg/storage/layer/corruption", "pkg/storage/layer/freeze", "pkg/storage/move", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage",
 		},
 		others: clients,
 	},
@@ -665,7 +665,7 @@ var rules = []rule{
 		others:   append(flags, clients...),
 	},
 	{
-		packages: "pkg/cmd/login",
+		packages: "pkg/cmd/internal/login",
 		duty:     "Flags and login of client commands.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/version"},
 		others:   append(flags, clients...),
@@ -673,31 +673,31 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/injector",
 		duty:     "`annex injector`: the webhook that injects InjectionProfiles; a client of annex or the main cluster.",
-		ours:     []string{"pkg/cmd/login", "pkg/generated/...", "pkg/injection"},
+		ours:     []string{"pkg/cmd/internal/login", "pkg/generated/...", "pkg/injection"},
 		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/server/dynamiccertificates"}, append(flags, clients...)...),
 	},
 	{
-		packages: "pkg/cmd/etcdflags",
+		packages: "pkg/cmd/internal/etcdflags",
 		duty:     "Flags of commands that use an etcd directly.",
-		ours:     []string{"pkg/storage/externaletcd"},
+		ours:     []string{"pkg/storage/etcd/externaletcd"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, flags...),
 	},
 	{
 		packages: "pkg/cmd/backup",
 		duty:     "`annex backup` and `annex restore`: clients of a running annex, and the offline restore into an unused etcd.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/cmd/output", "pkg/datadir", "pkg/generated/...", "pkg/registry/table", "pkg/storage/backup", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/etcdflags", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/datadir", "pkg/generated/...", "pkg/registry/table", "pkg/storage/backup", "pkg/storage/layer/compression", "pkg/storage/etcd/embeddedetcd", "pkg/storage/layer/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/archive",
 		duty:     "`annex archive`: reads archived objects without annex.",
-		ours:     []string{"pkg/cmd/output", "pkg/storage/archive"},
+		ours:     []string{"pkg/cmd/internal/output", "pkg/storage/archive"},
 		others:   append(flags, machinery...),
 	},
 	{
 		packages: "pkg/cmd/decode",
 		duty:     "`annex decode`: decodes a value of etcd without annex; reads only dictionaries.",
-		ours:     []string{"pkg/cmd/etcdflags", "pkg/datadir", "pkg/storage/compression", "pkg/storage/externaletcd", "pkg/storage/keys"},
+		ours:     []string{"pkg/cmd/internal/etcdflags", "pkg/datadir", "pkg/storage/layer/compression", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, machinery...)...),
 	},
 	{
@@ -705,31 +705,31 @@ var rules = []rule{
 		duty:     "The manifests, also for programs; no code.",
 	},
 	{
-		packages: "pkg/cmd/output",
+		packages: "pkg/cmd/internal/output",
 		duty:     "What commands print: tables, JSON and progress bars.",
 		ours:     []string{"pkg/registry/table"},
 		others:   []string{"github.com/spf13/pflag", "golang.org/x/term"},
 	},
 	{
-		packages: "pkg/cmd/rights",
+		packages: "pkg/cmd/internal/rights",
 		duty:     "Finds out which rights annex has in its main cluster; read-only.",
 		ours:     []string{"pkg/aggregated/mainadmission"},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation"}, clients...),
 	},
 	{
-		packages: "pkg/cmd/migrations",
+		packages: "pkg/cmd/internal/migrations",
 		duty:     "Shows a Migration to the user of a command until it ends.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/output", "pkg/generated/clientset/...", "pkg/registry/table"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/output", "pkg/generated/clientset/...", "pkg/registry/table"},
 		others:   clients,
 	},
 	{
 		packages: "pkg/cmd/scheduler",
 		duty:     "`annex scheduler`, `annex place`, `annex drain` and `annex rebalance`: clients of annex that choose Stores; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/output", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/migrations", "pkg/cmd/internal/output", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
 		others:   append(flags, clients...),
 	},
 	{
-		packages: "pkg/cmd/footprint",
+		packages: "pkg/cmd/internal/footprint",
 		duty:     "What annex has written to a main cluster, for commands that work without annex too; read-only.",
 		ours:     []string{"pkg/apis/hosting/..."},
 		others:   clients,
@@ -737,30 +737,30 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/doctor",
 		duty:     "`annex doctor`: a read-only client of the main cluster that reports faults; never the server.",
-		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/output", "pkg/cmd/rights", "pkg/cmd/status", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
+		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/internal/footprint", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/cmd/internal/rights", "pkg/cmd/status", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation"}, append(flags, clients...)...),
 	},
 	{
-		packages: "pkg/cmd/metrics",
+		packages: "pkg/cmd/internal/metrics",
 		duty:     "Reads the metrics of an API server for commands.",
 		others:   []string{"github.com/prometheus/client_model/go", "github.com/prometheus/common/...", "k8s.io/client-go/rest"},
 	},
 	{
 		packages: "pkg/cmd/diagnose",
 		duty:     "`annex diagnose`: a read-only client of a cluster without annex.",
-		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/metrics", "pkg/cmd/output", "pkg/registry/table"},
+		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/metrics", "pkg/cmd/internal/output", "pkg/registry/table"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{
-		packages: "pkg/cmd/groups",
+		packages: "pkg/cmd/move",
 		duty:     "`annex move`, `annex rollback`, `annex finalize` and `annex uninstall`: clients of a main cluster that prepare, create and present Migrations of groups.",
-		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/footprint", "pkg/cmd/login", "pkg/cmd/migrations", "pkg/cmd/output", "pkg/cmd/rights", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
+		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/internal/footprint", "pkg/cmd/internal/login", "pkg/cmd/internal/migrations", "pkg/cmd/internal/output", "pkg/cmd/internal/rights", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/...", "sigs.k8s.io/yaml"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/status",
 		duty:     "`annex status` and `annex top`: read-only clients of annex; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/cmd/metrics", "pkg/cmd/output", "pkg/registry/table", "pkg/scheduler"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/metrics", "pkg/cmd/internal/output", "pkg/registry/table", "pkg/scheduler"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{
@@ -784,7 +784,7 @@ var rules = []rule{
 	{
 		packages: "pkg/test/maincluster",
 		duty:     "A real main cluster on loopback, for any aggregated API server; independent of annex.",
-		ours:     []string{"pkg/storage/embeddedetcd", "pkg/test/freeport"},
+		ours:     []string{"pkg/storage/etcd/embeddedetcd", "pkg/test/freeport"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
 	},
 	{
@@ -824,7 +824,7 @@ var rules = []rule{
 	{
 		packages: "pkg/test/...",
 		duty:     "Test suites and their helpers; the end-to-end suites use processes, not packages of the server.",
-		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd"},
+		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/layer/compression", "pkg/storage/etcd/embeddedetcd"},
 		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "github.com/google/go-cmp/cmp", "sigs.k8s.io/yaml"}, clients...),
 	},
 	{
@@ -835,7 +835,7 @@ var rules = []rule{
 	}, {
 		packages: "hack/bench",
 		duty:     "The benchmark: measures annex from outside, and what it stores in etcd.",
-		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/keys"},
+		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/layer/compression", "pkg/storage/etcd/embeddedetcd", "pkg/storage/etcd/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/storage/value", "sigs.k8s.io/yaml"}, clients...),
 	}, {
 		packages: "hack/benchpeer",

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/crgen"
 	"github.com/annex-dev/annex/pkg/test/expect"

@@ -28,8 +28,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/freeport"

@@ -16,7 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd"
 )
 
 // Options configure a cluster. The zero value is valid.

@@ -20,8 +20,8 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
-	"github.com/annex-dev/annex/pkg/storage/encryption"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/layer/encryption"
 )
 
 // defaultEtcdPrefix differs from kube-apiserver's /registry, in case they share an etcd.

@@ -1,0 +1,187 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reads
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/encoded"
+)
+
+// endpoint has the handlers of a version by verb.
+type endpoint struct {
+	scope *handlers.RequestScope
+	// objects return whole objects, metadata PartialObjectMetadata, tables tables, and wholeTables
+	// tables with whole objects.
+	objects, metadata, tables, wholeTables map[string]http.HandlerFunc
+}
+
+// newEndpoint returns an endpoint. It serves nothing if its definition is not valid.
+func newEndpoint(from encoded.Endpoint, minRequestTimeout time.Duration) *endpoint {
+	resource := schema.GroupVersionResource{
+		Group: from.Resource.Kind.Group, Version: from.Resource.Kind.Version, Resource: from.Definition.Spec.Names.Plural,
+	}
+	clusterScoped := from.Definition.Spec.Scope == apiextensionsv1.ClusterScoped
+	converter, err := fieldLabels(from.Definition)
+	if err != nil {
+		utilruntime.HandleError(fmt.Errorf("read the selectable fields of %s: %w", from.Definition.Name, err))
+		return &endpoint{}
+	}
+	serializer := encoded.Serializer(apiextensionsapiserver.Scheme)
+	scope := &handlers.RequestScope{
+		Namer:            handlers.ContextBasedNaming{Namer: meta.NewAccessor(), ClusterScoped: clusterScoped},
+		Serializer:       serializer,
+		Convertor:        converter,
+		Resource:         resource,
+		Kind:             from.Resource.Kind,
+		HubGroupVersion:  resource.GroupVersion(),
+		MetaGroupVersion: metav1.SchemeGroupVersion,
+	}
+	for _, info := range serializer.SupportedMediaTypes() {
+		if info.MediaType != runtime.ContentTypeProtobuf {
+			scope.StandardSerializers = append(scope.StandardSerializers, info)
+		}
+	}
+	columns := columnsOf(from.Definition, from.Resource.Kind.Version)
+	scope.TableConvertor = newTables(columns)
+	store := newStore(from, resource.GroupResource(), clusterScoped)
+	return &endpoint{
+		scope:       scope,
+		objects:     newHandlers(store, scope, minRequestTimeout),
+		metadata:    newHandlers(projected{store, encoded.Metadata}, scope, minRequestTimeout),
+		tables:      newHandlers(projected{store, shown(columns).Rows}, scope, minRequestTimeout),
+		wholeTables: newHandlers(projected{store, encoded.Decoded}, scope, minRequestTimeout),
+	}
+}
+
+// reader is what a resource needs to be read.
+type reader interface {
+	rest.Getter
+	rest.Lister
+	rest.Watcher
+}
+
+func newHandlers(from reader, scope *handlers.RequestScope, minRequestTimeout time.Duration) map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"get":   handlers.GetResource(from, scope),
+		"list":  handlers.ListResource(from, from, scope, false, minRequestTimeout),
+		"watch": handlers.ListResource(from, from, scope, true, minRequestTimeout),
+	}
+}
+
+// metadataKinds has the kind that clients ask for with a verb. For another kind upstream
+// returns an error that names the type of the object.
+var metadataKinds = map[string]string{"get": "PartialObjectMetadata", "list": "PartialObjectMetadataList", "watch": "PartialObjectMetadata"}
+
+// handlerFor returns the handler of a request, or nil if upstream's must serve it.
+func (e *endpoint) handlerFor(req *http.Request, verb string) http.HandlerFunc {
+	if e.scope == nil {
+		return nil
+	}
+	accepted, ok := negotiation.NegotiateMediaTypeOptions(req.Header.Get("Accept"), e.scope.Serializer.SupportedMediaTypes(), e.scope)
+	switch {
+	case !ok:
+		return nil
+	case accepted.Convert == nil:
+		return e.objects[verb]
+	case accepted.Convert.Kind == metadataKinds[verb]:
+		return e.metadata[verb]
+	case accepted.Convert.Kind == "Table" && req.URL.Query().Get("includeObject") == string(metav1.IncludeObject):
+		return e.wholeTables[verb]
+	case accepted.Convert.Kind == "Table":
+		return e.tables[verb]
+	}
+	return nil
+}
+
+// newStore returns a registry's store that only reads.
+func newStore(from encoded.Endpoint, resource schema.GroupResource, clusterScoped bool) *genericregistry.Store {
+	store := &genericregistry.Store{
+		NewFunc:                  from.Resource.NewObject,
+		NewListFunc:              from.Resource.NewList,
+		DefaultQualifiedResource: resource,
+		PredicateFunc: func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+			return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: encoded.Attrs}
+		},
+		KeyRootFunc: func(ctx context.Context) string { return genericregistry.NamespaceKeyRootFunc(ctx, from.Prefix) },
+		KeyFunc: func(ctx context.Context, name string) (string, error) {
+			return genericregistry.NamespaceKeyFunc(ctx, from.Prefix, name)
+		},
+		Storage: genericregistry.DryRunnableStorage{Storage: from.Storage},
+	}
+	if clusterScoped {
+		store.KeyRootFunc = func(context.Context) string { return from.Prefix }
+		store.KeyFunc = func(ctx context.Context, name string) (string, error) {
+			return genericregistry.NoNamespaceKeyFunc(ctx, from.Prefix, name)
+		}
+	}
+	return store
+}
+
+// projected returns objects of which only a part is decoded.
+type projected struct {
+	*genericregistry.Store
+	project encoded.Projection
+}
+
+// Get implements rest.Getter.
+func (s projected) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	object, err := s.Store.Get(ctx, name, options)
+	if err != nil {
+		return nil, err
+	}
+	return s.project(object)
+}
+
+// List implements rest.Lister.
+func (s projected) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	list, err := s.Store.List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return s.project(list)
+}
+
+// Watch implements rest.Watcher.
+func (s projected) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+	events, err := s.Store.Watch(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return s.project.Watch(events), nil
+}
+
+// fieldLabels returns upstream's converter of custom resources, which knows the field labels.
+// They do not depend on the conversion, and nothing is converted here.
+func fieldLabels(definition *apiextensionsv1.CustomResourceDefinition) (runtime.ObjectConvertor, error) {
+	unconverted := *definition
+	unconverted.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+	factory, err := conversion.NewCRConverterFactory(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	converter, _, err := factory.NewConverter(&unconverted)
+	return converter, err
+}

@@ -1,0 +1,261 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/component-helpers/auth/rbac/reconciliation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
+)
+
+const (
+	// groupsBinding binds the role to which the rights for groups are aggregated.
+	groupsBinding = "annex-hosted-groups"
+
+	notChecked     = "Not checked whether annex has these rights yet."
+	annexNamespace = hostingv1alpha1.NamespaceAnnexSystem
+)
+
+func (s *session) printRights(ctx context.Context, name string, wanted rules) error {
+	objects := []any{role(s.group, wanted)}
+	if inSystem := systemRules(name); inSystem != nil {
+		role, binding := systemRole(s.group, inSystem, s.subjects(ctx))
+		objects = append(objects, role, binding)
+	}
+	for i, object := range objects {
+		manifest, err := yaml.Marshal(object)
+		if err != nil {
+			return fmt.Errorf("encode the roles: %w", err)
+		}
+		if i > 0 {
+			s.print("---")
+		}
+		if _, err := s.out.Write(manifest); err != nil {
+			return fmt.Errorf("print the roles: %w", err)
+		}
+	}
+	return nil
+}
+
+// bound returns the users that the role with the rights for groups is bound to.
+func (s *session) bound(ctx context.Context) []rbacv1.Subject {
+	binding, err := s.Kube.RbacV1().ClusterRoleBindings().Get(ctx, groupsBinding, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return binding.Subjects
+}
+
+// subjects returns the users that annex is in the main cluster: by default the service account of the manifests.
+func (s *session) subjects(ctx context.Context) []rbacv1.Subject {
+	if subjects := s.bound(ctx); len(subjects) > 0 {
+		return subjects
+	}
+	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: annexNamespace, Name: "annex"}}
+}
+
+func (s *session) annexUser(ctx context.Context) string { return userOf(s.subjects(ctx)[0]) }
+
+func userOf(subject rbacv1.Subject) string {
+	if subject.Kind == rbacv1.ServiceAccountKind {
+		return "system:serviceaccount:" + subject.Namespace + ":" + subject.Name
+	}
+	return subject.Name
+}
+
+// apply creates or updates the roles of a command, and returns what was done with the ClusterRole, in kubectl's words. Roles
+// are read first: users who may not write them may use what an administrator has applied.
+func (s *session) apply(ctx context.Context, name string, wanted *rbacv1.ClusterRole) (done string, err error) {
+	rbac := s.Kube.RbacV1()
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		result, err := (&reconciliation.ReconcileRoleOptions{
+			Role: reconciliation.ClusterRoleRuleOwner{ClusterRole: wanted}, Client: reconciliation.ClusterRoleModifier{Client: rbac.ClusterRoles()},
+			Confirm: true, RemoveExtraPermissions: true,
+		}).Run()
+		if err == nil {
+			done = map[reconciliation.ReconcileOperation]string{
+				reconciliation.ReconcileCreate: "created", reconciliation.ReconcileUpdate: "configured", reconciliation.ReconcileNone: "unchanged",
+			}[result.Operation]
+		}
+		return err
+	})
+	if err != nil {
+		return done, err
+	}
+	inSystem := systemRules(name)
+	if inSystem == nil {
+		return done, s.revokeInSystem(ctx)
+	}
+	role, binding := systemRole(s.group, inSystem, s.subjects(ctx))
+	return done, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		_, err := (&reconciliation.ReconcileRoleOptions{
+			Role: reconciliation.RoleRuleOwner{Role: role}, Client: reconciliation.RoleModifier{Client: rbac, NamespaceClient: s.Kube.CoreV1().Namespaces()},
+			Confirm: true, RemoveExtraPermissions: true,
+		}).Run()
+		if err != nil {
+			return err
+		}
+		_, err = (&reconciliation.ReconcileRoleBindingOptions{
+			RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: binding},
+			Client:      reconciliation.RoleBindingClientAdapter{Client: rbac, NamespaceClient: s.Kube.CoreV1().Namespaces()},
+			Confirm:     true, RemoveExtraSubjects: true,
+		}).Run()
+		return err
+	})
+}
+
+// grant creates or updates the ClusterRole with the rights for the group, and waits until annex has
+// them.
+func (s *session) grant(ctx context.Context, name string, granted rules) error {
+	wanted := role(s.group, granted)
+	done, err := s.apply(ctx, name, wanted)
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w; an administrator can apply what this prints: %s", err, s.command(name, "--print-rights"))
+	}
+	if err != nil {
+		return fmt.Errorf("grant annex the rights for %s: %w", s.group, err)
+	}
+	s.print("%s/%s %s", kindOf(clusterRolesResource), wanted.Name, done)
+	return s.waitForRights(ctx, granted)
+}
+
+func (s *session) revokeInSystem(ctx context.Context) error {
+	name := hostingv1alpha1.HostedRoleName(s.group)
+	if err := s.remove(ctx, bindingsResource, annexNamespace, name); err != nil {
+		return err
+	}
+	return s.remove(ctx, rolesResource, annexNamespace, name)
+}
+
+func (s *session) revoke(ctx context.Context) error {
+	err := s.revokeInSystem(ctx)
+	if err == nil {
+		err = s.remove(ctx, clusterRolesResource, "", hostingv1alpha1.HostedRoleName(s.group))
+	}
+	if err != nil {
+		return fmt.Errorf("take back the rights for %s: %w", s.group, err)
+	}
+	return nil
+}
+
+// waitForRights waits until the main cluster has aggregated the rights. Not every user may ask for
+// that; annex reports missing rights itself.
+func (s *session) waitForRights(ctx context.Context, granted rules) error {
+	subjects := s.bound(ctx)
+	if len(subjects) == 0 || subjects[0].Kind == rbacv1.GroupKind {
+		s.print(notChecked)
+		return nil
+	}
+	var missing []rights.Right
+	err := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.rightsTimeout, true, func(ctx context.Context) (_ bool, err error) {
+		missing, err = rights.Missing(ctx, s.Kube, userOf(subjects[0]), rights.Of("", granted...))
+		return len(missing) == 0, err
+	})
+	switch {
+	case apierrors.IsForbidden(err):
+		s.print(notChecked)
+		return nil
+	case err != nil && len(missing) > 0 && ctx.Err() == nil:
+		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", subjects[0].Name, rights.List(missing), s.program)
+	case err != nil:
+		return fmt.Errorf("wait for the rights of annex: %w", err)
+	}
+	return nil
+}
+
+type rules = []rbacv1.PolicyRule
+
+// moveRules let annex copy the objects, end the watches of the main cluster by a change of its
+// definitions, and freeze the copy there. They include what a rollback writes, because annex rolls a
+// group back on its own that clients do not reach.
+func moveRules(group string, definitions []string) rules {
+	return groupRules(group, definitions, "create", "update", "patch", "delete")
+}
+
+// finalizeRules let annex remove finalizers from the main cluster's objects of a group, and delete
+// the objects.
+func finalizeRules(group string, definitions []string) rules {
+	return groupRules(group, definitions, "update", "patch", "delete")
+}
+
+// finalizedRules let annex remove the policy that freezes a group, once the last definition was deleted.
+func finalizedRules(group string) rules {
+	return rules{{
+		APIGroups: []string{admission.Group}, Resources: policies, ResourceNames: []string{hostingv1alpha1.FrozenPolicyName(group)}, Verbs: []string{"delete"},
+	}}
+}
+
+var policies = []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
+
+// groupRules returns the rules for a group, with more verbs for its objects. RBAC cannot restrict create to a
+// name.
+func groupRules(group string, definitions []string, verbs ...string) rules {
+	names := []string{hostingv1alpha1.FrozenPolicyName(group), hostingv1alpha1.CopyPolicyName(group), hostingv1alpha1.HoldPolicyName(group)}
+	return rules{
+		{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: append([]string{"get", "list", "watch"}, verbs...)},
+		{APIGroups: []string{definitionsResource.Group}, Resources: []string{definitionsResource.Resource}, ResourceNames: definitions, Verbs: []string{"update", "patch"}},
+		{APIGroups: []string{admission.Group}, Resources: policies, Verbs: []string{"create"}},
+		{APIGroups: []string{admission.Group}, Resources: policies, ResourceNames: names, Verbs: []string{"get", "update", "delete"}},
+	}
+}
+
+// rollbackRules let annex write the objects to the main cluster, and change the owner references of
+// dependants.
+func rollbackRules(group string, definitions []string, dependants []schema.GroupResource) rules {
+	return append(moveRules(group, definitions), dependantRules(dependants)...)
+}
+
+func dependantRules(dependants []schema.GroupResource) (all rules) {
+	byGroup := map[string][]string{}
+	for _, dependant := range dependants {
+		byGroup[dependant.Group] = append(byGroup[dependant.Group], dependant.Resource)
+	}
+	for _, of := range slices.Sorted(maps.Keys(byGroup)) {
+		all = append(all, rbacv1.PolicyRule{APIGroups: []string{of}, Resources: byGroup[of], Verbs: []string{"get", "list", "patch"}})
+	}
+	return all
+}
+
+// systemRules are the rights in NamespaceAnnexSystem that a command needs.
+func systemRules(command string) rules {
+	if command != "move" && command != "rollback" {
+		return nil
+	}
+	return maincopy.NamespaceRules()
+}
+
+// role returns the ClusterRole whose rules are aggregated to those of annex.
+func role(group string, granted rules) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: hostingv1alpha1.HostedRoleName(group), Labels: map[string]string{hostingv1alpha1.AggregateLabel: "true"}},
+		Rules:      granted,
+	}
+}
+
+// systemRole returns the Role with rights in NamespaceAnnexSystem, and its binding to annex: only
+// ClusterRoles are aggregated, and one would give these rights in every namespace.
+func systemRole(group string, granted rules, subjects []rbacv1.Subject) (*rbacv1.Role, *rbacv1.RoleBinding) {
+	of := metav1.ObjectMeta{Namespace: hostingv1alpha1.NamespaceAnnexSystem, Name: hostingv1alpha1.HostedRoleName(group)}
+	version := rbacv1.SchemeGroupVersion.String()
+	return &rbacv1.Role{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "Role"}, ObjectMeta: of, Rules: granted},
+		&rbacv1.RoleBinding{
+			TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "RoleBinding"}, ObjectMeta: of, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: of.Name},
+		}
+}

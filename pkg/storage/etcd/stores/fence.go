@@ -1,0 +1,103 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+)
+
+// fence is the condition on which etcd performs a request: it has the data that annex knows,
+// with all of their history. etcd compares it in the transaction of the request, so no request
+// reads other data, not even immediately after these were replaced.
+type fence struct {
+	markKey string
+	// mark is the value of the mark.
+	mark string
+	// checkpointKey is the key of this process's checkpoint.
+	checkpointKey string
+	// checkpoint is the revision of this process's last write of the key; 0 before the first.
+	checkpoint atomic.Int64
+}
+
+func newFence(prefix, mark, process string) *fence {
+	return &fence{markKey: keys.Store(prefix), mark: mark, checkpointKey: keys.Checkpoints(prefix) + process}
+}
+
+// compares returns the conditions, with the checkpoint from when the request began.
+func (f *fence) compares(checkpoint int64) []clientv3.Cmp {
+	compares := []clientv3.Cmp{clientv3.Compare(clientv3.Value(f.markKey), "=", f.mark)}
+	if checkpoint > 0 {
+		// Only this process writes it, perhaps meanwhile.
+		compares = append(compares, clientv3.Compare(clientv3.ModRevision(f.checkpointKey), ">", checkpoint-1))
+	}
+	return compares
+}
+
+// withCheckpoint adds a write of the checkpoint to operations that put: an etcd without it has
+// lost writes. A full etcd accepts deletes but no puts.
+func (f *fence) withCheckpoint(ops []clientv3.Op) []clientv3.Op {
+	if !slices.ContainsFunc(ops, clientv3.Op.IsPut) {
+		return ops
+	}
+	return append(slices.Clip(ops), clientv3.OpPut(f.checkpointKey, ""))
+}
+
+// wroteCheckpoint records the revision of a written checkpoint.
+func (f *fence) wroteCheckpoint(header *etcdserverpb.ResponseHeader) {
+	raise(&f.checkpoint, header.GetRevision())
+}
+
+// raise sets highest to revision if that is higher.
+func raise(highest *atomic.Int64, revision int64) {
+	for known := highest.Load(); revision > known && !highest.CompareAndSwap(known, revision); {
+		known = highest.Load()
+	}
+}
+
+// reads returns the operations whose results show why the conditions do not hold.
+func (f *fence) reads() []clientv3.Op {
+	return []clientv3.Op{clientv3.OpGet(f.markKey), clientv3.OpGet(f.checkpointKey, clientv3.WithKeysOnly())}
+}
+
+// checkFence trips the breaker and returns the reason if the results of reads show that the
+// conditions do not hold.
+func (c *call) checkFence(header *etcdserverpb.ResponseHeader, answers []*etcdserverpb.ResponseOp) error {
+	mark, checkpoint := answers[0].GetResponseRange().GetKvs(), answers[1].GetResponseRange().GetKvs()
+	switch {
+	case len(mark) != 1 || string(mark[0].Value) != c.fence.mark:
+		return c.store.trip(c.breaker, ReasonDataReplaced, dataReplaced)
+	case header.GetRevision() < c.floor:
+		return c.store.trip(c.breaker, ReasonRolledBack, rolledBack(c.floor))
+	case c.checkpoint > 0 && (len(checkpoint) != 1 || checkpoint[0].ModRevision < c.checkpoint):
+		return c.store.trip(c.breaker, ReasonDiverged, diverged)
+	}
+	return nil
+}
+
+// checkRevision trips the breaker if the revision of an answer is lower than the one known
+// before the request. All requests are linearizable, so an etcd that kept its data never returns
+// that.
+func (c *call) checkRevision(header *etcdserverpb.ResponseHeader) error {
+	if header.GetRevision() < c.floor {
+		return c.store.trip(c.breaker, ReasonRolledBack, rolledBack(c.floor))
+	}
+	raise(&c.store.highest, header.GetRevision())
+	return nil
+}
+
+const (
+	dataReplaced = "its etcd cluster no longer has the mark that annex left there: its data were replaced or removed"
+	diverged     = "its etcd cluster has another history than the one that annex knows: it is a copy, or was restored from one"
+)
+
+func rolledBack(highest int64) string {
+	return fmt.Sprintf("its etcd cluster was at revision %d and is at an earlier one: it was restored from a copy, or lost data", highest)
+}

@@ -1,0 +1,111 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freeze
+
+import (
+	"context"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+)
+
+// Watcher returns a Watcher behind the Gate, whose watches end without an error when the resource is
+// closed. None of their events is of the time after it.
+//
+// A watch is passed on after the resource was found to be open, so the closing comes later than its
+// beginning. The events of all objects contain the tombstone, which is put when the resource is
+// closed. Those of some objects do not. The first change of these after the closing is a deletion
+// or a creation, so each one, and each notification of progress, needs a proof that the resource was
+// still open at that revision.
+func (g *Gate) Watcher(below clientv3.Watcher) clientv3.Watcher { return &watcher{below, g} }
+
+type watcher struct {
+	clientv3.Watcher
+	gate *Gate
+}
+
+func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
+	if op := clientv3.OpGet(key, options...); op.Rev() > 0 && op.Rev() <= w.gate.state.ModRevision {
+		return compacted(w.gate.state.ModRevision + 1)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	events := w.Watcher.Watch(ctx, key, options...)
+	passed := make(chan clientv3.WatchResponse)
+	go func() {
+		defer close(passed)
+		defer cancel()
+		err := w.gate.verify(ctx)
+		for err == nil {
+			response, ok := <-events
+			if !ok {
+				return
+			}
+			var closed bool
+			if key == keys.Objects(w.gate.Prefix, w.gate.Resource) {
+				closed = w.gate.cut(&response)
+			} else {
+				err = w.gate.prove(ctx, &response)
+			}
+			if err != nil || closed && len(response.Events) == 0 {
+				break
+			}
+			select {
+			case passed <- response:
+			case <-ctx.Done():
+				return
+			}
+			if closed {
+				return
+			}
+		}
+		if err == nil || isRefused(err) || ctx.Err() != nil {
+			return
+		}
+		select {
+		case passed <- clientv3.WatchResponse{Canceled: true, CancelReason: err.Error()}:
+		case <-ctx.Done():
+		}
+	}()
+	return passed
+}
+
+// compacted returns a watch that ends because the history begins at a later revision.
+func compacted(first int64) clientv3.WatchChan {
+	refused := make(chan clientv3.WatchResponse, 1)
+	refused <- clientv3.WatchResponse{Canceled: true, CompactRevision: first}
+	close(refused)
+	return refused
+}
+
+// cut removes the tombstone and all that follows it from a response, and reports whether it has one.
+func (g *Gate) cut(response *clientv3.WatchResponse) (closed bool) {
+	tombstone := keys.Tombstone(g.Prefix, g.Resource)
+	at := slices.IndexFunc(response.Events, func(e *clientv3.Event) bool { return string(e.Kv.Key) == tombstone })
+	if at < 0 {
+		return false
+	}
+	response.Events = response.Events[:at]
+	g.changedOnce.Do(func() { close(g.changed) })
+	return true
+}
+
+// prove verifies the state after a response that may be of the time after the closing.
+func (g *Gate) prove(ctx context.Context, response *clientv3.WatchResponse) error {
+	var at int64
+	if response.IsProgressNotify() {
+		at = response.Header.GetRevision()
+	}
+	for _, event := range slices.Backward(response.Events) {
+		if !event.IsModify() {
+			at = event.Kv.ModRevision
+			break
+		}
+	}
+	if at <= g.verified.Load() {
+		return nil
+	}
+	return g.verify(ctx)
+}
