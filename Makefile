@@ -33,6 +33,14 @@ cluster_bin    := bin/kubernetes-$(KUBERNETES)
 export MAINCLUSTER_BIN := $(CURDIR)/$(cluster_bin)
 endif
 cluster_programs := $(cluster_bin)/kube-apiserver $(cluster_bin)/kube-controller-manager
+
+# A second kube-apiserver of another version, in tests that run two: make test-long PEER_KUBERNETES=1.36.3
+PEER_KUBERNETES ?=
+ifneq ($(PEER_KUBERNETES),)
+export MAINCLUSTER_PEER_BIN := $(CURDIR)/bin/kubernetes-$(PEER_KUBERNETES)
+test-long: peer-programs
+endif
+
 # The programs choose the APIs that they serve by their version.
 cluster_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
 	gitVersion=v$(KUBERNETES) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(KUBERNETES))))
@@ -164,6 +172,10 @@ etcd: bin/etcd bin/etcdctl ## Build bin/etcd, for additional Stores, and bin/etc
 
 .PHONY: cluster-programs
 cluster-programs: $(cluster_programs) ## Build the programs of a main cluster.
+
+.PHONY: peer-programs
+peer-programs:
+	@$(MAKE) cluster-programs KUBERNETES=$(PEER_KUBERNETES)
 
 .PHONY: helm
 helm: bin/helm ## Build bin/helm from the module that hack/tools/helm pins.

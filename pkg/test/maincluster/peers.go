@@ -51,7 +51,7 @@ func (c *Cluster) startPeers(ctx context.Context) error {
 func (c *Cluster) startPeer(ctx context.Context, peer *apiServer) error {
 	// A port that is given twice is the last one.
 	flags := append(c.apiServerFlags(), "--secure-port="+strconv.Itoa(peer.port))
-	started, err := startChild(c.Dir, peer.name, c.opts.Programs.KubeAPIServer, flags)
+	started, err := startChild(c.Dir, peer.name, c.opts.Programs.PeerAPIServer, flags)
 	if err != nil {
 		return err
 	}

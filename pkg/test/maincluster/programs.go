@@ -18,14 +18,20 @@ import (
 // kube-controller-manager.
 const ProgramsVariable = "MAINCLUSTER_BIN"
 
+// PeerProgramsVariable is the environment variable with the directory of the kube-apiserver that runs as the second
+// one and those after it, which may be of another minor version, as during an upgrade. By default all are the same.
+const PeerProgramsVariable = "MAINCLUSTER_PEER_BIN"
+
 // Programs are the paths of the programs of a cluster.
 type Programs struct {
 	KubeAPIServer         string
 	KubeControllerManager string
+	// PeerAPIServer is the program of the API servers after the first one.
+	PeerAPIServer string
 }
 
-// FindPrograms returns the programs in the directory of MAINCLUSTER_BIN, by default bin/ of the
-// Go module of the working directory.
+// FindPrograms returns the programs in the directories of MAINCLUSTER_BIN, by default bin/ of the
+// Go module of the working directory, and MAINCLUSTER_PEER_BIN.
 func FindPrograms(ctx context.Context) (Programs, error) {
 	dir := os.Getenv(ProgramsVariable)
 	if dir == "" {
@@ -39,7 +45,11 @@ func FindPrograms(ctx context.Context) (Programs, error) {
 		}
 		dir = filepath.Join(filepath.Dir(module), "bin")
 	}
-	return ProgramsIn(dir)
+	found, err := ProgramsIn(dir)
+	if peers := os.Getenv(PeerProgramsVariable); err == nil && peers != "" {
+		found.PeerAPIServer = filepath.Join(peers, "kube-apiserver")
+	}
+	return found, err
 }
 
 // ProgramsIn returns the programs in a directory.
@@ -48,6 +58,7 @@ func ProgramsIn(dir string) (Programs, error) {
 		KubeAPIServer:         filepath.Join(dir, "kube-apiserver"),
 		KubeControllerManager: filepath.Join(dir, "kube-controller-manager"),
 	}
+	found.PeerAPIServer = found.KubeAPIServer
 	for _, path := range []string{found.KubeAPIServer, found.KubeControllerManager} {
 		_, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
