@@ -831,7 +831,7 @@ var rules = []rule{
 		packages: "hack/demo",
 		duty:     "What `make main-cluster` and `make demo` run: a tour of what a user could do by hand.",
 		ours:     []string{"pkg/test/annextest", "pkg/test/clients", "pkg/test/crds", "pkg/test/maincluster", "pkg/test/process"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap"}, clients...),
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap", "golang.org/x/sync/errgroup"}, clients...),
 	}, {
 		packages: "hack/testrun",
 		duty:     "Runs levels of tests, and summarizes what they print.",
