@@ -111,9 +111,12 @@ test-upstream: build kubectl cluster-programs bin/e2e-apimachinery ## Run Kubern
 test-summary: ## Print the last results of all levels and the slowest tests.
 	@go run ./hack/testrun summary
 
+# make bench PARTS='start retention', of those that bin/bench annex --help lists
+PARTS ?=
+JSON  ?=
 .PHONY: bench
-bench: build cluster-programs ## Measure start-up time, memory, size and latencies.
-	@go run ./hack/bench
+bench: build bin/bench bin/etcd cluster-programs ## Measure start-up time, memory, size and latencies.
+	@bin/bench annex $(PARTS) --json=$(JSON)
 
 # make bench-peer COUNTS=10000,50000 SIZES=1000,2500,14000 JSON=peer.json
 COUNTS ?= 10000
@@ -121,25 +124,25 @@ SIZES  ?= 2500
 ROUNDS ?= 5
 MEMORY ?= 16
 ONLY   ?=
-JSON   ?=
 .PHONY: bench-peer
-bench-peer: build bin/etcd cluster-programs ## Compare annex with a kube-apiserver that serves the same CRD.
-	@BENCH_COMMAND='make bench-peer COUNTS=$(COUNTS) SIZES=$(SIZES)' go run ./hack/benchpeer peer \
-		--counts=$(COUNTS) --sizes=$(SIZES) --rounds=$(ROUNDS) --memory=$(MEMORY) --only="$(ONLY)" --json=$(JSON)
+bench-peer: build bin/bench bin/etcd cluster-programs ## Compare annex with a kube-apiserver that serves the same CRD.
+	@bin/bench peer --counts=$(COUNTS) --sizes=$(SIZES) --rounds=$(ROUNDS) --memory=$(MEMORY) --only="$(ONLY)" --json=$(JSON) \
+		--command='make bench-peer COUNTS=$(COUNTS) SIZES=$(SIZES)'
 
 # make bench-million OBJECTS=20000 CACHE=Compressed DIR=/path, which keeps the data.
 OBJECTS ?= 1000000
 CACHE   ?=
 DIR     ?=
 .PHONY: bench-million
-bench-million: build bin/etcd ## Measure an annex of 8 GiB with a million objects.
-	@BENCH_COMMAND='make bench-million OBJECTS=$(OBJECTS)$(if $(CACHE), CACHE=$(CACHE))' go run ./hack/benchpeer million --objects=$(OBJECTS) --cache=$(CACHE) --dir=$(DIR) --json=$(JSON)
+bench-million: build bin/bench bin/etcd ## Measure an annex of 8 GiB with a million objects.
+	@bin/bench million --objects=$(OBJECTS) --cache=$(CACHE) --dir=$(DIR) --json=$(JSON) \
+		--command='make bench-million OBJECTS=$(OBJECTS)$(if $(CACHE), CACHE=$(CACHE))'
 
 # make bench-charts RESULTS='peer.json million.json'
 RESULTS ?= docs/benchmarks/*.json
 .PHONY: bench-charts
-bench-charts: bin/charts ## Draw the charts of docs/performance.md from the results of bench-peer and bench-million.
-	bin/charts docs/benchmarks $(RESULTS)
+bench-charts: bin/bench ## Draw the charts of docs/performance.md from the results of bench-peer and bench-million.
+	bin/bench charts docs/benchmarks $(RESULTS)
 
 ##@ Change it
 
@@ -153,6 +156,7 @@ verify: ## Fail if generated code or go.mod is out of date.
 	hack/verify-codegen.sh
 	go run ./hack/reference | diff docs/reference-commands.md -
 	go mod tidy -diff
+	cd hack/bench && go mod tidy -diff
 	go mod verify
 
 .PHONY: lint
@@ -160,6 +164,7 @@ lint: bin/golangci-lint ## Check formatting, go vet and the linters of .golangci
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	bin/golangci-lint run ./...
+	cd hack/bench && ../../bin/golangci-lint run ./...
 
 .PHONY: kubectl
 kubectl: bin/kubectl ## Build bin/kubectl from the module that hack/tools/kubectl pins.
@@ -210,8 +215,10 @@ bin/e2e-apimachinery: hack/tools/cluster/e2e/main.go hack/tools/cluster/go.mod h
 	@echo "building $(@F), Kubernetes' end-to-end tests of api-machinery: minutes the first time"
 	cd hack/tools/cluster && go build -o ../../../$@ -ldflags '$(cluster_ldflags)' ./e2e
 
-bin/charts: hack/tools/charts/main.go hack/tools/charts/go.mod hack/tools/charts/go.sum
-	cd hack/tools/charts && go build -o ../../../$@ .
+# It is tested before it measures, because the tests of annex do not build it.
+.PHONY: bin/bench
+bin/bench:
+	cd hack/bench && go test . && go build -o ../../$@ .
 
 bin/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
 	cd hack/tools/lint && go build -o ../../../$@ -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint

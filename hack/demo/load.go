@@ -11,9 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 )
 
@@ -40,7 +42,7 @@ type writer struct {
 	seen
 }
 
-// seen is what a writer saw since the last report.
+// seen counts the results of a writer since the last report.
 type seen struct {
 	acknowledged, conflicts, failed, lost, otherUID int
 	slowest                                         time.Duration
@@ -51,23 +53,21 @@ type seen struct {
 func startLoad(ctx context.Context, objects dynamic.ResourceInterface) (*load, error) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &load{objects: objects, stop: stop}
-	created := make(chan error, writers)
+	var creating errgroup.Group
 	for i := range writers {
 		w := &writer{objects: objects}
 		l.writers = append(l.writers, w)
-		l.running.Go(func() {
-			err := w.create(ctx, i)
-			created <- err
-			if err == nil {
-				w.run(ctx)
-			}
-		})
+		creating.Go(func() error { return w.create(ctx, i) })
 	}
-	for range writers {
-		if err := <-created; err != nil {
-			l.end()
-			return nil, err
-		}
+	if err := creating.Wait(); err != nil {
+		stop()
+		return nil, err
+	}
+	for _, w := range l.writers {
+		// Requests are not interrupted: their outcome would be unknown.
+		l.running.Go(func() {
+			wait.UntilWithContext(ctx, func(ctx context.Context) { w.write(context.WithoutCancel(ctx)) }, writePause)
+		})
 	}
 	return l, nil
 }
@@ -91,18 +91,6 @@ func (w *writer) create(ctx context.Context, number int) error {
 		w.want = append(w.want, created)
 	}
 	return nil
-}
-
-func (w *writer) run(ctx context.Context) {
-	for {
-		select {
-		case <-time.After(writePause):
-			// Requests are not interrupted: their outcome would be unknown.
-			w.write(context.WithoutCancel(ctx))
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // write reads an object and writes it with the resource version that it read, so that a write between

@@ -23,7 +23,7 @@ type level struct {
 	env []string
 	// packages lists what go test is called with.
 	packages func(ctx context.Context) ([]string, error)
-	// skip returns why the level cannot run here, or nothing.
+	// skip returns why the level cannot run here, or nothing. It is nil if the level runs everywhere.
 	skip func(ctx context.Context) string
 }
 
@@ -37,7 +37,6 @@ var levels = []level{
 		covers:   "each package, and the conventions",
 		flags:    []string{"-parallel=8", "-timeout=15m"}, // most tests wait
 		packages: unitPackages,
-		skip:     never,
 	},
 	{
 		name:     "race",
@@ -53,14 +52,12 @@ var levels = []level{
 		flags:    []string{"-timeout=15m", "-skip=^TestRandom$"},
 		env:      []string{rareCollections},
 		packages: fixed("./pkg/test/integration/..."),
-		skip:     never,
 	},
 	{
 		name:     "e2e",
 		covers:   "bin/annex as a process, used with kubectl, with the CRDs of other projects and with an operator on controller-runtime",
 		flags:    []string{"-tags=e2e", "-parallel=8", "-timeout=20m"},
 		packages: fixed("./pkg/test/e2e/..."),
-		skip:     never,
 	},
 	{
 		name:   "cluster",
@@ -69,7 +66,6 @@ var levels = []level{
 		flags:    []string{"-tags=cluster", "-p=4", "-parallel=8", "-timeout=30m"},
 		env:      []string{"GOGC=200"}, // four annexes with rareCollections take 14 GB
 		packages: fixed("./pkg/test/cluster/groupmove", "./pkg/test/cluster/..."),
-		skip:     never,
 	},
 	{
 		name:     "race-all",
@@ -136,8 +132,6 @@ func listPackages(ctx context.Context, patterns ...string) ([]string, error) {
 	}
 	return strings.Fields(string(output)), nil
 }
-
-func never(context.Context) string { return "" }
 
 // needCompiler reports a machine without a C compiler: the race detector is
 // linked with cgo.

@@ -74,9 +74,11 @@ func runLevel(ctx context.Context, level level) *result {
 	began := time.Now()
 	defer func() { result.Elapsed = time.Since(began) }()
 
-	if reason := level.skip(ctx); reason != "" {
-		result.SkipReason = reason
-		fmt.Printf("skipped: %s\n", reason)
+	if level.skip != nil {
+		result.SkipReason = level.skip(ctx)
+	}
+	if result.SkipReason != "" {
+		fmt.Printf("skipped: %s\n", result.SkipReason)
 		return result
 	}
 	packages, err := level.packages(ctx)

@@ -831,17 +831,7 @@ var rules = []rule{
 		packages: "hack/demo",
 		duty:     "What `make main-cluster` and `make demo` run: a tour of what a user could do by hand.",
 		ours:     []string{"pkg/test/annextest", "pkg/test/clients", "pkg/test/crds", "pkg/test/maincluster", "pkg/test/process"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap"}, clients...),
-	}, {
-		packages: "hack/bench",
-		duty:     "The benchmark: measures annex from outside, and what it stores in etcd.",
-		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/layer/compression", "pkg/storage/etcd/embeddedetcd", "pkg/storage/etcd/keys"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/storage/value", "sigs.k8s.io/yaml"}, clients...),
-	}, {
-		packages: "hack/benchpeer",
-		duty:     "The benchmark of annex beside kube-apiserver, and with a million objects, both from outside.",
-		ours:     []string{"pkg/test/..."},
-		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap", "golang.org/x/sync/errgroup"}, clients...),
 	}, {
 		packages: "hack/testrun",
 		duty:     "Runs levels of tests, and summarizes what they print.",

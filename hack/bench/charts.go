@@ -1,84 +1,51 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command charts draws the results of the benchmarks as SVG: charts DIRECTORY FILE... reads
-// files that `benchpeer --json` wrote, and writes the charts to the directory.
 package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"image/color"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/spf13/cobra"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// report is what is read of a file; the fields are described where it is written, in
-// hack/benchpeer.
-type report struct {
-	Kind, Machine, Date string
-	Cases               []struct {
-		Objects, Bytes int
-		Figures        []figure
-		Series         []series
-	}
-}
-
-type figure struct {
-	Name, Per     string
-	Measured, CPU map[string]float64
-	Target        float64
-}
-
-type series struct {
-	Name, X, Y string
-	Points     [][2]float64
-}
-
-const (
-	annex, peer = "annex", "kube-apiserver"
-
-	width, barHeight = 7 * vg.Inch, 0.27 * vg.Inch
-)
+const width, barHeight = 7 * vg.Inch, 0.27 * vg.Inch
 
 var (
 	barColor    = color.RGBA{R: 0x32, G: 0x6c, B: 0xe5, A: 0xff}
 	targetColor = color.RGBA{R: 0xd6, G: 0x45, B: 0x45, A: 0xff}
 )
 
-func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+func newChartsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "charts DIRECTORY RESULT...", Args: cobra.MinimumNArgs(2), Short: "Draw results that --json has written as SVG into a directory",
+		RunE: func(_ *cobra.Command, args []string) error {
+			plot.DefaultFont.Variant = "Sans"
+			for _, file := range args[1:] {
+				content, err := os.ReadFile(file)
+				if err != nil {
+					return fmt.Errorf("read a result: %w", err)
+				}
+				var r report
+				if err := json.Unmarshal(content, &r); err != nil {
+					return fmt.Errorf("read %s: %w", file, err)
+				}
+				if err := r.draw(args[0]); err != nil {
+					return fmt.Errorf("draw %s: %w", file, err)
+				}
+			}
+			return nil
+		},
 	}
-}
-
-func run(arguments []string) error {
-	plot.DefaultFont.Variant = "Sans"
-	if len(arguments) < 2 {
-		return errors.New("usage: charts DIRECTORY FILE...")
-	}
-	for _, file := range arguments[1:] {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("read a result: %w", err)
-		}
-		var read report
-		if err := json.Unmarshal(content, &read); err != nil {
-			return fmt.Errorf("read %s: %w", file, err)
-		}
-		if err := read.draw(arguments[0]); err != nil {
-			return fmt.Errorf("draw %s: %w", file, err)
-		}
-	}
-	return nil
 }
 
 // draw writes a chart of ratios per case, and one per series.
@@ -113,14 +80,13 @@ func (r report) draw(dir string) error {
 // CPU time is preferred: it does not depend on the client.
 func ratiosOf(figures []figure) (names []string, ratios, targets plotter.Values) {
 	for _, f := range slices.Backward(figures) {
-		values := f.CPU
-		if len(values) == 0 {
-			values = f.Measured
+		r := ratio(f.CPU, peerName, annexName)
+		if r == 0 {
+			r = ratio(f.Measured, peerName, annexName)
 		}
-		if values[annex] <= 0 || values[peer] <= 0 {
-			continue
+		if r > 0 {
+			names, ratios, targets = append(names, f.Name), append(ratios, r), append(targets, f.Target)
 		}
-		names, ratios, targets = append(names, f.Name), append(ratios, values[peer]/values[annex]), append(targets, f.Target)
 	}
 	return names, ratios, targets
 }
@@ -140,7 +106,7 @@ func bars(title string, names []string, ratios, targets plotter.Values) (*plot.P
 		if err != nil {
 			return nil, err
 		}
-		bar.Color, bar.LineStyle.Width = barColor, 0
+		bar.Color, bar.Width = barColor, 0
 		p.Add(bar)
 		if targets[i] > 0 {
 			marks = append(marks, plotter.XY{X: targets[i], Y: y})

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -78,48 +79,58 @@ func TestTable(t *testing.T) {
 	both := func(peer, annex float64) map[string]float64 {
 		return map[string]float64{peerName: peer, annexName: annex}
 	}
-	c := caseReport{Objects: 10, Bytes: 2500, JSONBytes: 2510, Figures: []figure{
-		{Name: "LIST", Unit: "ms", Per: "request", Measured: both(30, 2), CPU: both(20, 2), Target: 10},
-		{Name: "WATCH", Unit: "ms", Per: "delivery", Measured: both(3, 2), CPU: both(1, 4), Target: 3, TargetOnCPU: true},
-		{Name: "RSS", Unit: "B", Measured: map[string]float64{annexName: 12.345}},
-		{Name: "GET", Failed: "no response"},
-	}}
-	var got bytes.Buffer
-	expect.NoError(t, c.print(&got))
-	want := `
+	for name, test := range map[string]struct {
+		result caseReport
+		want   string
+	}{
+		"two servers": {caseReport{Servers: []string{peerName, annexName}, Objects: 10, Bytes: 2500, JSONBytes: 2510, Figures: []figure{
+			{Name: "LIST", Unit: "ms", Per: "request", Measured: both(30, 2), CPU: both(20, 2), Target: 10},
+			{Name: "WATCH", Unit: "ms", Per: "delivery", Measured: both(3, 2), CPU: both(1, 4), Target: 3, TargetOnCPU: true},
+			{Name: "RSS", Unit: "B", Measured: map[string]float64{annexName: 12.345}, Limit: 20},
+			{Name: "GET", Failed: "no response"},
+		}}, `
 10 objects of 2500 bytes (2510 in a list)
   KUBE-APISERVER   ANNEX  RATIO  CPU: KUBE-APISERVER  ANNEX  RATIO  TARGET  FIGURE
            30 ms    2 ms  15.00                20 ms   2 ms  10.00      10  LIST
             3 ms    2 ms   1.50                 1 ms   4 ms   0.25   3 CPU  WATCH, per delivery
-               -  12.3 B      -                    -      -      -       -  RSS
+               -  12.3 B      -                    -      -      -    20 B  RSS
                -       -      -                    -      -      -       -  GET: no response
-`
-	if diff := cmp.Diff(want, got.String()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	got.Reset()
-	c = caseReport{Objects: 10, Bytes: 2500, Figures: []figure{{Name: "RSS", Unit: "GiB", Measured: map[string]float64{annexName: 3}, Target: 6}}}
-	expect.NoError(t, c.printSingle(&got))
-	if text := got.String(); !strings.Contains(text, "3 GiB   6 GiB             0.50  RSS\n") {
-		t.Errorf("the table is %s", text)
+`},
+		"one server": {caseReport{Title: "starts", Servers: []string{annexName}, Figures: []figure{
+			{Name: "RSS", Unit: "GiB", Measured: map[string]float64{annexName: 3}, Limit: 6},
+			{Name: "size", Unit: "MB", Measured: map[string]float64{annexName: 7}},
+		}}, `
+starts
+  ANNEX  LIMIT  ANNEX/LIMIT  FIGURE
+  3 GiB  6 GiB         0.50  RSS
+   7 MB      -            -  size
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got bytes.Buffer
+			expect.NoError(t, test.result.print(&got))
+			if diff := cmp.Diff(test.want, got.String()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }
 
 func TestObjects(t *testing.T) {
 	t.Parallel()
-	crd := definition()
-	validator, err := crgen.NewValidator(crd, "v1")
+	validator, err := crgen.NewValidator(records.definition(), "v1")
 	expect.NoError(t, err)
 	for _, size := range []int{1000, 2500, 14_000} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			t.Parallel()
 			for i := range 50 {
-				encoded, err := newObject(i, size)
+				encoded, err := records.object(i, size)
 				expect.NoError(t, err)
 				if stored := float64(len(encoded) + serverAdds); stored < float64(size-noteFrame) || stored > float64(size+noteFrame) {
 					t.Errorf("object %d would have %.0f bytes, want %d", i, stored, size)
 				}
-				again, err := newObject(i, size)
+				again, err := records.object(i, size)
 				expect.NoError(t, err)
 				if !bytes.Equal(encoded, again) {
 					t.Errorf("object %d differs the second time", i)
@@ -149,7 +160,7 @@ func TestSelectors(t *testing.T) {
 	const count = 10_000
 	seen := map[string]int{}
 	for i := range count {
-		encoded, err := newObject(i, 1)
+		encoded, err := records.object(i, 1)
 		expect.NoError(t, err)
 		for _, want := range []string{`"part":"part-1"`, `"owner":"owner-1"`} {
 			if bytes.Contains(encoded, []byte(want)) {
@@ -171,16 +182,8 @@ func TestParsing(t *testing.T) {
 	if _, err := lineValue("a 1\n", "b "); err == nil {
 		t.Error("a line that does not exist has a value")
 	}
-	if got, err := numbersOf("1, 22"); err != nil || !slices.Equal(got, []int{1, 22}) {
-		t.Errorf("numbersOf() = %v, %v", got, err)
-	}
-	for _, text := range []string{"", "1,", "0", "x", "-1"} {
-		if _, err := numbersOf(text); err == nil {
-			t.Errorf("numbersOf(%q) returned no error", text)
-		}
-	}
 	list, err := tailOfList([]byte(`{"items":[{"a":[],"kind":"x"}],"kind":"L","metadata":{"continue":"next"}}`))
-	if err != nil || list.Metadata.Continue != "next" {
+	if err != nil || list.Continue != "next" {
 		t.Errorf("tailOfList() = %+v, %v", list, err)
 	}
 	if _, err := tailOfList([]byte(`{}`)); err == nil {
@@ -192,21 +195,20 @@ func TestParsing(t *testing.T) {
 	}
 }
 
-func TestReceiver(t *testing.T) {
+func TestFollow(t *testing.T) {
 	t.Parallel()
 	var seen []string
-	a := &audience{progress: make(chan struct{}, 1)}
-	receive := a.receiver(func(event []byte) { seen = append(seen, string(event)) })
-	for _, read := range []string{"on", "e\ntwo\nth", "", "ree\n", "fo"} {
-		receive([]byte(read), strings.Count(read, "\n"))
-	}
+	a := &audience{progress: make(chan struct{}, 1), failed: make(chan error, 1)}
+	watch := &http.Response{Body: io.NopCloser(iotest.OneByteReader(strings.NewReader("one\ntwo\nthree\n")))}
+	a.follow(t.Context(), watch, func(event []byte) { seen = append(seen, string(event)) })
 	if diff := cmp.Diff([]string{"one", "two", "three"}, seen); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	expect.NoError(t, a.wait(t.Context(), 3))
-	if a.bytes.Load() != 16 {
-		t.Errorf("%d bytes were counted, want 16", a.bytes.Load())
+	if a.bytes.Load() != 14 {
+		t.Errorf("%d bytes were counted, want 14", a.bytes.Load())
 	}
+	expect.Error(t, a.wait(t.Context(), 4), "the watch ended")
 }
 
 func TestClient(t *testing.T) {
@@ -247,7 +249,7 @@ func TestClient(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || got.bytes != 10 || (got.body != nil) != test.request.keep {
+			if err != nil || got.bytes != 10 || (len(got.body) > 0) != test.request.keep {
 				t.Errorf("send() = %+v, %v", got, err)
 			}
 		})

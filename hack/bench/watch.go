@@ -4,15 +4,16 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -25,21 +26,23 @@ const (
 
 // initialEvents returns rounds of watches that begin with all objects, as informers' do.
 func initialEvents(count int, duration time.Duration) func(context.Context, *server) (round, error) {
-	const path = collection + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	path := records.collection() + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	return func(_ context.Context, s *server) (round, error) {
 		return repeat(1, duration, func(ctx context.Context, _ int) (response, error) {
 			ctx, cancel := context.WithTimeout(ctx, requestLimit)
 			defer cancel()
+			watch, err := s.client.open(ctx, request{path: path, accept: asJSON})
+			if err != nil {
+				return response{}, err
+			}
+			defer watch.Body.Close()
 			var received response
 			events := 0
-			err := s.client.watch(ctx, path, func() {}, func(read []byte, n int) bool {
-				received.bytes += int64(len(read))
-				events += n
+			err = readEvents(watch.Body, func(event []byte) bool {
+				received.bytes += int64(len(event)) + 1
+				events++
 				return events > count // the last one is the bookmark
 			})
-			if err == nil && events != count+1 {
-				err = fmt.Errorf("a watch began with %d events, want %d", events, count+1)
-			}
 			return received, err
 		}), nil
 	}
@@ -50,29 +53,31 @@ func initialEvents(count int, duration time.Duration) func(context.Context, *ser
 // does, so the time of writes is not counted.
 func fanOut(watchers, events int) func(context.Context, *server) (round, error) {
 	return func(ctx context.Context, s *server) (round, error) {
-		first, err := s.etcd.client.Get(ctx, s.objects, clientv3.WithPrefix(), clientv3.WithLimit(int64(events)))
+		prefix := s.prefix + records.group + "/" + records.plural + "/"
+		first, err := s.etcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithLimit(int64(events)))
 		if err != nil {
 			return round{}, fmt.Errorf("read objects from etcd: %w", err)
 		}
 		if len(first.Kvs) != events {
-			return round{}, fmt.Errorf("%s has %d objects below %s, want %d", s.name, len(first.Kvs), s.objects, events)
+			return round{}, fmt.Errorf("%s has %d objects below %s, want %d", s.name, len(first.Kvs), prefix, events)
 		}
 		audience, err := s.openWatches(ctx, watchers, nil)
 		if err != nil {
 			return round{}, err
 		}
-		run := func(ctx context.Context) (int64, int64, error) {
+		run := func(ctx context.Context) (work, error) {
+			before := audience.events.Load()
 			for i, stored := range first.Kvs {
 				// The same value gives the object a new resource version.
-				if _, err := s.etcd.client.Put(ctx, string(stored.Key), string(stored.Value)); err != nil {
-					return 0, 0, fmt.Errorf("write an object to etcd: %w", err)
+				if _, err := s.etcd.Put(ctx, string(stored.Key), string(stored.Value)); err != nil {
+					return work{}, fmt.Errorf("write an object to etcd: %w", err)
 				}
-				if err := audience.wait(ctx, int64(watchers*max(0, i+1-outstanding))); err != nil {
-					return 0, 0, err
+				if err := audience.wait(ctx, before+int64(watchers*max(0, i+1-outstanding))); err != nil {
+					return work{}, err
 				}
 			}
-			err := audience.wait(ctx, int64(watchers*events))
-			return int64(watchers * events), audience.bytes.Load(), err
+			err := audience.wait(ctx, before+int64(watchers*events))
+			return work{units: int64(watchers * events), bytes: audience.bytes.Load()}, err
 		}
 		return round{run: run, close: audience.close}, nil
 	}
@@ -90,69 +95,54 @@ type audience struct {
 // openWatches opens watches of all objects from now on, each on a connection of its own. Events
 // are given to observe, if that is not nil.
 func (s *server) openWatches(ctx context.Context, watchers int, observe func(event []byte)) (*audience, error) {
-	list, err := s.client.listMeta(ctx)
+	list, _, err := s.client.list(ctx, records.collection()+"?limit=1")
 	if err != nil {
 		return nil, err
 	}
 	watching, cancel := context.WithCancel(ctx)
 	a := &audience{progress: make(chan struct{}, 1), failed: make(chan error, watchers), cancel: cancel}
-	opened := make(chan struct{}, watchers)
-	// Many TLS handshakes at once would time out.
-	starting := make(chan struct{}, 8)
+	var opening errgroup.Group
+	opening.SetLimit(8) // many TLS handshakes at once would time out
 	for range watchers {
-		a.running.Go(func() {
-			starting <- struct{}{}
-			started := sync.OnceFunc(func() { <-starting; opened <- struct{}{} })
-			defer started()
+		opening.Go(func() error {
 			own, err := newClient(s.config)
 			if err != nil {
-				a.failed <- err
-				return
+				return err
 			}
-			defer own.close()
-			err = own.watch(watching, collection+"?watch=true&resourceVersion="+list.Metadata.ResourceVersion, started, a.receiver(observe))
-			if watching.Err() == nil {
-				a.failed <- errors.Join(errors.New("a watch ended"), err)
+			watch, err := own.open(watching, request{path: records.collection() + "?watch=true&resourceVersion=" + list.ResourceVersion, accept: asJSON})
+			if err != nil {
+				return err
 			}
+			a.running.Go(func() {
+				defer own.close()
+				a.follow(watching, watch, observe)
+			})
+			return nil
 		})
 	}
-	for range watchers {
-		<-opened
+	if err := opening.Wait(); err != nil {
+		return nil, errors.Join(err, a.close())
 	}
-	select {
-	case err := <-a.failed:
-		a.close()
-		return nil, err
-	default:
-		return a, nil
-	}
+	return a, nil
 }
 
-// receiver counts what one watcher reads.
-func (a *audience) receiver(observe func(event []byte)) func(read []byte, events int) bool {
-	var rest []byte
-	return func(read []byte, events int) bool {
-		a.bytes.Add(int64(len(read)))
-		if events > 0 {
-			a.events.Add(int64(events))
-			select {
-			case a.progress <- struct{}{}:
-			default: // it was not taken yet
-			}
-		}
-		if observe == nil {
-			return false
-		}
-		rest = append(rest, read...)
-		for {
-			event, after, whole := bytes.Cut(rest, []byte("\n"))
-			if !whole {
-				rest = append(rest[:0], event...)
-				return false
-			}
+// follow counts the events of a watch until the watches are closed.
+func (a *audience) follow(ctx context.Context, watch *http.Response, observe func(event []byte)) {
+	defer watch.Body.Close()
+	err := readEvents(watch.Body, func(event []byte) bool {
+		if observe != nil {
 			observe(event)
-			rest = after
 		}
+		a.bytes.Add(int64(len(event)) + 1)
+		a.events.Add(1)
+		select {
+		case a.progress <- struct{}{}:
+		default: // it was not taken yet
+		}
+		return false
+	})
+	if ctx.Err() == nil {
+		a.failed <- err
 	}
 }
 
@@ -176,7 +166,8 @@ func (a *audience) wait(ctx context.Context, want int64) error {
 }
 
 // close ends the watches.
-func (a *audience) close() {
+func (a *audience) close() error {
 	a.cancel()
 	a.running.Wait()
+	return nil
 }
