@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localapiservice refuses APIServices of other servers: annex does not proxy.
-package localapiservice
+package admission
 
 import (
 	"context"
@@ -14,23 +13,19 @@ import (
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
 )
 
-// PluginName is the name in --enable-admission-plugins.
-const PluginName = "LocalAPIService"
+const localAPIServiceName = "LocalAPIService"
 
-// Plugin refuses APIServices with spec.service.
-type Plugin struct {
-	*admission.Handler
-}
+// localAPIService refuses APIServices of other servers: annex does not proxy.
+type localAPIService struct{ *admission.Handler }
 
-var _ admission.ValidationInterface = &Plugin{}
+var _ admission.ValidationInterface = localAPIService{}
 
-// New returns the plugin.
-func New() *Plugin {
-	return &Plugin{admission.NewHandler(admission.Create, admission.Update)}
+func newLocalAPIService() localAPIService {
+	return localAPIService{admission.NewHandler(admission.Create, admission.Update)}
 }
 
 // Validate implements admission.ValidationInterface.
-func (p *Plugin) Validate(_ context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
+func (localAPIService) Validate(_ context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
 	if attributes.GetResource().GroupResource() != apiregistration.Resource("apiservices") || attributes.GetSubresource() != "" {
 		return nil
 	}

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package listlike
+package admission
 
 import (
 	"context"
@@ -19,12 +19,12 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// warnings records warnings.
-type warnings []string
+// recordedWarnings records warnings.
+type recordedWarnings []string
 
-func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
+func (w *recordedWarnings) AddWarning(_, text string) { *w = append(*w, text) }
 
-func TestValidate(t *testing.T) {
+func TestListLike(t *testing.T) {
 	t.Parallel()
 	object := func(items any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"items": items, "spec": map[string]any{"items": []any{}}}}
@@ -59,15 +59,15 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var got warnings
+			var got recordedWarnings
 			attributes := admission.NewAttributesRecord(test.object, test.old, schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Box"}, "", "a",
 				schema.GroupVersionResource{}, "", admission.Create, nil, false, nil)
 			want := ""
 			if test.refused {
 				want = "items: Forbidden"
 			}
-			expect.ErrorOrNone(t, New().Validate(warning.WithWarningRecorder(context.WithoutCancel(t.Context()), &got), attributes, nil), want)
-			expect.Equal(t, test.warned, slices.Contains(got, "objects with the field items will be refused: "+reason), "warned")
+			expect.ErrorOrNone(t, newListLike().Validate(warning.WithWarningRecorder(context.WithoutCancel(t.Context()), &got), attributes, nil), want)
+			expect.Equal(t, test.warned, slices.Contains(got, "objects with the field items will be refused: "+listLikeReason), "warned")
 		})
 	}
 }

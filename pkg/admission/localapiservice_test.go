@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package localapiservice
+package admission
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-func TestValidate(t *testing.T) {
+func TestLocalAPIService(t *testing.T) {
 	t.Parallel()
 	local := &apiregistration.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.example.com"}}
 	proxied := local.DeepCopy()
@@ -38,7 +38,7 @@ func TestValidate(t *testing.T) {
 			t.Parallel()
 			attributes := admission.NewAttributesRecord(tc.object, nil, apiregistration.Kind("APIService").WithVersion("v1"), "", "v1.example.com",
 				tc.resource.WithVersion("v1"), tc.subresource, admission.Create, &metav1.CreateOptions{}, false, nil)
-			err := New().Validate(t.Context(), attributes, nil)
+			err := newLocalAPIService().Validate(t.Context(), attributes, nil)
 			expect.ErrorOrNone(t, err, tc.wantErr)
 			if err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 				t.Errorf("%v is not an API status error", err)
@@ -47,10 +47,10 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestHandles(t *testing.T) {
+func TestLocalAPIServiceHandles(t *testing.T) {
 	t.Parallel()
 	for operation, want := range map[admission.Operation]bool{admission.Create: true, admission.Update: true, admission.Delete: false, admission.Connect: false} {
-		if got := New().Handles(operation); got != want {
+		if got := newLocalAPIService().Handles(operation); got != want {
 			t.Errorf("Handles(%s) = %v, want %v", operation, got, want)
 		}
 	}

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package compiledin
+package admission
 
 import (
 	"testing"
@@ -15,28 +15,28 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-func in(group string) *apiextensions.CustomResourceDefinition {
+func definitionIn(group string) *apiextensions.CustomResourceDefinition {
 	return &apiextensions.CustomResourceDefinition{Spec: apiextensions.CustomResourceDefinitionSpec{Group: group}}
 }
 
-func TestValidate(t *testing.T) {
+func TestCompiledIn(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		object   runtime.Object
 		resource schema.GroupResource
 		wantErr  string
 	}{
-		"other group":       {in("example.com"), apiextensions.Resource("customresourcedefinitions"), ""},
-		"compiled in":       {in("hosting.annex.dev"), apiextensions.Resource("customresourcedefinitions"), "spec.group: Forbidden: the group is compiled into annex"},
-		"subdomain":         {in("x.hosting.annex.dev"), apiextensions.Resource("customresourcedefinitions"), ""},
-		"other resource":    {in("hosting.annex.dev"), schema.GroupResource{Group: "example.com", Resource: "customresourcedefinitions"}, ""},
+		"other group":       {definitionIn("example.com"), apiextensions.Resource("customresourcedefinitions"), ""},
+		"compiled in":       {definitionIn("hosting.annex.dev"), apiextensions.Resource("customresourcedefinitions"), "spec.group: Forbidden: the group is compiled into annex"},
+		"subdomain":         {definitionIn("x.hosting.annex.dev"), apiextensions.Resource("customresourcedefinitions"), ""},
+		"other resource":    {definitionIn("hosting.annex.dev"), schema.GroupResource{Group: "example.com", Resource: "customresourcedefinitions"}, ""},
 		"unexpected object": {&metav1.Status{}, apiextensions.Resource("customresourcedefinitions"), "expected a CustomResourceDefinition"},
 	}
-	plugin := New()
+	plugin := newCompiledIn()
 	if err := plugin.ValidateInitialization(); err == nil {
 		t.Error("the plugin is valid without groups")
 	}
-	Groups{"hosting.annex.dev": {}}.Initialize(plugin)
+	CompiledInGroups{"hosting.annex.dev": {}}.Initialize(plugin)
 	expect.NoError(t, plugin.ValidateInitialization())
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,9 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compiledin refuses CustomResourceDefinitions in groups that are compiled into
-// annex: their objects could have the same keys as annex's own.
-package compiledin
+package admission
 
 import (
 	"context"
@@ -17,37 +15,37 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// PluginName is the name in --enable-admission-plugins.
-const PluginName = "CompiledInGroups"
+const compiledInName = "CompiledInGroups"
 
-// Plugin refuses CustomResourceDefinitions in some groups.
-type Plugin struct {
+// compiledIn refuses CustomResourceDefinitions in groups that are compiled into annex: their objects
+// could have the same keys as annex's own.
+type compiledIn struct {
 	*admission.Handler
-	groups Groups
+	groups CompiledInGroups
 }
 
-var _ admission.ValidationInterface = &Plugin{}
+var _ admission.ValidationInterface = &compiledIn{}
 
-// New returns the plugin, which Groups must initialize.
-func New() *Plugin {
+// newCompiledIn returns the plugin, which CompiledInGroups must initialize.
+func newCompiledIn() *compiledIn {
 	// The group is immutable, and existing definitions must be deletable.
-	return &Plugin{Handler: admission.NewHandler(admission.Create)}
+	return &compiledIn{Handler: admission.NewHandler(admission.Create)}
 }
 
-// Groups are the compiled-in groups.
-type Groups sets.Set[string]
+// CompiledInGroups initializes the plugin of this name with the compiled-in groups.
+type CompiledInGroups sets.Set[string]
 
-var _ admission.PluginInitializer = Groups{}
+var _ admission.PluginInitializer = CompiledInGroups{}
 
 // Initialize implements admission.PluginInitializer.
-func (g Groups) Initialize(plugin admission.Interface) {
-	if p, ok := plugin.(*Plugin); ok {
+func (g CompiledInGroups) Initialize(plugin admission.Interface) {
+	if p, ok := plugin.(*compiledIn); ok {
 		p.groups = g
 	}
 }
 
 // ValidateInitialization implements admission.InitializationValidator.
-func (p *Plugin) ValidateInitialization() error {
+func (p *compiledIn) ValidateInitialization() error {
 	if len(p.groups) == 0 {
 		return errors.New("the compiled-in groups are missing")
 	}
@@ -55,7 +53,7 @@ func (p *Plugin) ValidateInitialization() error {
 }
 
 // Validate implements admission.ValidationInterface.
-func (p *Plugin) Validate(_ context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p *compiledIn) Validate(_ context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
 	if attributes.GetResource().GroupResource() != apiextensions.Resource("customresourcedefinitions") {
 		return nil
 	}
