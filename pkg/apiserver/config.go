@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/informers"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apis/scheme"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
-	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"

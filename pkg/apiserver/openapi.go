@@ -15,7 +15,7 @@ import (
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	"github.com/annex-dev/annex/pkg/apis/scheme"
 	generatedopenapi "github.com/annex-dev/annex/pkg/generated/openapi"
 )
 

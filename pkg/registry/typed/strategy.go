@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/apis/meta/validation"
-	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/apis/scheme"
+	"github.com/annex-dev/annex/pkg/table"
 )
 
 // BaseStrategy has the defaults of most resources: nothing to prepare, no validation,
@@ -27,19 +28,31 @@ type BaseStrategy struct {
 	uniqueErrors
 	runtime.ObjectTyper
 	names.NameGenerator
-	namespaced bool
+	namespaced      bool
+	createOnUpdate  bool
+	requiresVersion bool
 }
 
 var _ Strategy = BaseStrategy{}
 
-// Namespaced returns the base of a namespaced resource.
-func Namespaced(typer runtime.ObjectTyper) BaseStrategy {
-	return BaseStrategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, namespaced: true}
+var (
+	// Namespaced is the base of namespaced resources.
+	Namespaced = BaseStrategy{ObjectTyper: scheme.Scheme, NameGenerator: names.SimpleNameGenerator, namespaced: true}
+	// ClusterScoped is the base of cluster-scoped resources.
+	ClusterScoped = BaseStrategy{ObjectTyper: scheme.Scheme, NameGenerator: names.SimpleNameGenerator}
+)
+
+// CreatingOnUpdate returns a copy that lets an update create an object that does not exist.
+func (s BaseStrategy) CreatingOnUpdate() BaseStrategy {
+	s.createOnUpdate = true
+	return s
 }
 
-// ClusterScoped returns the base of a cluster-scoped resource.
-func ClusterScoped(typer runtime.ObjectTyper) BaseStrategy {
-	return BaseStrategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
+// RequiringVersion returns a copy that refuses updates without a resource version, so that
+// writers cannot overwrite each other.
+func (s BaseStrategy) RequiringVersion() BaseStrategy {
+	s.requiresVersion = true
+	return s
 }
 
 // NamespaceScoped implements rest.Scoper.
@@ -58,7 +71,7 @@ func (BaseStrategy) WarningsOnCreate(context.Context, runtime.Object) []string {
 func (BaseStrategy) Canonicalize(runtime.Object) {}
 
 // AllowCreateOnUpdate implements rest.RESTUpdateStrategy.
-func (BaseStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
+func (s BaseStrategy) AllowCreateOnUpdate(context.Context) bool { return s.createOnUpdate }
 
 // PrepareForUpdate implements rest.RESTUpdateStrategy.
 func (BaseStrategy) PrepareForUpdate(_ context.Context, _, _ runtime.Object) {}
@@ -72,7 +85,7 @@ func (BaseStrategy) ValidateUpdate(_ context.Context, _, _ runtime.Object) field
 func (BaseStrategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
 
 // AllowUnconditionalUpdate implements rest.RESTUpdateStrategy.
-func (BaseStrategy) AllowUnconditionalUpdate(context.Context) bool { return true }
+func (s BaseStrategy) AllowUnconditionalUpdate(context.Context) bool { return !s.requiresVersion }
 
 // uniqueErrors drops the repetitions of an error, also those between a strategy and the generic
 // registry, which both validate metadata. Kubernetes' strategies drop them where they add the
@@ -95,25 +108,53 @@ func (uniqueErrors) DeclarativeValidationConfig(_ context.Context, _, _ runtime.
 // ValidatedStrategy is the strategy of a kind T that is validated by functions.
 type ValidatedStrategy[T runtime.Object] struct {
 	BaseStrategy
-	// ValidateFunc and ValidateUpdateFunc validate what a create or an update stores.
-	ValidateFunc       func(T) field.ErrorList
-	ValidateUpdateFunc func(updated, old T) field.ErrorList
+	// ValidateFunc and ValidateUpdateFunc validate the object that a create or an update stores.
+	ValidateFunc       func(ctx context.Context, object T) field.ErrorList
+	ValidateUpdateFunc func(ctx context.Context, updated, old T) field.ErrorList
 }
 
 // Validated returns the strategy of a kind that differs from the base only in its
-// validation.
+// validation, which needs no request. Without validateUpdate, updates are validated as creates.
 func Validated[T runtime.Object](base BaseStrategy, validate func(T) field.ErrorList, validateUpdate func(updated, old T) field.ErrorList) ValidatedStrategy[T] {
-	return ValidatedStrategy[T]{BaseStrategy: base, ValidateFunc: validate, ValidateUpdateFunc: validateUpdate}
+	if validateUpdate == nil {
+		validateUpdate = func(updated, _ T) field.ErrorList { return validate(updated) }
+	}
+	return ValidatedStrategy[T]{
+		BaseStrategy:       base,
+		ValidateFunc:       func(_ context.Context, object T) field.ErrorList { return validate(object) },
+		ValidateUpdateFunc: func(_ context.Context, updated, old T) field.ErrorList { return validateUpdate(updated, old) },
+	}
 }
 
 // Validate implements rest.RESTCreateStrategy.
-func (s ValidatedStrategy[T]) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	return s.ValidateFunc(obj.(T))
+func (s ValidatedStrategy[T]) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return s.ValidateFunc(ctx, obj.(T))
 }
 
 // ValidateUpdate implements rest.RESTUpdateStrategy.
-func (s ValidatedStrategy[T]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return s.ValidateUpdateFunc(obj.(T), old.(T))
+func (s ValidatedStrategy[T]) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return s.ValidateUpdateFunc(ctx, obj.(T), old.(T))
+}
+
+// GenerationStrategy is the strategy of a kind T without a status. It increments the generation
+// when the content changes.
+type GenerationStrategy[T table.Object] struct {
+	ValidatedStrategy[T]
+	// Content returns the part of an object that the generation counts changes of.
+	Content func(T) any
+}
+
+// PrepareForCreate implements rest.RESTCreateStrategy.
+func (GenerationStrategy[T]) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	obj.(T).SetGeneration(1)
+}
+
+// PrepareForUpdate implements rest.RESTUpdateStrategy.
+func (s GenerationStrategy[T]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	updated, before := obj.(T), old.(T)
+	if !apiequality.Semantic.DeepEqual(s.Content(updated), s.Content(before)) {
+		updated.SetGeneration(before.GetGeneration() + 1)
+	}
 }
 
 // SpecStatusStrategy is the strategy of the main endpoint of a kind T with a spec and a
@@ -125,7 +166,7 @@ type SpecStatusStrategy[T table.Object, Spec, Status any] struct {
 	ValidateStatusUpdateFunc func(updated, old T) field.ErrorList
 	// Version is the only version of the kind.
 	Version schema.GroupVersion
-	// Spec and Status return those of an object.
+	// Spec and Status return these parts of an object.
 	Spec   func(T) *Spec
 	Status func(T) *Status
 	// NoGeneration is set for kinds of Kubernetes that have no generation.
@@ -156,29 +197,29 @@ func (s SpecStatusStrategy[T, Spec, Status]) PrepareForUpdate(_ context.Context,
 }
 
 // ForStatus returns the strategy of the endpoint /status of the kind.
-func (s SpecStatusStrategy[T, Spec, Status]) ForStatus() StatusStrategy[T, Spec, Status] {
-	return StatusStrategy[T, Spec, Status]{SpecStatusStrategy: s}
+func (s SpecStatusStrategy[T, Spec, Status]) ForStatus() rest.RESTUpdateStrategy {
+	return statusStrategy[T, Spec, Status]{SpecStatusStrategy: s}
 }
 
-// StatusStrategy writes only the status.
-type StatusStrategy[T table.Object, Spec, Status any] struct {
+// statusStrategy writes only the status.
+type statusStrategy[T table.Object, Spec, Status any] struct {
 	SpecStatusStrategy[T, Spec, Status]
 }
 
 // GetResetFields implements rest.ResetFieldsStrategy.
-func (s StatusStrategy[T, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+func (s statusStrategy[T, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return ResetFields(s.Version, "metadata", "spec")
 }
 
 // PrepareForUpdate implements rest.RESTUpdateStrategy.
-func (s StatusStrategy[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+func (s statusStrategy[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	updated, before := obj.(T), old.(T)
 	*s.Spec(updated) = *s.Spec(before)
 	metav1.ResetObjectMetaForStatus(updated, before)
 }
 
 // ValidateUpdate implements rest.RESTUpdateStrategy.
-func (s StatusStrategy[T, Spec, Status]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+func (s statusStrategy[T, Spec, Status]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return s.ValidateStatusUpdateFunc(obj.(T), old.(T))
 }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/registry/typed"
@@ -26,10 +27,7 @@ func newStrategy(noGeneration bool) quotaStrategy {
 		return errs
 	}
 	return quotaStrategy{
-		ValidatedStrategy: typed.ValidatedStrategy[*corev1.ResourceQuota]{
-			ValidateFunc:       invalidSpec,
-			ValidateUpdateFunc: func(updated, _ *corev1.ResourceQuota) field.ErrorList { return invalidSpec(updated) },
-		},
+		ValidatedStrategy: typed.Validated(typed.Namespaced, invalidSpec, func(updated, _ *corev1.ResourceQuota) field.ErrorList { return invalidSpec(updated) }),
 		ValidateStatusUpdateFunc: func(updated, _ *corev1.ResourceQuota) (errs field.ErrorList) {
 			for range updated.Status.Used {
 				errs = append(errs, field.Forbidden(field.NewPath("status", "used"), ""))
@@ -128,7 +126,7 @@ func TestSpecStatusStrategyResetFields(t *testing.T) {
 		t.Errorf("main endpoint resets %v, want %v", got, want)
 	}
 	want = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
-	if got := newStrategy(false).ForStatus().GetResetFields()["v1"]; !got.Equals(want) {
+	if got := newStrategy(false).ForStatus().(rest.ResetFieldsStrategy).GetResetFields()["v1"]; !got.Equals(want) {
 		t.Errorf("status endpoint resets %v, want %v", got, want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 // validateInjectionParts checks that the parts are those of a Pod, that their names are unique, and
@@ -45,7 +46,7 @@ func validateInjectionParts(spec *hostingv1alpha1.InjectionProfileSpec, specPath
 func anyName(string, bool) []string { return nil }
 
 func validateUniqueName(name string, seen sets.Set[string], valid apivalidation.ValidateNameFunc, path *field.Path) field.ErrorList {
-	errs := validateRequiredName(name, valid, path)
+	errs := metavalidation.ValidateRequiredName(name, valid, path)
 	if name != "" && seen.Has(name) {
 		errs = append(errs, field.Duplicate(path, name))
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 const (
@@ -67,7 +68,7 @@ func validateRetention(retention *hostingv1alpha1.Retention, path *field.Path) f
 }
 
 func validateRetentionRule(rule *hostingv1alpha1.RetentionRule, path *field.Path) field.ErrorList {
-	errs := validateRequiredName(rule.Name, apivalidation.NameIsDNSLabel, path.Child("name"))
+	errs := metavalidation.ValidateRequiredName(rule.Name, apivalidation.NameIsDNSLabel, path.Child("name"))
 	errs = append(errs, metav1validation.ValidateLabelSelector(rule.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
 	errs = append(errs, validateRange(rule.AfterSeconds, 0, maxAfterSeconds, path.Child("afterSeconds"))...)
 	fields := 0

@@ -235,10 +235,6 @@ func TestValidateStoreUpdate(t *testing.T) {
 			change: func(s *hostingv1alpha1.Store) { s.Name = "fast" },
 			want:   []string{at("spec", forbidden)},
 		},
-		{
-			name: "another name", from: etcdStore, to: etcdStore, change: func(s *hostingv1alpha1.Store) { s.Name = "slow" },
-			want: []string{at("metadata.name", invalid)},
-		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -67,7 +67,6 @@ func TestValidateRole(t *testing.T) {
 				wantCluster = test.wantCluster
 			}
 			expect.FieldErrors(t, validation.ValidateRole(role), test.want...)
-			expect.FieldErrors(t, validation.ValidateRoleUpdate(role, role), test.want...)
 			expect.FieldErrors(t, validation.ValidateClusterRole(clusterRole), wantCluster...)
 			expect.FieldErrors(t, validation.ValidateClusterRoleUpdate(clusterRole, clusterRole), wantCluster...)
 		})
