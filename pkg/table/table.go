@@ -74,7 +74,7 @@ func CreatedAt[T Object]() Column[T] {
 	}
 }
 
-// New returns the convertor of objects of type T. The resource is only used in errors.
+// New returns the convertor of objects of type T. Errors name the resource.
 func New[T Object](resource schema.GroupResource, columns ...Column[T]) *Convertor[T] {
 	definitions := make([]metav1.TableColumnDefinition, 0, len(columns))
 	for _, column := range columns {

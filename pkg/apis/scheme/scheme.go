@@ -40,7 +40,7 @@ var (
 type group struct {
 	version     schema.GroupVersion
 	addToScheme func(*runtime.Scheme) error
-	// kinds are served by annex. Clients expect that the scheme knows the others too.
+	// kinds are the kinds that annex serves. Clients use the others of the version too.
 	kinds []string
 	// internal replaces version as the source of the internal types.
 	internal schema.GroupVersion

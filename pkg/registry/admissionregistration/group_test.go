@@ -27,7 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// rights are those of a caller, as "verb group/version/resource namespace/name".
+// rights are the rights of a caller, as "verb group/version/resource namespace/name".
 type rights []string
 
 // callers has the rights of each caller.

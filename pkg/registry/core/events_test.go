@@ -153,8 +153,8 @@ func testEventRules(t *testing.T, g *groups) {
 	}
 }
 
-// testEventSelectors checks that every field label that a client may use is one
-// that the storage knows: one that it does not know would select nothing.
+// testEventSelectors checks that the storage has every field label that a client may use: an
+// unknown label would select nothing.
 func testEventSelectors(t *testing.T, g *groups) {
 	event := newEvent("selected")
 	event.InvolvedObject = corev1.ObjectReference{

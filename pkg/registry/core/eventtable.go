@@ -46,7 +46,7 @@ func eventNameColumn() eventColumn {
 	return name
 }
 
-// Events of the core group have two timestamps and a count; those of events.k8s.io have the
+// Events of the core group have two timestamps and a count; events of events.k8s.io have the
 // time of the first and a series.
 
 func firstSeen(event *corev1.Event) time.Time {

@@ -67,7 +67,7 @@ func (namespaceStrategy) PrepareForCreate(_ context.Context, obj runtime.Object)
 	}
 }
 
-// Canonicalize sets the name label of a generated name, which defaulting could not know.
+// Canonicalize sets the label with a generated name, which did not exist at defaulting.
 func (namespaceStrategy) Canonicalize(obj runtime.Object) {
 	scheme.Scheme.Default(obj)
 }

@@ -214,7 +214,8 @@ func TestTokenCreateRefuses(t *testing.T) {
 	}
 }
 
-// TestTokenCreateAsksAdmission has admission see the request in full, and refuse it.
+// TestTokenCreateAsksAdmission checks that admission receives the complete request and can
+// refuse it.
 func TestTokenCreateAsksAdmission(t *testing.T) {
 	t.Parallel()
 	var told recordedWarnings
@@ -230,7 +231,7 @@ func TestTokenCreateAsksAdmission(t *testing.T) {
 	}
 }
 
-// TestTokenCreateIsTraceable has the audit log tell tokens apart, as their users do.
+// TestTokenCreateIsTraceable checks that the audit log identifies each token.
 func TestTokenCreateIsTraceable(t *testing.T) {
 	t.Parallel()
 	var told recordedWarnings

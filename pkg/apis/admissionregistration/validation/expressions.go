@@ -45,7 +45,7 @@ type expression struct {
 	text string
 }
 
-// expressions are those of a stored object. They are compiled in the environment of
+// expressions are the expressions of a stored object. They are compiled in the environment of
 // stored expressions, so that the rest of the object can be updated after a downgrade.
 type expressions sets.Set[expression]
 

@@ -15,9 +15,9 @@ import (
 	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
-// validateInjectionParts checks that the parts are those of a Pod, that their names are unique, and
-// that what is mounted exists. The values of their other fields are for the CustomResourceDefinition
-// of a target to check, and for the cluster that runs the Pod.
+// validateInjectionParts checks that the parts have the fields of a Pod, that their names are
+// unique, and that mounted volumes exist. The CustomResourceDefinition of a target and the
+// cluster that runs the Pod validate the other values.
 func validateInjectionParts(spec *hostingv1alpha1.InjectionProfileSpec, specPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	containers, volumes, env, mountPaths := sets.New[string](), sets.New[string](), sets.New[string](), sets.New[string]()

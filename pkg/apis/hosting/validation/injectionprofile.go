@@ -20,8 +20,8 @@ var (
 	injectionTemplateTypes = sets.New(hostingv1alpha1.InjectionPodTemplate, hostingv1alpha1.InjectionPodSpec, hostingv1alpha1.InjectionArgoTemplate)
 )
 
-// ValidateInjectionProfile checks a new InjectionProfile. That its paths exist in the definitions
-// of the targets is for admission to check.
+// ValidateInjectionProfile validates a new InjectionProfile. Admission checks that its paths
+// exist in the definitions of the targets.
 func ValidateInjectionProfile(profile *hostingv1alpha1.InjectionProfile) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&profile.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	return append(errs, validateInjectionProfileSpec(&profile.Spec, field.NewPath("spec"))...)

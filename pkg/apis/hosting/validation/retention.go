@@ -22,7 +22,7 @@ import (
 const (
 	maxRetentionRules  = 16
 	maxPhaseValues     = 32
-	maxConditionType   = 316 // that of metav1.Condition
+	maxConditionType   = 316 // as in metav1.Condition
 	maxFieldPathLength = 256
 
 	// maxDeletionsPerSecond is more than an etcd writes.

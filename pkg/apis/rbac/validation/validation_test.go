@@ -25,7 +25,7 @@ func TestValidateRole(t *testing.T) {
 		name string
 		role string
 		rule rule
-		// want is of a role, wantCluster of a cluster role where that differs.
+		// want are the errors of a role, wantCluster of a cluster role if they differ.
 		want, wantCluster []string
 	}{
 		{name: "resources", rule: rule{Verbs: one, APIGroups: one, Resources: one, ResourceNames: one}},
