@@ -33,19 +33,12 @@ func newResource(kind string, strategy typed.Strategy, table rest.TableConvertor
 }
 
 func validatingPolicies(access paramAccess) typed.Resource {
-	type (
-		spec   = admissionregistrationv1.ValidatingAdmissionPolicySpec
-		status = admissionregistrationv1.ValidatingAdmissionPolicyStatus
-	)
-	return newResource("ValidatingAdmissionPolicy", typed.SpecStatusStrategy[*validatingPolicy, spec, status]{
+	return newResource("ValidatingAdmissionPolicy", typed.SpecStatusStrategy[*validatingPolicy]{
 		ValidatedStrategy: authorizedPolicy(
 			newValidated(validation.ValidateValidatingAdmissionPolicy, validation.ValidateValidatingAdmissionPolicyUpdate), access, validatingParamKind),
 		ValidateStatusUpdateFunc: func(updated, _ *validatingPolicy) field.ErrorList {
 			return validation.ValidateValidatingAdmissionPolicyStatusUpdate(updated)
 		},
-		Version: admissionregistrationv1.SchemeGroupVersion,
-		Spec:    func(policy *validatingPolicy) *spec { return &policy.Spec },
-		Status:  func(policy *validatingPolicy) *status { return &policy.Status },
 	}, validatingTable)
 }
 
@@ -54,21 +47,21 @@ func mutatingPolicies(access paramAccess) typed.Resource {
 	return newResource("MutatingAdmissionPolicy", typed.GenerationStrategy[*mutatingPolicy]{
 		ValidatedStrategy: authorizedPolicy(
 			newValidated(validation.ValidateMutatingAdmissionPolicy, validation.ValidateMutatingAdmissionPolicyUpdate), access, mutatingParamKind),
-		Content: func(policy *mutatingPolicy) any { return policy.Spec },
+		Field: "Spec",
 	}, mutatingTable)
 }
 
 func validatingBindings(access paramAccess, params paramsOf) typed.Resource {
 	return newResource("ValidatingAdmissionPolicyBinding", typed.GenerationStrategy[*validatingBinding]{
 		ValidatedStrategy: authorizedBinding(validation.ValidateValidatingAdmissionPolicyBinding, access, validatingReference, params),
-		Content:           func(binding *validatingBinding) any { return binding.Spec },
+		Field:             "Spec",
 	}, validatingBindingTable)
 }
 
 func mutatingBindings(access paramAccess, params paramsOf) typed.Resource {
 	return newResource("MutatingAdmissionPolicyBinding", typed.GenerationStrategy[*mutatingBinding]{
 		ValidatedStrategy: authorizedBinding(validation.ValidateMutatingAdmissionPolicyBinding, access, mutatingReference, params),
-		Content:           func(binding *mutatingBinding) any { return binding.Spec },
+		Field:             "Spec",
 	}, mutatingBindingTable)
 }
 

@@ -24,7 +24,6 @@ type (
 
 var validatingWebhooks = newWebhooks("ValidatingWebhookConfiguration",
 	newValidated(validation.ValidateValidatingWebhookConfiguration, validation.ValidateValidatingWebhookConfigurationUpdate),
-	func(object *validatingConfiguration) any { return object.Webhooks },
 	func(object *validatingConfiguration) (clients []admissionregistrationv1.WebhookClientConfig) {
 		for _, webhook := range object.Webhooks {
 			clients = append(clients, webhook.ClientConfig)
@@ -34,7 +33,6 @@ var validatingWebhooks = newWebhooks("ValidatingWebhookConfiguration",
 
 var mutatingWebhooks = newWebhooks("MutatingWebhookConfiguration",
 	newValidated(validation.ValidateMutatingWebhookConfiguration, validation.ValidateMutatingWebhookConfigurationUpdate),
-	func(object *mutatingConfiguration) any { return object.Webhooks },
 	func(object *mutatingConfiguration) (clients []admissionregistrationv1.WebhookClientConfig) {
 		for _, webhook := range object.Webhooks {
 			clients = append(clients, webhook.ClientConfig)
@@ -44,8 +42,8 @@ var mutatingWebhooks = newWebhooks("MutatingWebhookConfiguration",
 
 // newWebhooks describes a kind of webhook configurations. clients returns the client configuration of
 // each webhook, in their order.
-func newWebhooks[T table.Object](kind string, validated typed.ValidatedStrategy[T], webhooks func(T) any, clients func(T) []admissionregistrationv1.WebhookClientConfig) typed.Resource {
-	strategy := webhookStrategy[T]{typed.GenerationStrategy[T]{ValidatedStrategy: validated, Content: webhooks}, clients}
+func newWebhooks[T table.Object](kind string, validated typed.ValidatedStrategy[T], clients func(T) []admissionregistrationv1.WebhookClientConfig) typed.Resource {
+	strategy := webhookStrategy[T]{typed.GenerationStrategy[T]{ValidatedStrategy: validated, Field: "Webhooks"}, clients}
 	return newResource(kind, strategy, table.New(admissionregistrationv1.Resource(strings.ToLower(kind)+"s"),
 		table.Name[T](),
 		table.Column[T]{

@@ -21,12 +21,9 @@ import (
 var resourceQuotas = typed.Resource{
 	Kind:       corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
 	ShortNames: []string{"quota"},
-	Strategy: resourceQuotaStrategy{typed.SpecStatusStrategy[*corev1.ResourceQuota, corev1.ResourceQuotaSpec, corev1.ResourceQuotaStatus]{
+	Strategy: resourceQuotaStrategy{typed.SpecStatusStrategy[*corev1.ResourceQuota]{
 		ValidatedStrategy:        typed.Validated(typed.Namespaced, validation.ValidateResourceQuota, validation.ValidateResourceQuotaUpdate),
 		ValidateStatusUpdateFunc: validation.ValidateResourceQuotaStatusUpdate,
-		Version:                  corev1.SchemeGroupVersion,
-		Spec:                     func(quota *corev1.ResourceQuota) *corev1.ResourceQuotaSpec { return &quota.Spec },
-		Status:                   func(quota *corev1.ResourceQuota) *corev1.ResourceQuotaStatus { return &quota.Status },
 		NoGeneration:             true,
 	}},
 	Table: table.New(corev1.Resource("resourcequotas"),
@@ -47,7 +44,7 @@ var resourceQuotas = typed.Resource{
 }
 
 type resourceQuotaStrategy struct {
-	typed.SpecStatusStrategy[*corev1.ResourceQuota, corev1.ResourceQuotaSpec, corev1.ResourceQuotaStatus]
+	typed.SpecStatusStrategy[*corev1.ResourceQuota]
 }
 
 // WarningsOnCreate names the limits that can never be reached: manifests written for a

@@ -33,14 +33,11 @@ var flowSchemaDoc = flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()
 
 var flowSchemas = typed.Resource{
 	Kind: flowcontrolv1.SchemeGroupVersion.WithKind("FlowSchema"),
-	Strategy: typed.SpecStatusStrategy[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]{
+	Strategy: typed.SpecStatusStrategy[*flowcontrolv1.FlowSchema]{
 		ValidatedStrategy: typed.Validated(typed.ClusterScoped, validation.ValidateFlowSchema, nil),
 		ValidateStatusUpdateFunc: func(updated, _ *flowcontrolv1.FlowSchema) field.ErrorList {
 			return validation.ValidateFlowSchemaStatus(updated)
 		},
-		Version: flowcontrolv1.SchemeGroupVersion,
-		Spec:    func(object *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaSpec { return &object.Spec },
-		Status:  func(object *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaStatus { return &object.Status },
 	},
 	Table: inOrder{table.New(flowcontrolv1.Resource("flowschemas"),
 		table.Name[*flowcontrolv1.FlowSchema](),

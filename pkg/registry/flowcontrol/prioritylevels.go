@@ -16,7 +16,6 @@ import (
 type (
 	priorityLevel       = flowcontrolv1.PriorityLevelConfiguration
 	priorityLevelSpec   = flowcontrolv1.PriorityLevelConfigurationSpec
-	priorityLevelStatus = flowcontrolv1.PriorityLevelConfigurationStatus
 	priorityLevelColumn = table.Column[*priorityLevel]
 )
 
@@ -24,14 +23,11 @@ var queuingDoc = flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()
 
 var priorityLevels = typed.Resource{
 	Kind: flowcontrolv1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"),
-	Strategy: typed.SpecStatusStrategy[*priorityLevel, priorityLevelSpec, priorityLevelStatus]{
+	Strategy: typed.SpecStatusStrategy[*priorityLevel]{
 		ValidatedStrategy: typed.Validated(typed.ClusterScoped, validation.ValidatePriorityLevelConfiguration, nil),
 		ValidateStatusUpdateFunc: func(updated, _ *priorityLevel) field.ErrorList {
 			return validation.ValidatePriorityLevelConfigurationStatus(updated)
 		},
-		Version: flowcontrolv1.SchemeGroupVersion,
-		Spec:    func(object *priorityLevel) *priorityLevelSpec { return &object.Spec },
-		Status:  func(object *priorityLevel) *priorityLevelStatus { return &object.Status },
 	},
 	Table: table.New(flowcontrolv1.Resource("prioritylevelconfigurations"),
 		table.Name[*priorityLevel](),

@@ -33,15 +33,12 @@ var hostedResources = typed.Resource{
 
 // hostedResourceStrategy is the strategy of the main endpoint.
 type hostedResourceStrategy struct {
-	typed.SpecStatusStrategy[*v1alpha1.HostedResource, v1alpha1.HostedResourceSpec, v1alpha1.HostedResourceStatus]
+	typed.SpecStatusStrategy[*v1alpha1.HostedResource]
 }
 
-var mainHostedResourceStrategy = hostedResourceStrategy{typed.SpecStatusStrategy[*v1alpha1.HostedResource, v1alpha1.HostedResourceSpec, v1alpha1.HostedResourceStatus]{
+var mainHostedResourceStrategy = hostedResourceStrategy{typed.SpecStatusStrategy[*v1alpha1.HostedResource]{
 	ValidatedStrategy:        typed.Validated(typed.ClusterScoped, validation.ValidateHostedResource, validation.ValidateHostedResourceUpdate),
 	ValidateStatusUpdateFunc: validation.ValidateHostedResourceStatusUpdate,
-	Version:                  v1alpha1.SchemeGroupVersion,
-	Spec:                     func(object *v1alpha1.HostedResource) *v1alpha1.HostedResourceSpec { return &object.Spec },
-	Status:                   func(object *v1alpha1.HostedResource) *v1alpha1.HostedResourceStatus { return &object.Status },
 }}
 
 // PrepareForCreate sets the phase Pending; the controller finds the definition.

@@ -20,12 +20,9 @@ var injectionProfiles = typed.Resource{
 	Table:      injectionProfileTable,
 }
 
-var injectionProfileStrategy = typed.SpecStatusStrategy[*v1alpha1.InjectionProfile, v1alpha1.InjectionProfileSpec, v1alpha1.InjectionProfileStatus]{
+var injectionProfileStrategy = typed.SpecStatusStrategy[*v1alpha1.InjectionProfile]{
 	ValidatedStrategy:        typed.Validated(typed.ClusterScoped, validation.ValidateInjectionProfile, validation.ValidateInjectionProfileUpdate),
 	ValidateStatusUpdateFunc: validation.ValidateInjectionProfileStatusUpdate,
-	Version:                  v1alpha1.SchemeGroupVersion,
-	Spec:                     func(object *v1alpha1.InjectionProfile) *v1alpha1.InjectionProfileSpec { return &object.Spec },
-	Status:                   func(object *v1alpha1.InjectionProfile) *v1alpha1.InjectionProfileStatus { return &object.Status },
 }
 
 type injectionProfileColumn = table.Column[*v1alpha1.InjectionProfile]

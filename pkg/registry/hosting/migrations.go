@@ -26,15 +26,12 @@ var migrations = typed.Resource{
 
 // migrationStrategy is the strategy of the main endpoint.
 type migrationStrategy struct {
-	typed.SpecStatusStrategy[*v1alpha1.Migration, v1alpha1.MigrationSpec, v1alpha1.MigrationStatus]
+	typed.SpecStatusStrategy[*v1alpha1.Migration]
 }
 
-var mainMigrationStrategy = migrationStrategy{typed.SpecStatusStrategy[*v1alpha1.Migration, v1alpha1.MigrationSpec, v1alpha1.MigrationStatus]{
+var mainMigrationStrategy = migrationStrategy{typed.SpecStatusStrategy[*v1alpha1.Migration]{
 	ValidatedStrategy:        typed.Validated(typed.ClusterScoped, validation.ValidateMigration, validation.ValidateMigrationUpdate),
 	ValidateStatusUpdateFunc: validation.ValidateMigrationStatusUpdate,
-	Version:                  v1alpha1.SchemeGroupVersion,
-	Spec:                     func(object *v1alpha1.Migration) *v1alpha1.MigrationSpec { return &object.Spec },
-	Status:                   func(object *v1alpha1.Migration) *v1alpha1.MigrationStatus { return &object.Status },
 }}
 
 // PrepareForCreate sets the phase Pending, and the finalizer that makes deletion wait for the

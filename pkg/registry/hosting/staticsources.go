@@ -24,12 +24,9 @@ var staticSources = typed.Resource{
 	Table:      staticSourceTable,
 }
 
-var staticSourceStrategy = typed.SpecStatusStrategy[*v1alpha1.StaticSource, v1alpha1.StaticSourceSpec, v1alpha1.StaticSourceStatus]{
+var staticSourceStrategy = typed.SpecStatusStrategy[*v1alpha1.StaticSource]{
 	ValidatedStrategy:        typed.Validated(typed.ClusterScoped, validation.ValidateStaticSource, func(_, _ *v1alpha1.StaticSource) field.ErrorList { return nil }),
 	ValidateStatusUpdateFunc: validation.ValidateStaticSourceStatusUpdate,
-	Version:                  v1alpha1.SchemeGroupVersion,
-	Spec:                     func(object *v1alpha1.StaticSource) *v1alpha1.StaticSourceSpec { return &object.Spec },
-	Status:                   func(object *v1alpha1.StaticSource) *v1alpha1.StaticSourceStatus { return &object.Status },
 }
 
 type staticSourceColumn = table.Column[*v1alpha1.StaticSource]

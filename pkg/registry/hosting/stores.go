@@ -37,15 +37,12 @@ var stores = typed.Resource{
 
 // storeStrategy is the strategy of the main endpoint.
 type storeStrategy struct {
-	typed.SpecStatusStrategy[*v1alpha1.Store, v1alpha1.StoreSpec, v1alpha1.StoreStatus]
+	typed.SpecStatusStrategy[*v1alpha1.Store]
 }
 
-var mainStoreStrategy = storeStrategy{typed.SpecStatusStrategy[*v1alpha1.Store, v1alpha1.StoreSpec, v1alpha1.StoreStatus]{
+var mainStoreStrategy = storeStrategy{typed.SpecStatusStrategy[*v1alpha1.Store]{
 	ValidatedStrategy:        typed.Validated(typed.ClusterScoped, validation.ValidateStore, validation.ValidateStoreUpdate),
 	ValidateStatusUpdateFunc: validation.ValidateStoreStatusUpdate,
-	Version:                  v1alpha1.SchemeGroupVersion,
-	Spec:                     func(object *v1alpha1.Store) *v1alpha1.StoreSpec { return &object.Spec },
-	Status:                   func(object *v1alpha1.Store) *v1alpha1.StoreStatus { return &object.Status },
 }}
 
 // PrepareForCreate adds the finalizer, except to the Store "default", which cannot be

@@ -5,6 +5,7 @@ package typed
 
 import (
 	"context"
+	"reflect"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/operation"
@@ -136,12 +137,11 @@ func (s ValidatedStrategy[T]) ValidateUpdate(ctx context.Context, obj, old runti
 	return s.ValidateUpdateFunc(ctx, obj.(T), old.(T))
 }
 
-// GenerationStrategy is the strategy of a kind T without a status. It increments the generation
-// when the content changes.
+// GenerationStrategy increments the generation of a kind T without a status when a field changes.
 type GenerationStrategy[T table.Object] struct {
 	ValidatedStrategy[T]
-	// Content returns the part of an object that the generation counts changes of.
-	Content func(T) any
+	// Field is the Go name of the field.
+	Field string
 }
 
 // PrepareForCreate implements rest.RESTCreateStrategy.
@@ -151,77 +151,74 @@ func (GenerationStrategy[T]) PrepareForCreate(_ context.Context, obj runtime.Obj
 
 // PrepareForUpdate implements rest.RESTUpdateStrategy.
 func (s GenerationStrategy[T]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	updated, before := obj.(T), old.(T)
-	if !apiequality.Semantic.DeepEqual(s.Content(updated), s.Content(before)) {
+	countGeneration(obj.(T), old.(T), s.Field)
+}
+
+// countGeneration increments the generation if the field differs from the stored one.
+func countGeneration[T table.Object](updated, before T, name string) {
+	if !apiequality.Semantic.DeepEqual(fieldOf(updated, name).Interface(), fieldOf(before, name).Interface()) {
 		updated.SetGeneration(before.GetGeneration() + 1)
 	}
 }
 
-// SpecStatusStrategy is the strategy of the main endpoint of a kind T with a spec and a
-// status: it writes metadata and spec, and increments the generation when the spec
-// changes. The generic registry increments it on deletion.
-type SpecStatusStrategy[T table.Object, Spec, Status any] struct {
+// fieldOf returns a field of an API object, by its Go name.
+func fieldOf(object runtime.Object, name string) reflect.Value {
+	return reflect.ValueOf(object).Elem().FieldByName(name)
+}
+
+// SpecStatusStrategy is the strategy of the main endpoint of a kind T with the fields Spec and
+// Status: it writes metadata and spec, and increments the generation when the spec changes. The
+// generic registry increments it on deletion.
+type SpecStatusStrategy[T table.Object] struct {
 	ValidatedStrategy[T]
 	// ValidateStatusUpdateFunc validates an update of the endpoint /status.
 	ValidateStatusUpdateFunc func(updated, old T) field.ErrorList
-	// Version is the only version of the kind.
-	Version schema.GroupVersion
-	// Spec and Status return these parts of an object.
-	Spec   func(T) *Spec
-	Status func(T) *Status
 	// NoGeneration is set for kinds of Kubernetes that have no generation.
 	NoGeneration bool
 }
 
-// GetResetFields implements rest.ResetFieldsStrategy.
-func (s SpecStatusStrategy[T, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return ResetFields(s.Version, "status")
-}
-
 // PrepareForCreate implements rest.RESTCreateStrategy.
-func (s SpecStatusStrategy[T, Spec, Status]) PrepareForCreate(_ context.Context, obj runtime.Object) {
-	var none Status
-	*s.Status(obj.(T)) = none
+func (s SpecStatusStrategy[T]) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	fieldOf(obj, "Status").SetZero()
 	if !s.NoGeneration {
 		obj.(T).SetGeneration(1)
 	}
 }
 
 // PrepareForUpdate implements rest.RESTUpdateStrategy.
-func (s SpecStatusStrategy[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	updated, before := obj.(T), old.(T)
-	*s.Status(updated) = *s.Status(before)
-	if !s.NoGeneration && !apiequality.Semantic.DeepEqual(s.Spec(updated), s.Spec(before)) {
-		updated.SetGeneration(before.GetGeneration() + 1)
+func (s SpecStatusStrategy[T]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	fieldOf(obj, "Status").Set(fieldOf(old, "Status"))
+	if !s.NoGeneration {
+		countGeneration(obj.(T), old.(T), "Spec")
 	}
 }
 
 // ForStatus returns the strategy of the endpoint /status of the kind.
-func (s SpecStatusStrategy[T, Spec, Status]) ForStatus() rest.RESTUpdateStrategy {
-	return statusStrategy[T, Spec, Status]{SpecStatusStrategy: s}
+func (s SpecStatusStrategy[T]) ForStatus() rest.RESTUpdateStrategy {
+	return statusStrategy[T]{SpecStatusStrategy: s}
 }
 
 // statusStrategy writes only the status.
-type statusStrategy[T table.Object, Spec, Status any] struct {
-	SpecStatusStrategy[T, Spec, Status]
-}
-
-// GetResetFields implements rest.ResetFieldsStrategy.
-func (s statusStrategy[T, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return ResetFields(s.Version, "metadata", "spec")
+type statusStrategy[T table.Object] struct {
+	SpecStatusStrategy[T]
 }
 
 // PrepareForUpdate implements rest.RESTUpdateStrategy.
-func (s statusStrategy[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	updated, before := obj.(T), old.(T)
-	*s.Spec(updated) = *s.Spec(before)
-	metav1.ResetObjectMetaForStatus(updated, before)
+func (s statusStrategy[T]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	fieldOf(obj, "Spec").Set(fieldOf(old, "Spec"))
+	metav1.ResetObjectMetaForStatus(obj.(T), old.(T))
 }
 
 // ValidateUpdate implements rest.RESTUpdateStrategy.
-func (s statusStrategy[T, Spec, Status]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+func (s statusStrategy[T]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return s.ValidateStatusUpdateFunc(obj.(T), old.(T))
 }
+
+// resetFields are the fields that an endpoint ignores, for server-side apply.
+type resetFields map[fieldpath.APIVersion]*fieldpath.Set
+
+// GetResetFields implements rest.ResetFieldsStrategy.
+func (r resetFields) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set { return r }
 
 // ResetFields returns top-level fields of a kind with one version, as
 // rest.ResetFieldsStrategy does.

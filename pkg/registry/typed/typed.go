@@ -46,7 +46,11 @@ func NewEndpoints(getter generic.RESTOptionsGetter, resources ...Resource) (Endp
 		if strategy, ok := resource.Strategy.(interface {
 			ForStatus() rest.RESTUpdateStrategy
 		}); ok {
-			endpoints[name+"/status"] = store.Subresource(strategy.ForStatus())
+			status := store.Subresource(strategy.ForStatus())
+			version := resource.Kind.GroupVersion()
+			store.ResetFieldsStrategy = resetFields(ResetFields(version, "status"))
+			status.store.ResetFieldsStrategy = resetFields(ResetFields(version, "metadata", "spec"))
+			endpoints[name+"/status"] = status
 		}
 	}
 	return endpoints, nil
