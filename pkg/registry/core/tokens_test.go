@@ -214,9 +214,9 @@ func TestTokenCreateRefuses(t *testing.T) {
 	}
 }
 
-// TestTokenCreateAsksAdmission checks that admission receives the complete request and can
+// TestTokenCreateCallsAdmission checks that admission receives the complete request and can
 // refuse it.
-func TestTokenCreateAsksAdmission(t *testing.T) {
+func TestTokenCreateCallsAdmission(t *testing.T) {
 	t.Parallel()
 	var told recordedWarnings
 	refused := errors.New("refused")

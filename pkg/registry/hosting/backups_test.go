@@ -62,8 +62,8 @@ type responder struct{ err error }
 func (*responder) Object(int, runtime.Object) {}
 func (r *responder) Error(err error)          { r.err = err }
 
-// ask connects and returns the error that the client receives.
-func ask(t *testing.T, endpoint rest.Connecter, name, method, query, body string) error {
+// connect sends a request and returns the error that the client receives.
+func connect(t *testing.T, endpoint rest.Connecter, name, method, query, body string) error {
 	t.Helper()
 	answer := &responder{}
 	handler, err := endpoint.Connect(t.Context(), name, nil, answer)
@@ -119,7 +119,7 @@ func TestRefusals(t *testing.T) {
 		"restore to another Store":       {restore, "default", "resource=ready.example.com", 409, `"fast"`},
 		"restore of no backup":           {restore, "fast", "resource=ready.example.com", 400, "empty"},
 	} {
-		err := ask(t, tc.endpoint, tc.name, http.MethodPost, tc.query, "")
+		err := connect(t, tc.endpoint, tc.name, http.MethodPost, tc.query, "")
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) || status.Status().Code != tc.code || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %d with %q", name, err, tc.code, tc.want)
