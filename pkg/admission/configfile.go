@@ -127,7 +127,7 @@ func checkPlugin(plugin apiserver.AdmissionPluginConfiguration, dir string, at *
 	return nil, nil
 }
 
-// within converts the errors of a configuration into those of the file that contains it.
+// within converts the errors of a configuration into errors of the file that contains it.
 func within(at *field.Path, data []byte, err error) field.ErrorList {
 	var errs field.ErrorList
 	for _, one := range flatten(err) {

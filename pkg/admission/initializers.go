@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 )
 
-// Initializers returns those that are the same in every annex.
+// Initializers returns the initializers that do not depend on the configuration.
 func Initializers() []admission.PluginInitializer {
 	return []admission.PluginInitializer{quotaInitializer{}, reviewsInitializer{}}
 }
@@ -38,8 +38,8 @@ var uncounted = map[schema.GroupResource]struct{}{
 	authorizationv1.Resource("localsubjectaccessreviews"): {},
 }
 
-// counters returns evaluators of the resources that a quota may also name without
-// "count/". The plugin creates those of all others itself.
+// counters returns evaluators of the resources that a quota may also name without "count/". The
+// plugin creates the other evaluators itself.
 func counters() []quota.Evaluator {
 	var counters []quota.Evaluator
 	for _, name := range []corev1.ResourceName{corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas} {

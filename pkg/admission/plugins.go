@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission has the ordered list of annex's admission plugins.
+// Package admission has the ordered list of annex's admission plugins, and the short ones.
 package admission
 
 import (
@@ -16,11 +16,8 @@ import (
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 
-	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/deletionaccess"
 	"github.com/annex-dev/annex/pkg/admission/plugin/errorlimit"
-	"github.com/annex-dev/annex/pkg/admission/plugin/listlike"
-	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 	"github.com/annex-dev/annex/pkg/admission/plugin/ownerreferences"
 	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
 	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
@@ -38,9 +35,9 @@ func Order() []string {
 		errorlimit.PluginName,
 
 		// annex's own, before webhooks are called.
-		localapiservice.PluginName,
-		compiledin.PluginName,
-		listlike.PluginName,
+		localAPIServiceName,
+		compiledInName,
+		listLikeName,
 		storeaccess.PluginName,
 		deletionaccess.PluginName,
 		staticobjects.PluginName,
@@ -68,9 +65,9 @@ func NewPlugins() *admission.Plugins {
 	})
 	plugins.Register(ownerreferences.PluginName, func(io.Reader) (admission.Interface, error) { return ownerreferences.New(), nil })
 	plugins.Register(errorlimit.PluginName, func(io.Reader) (admission.Interface, error) { return errorlimit.New(), nil })
-	plugins.Register(localapiservice.PluginName, func(io.Reader) (admission.Interface, error) { return localapiservice.New(), nil })
-	plugins.Register(compiledin.PluginName, func(io.Reader) (admission.Interface, error) { return compiledin.New(), nil })
-	plugins.Register(listlike.PluginName, func(io.Reader) (admission.Interface, error) { return listlike.New(), nil })
+	plugins.Register(localAPIServiceName, func(io.Reader) (admission.Interface, error) { return newLocalAPIService(), nil })
+	plugins.Register(compiledInName, func(io.Reader) (admission.Interface, error) { return newCompiledIn(), nil })
+	plugins.Register(listLikeName, func(io.Reader) (admission.Interface, error) { return newListLike(), nil })
 	plugins.Register(storeaccess.PluginName, func(io.Reader) (admission.Interface, error) { return storeaccess.New(), nil })
 	plugins.Register(deletionaccess.PluginName, func(io.Reader) (admission.Interface, error) { return deletionaccess.New(), nil })
 	plugins.Register(sidecarinjection.PluginName, func(io.Reader) (admission.Interface, error) { return sidecarinjection.New(), nil })

@@ -13,11 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	"k8s.io/apiserver/pkg/server/options"
 
-	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/deletionaccess"
 	"github.com/annex-dev/annex/pkg/admission/plugin/errorlimit"
-	"github.com/annex-dev/annex/pkg/admission/plugin/listlike"
-	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 	"github.com/annex-dev/annex/pkg/admission/plugin/ownerreferences"
 	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
 	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
@@ -53,7 +50,9 @@ func TestUpstreamDefaults(t *testing.T) {
 		t.Errorf("upstream's default plugins changed (-decided +upstream):\n%s", diff)
 	}
 	added := sets.New(
-		ownerreferences.PluginName, errorlimit.PluginName, localapiservice.PluginName, compiledin.PluginName, listlike.PluginName, storeaccess.PluginName, deletionaccess.PluginName, staticobjects.PluginName, sidecarinjection.PluginName, // annex's own
+		// annex's own
+		ownerreferences.PluginName, errorlimit.PluginName, localAPIServiceName, compiledInName, listLikeName,
+		storeaccess.PluginName, deletionaccess.PluginName, staticobjects.PluginName, sidecarinjection.PluginName,
 		resourcequota.PluginName, // in upstream's library, but only kube-apiserver has it on
 	)
 	inherited := slices.DeleteFunc(Order(), added.Has)

@@ -27,8 +27,8 @@ import (
 // down.
 type priority struct{ group, version int32 }
 
-// crdPriority is lower than that of any compiled-in group, and the same for
-// all versions, so that they sort by their Kubernetes-like names.
+// crdPriority is lower than the priority of any compiled-in group, and the same for all
+// versions, so that they sort by their Kubernetes-like names.
 var crdPriority = priority{group: 1000, version: 100}
 
 // autoRegisterWorkers bounds concurrent writes of APIServices.

@@ -27,7 +27,7 @@ import (
 type backups struct {
 	store        func(name string) (routing.Store, error)
 	transformers storagevalue.ResourceTransformers
-	// compress compresses restored values.
+	// compress selects whether restored values are compressed.
 	compress bool
 }
 

@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/informers"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apis/scheme"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
-	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
@@ -74,7 +74,7 @@ type ExtraConfig struct {
 	// StorageLayers configures the layers of the storage stack. The caller runs their
 	// background work.
 	StorageLayers routing.Layers
-	// EventTTL is how long events are kept.
+	// EventTTL is the time after the last write until an event expires.
 	EventTTL time.Duration
 	// Tokens configures the tokens of service accounts.
 	Tokens serviceaccount.TokenConfig
@@ -89,8 +89,8 @@ type ExtraConfig struct {
 	// SetDefinitions gives the admission plugins the CRDs, without and with schemas, before the
 	// chain serves; nil if none needs them.
 	SetDefinitions func(outlines, whole crdinformers.CustomResourceDefinitionInformer)
-	// Runnables keep current what requests are decided by, such as files and keys of
-	// issuers. Each runs from before the chain serves until it has drained.
+	// Runnables reload the inputs of authentication and authorization, such as files and keys
+	// of issuers. Each runs from before the chain serves until it has drained.
 	Runnables []func(context.Context)
 }
 

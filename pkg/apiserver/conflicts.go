@@ -13,10 +13,10 @@ import (
 // retryConflicts returns a copy of config for upstream's controllers of CRDs. Its clients get a
 // conflict as an error of the transport, which those controllers retry.
 //
-// They take a conflict for a change by others whose event is yet to come, and forget the CRD.
-// The finalizer writes the status twice for each attempt, ignores events of these writes, and
-// may have read the CRD before the last of them: a deletion that had failed once could then wait
-// for the next resync, after up to five minutes (crd_finalizer.go of apiextensions-apiserver).
+// They expect an event of the other writer after a conflict, and drop the CRD. The finalizer
+// writes the status twice for each attempt, ignores events of these writes, and may have read
+// the CRD before the last of them: a deletion that had failed once could then wait for the next
+// resync, after up to five minutes (crd_finalizer.go of apiextensions-apiserver).
 func retryConflicts(config *restclient.Config) *restclient.Config {
 	config = restclient.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return conflictRetrier{next} })

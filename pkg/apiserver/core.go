@@ -10,9 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
-
-	"github.com/annex-dev/annex/pkg/apiserver/scheme"
-	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*genericapiserver.GenericAPIServer, error) {
@@ -45,9 +42,8 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 
 // apiGroups builds the storage of every group that is served.
 func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, groups []*genericapiserver.APIGroupInfo, err error) {
-	kinds := typed.Serialization{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
 	for _, group := range c.extra.Groups {
-		info, err := group.provider(c, kinds).NewRESTStorage(c.generic.RESTOptionsGetter)
+		info, err := group.newStorage(c)
 		if err != nil {
 			return nil, nil, fmt.Errorf("create the storage of %s: %w", group.version, err)
 		}

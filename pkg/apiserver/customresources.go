@@ -32,7 +32,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
-// customResources is what serving custom resources needs.
+// customResources has the parts of the server that serving custom resources needs.
 type customResources struct {
 	server      *genericapiserver.GenericAPIServer
 	config      *genericapiserver.Config
@@ -147,8 +147,8 @@ func (r customResources) addHooks(
 	return nil
 }
 
-// establishDelay is how long upstream's handler waits before it establishes a definition, if there are
-// several servers: all of them know it then.
+// establishDelay is the delay of upstream's handler before it establishes a definition, if there are
+// several servers: all of them have received it by then.
 const establishDelay = 5 * time.Second
 
 // establishAccepted establishes definitions whose names are accepted when the server starts. Upstream's

@@ -32,8 +32,8 @@ import (
 
 // newExtensions builds upstream's server of CRDs and their objects from its parts, as
 // k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go does, with these differences: the
-// informer has definitions without schemas, discovery is built once per group, and OpenAPI when it
-// is asked for.
+// informer has definitions without schemas, discovery is built once per group, and OpenAPI on
+// request.
 func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*genericapiserver.GenericAPIServer, *definitions.Informer, finalizer.CRClientGetter, error) {
 	// Upstream stores CRDs as v1beta1 for old clusters; annex has none.
 	config, etcd, err := c.forDelegate(upstreamServer{
@@ -97,8 +97,8 @@ type upstreamServer struct {
 	resources *serverstorage.ResourceConfig
 }
 
-// forDelegate returns copies of the generic configuration and of that of etcd for one of
-// the outer or inner servers. Hooks belong to one server only and would be rejected as
+// forDelegate returns copies of the generic configuration and the configuration of etcd for one
+// of the outer or inner servers. Hooks belong to one server only and would be rejected as
 // duplicates; each server has its own storage.
 func (c CompletedConfig) forDelegate(server upstreamServer) (generic genericapiserver.Config, etcd genericoptions.EtcdOptions, err error) {
 	generic, etcd = *c.generic, c.extra.Etcd

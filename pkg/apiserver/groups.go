@@ -15,30 +15,20 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	admissionregistrationrest "github.com/annex-dev/annex/pkg/registry/admissionregistration/rest"
-	authenticationrest "github.com/annex-dev/annex/pkg/registry/authentication/rest"
-	authorizationrest "github.com/annex-dev/annex/pkg/registry/authorization/rest"
-	coordinationrest "github.com/annex-dev/annex/pkg/registry/coordination/rest"
-	corerest "github.com/annex-dev/annex/pkg/registry/core/rest"
-	eventsrest "github.com/annex-dev/annex/pkg/registry/events/rest"
-	flowcontrolrest "github.com/annex-dev/annex/pkg/registry/flowcontrol/rest"
-	hostingrest "github.com/annex-dev/annex/pkg/registry/hosting/rest"
-	rbacrest "github.com/annex-dev/annex/pkg/registry/rbac/rest"
-	"github.com/annex-dev/annex/pkg/registry/typed"
+	"github.com/annex-dev/annex/pkg/registry/admissionregistration"
+	"github.com/annex-dev/annex/pkg/registry/authentication"
+	"github.com/annex-dev/annex/pkg/registry/authorization"
+	"github.com/annex-dev/annex/pkg/registry/coordination"
+	"github.com/annex-dev/annex/pkg/registry/core"
+	"github.com/annex-dev/annex/pkg/registry/flowcontrol"
+	"github.com/annex-dev/annex/pkg/registry/hosting"
+	"github.com/annex-dev/annex/pkg/registry/rbac"
 )
-
-// StorageProvider builds the storage of one API group.
-type StorageProvider interface {
-	// NewRESTStorage creates the storage of the group; getter provides the options of
-	// each resource.
-	NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error)
-}
 
 // Group is a version of an API group that is compiled in. It is served unless
 // --runtime-config disables it.
@@ -47,14 +37,15 @@ type Group struct {
 	priority priority
 	// required groups cannot be disabled: annex itself uses them.
 	required bool
-	provider func(CompletedConfig, typed.Serialization) StorageProvider
+	// newStorage creates the storage of the group.
+	newStorage func(CompletedConfig) (genericapiserver.APIGroupInfo, error)
 }
 
 // OwnGroups are the groups that annex serves in both modes.
 func OwnGroups() []Group {
 	return []Group{
-		{hostingv1alpha1.SchemeGroupVersion, priority{group: 15000, version: 9}, true, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
-			return hostingrest.StorageProvider{Serialization: kinds, Backups: c.newBackups()}
+		{hostingv1alpha1.SchemeGroupVersion, priority{group: 15000, version: 9}, true, func(c CompletedConfig) (genericapiserver.APIGroupInfo, error) {
+			return hosting.NewGroup(c.generic.RESTOptionsGetter, c.newBackups())
 		}},
 	}
 }
@@ -63,29 +54,29 @@ func OwnGroups() []Group {
 // priorities that kube-apiserver gives them.
 func AllGroups() []Group {
 	return append([]Group{
-		{corev1.SchemeGroupVersion, priority{group: 18000, version: 1}, true, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
-			return corerest.StorageProvider{Serialization: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens}
+		{corev1.SchemeGroupVersion, priority{group: 18000, version: 1}, true, func(c CompletedConfig) (genericapiserver.APIGroupInfo, error) {
+			return core.NewGroup(c.generic.RESTOptionsGetter, c.extra.EventTTL, c.extra.Tokens)
 		}},
-		{eventsv1.SchemeGroupVersion, priority{group: 17750, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
-			return eventsrest.StorageProvider{Serialization: kinds, TTL: c.extra.EventTTL}
+		{eventsv1.SchemeGroupVersion, priority{group: 17750, version: 15}, false, func(c CompletedConfig) (genericapiserver.APIGroupInfo, error) {
+			return core.NewEventsGroup(c.generic.RESTOptionsGetter, c.extra.EventTTL)
 		}},
-		{authenticationv1.SchemeGroupVersion, priority{group: 17700, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
-			return authenticationrest.StorageProvider{Serialization: kinds, Authenticator: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences}
+		{authenticationv1.SchemeGroupVersion, priority{group: 17700, version: 15}, false, func(c CompletedConfig) (genericapiserver.APIGroupInfo, error) {
+			return authentication.NewGroup(c.generic.Authentication.Authenticator, c.generic.Authentication.APIAudiences), nil
 		}},
-		{authorizationv1.SchemeGroupVersion, priority{group: 17600, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
-			return authorizationrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver}
+		{authorizationv1.SchemeGroupVersion, priority{group: 17600, version: 15}, false, func(c CompletedConfig) (genericapiserver.APIGroupInfo, error) {
+			return authorization.NewGroup(c.generic.Authorization.Authorizer, c.generic.RuleResolver), nil
 		}},
-		{rbacv1.SchemeGroupVersion, priority{group: 17000, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
-			return rbacrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer}
+		{rbacv1.SchemeGroupVersion, priority{group: 17000, version: 15}, false, func(c CompletedConfig) (genericapiserver.APIGroupInfo, error) {
+			return rbac.NewGroup(c.generic.RESTOptionsGetter, c.generic.Authorization.Authorizer)
 		}},
-		{admissionregistrationv1.SchemeGroupVersion, priority{group: 16700, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
-			return admissionregistrationrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources}
+		{admissionregistrationv1.SchemeGroupVersion, priority{group: 16700, version: 15}, false, func(c CompletedConfig) (genericapiserver.APIGroupInfo, error) {
+			return admissionregistration.NewGroup(c.generic.RESTOptionsGetter, c.generic.Authorization.Authorizer, c.extra.Resources)
 		}},
-		{coordinationv1.SchemeGroupVersion, priority{group: 16500, version: 15}, false, func(_ CompletedConfig, kinds typed.Serialization) StorageProvider {
-			return coordinationrest.StorageProvider{Serialization: kinds}
+		{coordinationv1.SchemeGroupVersion, priority{group: 16500, version: 15}, false, func(c CompletedConfig) (genericapiserver.APIGroupInfo, error) {
+			return coordination.NewGroup(c.generic.RESTOptionsGetter)
 		}},
-		{flowcontrolv1.SchemeGroupVersion, priority{group: 16100, version: 21}, true, func(_ CompletedConfig, kinds typed.Serialization) StorageProvider {
-			return flowcontrolrest.StorageProvider{Serialization: kinds}
+		{flowcontrolv1.SchemeGroupVersion, priority{group: 16100, version: 21}, true, func(c CompletedConfig) (genericapiserver.APIGroupInfo, error) {
+			return flowcontrol.NewGroup(c.generic.RESTOptionsGetter)
 		}},
 	}, OwnGroups()...)
 }
@@ -100,7 +91,7 @@ func CompiledInGroups() sets.Set[string] {
 	return names
 }
 
-// priorities are those of all compiled-in versions in discovery. A version that is
+// priorities has the priority of each compiled-in version in discovery. A version that is
 // served must be listed: upstream silently drops others from discovery.
 var priorities = func() map[schema.GroupVersion]priority {
 	all := map[schema.GroupVersion]priority{apiextensionsv1.SchemeGroupVersion: {group: 16700, version: 15}}

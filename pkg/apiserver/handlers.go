@@ -21,7 +21,7 @@ import (
 //  1. pkg/serving: the HTTP server. It terminates TLS and moves clients to other replicas
 //     during shutdown (pkg/cmd/server/drain.go puts it in place of upstream's).
 //  2. ExtraConfig.WrapAll, behind a main cluster: pkg/aggregated/maincluster returns 503
-//     instead of 401 if the main cluster could not be asked, and sets the header that
+//     instead of 401 if the main cluster is unavailable, and sets the header that
 //     names annex's Service; pkg/storage/retry lets clients repeat writes of a group that
 //     was returned to the main cluster.
 //  3. requestbody.WithBody: makes the body readable once, at step 5 or 6.

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// idleAfter is how long a custom resource without objects has had no request when it is idle. To
-	// serve the next one takes milliseconds.
+	// idleAfter is the time after the last request from which a custom resource without objects
+	// is idle. Serving it again takes milliseconds.
 	idleAfter = 15 * time.Second
 	// idleInterval is the time between two checks.
 	idleInterval = 5 * time.Second
@@ -29,9 +29,9 @@ const (
 	manyResources = 50
 )
 
-// idleResources makes upstream's handler forget custom resources that are idle. It keeps validators,
-// schemas and storage of each resource that was requested once, which are many times the size of the
-// definition, until the definition changes.
+// idleResources makes upstream's handler release custom resources that are idle. The handler
+// keeps the validators, schemas and storage of each resource after its first request, which are
+// many times the size of the definition, until the definition changes.
 type idleResources struct {
 	definitions crdlisters.CustomResourceDefinitionLister
 	// isEmpty reports whether a resource certainly has no objects, so that no watch cache is lost.
@@ -41,11 +41,11 @@ type idleResources struct {
 	changed cache.ResourceEventHandler
 
 	mu sync.Mutex
-	// used are the resources that were requested, by the names of their definitions.
+	// used has the requested resources, by the names of their definitions.
 	used map[string]*use
 }
 
-// use is how a resource is used.
+// use records the requests of a resource.
 type use struct {
 	requests int
 	last     time.Time
@@ -82,21 +82,21 @@ func (i *idleResources) count(name string, requests int) {
 	u.last = i.now()
 }
 
-// Run forgets idle resources until ctx is done. It returns the memory of many to the system an
+// Run releases idle resources until ctx is done. It returns the memory of many to the system an
 // interval later, when their storage is closed: an idle server collects no garbage for minutes.
 func (i *idleResources) Run(ctx context.Context) {
 	unreturned := 0
 	wait.UntilWithContext(ctx, func(context.Context) {
-		forgotten := i.forget()
-		if unreturned += forgotten; forgotten == 0 && unreturned >= manyResources {
+		released := i.release()
+		if unreturned += released; released == 0 && unreturned >= manyResources {
 			debug.FreeOSMemory()
 			unreturned = 0
 		}
 	}, idleInterval)
 }
 
-// forget forgets the resources that are idle now. It returns their number.
-func (i *idleResources) forget() (forgotten int) {
+// release releases the resources that are idle now. It returns their number.
+func (i *idleResources) release() (released int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for name, u := range i.used {
@@ -110,10 +110,10 @@ func (i *idleResources) forget() (forgotten int) {
 			// came meanwhile are answered.
 			i.changed.OnUpdate(crd, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: crd.ObjectMeta})
 			delete(i.used, name)
-			forgotten++
+			released++
 		}
 	}
-	return forgotten
+	return released
 }
 
 // informer returns the informer for upstream's handler.

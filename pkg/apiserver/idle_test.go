@@ -25,14 +25,14 @@ func TestIdleResources(t *testing.T) {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	crd := crds.New("example.com", "widgets", "v1")
 	expect.NoError(t, indexer.Add(crd))
-	now, empty, forgotten := time.Now(), true, 0
+	now, empty, released := time.Now(), true, 0
 	i := &idleResources{
 		definitions: crdlisters.NewCustomResourceDefinitionLister(indexer),
 		isEmpty:     func(schema.GroupResource) bool { return empty },
 		now:         func() time.Time { return now },
 		used:        map[string]*use{},
 		changed: cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, updated any) {
-			forgotten++
+			released++
 			if after := updated.(*apiextensionsv1.CustomResourceDefinition); after.UID != crd.UID || len(after.Spec.Versions) > 0 {
 				t.Errorf("the definition is changed to %+v", after)
 			}
@@ -44,34 +44,34 @@ func TestIdleResources(t *testing.T) {
 		ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{IsResourceRequest: true, APIGroup: "example.com", Resource: resource})
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 	}
-	expectForgotten := func(want int, when string) {
+	expectReleased := func(want int, when string) {
 		t.Helper()
-		i.forget()
-		expect.Equal(t, want, forgotten, when)
+		i.release()
+		expect.Equal(t, want, released, when)
 	}
-	expectForgotten(0, "never used")
+	expectReleased(0, "never used")
 	send("widgets")
 	now = now.Add(idleAfter - 1)
-	expectForgotten(0, "just used")
+	expectReleased(0, "just used")
 	during = func() {
 		now = now.Add(time.Hour)
-		expectForgotten(0, "a watch is open")
+		expectReleased(0, "a watch is open")
 	}
 	send("widgets")
-	expectForgotten(0, "a watch has just ended")
+	expectReleased(0, "a watch has just ended")
 	empty = false
 	now = now.Add(idleAfter)
-	expectForgotten(0, "it has objects")
+	expectReleased(0, "it has objects")
 	empty = true
-	expectForgotten(1, "idle")
-	expectForgotten(1, "forgotten before")
+	expectReleased(1, "idle")
+	expectReleased(1, "released before")
 	during = func() {}
 	send("widgets")
 	crd.DeletionTimestamp = &metav1.Time{Time: now}
 	now = now.Add(idleAfter)
-	expectForgotten(1, "being deleted")
+	expectReleased(1, "being deleted")
 	expect.NoError(t, indexer.Delete(crd))
-	expectForgotten(1, "deleted")
+	expectReleased(1, "deleted")
 	send("gadgets")
 	expect.Equal(t, 0, len(i.used), "without a definition")
 }

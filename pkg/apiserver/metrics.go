@@ -15,8 +15,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// installMetrics serves upstream's metrics and those of the embedded etcd, which has a
-// separate registry, at one /metrics.
+// installMetrics serves upstream's metrics at /metrics, together with the metrics of the
+// embedded etcd, which has a separate registry.
 func installMetrics(paths *mux.PathRecorderMux) {
 	// Upstream registers its metrics only while it installs its handler.
 	routes.DefaultMetrics{}.Install(mux.NewPathRecorderMux("unused"))
@@ -24,8 +24,8 @@ func installMetrics(paths *mux.PathRecorderMux) {
 	paths.Handle("/metrics", promhttp.HandlerFor(gatherers, promhttp.HandlerOpts{}))
 }
 
-// etcdMetrics drops metrics that both registries have, such as those of the process and
-// the runtime: two values for one name are an error.
+// etcdMetrics drops metrics that both registries have, such as the metrics of the process: two
+// values for one name are an error.
 func etcdMetrics(all prometheus.Gatherer) prometheus.GathererFunc {
 	return func() ([]*dto.MetricFamily, error) {
 		families, err := all.Gather()

@@ -11,8 +11,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// newMover returns what moves a resource between two Stores. config has everything except the
-// Stores. Either Store may be lost, and has an empty name then.
+// newMover returns the Mover of a resource between two Stores. config has everything except the
+// Stores. A Store that is lost has an empty name.
 func (c CompletedConfig) newMover(from, to string, config move.Config) (*move.Mover, error) {
 	etcds := c.moved(config.Resource)
 	var err error
@@ -32,7 +32,7 @@ func (c CompletedConfig) newMover(from, to string, config move.Config) (*move.Mo
 	return move.New(config), nil
 }
 
-// newImporter returns what moves a resource from the main cluster into a Store. config has everything
+// newImporter returns the Importer of a resource from the main cluster into a Store. config has everything
 // except the Store.
 func (c CompletedConfig) newImporter(to string, config move.ImportConfig) (*move.Importer, error) {
 	var err error
@@ -42,8 +42,8 @@ func (c CompletedConfig) newImporter(to string, config move.ImportConfig) (*move
 	return move.NewImporter(config), nil
 }
 
-// newExporter returns what moves a resource from a Store to the main cluster. config has everything
-// except the Store.
+// newExporter returns the Exporter of a resource from a Store to the main cluster. config has
+// everything except the Store.
 func (c CompletedConfig) newExporter(from string, config move.ExportConfig) (*move.Exporter, error) {
 	var err error
 	if config.From, err = c.moved(config.Resource).end(from, config.Resource); err != nil {

@@ -15,7 +15,7 @@ import (
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	"github.com/annex-dev/annex/pkg/apis/scheme"
 	generatedopenapi "github.com/annex-dev/annex/pkg/generated/openapi"
 )
 
@@ -32,7 +32,7 @@ func ConfigureOpenAPI(generic *genericapiserver.Config) {
 	generic.OpenAPIV3Config.GetDefinitionName = servedKindsOnly(namer.GetDefinitionName)
 }
 
-// groupVersionKinds is the extension that names the kinds a definition is of.
+// groupVersionKinds is the extension that names the kinds of a definition.
 const groupVersionKinds = "x-kubernetes-group-version-kind"
 
 // definitionName returns a definition's name and extensions, for upstream.
@@ -59,8 +59,8 @@ func servedKindsOnly(name definitionName) definitionName {
 	}
 }
 
-// GroupRegistries returns the schemes of every server in the chain, which know
-// the groups that --runtime-config may name.
+// GroupRegistries returns the schemes of every server in the chain, which have the groups that
+// --runtime-config may name.
 func GroupRegistries() []genericoptions.GroupRegistry {
 	return []genericoptions.GroupRegistry{scheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
 }

@@ -21,8 +21,8 @@ import (
 // of a list and each event of a watch is compared with all of them.
 const maxSelectorTerms = 10_000
 
-// refuseRequests refuses requests that were authorized as something else than what the handlers
-// would serve, or that would take more work than one request may.
+// refuseRequests refuses requests for which the handlers would serve another resource than the
+// authorized one, and requests that would take more work than one request may.
 func refuseRequests(handler http.Handler, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := request.RequestInfoFrom(req.Context())

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
-	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/table"
 )
 
 const forbidden = "forbidden"

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/table"
 )
 
 type finalizeFlags struct {

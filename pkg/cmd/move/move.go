@@ -21,9 +21,9 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
-	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
+	"github.com/annex-dev/annex/pkg/table"
 )
 
 // moveFlags are the flags of `annex move`. Some are the spec of its Migration.

@@ -22,7 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	"github.com/annex-dev/annex/pkg/cmd/internal/metrics"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
-	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/table"
 )
 
 // Metrics of the server. The first is annex's own, and tells annex from a main cluster.

@@ -575,20 +575,20 @@ func schema_pkg_apis_hosting_v1alpha1_EtcdStore(ref common.ReferenceCallback) co
 					},
 					"tls": {
 						SchemaProps: spec.SchemaProps{
-							Description: "tls holds the certificates for https endpoints. By default, the system's certificate authorities are trusted and no client certificate is sent.",
+							Description: "tls configures the certificates for https endpoints. By default, annex trusts the system's certificate authorities and sends no client certificate.",
 							Ref:         ref(v1alpha1.EtcdTLS{}.OpenAPIModelName()),
 						},
 					},
 					"keyPrefix": {
 						SchemaProps: spec.SchemaProps{
-							Description: "keyPrefix is the prefix of all keys of annex, so that the cluster can be shared. It begins with a slash, defaults to \"/annex\" and is immutable: the objects would not move.",
+							Description: "keyPrefix is the prefix of all keys of annex, so that other programs can share the cluster. It must begin with a slash. It is immutable, because objects would not move with it. Defaults to \"/annex\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"defragmentation": {
 						SchemaProps: spec.SchemaProps{
-							Description: "defragmentation is what annex does when the etcd is full. WhenFull compacts the history and defragments every member, one after the other; a member serves no requests meanwhile. Never, the default, leaves that to the administrator of the etcd.\n\nPossible enum values:\n - `\"Never\"` leaves a full etcd to its administrator.\n - `\"WhenFull\"` compacts and defragments a full etcd.",
+							Description: "defragmentation selects whether annex makes space in a full etcd. WhenFull compacts the history and defragments the members one after the other; a member serves no requests while it is defragmented. Never, the default, leaves both to the administrator of the etcd.\n\nPossible enum values:\n - `\"Never\"` leaves a full etcd to its administrator.\n - `\"WhenFull\"` compacts and defragments a full etcd.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Never", "WhenFull"},
@@ -607,12 +607,12 @@ func schema_pkg_apis_hosting_v1alpha1_EtcdTLS(ref common.ReferenceCallback) comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "EtcdTLS holds the certificates for an etcd cluster.",
+				Description: "EtcdTLS configures the certificates for an etcd cluster.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"secretRef": {
 						SchemaProps: spec.SchemaProps{
-							Description: "secretRef is the Secret with the PEM files \"ca.crt\", the authority of the members' certificates, and \"tls.crt\" and \"tls.key\", the client certificate and its key.",
+							Description: "secretRef names the Secret with the PEM files \"ca.crt\", which verifies the members' certificates, and \"tls.crt\" and \"tls.key\", the client certificate and its key.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.SecretReference{}.OpenAPIModelName()),
 						},
@@ -630,7 +630,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResource(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "HostedResource is a resource that annex stores: its Store, limits and usage. Its name is that of the CustomResourceDefinition, \"<plural>.<group>\". annex creates one for every CustomResourceDefinition; create it first to choose the Store in advance.",
+				Description: "HostedResource describes a resource that annex stores: its Store, limits and usage. It has the name of the CustomResourceDefinition, \"<plural>.<group>\". annex creates one for every CustomResourceDefinition; create it first to choose the Store in advance.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -649,14 +649,14 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResource(ref common.ReferenceCallbac
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata is the standard object metadata. The name is \"<plural>.<group>\".",
+							Description: "metadata is the standard object metadata. The name must be \"<plural>.<group>\".",
 							Default:     map[string]interface{}{},
 							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
 						},
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is the Store of the resource, or how to choose one.",
+							Description: "spec names the Store of the resource, or guides the scheduler that chooses one.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.HostedResourceSpec{}.OpenAPIModelName()),
 						},
@@ -699,14 +699,14 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceBinding(ref common.Reference
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata has the name of the HostedResource. A UID or resource version is a precondition.",
+							Description: "metadata must have the name of the HostedResource. A UID or resource version is a precondition.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
 						},
 					},
 					"storeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storeName is the Store of the objects.",
+							Description: "storeName is the name of the Store of the objects.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -782,19 +782,19 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "HostedResourceSpec is the Store of a resource, or how to choose one.",
+				Description: "HostedResourceSpec names the Store of a resource, or guides the scheduler that chooses one, and configures the storage of the objects.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"storeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storeName is the Store of the objects. Set it on creation, or a scheduler chooses one and sets it through the \"binding\" subresource. Once it is set, only a Migration changes it.",
+							Description: "storeName is the name of the Store of the objects. If it is not set on creation, a scheduler chooses a Store and sets it through the \"binding\" subresource. Once it is set, only a Migration changes it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"storeSelector": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storeSelector restricts the choice to Stores with these labels. By default, every Store may be chosen. It has no effect once storeName is set.",
+							Description: "storeSelector restricts the scheduler to Stores with these labels. By default, it may choose every Store. It has no effect once storeName is set.",
 							Ref:         ref(metav1.LabelSelector{}.OpenAPIModelName()),
 						},
 					},
@@ -805,7 +805,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "tolerations allow Stores with matching taints.",
+							Description: "tolerations allow the scheduler to choose Stores with matching taints.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -825,7 +825,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 					},
 					"requests": {
 						SchemaProps: spec.SchemaProps{
-							Description: "requests is the expected usage: \"storage\" (bytes, for example 2Gi) and \"objects\" (a whole number, for example 100k). It guides the scheduler and does not limit writes.",
+							Description: "requests is the expected usage, for the scheduler: \"storage\" (bytes, for example 2Gi) and \"objects\" (a whole number, for example 100k). It does not limit writes.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -839,7 +839,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 					},
 					"compression": {
 						SchemaProps: spec.SchemaProps{
-							Description: "compression of the objects in the Store: None or Zstd. By default, the server chooses. It applies to further writes; all stored objects remain readable. Compare status.storedBytes with status.bytes to see the savings.\n\nPossible enum values:\n - `\"None\"` stores objects uncompressed.\n - `\"Zstd\"` compresses objects with Zstandard.",
+							Description: "compression of the objects in the Store: None or Zstd. By default, the server chooses. It applies to further writes; annex reads objects of both kinds. Compare status.storedBytes with status.bytes to see the savings.\n\nPossible enum values:\n - `\"None\"` stores objects uncompressed.\n - `\"Zstd\"` compresses objects with Zstandard.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"None", "Zstd"},
@@ -847,7 +847,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 					},
 					"cache": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cache is how annex keeps the objects of a custom resource in memory: Plain, the default, answers reads fastest; Compressed takes a fraction of the memory, and lists take longer; None reads the Store. It applies at once. If memory is short, annex reduces it; see the condition CachedAsSpecified.\n\nPossible enum values:\n - `\"Compressed\"` keeps objects compressed with Zstandard.\n - `\"None\"` keeps no objects. Every read and watch is served by the Store.\n - `\"Plain\"` keeps objects as the JSON that clients read.",
+							Description: "cache selects how annex keeps the objects of a custom resource in memory. Plain, the default, answers reads fastest; Compressed takes a fraction of the memory, and lists take longer; None reads the Store. A change applies at once. If memory is short, annex caches less; see the condition CachedAsSpecified.\n\nPossible enum values:\n - `\"Compressed\"` keeps objects compressed with Zstandard.\n - `\"None\"` keeps no objects. The Store serves every read and watch.\n - `\"Plain\"` keeps objects as the JSON that clients read.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Compressed", "None", "Plain"},
@@ -855,14 +855,14 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 					},
 					"schedulerName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "schedulerName is the scheduler that chooses the Store. Defaults to \"annex-scheduler\".",
+							Description: "schedulerName is the name of the scheduler that chooses the Store. Defaults to \"annex-scheduler\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"limits": {
 						SchemaProps: spec.SchemaProps{
-							Description: "limits is the maximum in all namespaces together: \"objects\" (a whole number) and \"storage\" (bytes in the Store). Writes that would exceed a limit are rejected; existing objects remain.",
+							Description: "limits is the maximum for all namespaces together: \"objects\" (a whole number) and \"storage\" (bytes in the Store). annex rejects writes that would exceed a limit; existing objects remain.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -876,7 +876,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 					},
 					"namespaceLimits": {
 						SchemaProps: spec.SchemaProps{
-							Description: "namespaceLimits is the maximum in each namespace, with the same keys as limits. It is ignored for cluster-scoped resources.",
+							Description: "namespaceLimits is the maximum for each namespace, with the same keys as limits. It does not apply to cluster-scoped resources.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -911,7 +911,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is Pending while the resource is not defined or has no Store, Hosted while it is served, and Terminating while its definition and objects are being deleted.\n\nPossible enum values:\n - `\"Hosted\"` is a resource that is defined and served.\n - `\"Pending\"` is a resource that is not served: it is not defined or has no Store.\n - `\"Terminating\"` is a resource whose definition is being deleted with all objects.",
+							Description: "phase is Pending while the resource is not defined or has no Store, Hosted while it is served, and Terminating while its definition and objects are being deleted.\n\nPossible enum values:\n - `\"Hosted\"` means that the resource is defined and served.\n - `\"Pending\"` means that the resource is not served, because it is not defined or has no Store.\n - `\"Terminating\"` means that the definition is being deleted, with all objects.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Hosted", "Pending", "Terminating"},
@@ -942,14 +942,14 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 					},
 					"definitionUID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "definitionUID is the UID of the CustomResourceDefinition of the stored objects. A definition of the same name with another UID can neither read nor write them.",
+							Description: "definitionUID is the UID of the CustomResourceDefinition of the stored objects. A definition with the same name and another UID can neither read nor write them.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"takeover": {
 						SchemaProps: spec.SchemaProps{
-							Description: "takeover is set while annex may publish the resource although the main cluster has a definition of it: a Migration has moved the group, or is about to. Only annex writes it.",
+							Description: "takeover allows annex to publish the resource although the main cluster has a definition of it. annex sets it for a Migration that has moved the group, or is about to.",
 							Ref:         ref(v1alpha1.HostedResourceTakeover{}.OpenAPIModelName()),
 						},
 					},
@@ -963,7 +963,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 					},
 					"bytes": {
 						SchemaProps: spec.SchemaProps{
-							Description: "bytes is the size of those objects before compression.",
+							Description: "bytes is the size of all objects before compression.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -971,7 +971,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 					},
 					"storedBytes": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storedBytes is the size of those objects in the Store.",
+							Description: "storedBytes is the size of all objects in the Store.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -979,14 +979,14 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 					},
 					"cachedBytes": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cachedBytes is the memory that the watch caches of the replica that runs the controllers use for those objects and their history. Absent if there is none or it is unknown.",
+							Description: "cachedBytes is the memory that one replica uses to cache all objects and their history. It is absent if nothing is cached or the size is unknown.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"retention": {
 						SchemaProps: spec.SchemaProps{
-							Description: "retention is what spec.retention has done. Absent without it.",
+							Description: "retention reports the results of spec.retention. It is absent without spec.retention.",
 							Ref:         ref(v1alpha1.RetentionStatus{}.OpenAPIModelName()),
 						},
 					},
@@ -1002,12 +1002,12 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref common.Referenc
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "HostedResourceTakeover is the definition in annex that may be published although the main cluster has one of the same name.",
+				Description: "HostedResourceTakeover identifies the definition in annex that may be published although the main cluster has one with the same name.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"definitionUID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "definitionUID is the UID of that CustomResourceDefinition.",
+							Description: "definitionUID is the UID of the CustomResourceDefinition in annex.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1015,7 +1015,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref common.Referenc
 					},
 					"definitionGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "definitionGeneration is the only generation that may be published: another may serve versions of which the main cluster stores objects.",
+							Description: "definitionGeneration is the only generation of the definition that may be published. Another generation could serve versions whose objects the main cluster stores.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -1032,7 +1032,7 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionProfile(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "InjectionProfile adds containers, volumes and environment variables to the pod templates of custom resources when they are created or their pod templates change. Of the profiles that select an object, the one with the highest priority is applied, or else the first by name.",
+				Description: "InjectionProfile adds containers, volumes and environment variables to the pod templates of custom resources when they are created or their pod templates change. If several profiles select an object, annex applies the one with the highest priority, and of these the first by name.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1058,7 +1058,7 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionProfile(ref common.ReferenceCallb
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is what is injected, and where.",
+							Description: "spec has the parts to inject and the objects to change.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.InjectionProfileSpec{}.OpenAPIModelName()),
 						},
@@ -1132,12 +1132,12 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionProfileSpec(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "InjectionProfileSpec is what is injected, and where.",
+				Description: "InjectionProfileSpec has the parts to inject and the objects to change.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"priority": {
 						SchemaProps: spec.SchemaProps{
-							Description: "priority decides between profiles that select the same object: the highest is applied. The default is 0.",
+							Description: "priority orders the profiles that select the same object: annex applies the highest. Defaults to 0.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -1152,7 +1152,7 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionProfileSpec(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "targets are the resources whose objects are changed, and the paths of their pod templates.",
+							Description: "targets are the resources whose objects annex changes, with the paths of their pod templates.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1165,19 +1165,19 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionProfileSpec(ref common.ReferenceC
 					},
 					"namespaceSelector": {
 						SchemaProps: spec.SchemaProps{
-							Description: "namespaceSelector selects the objects by the labels of their namespaces. By default, all are selected. It does not apply to cluster-scoped objects.",
+							Description: "namespaceSelector selects objects by the labels of their namespaces. By default, it selects all namespaces. It does not apply to cluster-scoped objects.",
 							Ref:         ref(metav1.LabelSelector{}.OpenAPIModelName()),
 						},
 					},
 					"objectSelector": {
 						SchemaProps: spec.SchemaProps{
-							Description: "objectSelector selects the objects by their labels. By default, all are selected.",
+							Description: "objectSelector selects objects by their labels. By default, it selects all objects.",
 							Ref:         ref(metav1.LabelSelector{}.OpenAPIModelName()),
 						},
 					},
 					"mode": {
 						SchemaProps: spec.SchemaProps{
-							Description: "mode is OptOut, the default, for all selected objects except those with the annotation annex.dev/inject: \"false\", or OptIn, for those with \"true\" only.\n\nPossible enum values:\n - `\"OptIn\"` changes only those with the annotation annex.dev/inject: \"true\".\n - `\"OptOut\"` changes all except those with the annotation annex.dev/inject: \"false\".",
+							Description: "mode selects the default for objects without the annotation annex.dev/inject. OptOut, the default, changes all selected objects except the ones with the value \"false\"; OptIn changes only the ones with \"true\".\n\nPossible enum values:\n - `\"OptIn\"` changes only objects with the annotation annex.dev/inject: \"true\".\n - `\"OptOut\"` changes all objects except the ones with the annotation annex.dev/inject: \"false\".",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"OptIn", "OptOut"},
@@ -1244,7 +1244,7 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionProfileSpec(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "volumeMounts are added to the containers and init containers that a pod template has itself, except those that mount something else there. Each has the fields of spec.containers[*].volumeMounts of a Pod, and names one of volumes.",
+							Description: "volumeMounts are added to the containers and init containers of a pod template, not to injected ones or to containers that mount another volume at the same path. Each has the fields of spec.containers[*].volumeMounts of a Pod, and must name one of volumes.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1262,7 +1262,7 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionProfileSpec(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "env are environment variables that are added to the containers and init containers that a pod template has itself, except those that set the same variable. Each has the fields of spec.containers[*].env of a Pod.",
+							Description: "env are environment variables that are added to the containers and init containers of a pod template, not to injected ones or to containers that set the same variable. Each has the fields of spec.containers[*].env of a Pod.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1291,7 +1291,7 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionProfileStatus(ref common.Referenc
 				Properties: map[string]spec.Schema{
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "observedGeneration is the generation of the profile that the conditions are of.",
+							Description: "observedGeneration is the generation of the profile that the conditions describe.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -1306,7 +1306,7 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionProfileStatus(ref common.Referenc
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are the conditions of the profile. Ready means that it fits the definitions of all targets.",
+							Description: "conditions of the profile. \"Ready\": it fits the definitions of all targets.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1350,7 +1350,7 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionTarget(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "templates are where the pod templates are.",
+							Description: "templates are the locations of the pod templates in an object.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1374,12 +1374,12 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionTemplate(ref common.ReferenceCall
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "InjectionTemplate is where an object has a pod template, or several.",
+				Description: "InjectionTemplate is the location of one or more pod templates in an object.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"path": {
 						SchemaProps: spec.SchemaProps{
-							Description: "path are the names of the fields from the object to the pod template, such as spec.template. [*] stands for every item of a list or every value of a map, as in spec.workerGroupSpecs[*].template. Every served version of the resource must have the path.",
+							Description: "path has the names of the fields from the object to the pod template, such as spec.template. [*] stands for every item of a list or every value of a map, as in spec.workerGroupSpecs[*].template. Every served version of the resource must have the path.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1387,7 +1387,7 @@ func schema_pkg_apis_hosting_v1alpha1_InjectionTemplate(ref common.ReferenceCall
 					},
 					"type": {
 						SchemaProps: spec.SchemaProps{
-							Description: "type is what is at the path: PodTemplate, the default, with spec.containers; PodSpec, with containers; or ArgoTemplate, a template of an Argo workflow, with a container or a script and with sidecars.\n\nPossible enum values:\n - `\"ArgoTemplate\"` has the fields of a template of an Argo workflow. Containers become sidecars. Templates without a container and a script, such as steps, are not changed.\n - `\"PodSpec\"` has the fields of the spec of a Pod.\n - `\"PodTemplate\"` has the fields of the template of a Deployment.",
+							Description: "type of the value at the path: PodTemplate, the default, with spec.containers; PodSpec, with containers; or ArgoTemplate, a template of an Argo workflow, with a container or a script and with sidecars.\n\nPossible enum values:\n - `\"ArgoTemplate\"` has the fields of a template of an Argo workflow. Containers become sidecars. Templates without a container and a script, such as steps, are not changed.\n - `\"PodSpec\"` has the fields of the spec of a Pod.\n - `\"PodTemplate\"` has the fields of the template of a Deployment.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"ArgoTemplate", "PodSpec", "PodTemplate"},
@@ -1404,7 +1404,7 @@ func schema_pkg_apis_hosting_v1alpha1_Migration(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Migration moves the objects of a resource to another Store, or those of an API group between the main cluster and annex, while clients use them. To cancel it, delete it: before the switch, that undoes it. A deleted Migration that switched already is completed.",
+				Description: "Migration moves the objects of a resource to another Store, or the objects of an API group between the main cluster and annex, while clients use them. Deleting a Migration cancels it: before the switch annex undoes it, after the switch annex completes it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1430,7 +1430,7 @@ func schema_pkg_apis_hosting_v1alpha1_Migration(ref common.ReferenceCallback) co
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is what is moved where.",
+							Description: "spec has the source and the target of the move.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.MigrationSpec{}.OpenAPIModelName()),
 						},
@@ -1509,7 +1509,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationProgress(ref common.ReferenceCall
 				Properties: map[string]spec.Schema{
 					"done": {
 						SchemaProps: spec.SchemaProps{
-							Description: "done is the number of objects that are copied, compared or deleted. In the phase Following of a Rollback it is the number of revisions by which the main cluster's was raised.",
+							Description: "done is the number of objects that are copied, compared or deleted. In the phase Following of a Rollback, it is the number of revisions that annex added to the main cluster's etcd.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -1517,7 +1517,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationProgress(ref common.ReferenceCall
 					},
 					"total": {
 						SchemaProps: spec.SchemaProps{
-							Description: "total is the number of all of them.",
+							Description: "total is the value of done at the end of the phase.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -1555,7 +1555,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationResourceStatus(ref common.Referen
 					},
 					"copiedObjects": {
 						SchemaProps: spec.SchemaProps{
-							Description: "copiedObjects is how many of them are copied, or with Finalize deleted.",
+							Description: "copiedObjects is the number of those objects that are copied, or deleted by Finalize.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -1580,26 +1580,26 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MigrationSpec names what is moved, and where. It is immutable, except confirmed, exemptWebhooks and ttlSecondsAfterFinished.",
+				Description: "MigrationSpec has the source and the target of a move. It is immutable, except confirmed, exemptWebhooks and ttlSecondsAfterFinished.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"resource": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resource is the resource to move to another Store, \"<plural>.<group>\": the name of its HostedResource. Exactly one of resource and group is set.",
+							Description: "resource is the resource to move to another Store, by the name of its HostedResource, \"<plural>.<group>\". Exactly one of resource and group must be set.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"storeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storeName is the Store to move to. The taints and the capacity of that Store and the storeSelector of the HostedResource apply as for a new resource; spec.unschedulable does too. For a group it is optional: by default, the scheduler chooses.",
+							Description: "storeName is the Store to move to. It is required for a resource. For a group, the scheduler chooses a Store by default. The storeSelector and tolerations of the HostedResource and the taints, capacity and unschedulable of the Store apply as for a new resource.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"switch": {
 						SchemaProps: spec.SchemaProps{
-							Description: "switch is when requests go to the new Store: Automatic, the default, once all objects are copied and verified, or Manual, once confirmed is true as well.\n\nPossible enum values:\n - `\"Automatic\"` switches once all objects are copied and verified.\n - `\"Manual\"` also waits for spec.confirmed.",
+							Description: "switch selects the time from which the new Store serves requests. Automatic, the default, switches once all objects are copied and verified; Manual also waits until confirmed is true.\n\nPossible enum values:\n - `\"Automatic\"` switches once all objects are copied and verified.\n - `\"Manual\"` also waits for spec.confirmed.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Automatic", "Manual"},
@@ -1607,7 +1607,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref common.ReferenceCallback
 					},
 					"confirmed": {
 						SchemaProps: spec.SchemaProps{
-							Description: "confirmed allows a Manual switch.",
+							Description: "confirmed allows a Manual switch, and Finalize.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -1627,7 +1627,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref common.ReferenceCallback
 					},
 					"ttlSecondsAfterFinished": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ttlSecondsAfterFinished is after how many seconds a finished Migration is deleted. By default, it is kept.",
+							Description: "ttlSecondsAfterFinished is the number of seconds after which annex deletes the finished Migration. By default, it is kept.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -1641,7 +1641,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref common.ReferenceCallback
 					},
 					"operation": {
 						SchemaProps: spec.SchemaProps{
-							Description: "operation is what is done with a group: Move, the default, from the main cluster into annex; Rollback, back to the main cluster, with everything written since; or Finalize, deletes the objects that the main cluster still stores after Move, without running their finalizers. Finalize also waits for confirmed.\n\nPossible enum values:\n - `\"Finalize\"` deletes the objects that the main cluster kept.\n - `\"Move\"` moves a group from the main cluster into annex. The main cluster keeps its objects as they were.\n - `\"Rollback\"` moves a group from annex back to the main cluster.",
+							Description: "operation selects what a Migration does with a group. Move, the default, moves it from the main cluster into annex; Rollback moves it back to the main cluster, with all writes since; Finalize deletes the objects that the main cluster still stores after a Move, without running their finalizers. Finalize waits until confirmed is true.\n\nPossible enum values:\n - `\"Finalize\"` deletes the objects that the main cluster kept.\n - `\"Move\"` moves a group from the main cluster into annex. The main cluster keeps its objects unchanged.\n - `\"Rollback\"` moves a group from annex back to the main cluster.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Finalize", "Move", "Rollback"},
@@ -1649,7 +1649,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationSpec(ref common.ReferenceCallback
 					},
 					"exemptWebhooks": {
 						SchemaProps: spec.SchemaProps{
-							Description: "exemptWebhooks exempts annex from the main cluster's webhooks and admission policies while a Rollback writes the objects of the group there: annex adds a match condition that excludes its own requests for the group, and removes it at the end. With Move it is for the Rollback that annex creates if clients do not reach the group.",
+							Description: "exemptWebhooks exempts annex from the main cluster's webhooks and admission policies while a Rollback writes the objects of the group there: annex adds a match condition that excludes its own requests for the group, and removes it at the end. With Move, it applies to the Rollback that annex creates if clients cannot reach the group.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -1671,7 +1671,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallba
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is the current step: Pending, Copying, Following, Verifying, Switching, Observing, Cleaning; or the result: Completed, Failed, Canceled.\n\nPossible enum values:\n - `\"Canceled\"` is a Migration that was deleted and undone.\n - `\"Cleaning\"` deletes the objects in the previous Store, or with Finalize those in the main cluster. The new one serves requests.\n - `\"Completed\"` is a Migration that ended well.\n - `\"Copying\"` copies the existing objects to the new Store.\n - `\"Failed\"` is a Migration that was refused or undone. The resource is on its previous Store.\n - `\"Following\"` copies the writes since then.\n - `\"Observing\"` checks that clients reach a moved group. If they do not, it is rolled back.\n - `\"Pending\"` is a Migration that has written nothing yet.\n - `\"Switching\"` makes requests wait, copies the last writes and changes the Store.\n - `\"Verifying\"` compares the objects of both Stores.",
+							Description: "phase is the current step: Pending, Copying, Following, Verifying, Switching, Observing or Cleaning; or the result: Completed, Failed or Canceled.\n\nPossible enum values:\n - `\"Canceled\"` means that the Migration was deleted and undone.\n - `\"Cleaning\"` deletes the objects in the previous Store while the new one serves requests. With Finalize, it deletes the objects in the main cluster.\n - `\"Completed\"` means that the Migration succeeded.\n - `\"Copying\"` copies the existing objects to the new Store.\n - `\"Failed\"` means that annex refused or undid the Migration. The resource is on its previous Store.\n - `\"Following\"` copies the writes since the copy began.\n - `\"Observing\"` checks that clients reach a moved group. If they cannot, annex rolls it back.\n - `\"Pending\"` means that the Migration has written nothing yet.\n - `\"Switching\"` makes requests wait, copies the last writes and changes the Store.\n - `\"Verifying\"` compares the objects of both Stores.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Canceled", "Cleaning", "Completed", "Copying", "Failed", "Following", "Observing", "Pending", "Switching", "Verifying"},
@@ -1689,7 +1689,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions of the migration. \"Complete\": it ended well; until then, reason and message say what it does, what it waits for, or why it failed.",
+							Description: "conditions of the migration. \"Complete\": it succeeded; until then, reason and message report the current work, the cause of a wait, or the failure.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1702,7 +1702,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallba
 					},
 					"fromStoreName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "fromStoreName is the Store that the resource is moved from. It is empty until the migration begins, and for a group.",
+							Description: "fromStoreName is the previous Store of the resource. It is empty until the migration begins, and for a group.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1717,7 +1717,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallba
 					},
 					"copiedObjects": {
 						SchemaProps: spec.SchemaProps{
-							Description: "copiedObjects is how many of them are copied.",
+							Description: "copiedObjects is the number of those objects that are copied.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -1733,26 +1733,26 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallba
 					},
 					"lag": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lag is the number of revisions of the previous Store that are not copied yet. Absent outside of the phase Following.",
+							Description: "lag is the number of revisions of the previous Store that are not copied yet. It is set only in the phase Following.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"startTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "startTime is when the migration began.",
+							Description: "startTime is the time at which the migration began.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"completionTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "completionTime is when it ended, well or not.",
+							Description: "completionTime is the time at which the migration succeeded, failed or was canceled.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"switchTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "switchTime is when the other side began to serve a group. From then on a Move is not undone by deleting the Migration.",
+							Description: "switchTime is the time at which the target began to serve a group. Deleting the Migration of a Move does not undo it afterwards.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -1766,7 +1766,7 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "resources is the progress of each resource of a group.",
+							Description: "resources has the progress of each resource of a group.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1779,21 +1779,21 @@ func schema_pkg_apis_hosting_v1alpha1_MigrationStatus(ref common.ReferenceCallba
 					},
 					"holder": {
 						SchemaProps: spec.SchemaProps{
-							Description: "holder is the attempt that runs the migration. A replica that takes over replaces it; the attempts before can write nothing any more.",
+							Description: "holder identifies the attempt that runs the migration. Another replica that continues the migration replaces it, and earlier attempts can no longer write.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"lastResourceVersion": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastResourceVersion is the highest resource version that annex has served of a group that is rolled back. The main cluster serves the group once its own are higher.",
+							Description: "lastResourceVersion is the highest resource version that annex has served for a group that is rolled back. The main cluster serves the group once its resource versions are higher.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"progress": {
 						SchemaProps: spec.SchemaProps{
-							Description: "progress of the phase. Absent in phases that count nothing.",
+							Description: "progress of the phase. It is absent in phases that do not process objects.",
 							Ref:         ref(v1alpha1.MigrationProgress{}.OpenAPIModelName()),
 						},
 					},
@@ -1822,7 +1822,7 @@ func schema_pkg_apis_hosting_v1alpha1_Retention(ref common.ReferenceCallback) co
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "rules say which objects are deleted: those that at least one rule deletes. Every rule is compared with all objects of the resource that are not being deleted.",
+							Description: "rules select the objects to delete. An object is deleted if at least one rule selects it.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1835,21 +1835,21 @@ func schema_pkg_apis_hosting_v1alpha1_Retention(ref common.ReferenceCallback) co
 					},
 					"dryRun": {
 						SchemaProps: spec.SchemaProps{
-							Description: "dryRun reports what would be deleted, in the status, events and metrics, and deletes nothing.",
+							Description: "dryRun reports the objects to delete in the status, events and metrics, and deletes nothing.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"archive": {
 						SchemaProps: spec.SchemaProps{
-							Description: "archive writes each object to the folder of the server's flag --archive-dir before it is deleted. Nothing is deleted while that fails.",
+							Description: "archive writes each object to the folder of the server's flag --archive-dir before it is deleted. While that fails, annex deletes nothing.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"deletionsPerSecond": {
 						SchemaProps: spec.SchemaProps{
-							Description: "deletionsPerSecond is the maximum rate of deletions, from 1 to 1000. Deletions are slower than that while the server is busy. Defaults to 100.",
+							Description: "deletionsPerSecond is the maximum rate of deletions, from 1 to 1000. annex deletes more slowly while the server is busy. Defaults to 100.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -1896,12 +1896,12 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionKeepNewest(ref common.ReferenceCa
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RetentionKeepNewest keeps the newest objects of each group. Newest are those with the latest time that the age of the rule counts from.",
+				Description: "RetentionKeepNewest keeps the newest objects of each group: the ones with the latest time that the age of the rule counts from.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"count": {
 						SchemaProps: spec.SchemaProps{
-							Description: "count is how many objects of each group are kept.",
+							Description: "count is the number of objects to keep in each group.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -1909,7 +1909,7 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionKeepNewest(ref common.ReferenceCa
 					},
 					"per": {
 						SchemaProps: spec.SchemaProps{
-							Description: "per is how objects are grouped: Namespace, the default; Label, by the value of labelKey; or Owner, in each namespace by the ownerReference of their controller. The rule does not delete objects without the label or owner.\n\nPossible enum values:\n - `\"Label\"` groups objects by namespace and the value of a label.\n - `\"Namespace\"` groups objects by namespace.\n - `\"Owner\"` groups objects by their controller.",
+							Description: "per selects how objects are grouped: by Namespace, the default; by Label, the value of labelKey in each namespace; or by Owner, the ownerReference of their controller in each namespace. The rule does not delete objects without the label or owner.\n\nPossible enum values:\n - `\"Label\"` groups objects by namespace and the value of a label.\n - `\"Namespace\"` groups objects by namespace.\n - `\"Owner\"` groups objects by their controller.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Label", "Namespace", "Owner"},
@@ -1917,7 +1917,7 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionKeepNewest(ref common.ReferenceCa
 					},
 					"labelKey": {
 						SchemaProps: spec.SchemaProps{
-							Description: "labelKey is the label whose values are the groups, in each namespace, if per is Label.",
+							Description: "labelKey is the key of the label that groups objects if per is Label.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1965,7 +1965,7 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionPhase(ref common.ReferenceCallbac
 					},
 					"timestampPath": {
 						SchemaProps: spec.SchemaProps{
-							Description: "timestampPath is the path of the field with the time from which the age counts, such as .status.finishedAt. By default it counts from the last change by a client that manages the field of path, as metadata.managedFields records it.",
+							Description: "timestampPath is the path of the field with the time that the age counts from, such as .status.finishedAt. By default, the age counts from the last change by a client that manages the field of path, as metadata.managedFields records it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1981,7 +1981,7 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionRule(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RetentionRule deletes objects some time after they are created or finished, except the newest. It has at most one of condition, phase and timestamp.",
+				Description: "RetentionRule deletes objects some time after they are created or finished, except the newest. At most one of condition, phase and timestamp may be set.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -1994,38 +1994,38 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionRule(ref common.ReferenceCallback
 					},
 					"selector": {
 						SchemaProps: spec.SchemaProps{
-							Description: "selector limits the rule to objects with these labels. By default it applies to every object.",
+							Description: "selector limits the rule to objects with these labels. By default, the rule applies to all objects.",
 							Ref:         ref(metav1.LabelSelector{}.OpenAPIModelName()),
 						},
 					},
 					"afterSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "afterSeconds is the age at which objects are deleted. It counts from the time that condition, phase or timestamp gives, or without them from the creation.",
+							Description: "afterSeconds is the age at which objects are deleted. The age counts from the time that condition, phase or timestamp defines, or without them from the creation.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"condition": {
 						SchemaProps: spec.SchemaProps{
-							Description: "condition limits the rule to objects with a condition. The age counts from its lastTransitionTime.",
+							Description: "condition limits the rule to objects with a condition. The age counts from the lastTransitionTime of the condition.",
 							Ref:         ref(v1alpha1.RetentionCondition{}.OpenAPIModelName()),
 						},
 					},
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase limits the rule to objects with some values of a field.",
+							Description: "phase limits the rule to objects whose field has one of some values, such as finished objects.",
 							Ref:         ref(v1alpha1.RetentionPhase{}.OpenAPIModelName()),
 						},
 					},
 					"timestamp": {
 						SchemaProps: spec.SchemaProps{
-							Description: "timestamp limits the rule to objects with a time in a field. The age counts from that.",
+							Description: "timestamp limits the rule to objects with a time in a field. The age counts from that time.",
 							Ref:         ref(v1alpha1.RetentionTimestamp{}.OpenAPIModelName()),
 						},
 					},
 					"keepNewest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "keepNewest keeps the newest of the objects that the rule applies to, however old they are.",
+							Description: "keepNewest excludes the newest of the objects that the rule applies to, at any age.",
 							Ref:         ref(v1alpha1.RetentionKeepNewest{}.OpenAPIModelName()),
 						},
 					},
@@ -2042,7 +2042,7 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionRuleStatus(ref common.ReferenceCa
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RetentionRuleStatus is what a rule found and deleted.",
+				Description: "RetentionRuleStatus reports the results of a rule.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -2063,7 +2063,7 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionRuleStatus(ref common.ReferenceCa
 					},
 					"due": {
 						SchemaProps: spec.SchemaProps{
-							Description: "due is the number of objects that the rule deletes, as of the last run, or would delete with dryRun.",
+							Description: "due is the number of objects that the rule selected for deletion in the last run.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -2071,7 +2071,7 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionRuleStatus(ref common.ReferenceCa
 					},
 					"skipped": {
 						SchemaProps: spec.SchemaProps{
-							Description: "skipped is the number of objects with the condition, phase or timestamp of the rule that it did not delete because they lack a usable time, the label or the owner.",
+							Description: "skipped is the number of objects with the condition, phase or timestamp of the rule that the rule did not select because they lack a valid time, the label or the owner.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -2091,7 +2091,7 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionRuleStatus(ref common.ReferenceCa
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "examples are at most 10 of the objects that dryRun keeps, as \"namespace/name\", oldest first.",
+							Description: "examples are at most 10 of the objects that would be deleted without dryRun, as \"namespace/name\", oldest first.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2114,18 +2114,18 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionStatus(ref common.ReferenceCallba
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RetentionStatus is what retention has done.",
+				Description: "RetentionStatus reports the results of a retention.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"lastRunTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastRunTime is when all objects were last compared with the rules.",
+							Description: "lastRunTime is the time at which annex last compared all objects with the rules.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"nextRunTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "nextRunTime is when they will be compared next. Changes of objects can make it earlier.",
+							Description: "nextRunTime is the time of the next comparison. Changes of objects can make it earlier.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -2154,7 +2154,7 @@ func schema_pkg_apis_hosting_v1alpha1_RetentionStatus(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "rules are the counts of each rule.",
+							Description: "rules has the results of each rule.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2228,26 +2228,26 @@ func schema_pkg_apis_hosting_v1alpha1_StaticProblem(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StaticProblem is a part of a source that has no mirror as the source wants it.",
+				Description: "StaticProblem is a part of a source without a mirror that is up to date.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"origin": {
 						SchemaProps: spec.SchemaProps{
-							Description: "origin is where it is in the source, as a file name and the number of the document. It is empty for a mirror whose static object is gone.",
+							Description: "origin is the location in the source, as a file name and the number of the document. It is empty for a mirror whose static object no longer exists.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"object": {
 						SchemaProps: spec.SchemaProps{
-							Description: "object is the object, as \"<kind>.<group> <namespace>/<name>\". It is empty if the source cannot be decoded.",
+							Description: "object identifies the object, as \"<kind>.<group> <namespace>/<name>\". It is empty if annex cannot decode the source.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "reason is a word for the problem.",
+							Description: "reason of the problem, in one word.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -2255,7 +2255,7 @@ func schema_pkg_apis_hosting_v1alpha1_StaticProblem(ref common.ReferenceCallback
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "message explains it.",
+							Description: "message explains the problem.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -2271,7 +2271,7 @@ func schema_pkg_apis_hosting_v1alpha1_StaticSource(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StaticSource shows what annex reads static objects from, and what became of them. annex creates one for each of its flags --static-dir and --static-url, with the name \"file\" or \"http\".",
+				Description: "StaticSource shows a source of static objects, and whether annex could read and apply them. annex creates one for each of its flags --static-dir and --static-url, with the name \"file\" or \"http\".",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -2297,7 +2297,7 @@ func schema_pkg_apis_hosting_v1alpha1_StaticSource(ref common.ReferenceCallback)
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is where the objects are. annex sets it from its flags.",
+							Description: "spec has the location of the objects. annex sets it from its flags.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.StaticSourceSpec{}.OpenAPIModelName()),
 						},
@@ -2371,7 +2371,7 @@ func schema_pkg_apis_hosting_v1alpha1_StaticSourceSpec(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StaticSourceSpec is where static objects are.",
+				Description: "StaticSourceSpec has the location of static objects.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"location": {
@@ -2406,7 +2406,7 @@ func schema_pkg_apis_hosting_v1alpha1_StaticSourceStatus(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions of the source. \"Read\": all of it could be read; \"Applied\": every object has a mirror that is up to date.",
+							Description: "conditions of the source. \"Read\": annex read it completely. \"Applied\": every object has a mirror that is up to date.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2427,7 +2427,7 @@ func schema_pkg_apis_hosting_v1alpha1_StaticSourceStatus(ref common.ReferenceCal
 					},
 					"applied": {
 						SchemaProps: spec.SchemaProps{
-							Description: "applied is how many of them have a mirror that is up to date.",
+							Description: "applied is the number of those objects that have a mirror that is up to date.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -2435,7 +2435,7 @@ func schema_pkg_apis_hosting_v1alpha1_StaticSourceStatus(ref common.ReferenceCal
 					},
 					"orphaned": {
 						SchemaProps: spec.SchemaProps{
-							Description: "orphaned is the number of mirrors that annex keeps although their static object is gone.",
+							Description: "orphaned is the number of mirrors that annex keeps although their static object no longer exists.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -2448,7 +2448,7 @@ func schema_pkg_apis_hosting_v1alpha1_StaticSourceStatus(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "problems are what cannot be read or applied, and what waits. It has at most 20 entries.",
+							Description: "problems are the parts of the source that annex could not read or apply yet, at most 20.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2466,7 +2466,7 @@ func schema_pkg_apis_hosting_v1alpha1_StaticSourceStatus(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "resources are those that have mirrors, or may have, as \"<plural>.<group>\". annex looks for mirrors there.",
+							Description: "resources are the resources that may have mirrors, as \"<plural>.<group>\".",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2516,7 +2516,7 @@ func schema_pkg_apis_hosting_v1alpha1_Store(ref common.ReferenceCallback) common
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is where the store is and what may be placed on it.",
+							Description: "spec has the location of the store and the limits of what may be placed on it.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.StoreSpec{}.OpenAPIModelName()),
 						},
@@ -2540,12 +2540,12 @@ func schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StoreHistory identifies the data of a store's etcd, up to a revision. It is updated every few seconds while the etcd changes.",
+				Description: "StoreHistory identifies the data of a store's etcd, up to a revision. annex updates it every few seconds while the etcd changes.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"epoch": {
 						SchemaProps: spec.SchemaProps{
-							Description: "epoch is that of the ownership mark in the etcd: random, and new after the store is claimed or adopted.",
+							Description: "epoch is the random value in the ownership mark of the etcd. It changes when annex claims or adopts the store.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -2553,7 +2553,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref common.ReferenceCallback)
 					},
 					"revision": {
 						SchemaProps: spec.SchemaProps{
-							Description: "revision is the highest resource version that clients may have seen. After an adoption, resource versions are above it.",
+							Description: "revision is the highest resource version that clients may have seen. After an adoption, annex serves higher resource versions.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -2567,7 +2567,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref common.ReferenceCallback)
 					},
 					"checkpointRevision": {
 						SchemaProps: spec.SchemaProps{
-							Description: "checkpointRevision is the etcd revision at which the checkpoint was written. An etcd without the checkpoint, or with an earlier one, has different data.",
+							Description: "checkpointRevision is the etcd revision at which annex wrote the checkpoint. An etcd without the checkpoint, or with an earlier one, has different data.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -2653,14 +2653,14 @@ func schema_pkg_apis_hosting_v1alpha1_StoreMember(ref common.ReferenceCallback) 
 					},
 					"endpoint": {
 						SchemaProps: spec.SchemaProps{
-							Description: "endpoint that annex uses for the member.",
+							Description: "endpoint is the client URL that annex uses for the member.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"version": {
 						SchemaProps: spec.SchemaProps{
-							Description: "version of etcd of the member. Empty while it is unavailable.",
+							Description: "version is the etcd version of the member. It is empty while the member is unavailable.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -2683,24 +2683,24 @@ func schema_pkg_apis_hosting_v1alpha1_StoreSpec(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StoreSpec is where a store is and what may be placed on it. Exactly one of embedded and etcd is set, and which one is immutable: the objects would not move.",
+				Description: "StoreSpec has the location of a store and the limits of what may be placed on it. Exactly one of embedded and etcd must be set. The choice is immutable, because objects would not move with it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"embedded": {
 						SchemaProps: spec.SchemaProps{
-							Description: "embedded is set for the etcd inside annex, with its files in annex's data directory.",
+							Description: "embedded selects the etcd inside annex, which stores its files in annex's data directory.",
 							Ref:         ref(v1alpha1.EmbeddedStore{}.OpenAPIModelName()),
 						},
 					},
 					"etcd": {
 						SchemaProps: spec.SchemaProps{
-							Description: "etcd is set for an external etcd cluster.",
+							Description: "etcd selects an external etcd cluster.",
 							Ref:         ref(v1alpha1.EtcdStore{}.OpenAPIModelName()),
 						},
 					},
 					"capacity": {
 						SchemaProps: spec.SchemaProps{
-							Description: "capacity is how much may be placed on the store: \"storage\" (bytes, for example 8Gi) and \"objects\" (a whole number, for example 500k). What is not listed is not limited. It guides the scheduler and does not limit writes.",
+							Description: "capacity limits what the scheduler places on the store: \"storage\" (bytes, for example 8Gi) and \"objects\" (a whole number, for example 500k). By default, neither is limited. It does not limit writes.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -2723,7 +2723,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreSpec(ref common.ReferenceCallback) co
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "taints repel resources that do not tolerate them. They guide the scheduler and do not move what is placed already.",
+							Description: "taints keep the scheduler from placing resources that do not tolerate them. Resources that are placed already stay.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2736,7 +2736,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreSpec(ref common.ReferenceCallback) co
 					},
 					"unschedulable": {
 						SchemaProps: spec.SchemaProps{
-							Description: "unschedulable repels all further resources. What is placed already stays.",
+							Description: "unschedulable keeps the scheduler from placing further resources on the store. Resources that are placed already stay.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -2753,7 +2753,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StoreStatus is the observed state of a store. The sizes are those of the whole etcd, even if it is shared; objects counts only the objects of annex.",
+				Description: "StoreStatus is the observed state of a store. The sizes include the data of other programs that share the etcd; objects counts only the objects of annex.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"conditions": {
@@ -2781,13 +2781,13 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 					},
 					"size": {
 						SchemaProps: spec.SchemaProps{
-							Description: "size of the database on disk, that of the largest member. Absent until annex connects for the first time.",
+							Description: "size is the size of the database of the largest member on disk. It is absent until annex connects for the first time.",
 							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"sizeInUse": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sizeInUse is the part of size that holds data; the rest is free for further writes, and released by defragmentation.",
+							Description: "sizeInUse is the part of size that holds data. The rest is free for further writes; defragmentation returns it to the file system.",
 							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
 						},
 					},
@@ -2820,7 +2820,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "alarms raised in etcd, by etcd's names: \"NOSPACE\" while it refuses writes because its quota is used up, \"CORRUPT\" if its members have different data.",
+							Description: "alarms are the active alarms of etcd: \"NOSPACE\" while it refuses writes because its quota is used up, \"CORRUPT\" if its members have different data.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2834,14 +2834,14 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 					},
 					"clusterID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "clusterID is the ID of the etcd cluster, in hexadecimal as etcdctl prints it. It is set at the first connection. From then on annex uses no other cluster for this store.",
+							Description: "clusterID is the ID of the etcd cluster, in hexadecimal as etcdctl prints it. annex sets it at the first connection and uses no other cluster for this store afterwards.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"history": {
 						SchemaProps: spec.SchemaProps{
-							Description: "history identifies the data of the etcd. An etcd without this history is neither read nor written: it lost data, was restored from a copy, or is a copy.",
+							Description: "history identifies the data of the etcd. annex does not use an etcd without this history: it lost data, was restored from a copy, or is a copy.",
 							Ref:         ref(v1alpha1.StoreHistory{}.OpenAPIModelName()),
 						},
 					},
@@ -2885,7 +2885,7 @@ func schema_pkg_apis_hosting_v1alpha1_Taint(ref common.ReferenceCallback) common
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Taint repels the resources that do not tolerate it.",
+				Description: "Taint keeps the scheduler from placing resources that do not tolerate it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"key": {
@@ -2905,7 +2905,7 @@ func schema_pkg_apis_hosting_v1alpha1_Taint(ref common.ReferenceCallback) common
 					},
 					"effect": {
 						SchemaProps: spec.SchemaProps{
-							Description: "effect on resources that do not tolerate the taint: NoSchedule or PreferNoSchedule.\n\nPossible enum values:\n - `\"NoSchedule\"` repels resources that do not tolerate the taint.\n - `\"PreferNoSchedule\"` repels them while another store fits.",
+							Description: "effect on resources that do not tolerate the taint: NoSchedule or PreferNoSchedule.\n\nPossible enum values:\n - `\"NoSchedule\"` never places such resources on the store.\n - `\"PreferNoSchedule\"` places such resources on the store only if no other store fits.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -2923,12 +2923,12 @@ func schema_pkg_apis_hosting_v1alpha1_Toleration(ref common.ReferenceCallback) c
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Toleration allows Stores with the taints that it matches.",
+				Description: "Toleration allows the scheduler to choose Stores with the taints that it matches.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"key": {
 						SchemaProps: spec.SchemaProps{
-							Description: "key of the tolerated taints. Empty with the operator Exists tolerates all keys.",
+							Description: "key of the tolerated taints. An empty key with the operator Exists tolerates all taints.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -2943,14 +2943,14 @@ func schema_pkg_apis_hosting_v1alpha1_Toleration(ref common.ReferenceCallback) c
 					},
 					"value": {
 						SchemaProps: spec.SchemaProps{
-							Description: "value of the tolerated taints. Empty if the operator is Exists.",
+							Description: "value of the tolerated taints. It must be empty if the operator is Exists.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"effect": {
 						SchemaProps: spec.SchemaProps{
-							Description: "effect of the tolerated taints: NoSchedule or PreferNoSchedule. Empty tolerates both.\n\nPossible enum values:\n - `\"NoSchedule\"` repels resources that do not tolerate the taint.\n - `\"PreferNoSchedule\"` repels them while another store fits.",
+							Description: "effect of the tolerated taints: NoSchedule or PreferNoSchedule. By default, both are tolerated.\n\nPossible enum values:\n - `\"NoSchedule\"` never places such resources on the store.\n - `\"PreferNoSchedule\"` places such resources on the store only if no other store fits.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"NoSchedule", "PreferNoSchedule"},

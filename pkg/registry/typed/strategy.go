@@ -5,6 +5,7 @@ package typed
 
 import (
 	"context"
+	"reflect"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/operation"
@@ -17,7 +18,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/apis/meta/validation"
-	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/apis/scheme"
+	"github.com/annex-dev/annex/pkg/table"
 )
 
 // BaseStrategy has the defaults of most resources: nothing to prepare, no validation,
@@ -27,19 +29,31 @@ type BaseStrategy struct {
 	uniqueErrors
 	runtime.ObjectTyper
 	names.NameGenerator
-	namespaced bool
+	namespaced      bool
+	createOnUpdate  bool
+	requiresVersion bool
 }
 
 var _ Strategy = BaseStrategy{}
 
-// Namespaced returns the base of a namespaced resource.
-func Namespaced(typer runtime.ObjectTyper) BaseStrategy {
-	return BaseStrategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, namespaced: true}
+var (
+	// Namespaced is the base of namespaced resources.
+	Namespaced = BaseStrategy{ObjectTyper: scheme.Scheme, NameGenerator: names.SimpleNameGenerator, namespaced: true}
+	// ClusterScoped is the base of cluster-scoped resources.
+	ClusterScoped = BaseStrategy{ObjectTyper: scheme.Scheme, NameGenerator: names.SimpleNameGenerator}
+)
+
+// CreatingOnUpdate returns a copy that lets an update create an object that does not exist.
+func (s BaseStrategy) CreatingOnUpdate() BaseStrategy {
+	s.createOnUpdate = true
+	return s
 }
 
-// ClusterScoped returns the base of a cluster-scoped resource.
-func ClusterScoped(typer runtime.ObjectTyper) BaseStrategy {
-	return BaseStrategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
+// RequiringVersion returns a copy that refuses updates without a resource version, so that
+// writers cannot overwrite each other.
+func (s BaseStrategy) RequiringVersion() BaseStrategy {
+	s.requiresVersion = true
+	return s
 }
 
 // NamespaceScoped implements rest.Scoper.
@@ -58,7 +72,7 @@ func (BaseStrategy) WarningsOnCreate(context.Context, runtime.Object) []string {
 func (BaseStrategy) Canonicalize(runtime.Object) {}
 
 // AllowCreateOnUpdate implements rest.RESTUpdateStrategy.
-func (BaseStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
+func (s BaseStrategy) AllowCreateOnUpdate(context.Context) bool { return s.createOnUpdate }
 
 // PrepareForUpdate implements rest.RESTUpdateStrategy.
 func (BaseStrategy) PrepareForUpdate(_ context.Context, _, _ runtime.Object) {}
@@ -72,7 +86,7 @@ func (BaseStrategy) ValidateUpdate(_ context.Context, _, _ runtime.Object) field
 func (BaseStrategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
 
 // AllowUnconditionalUpdate implements rest.RESTUpdateStrategy.
-func (BaseStrategy) AllowUnconditionalUpdate(context.Context) bool { return true }
+func (s BaseStrategy) AllowUnconditionalUpdate(context.Context) bool { return !s.requiresVersion }
 
 // uniqueErrors drops the repetitions of an error, also those between a strategy and the generic
 // registry, which both validate metadata. Kubernetes' strategies drop them where they add the
@@ -95,92 +109,116 @@ func (uniqueErrors) DeclarativeValidationConfig(_ context.Context, _, _ runtime.
 // ValidatedStrategy is the strategy of a kind T that is validated by functions.
 type ValidatedStrategy[T runtime.Object] struct {
 	BaseStrategy
-	// ValidateFunc and ValidateUpdateFunc validate what a create or an update stores.
-	ValidateFunc       func(T) field.ErrorList
-	ValidateUpdateFunc func(updated, old T) field.ErrorList
+	// ValidateFunc and ValidateUpdateFunc validate the object that a create or an update stores.
+	ValidateFunc       func(ctx context.Context, object T) field.ErrorList
+	ValidateUpdateFunc func(ctx context.Context, updated, old T) field.ErrorList
 }
 
 // Validated returns the strategy of a kind that differs from the base only in its
-// validation.
+// validation, which needs no request. Without validateUpdate, updates are validated as creates.
 func Validated[T runtime.Object](base BaseStrategy, validate func(T) field.ErrorList, validateUpdate func(updated, old T) field.ErrorList) ValidatedStrategy[T] {
-	return ValidatedStrategy[T]{BaseStrategy: base, ValidateFunc: validate, ValidateUpdateFunc: validateUpdate}
+	if validateUpdate == nil {
+		validateUpdate = func(updated, _ T) field.ErrorList { return validate(updated) }
+	}
+	return ValidatedStrategy[T]{
+		BaseStrategy:       base,
+		ValidateFunc:       func(_ context.Context, object T) field.ErrorList { return validate(object) },
+		ValidateUpdateFunc: func(_ context.Context, updated, old T) field.ErrorList { return validateUpdate(updated, old) },
+	}
 }
 
 // Validate implements rest.RESTCreateStrategy.
-func (s ValidatedStrategy[T]) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	return s.ValidateFunc(obj.(T))
+func (s ValidatedStrategy[T]) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return s.ValidateFunc(ctx, obj.(T))
 }
 
 // ValidateUpdate implements rest.RESTUpdateStrategy.
-func (s ValidatedStrategy[T]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return s.ValidateUpdateFunc(obj.(T), old.(T))
+func (s ValidatedStrategy[T]) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return s.ValidateUpdateFunc(ctx, obj.(T), old.(T))
 }
 
-// SpecStatusStrategy is the strategy of the main endpoint of a kind T with a spec and a
-// status: it writes metadata and spec, and increments the generation when the spec
-// changes. The generic registry increments it on deletion.
-type SpecStatusStrategy[T table.Object, Spec, Status any] struct {
+// GenerationStrategy increments the generation of a kind T without a status when a field changes.
+type GenerationStrategy[T table.Object] struct {
+	ValidatedStrategy[T]
+	// Field is the Go name of the field.
+	Field string
+}
+
+// PrepareForCreate implements rest.RESTCreateStrategy.
+func (GenerationStrategy[T]) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	obj.(T).SetGeneration(1)
+}
+
+// PrepareForUpdate implements rest.RESTUpdateStrategy.
+func (s GenerationStrategy[T]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	countGeneration(obj.(T), old.(T), s.Field)
+}
+
+// countGeneration increments the generation if the field differs from the stored one.
+func countGeneration[T table.Object](updated, before T, name string) {
+	if !apiequality.Semantic.DeepEqual(fieldOf(updated, name).Interface(), fieldOf(before, name).Interface()) {
+		updated.SetGeneration(before.GetGeneration() + 1)
+	}
+}
+
+// fieldOf returns a field of an API object, by its Go name.
+func fieldOf(object runtime.Object, name string) reflect.Value {
+	return reflect.ValueOf(object).Elem().FieldByName(name)
+}
+
+// SpecStatusStrategy is the strategy of the main endpoint of a kind T with the fields Spec and
+// Status: it writes metadata and spec, and increments the generation when the spec changes. The
+// generic registry increments it on deletion.
+type SpecStatusStrategy[T table.Object] struct {
 	ValidatedStrategy[T]
 	// ValidateStatusUpdateFunc validates an update of the endpoint /status.
 	ValidateStatusUpdateFunc func(updated, old T) field.ErrorList
-	// Version is the only version of the kind.
-	Version schema.GroupVersion
-	// Spec and Status return those of an object.
-	Spec   func(T) *Spec
-	Status func(T) *Status
 	// NoGeneration is set for kinds of Kubernetes that have no generation.
 	NoGeneration bool
 }
 
-// GetResetFields implements rest.ResetFieldsStrategy.
-func (s SpecStatusStrategy[T, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return ResetFields(s.Version, "status")
-}
-
 // PrepareForCreate implements rest.RESTCreateStrategy.
-func (s SpecStatusStrategy[T, Spec, Status]) PrepareForCreate(_ context.Context, obj runtime.Object) {
-	var none Status
-	*s.Status(obj.(T)) = none
+func (s SpecStatusStrategy[T]) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	fieldOf(obj, "Status").SetZero()
 	if !s.NoGeneration {
 		obj.(T).SetGeneration(1)
 	}
 }
 
 // PrepareForUpdate implements rest.RESTUpdateStrategy.
-func (s SpecStatusStrategy[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	updated, before := obj.(T), old.(T)
-	*s.Status(updated) = *s.Status(before)
-	if !s.NoGeneration && !apiequality.Semantic.DeepEqual(s.Spec(updated), s.Spec(before)) {
-		updated.SetGeneration(before.GetGeneration() + 1)
+func (s SpecStatusStrategy[T]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	fieldOf(obj, "Status").Set(fieldOf(old, "Status"))
+	if !s.NoGeneration {
+		countGeneration(obj.(T), old.(T), "Spec")
 	}
 }
 
 // ForStatus returns the strategy of the endpoint /status of the kind.
-func (s SpecStatusStrategy[T, Spec, Status]) ForStatus() StatusStrategy[T, Spec, Status] {
-	return StatusStrategy[T, Spec, Status]{SpecStatusStrategy: s}
+func (s SpecStatusStrategy[T]) ForStatus() rest.RESTUpdateStrategy {
+	return statusStrategy[T]{SpecStatusStrategy: s}
 }
 
-// StatusStrategy writes only the status.
-type StatusStrategy[T table.Object, Spec, Status any] struct {
-	SpecStatusStrategy[T, Spec, Status]
-}
-
-// GetResetFields implements rest.ResetFieldsStrategy.
-func (s StatusStrategy[T, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return ResetFields(s.Version, "metadata", "spec")
+// statusStrategy writes only the status.
+type statusStrategy[T table.Object] struct {
+	SpecStatusStrategy[T]
 }
 
 // PrepareForUpdate implements rest.RESTUpdateStrategy.
-func (s StatusStrategy[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	updated, before := obj.(T), old.(T)
-	*s.Spec(updated) = *s.Spec(before)
-	metav1.ResetObjectMetaForStatus(updated, before)
+func (s statusStrategy[T]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	fieldOf(obj, "Spec").Set(fieldOf(old, "Spec"))
+	metav1.ResetObjectMetaForStatus(obj.(T), old.(T))
 }
 
 // ValidateUpdate implements rest.RESTUpdateStrategy.
-func (s StatusStrategy[T, Spec, Status]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+func (s statusStrategy[T]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return s.ValidateStatusUpdateFunc(obj.(T), old.(T))
 }
+
+// resetFields are the fields that an endpoint ignores, for server-side apply.
+type resetFields map[fieldpath.APIVersion]*fieldpath.Set
+
+// GetResetFields implements rest.ResetFieldsStrategy.
+func (r resetFields) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set { return r }
 
 // ResetFields returns top-level fields of a kind with one version, as
 // rest.ResetFieldsStrategy does.

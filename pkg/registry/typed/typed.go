@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
@@ -22,36 +24,52 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annex-dev/annex/pkg/apis/scheme"
+	"github.com/annex-dev/annex/pkg/table"
 )
 
-// Serialization is the scheme and the codecs of all groups. Storage providers embed it.
-type Serialization struct {
-	Scheme         *runtime.Scheme
-	ParameterCodec runtime.ParameterCodec
-	Codecs         serializer.CodecFactory
-}
+// Endpoints is the REST storage of a group, by RESOURCE or RESOURCE/SUBRESOURCE.
+type Endpoints map[string]rest.Storage
 
-// GroupInfo describes a group with the resources of one version.
-func (s Serialization) GroupInfo(version schema.GroupVersion, resources map[string]rest.Storage) genericapiserver.APIGroupInfo {
-	info := genericapiserver.NewDefaultAPIGroupInfo(version.Group, s.Scheme, s.ParameterCodec, s.Codecs)
-	info.VersionedResourcesStorageMap[version.Version] = resources
-	return info
-}
-
-// NewGroup creates the storage of a group with one version.
-func (s Serialization) NewGroup(version schema.GroupVersion, getter generic.RESTOptionsGetter, resources ...Resource) (genericapiserver.APIGroupInfo, error) {
-	endpoints := map[string]rest.Storage{}
+// NewEndpoints creates the storage of resources: the main endpoint of each, and /status if it has
+// one.
+func NewEndpoints(getter generic.RESTOptionsGetter, resources ...Resource) (Endpoints, error) {
+	endpoints := Endpoints{}
 	for _, resource := range resources {
-		store, err := NewREST(s.Scheme, getter, resource)
+		store, err := newREST(getter, resource)
 		if err != nil {
-			return genericapiserver.APIGroupInfo{}, err
+			return nil, err
 		}
-		endpoints[store.DefaultQualifiedResource.Resource] = store
-		if resource.Status != nil {
-			endpoints[store.DefaultQualifiedResource.Resource+"/status"] = store.Subresource(resource.Status)
+		name := store.DefaultQualifiedResource.Resource
+		endpoints[name] = store
+		if strategy, ok := resource.Strategy.(interface {
+			ForStatus() rest.RESTUpdateStrategy
+		}); ok {
+			status := store.Subresource(strategy.ForStatus())
+			version := resource.Kind.GroupVersion()
+			store.ResetFieldsStrategy = resetFields(ResetFields(version, "status"))
+			status.store.ResetFieldsStrategy = resetFields(ResetFields(version, "metadata", "spec"))
+			endpoints[name+"/status"] = status
 		}
 	}
-	return s.GroupInfo(version, endpoints), nil
+	return endpoints, nil
+}
+
+// NewGroup creates the storage of a group that has only these resources.
+func NewGroup(version schema.GroupVersion, getter generic.RESTOptionsGetter, resources ...Resource) (genericapiserver.APIGroupInfo, error) {
+	endpoints, err := NewEndpoints(getter, resources...)
+	return endpoints.Group(version), err
+}
+
+// REST returns the main endpoint of a resource.
+func (e Endpoints) REST(resource string) *REST { return e[resource].(*REST) }
+
+// Group describes the group with its only version.
+func (e Endpoints) Group(version schema.GroupVersion) genericapiserver.APIGroupInfo {
+	info := genericapiserver.NewDefaultAPIGroupInfo(version.Group, scheme.Scheme, scheme.ParameterCodec, scheme.Codecs)
+	info.VersionedResourcesStorageMap[version.Version] = e
+	return info
 }
 
 // Strategy is the behaviour of a resource on create, update and delete. If it implements
@@ -63,22 +81,20 @@ type Strategy interface {
 
 // Resource describes one resource.
 type Resource struct {
-	// Kind is that of the internal type, in its version. Its lower-case plural is the name of
-	// the resource.
+	// Kind is the kind and the version of the internal type. The lower-case plural of the kind is
+	// the name of the resource.
 	Kind schema.GroupVersionKind
 	// ShortNames and Categories are published in discovery, for kubectl.
 	ShortNames []string
 	Categories []string
 
 	Strategy Strategy
-	// Status is the strategy of the endpoint /status, nil if there is none.
-	Status rest.RESTUpdateStrategy
-	Table  rest.TableConvertor
+	Table    rest.TableConvertor
 
 	// Attrs returns the labels and selectable fields of an object; by default name and
 	// namespace.
 	Attrs storage.AttrFunc
-	// TTL is how long objects are kept after their last write; zero means forever.
+	// TTL is the time after the last write until an object expires; with zero it never does.
 	TTL time.Duration
 	// ReturnDeletedObject makes a delete return the object instead of a Status.
 	ReturnDeletedObject bool
@@ -87,12 +103,25 @@ type Resource struct {
 	ShouldDeleteDuringUpdate func(ctx context.Context, key string, obj, existing runtime.Object) bool
 }
 
-// NewREST returns the main endpoint of a resource.
-func NewREST(scheme *runtime.Scheme, getter generic.RESTOptionsGetter, resource Resource) (*REST, error) {
+// Fields returns the Attrs of a kind with selectable fields in addition to name and namespace.
+func Fields[T table.Object](selectable func(T) fields.Set) storage.AttrFunc {
+	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
+		object, ok := obj.(T)
+		if !ok {
+			return nil, nil, fmt.Errorf("select objects: unexpected type %T", obj)
+		}
+		set := selectable(object)
+		set[metav1.ObjectNameField], set["metadata.namespace"] = object.GetName(), object.GetNamespace()
+		return object.GetLabels(), set, nil
+	}
+}
+
+// newREST returns the main endpoint of a resource.
+func newREST(getter generic.RESTOptionsGetter, resource Resource) (*REST, error) {
 	plural, singular := meta.UnsafeGuessKindToResource(resource.Kind)
 	store := &genericregistry.Store{
-		NewFunc:                   newFunc(scheme, resource.Kind),
-		NewListFunc:               newFunc(scheme, resource.Kind.GroupVersion().WithKind(resource.Kind.Kind+"List")),
+		NewFunc:                   newFunc(resource.Kind),
+		NewListFunc:               newFunc(resource.Kind.GroupVersion().WithKind(resource.Kind.Kind + "List")),
 		DefaultQualifiedResource:  plural.GroupResource(),
 		SingularQualifiedResource: singular.GroupResource(),
 		CreateStrategy:            resource.Strategy,
@@ -117,9 +146,9 @@ func NewREST(scheme *runtime.Scheme, getter generic.RESTOptionsGetter, resource 
 }
 
 // newFunc returns a function that returns empty objects of a kind.
-func newFunc(scheme *runtime.Scheme, kind schema.GroupVersionKind) func() runtime.Object {
+func newFunc(kind schema.GroupVersionKind) func() runtime.Object {
 	return func() runtime.Object {
-		object, err := scheme.New(kind)
+		object, err := scheme.Scheme.New(kind)
 		utilruntime.Must(err)
 		return object
 	}
@@ -129,6 +158,9 @@ func newFunc(scheme *runtime.Scheme, kind schema.GroupVersionKind) func() runtim
 // and categories.
 type REST struct {
 	*genericregistry.Store
+	// MayDelete refuses deletions with its error, before admission runs; nil refuses none.
+	MayDelete rest.ValidateObjectFunc
+
 	shortNames []string
 	categories []string
 }
@@ -145,6 +177,28 @@ func (s *REST) ShortNames() []string { return s.shortNames }
 
 // Categories implements rest.CategoriesProvider.
 func (s *REST) Categories() []string { return s.categories }
+
+// Delete implements rest.GracefulDeleter.
+func (s *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	return s.Store.Delete(ctx, name, s.ifMayDelete(validate), options)
+}
+
+// DeleteCollection implements rest.CollectionDeleter.
+func (s *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
+	return s.Store.DeleteCollection(ctx, s.ifMayDelete(validate), options, listOptions)
+}
+
+func (s *REST) ifMayDelete(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
+	if s.MayDelete == nil {
+		return validate
+	}
+	return func(ctx context.Context, obj runtime.Object) error {
+		if err := s.MayDelete(ctx, obj); err != nil {
+			return err
+		}
+		return validate(ctx, obj)
+	}
+}
 
 // Subresource returns an endpoint that updates the same objects with another strategy,
 // such as `status`.

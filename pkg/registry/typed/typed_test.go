@@ -17,24 +17,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"github.com/annex-dev/annex/pkg/apiserver/scheme"
-	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+	"github.com/annex-dev/annex/pkg/table"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// createOnUpdate is a strategy that lets a PUT create.
-type createOnUpdate struct{ typed.BaseStrategy }
-
-func (createOnUpdate) AllowCreateOnUpdate(context.Context) bool { return true }
-
 // binaryStrategy updates nothing but binaryData.
-type binaryStrategy struct{ createOnUpdate }
+type binaryStrategy struct{ typed.BaseStrategy }
 
 func (binaryStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	obj.(*corev1.ConfigMap).Data = old.(*corev1.ConfigMap).Data
@@ -49,19 +42,23 @@ func resource() typed.Resource {
 		Kind:       corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 		ShortNames: []string{"cm"},
 		Categories: []string{"all"},
-		Strategy:   createOnUpdate{typed.Namespaced(scheme.Scheme)},
+		Strategy:   typed.Namespaced.CreatingOnUpdate(),
 		Table:      table.New(corev1.Resource("configmaps"), table.Name[*corev1.ConfigMap]()),
 	}
 }
 
+// newREST returns the main endpoint of a resource in an etcd of the test.
+func newREST(t *testing.T, described typed.Resource) (*typed.REST, *typedtest.Storage) {
+	t.Helper()
+	etcd := typedtest.NewStorage(t, corev1.SchemeGroupVersion)
+	return etcd.Endpoints(typed.NewGroup(corev1.SchemeGroupVersion, etcd, described)).REST("configmaps"), etcd
+}
+
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storage := typedtest.NewStorage(t, corev1.SchemeGroupVersion)
 	described := resource()
 	described.TTL = time.Hour + 500*time.Millisecond
-	store, err := typed.NewREST(scheme.Scheme, storage, described)
-	expect.NoError(t, err, "NewStore")
-	defer store.Destroy()
+	store, storage := newREST(t, described)
 
 	if got := store.ShortNames(); !slices.Equal(got, []string{"cm"}) {
 		t.Errorf("short names %v", got)
@@ -76,9 +73,9 @@ func TestStore(t *testing.T) {
 		t.Errorf("reset fields %v for a strategy that has none", got)
 	}
 
-	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
+	ctx := typedtest.Request(t, "ns")
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}, Data: map[string]string{"k": "v"}}
-	if _, err := store.Create(ctx, object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
+	if _, err := typedtest.Create(ctx, store, object); err != nil {
 		t.Fatalf("Create: %v", err)
 	}
 	if storage.Stored(t, "configmaps", "ns", "a") == nil {
@@ -93,26 +90,24 @@ func TestStore(t *testing.T) {
 
 func TestSubresource(t *testing.T) {
 	t.Parallel()
-	store, err := typed.NewREST(scheme.Scheme, typedtest.NewStorage(t, corev1.SchemeGroupVersion), resource())
-	expect.NoError(t, err, "NewStore")
-	defer store.Destroy()
-	binary := store.Subresource(binaryStrategy{createOnUpdate{typed.Namespaced(scheme.Scheme)}})
+	store, _ := newREST(t, resource())
+	binary := store.Subresource(binaryStrategy{typed.Namespaced.CreatingOnUpdate()})
 	if got := binary.GetResetFields()["v1"]; got == nil || !got.Has(fieldpath.MakePathOrDie("data")) {
 		t.Errorf("reset fields %v, want data", got)
 	}
 
-	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
+	ctx := typedtest.Request(t, "ns")
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}, Data: map[string]string{"k": "v"}}
 	update := object.DeepCopy()
 	update.Data["k"] = "changed"
 	update.BinaryData = map[string][]byte{"b": []byte("x")}
 
 	// The strategy of the resource creates on update; the subresource must not.
-	_, _, err = binary.Update(ctx, "a", rest.DefaultUpdatedObjectInfo(update), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
+	_, _, err := binary.Update(ctx, "a", rest.DefaultUpdatedObjectInfo(update), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Fatalf("update of an object that does not exist: %v, want not found", err)
 	}
-	if _, err := store.Create(ctx, object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
+	if _, err := typedtest.Create(ctx, store, object); err != nil {
 		t.Fatalf("Create: %v", err)
 	}
 	_, _, err = binary.Update(ctx, "a", rest.DefaultUpdatedObjectInfo(update), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
@@ -144,11 +139,9 @@ func (s repetitiveStrategy) ValidateUpdate(ctx context.Context, obj, _ runtime.O
 func TestEachErrorIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	described := resource()
-	described.Strategy = repetitiveStrategy{typed.Namespaced(scheme.Scheme)}
-	store, err := typed.NewREST(scheme.Scheme, typedtest.NewStorage(t, corev1.SchemeGroupVersion), described)
-	expect.NoError(t, err, "NewREST")
-	defer store.Destroy()
-	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
+	described.Strategy = repetitiveStrategy{typed.Namespaced}
+	store, _ := newREST(t, described)
+	ctx := typedtest.Request(t, "ns")
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}
 	invalid := object.DeepCopy()
 	invalid.Data = map[string]string{"k": "", "l": ""}
@@ -165,10 +158,10 @@ func TestEachErrorIsReportedOnce(t *testing.T) {
 		return found
 	}
 
-	_, err = store.Create(ctx, invalid.DeepCopy(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	_, err := typedtest.Create(ctx, store, invalid.DeepCopy())
 	expect.Equal(t, []string{"data[k]", "data[l]"}, fields(err), "create")
 
-	_, err = store.Create(ctx, object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	_, err = typedtest.Create(ctx, store, object)
 	expect.NoError(t, err, "Create")
 	invalid.Labels = map[string]string{"a b": ""}
 	for name, endpoint := range map[string]rest.Updater{"update": store, "subresource": store.Subresource(described.Strategy)} {
@@ -182,7 +175,7 @@ func TestIncompleteResource(t *testing.T) {
 	t.Parallel()
 	described := resource()
 	described.Kind = schema.GroupVersionKind{}
-	if _, err := typed.NewREST(scheme.Scheme, nil, described); err == nil {
+	if _, err := typed.NewEndpoints(nil, described); err == nil {
 		t.Error("no error for a resource without a name")
 	}
 }

@@ -219,31 +219,3 @@ func moduleRoot(t *testing.T) string {
 	}
 	return filepath.Dir(strings.TrimSpace(string(output)))
 }
-
-func TestMatch(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		pattern, path string
-		group         string
-		matches       bool
-	}{
-		"exact":            {pattern: "pkg/pki", path: "pkg/pki", matches: true},
-		"longer":           {pattern: "pkg/pki", path: "pkg/pki/x"},
-		"below":            {pattern: "pkg/storage/...", path: "pkg/storage/etcd/usage", matches: true},
-		"below, itself":    {pattern: "pkg/storage/...", path: "pkg/storage", matches: true},
-		"below, neighbour": {pattern: "pkg/storage/...", path: "pkg/storages"},
-		"bound":            {pattern: "pkg/apis/{group}/...", path: "pkg/apis/core/v1", group: "core", matches: true},
-		"bound too short":  {pattern: "pkg/registry/{group}/rest", path: "pkg/registry/rest"},
-		"root":             {pattern: ".", path: ".", matches: true},
-		"root is no dot":   {pattern: ".", path: "x"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bindings, ok := match(test.pattern, test.path)
-			if ok != test.matches || bindings["{group}"] != test.group {
-				t.Errorf("match(%q, %q) = %v, %t", test.pattern, test.path, bindings, ok)
-			}
-		})
-	}
-}

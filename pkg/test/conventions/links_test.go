@@ -51,7 +51,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// anchors are what the headings of a page become in links, as on GitHub.
+// anchors returns the anchors of the headings of a page, as GitHub builds them.
 func anchors(page string) []string {
 	var all []string
 	for _, match := range heading.FindAllStringSubmatch(page, -1) {

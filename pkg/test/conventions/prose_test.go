@@ -209,30 +209,45 @@ func TestProse(t *testing.T) {
 	expect.NoError(t, err)
 }
 
-func TestPhrases(t *testing.T) {
+// habit is a construction that makes a comment hard to read if it is frequent.
+type habit struct {
+	phrase
+	// most is the maximum per thousand lines of comments. goal is the level of kine, kcp, Caddy,
+	// controller-runtime and cert-manager: lower most towards it.
+	most, goal float64
+}
+
+var habits = []habit{
+	{newPhrase(`\b(?:is|are|was|were) (?:(?:in|of|for|by|from) which|when|where|why|what|which|how|whether)\b`,
+		"a verb that says what it does, limits or selects", "wh", "how"), 17.6, 2},
+	{newPhrase(`\b(?:that|those) of\b`, "the noun again, or a genitive", "that", "those"), 13.6, 0.5},
+	{newPhrase(`\b(?:asks?|asked|asking|asleep|awake|believes?|complains?|forgets?|patience|wakes?|woken)\b`,
+		"requests, idle, waits, assumes, reports, drops", "ask", "asleep", "awake", "believe", "complain", "forget", "patience", "wake", "woken"), 6.3, 0},
+}
+
+// TestHabits counts habits in the comments of all Go files.
+func TestHabits(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		file, content string
-		want          []string // begin with these
-	}{
-		"comment":           {"a.go", "package a\n\n// Close is for who is done.\n", []string{`3: "for who"`}},
-		"wrapped comment":   {"a.go", "package a\n\n// f has the server\n// refuse it at the\n// most.\nfunc f() {}\n", []string{`5: "at the most"`, `4: "has the server refuse"`}},
-		"separate comments": {"a.go", "package a\n\n// f: at the\n\n// most.\n", nil},
-		"block comment":     {"a.go", "package a\n\n/* one\n * away is\n * away */\n", []string{`5: "is away"`}},
-		"string":            {"a.go", "package a\n\nconst a = \"x\\n\" +\n\t\"nobody\"\n", []string{`4: "nobody"`}},
-		"joined strings":    {"a.go", "package a\n\nconst a = \"but \" +\n\t\"for\"\n", []string{`4: "but for"`}},
-		"raw string":        {"a.go", "package a\n\nconst a = `x\nhis`\n", []string{`4: "his"`}},
-		"identifiers":       {"a.go", "package a\n\nvar who, he, nobody = 1, 2, 3\n", nil},
-		"error":             {"a.go", "package a\n\nvar err = fmt.Errorf(\"reading %s: %w\", a, err)\n", []string{`3: "reading %s: %w"`}},
-		"no gerund":         {"a.go", "package a\n\nvar err = fmt.Errorf(\"nothing to read: %w\", err)\n", nil},
-		"good error":        {"a.go", "package a\n\nvar err = fmt.Errorf(\"read the string %s: %w\", a, err)\n", nil},
-		"page":              {"a.md", "# Page\n\nClients are\ntold what happens.\n", []string{`4: "are told"`}},
-		"manifest":          {"a.yaml", "a: b # looks\n# of\n# before\n", []string{`3: "of before"`}},
-		"good":              {"a.md", "Users who have a list of clients that retry. At least one has the same answer.\n", nil},
-	} {
-		found := faultsOfFile(test.file, []byte(test.content))
-		if !slices.EqualFunc(found, test.want, strings.HasPrefix) {
-			t.Errorf("%s: found %q, want %q", name, found, test.want)
+	lines, found := 0, make([][]string, len(habits))
+	eachFile(t, func(_ *testing.T, file sourceFile) {
+		if file.generated() || strings.HasSuffix(file.name, "conventions/prose_test.go") {
+			return
+		}
+		comments, _ := proseOfGo(file.name, file.content)
+		for _, comment := range comments {
+			lines += len(comment.pieces)
+			for i, habit := range habits {
+				for _, fault := range comment.faults(habit.phrase) {
+					found[i] = append(found[i], file.name+":"+fault)
+				}
+			}
+		}
+	})
+	for i, habit := range habits {
+		rate := 1000 * float64(len(found[i])) / float64(lines)
+		t.Logf("%.1f of %q per thousand lines of comments, the maximum is %.1f, the goal %.1f", rate, habit.pattern, habit.most, habit.goal)
+		if rate > habit.most {
+			t.Errorf("too many:\n%s", strings.Join(found[i], "\n"))
 		}
 	}
 }

@@ -31,33 +31,34 @@ var (
 // rules is the architecture, from packages without dependencies to those that depend on all.
 var rules = []rule{
 	{
-		packages: "pkg/apis/admissionregistration/validation",
-		duty:     "Validation of policies and webhooks, including expressions, which it compiles like the plugins.",
-		others: append([]string{
-			"k8s.io/apiserver/pkg/admission/plugin/...", "k8s.io/apiserver/pkg/cel/...", "k8s.io/apiserver/pkg/util/webhook", "k8s.io/client-go/util/jsonpath",
-		}, apiTypes...),
-	},
-	{
-		packages: "pkg/apis/meta/defaults",
-		duty:     "Registration of defaults, shared by the groups.",
-		others:   machinery,
-	},
-	{
 		packages: "pkg/apis/meta/validation",
-		duty:     "Validation of metadata, shared by the groups.",
+		duty:     "Validation that several groups share.",
 		others:   apiTypes,
 	},
 	{
 		packages: "pkg/apis/{group}/validation",
-		duty:     "Validation that needs only the object, old and new.",
+		duty:     "Validation that needs only the object, old and new; expressions are compiled as the plugins do.",
 		ours:     []string{"pkg/apis/{group}/...", "pkg/apis/meta/validation"},
-		others:   append([]string{"k8s.io/apiserver/pkg/apis/...", "k8s.io/apiserver/pkg/util/shufflesharding", "k8s.io/component-helpers/..."}, apiTypes...),
+		others: append([]string{
+			"k8s.io/apiserver/pkg/admission/plugin/...", "k8s.io/apiserver/pkg/apis/...", "k8s.io/apiserver/pkg/cel/...", "k8s.io/apiserver/pkg/util/...",
+			"k8s.io/client-go/util/jsonpath",
+		}, apiTypes...),
 	},
 	{
-		packages: "pkg/apis/{group}/...",
-		duty:     "The types of a group, their registration, defaults and conversions; one group never imports another.",
-		ours:     []string{"pkg/apis/{group}/...", "pkg/apis/meta/defaults"},
+		packages: "pkg/apis/scheme",
+		duty:     "The scheme and codecs of everything that is compiled in, with the defaults of Kubernetes' groups.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
 		others:   apiTypes,
+	},
+	{
+		packages: "pkg/apis/hosting/...",
+		duty:     "The types of annex's own group, their defaults and conversions.",
+		others:   apiTypes,
+	},
+	{
+		packages: "pkg/table",
+		duty:     "Tables for kubectl, made from columns, and the cells that commands print too.",
+		others:   machinery,
 	},
 	{
 		packages: "pkg/generated/openapi",
@@ -285,27 +286,16 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/authorization/..."}, clients...),
 	},
 	{
-		packages: "pkg/registry/typed/typedtest",
-		duty:     "A real etcd and the server's scheme for the tests of resources.",
-		ours:     []string{"pkg/apiserver/scheme", "pkg/registry/typed"},
-		others:   append([]string{"go.etcd.io/...", "k8s.io/apiserver/..."}, machinery...),
-	},
-	{
 		packages: "pkg/registry/typed",
 		duty:     "The REST storage and the strategies that compiled-in resources are made from.",
-		ours:     []string{"pkg/apis/meta/validation", "pkg/registry/table"},
+		ours:     []string{"pkg/apis/meta/validation", "pkg/apis/scheme", "pkg/table"},
 		others:   append([]string{"k8s.io/apiserver/...", "sigs.k8s.io/structured-merge-diff/..."}, machinery...),
 	},
 	{
-		packages: "pkg/registry/table",
-		duty:     "Tables for kubectl, made from columns.",
-		others:   append([]string{"k8s.io/apiserver/..."}, machinery...),
-	},
-	{
-		packages: "pkg/registry/events/rest",
-		duty:     "The storage map of events.k8s.io, which serves the events of the core group.",
-		ours:     []string{"pkg/apis/core/...", "pkg/apis/events/...", "pkg/registry/core/event", "pkg/registry/events/...", "pkg/registry/typed", "pkg/registry/table"},
-		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+		packages: "pkg/registry/typed/typedtest",
+		duty:     "A real etcd and checks for the tests of resources.",
+		ours:     []string{"pkg/apis/scheme", "pkg/registry/typed", "pkg/table"},
+		others:   append([]string{"github.com/google/go-cmp/cmp", "go.etcd.io/...", "k8s.io/apiserver/...", "sigs.k8s.io/structured-merge-diff/..."}, machinery...),
 	},
 	{
 		packages: "pkg/registry/rbac/escalation",
@@ -314,34 +304,13 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/component-helpers/auth/rbac/validation"}, apiTypes...),
 	},
 	{
-		packages: "pkg/registry/rbac/rest",
-		duty:     "Roles and bindings: validation, tables, and the storage map, with escalation checks on writes.",
-		ours:     []string{"pkg/apis/rbac/...", "pkg/standalone/authorization/rbac", "pkg/registry/rbac/escalation", "pkg/registry/table", "pkg/registry/typed"},
-		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
-	},
-	{
-		packages: "pkg/registry/hosting/backup",
-		duty:     "The endpoints of backups: what may be restored, and API errors.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/backup", "pkg/storage/layer/objectsize"},
-		others:   append([]string{"k8s.io/apiserver/pkg/registry/rest"}, machinery...),
-	},
-	{
-		packages: "pkg/registry/{group}/rest",
-		duty:     "The storage map of a group: the REST storage of each resource.",
-		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/{group}/...", "pkg/registry/typed", "pkg/registry/table", "pkg/standalone/serviceaccount"},
-		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
-	},
-	{
-		packages: "pkg/registry/core/serviceaccount",
-		duty:     "ServiceAccounts and their tokens.",
-		ours:     []string{"pkg/apis/core/...", "pkg/registry/typed", "pkg/registry/table", "pkg/standalone/serviceaccount"},
-		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
-	},
-	{
-		packages: "pkg/registry/{group}/{resource}",
-		duty:     "Strategy, storage and table of a resource; no backend, client or other resource.",
-		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/typed", "pkg/registry/table"},
-		others:   append([]string{"k8s.io/apiserver/...", "sigs.k8s.io/structured-merge-diff/..."}, apiTypes...),
+		packages: "pkg/registry/{group}",
+		duty:     "The resources of a group, one per file: strategy, table and endpoints; no other group.",
+		ours: []string{
+			"pkg/apis/meta/validation", "pkg/apis/scheme", "pkg/apis/{group}/...", "pkg/registry/typed", "pkg/registry/{group}/...", "pkg/table",
+			"pkg/standalone/authorization/rbac", "pkg/standalone/serviceaccount", "pkg/storage/backup", "pkg/storage/layer/objectsize",
+		},
+		others: append([]string{"k8s.io/apiserver/...", "sigs.k8s.io/structured-merge-diff/..."}, apiTypes...),
 	},
 	{
 		packages: "pkg/injection",
@@ -352,12 +321,6 @@ var rules = []rule{
 		}, clients...),
 	},
 	{
-		packages: "pkg/admission/plugin/sidecarinjection",
-		duty:     "The admission plugin that injects InjectionProfiles.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/informers/...", "pkg/injection"},
-		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
-	},
-	{
 		packages: "pkg/staticobjects",
 		duty:     "Reads objects from a folder and a URL, and decides what becomes of their mirrors; no client.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/handlers", "pkg/storage/layer/objectsize"},
@@ -366,30 +329,18 @@ var rules = []rule{
 		}, machinery...),
 	},
 	{
-		packages: "pkg/admission/plugin/errorlimit",
-		duty:     "The admission plugin that refuses custom resources with very many errors.",
-		ours:     []string{"pkg/apis/meta/validation"},
+		packages: "pkg/admission/plugin/{name}",
+		duty:     "An admission plugin.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/apis/meta/validation", "pkg/generated/informers/...", "pkg/injection"},
 		others: append([]string{
 			"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/...", "k8s.io/apiextensions-apiserver/pkg/apiserver/validation", "k8s.io/apiserver/...",
 		}, clients...),
 	},
 	{
-		packages: "pkg/admission/plugin/{name}",
-		duty:     "An admission plugin.",
-		ours:     []string{"pkg/apis/...", "pkg/generated/listers/...", "pkg/generated/informers/..."},
-		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
-	},
-	{
 		packages: "pkg/admission",
-		duty:     "The admission plugins, their order and which are enabled.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/hosting/v1alpha1", "pkg/configfile", "pkg/generated/..."},
+		duty:     "The admission plugins, their order and which are enabled, and the shortest of them.",
+		ours:     []string{"pkg/admission/...", "pkg/apis/hosting/v1alpha1", "pkg/configfile"},
 		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
-	},
-	{
-		packages: "pkg/apiserver/scheme",
-		duty:     "The scheme and codecs of everything that is compiled in.",
-		ours:     []string{"pkg/apis/{group}/{version}"},
-		others:   apiTypes,
 	},
 	{
 		packages: "pkg/apiserver/requestbody",
@@ -434,7 +385,7 @@ var rules = []rule{
 		duty:     "The chain of servers; never a controller or a command.",
 		ours: []string{
 			"pkg/apis/...", "pkg/apiserver/...", "pkg/generated/openapi", "pkg/generated/clientset/...", "pkg/generated/informers/...",
-			"pkg/registry/{group}/rest", "pkg/registry/typed", "pkg/standalone/serviceaccount", "pkg/storage/...", "pkg/version",
+			"pkg/registry/...", "pkg/standalone/serviceaccount", "pkg/storage/...", "pkg/version",
 		},
 		others: append([]string{
 			"github.com/prometheus/client_golang/...", "github.com/prometheus/client_model/go", "go.etcd.io/etcd/client/v3/...",
@@ -685,7 +636,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/backup",
 		duty:     "`annex backup` and `annex restore`: clients of a running annex, and the offline restore into an unused etcd.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/etcdflags", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/datadir", "pkg/generated/...", "pkg/registry/table", "pkg/storage/backup", "pkg/storage/layer/compression", "pkg/storage/etcd/embeddedetcd", "pkg/storage/layer/revision"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/etcdflags", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/datadir", "pkg/generated/...", "pkg/table", "pkg/storage/backup", "pkg/storage/layer/compression", "pkg/storage/etcd/embeddedetcd", "pkg/storage/layer/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, append(flags, clients...)...),
 	},
 	{
@@ -707,7 +658,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/internal/output",
 		duty:     "What commands print: tables, JSON and progress bars.",
-		ours:     []string{"pkg/registry/table"},
+		ours:     []string{"pkg/table"},
 		others:   []string{"github.com/spf13/pflag", "golang.org/x/term"},
 	},
 	{
@@ -719,7 +670,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/internal/migrations",
 		duty:     "Shows a Migration to the user of a command until it ends.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/output", "pkg/generated/clientset/...", "pkg/registry/table"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/output", "pkg/generated/clientset/...", "pkg/table"},
 		others:   clients,
 	},
 	{
@@ -748,19 +699,19 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/diagnose",
 		duty:     "`annex diagnose`: a read-only client of a cluster without annex.",
-		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/metrics", "pkg/cmd/internal/output", "pkg/registry/table"},
+		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/metrics", "pkg/cmd/internal/output", "pkg/table"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/move",
 		duty:     "`annex move`, `annex rollback`, `annex finalize` and `annex uninstall`: clients of a main cluster that prepare, create and present Migrations of groups.",
-		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/internal/footprint", "pkg/cmd/internal/login", "pkg/cmd/internal/migrations", "pkg/cmd/internal/output", "pkg/cmd/internal/rights", "pkg/generated/...", "pkg/registry/table", "pkg/scheduler/..."},
+		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/internal/footprint", "pkg/cmd/internal/login", "pkg/cmd/internal/migrations", "pkg/cmd/internal/output", "pkg/cmd/internal/rights", "pkg/generated/...", "pkg/table", "pkg/scheduler/..."},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/...", "sigs.k8s.io/yaml"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/status",
 		duty:     "`annex status` and `annex top`: read-only clients of annex; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/metrics", "pkg/cmd/internal/output", "pkg/registry/table", "pkg/scheduler"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/metrics", "pkg/cmd/internal/output", "pkg/table", "pkg/scheduler"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{
@@ -844,7 +795,7 @@ var rules = []rule{
 	}, {
 		packages: "hack/...",
 		duty:     "Programs for development, never part of annex.",
-		ours:     []string{"pkg/apis/...", "pkg/generated/openapi", "pkg/apiserver/scheme"},
+		ours:     []string{"pkg/apis/...", "pkg/generated/openapi"},
 		others:   append([]string{"k8s.io/kube-openapi/..."}, apiTypes...),
 	},
 }

@@ -20,8 +20,8 @@ import (
 // switchedOff matches disabled verification of certificates in manifests, scripts and pages.
 var switchedOff = regexp.MustCompile(`(?i)insecure-?skip-?(tls-?)?verify["']?\s*[:=]\s*["']?true|--insecure-skip-tls-verify(\s|$)|\bcurl\s([^|\n]*\s)?(-k|--insecure)\b`)
 
-// verificationFields are the fields of Go types that disable verification. The value is whether
-// tests may set them: annex corrects such APIServices.
+// verificationFields are the fields of Go types that disable verification. Tests may set the
+// fields with the value true: annex corrects such APIServices.
 var verificationFields = map[string]bool{"InsecureSkipVerify": false, "Insecure": false, "InsecureSkipTLSVerify": true}
 
 // TestVerificationIsNeverSwitchedOff checks every file of the repository, other modules included.

@@ -25,13 +25,13 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
-// manyValues bounds the values of an object whose rules are left to upstream: only the texts of their
-// errors take long to join.
+// manyValues bounds the values of an object whose rules only upstream evaluates: joining the texts of their
+// errors takes long for more.
 const manyValues = 20_000
 
-// validator finds the errors of an object, and stops when it has too many. It does not know which of them
-// upstream would ignore because the part of the object that has them does not change: in a list, it
-// counts all if an item of the list changes.
+// validator finds the errors of an object, and stops when it has too many. It may count errors that
+// upstream ignores because the part of the object that has them does not change: in a list, it counts all
+// if an item of the list changes.
 type validator struct {
 	namespaced  bool
 	dropsStatus bool
@@ -90,7 +90,7 @@ func (v *validator) validate(ctx context.Context, object *unstructured.Unstructu
 	return v.errs
 }
 
-// walk validates a value by itself, then those in it.
+// walk validates a value, then the values in it.
 func (v *validator) walk(path *field.Path, n *node, value, old any) {
 	if n == nil || len(v.errs) > validation.MaxErrors || old != nil && reflect.DeepEqual(value, old) {
 		return
@@ -109,8 +109,8 @@ func (v *validator) walk(path *field.Path, n *node, value, old any) {
 	}
 }
 
-// node is the schema of a value. It validates the value without those in it, except what allOf, anyOf,
-// oneOf and not say of them.
+// node is the schema of a value. It validates the value without the values in it, except for allOf, anyOf,
+// oneOf and not.
 type node struct {
 	schema    *apiextensions.JSONSchemaProps
 	validator schemavalidation.SchemaValidator

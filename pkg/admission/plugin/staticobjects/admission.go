@@ -111,8 +111,8 @@ func readOnly(attributes admission.Attributes, mirror metav1.Object) error {
 		"it is the mirror of a static object of the source %q, which is read-only: change it in the source, see: kubectl get staticsources", source(mirror)))
 }
 
-// validateAnnotations refuses annotations that would make an object a mirror. Those of an
-// orphaned mirror may be removed, all together.
+// validateAnnotations refuses annotations that would make an object a mirror. The annotations
+// of an orphaned mirror may be removed, all together.
 func validateAnnotations(attributes admission.Attributes, old, updated metav1.Object) error {
 	after := ownAnnotations(updated)
 	if len(after) == 0 || maps.Equal(after, ownAnnotations(old)) {

@@ -25,7 +25,7 @@ const (
 	orphanedKey = "annex.dev/config.orphaned"
 )
 
-// widget returns a custom resource with annotations, of which mirror adds those of a mirror.
+// widget returns a custom resource with annotations; mirror adds the annotations of a mirror.
 func widget(spec, status string, annotations ...string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "w"}, "spec": spec}}
 	if status != "" {

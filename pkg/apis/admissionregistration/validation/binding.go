@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 var (
@@ -35,14 +37,7 @@ func ValidateMutatingAdmissionPolicyBinding(binding *admissionregistrationv1.Mut
 }
 
 func validateBinding(policyName string, params *admissionregistrationv1.ParamRef, match *admissionregistrationv1.MatchResources) field.ErrorList {
-	var errs field.ErrorList
-	if policyName == "" {
-		errs = append(errs, field.Required(specPath.Child("policyName"), ""))
-	} else {
-		for _, message := range apivalidation.NameIsDNSSubdomain(policyName, false) {
-			errs = append(errs, field.Invalid(specPath.Child("policyName"), policyName, message))
-		}
-	}
+	errs := metavalidation.ValidateRequiredName(policyName, apivalidation.NameIsDNSSubdomain, specPath.Child("policyName"))
 	if params != nil {
 		errs = append(errs, validateParamRef(params, specPath.Child("paramRef"))...)
 	}
@@ -53,9 +48,7 @@ func validateParamRef(ref *admissionregistrationv1.ParamRef, path *field.Path) f
 	var errs field.ErrorList
 	const exclusive = "name and selector are mutually exclusive"
 	if ref.Name != "" {
-		for _, message := range content.IsPathSegmentName(ref.Name) {
-			errs = append(errs, field.Invalid(path.Child("name"), ref.Name, message))
-		}
+		errs = append(errs, metavalidation.Invalid(path.Child("name"), ref.Name, content.IsPathSegmentName(ref.Name))...)
 	}
 	if ref.Selector != nil {
 		errs = append(errs, metav1validation.ValidateLabelSelector(ref.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)

@@ -11,6 +11,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 // maxMatchConditions is the maximum of a webhook or policy.
@@ -42,7 +45,7 @@ type expression struct {
 	text string
 }
 
-// expressions are those of a stored object. They are compiled in the environment of
+// expressions are the expressions of a stored object. They are compiled in the environment of
 // stored expressions, so that the rest of the object can be updated after a downgrade.
 type expressions sets.Set[expression]
 
@@ -187,7 +190,7 @@ func (c checker) checkConditions(conditions []admissionregistrationv1.MatchCondi
 			errs = append(errs, field.Required(namePath, ""))
 			continue
 		}
-		errs = append(errs, validateQualifiedName(condition.Name, namePath)...)
+		errs = append(errs, metavalidation.Invalid(namePath, condition.Name, validation.IsQualifiedName(condition.Name))...)
 		if seen.Has(condition.Name) {
 			errs = append(errs, field.Duplicate(namePath, condition.Name))
 		}

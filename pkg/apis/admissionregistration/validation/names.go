@@ -10,7 +10,6 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -33,14 +32,6 @@ func ValidateNewName(name string) field.ErrorList {
 
 func validateObjectMeta(meta *metav1.ObjectMeta) field.ErrorList {
 	return apivalidation.ValidateObjectMeta(meta, false, apivalidation.NameIsDNSSubdomain, metadataPath)
-}
-
-func validateQualifiedName(name string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, message := range validation.IsQualifiedName(name) {
-		errs = append(errs, field.Invalid(path, name, message))
-	}
-	return errs
 }
 
 // validateOneOf rejects an unsupported value, unless it is unset.

@@ -14,6 +14,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 const wildcard = "*"
@@ -55,9 +57,7 @@ func validateNamedRule(rule *admissionregistrationv1.NamedRuleWithOperations, pa
 	seen := sets.New[string]()
 	for i, name := range rule.ResourceNames {
 		namePath := path.Child("resourceNames").Index(i)
-		for _, message := range content.IsPathSegmentName(name) {
-			errs = append(errs, field.Invalid(namePath, name, message))
-		}
+		errs = append(errs, metavalidation.Invalid(namePath, name, content.IsPathSegmentName(name))...)
 		if seen.Has(name) {
 			errs = append(errs, field.Duplicate(namePath, name))
 		}

@@ -11,8 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 const (
@@ -102,7 +105,7 @@ func (c checker) checkAuditAnnotations(policyName string, annotations []admissio
 		if policyName == "" {
 			errs = append(errs, field.Invalid(keyPath, annotation.Key, "requires metadata.name be non-empty"))
 		} else {
-			errs = append(errs, validateQualifiedName(policyName+"/"+annotation.Key, keyPath)...)
+			errs = append(errs, metavalidation.Invalid(keyPath, policyName+"/"+annotation.Key, validation.IsQualifiedName(policyName+"/"+annotation.Key))...)
 		}
 		if len(strings.TrimSpace(annotation.ValueExpression)) > maxValueExpressionLength {
 			errs = append(errs, field.Required(valuePath, fmt.Sprintf("must not exceed %d bytes in length", maxValueExpressionLength)))

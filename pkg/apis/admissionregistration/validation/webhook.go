@@ -10,12 +10,13 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilwebhook "k8s.io/apiserver/pkg/util/webhook"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 const (
@@ -34,37 +35,18 @@ var (
 // reviewVersions are the supported versions of AdmissionReview, by preference.
 var reviewVersions = []string{"v1", "v1beta1"}
 
-// webhook is the common part of validating and mutating webhooks.
-type webhook struct {
-	name                              string
-	clientConfig                      *admissionregistrationv1.WebhookClientConfig
-	rules                             []admissionregistrationv1.RuleWithOperations
-	failurePolicy                     *admissionregistrationv1.FailurePolicyType
-	matchPolicy                       *admissionregistrationv1.MatchPolicyType
-	namespaceSelector, objectSelector *metav1.LabelSelector
-	sideEffects                       *admissionregistrationv1.SideEffectClass
-	timeoutSeconds                    *int32
-	reviewVersions                    []string
-	matchConditions                   []admissionregistrationv1.MatchCondition
-	reinvocationPolicy                *admissionregistrationv1.ReinvocationPolicyType
-}
+// webhook has all fields of a validating webhook too.
+type webhook = admissionregistrationv1.MutatingWebhook
 
 func validatingWebhooks(configuration *admissionregistrationv1.ValidatingWebhookConfiguration) []webhook {
 	hooks := make([]webhook, len(configuration.Webhooks))
 	for i := range configuration.Webhooks {
 		w := &configuration.Webhooks[i]
-		hooks[i] = webhook{w.Name, &w.ClientConfig, w.Rules, w.FailurePolicy, w.MatchPolicy, w.NamespaceSelector, w.ObjectSelector,
-			w.SideEffects, w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions, nil}
-	}
-	return hooks
-}
-
-func mutatingWebhooks(configuration *admissionregistrationv1.MutatingWebhookConfiguration) []webhook {
-	hooks := make([]webhook, len(configuration.Webhooks))
-	for i := range configuration.Webhooks {
-		w := &configuration.Webhooks[i]
-		hooks[i] = webhook{w.Name, &w.ClientConfig, w.Rules, w.FailurePolicy, w.MatchPolicy, w.NamespaceSelector, w.ObjectSelector,
-			w.SideEffects, w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions, w.ReinvocationPolicy}
+		hooks[i] = webhook{
+			Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
+			NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds,
+			AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
+		}
 	}
 	return hooks
 }
@@ -81,15 +63,15 @@ func ValidateValidatingWebhookConfigurationUpdate(updated, old *admissionregistr
 
 // ValidateMutatingWebhookConfiguration checks a new configuration.
 func ValidateMutatingWebhookConfiguration(configuration *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
-	return append(validateObjectMeta(&configuration.ObjectMeta), validateWebhooks(mutatingWebhooks(configuration), nil)...)
+	return append(validateObjectMeta(&configuration.ObjectMeta), validateWebhooks(configuration.Webhooks, nil)...)
 }
 
 // ValidateMutatingWebhookConfigurationUpdate checks an update.
 func ValidateMutatingWebhookConfigurationUpdate(updated, old *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
-	return append(validateObjectMeta(&updated.ObjectMeta), validateWebhooks(mutatingWebhooks(updated), mutatingWebhooks(old))...)
+	return append(validateObjectMeta(&updated.ObjectMeta), validateWebhooks(updated.Webhooks, old.Webhooks)...)
 }
 
-// tolerance is what is accepted because stored webhooks have it already.
+// tolerance has what is accepted because stored webhooks have it already.
 type tolerance struct {
 	sideEffects     bool
 	reviewVersions  bool
@@ -103,85 +85,86 @@ type tolerance struct {
 func toleranceFor(hooks, stored []webhook) tolerance {
 	t := tolerance{
 		matchConditions: slices.EqualFunc(hooks, stored, func(a, b webhook) bool {
-			return apiequality.Semantic.DeepEqual(a.matchConditions, b.matchConditions)
+			return apiequality.Semantic.DeepEqual(a.MatchConditions, b.MatchConditions)
 		}),
 		expressions: expressions{},
 	}
 	names := sets.New[string]()
-	for _, hook := range stored {
-		t.sideEffects = t.sideEffects || hook.sideEffects == nil || !sideEffects.Has(*hook.sideEffects)
-		t.reviewVersions = t.reviewVersions || len(hook.reviewVersions) > 0 && !understandsReviews(hook)
-		t.duplicateNames = t.duplicateNames || names.Has(hook.name)
+	for i := range stored {
+		hook := &stored[i]
+		t.sideEffects = t.sideEffects || hook.SideEffects == nil || !sideEffects.Has(*hook.SideEffects)
+		t.reviewVersions = t.reviewVersions || len(hook.AdmissionReviewVersions) > 0 && !understandsReviews(hook)
+		t.duplicateNames = t.duplicateNames || names.Has(hook.Name)
 		t.selectorValues = t.selectorValues || len(validateWebhookSelectors(hook, false, nil)) > 0
-		t.expressions.addConditions(hook.matchConditions)
-		names.Insert(hook.name)
+		t.expressions.addConditions(hook.MatchConditions)
+		names.Insert(hook.Name)
 	}
 	return t
 }
 
-func understandsReviews(hook webhook) bool {
-	return slices.ContainsFunc(hook.reviewVersions, func(version string) bool { return slices.Contains(reviewVersions, version) })
+func understandsReviews(hook *webhook) bool {
+	return slices.ContainsFunc(hook.AdmissionReviewVersions, func(version string) bool { return slices.Contains(reviewVersions, version) })
 }
 
 func validateWebhooks(hooks, stored []webhook) field.ErrorList {
 	var errs field.ErrorList
 	tolerated := toleranceFor(hooks, stored)
 	names := sets.New[string]()
-	for i, hook := range hooks {
-		path := field.NewPath("webhooks").Index(i)
+	for i := range hooks {
+		hook, path := &hooks[i], field.NewPath("webhooks").Index(i)
 		errs = append(errs, validateWebhook(hook, tolerated, path)...)
-		if !tolerated.duplicateNames && hook.name != "" && names.Has(hook.name) {
-			errs = append(errs, field.Duplicate(path.Child("name"), hook.name))
+		if !tolerated.duplicateNames && hook.Name != "" && names.Has(hook.Name) {
+			errs = append(errs, field.Duplicate(path.Child("name"), hook.Name))
 		}
-		names.Insert(hook.name)
+		names.Insert(hook.Name)
 	}
 	return errs
 }
 
-func validateWebhook(hook webhook, tolerated tolerance, path *field.Path) field.ErrorList {
-	errs := validation.IsFullyQualifiedName(path.Child("name"), hook.name)
-	for i := range hook.rules {
-		errs = append(errs, validateRule(&hook.rules[i], path.Child("rules").Index(i))...)
+func validateWebhook(hook *webhook, tolerated tolerance, path *field.Path) field.ErrorList {
+	errs := validation.IsFullyQualifiedName(path.Child("name"), hook.Name)
+	for i := range hook.Rules {
+		errs = append(errs, validateRule(&hook.Rules[i], path.Child("rules").Index(i))...)
 	}
-	errs = append(errs, validateOneOf(hook.failurePolicy, failurePolicies, path.Child("failurePolicy"))...)
-	errs = append(errs, validateOneOf(hook.matchPolicy, matchPolicies, path.Child("matchPolicy"))...)
+	errs = append(errs, validateOneOf(hook.FailurePolicy, failurePolicies, path.Child("failurePolicy"))...)
+	errs = append(errs, validateOneOf(hook.MatchPolicy, matchPolicies, path.Child("matchPolicy"))...)
 	errs = append(errs, validateSideEffects(hook, tolerated.sideEffects, path.Child("sideEffects"))...)
-	if seconds := hook.timeoutSeconds; seconds != nil && (*seconds < minTimeoutSeconds || *seconds > maxTimeoutSeconds) {
+	if seconds := hook.TimeoutSeconds; seconds != nil && (*seconds < minTimeoutSeconds || *seconds > maxTimeoutSeconds) {
 		errs = append(errs, field.Invalid(path.Child("timeoutSeconds"), *seconds, "the timeout value must be between 1 and 30 seconds"))
 	}
 	errs = append(errs, validateWebhookSelectors(hook, tolerated.selectorValues, path)...)
-	errs = append(errs, validateOneOf(hook.reinvocationPolicy, reinvocationPolicies, path.Child("reinvocationPolicy"))...)
-	errs = append(errs, validateClientConfig(hook.clientConfig, path.Child("clientConfig"))...)
+	errs = append(errs, validateOneOf(hook.ReinvocationPolicy, reinvocationPolicies, path.Child("reinvocationPolicy"))...)
+	errs = append(errs, validateClientConfig(&hook.ClientConfig, path.Child("clientConfig"))...)
 	if !tolerated.matchConditions {
 		conditions := checker{plainCompiler(), false, tolerated.expressions}
-		errs = append(errs, conditions.checkConditions(hook.matchConditions, path.Child("matchConditions"))...)
+		errs = append(errs, conditions.checkConditions(hook.MatchConditions, path.Child("matchConditions"))...)
 	}
 	return append(errs, validateReviewVersions(hook, tolerated.reviewVersions, path.Child("admissionReviewVersions"))...)
 }
 
-func validateSideEffects(hook webhook, tolerated bool, path *field.Path) field.ErrorList {
+func validateSideEffects(hook *webhook, tolerated bool, path *field.Path) field.ErrorList {
 	allowed := sideEffects
 	if tolerated {
 		allowed = storedSideEffects
 	}
-	if hook.sideEffects == nil {
+	if hook.SideEffects == nil {
 		names := make([]string, 0, len(allowed))
 		for _, class := range sets.List(allowed) {
 			names = append(names, string(class))
 		}
 		return field.ErrorList{field.Required(path, "must specify one of "+strings.Join(names, ", "))}
 	}
-	return validateOneOf(hook.sideEffects, allowed, path)
+	return validateOneOf(hook.SideEffects, allowed, path)
 }
 
-func validateWebhookSelectors(hook webhook, tolerated bool, path *field.Path) field.ErrorList {
+func validateWebhookSelectors(hook *webhook, tolerated bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	options := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: tolerated}
-	if hook.namespaceSelector != nil {
-		errs = append(errs, metav1validation.ValidateLabelSelector(hook.namespaceSelector, options, path.Child("namespaceSelector"))...)
+	if hook.NamespaceSelector != nil {
+		errs = append(errs, metav1validation.ValidateLabelSelector(hook.NamespaceSelector, options, path.Child("namespaceSelector"))...)
 	}
-	if hook.objectSelector != nil {
-		errs = append(errs, metav1validation.ValidateLabelSelector(hook.objectSelector, options, path.Child("objectSelector"))...)
+	if hook.ObjectSelector != nil {
+		errs = append(errs, metav1validation.ValidateLabelSelector(hook.ObjectSelector, options, path.Child("objectSelector"))...)
 	}
 	return errs
 }
@@ -201,25 +184,23 @@ func validateClientConfig(config *admissionregistrationv1.WebhookClientConfig, p
 	return utilwebhook.ValidateWebhookService(path.Child("service"), service.Namespace, service.Name, service.Path, port)
 }
 
-func validateReviewVersions(hook webhook, tolerated bool, path *field.Path) field.ErrorList {
+func validateReviewVersions(hook *webhook, tolerated bool, path *field.Path) field.ErrorList {
 	understood := strings.Join(reviewVersions, ", ")
-	if len(hook.reviewVersions) == 0 {
+	if len(hook.AdmissionReviewVersions) == 0 {
 		return field.ErrorList{field.Required(path, "must specify one of "+understood)}
 	}
 	var errs field.ErrorList
 	seen := sets.New[string]()
-	for i, version := range hook.reviewVersions {
+	for i, version := range hook.AdmissionReviewVersions {
 		if seen.Has(version) {
 			errs = append(errs, field.Invalid(path.Index(i), version, "duplicate version"))
 			continue
 		}
 		seen.Insert(version)
-		for _, message := range validation.IsDNS1035Label(version) {
-			errs = append(errs, field.Invalid(path.Index(i), version, message))
-		}
+		errs = append(errs, metavalidation.Invalid(path.Index(i), version, validation.IsDNS1035Label(version))...)
 	}
 	if !tolerated && !understandsReviews(hook) {
-		errs = append(errs, field.Invalid(path, hook.reviewVersions, fmt.Sprintf("must include at least one of %s", understood)))
+		errs = append(errs, field.Invalid(path, hook.AdmissionReviewVersions, fmt.Sprintf("must include at least one of %s", understood)))
 	}
 	return errs
 }

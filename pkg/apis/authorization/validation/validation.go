@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validation checks the reviews of the group authorization.k8s.io. Its messages
-// are those of Kubernetes.
+// Package validation validates the reviews of authorization.k8s.io, with the messages of
+// Kubernetes.
 package validation
 
 import (

@@ -50,7 +50,7 @@ func ValidateConfigMap(configMap *corev1.ConfigMap) field.ErrorList {
 
 // ValidateConfigMapUpdate checks an update of a config map.
 func ValidateConfigMapUpdate(newConfigMap, oldConfigMap *corev1.ConfigMap) field.ErrorList {
-	errs := metavalidation.ValidateObjectMetaUpdate(&newConfigMap.ObjectMeta, &oldConfigMap.ObjectMeta)
+	var errs field.ErrorList
 	if isTrue(oldConfigMap.Immutable) {
 		errs = append(errs, forbidUnless(isTrue(newConfigMap.Immutable), immutablePath)...)
 		errs = append(errs, forbidUnless(equality.Semantic.DeepEqual(newConfigMap.Data, oldConfigMap.Data), dataPath)...)
@@ -60,11 +60,7 @@ func ValidateConfigMapUpdate(newConfigMap, oldConfigMap *corev1.ConfigMap) field
 }
 
 func validateDataKey(key string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, message := range validation.IsConfigMapKey(key) {
-		errs = append(errs, field.Invalid(path.Key(key), key, message))
-	}
-	return errs
+	return metavalidation.Invalid(path.Key(key), key, validation.IsConfigMapKey(key))
 }
 
 func forbidUnless(unchanged bool, path *field.Path) field.ErrorList {

@@ -64,7 +64,7 @@ func ValidateEventUpdate(newEvent, oldEvent *corev1.Event, version schema.GroupV
 	if version == corev1.SchemeGroupVersion {
 		return errs
 	}
-	errs = append(errs, metavalidation.ValidateObjectMetaUpdate(&newEvent.ObjectMeta, &oldEvent.ObjectMeta)...)
+	errs = append(errs, metavalidation.ValidateFinalizers(&newEvent.ObjectMeta)...)
 	if !equality.Semantic.DeepEqual(newEvent.Series, oldEvent.Series) {
 		errs = append(errs, validateEventSeries(newEvent.Series)...)
 	}
@@ -151,9 +151,7 @@ func validateEventReporter(event *corev1.Event, version schema.GroupVersion) fie
 	if event.ReportingController == "" {
 		errs = append(errs, field.Required(controllerPath, ""))
 	}
-	for _, message := range validation.IsQualifiedName(event.ReportingController) {
-		errs = append(errs, field.Invalid(controllerPath, event.ReportingController, message))
-	}
+	errs = append(errs, metavalidation.Invalid(controllerPath, event.ReportingController, validation.IsQualifiedName(event.ReportingController))...)
 	texts := []struct {
 		name, value string
 		required    bool

@@ -19,12 +19,12 @@ import (
 
 var microTime = metav1.NewMicroTime(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
 
-// oldEvent is what client-go's core recorder writes.
+// oldEvent is an event of client-go's core recorder.
 func oldEvent() *corev1.Event {
 	return &corev1.Event{ObjectMeta: meta(), InvolvedObject: corev1.ObjectReference{Namespace: "ns"}, Count: 1}
 }
 
-// newEvent is what client-go's events.k8s.io recorder writes.
+// newEvent is an event of client-go's events.k8s.io recorder.
 func newEvent() *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta:          meta(),

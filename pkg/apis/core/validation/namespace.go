@@ -13,7 +13,7 @@ import (
 
 var namespaceFinalizersPath = field.NewPath("spec", "finalizers")
 
-// ValidateNamespace checks a new namespace.
+// ValidateNamespace validates a Namespace.
 func ValidateNamespace(namespace *corev1.Namespace) field.ErrorList {
 	errs := metavalidation.ValidateObjectMeta(&namespace.ObjectMeta, false, apivalidation.ValidateNamespaceName)
 	for _, finalizer := range namespace.Spec.Finalizers {
@@ -22,17 +22,11 @@ func ValidateNamespace(namespace *corev1.Namespace) field.ErrorList {
 	return errs
 }
 
-// ValidateNamespaceUpdate checks an update of a namespace's metadata.
-func ValidateNamespaceUpdate(newNamespace, oldNamespace *corev1.Namespace) field.ErrorList {
-	errs := metavalidation.ValidateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
-	return append(errs, ValidateNamespace(newNamespace)...)
-}
-
 // ValidateNamespaceStatusUpdate checks that the phase matches the deletion timestamp.
-func ValidateNamespaceStatusUpdate(newNamespace, oldNamespace *corev1.Namespace) field.ErrorList {
-	errs := metavalidation.ValidateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
-	phase, path := newNamespace.Status.Phase, field.NewPath("status", "Phase")
-	switch deleted := !newNamespace.DeletionTimestamp.IsZero(); {
+func ValidateNamespaceStatusUpdate(namespace *corev1.Namespace) field.ErrorList {
+	errs := metavalidation.ValidateFinalizers(&namespace.ObjectMeta)
+	phase, path := namespace.Status.Phase, field.NewPath("status", "Phase")
+	switch deleted := !namespace.DeletionTimestamp.IsZero(); {
 	case !deleted && phase != corev1.NamespaceActive:
 		errs = append(errs, field.Invalid(path, phase, "may only be 'Active' if `deletionTimestamp` is empty"))
 	case deleted && phase != corev1.NamespaceTerminating:
@@ -42,9 +36,9 @@ func ValidateNamespaceStatusUpdate(newNamespace, oldNamespace *corev1.Namespace)
 }
 
 // ValidateNamespaceFinalizeUpdate checks an update of spec.finalizers.
-func ValidateNamespaceFinalizeUpdate(newNamespace, oldNamespace *corev1.Namespace) field.ErrorList {
-	errs := metavalidation.ValidateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
-	for i, finalizer := range newNamespace.Spec.Finalizers {
+func ValidateNamespaceFinalizeUpdate(namespace *corev1.Namespace) field.ErrorList {
+	errs := metavalidation.ValidateFinalizers(&namespace.ObjectMeta)
+	for i, finalizer := range namespace.Spec.Finalizers {
 		errs = append(errs, validateNamespaceFinalizer(finalizer, namespaceFinalizersPath.Index(i))...)
 	}
 	return errs

@@ -62,8 +62,7 @@ func ValidateResourceQuota(quota *corev1.ResourceQuota) field.ErrorList {
 
 // ValidateResourceQuotaUpdate validates an update: scopes are immutable.
 func ValidateResourceQuotaUpdate(newQuota, oldQuota *corev1.ResourceQuota) field.ErrorList {
-	errs := metavalidation.ValidateObjectMetaUpdate(&newQuota.ObjectMeta, &oldQuota.ObjectMeta)
-	errs = append(errs, validateQuotaSpec(&newQuota.Spec)...)
+	errs := append(metavalidation.ValidateFinalizers(&newQuota.ObjectMeta), validateQuotaSpec(&newQuota.Spec)...)
 	if !sets.New(newQuota.Spec.Scopes...).Equal(sets.New(oldQuota.Spec.Scopes...)) {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "scopes"), newQuota.Spec.Scopes, apivalidation.FieldImmutableErrorMsg))
 	}
@@ -72,8 +71,8 @@ func ValidateResourceQuotaUpdate(newQuota, oldQuota *corev1.ResourceQuota) field
 
 // ValidateResourceQuotaStatusUpdate validates an update of the status. The resource
 // version is required: usage is counted with optimistic locking.
-func ValidateResourceQuotaStatusUpdate(newQuota, oldQuota *corev1.ResourceQuota) field.ErrorList {
-	errs := metavalidation.ValidateObjectMetaUpdate(&newQuota.ObjectMeta, &oldQuota.ObjectMeta)
+func ValidateResourceQuotaStatusUpdate(newQuota, _ *corev1.ResourceQuota) field.ErrorList {
+	var errs field.ErrorList
 	if newQuota.ResourceVersion == "" {
 		errs = append(errs, field.Required(field.NewPath("resourceVersion"), ""))
 	}
@@ -102,10 +101,7 @@ func validateQuantities(quantities corev1.ResourceList, path *field.Path) field.
 }
 
 func validateQuotaResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, message := range validation.IsQualifiedName(string(name)) {
-		errs = append(errs, field.Invalid(path, name, message))
-	}
+	errs := metavalidation.Invalid(path, name, validation.IsQualifiedName(string(name)))
 	if !strings.Contains(string(name), "/") && !isQuotaResource(name) {
 		if len(errs) == 0 && name != corev1.ResourceStorage {
 			errs = append(errs, field.Invalid(path, name, "must be a standard resource type or fully qualified"))

@@ -30,8 +30,7 @@ func ValidateSecret(secret *corev1.Secret) field.ErrorList {
 
 // ValidateSecretUpdate checks an update of a secret.
 func ValidateSecretUpdate(newSecret, oldSecret *corev1.Secret) field.ErrorList {
-	errs := metavalidation.ValidateObjectMetaUpdate(&newSecret.ObjectMeta, &oldSecret.ObjectMeta)
-	errs = append(errs, apivalidation.ValidateImmutableField(newSecret.Type, oldSecret.Type, field.NewPath("type"))...)
+	errs := apivalidation.ValidateImmutableField(newSecret.Type, oldSecret.Type, field.NewPath("type"))
 	if isTrue(oldSecret.Immutable) {
 		errs = append(errs, forbidUnless(isTrue(newSecret.Immutable), immutablePath)...)
 		errs = append(errs, forbidUnless(equality.Semantic.DeepEqual(newSecret.Data, oldSecret.Data), dataPath)...)

@@ -11,13 +11,7 @@ import (
 	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
-// ValidateServiceAccount checks a new service account.
+// ValidateServiceAccount validates a ServiceAccount.
 func ValidateServiceAccount(serviceAccount *corev1.ServiceAccount) field.ErrorList {
 	return metavalidation.ValidateObjectMeta(&serviceAccount.ObjectMeta, true, apivalidation.ValidateServiceAccountName)
-}
-
-// ValidateServiceAccountUpdate checks an update of a service account.
-func ValidateServiceAccountUpdate(newServiceAccount, oldServiceAccount *corev1.ServiceAccount) field.ErrorList {
-	errs := metavalidation.ValidateObjectMetaUpdate(&newServiceAccount.ObjectMeta, &oldServiceAccount.ObjectMeta)
-	return append(errs, ValidateServiceAccount(newServiceAccount)...)
 }

@@ -36,16 +36,11 @@ var (
 	verbs = sets.New("get", "list", "create", "update", "delete", "deletecollection", "patch", "watch", "proxy")
 )
 
-// ValidateFlowSchema checks a new schema.
+// ValidateFlowSchema validates a FlowSchema.
 func ValidateFlowSchema(schema *flowcontrolv1.FlowSchema) field.ErrorList {
 	errs := metavalidation.ValidateObjectMeta(&schema.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
 	errs = append(errs, validateFlowSchema(schema)...)
 	return append(errs, ValidateFlowSchemaStatus(schema)...)
-}
-
-// ValidateFlowSchemaUpdate checks an update of a schema.
-func ValidateFlowSchemaUpdate(newSchema, oldSchema *flowcontrolv1.FlowSchema) field.ErrorList {
-	return ValidateFlowSchema(newSchema)
 }
 
 // ValidateFlowSchemaStatus validates the status: conditions have unique types.
@@ -82,7 +77,7 @@ func validateFlowSchema(schema *flowcontrolv1.FlowSchema) field.ErrorList {
 	if level := spec.PriorityLevelConfiguration.Name; level == "" {
 		errs = append(errs, field.Required(levelPath, "must reference a priority level"))
 	} else {
-		errs = append(errs, invalid(levelPath, level, "", apivalidation.NameIsDNSSubdomain(level, false))...)
+		errs = append(errs, metavalidation.Invalid(levelPath, level, apivalidation.NameIsDNSSubdomain(level, false))...)
 	}
 	for i := range spec.Rules {
 		errs = append(errs, validateRules(&spec.Rules[i], specPath.Child("rules").Index(i))...)
@@ -165,12 +160,12 @@ func validateSubject(subject *flowcontrolv1.Subject, path *field.Path) field.Err
 func validateServiceAccount(account *flowcontrolv1.ServiceAccountSubject, path *field.Path) field.ErrorList {
 	errs := required(account.Name, path.Child("name"))
 	if account.Name != "" && account.Name != flowcontrolv1.NameAll {
-		errs = append(errs, invalid(path.Child("name"), account.Name, "", apivalidation.ValidateServiceAccountName(account.Name, false))...)
+		errs = append(errs, metavalidation.Invalid(path.Child("name"), account.Name, apivalidation.ValidateServiceAccountName(account.Name, false))...)
 	}
 	if account.Namespace == "" {
 		return append(errs, field.Required(path.Child("namespace"), "must specify namespace for service account"))
 	}
-	return append(errs, invalid(path.Child("namespace"), account.Namespace, "", apivalidation.ValidateNamespaceName(account.Namespace, false))...)
+	return append(errs, metavalidation.Invalid(path.Child("namespace"), account.Namespace, apivalidation.ValidateNamespaceName(account.Namespace, false))...)
 }
 
 func validateResourceRule(rule *flowcontrolv1.ResourcePolicyRule, path *field.Path) field.ErrorList {
@@ -188,8 +183,9 @@ func validateResourceRule(rule *flowcontrolv1.ResourcePolicyRule, path *field.Pa
 		}
 	default:
 		for i, namespace := range rule.Namespaces {
-			errs = append(errs, invalid(path.Index(i), namespace, "each member of this list must be '*' or a DNS-1123 label; ",
-				apivalidation.ValidateNamespaceName(namespace, false))...)
+			for _, message := range apivalidation.ValidateNamespaceName(namespace, false) {
+				errs = append(errs, field.Invalid(path.Index(i), namespace, "each member of this list must be '*' or a DNS-1123 label; "+message))
+			}
 		}
 	}
 	return errs
@@ -263,13 +259,4 @@ func required(value string, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Required(path, "")}
 	}
 	return nil
-}
-
-// invalid converts messages about a value to errors.
-func invalid(path *field.Path, value, introduction string, messages []string) field.ErrorList {
-	var errs field.ErrorList
-	for _, message := range messages {
-		errs = append(errs, field.Invalid(path, value, introduction+message))
-	}
-	return errs
 }

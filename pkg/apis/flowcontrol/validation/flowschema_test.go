@@ -139,9 +139,6 @@ func TestValidateFlowSchema(t *testing.T) {
 			changed := flowSchema()
 			test.change(changed)
 			expect.FieldErrors(t, validation.ValidateFlowSchema(changed), test.want...)
-			if changed.Name == flowSchema().Name {
-				expect.FieldErrors(t, validation.ValidateFlowSchemaUpdate(changed, flowSchema()), test.want...)
-			}
 		})
 	}
 }

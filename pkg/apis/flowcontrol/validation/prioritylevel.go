@@ -30,7 +30,7 @@ var (
 	}
 )
 
-// ValidatePriorityLevelConfiguration checks a new level.
+// ValidatePriorityLevelConfiguration validates a PriorityLevelConfiguration.
 func ValidatePriorityLevelConfiguration(level *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	errs := metavalidation.ValidateObjectMeta(&level.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
 	// The annotation has a meaning only in v1beta3.
@@ -40,11 +40,6 @@ func ValidatePriorityLevelConfiguration(level *flowcontrolv1.PriorityLevelConfig
 	errs = append(errs, validateLevelSpec(level.Name, &level.Spec)...)
 	errs = append(errs, validateMandatoryLevel(level)...)
 	return append(errs, ValidatePriorityLevelConfigurationStatus(level)...)
-}
-
-// ValidatePriorityLevelConfigurationUpdate checks an update of a level.
-func ValidatePriorityLevelConfigurationUpdate(newLevel, oldLevel *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
-	return ValidatePriorityLevelConfiguration(newLevel)
 }
 
 // ValidatePriorityLevelConfigurationStatus validates the status: conditions have unique

@@ -109,9 +109,6 @@ func TestValidatePriorityLevelConfiguration(t *testing.T) {
 			changed := priorityLevel()
 			test.change(changed)
 			expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(changed), test.want...)
-			if changed.Name == priorityLevel().Name {
-				expect.FieldErrors(t, validation.ValidatePriorityLevelConfigurationUpdate(changed, priorityLevel()), test.want...)
-			}
 		})
 	}
 }

@@ -26,7 +26,7 @@ type Step struct {
 	Each bool `protobuf:"varint,2,opt,name=each"`
 }
 
-// each is the suffix of a field of which every item is meant.
+// each is the suffix of a field that selects all of its items.
 const each = "[*]"
 
 var fieldName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)

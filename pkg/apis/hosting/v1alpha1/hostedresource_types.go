@@ -13,8 +13,8 @@ const DefaultSchedulerName = "annex-scheduler"
 
 // Types of conditions of a HostedResource.
 const (
-	// HostedResourceEstablished is the condition of the same name of the
-	// CustomResourceDefinition: the names are accepted and the resource is served.
+	// HostedResourceEstablished means that the CustomResourceDefinition has this condition: its
+	// names are accepted and the resource is served.
 	HostedResourceEstablished = "Established"
 
 	// HostedResourceStoreReady means that the resource has a Store, which exists and is
@@ -24,27 +24,29 @@ const (
 	// HostedResourceScheduled means that a Store was chosen for the resource.
 	HostedResourceScheduled = "Scheduled"
 
-	// HostedResourceObjectsReadable means that every stored object can be read. It is absent
-	// until one cannot.
+	// HostedResourceObjectsReadable means that every stored object can be read. It is absent until
+	// annex finds an unreadable object.
 	HostedResourceObjectsReadable = "ObjectsReadable"
 
 	// HostedResourceWithinLimits means that no limit of the resource is reached. It is
 	// absent if the resource has no limits.
 	HostedResourceWithinLimits = "WithinLimits"
 
-	// HostedResourceCachedAsSpecified means that annex caches the objects as spec.cache
-	// specifies. It is absent until the memory budget does not allow that.
+	// HostedResourceCachedAsSpecified means that annex caches the objects as spec.cache specifies.
+	// It is absent until the memory budget prevents that.
 	HostedResourceCachedAsSpecified = "CachedAsSpecified"
 
 	// HostedResourceRetentionValid means that the fields that spec.retention names exist in the
 	// schema. It is absent without spec.retention.
 	HostedResourceRetentionValid = "RetentionValid"
 
-	// HostedResourceRetentionSucceeded means that the last run of the retention could read, archive
-	// and delete what is due. It is absent without spec.retention and before the first run.
+	// HostedResourceRetentionSucceeded means that the last run of the retention archived and
+	// deleted all objects that were due. It is absent without spec.retention and before the first
+	// run.
 	HostedResourceRetentionSucceeded = "RetentionSucceeded"
 
-	// HostedResourceReady summarizes the others: requests for the resource are served.
+	// HostedResourceReady means that requests for the resource are served. It summarizes the other
+	// conditions.
 	HostedResourceReady = "Ready"
 
 	// HostedResourcePublished means that the main cluster sends requests for the resource
@@ -61,17 +63,17 @@ const (
 // +genclient:method=Bind,verb=create,subresource=binding,input=HostedResourceBinding,result=HostedResourceBinding
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// HostedResource is a resource that annex stores: its Store, limits and usage. Its name is
-// that of the CustomResourceDefinition, "<plural>.<group>". annex creates one for every
+// HostedResource describes a resource that annex stores: its Store, limits and usage. It has the
+// name of the CustomResourceDefinition, "<plural>.<group>". annex creates one for every
 // CustomResourceDefinition; create it first to choose the Store in advance.
 type HostedResource struct {
 	metav1.TypeMeta `json:""`
 
-	// metadata is the standard object metadata. The name is "<plural>.<group>".
+	// metadata is the standard object metadata. The name must be "<plural>.<group>".
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// spec is the Store of the resource, or how to choose one.
+	// spec names the Store of the resource, or guides the scheduler that chooses one.
 	// +optional
 	Spec HostedResourceSpec `json:"spec,omitempty" protobuf:"bytes,2,opt,name=spec"`
 
@@ -94,20 +96,21 @@ type HostedResourceList struct {
 	Items []HostedResource `json:"items" protobuf:"bytes,2,rep,name=items"`
 }
 
-// HostedResourceSpec is the Store of a resource, or how to choose one.
+// HostedResourceSpec names the Store of a resource, or guides the scheduler that chooses one, and
+// configures the storage of the objects.
 type HostedResourceSpec struct {
-	// storeName is the Store of the objects. Set it on creation, or a scheduler chooses one
-	// and sets it through the "binding" subresource. Once it is set, only a Migration changes
-	// it.
+	// storeName is the name of the Store of the objects. If it is not set on creation, a scheduler
+	// chooses a Store and sets it through the "binding" subresource. Once it is set, only a
+	// Migration changes it.
 	// +optional
 	StoreName string `json:"storeName,omitempty" protobuf:"bytes,1,opt,name=storeName"`
 
-	// storeSelector restricts the choice to Stores with these labels. By default, every
-	// Store may be chosen. It has no effect once storeName is set.
+	// storeSelector restricts the scheduler to Stores with these labels. By default, it may choose
+	// every Store. It has no effect once storeName is set.
 	// +optional
 	StoreSelector *metav1.LabelSelector `json:"storeSelector,omitempty" protobuf:"bytes,2,opt,name=storeSelector"`
 
-	// tolerations allow Stores with matching taints.
+	// tolerations allow the scheduler to choose Stores with matching taints.
 	// +listType=atomic
 	// +optional
 	Tolerations []Toleration `json:"tolerations,omitempty" protobuf:"bytes,3,rep,name=tolerations"`
@@ -116,36 +119,37 @@ type HostedResourceSpec struct {
 	// +optional
 	Priority int32 `json:"priority,omitempty" protobuf:"varint,4,opt,name=priority"`
 
-	// requests is the expected usage: "storage" (bytes, for example 2Gi) and "objects" (a
-	// whole number, for example 100k). It guides the scheduler and does not limit writes.
+	// requests is the expected usage, for the scheduler: "storage" (bytes, for example 2Gi) and
+	// "objects" (a whole number, for example 100k). It does not limit writes.
 	// +optional
 	Requests ResourceList `json:"requests,omitempty" protobuf:"bytes,5,rep,name=requests,casttype=ResourceList,castkey=ResourceName"`
 
-	// compression of the objects in the Store: None or Zstd. By default, the server
-	// chooses. It applies to further writes; all stored objects remain readable. Compare
-	// status.storedBytes with status.bytes to see the savings.
+	// compression of the objects in the Store: None or Zstd. By default, the server chooses. It
+	// applies to further writes; annex reads objects of both kinds. Compare status.storedBytes with
+	// status.bytes to see the savings.
 	// +optional
 	Compression Compression `json:"compression,omitempty" protobuf:"bytes,6,opt,name=compression,casttype=Compression"`
 
-	// cache is how annex keeps the objects of a custom resource in memory: Plain, the default,
-	// answers reads fastest; Compressed takes a fraction of the memory, and lists take longer;
-	// None reads the Store. It applies at once. If memory is short, annex reduces it; see the
+	// cache selects how annex keeps the objects of a custom resource in memory. Plain, the default,
+	// answers reads fastest; Compressed takes a fraction of the memory, and lists take longer; None
+	// reads the Store. A change applies at once. If memory is short, annex caches less; see the
 	// condition CachedAsSpecified.
 	// +optional
 	Cache Cache `json:"cache,omitempty" protobuf:"bytes,7,opt,name=cache,casttype=Cache"`
 
-	// schedulerName is the scheduler that chooses the Store. Defaults to "annex-scheduler".
+	// schedulerName is the name of the scheduler that chooses the Store. Defaults to
+	// "annex-scheduler".
 	// +optional
 	SchedulerName string `json:"schedulerName,omitempty" protobuf:"bytes,8,opt,name=schedulerName"`
 
-	// limits is the maximum in all namespaces together: "objects" (a whole number) and
-	// "storage" (bytes in the Store). Writes that would exceed a limit are rejected;
-	// existing objects remain.
+	// limits is the maximum for all namespaces together: "objects" (a whole number) and "storage"
+	// (bytes in the Store). annex rejects writes that would exceed a limit; existing objects
+	// remain.
 	// +optional
 	Limits ResourceList `json:"limits,omitempty" protobuf:"bytes,9,rep,name=limits,casttype=ResourceList,castkey=ResourceName"`
 
-	// namespaceLimits is the maximum in each namespace, with the same keys as limits. It is
-	// ignored for cluster-scoped resources.
+	// namespaceLimits is the maximum for each namespace, with the same keys as limits. It does not
+	// apply to cluster-scoped resources.
 	// +optional
 	NamespaceLimits ResourceList `json:"namespaceLimits,omitempty" protobuf:"bytes,10,rep,name=namespaceLimits,casttype=ResourceList,castkey=ResourceName"`
 
@@ -162,12 +166,12 @@ type HostedResourceSpec struct {
 type HostedResourceBinding struct {
 	metav1.TypeMeta `json:""`
 
-	// metadata has the name of the HostedResource. A UID or resource version is a
+	// metadata must have the name of the HostedResource. A UID or resource version is a
 	// precondition.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// storeName is the Store of the objects.
+	// storeName is the name of the Store of the objects.
 	StoreName string `json:"storeName" protobuf:"bytes,2,opt,name=storeName"`
 
 	// migrationUID is the UID of the Migration that has moved the objects to the Store. It is
@@ -176,7 +180,7 @@ type HostedResourceBinding struct {
 	MigrationUID types.UID `json:"migrationUID,omitempty" protobuf:"bytes,3,opt,name=migrationUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
 }
 
-// TolerationOperator compares the value of a toleration with that of a taint.
+// TolerationOperator compares the values of a toleration and a taint.
 // +enum
 type TolerationOperator string
 
@@ -188,9 +192,9 @@ const (
 	TolerationOpEqual TolerationOperator = "Equal"
 )
 
-// Toleration allows Stores with the taints that it matches.
+// Toleration allows the scheduler to choose Stores with the taints that it matches.
 type Toleration struct {
-	// key of the tolerated taints. Empty with the operator Exists tolerates all keys.
+	// key of the tolerated taints. An empty key with the operator Exists tolerates all taints.
 	// +optional
 	Key string `json:"key,omitempty" protobuf:"bytes,1,opt,name=key"`
 
@@ -199,16 +203,17 @@ type Toleration struct {
 	// +optional
 	Operator TolerationOperator `json:"operator,omitempty" protobuf:"bytes,2,opt,name=operator,casttype=TolerationOperator"`
 
-	// value of the tolerated taints. Empty if the operator is Exists.
+	// value of the tolerated taints. It must be empty if the operator is Exists.
 	// +optional
 	Value string `json:"value,omitempty" protobuf:"bytes,3,opt,name=value"`
 
-	// effect of the tolerated taints: NoSchedule or PreferNoSchedule. Empty tolerates both.
+	// effect of the tolerated taints: NoSchedule or PreferNoSchedule. By default, both are
+	// tolerated.
 	// +optional
 	Effect TaintEffect `json:"effect,omitempty" protobuf:"bytes,4,opt,name=effect,casttype=TaintEffect"`
 }
 
-// Compression is how objects are compressed in a Store.
+// Compression is the algorithm that compresses objects in a Store.
 // +enum
 type Compression string
 
@@ -220,7 +225,7 @@ const (
 	CompressionZstd Compression = "Zstd"
 )
 
-// Cache is how the objects of a resource are kept in memory.
+// Cache selects how annex keeps the objects of a resource in memory.
 // +enum
 type Cache string
 
@@ -231,7 +236,7 @@ const (
 	// CacheCompressed keeps objects compressed with Zstandard.
 	CacheCompressed Cache = "Compressed"
 
-	// CacheNone keeps no objects. Every read and watch is served by the Store.
+	// CacheNone keeps no objects. The Store serves every read and watch.
 	CacheNone Cache = "None"
 )
 
@@ -240,26 +245,25 @@ const (
 type HostedResourcePhase string
 
 const (
-	// HostedResourcePending is a resource that is not served: it is not defined or has no
-	// Store.
+	// HostedResourcePending means that the resource is not served, because it is not defined or has
+	// no Store.
 	HostedResourcePending HostedResourcePhase = "Pending"
 
-	// HostedResourceHosted is a resource that is defined and served.
+	// HostedResourceHosted means that the resource is defined and served.
 	HostedResourceHosted HostedResourcePhase = "Hosted"
 
-	// HostedResourceTerminating is a resource whose definition is being deleted with all
-	// objects.
+	// HostedResourceTerminating means that the definition is being deleted, with all objects.
 	HostedResourceTerminating HostedResourcePhase = "Terminating"
 )
 
-// HostedResourceTakeover is the definition in annex that may be published although the main
-// cluster has one of the same name.
+// HostedResourceTakeover identifies the definition in annex that may be published although the main
+// cluster has one with the same name.
 type HostedResourceTakeover struct {
-	// definitionUID is the UID of that CustomResourceDefinition.
+	// definitionUID is the UID of the CustomResourceDefinition in annex.
 	DefinitionUID types.UID `json:"definitionUID" protobuf:"bytes,1,opt,name=definitionUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
 
-	// definitionGeneration is the only generation that may be published: another may serve
-	// versions of which the main cluster stores objects.
+	// definitionGeneration is the only generation of the definition that may be published. Another
+	// generation could serve versions whose objects the main cluster stores.
 	DefinitionGeneration int64 `json:"definitionGeneration" protobuf:"varint,2,opt,name=definitionGeneration"`
 }
 
@@ -289,14 +293,13 @@ type HostedResourceStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,2,rep,name=conditions"`
 
-	// definitionUID is the UID of the CustomResourceDefinition of the stored objects. A
-	// definition of the same name with another UID can neither read nor write them.
+	// definitionUID is the UID of the CustomResourceDefinition of the stored objects. A definition
+	// with the same name and another UID can neither read nor write them.
 	// +optional
 	DefinitionUID types.UID `json:"definitionUID,omitempty" protobuf:"bytes,3,opt,name=definitionUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
 
-	// takeover is set while annex may publish the resource although the main cluster has a
-	// definition of it: a Migration has moved the group, or is about to.
-	// Only annex writes it.
+	// takeover allows annex to publish the resource although the main cluster has a definition of
+	// it. annex sets it for a Migration that has moved the group, or is about to.
 	// +optional
 	Takeover *HostedResourceTakeover `json:"takeover,omitempty" protobuf:"bytes,4,opt,name=takeover"`
 
@@ -304,20 +307,20 @@ type HostedResourceStatus struct {
 	// +optional
 	Objects int64 `json:"objects" protobuf:"varint,5,opt,name=objects"`
 
-	// bytes is the size of those objects before compression.
+	// bytes is the size of all objects before compression.
 	// +optional
 	Bytes int64 `json:"bytes" protobuf:"varint,6,opt,name=bytes"`
 
-	// storedBytes is the size of those objects in the Store.
+	// storedBytes is the size of all objects in the Store.
 	// +optional
 	StoredBytes int64 `json:"storedBytes" protobuf:"varint,7,opt,name=storedBytes"`
 
-	// cachedBytes is the memory that the watch caches of the replica that runs the controllers
-	// use for those objects and their history. Absent if there is none or it is unknown.
+	// cachedBytes is the memory that one replica uses to cache all objects and their history. It is
+	// absent if nothing is cached or the size is unknown.
 	// +optional
 	CachedBytes int64 `json:"cachedBytes,omitempty" protobuf:"varint,8,opt,name=cachedBytes"`
 
-	// retention is what spec.retention has done. Absent without it.
+	// retention reports the results of spec.retention. It is absent without spec.retention.
 	// +optional
 	Retention *RetentionStatus `json:"retention,omitempty" protobuf:"bytes,9,opt,name=retention"`
 }

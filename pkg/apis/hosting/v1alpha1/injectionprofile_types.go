@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// InjectionProfileReady is the condition of an InjectionProfile that fits the definitions of all
-// its targets. Objects of a target that it does not fit are stored without its parts.
+// InjectionProfileReady means that the InjectionProfile fits the definitions of all its targets.
+// Objects of other targets are stored without injection.
 const InjectionProfileReady = "Ready"
 
 const (
-	// InjectAnnotation on an object excludes it from injection with the value "false", and asks
-	// for injection by profiles with the mode OptIn with "true".
+	// InjectAnnotation on an object excludes it from injection with the value "false". With "true",
+	// profiles with the mode OptIn apply to it.
 	InjectAnnotation = "annex.dev/inject"
 
-	// InjectedAnnotation on an object records which profile was injected, and which of its parts.
+	// InjectedAnnotation on an object records the injected profile and its parts.
 	InjectedAnnotation = "annex.dev/injected"
 )
 
@@ -26,8 +26,8 @@ const (
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
 // InjectionProfile adds containers, volumes and environment variables to the pod templates of
-// custom resources when they are created or their pod templates change. Of the profiles that
-// select an object, the one with the highest priority is applied, or else the first by name.
+// custom resources when they are created or their pod templates change. If several profiles select
+// an object, annex applies the one with the highest priority, and of these the first by name.
 type InjectionProfile struct {
 	metav1.TypeMeta `json:""`
 
@@ -35,7 +35,7 @@ type InjectionProfile struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// spec is what is injected, and where.
+	// spec has the parts to inject and the objects to change.
 	// +optional
 	Spec InjectionProfileSpec `json:"spec,omitempty" protobuf:"bytes,2,opt,name=spec"`
 
@@ -61,29 +61,30 @@ type InjectionProfileList struct {
 // The parts have the fields of a Pod, but not the Go types of one: these would add the schemas of
 // a Pod to the group's OpenAPI, in another version than the main cluster's, and to protobuf.
 
-// InjectionProfileSpec is what is injected, and where.
+// InjectionProfileSpec has the parts to inject and the objects to change.
 type InjectionProfileSpec struct {
-	// priority decides between profiles that select the same object: the highest is applied. The
-	// default is 0.
+	// priority orders the profiles that select the same object: annex applies the highest. Defaults
+	// to 0.
 	// +optional
 	Priority int32 `json:"priority,omitempty" protobuf:"varint,1,opt,name=priority"`
 
-	// targets are the resources whose objects are changed, and the paths of their pod templates.
+	// targets are the resources whose objects annex changes, with the paths of their pod templates.
 	// +listType=map
 	// +listMapKey=resource
 	Targets []InjectionTarget `json:"targets" protobuf:"bytes,2,rep,name=targets"`
 
-	// namespaceSelector selects the objects by the labels of their namespaces. By default, all
-	// are selected. It does not apply to cluster-scoped objects.
+	// namespaceSelector selects objects by the labels of their namespaces. By default, it selects
+	// all namespaces. It does not apply to cluster-scoped objects.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty" protobuf:"bytes,3,opt,name=namespaceSelector"`
 
-	// objectSelector selects the objects by their labels. By default, all are selected.
+	// objectSelector selects objects by their labels. By default, it selects all objects.
 	// +optional
 	ObjectSelector *metav1.LabelSelector `json:"objectSelector,omitempty" protobuf:"bytes,4,opt,name=objectSelector"`
 
-	// mode is OptOut, the default, for all selected objects except those with the annotation
-	// annex.dev/inject: "false", or OptIn, for those with "true" only.
+	// mode selects the default for objects without the annotation annex.dev/inject. OptOut, the
+	// default, changes all selected objects except the ones with the value "false"; OptIn changes
+	// only the ones with "true".
 	// +optional
 	Mode InjectionMode `json:"mode,omitempty" protobuf:"bytes,5,opt,name=mode,casttype=InjectionMode"`
 
@@ -105,30 +106,31 @@ type InjectionProfileSpec struct {
 	// +listType=atomic
 	Volumes []runtime.RawExtension `json:"volumes,omitempty" protobuf:"bytes,8,rep,name=volumes"`
 
-	// volumeMounts are added to the containers and init containers that a pod template has
-	// itself, except those that mount something else there. Each has the fields of
-	// spec.containers[*].volumeMounts of a Pod, and names one of volumes.
+	// volumeMounts are added to the containers and init containers of a pod template, not to
+	// injected ones or to containers that mount another volume at the same path. Each has the
+	// fields of spec.containers[*].volumeMounts of a Pod, and must name one of volumes.
 	// +optional
 	// +listType=atomic
 	VolumeMounts []runtime.RawExtension `json:"volumeMounts,omitempty" protobuf:"bytes,9,rep,name=volumeMounts"`
 
-	// env are environment variables that are added to the containers and init containers that a
-	// pod template has itself, except those that set the same variable. Each has the fields of
-	// spec.containers[*].env of a Pod.
+	// env are environment variables that are added to the containers and init containers of a pod
+	// template, not to injected ones or to containers that set the same variable. Each has the
+	// fields of spec.containers[*].env of a Pod.
 	// +optional
 	// +listType=atomic
 	Env []runtime.RawExtension `json:"env,omitempty" protobuf:"bytes,10,rep,name=env"`
 }
 
-// InjectionMode is which of the selected objects are changed.
+// InjectionMode selects the default for objects without the annotation annex.dev/inject.
 // +enum
 type InjectionMode string
 
 const (
-	// InjectionOptOut changes all except those with the annotation annex.dev/inject: "false".
+	// InjectionOptOut changes all objects except the ones with the annotation annex.dev/inject:
+	// "false".
 	InjectionOptOut InjectionMode = "OptOut"
 
-	// InjectionOptIn changes only those with the annotation annex.dev/inject: "true".
+	// InjectionOptIn changes only objects with the annotation annex.dev/inject: "true".
 	InjectionOptIn InjectionMode = "OptIn"
 )
 
@@ -137,27 +139,27 @@ type InjectionTarget struct {
 	// resource is the name of the CustomResourceDefinition, "<plural>.<group>".
 	Resource string `json:"resource" protobuf:"bytes,1,opt,name=resource"`
 
-	// templates are where the pod templates are.
+	// templates are the locations of the pod templates in an object.
 	// +listType=map
 	// +listMapKey=path
 	Templates []InjectionTemplate `json:"templates" protobuf:"bytes,2,rep,name=templates"`
 }
 
-// InjectionTemplate is where an object has a pod template, or several.
+// InjectionTemplate is the location of one or more pod templates in an object.
 type InjectionTemplate struct {
-	// path are the names of the fields from the object to the pod template, such as spec.template.
+	// path has the names of the fields from the object to the pod template, such as spec.template.
 	// [*] stands for every item of a list or every value of a map, as in
 	// spec.workerGroupSpecs[*].template. Every served version of the resource must have the path.
 	Path string `json:"path" protobuf:"bytes,1,opt,name=path"`
 
-	// type is what is at the path: PodTemplate, the default, with spec.containers; PodSpec, with
-	// containers; or ArgoTemplate, a template of an Argo workflow, with a container or a script
-	// and with sidecars.
+	// type of the value at the path: PodTemplate, the default, with spec.containers; PodSpec, with
+	// containers; or ArgoTemplate, a template of an Argo workflow, with a container or a script and
+	// with sidecars.
 	// +optional
 	Type InjectionTemplateType `json:"type,omitempty" protobuf:"bytes,2,opt,name=type,casttype=InjectionTemplateType"`
 }
 
-// InjectionTemplateType is where a pod template has its containers.
+// InjectionTemplateType is the type of a pod template.
 // +enum
 type InjectionTemplateType string
 
@@ -175,12 +177,11 @@ const (
 
 // InjectionProfileStatus is the observed state of an InjectionProfile.
 type InjectionProfileStatus struct {
-	// observedGeneration is the generation of the profile that the conditions are of.
+	// observedGeneration is the generation of the profile that the conditions describe.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty" protobuf:"varint,1,opt,name=observedGeneration"`
 
-	// conditions are the conditions of the profile. Ready means that it fits the definitions of
-	// all targets.
+	// conditions of the profile. "Ready": it fits the definitions of all targets.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -5,7 +5,7 @@ package v1alpha1
 
 import "cmp"
 
-// Ends of the Migration of a group that are no Store, as they are shown to users.
+// Ends of a Migration of a group that are no Store, as commands and tables print them.
 const (
 	endMainCluster = "(main cluster)"
 	endAnnex       = "(annex)"

@@ -9,58 +9,57 @@ import (
 
 // Retention deletes objects of a resource that are no longer needed.
 type Retention struct {
-	// rules say which objects are deleted: those that at least one rule deletes. Every rule
-	// is compared with all objects of the resource that are not being deleted.
+	// rules select the objects to delete. An object is deleted if at least one rule selects it.
 	// +listType=map
 	// +listMapKey=name
 	Rules []RetentionRule `json:"rules" protobuf:"bytes,1,rep,name=rules"`
 
-	// dryRun reports what would be deleted, in the status, events and metrics, and deletes
-	// nothing.
+	// dryRun reports the objects to delete in the status, events and metrics, and deletes nothing.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty" protobuf:"varint,2,opt,name=dryRun"`
 
 	// archive writes each object to the folder of the server's flag --archive-dir before it is
-	// deleted. Nothing is deleted while that fails.
+	// deleted. While that fails, annex deletes nothing.
 	// +optional
 	Archive bool `json:"archive,omitempty" protobuf:"varint,3,opt,name=archive"`
 
-	// deletionsPerSecond is the maximum rate of deletions, from 1 to 1000. Deletions are slower
-	// than that while the server is busy. Defaults to 100.
+	// deletionsPerSecond is the maximum rate of deletions, from 1 to 1000. annex deletes more
+	// slowly while the server is busy. Defaults to 100.
 	// +optional
 	DeletionsPerSecond int32 `json:"deletionsPerSecond,omitempty" protobuf:"varint,4,opt,name=deletionsPerSecond"`
 }
 
-// RetentionRule deletes objects some time after they are created or finished, except the newest.
-// It has at most one of condition, phase and timestamp.
+// RetentionRule deletes objects some time after they are created or finished, except the newest. At
+// most one of condition, phase and timestamp may be set.
 type RetentionRule struct {
 	// name of the rule in the status, events and metrics.
 	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
 
-	// selector limits the rule to objects with these labels. By default it applies to every
-	// object.
+	// selector limits the rule to objects with these labels. By default, the rule applies to all
+	// objects.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty" protobuf:"bytes,2,opt,name=selector"`
 
-	// afterSeconds is the age at which objects are deleted. It counts from the time that
-	// condition, phase or timestamp gives, or without them from the creation.
+	// afterSeconds is the age at which objects are deleted. The age counts from the time that
+	// condition, phase or timestamp defines, or without them from the creation.
 	// +optional
 	AfterSeconds int64 `json:"afterSeconds,omitempty" protobuf:"varint,3,opt,name=afterSeconds"`
 
-	// condition limits the rule to objects with a condition. The age counts from its
-	// lastTransitionTime.
+	// condition limits the rule to objects with a condition. The age counts from the
+	// lastTransitionTime of the condition.
 	// +optional
 	Condition *RetentionCondition `json:"condition,omitempty" protobuf:"bytes,4,opt,name=condition"`
 
-	// phase limits the rule to objects with some values of a field.
+	// phase limits the rule to objects whose field has one of some values, such as finished
+	// objects.
 	// +optional
 	Phase *RetentionPhase `json:"phase,omitempty" protobuf:"bytes,5,opt,name=phase"`
 
-	// timestamp limits the rule to objects with a time in a field. The age counts from that.
+	// timestamp limits the rule to objects with a time in a field. The age counts from that time.
 	// +optional
 	Timestamp *RetentionTimestamp `json:"timestamp,omitempty" protobuf:"bytes,6,opt,name=timestamp"`
 
-	// keepNewest keeps the newest of the objects that the rule applies to, however old they are.
+	// keepNewest excludes the newest of the objects that the rule applies to, at any age.
 	// +optional
 	KeepNewest *RetentionKeepNewest `json:"keepNewest,omitempty" protobuf:"bytes,7,opt,name=keepNewest"`
 }
@@ -84,8 +83,8 @@ type RetentionPhase struct {
 	// +listType=set
 	Values []string `json:"values" protobuf:"bytes,2,rep,name=values"`
 
-	// timestampPath is the path of the field with the time from which the age counts, such as
-	// .status.finishedAt. By default it counts from the last change by a client that manages
+	// timestampPath is the path of the field with the time that the age counts from, such as
+	// .status.finishedAt. By default, the age counts from the last change by a client that manages
 	// the field of path, as metadata.managedFields records it.
 	// +optional
 	TimestampPath string `json:"timestampPath,omitempty" protobuf:"bytes,3,opt,name=timestampPath"`
@@ -97,24 +96,24 @@ type RetentionTimestamp struct {
 	Path string `json:"path" protobuf:"bytes,1,opt,name=path"`
 }
 
-// RetentionKeepNewest keeps the newest objects of each group. Newest are those with the latest
-// time that the age of the rule counts from.
+// RetentionKeepNewest keeps the newest objects of each group: the ones with the latest time that
+// the age of the rule counts from.
 type RetentionKeepNewest struct {
-	// count is how many objects of each group are kept.
+	// count is the number of objects to keep in each group.
 	Count int32 `json:"count" protobuf:"varint,1,opt,name=count"`
 
-	// per is how objects are grouped: Namespace, the default; Label, by the value of labelKey; or
-	// Owner, in each namespace by the ownerReference of their controller. The rule does not delete objects
-	// without the label or owner.
+	// per selects how objects are grouped: by Namespace, the default; by Label, the value of
+	// labelKey in each namespace; or by Owner, the ownerReference of their controller in each
+	// namespace. The rule does not delete objects without the label or owner.
 	// +optional
 	Per RetentionGroup `json:"per,omitempty" protobuf:"bytes,2,opt,name=per,casttype=RetentionGroup"`
 
-	// labelKey is the label whose values are the groups, in each namespace, if per is Label.
+	// labelKey is the key of the label that groups objects if per is Label.
 	// +optional
 	LabelKey string `json:"labelKey,omitempty" protobuf:"bytes,3,opt,name=labelKey"`
 }
 
-// RetentionGroup is how objects are grouped, of which the newest are kept.
+// RetentionGroup selects how objects are grouped; the newest of each group are kept.
 // +enum
 type RetentionGroup string
 
@@ -129,13 +128,13 @@ const (
 	RetentionPerOwner RetentionGroup = "Owner"
 )
 
-// RetentionStatus is what retention has done.
+// RetentionStatus reports the results of a retention.
 type RetentionStatus struct {
-	// lastRunTime is when all objects were last compared with the rules.
+	// lastRunTime is the time at which annex last compared all objects with the rules.
 	// +optional
 	LastRunTime *metav1.Time `json:"lastRunTime,omitempty" protobuf:"bytes,1,opt,name=lastRunTime"`
 
-	// nextRunTime is when they will be compared next. Changes of objects can make it earlier.
+	// nextRunTime is the time of the next comparison. Changes of objects can make it earlier.
 	// +optional
 	NextRunTime *metav1.Time `json:"nextRunTime,omitempty" protobuf:"bytes,2,opt,name=nextRunTime"`
 
@@ -147,14 +146,14 @@ type RetentionStatus struct {
 	// +optional
 	Archived int64 `json:"archived,omitempty" protobuf:"varint,4,opt,name=archived"`
 
-	// rules are the counts of each rule.
+	// rules has the results of each rule.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Rules []RetentionRuleStatus `json:"rules,omitempty" protobuf:"bytes,5,rep,name=rules"`
 }
 
-// RetentionRuleStatus is what a rule found and deleted.
+// RetentionRuleStatus reports the results of a rule.
 type RetentionRuleStatus struct {
 	// name of the rule.
 	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
@@ -163,13 +162,12 @@ type RetentionRuleStatus struct {
 	// +optional
 	Matched int64 `json:"matched" protobuf:"varint,2,opt,name=matched"`
 
-	// due is the number of objects that the rule deletes, as of the last run, or would delete
-	// with dryRun.
+	// due is the number of objects that the rule selected for deletion in the last run.
 	// +optional
 	Due int64 `json:"due" protobuf:"varint,3,opt,name=due"`
 
-	// skipped is the number of objects with the condition, phase or timestamp of the rule that it
-	// did not delete because they lack a usable time, the label or the owner.
+	// skipped is the number of objects with the condition, phase or timestamp of the rule that the
+	// rule did not select because they lack a valid time, the label or the owner.
 	// +optional
 	Skipped int64 `json:"skipped,omitempty" protobuf:"varint,4,opt,name=skipped"`
 
@@ -177,7 +175,8 @@ type RetentionRuleStatus struct {
 	// +optional
 	Deleted int64 `json:"deleted" protobuf:"varint,5,opt,name=deleted"`
 
-	// examples are at most 10 of the objects that dryRun keeps, as "namespace/name", oldest first.
+	// examples are at most 10 of the objects that would be deleted without dryRun, as
+	// "namespace/name", oldest first.
 	// +listType=atomic
 	// +optional
 	Examples []string `json:"examples,omitempty" protobuf:"bytes,6,rep,name=examples"`

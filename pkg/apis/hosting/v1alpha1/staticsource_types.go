@@ -20,22 +20,21 @@ const (
 func StaticSources() []string { return []string{StaticSourceFile, StaticSourceHTTP} }
 
 const (
-	// StaticSourceRead is the condition of a StaticSource that was read completely. While it
-	// is not True, none of its mirrors is deleted.
+	// StaticSourceRead means that annex read the source completely. While it is not True, annex
+	// deletes none of its mirrors.
 	StaticSourceRead = "Read"
 
-	// StaticSourceApplied is the condition of a StaticSource whose objects all have a mirror
-	// that is up to date.
+	// StaticSourceApplied means that all objects of the source have a mirror that is up to date.
 	StaticSourceApplied = "Applied"
 )
 
 const (
-	// StaticSourceNotConfigured is the reason of the condition Read of a source that the
-	// leading replica has no flag for.
+	// StaticSourceNotConfigured is the reason of the condition Read if the leading replica has no
+	// flag for the source.
 	StaticSourceNotConfigured = "NotConfigured"
 
-	// StaticSourceReadFailed is the reason of the condition Read of a source that cannot be
-	// read, or not all of it.
+	// StaticSourceReadFailed is the reason of the condition Read if annex cannot read all of the
+	// source.
 	StaticSourceReadFailed = "ReadFailed"
 )
 
@@ -49,17 +48,17 @@ const (
 	// value selects mirrors.
 	StaticSourceAnnotation = StaticPrefix + "source"
 
-	// StaticHashAnnotation is a hash of the static object as it was applied last.
+	// StaticHashAnnotation is a hash of the static object that annex applied last.
 	StaticHashAnnotation = StaticPrefix + "hash"
 
-	// StaticSeenAnnotation is when annex first saw the static object.
+	// StaticSeenAnnotation is the time at which annex first read the static object.
 	StaticSeenAnnotation = StaticPrefix + "seen"
 
 	// StaticMirrorAnnotation is the UID of the static object. An object with it is a mirror.
 	StaticMirrorAnnotation = StaticPrefix + "mirror"
 
-	// StaticOrphanedAnnotation is why annex keeps a mirror whose static object is gone. It can
-	// be changed and deleted like any object.
+	// StaticOrphanedAnnotation has the reason for which annex keeps a mirror without a static
+	// object. Users can change and delete it like any object.
 	StaticOrphanedAnnotation = StaticPrefix + "orphaned"
 )
 
@@ -67,9 +66,8 @@ const (
 // +genclient:nonNamespaced
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// StaticSource shows what annex reads static objects from, and what became of them. annex
-// creates one for each of its flags --static-dir and --static-url, with the name "file" or
-// "http".
+// StaticSource shows a source of static objects, and whether annex could read and apply them. annex
+// creates one for each of its flags --static-dir and --static-url, with the name "file" or "http".
 type StaticSource struct {
 	metav1.TypeMeta `json:""`
 
@@ -77,7 +75,7 @@ type StaticSource struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// spec is where the objects are. annex sets it from its flags.
+	// spec has the location of the objects. annex sets it from its flags.
 	// +optional
 	Spec StaticSourceSpec `json:"spec,omitempty" protobuf:"bytes,2,opt,name=spec"`
 
@@ -100,7 +98,7 @@ type StaticSourceList struct {
 	Items []StaticSource `json:"items" protobuf:"bytes,2,rep,name=items"`
 }
 
-// StaticSourceSpec is where static objects are.
+// StaticSourceSpec has the location of static objects.
 type StaticSourceSpec struct {
 	// location is the folder or the URL.
 	// +optional
@@ -109,7 +107,7 @@ type StaticSourceSpec struct {
 
 // StaticSourceStatus is the observed state of a source.
 type StaticSourceStatus struct {
-	// conditions of the source. "Read": all of it could be read; "Applied": every object has a
+	// conditions of the source. "Read": annex read it completely. "Applied": every object has a
 	// mirror that is up to date.
 	// +listType=map
 	// +listMapKey=type
@@ -122,42 +120,42 @@ type StaticSourceStatus struct {
 	// +optional
 	Objects int64 `json:"objects" protobuf:"varint,2,opt,name=objects"`
 
-	// applied is how many of them have a mirror that is up to date.
+	// applied is the number of those objects that have a mirror that is up to date.
 	// +optional
 	Applied int64 `json:"applied" protobuf:"varint,3,opt,name=applied"`
 
-	// orphaned is the number of mirrors that annex keeps although their static object is gone.
+	// orphaned is the number of mirrors that annex keeps although their static object no longer
+	// exists.
 	// +optional
 	Orphaned int64 `json:"orphaned" protobuf:"varint,4,opt,name=orphaned"`
 
-	// problems are what cannot be read or applied, and what waits. It has at most 20 entries.
+	// problems are the parts of the source that annex could not read or apply yet, at most 20.
 	// +listType=atomic
 	// +optional
 	Problems []StaticProblem `json:"problems,omitempty" protobuf:"bytes,5,rep,name=problems"`
 
-	// resources are those that have mirrors, or may have, as "<plural>.<group>".
-	// annex looks for mirrors there.
+	// resources are the resources that may have mirrors, as "<plural>.<group>".
 	// +listType=set
 	// +optional
 	Resources []string `json:"resources,omitempty" protobuf:"bytes,6,rep,name=resources"`
 }
 
-// StaticProblem is a part of a source that has no mirror as the source wants it.
+// StaticProblem is a part of a source without a mirror that is up to date.
 type StaticProblem struct {
-	// origin is where it is in the source, as a file name and the number of the document. It is
-	// empty for a mirror whose static object is gone.
+	// origin is the location in the source, as a file name and the number of the document. It is
+	// empty for a mirror whose static object no longer exists.
 	// +optional
 	Origin string `json:"origin,omitempty" protobuf:"bytes,1,opt,name=origin"`
 
-	// object is the object, as "<kind>.<group> <namespace>/<name>". It is empty if the source
-	// cannot be decoded.
+	// object identifies the object, as "<kind>.<group> <namespace>/<name>". It is empty if annex
+	// cannot decode the source.
 	// +optional
 	Object string `json:"object,omitempty" protobuf:"bytes,2,opt,name=object"`
 
-	// reason is a word for the problem.
+	// reason of the problem, in one word.
 	Reason string `json:"reason" protobuf:"bytes,3,opt,name=reason"`
 
-	// message explains it.
+	// message explains the problem.
 	// +optional
 	Message string `json:"message,omitempty" protobuf:"bytes,4,opt,name=message"`
 }

@@ -24,9 +24,10 @@ const (
 // StoreFinalizer keeps a deleted Store until no resource is placed on it.
 const StoreFinalizer = "annex.dev/placed-resources"
 
-// AdoptClusterAnnotation on a Store is the ID of the etcd cluster that annex adopts with
-// its data: one that was restored from a copy or lost its data, or a prefix whose Store no
-// longer exists. annex removes the annotation afterwards.
+// AdoptClusterAnnotation on a Store makes annex adopt an etcd cluster with its data although it
+// differs from what annex knows: the cluster was restored from a copy or lost data, or its key
+// prefix belongs to a Store that no longer exists. The value is the ID of the cluster. annex
+// removes the annotation afterwards.
 const AdoptClusterAnnotation = "annex.dev/adopt-cluster"
 
 // +genclient
@@ -42,7 +43,7 @@ type Store struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// spec is where the store is and what may be placed on it.
+	// spec has the location of the store and the limits of what may be placed on it.
 	// +optional
 	Spec StoreSpec `json:"spec,omitempty" protobuf:"bytes,2,opt,name=spec"`
 
@@ -65,32 +66,33 @@ type StoreList struct {
 	Items []Store `json:"items" protobuf:"bytes,2,rep,name=items"`
 }
 
-// StoreSpec is where a store is and what may be placed on it. Exactly one of embedded and
-// etcd is set, and which one is immutable: the objects would not move.
+// StoreSpec has the location of a store and the limits of what may be placed on it. Exactly one of
+// embedded and etcd must be set. The choice is immutable, because objects would not move with it.
 type StoreSpec struct {
-	// embedded is set for the etcd inside annex, with its files in annex's data directory.
+	// embedded selects the etcd inside annex, which stores its files in annex's data directory.
 	// +optional
 	Embedded *EmbeddedStore `json:"embedded,omitempty" protobuf:"bytes,1,opt,name=embedded"`
 
-	// etcd is set for an external etcd cluster.
+	// etcd selects an external etcd cluster.
 	// +optional
 	Etcd *EtcdStore `json:"etcd,omitempty" protobuf:"bytes,2,opt,name=etcd"`
 
-	// capacity is how much may be placed on the store: "storage" (bytes, for example 8Gi)
-	// and "objects" (a whole number, for example 500k). What is not listed is not limited.
-	// It guides the scheduler and does not limit writes.
+	// capacity limits what the scheduler places on the store: "storage" (bytes, for example 8Gi)
+	// and "objects" (a whole number, for example 500k). By default, neither is limited. It does not
+	// limit writes.
 	// +optional
 	Capacity ResourceList `json:"capacity,omitempty" protobuf:"bytes,3,rep,name=capacity,casttype=ResourceList,castkey=ResourceName"`
 
-	// taints repel resources that do not tolerate them. They guide the scheduler and do not
-	// move what is placed already.
+	// taints keep the scheduler from placing resources that do not tolerate them. Resources that
+	// are placed already stay.
 	// +listType=map
 	// +listMapKey=key
 	// +listMapKey=effect
 	// +optional
 	Taints []Taint `json:"taints,omitempty" protobuf:"bytes,4,rep,name=taints"`
 
-	// unschedulable repels all further resources. What is placed already stays.
+	// unschedulable keeps the scheduler from placing further resources on the store. Resources that
+	// are placed already stay.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty" protobuf:"varint,5,opt,name=unschedulable"`
 }
@@ -105,25 +107,25 @@ type EtcdStore struct {
 	// +listType=set
 	Endpoints []string `json:"endpoints" protobuf:"bytes,1,rep,name=endpoints"`
 
-	// tls holds the certificates for https endpoints. By default, the system's certificate
-	// authorities are trusted and no client certificate is sent.
+	// tls configures the certificates for https endpoints. By default, annex trusts the system's
+	// certificate authorities and sends no client certificate.
 	// +optional
 	TLS *EtcdTLS `json:"tls,omitempty" protobuf:"bytes,2,opt,name=tls"`
 
-	// keyPrefix is the prefix of all keys of annex, so that the cluster can be shared. It
-	// begins with a slash, defaults to "/annex" and is immutable: the objects would not
-	// move.
+	// keyPrefix is the prefix of all keys of annex, so that other programs can share the cluster.
+	// It must begin with a slash. It is immutable, because objects would not move with it. Defaults
+	// to "/annex".
 	// +optional
 	KeyPrefix string `json:"keyPrefix,omitempty" protobuf:"bytes,3,opt,name=keyPrefix"`
 
-	// defragmentation is what annex does when the etcd is full. WhenFull compacts the
-	// history and defragments every member, one after the other; a member serves no
-	// requests meanwhile. Never, the default, leaves that to the administrator of the etcd.
+	// defragmentation selects whether annex makes space in a full etcd. WhenFull compacts the
+	// history and defragments the members one after the other; a member serves no requests while it
+	// is defragmented. Never, the default, leaves both to the administrator of the etcd.
 	// +optional
 	Defragmentation Defragmentation `json:"defragmentation,omitempty" protobuf:"bytes,4,opt,name=defragmentation,casttype=Defragmentation"`
 }
 
-// Defragmentation is when annex defragments the members of an etcd.
+// Defragmentation selects whether annex defragments the members of an etcd.
 // +enum
 type Defragmentation string
 
@@ -135,9 +137,9 @@ const (
 	DefragmentationWhenFull Defragmentation = "WhenFull"
 )
 
-// EtcdTLS holds the certificates for an etcd cluster.
+// EtcdTLS configures the certificates for an etcd cluster.
 type EtcdTLS struct {
-	// secretRef is the Secret with the PEM files "ca.crt", the authority of the members'
+	// secretRef names the Secret with the PEM files "ca.crt", which verifies the members'
 	// certificates, and "tls.crt" and "tls.key", the client certificate and its key.
 	SecretRef SecretReference `json:"secretRef" protobuf:"bytes,1,opt,name=secretRef"`
 }
@@ -152,7 +154,7 @@ type SecretReference struct {
 	Name string `json:"name" protobuf:"bytes,2,opt,name=name"`
 }
 
-// ResourceName is the name of a quantity that limits and capacities count.
+// ResourceName is the name of a quantity in limits, requests and capacities.
 type ResourceName string
 
 const (
@@ -163,23 +165,23 @@ const (
 	ResourceObjects ResourceName = "objects"
 )
 
-// ResourceList is a quantity for each of a set of names.
+// ResourceList has quantities by their names.
 type ResourceList map[ResourceName]resource.Quantity
 
-// TaintEffect is the effect of a taint on a resource that does not tolerate it. No effect
-// moves what is placed already.
+// TaintEffect is the effect of a taint on resources that do not tolerate it. Resources that are
+// placed already stay.
 // +enum
 type TaintEffect string
 
 const (
-	// TaintEffectNoSchedule repels resources that do not tolerate the taint.
+	// TaintEffectNoSchedule never places such resources on the store.
 	TaintEffectNoSchedule TaintEffect = "NoSchedule"
 
-	// TaintEffectPreferNoSchedule repels them while another store fits.
+	// TaintEffectPreferNoSchedule places such resources on the store only if no other store fits.
 	TaintEffectPreferNoSchedule TaintEffect = "PreferNoSchedule"
 )
 
-// Taint repels the resources that do not tolerate it.
+// Taint keeps the scheduler from placing resources that do not tolerate it.
 type Taint struct {
 	// key of the taint, in the form of a label key.
 	Key string `json:"key" protobuf:"bytes,1,opt,name=key"`
@@ -193,8 +195,8 @@ type Taint struct {
 	Effect TaintEffect `json:"effect" protobuf:"bytes,3,opt,name=effect,casttype=TaintEffect"`
 }
 
-// StoreStatus is the observed state of a store. The sizes are those of the whole etcd, even
-// if it is shared; objects counts only the objects of annex.
+// StoreStatus is the observed state of a store. The sizes include the data of other programs that
+// share the etcd; objects counts only the objects of annex.
 type StoreStatus struct {
 	// conditions of the store, with the reason and a message. "Ready": it serves reads and
 	// writes. "UnderPressure": it is nearly full or slow.
@@ -205,13 +207,13 @@ type StoreStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,1,rep,name=conditions"`
 
-	// size of the database on disk, that of the largest member. Absent until annex connects
-	// for the first time.
+	// size is the size of the database of the largest member on disk. It is absent until annex
+	// connects for the first time.
 	// +optional
 	DatabaseSize *resource.Quantity `json:"size,omitempty" protobuf:"bytes,2,opt,name=size"`
 
-	// sizeInUse is the part of size that holds data; the rest is free for further writes,
-	// and released by defragmentation.
+	// sizeInUse is the part of size that holds data. The rest is free for further writes;
+	// defragmentation returns it to the file system.
 	// +optional
 	SizeInUse *resource.Quantity `json:"sizeInUse,omitempty" protobuf:"bytes,3,opt,name=sizeInUse"`
 
@@ -227,19 +229,19 @@ type StoreStatus struct {
 	// +optional
 	Resources int32 `json:"resources" protobuf:"varint,6,opt,name=resources"`
 
-	// alarms raised in etcd, by etcd's names: "NOSPACE" while it refuses writes because its
-	// quota is used up, "CORRUPT" if its members have different data.
+	// alarms are the active alarms of etcd: "NOSPACE" while it refuses writes because its quota is
+	// used up, "CORRUPT" if its members have different data.
 	// +listType=set
 	// +optional
 	Alarms []string `json:"alarms,omitempty" protobuf:"bytes,7,rep,name=alarms"`
 
-	// clusterID is the ID of the etcd cluster, in hexadecimal as etcdctl prints it. It is
-	// set at the first connection. From then on annex uses no other cluster for this store.
+	// clusterID is the ID of the etcd cluster, in hexadecimal as etcdctl prints it. annex sets it
+	// at the first connection and uses no other cluster for this store afterwards.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty" protobuf:"bytes,8,opt,name=clusterID"`
 
-	// history identifies the data of the etcd. An etcd without this history is neither read
-	// nor written: it lost data, was restored from a copy, or is a copy.
+	// history identifies the data of the etcd. annex does not use an etcd without this history: it
+	// lost data, was restored from a copy, or is a copy.
 	// +optional
 	History *StoreHistory `json:"history,omitempty" protobuf:"bytes,9,opt,name=history"`
 
@@ -254,15 +256,15 @@ type StoreStatus struct {
 	Version string `json:"version,omitempty" protobuf:"bytes,11,opt,name=version"`
 }
 
-// StoreHistory identifies the data of a store's etcd, up to a revision. It is updated every
-// few seconds while the etcd changes.
+// StoreHistory identifies the data of a store's etcd, up to a revision. annex updates it every few
+// seconds while the etcd changes.
 type StoreHistory struct {
-	// epoch is that of the ownership mark in the etcd: random, and new after the store is
-	// claimed or adopted.
+	// epoch is the random value in the ownership mark of the etcd. It changes when annex claims or
+	// adopts the store.
 	Epoch string `json:"epoch" protobuf:"bytes,1,opt,name=epoch"`
 
-	// revision is the highest resource version that clients may have seen. After an
-	// adoption, resource versions are above it.
+	// revision is the highest resource version that clients may have seen. After an adoption, annex
+	// serves higher resource versions.
 	// +optional
 	Revision int64 `json:"revision,omitempty" protobuf:"varint,2,opt,name=revision"`
 
@@ -270,8 +272,8 @@ type StoreHistory struct {
 	// +optional
 	Checkpoint string `json:"checkpoint,omitempty" protobuf:"bytes,3,opt,name=checkpoint"`
 
-	// checkpointRevision is the etcd revision at which the checkpoint was written. An etcd
-	// without the checkpoint, or with an earlier one, has different data.
+	// checkpointRevision is the etcd revision at which annex wrote the checkpoint. An etcd without
+	// the checkpoint, or with an earlier one, has different data.
 	// +optional
 	CheckpointRevision int64 `json:"checkpointRevision,omitempty" protobuf:"varint,4,opt,name=checkpointRevision"`
 }
@@ -285,11 +287,11 @@ type StoreMember struct {
 	// +optional
 	Name string `json:"name,omitempty" protobuf:"bytes,2,opt,name=name"`
 
-	// endpoint that annex uses for the member.
+	// endpoint is the client URL that annex uses for the member.
 	// +optional
 	Endpoint string `json:"endpoint,omitempty" protobuf:"bytes,3,opt,name=endpoint"`
 
-	// version of etcd of the member. Empty while it is unavailable.
+	// version is the etcd version of the member. It is empty while the member is unavailable.
 	// +optional
 	Version string `json:"version,omitempty" protobuf:"bytes,4,opt,name=version"`
 

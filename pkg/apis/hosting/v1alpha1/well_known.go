@@ -20,8 +20,8 @@ func SystemNamespaces() []string {
 }
 
 const (
-	// HostedLabel asks annex, with the value "true", to take over a
-	// CustomResourceDefinition of the main cluster.
+	// HostedLabel on a CustomResourceDefinition of the main cluster, with the value "true",
+	// makes annex take it over.
 	HostedLabel = "annex.dev/hosted"
 
 	// PublishedByLabel on an APIService of the main cluster identifies the annex that owns
@@ -38,13 +38,12 @@ const (
 	// categories are DNS labels.
 	ServedCategory = "annex.dev"
 
-	// PublishedStoreAnnotation on an APIService is the UID of the Store "default" of the
-	// annex that owns it. An annex started with different data does not delete what was
-	// published with the previous data.
+	// PublishedStoreAnnotation on an APIService has the UID of the Store "default" of the annex
+	// that owns it. An annex with different data does not delete the APIService.
 	PublishedStoreAnnotation = "annex.dev/published-store"
 
-	// RecheckAnnotation on an unavailable APIService is when annex last made the main
-	// cluster check it again.
+	// RecheckAnnotation on an unavailable APIService has the time at which annex last made the
+	// main cluster check it again.
 	RecheckAnnotation = "annex.dev/recheck"
 
 	// ResourcesAnnotation on an APIService lists the resources of its version that annex
@@ -60,8 +59,8 @@ const (
 	DefinitionFromMain = "main"
 
 	// MainCopyAnnotation on a CustomResourceDefinition in annex means that the main cluster
-	// still stores the objects that it had when its group was moved. The value is the time of
-	// that. Finalize deletes them and the annotation.
+	// still stores the objects from before its group was moved. The value is the time of the
+	// move. Finalize deletes these objects and the annotation.
 	MainCopyAnnotation = "annex.dev/main-copy"
 
 	// UndoesAnnotation on a Migration that annex has created is the name of the Move that it undoes.
@@ -77,19 +76,19 @@ const (
 	// names sort first, but choose this one if discovery lacks them because annex is down.
 	MainCopyVersion = "zz-annex-main-copy"
 
-	// DefinitionUIDAnnotation on a CustomResourceDefinition in annex is the UID of the one
-	// in the main cluster that it is synced from. Only the deletion of that one deletes
-	// objects.
+	// DefinitionUIDAnnotation on a CustomResourceDefinition in annex has the UID of the
+	// definition in the main cluster that it is synced from. Only the deletion of a definition
+	// with this UID deletes objects.
 	DefinitionUIDAnnotation = "annex.dev/definition-uid"
 
-	// DeletionPolicyAnnotation on a CustomResourceDefinition of the main cluster is what
-	// happens to the objects in annex when it is deleted.
+	// DeletionPolicyAnnotation on a CustomResourceDefinition of the main cluster selects
+	// whether annex deletes the objects together with it.
 	DeletionPolicyAnnotation = "annex.dev/deletion-policy"
 
-	// DeletionPolicyDelete deletes them, as in any cluster. It is the default.
+	// DeletionPolicyDelete deletes the objects, as in any cluster. It is the default.
 	DeletionPolicyDelete = "Delete"
 
-	// DeletionPolicyKeep keeps them, and the definition in annex.
+	// DeletionPolicyKeep keeps the objects, and the definition in annex.
 	DeletionPolicyKeep = "Keep"
 
 	// FinalizerPrefix is the prefix of the finalizers that annex sets on the
@@ -100,8 +99,8 @@ const (
 	// and deletes itself.
 	AutomanagedLabel = "annex.dev/automanaged"
 
-	// AggregateLabel adds, with the value "true" on a ClusterRole of the main cluster, the
-	// rules of that role to those of annex.
+	// AggregateLabel on a ClusterRole of the main cluster, with the value "true", grants its
+	// rules to annex.
 	AggregateLabel = "annex.dev/aggregate-to-annex"
 )
 

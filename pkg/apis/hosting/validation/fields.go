@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 var (
@@ -35,23 +36,8 @@ func validateEnum[T ~string](value T, supported sets.Set[T], path *field.Path) f
 	}
 }
 
-func validateRequiredName(name string, valid apivalidation.ValidateNameFunc, path *field.Path) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(path, "")}
-	}
-	var errs field.ErrorList
-	for _, msg := range valid(name, false) {
-		errs = append(errs, field.Invalid(path, name, msg))
-	}
-	return errs
-}
-
 func validateLabelValue(value string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, msg := range validation.IsValidLabelValue(value) {
-		errs = append(errs, field.Invalid(path, value, msg))
-	}
-	return errs
+	return metavalidation.Invalid(path, value, validation.IsValidLabelValue(value))
 }
 
 func validateNonNegativeQuantity(quantity *resource.Quantity, path *field.Path) field.ErrorList {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 var (
@@ -35,8 +36,7 @@ func ValidateHostedResource(hosted *hostingv1alpha1.HostedResource) field.ErrorL
 // metadata.
 func ValidateHostedResourceUpdate(newHosted, oldHosted *hostingv1alpha1.HostedResource) field.ErrorList {
 	specPath := field.NewPath("spec")
-	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
-	errs = append(errs, validateHostedResourceSpec(&newHosted.Spec, specPath)...)
+	errs := validateHostedResourceSpec(&newHosted.Spec, specPath)
 	if !newHosted.DeletionTimestamp.IsZero() && len(newHosted.Finalizers) == 0 && newHosted.Status.DefinitionUID != "" {
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"), "the last one cannot be removed while the resource is defined: this object records the Store of its objects"))
 	}
@@ -58,13 +58,13 @@ func ValidateHostedResourceBinding(binding *hostingv1alpha1.HostedResourceBindin
 	if binding.Name != name {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), binding.Name, "must be the name in the URL"))
 	}
-	return append(errs, validateRequiredName(binding.StoreName, apivalidation.NameIsDNSSubdomain, field.NewPath("storeName"))...)
+	return append(errs, metavalidation.ValidateRequiredName(binding.StoreName, apivalidation.NameIsDNSSubdomain, field.NewPath("storeName"))...)
 }
 
 // ValidateHostedResourceStatusUpdate checks an update of a HostedResource's
 // status.
 func ValidateHostedResourceStatusUpdate(newHosted, oldHosted *hostingv1alpha1.HostedResource) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
+	var errs field.ErrorList
 	if uid := newHosted.Status.DefinitionUID; !newHosted.DeletionTimestamp.IsZero() && uid != "" && uid != oldHosted.Status.DefinitionUID {
 		errs = append(errs, field.Forbidden(field.NewPath("status", "definitionUID"), "may not be set while the HostedResource is being deleted: the next one may name another Store"))
 	}
@@ -99,7 +99,7 @@ func validateHostedResourceName(name string, _ bool) []string {
 func validateHostedResourceSpec(spec *hostingv1alpha1.HostedResourceSpec, specPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.StoreName != "" {
-		errs = append(errs, validateRequiredName(spec.StoreName, apivalidation.NameIsDNSSubdomain, specPath.Child("storeName"))...)
+		errs = append(errs, metavalidation.ValidateRequiredName(spec.StoreName, apivalidation.NameIsDNSSubdomain, specPath.Child("storeName"))...)
 	}
 	errs = append(errs, metav1validation.ValidateLabelSelector(spec.StoreSelector, metav1validation.LabelSelectorValidationOptions{}, specPath.Child("storeSelector"))...)
 	for i := range spec.Tolerations {
@@ -115,7 +115,7 @@ func validateHostedResourceSpec(spec *hostingv1alpha1.HostedResourceSpec, specPa
 	if spec.Cache != "" {
 		errs = append(errs, validateEnum(spec.Cache, caches, specPath.Child("cache"))...)
 	}
-	return append(errs, validateRequiredName(spec.SchedulerName, apivalidation.NameIsDNSSubdomain, specPath.Child("schedulerName"))...)
+	return append(errs, metavalidation.ValidateRequiredName(spec.SchedulerName, apivalidation.NameIsDNSSubdomain, specPath.Child("schedulerName"))...)
 }
 
 func validateToleration(toleration *hostingv1alpha1.Toleration, tolerationPath *field.Path) field.ErrorList {

@@ -12,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
-// validateInjectionParts checks that the parts are those of a Pod, that their names are unique, and
-// that what is mounted exists. The values of their other fields are for the CustomResourceDefinition
-// of a target to check, and for the cluster that runs the Pod.
+// validateInjectionParts checks that the parts have the fields of a Pod, that their names are
+// unique, and that mounted volumes exist. The CustomResourceDefinition of a target and the
+// cluster that runs the Pod validate the other values.
 func validateInjectionParts(spec *hostingv1alpha1.InjectionProfileSpec, specPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	containers, volumes, env, mountPaths := sets.New[string](), sets.New[string](), sets.New[string](), sets.New[string]()
@@ -45,7 +46,7 @@ func validateInjectionParts(spec *hostingv1alpha1.InjectionProfileSpec, specPath
 func anyName(string, bool) []string { return nil }
 
 func validateUniqueName(name string, seen sets.Set[string], valid apivalidation.ValidateNameFunc, path *field.Path) field.ErrorList {
-	errs := validateRequiredName(name, valid, path)
+	errs := metavalidation.ValidateRequiredName(name, valid, path)
 	if name != "" && seen.Has(name) {
 		errs = append(errs, field.Duplicate(path, name))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/injectionpath"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 var (
@@ -19,24 +20,22 @@ var (
 	injectionTemplateTypes = sets.New(hostingv1alpha1.InjectionPodTemplate, hostingv1alpha1.InjectionPodSpec, hostingv1alpha1.InjectionArgoTemplate)
 )
 
-// ValidateInjectionProfile checks a new InjectionProfile. That its paths exist in the definitions
-// of the targets is for admission to check.
+// ValidateInjectionProfile validates a new InjectionProfile. Admission checks that its paths
+// exist in the definitions of the targets.
 func ValidateInjectionProfile(profile *hostingv1alpha1.InjectionProfile) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&profile.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	return append(errs, validateInjectionProfileSpec(&profile.Spec, field.NewPath("spec"))...)
 }
 
 // ValidateInjectionProfileUpdate checks an update of an InjectionProfile's spec and metadata.
-func ValidateInjectionProfileUpdate(newProfile, oldProfile *hostingv1alpha1.InjectionProfile) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaUpdate(&newProfile.ObjectMeta, &oldProfile.ObjectMeta, field.NewPath("metadata"))
-	return append(errs, validateInjectionProfileSpec(&newProfile.Spec, field.NewPath("spec"))...)
+func ValidateInjectionProfileUpdate(newProfile, _ *hostingv1alpha1.InjectionProfile) field.ErrorList {
+	return validateInjectionProfileSpec(&newProfile.Spec, field.NewPath("spec"))
 }
 
 // ValidateInjectionProfileStatusUpdate checks an update of an InjectionProfile's status.
-func ValidateInjectionProfileStatusUpdate(newProfile, oldProfile *hostingv1alpha1.InjectionProfile) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaUpdate(&newProfile.ObjectMeta, &oldProfile.ObjectMeta, field.NewPath("metadata"))
+func ValidateInjectionProfileStatusUpdate(newProfile, _ *hostingv1alpha1.InjectionProfile) field.ErrorList {
 	statusPath := field.NewPath("status")
-	errs = append(errs, apivalidation.ValidateNonnegativeField(newProfile.Status.ObservedGeneration, statusPath.Child("observedGeneration"))...)
+	errs := apivalidation.ValidateNonnegativeField(newProfile.Status.ObservedGeneration, statusPath.Child("observedGeneration"))
 	return append(errs, metav1validation.ValidateConditions(newProfile.Status.Conditions, statusPath.Child("conditions"))...)
 }
 
@@ -60,7 +59,7 @@ func validateInjectionTargets(targets []hostingv1alpha1.InjectionTarget, path *f
 	resources := sets.New[string]()
 	for i, target := range targets {
 		resourcePath := path.Index(i).Child("resource")
-		errs = append(errs, validateRequiredName(target.Resource, validateHostedResourceName, resourcePath)...)
+		errs = append(errs, metavalidation.ValidateRequiredName(target.Resource, validateHostedResourceName, resourcePath)...)
 		if resources.Has(target.Resource) {
 			errs = append(errs, field.Duplicate(resourcePath, target.Resource))
 		}

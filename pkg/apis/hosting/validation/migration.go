@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 var (
@@ -35,8 +36,7 @@ func ValidateMigration(migration *hostingv1alpha1.Migration) field.ErrorList {
 
 // ValidateMigrationUpdate checks an update of a Migration's spec and metadata.
 func ValidateMigrationUpdate(newMigration, oldMigration *hostingv1alpha1.Migration) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaUpdate(&newMigration.ObjectMeta, &oldMigration.ObjectMeta, field.NewPath("metadata"))
-	errs = append(errs, validateMigrationSpec(&newMigration.Spec, field.NewPath("spec"))...)
+	errs := validateMigrationSpec(&newMigration.Spec, field.NewPath("spec"))
 	if removed := slices.Contains(oldMigration.Finalizers, hostingv1alpha1.MigrationFinalizer) &&
 		!slices.Contains(newMigration.Finalizers, hostingv1alpha1.MigrationFinalizer); removed && !newMigration.Status.Phase.Finished() {
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"), hostingv1alpha1.MigrationFinalizer+" cannot be removed before the Migration is finished: a part of the objects would stay in a Store"))
@@ -50,9 +50,8 @@ func ValidateMigrationUpdate(newMigration, oldMigration *hostingv1alpha1.Migrati
 
 // ValidateMigrationStatusUpdate checks an update of a Migration's status.
 func ValidateMigrationStatusUpdate(newMigration, oldMigration *hostingv1alpha1.Migration) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaUpdate(&newMigration.ObjectMeta, &oldMigration.ObjectMeta, field.NewPath("metadata"))
 	status, path := &newMigration.Status, field.NewPath("status")
-	errs = append(errs, validateEnum(status.Phase, migrationPhases, path.Child("phase"))...)
+	errs := validateEnum(status.Phase, migrationPhases, path.Child("phase"))
 	if was := oldMigration.Status.Phase; was.Finished() {
 		errs = append(errs, apivalidation.ValidateImmutableField(status.Phase, was, path.Child("phase"))...)
 	}
@@ -79,8 +78,8 @@ func validateMigrationSpec(spec *hostingv1alpha1.MigrationSpec, path *field.Path
 // validateMoved checks what is moved where.
 func validateMoved(spec *hostingv1alpha1.MigrationSpec, path *field.Path) field.ErrorList {
 	if spec.Group == "" {
-		errs := validateRequiredName(spec.Resource, validateHostedResourceName, path.Child("resource"))
-		errs = append(errs, validateRequiredName(spec.StoreName, apivalidation.NameIsDNSSubdomain, path.Child("storeName"))...)
+		errs := metavalidation.ValidateRequiredName(spec.Resource, validateHostedResourceName, path.Child("resource"))
+		errs = append(errs, metavalidation.ValidateRequiredName(spec.StoreName, apivalidation.NameIsDNSSubdomain, path.Child("storeName"))...)
 		if spec.Operation != "" {
 			errs = append(errs, field.Invalid(path.Child("operation"), spec.Operation, "is for a group only"))
 		}
@@ -89,7 +88,7 @@ func validateMoved(spec *hostingv1alpha1.MigrationSpec, path *field.Path) field.
 		}
 		return errs
 	}
-	errs := validateRequiredName(spec.Group, validateHostedGroup, path.Child("group"))
+	errs := metavalidation.ValidateRequiredName(spec.Group, validateHostedGroup, path.Child("group"))
 	if spec.Resource != "" {
 		errs = append(errs, field.Invalid(path.Child("resource"), spec.Resource, "cannot be set together with group"))
 	}
@@ -102,7 +101,7 @@ func validateMoved(spec *hostingv1alpha1.MigrationSpec, path *field.Path) field.
 	case spec.Operation != hostingv1alpha1.MigrationMove:
 		errs = append(errs, field.Invalid(path.Child("storeName"), spec.StoreName, "is for Move only"))
 	default:
-		errs = append(errs, validateRequiredName(spec.StoreName, apivalidation.NameIsDNSSubdomain, path.Child("storeName"))...)
+		errs = append(errs, metavalidation.ValidateRequiredName(spec.StoreName, apivalidation.NameIsDNSSubdomain, path.Child("storeName"))...)
 	}
 	return errs
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func migration(changes ...func(*hostingv1alpha1.Migration)) *hostingv1alpha1.Migration {
@@ -39,23 +40,23 @@ func TestValidateMigration(t *testing.T) {
 		want   []string
 	}{
 		"valid":                   {change: func(*hostingv1alpha1.Migration) {}},
-		"nothing":                 {func(m *hostingv1alpha1.Migration) { m.Spec = hostingv1alpha1.MigrationSpec{} }, []string{at("spec.resource", required), at("spec.storeName", required), at("spec.switch", required)}},
-		"bad name":                {func(m *hostingv1alpha1.Migration) { m.Name = "A" }, []string{at("metadata.name", invalid)}},
-		"namespace":               {func(m *hostingv1alpha1.Migration) { m.Namespace = "a" }, []string{at("metadata.namespace", forbidden)}},
-		"no group":                {func(m *hostingv1alpha1.Migration) { m.Spec.Resource = "widgets" }, []string{at("spec.resource", invalid)}},
-		"Kubernetes'":             {func(m *hostingv1alpha1.Migration) { m.Spec.Resource = "deployments.apps" }, []string{at("spec.resource", invalid)}},
-		"bad Store":               {func(m *hostingv1alpha1.Migration) { m.Spec.StoreName = "A" }, []string{at("spec.storeName", invalid)}},
-		"bad switch":              {func(m *hostingv1alpha1.Migration) { m.Spec.Switch = "Soon" }, []string{at("spec.switch", notSupported)}},
+		"nothing":                 {func(m *hostingv1alpha1.Migration) { m.Spec = hostingv1alpha1.MigrationSpec{} }, []string{"spec.resource: Required value", "spec.storeName: Required value", "spec.switch: Required value"}},
+		"bad name":                {func(m *hostingv1alpha1.Migration) { m.Name = "A" }, []string{"metadata.name: Invalid value"}},
+		"namespace":               {func(m *hostingv1alpha1.Migration) { m.Namespace = "a" }, []string{"metadata.namespace: Forbidden"}},
+		"no group":                {func(m *hostingv1alpha1.Migration) { m.Spec.Resource = "widgets" }, []string{"spec.resource: Invalid value"}},
+		"Kubernetes'":             {func(m *hostingv1alpha1.Migration) { m.Spec.Resource = "deployments.apps" }, []string{"spec.resource: Invalid value"}},
+		"bad Store":               {func(m *hostingv1alpha1.Migration) { m.Spec.StoreName = "A" }, []string{"spec.storeName: Invalid value"}},
+		"bad switch":              {func(m *hostingv1alpha1.Migration) { m.Spec.Switch = "Soon" }, []string{"spec.switch: Unsupported value"}},
 		"group":                   {change: func(m *hostingv1alpha1.Migration) { m.Spec = groupMove }},
 		"group on a Store":        {change: func(m *hostingv1alpha1.Migration) { m.Spec = groupMove; m.Spec.StoreName = "fast" }},
-		"group and resource":      {func(m *hostingv1alpha1.Migration) { m.Spec = groupMove; m.Spec.Resource = "widgets.example.com" }, []string{at("spec.resource", invalid)}},
-		"Kubernetes' group":       {func(m *hostingv1alpha1.Migration) { m.Spec = groupMove; m.Spec.Group = "apps" }, []string{at("spec.group", invalid)}},
-		"operation of a resource": {func(m *hostingv1alpha1.Migration) { m.Spec.Operation = hostingv1alpha1.MigrationRollback }, []string{at("spec.operation", invalid)}},
-		"unknown operation":       {func(m *hostingv1alpha1.Migration) { m.Spec = groupMove; m.Spec.Operation = "Copy" }, []string{at("spec.operation", notSupported)}},
+		"group and resource":      {func(m *hostingv1alpha1.Migration) { m.Spec = groupMove; m.Spec.Resource = "widgets.example.com" }, []string{"spec.resource: Invalid value"}},
+		"Kubernetes' group":       {func(m *hostingv1alpha1.Migration) { m.Spec = groupMove; m.Spec.Group = "apps" }, []string{"spec.group: Invalid value"}},
+		"operation of a resource": {func(m *hostingv1alpha1.Migration) { m.Spec.Operation = hostingv1alpha1.MigrationRollback }, []string{"spec.operation: Invalid value"}},
+		"unknown operation":       {func(m *hostingv1alpha1.Migration) { m.Spec = groupMove; m.Spec.Operation = "Copy" }, []string{"spec.operation: Unsupported value"}},
 		"Rollback to a Store": {func(m *hostingv1alpha1.Migration) {
 			m.Spec = groupMove
 			m.Spec.Operation, m.Spec.StoreName = hostingv1alpha1.MigrationRollback, "fast"
-		}, []string{at("spec.storeName", invalid)}},
+		}, []string{"spec.storeName: Invalid value"}},
 		"exempt Rollback": {change: func(m *hostingv1alpha1.Migration) {
 			m.Spec = groupMove
 			m.Spec.Operation, m.Spec.ExemptWebhooks = hostingv1alpha1.MigrationRollback, true
@@ -63,14 +64,14 @@ func TestValidateMigration(t *testing.T) {
 		"exempt Finalize": {func(m *hostingv1alpha1.Migration) {
 			m.Spec = groupMove
 			m.Spec.Operation, m.Spec.ExemptWebhooks = hostingv1alpha1.MigrationFinalize, true
-		}, []string{at("spec.exemptWebhooks", invalid)}},
-		"exempt resource": {func(m *hostingv1alpha1.Migration) { m.Spec.ExemptWebhooks = true }, []string{at("spec.exemptWebhooks", invalid)}},
-		"negative time":   {func(m *hostingv1alpha1.Migration) { m.Spec.TTLSecondsAfterFinished = ptr.To[int32](-1) }, []string{at("spec.ttlSecondsAfterFinished", invalid)}},
-		"negative rate":   {func(m *hostingv1alpha1.Migration) { m.Spec.ObjectsPerSecond = -1 }, []string{at("spec.objectsPerSecond", invalid)}},
+		}, []string{"spec.exemptWebhooks: Invalid value"}},
+		"exempt resource": {func(m *hostingv1alpha1.Migration) { m.Spec.ExemptWebhooks = true }, []string{"spec.exemptWebhooks: Invalid value"}},
+		"negative time":   {func(m *hostingv1alpha1.Migration) { m.Spec.TTLSecondsAfterFinished = ptr.To[int32](-1) }, []string{"spec.ttlSecondsAfterFinished: Invalid value"}},
+		"negative rate":   {func(m *hostingv1alpha1.Migration) { m.Spec.ObjectsPerSecond = -1 }, []string{"spec.objectsPerSecond: Invalid value"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			expectErrors(t, test.want, ValidateMigration(migration(test.change)))
+			expect.FieldErrors(t, ValidateMigration(migration(test.change)), test.want...)
 		})
 	}
 }
@@ -86,9 +87,9 @@ func TestValidateMigrationUpdate(t *testing.T) {
 		"confirmed":             {change: func(m *hostingv1alpha1.Migration) { m.Spec.Confirmed = true }},
 		"exempt":                {change: func(m *hostingv1alpha1.Migration) { m.Spec = groupMove; m.Spec.ExemptWebhooks = true }, old: func(m *hostingv1alpha1.Migration) { m.Spec = groupMove }},
 		"kept shorter":          {change: func(m *hostingv1alpha1.Migration) { m.Spec.TTLSecondsAfterFinished = ptr.To[int32](0) }},
-		"another Store":         {change: func(m *hostingv1alpha1.Migration) { m.Spec.StoreName = "slow" }, want: []string{at("spec", invalid)}},
-		"not Manual any longer": {change: func(m *hostingv1alpha1.Migration) { m.Spec.Switch = hostingv1alpha1.MigrationSwitchAutomatic }, want: []string{at("spec", invalid)}},
-		"finalizer removed":     {change: release, want: []string{at("metadata.finalizers", forbidden)}},
+		"another Store":         {change: func(m *hostingv1alpha1.Migration) { m.Spec.StoreName = "slow" }, want: []string{"spec: Invalid value"}},
+		"not Manual any longer": {change: func(m *hostingv1alpha1.Migration) { m.Spec.Switch = hostingv1alpha1.MigrationSwitchAutomatic }, want: []string{"spec: Invalid value"}},
+		"finalizer removed":     {change: release, want: []string{"metadata.finalizers: Forbidden"}},
 		"finalizer removed when finished": {
 			old: func(m *hostingv1alpha1.Migration) { m.Status.Phase = hostingv1alpha1.MigrationFailed }, change: release,
 		},
@@ -98,7 +99,7 @@ func TestValidateMigrationUpdate(t *testing.T) {
 			if test.old == nil {
 				test.old = func(*hostingv1alpha1.Migration) {}
 			}
-			expectErrors(t, test.want, ValidateMigrationUpdate(migration(test.old, test.change), migration(test.old)))
+			expect.FieldErrors(t, ValidateMigrationUpdate(migration(test.old, test.change), migration(test.old)), test.want...)
 		})
 	}
 }
@@ -110,22 +111,22 @@ func TestValidateMigrationStatusUpdate(t *testing.T) {
 		want        []string
 	}{
 		"next phase": {change: func(m *hostingv1alpha1.Migration) { m.Status.Phase = hostingv1alpha1.MigrationFollowing }},
-		"no phase":   {change: func(m *hostingv1alpha1.Migration) { m.Status.Phase = "" }, want: []string{at("status.phase", required)}},
-		"bad phase":  {change: func(m *hostingv1alpha1.Migration) { m.Status.Phase = "Done" }, want: []string{at("status.phase", notSupported)}},
+		"no phase":   {change: func(m *hostingv1alpha1.Migration) { m.Status.Phase = "" }, want: []string{"status.phase: Required value"}},
+		"bad phase":  {change: func(m *hostingv1alpha1.Migration) { m.Status.Phase = "Done" }, want: []string{"status.phase: Unsupported value"}},
 		"revived": {
 			old:    func(m *hostingv1alpha1.Migration) { m.Status.Phase = hostingv1alpha1.MigrationCompleted },
 			change: func(m *hostingv1alpha1.Migration) { m.Status.Phase = hostingv1alpha1.MigrationCopying },
-			want:   []string{at("status.phase", invalid)},
+			want:   []string{"status.phase: Invalid value"},
 		},
 		"bad condition": {
 			change: func(m *hostingv1alpha1.Migration) { m.Status.Conditions[0].Reason = "" },
-			want:   []string{at("status.conditions[0].reason", required)},
+			want:   []string{"status.conditions[0].reason: Required value"},
 		},
 		"negative": {
 			change: func(m *hostingv1alpha1.Migration) {
 				m.Status.Objects, m.Status.CopiedObjects, m.Status.CopiedBytes, m.Status.Lag = -1, -1, -1, ptr.To[int64](-1)
 			},
-			want: []string{at("status.objects", invalid), at("status.copiedObjects", invalid), at("status.copiedBytes", invalid), at("status.lag", invalid)},
+			want: []string{"status.objects: Invalid value", "status.copiedObjects: Invalid value", "status.copiedBytes: Invalid value", "status.lag: Invalid value"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +134,7 @@ func TestValidateMigrationStatusUpdate(t *testing.T) {
 			if test.old == nil {
 				test.old = func(*hostingv1alpha1.Migration) {}
 			}
-			expectErrors(t, test.want, ValidateMigrationStatusUpdate(migration(test.old, test.change), migration(test.old)))
+			expect.FieldErrors(t, ValidateMigrationStatusUpdate(migration(test.old, test.change), migration(test.old)), test.want...)
 		})
 	}
 }

@@ -16,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 const (
 	maxRetentionRules  = 16
 	maxPhaseValues     = 32
-	maxConditionType   = 316 // that of metav1.Condition
+	maxConditionType   = 316 // as in metav1.Condition
 	maxFieldPathLength = 256
 
 	// maxDeletionsPerSecond is more than an etcd writes.
@@ -67,7 +68,7 @@ func validateRetention(retention *hostingv1alpha1.Retention, path *field.Path) f
 }
 
 func validateRetentionRule(rule *hostingv1alpha1.RetentionRule, path *field.Path) field.ErrorList {
-	errs := validateRequiredName(rule.Name, apivalidation.NameIsDNSLabel, path.Child("name"))
+	errs := metavalidation.ValidateRequiredName(rule.Name, apivalidation.NameIsDNSLabel, path.Child("name"))
 	errs = append(errs, metav1validation.ValidateLabelSelector(rule.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
 	errs = append(errs, validateRange(rule.AfterSeconds, 0, maxAfterSeconds, path.Child("afterSeconds"))...)
 	fields := 0

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func retention() *hostingv1alpha1.Retention {
@@ -58,62 +59,62 @@ func TestValidateRetention(t *testing.T) {
 		want   []string
 	}{
 		{"valid", func(*hostingv1alpha1.Retention) {}, nil},
-		{"no rules", func(r *hostingv1alpha1.Retention) { r.Rules = nil }, []string{at("spec.retention.rules", required)}},
+		{"no rules", func(r *hostingv1alpha1.Retention) { r.Rules = nil }, []string{"spec.retention.rules: Required value"}},
 		{"too many rules", func(r *hostingv1alpha1.Retention) {
 			r.Rules = nil
 			for i := range maxRetentionRules + 1 {
 				r.Rules = append(r.Rules, hostingv1alpha1.RetentionRule{Name: fmt.Sprint("rule-", i), AfterSeconds: 1})
 			}
-		}, []string{at("spec.retention.rules", "FieldValueTooMany")}},
-		{"no rate", func(r *hostingv1alpha1.Retention) { r.DeletionsPerSecond = 0 }, []string{at("spec.retention.deletionsPerSecond", invalid)}},
-		{"excessive rate", func(r *hostingv1alpha1.Retention) { r.DeletionsPerSecond = 1001 }, []string{at("spec.retention.deletionsPerSecond", invalid)}},
-		{"same name", func(r *hostingv1alpha1.Retention) { r.Rules[1].Name = "old" }, []string{at("spec.retention.rules[1].name", duplicate)}},
+		}, []string{"spec.retention.rules: Too many"}},
+		{"no rate", func(r *hostingv1alpha1.Retention) { r.DeletionsPerSecond = 0 }, []string{"spec.retention.deletionsPerSecond: Invalid value"}},
+		{"excessive rate", func(r *hostingv1alpha1.Retention) { r.DeletionsPerSecond = 1001 }, []string{"spec.retention.deletionsPerSecond: Invalid value"}},
+		{"same name", func(r *hostingv1alpha1.Retention) { r.Rules[1].Name = "old" }, []string{"spec.retention.rules[1].name: Duplicate value"}},
 
-		{"bad name", ruled(hostingv1alpha1.RetentionRule{Name: "A b", AfterSeconds: 1}), []string{at(rule+".name", invalid)}},
-		{"everything", ruled(hostingv1alpha1.RetentionRule{}), []string{at(rule+".afterSeconds", required)}},
-		{"negative age", ruled(hostingv1alpha1.RetentionRule{AfterSeconds: -1}), []string{at(rule+".afterSeconds", invalid)}},
-		{"age that overflows", ruled(hostingv1alpha1.RetentionRule{AfterSeconds: 1 << 62}), []string{at(rule+".afterSeconds", invalid)}},
+		{"bad name", ruled(hostingv1alpha1.RetentionRule{Name: "A b", AfterSeconds: 1}), []string{rule + ".name: Invalid value"}},
+		{"everything", ruled(hostingv1alpha1.RetentionRule{}), []string{rule + ".afterSeconds: Required value"}},
+		{"negative age", ruled(hostingv1alpha1.RetentionRule{AfterSeconds: -1}), []string{rule + ".afterSeconds: Invalid value"}},
+		{"age that overflows", ruled(hostingv1alpha1.RetentionRule{AfterSeconds: 1 << 62}), []string{rule + ".afterSeconds: Invalid value"}},
 		{"bad selector", ruled(hostingv1alpha1.RetentionRule{
 			AfterSeconds: 1, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a b": ""}},
-		}), []string{at(rule+".selector.matchLabels", invalid)}},
+		}), []string{rule + ".selector.matchLabels: Invalid value"}},
 		{"two fields", ruled(hostingv1alpha1.RetentionRule{
 			Condition: &hostingv1alpha1.RetentionCondition{Type: "Ready", Status: metav1.ConditionTrue},
 			Timestamp: &hostingv1alpha1.RetentionTimestamp{Path: ".status.at"},
-		}), []string{at(rule, forbidden)}},
+		}), []string{rule + ": Forbidden"}},
 
-		{"condition without a type", ruled(hostingv1alpha1.RetentionRule{Condition: &hostingv1alpha1.RetentionCondition{Status: "True"}}), []string{at(rule+".condition.type", required)}},
+		{"condition without a type", ruled(hostingv1alpha1.RetentionRule{Condition: &hostingv1alpha1.RetentionCondition{Status: "True"}}), []string{rule + ".condition.type: Required value"}},
 		{"condition with a long type", ruled(hostingv1alpha1.RetentionRule{
 			Condition: &hostingv1alpha1.RetentionCondition{Type: strings.Repeat("a", 317), Status: "True"},
-		}), []string{at(rule+".condition.type", "FieldValueTooLong")}},
+		}), []string{rule + ".condition.type: Too long"}},
 		{"condition with a status of its own", ruled(hostingv1alpha1.RetentionRule{
 			Condition: &hostingv1alpha1.RetentionCondition{Type: "Ready", Status: "Yes"},
-		}), []string{at(rule+".condition.status", notSupported)}},
+		}), []string{rule + ".condition.status: Unsupported value"}},
 
-		{"phase without a path", phase("", "", "Done"), []string{at(rule+".phase.path", required)}},
-		{"phase without a dot", phase("status.phase", "", "Done"), []string{at(rule+".phase.path", invalid)}},
-		{"phase in a list", phase(".status.steps[0].phase", "", "Done"), []string{at(rule+".phase.path", invalid)}},
-		{"phase in metadata", phase(".metadata.name", "", "Done"), []string{at(rule+".phase.path", invalid)}},
-		{"phase with a long path", phase("."+strings.Repeat("a", 256), "", "Done"), []string{at(rule+".phase.path", "FieldValueTooLong")}},
-		{"phase with a bad time", phase(".status.phase", "now", "Done"), []string{at(rule+".phase.timestampPath", invalid)}},
-		{"phase without values", phase(".status.phase", ""), []string{at(rule+".phase.values", required)}},
-		{"phase with an empty value", phase(".status.phase", "", ""), []string{at(rule+".phase.values[0]", required)}},
-		{"phase with a value twice", phase(".status.phase", "", "Done", "Done"), []string{at(rule+".phase.values[1]", duplicate)}},
+		{"phase without a path", phase("", "", "Done"), []string{rule + ".phase.path: Required value"}},
+		{"phase without a dot", phase("status.phase", "", "Done"), []string{rule + ".phase.path: Invalid value"}},
+		{"phase in a list", phase(".status.steps[0].phase", "", "Done"), []string{rule + ".phase.path: Invalid value"}},
+		{"phase in metadata", phase(".metadata.name", "", "Done"), []string{rule + ".phase.path: Invalid value"}},
+		{"phase with a long path", phase("."+strings.Repeat("a", 256), "", "Done"), []string{rule + ".phase.path: Too long"}},
+		{"phase with a bad time", phase(".status.phase", "now", "Done"), []string{rule + ".phase.timestampPath: Invalid value"}},
+		{"phase without values", phase(".status.phase", ""), []string{rule + ".phase.values: Required value"}},
+		{"phase with an empty value", phase(".status.phase", "", ""), []string{rule + ".phase.values[0]: Required value"}},
+		{"phase with a value twice", phase(".status.phase", "", "Done", "Done"), []string{rule + ".phase.values[1]: Duplicate value"}},
 		{"phase with many values", phase(".status.phase", "", slices.Collect(func(yield func(string) bool) {
 			for i := range maxPhaseValues + 1 {
 				if !yield(fmt.Sprint(i)) {
 					return
 				}
 			}
-		})...), []string{at(rule+".phase.values", "FieldValueTooMany")}},
-		{"timestamp without a path", ruled(hostingv1alpha1.RetentionRule{Timestamp: &hostingv1alpha1.RetentionTimestamp{}}), []string{at(rule+".timestamp.path", required)}},
+		})...), []string{rule + ".phase.values: Too many"}},
+		{"timestamp without a path", ruled(hostingv1alpha1.RetentionRule{Timestamp: &hostingv1alpha1.RetentionTimestamp{}}), []string{rule + ".timestamp.path: Required value"}},
 
-		{"none kept", newest(0, hostingv1alpha1.RetentionPerNamespace, ""), []string{at(rule+".keepNewest.count", invalid)}},
-		{"too many kept", newest(10_001, hostingv1alpha1.RetentionPerNamespace, ""), []string{at(rule+".keepNewest.count", invalid)}},
+		{"none kept", newest(0, hostingv1alpha1.RetentionPerNamespace, ""), []string{rule + ".keepNewest.count: Invalid value"}},
+		{"too many kept", newest(10_001, hostingv1alpha1.RetentionPerNamespace, ""), []string{rule + ".keepNewest.count: Invalid value"}},
 		{"kept per owner", newest(1, hostingv1alpha1.RetentionPerOwner, ""), nil},
-		{"kept per something else", newest(1, "Node", ""), []string{at(rule+".keepNewest.per", notSupported)}},
-		{"kept per no label", newest(1, hostingv1alpha1.RetentionPerLabel, ""), []string{at(rule+".keepNewest.labelKey", required)}},
-		{"kept per bad label", newest(1, hostingv1alpha1.RetentionPerLabel, "a b"), []string{at(rule+".keepNewest.labelKey", invalid)}},
-		{"label without effect", newest(1, hostingv1alpha1.RetentionPerOwner, "a"), []string{at(rule+".keepNewest.labelKey", forbidden)}},
+		{"kept per something else", newest(1, "Node", ""), []string{rule + ".keepNewest.per: Unsupported value"}},
+		{"kept per no label", newest(1, hostingv1alpha1.RetentionPerLabel, ""), []string{rule + ".keepNewest.labelKey: Required value"}},
+		{"kept per bad label", newest(1, hostingv1alpha1.RetentionPerLabel, "a b"), []string{rule + ".keepNewest.labelKey: Invalid value"}},
+		{"label without effect", newest(1, hostingv1alpha1.RetentionPerOwner, "a"), []string{rule + ".keepNewest.labelKey: Forbidden"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -121,7 +122,7 @@ func TestValidateRetention(t *testing.T) {
 			hosted := hostedResource()
 			hosted.Spec.Retention = retention()
 			test.change(hosted.Spec.Retention)
-			expectErrors(t, test.want, ValidateHostedResource(hosted))
+			expect.FieldErrors(t, ValidateHostedResource(hosted), test.want...)
 		})
 	}
 }
@@ -130,8 +131,8 @@ func TestValidateRetentionStatus(t *testing.T) {
 	t.Parallel()
 	updated := hostedResource()
 	updated.Status.Retention = &hostingv1alpha1.RetentionStatus{Deleted: 1, Rules: []hostingv1alpha1.RetentionRuleStatus{{Name: "a", Matched: 1, Due: 1}}}
-	expectErrors(t, nil, ValidateHostedResourceStatusUpdate(updated, hostedResource()))
+	expect.FieldErrors(t, ValidateHostedResourceStatusUpdate(updated, hostedResource()))
 	updated.Status.Retention.Deleted, updated.Status.Retention.Rules[0].Due = -1, -1
-	expectErrors(t, []string{at("status.retention.deleted", invalid), at("status.retention.rules[0].due", invalid)},
-		ValidateHostedResourceStatusUpdate(updated, hostedResource()))
+	expect.FieldErrors(t, ValidateHostedResourceStatusUpdate(updated, hostedResource()),
+		"status.retention.deleted: Invalid value", "status.retention.rules[0].due: Invalid value")
 }

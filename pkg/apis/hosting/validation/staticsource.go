@@ -16,7 +16,7 @@ import (
 // maxStaticProblems bounds the size of a StaticSource.
 const maxStaticProblems = 20
 
-// ValidateStaticSource checks a new StaticSource.
+// ValidateStaticSource validates a StaticSource, whose spec annex writes.
 func ValidateStaticSource(source *hostingv1alpha1.StaticSource) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&source.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	if names := hostingv1alpha1.StaticSources(); !slices.Contains(names, source.Name) {
@@ -25,16 +25,10 @@ func ValidateStaticSource(source *hostingv1alpha1.StaticSource) field.ErrorList 
 	return errs
 }
 
-// ValidateStaticSourceUpdate checks an update of a StaticSource's spec and metadata.
-func ValidateStaticSourceUpdate(newSource, oldSource *hostingv1alpha1.StaticSource) field.ErrorList {
-	return apivalidation.ValidateObjectMetaUpdate(&newSource.ObjectMeta, &oldSource.ObjectMeta, field.NewPath("metadata"))
-}
-
 // ValidateStaticSourceStatusUpdate checks an update of a StaticSource's status.
-func ValidateStaticSourceStatusUpdate(newSource, oldSource *hostingv1alpha1.StaticSource) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaUpdate(&newSource.ObjectMeta, &oldSource.ObjectMeta, field.NewPath("metadata"))
+func ValidateStaticSourceStatusUpdate(newSource, _ *hostingv1alpha1.StaticSource) field.ErrorList {
 	status, path := &newSource.Status, field.NewPath("status")
-	errs = append(errs, metav1validation.ValidateConditions(status.Conditions, path.Child("conditions"))...)
+	errs := metav1validation.ValidateConditions(status.Conditions, path.Child("conditions"))
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Objects, path.Child("objects"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Applied, path.Child("applied"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Orphaned, path.Child("orphaned"))...)

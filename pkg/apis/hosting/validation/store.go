@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 var endpointSchemes = []string{"http", "https", "unix"}
@@ -45,8 +46,7 @@ func ValidateStore(store *hostingv1alpha1.Store) field.ErrorList {
 // is not validated again, so that the Store can be deleted.
 func ValidateStoreUpdate(newStore, oldStore *hostingv1alpha1.Store) field.ErrorList {
 	specPath := field.NewPath("spec")
-	errs := apivalidation.ValidateObjectMetaUpdate(&newStore.ObjectMeta, &oldStore.ObjectMeta, field.NewPath("metadata"))
-	errs = append(errs, validateStoreSpec(&newStore.Spec, specPath)...)
+	errs := validateStoreSpec(&newStore.Spec, specPath)
 	if etcd := newStore.Spec.Etcd; etcd != nil && !equality.Semantic.DeepEqual(etcd, oldStore.Spec.Etcd) {
 		errs = append(errs, validateEtcdStore(etcd, specPath.Child("etcd"))...)
 	}
@@ -57,8 +57,7 @@ func ValidateStoreUpdate(newStore, oldStore *hostingv1alpha1.Store) field.ErrorL
 func ValidateStoreStatusUpdate(newStore, oldStore *hostingv1alpha1.Store) field.ErrorList {
 	statusPath := field.NewPath("status")
 	status := &newStore.Status
-	errs := apivalidation.ValidateObjectMetaUpdate(&newStore.ObjectMeta, &oldStore.ObjectMeta, field.NewPath("metadata"))
-	errs = append(errs, metav1validation.ValidateConditions(status.Conditions, statusPath.Child("conditions"))...)
+	errs := metav1validation.ValidateConditions(status.Conditions, statusPath.Child("conditions"))
 	errs = append(errs, validateNonNegativeQuantity(status.DatabaseSize, statusPath.Child("size"))...)
 	errs = append(errs, validateNonNegativeQuantity(status.SizeInUse, statusPath.Child("sizeInUse"))...)
 	errs = append(errs, validateNonNegativeQuantity(status.Quota, statusPath.Child("quota"))...)
@@ -211,8 +210,8 @@ func isHost(host string) bool {
 }
 
 func validateSecretReference(reference *hostingv1alpha1.SecretReference, referencePath *field.Path) field.ErrorList {
-	errs := validateRequiredName(reference.Namespace, apivalidation.ValidateNamespaceName, referencePath.Child("namespace"))
-	return append(errs, validateRequiredName(reference.Name, apivalidation.NameIsDNSSubdomain, referencePath.Child("name"))...)
+	errs := metavalidation.ValidateRequiredName(reference.Namespace, apivalidation.ValidateNamespaceName, referencePath.Child("namespace"))
+	return append(errs, metavalidation.ValidateRequiredName(reference.Name, apivalidation.NameIsDNSSubdomain, referencePath.Child("name"))...)
 }
 
 func validateMembers(members []hostingv1alpha1.StoreMember, membersPath *field.Path) field.ErrorList {

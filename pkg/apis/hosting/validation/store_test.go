@@ -12,7 +12,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
+
+// readyCondition is a condition with all required fields.
+var readyCondition = metav1.Condition{
+	Type: "Ready", Status: metav1.ConditionTrue, Reason: "Reached", LastTransitionTime: metav1.Unix(1, 0),
+}
 
 func embeddedStore() *hostingv1alpha1.Store {
 	return &hostingv1alpha1.Store{
@@ -78,80 +84,80 @@ func TestValidateStore(t *testing.T) {
 	}{
 		{name: "valid", change: func(*hostingv1alpha1.Store) {}},
 		{name: "subdomain as name", change: func(s *hostingv1alpha1.Store) { s.Name = "fast.rack-1" }},
-		{name: "bad name", change: func(s *hostingv1alpha1.Store) { s.Name = "Fast" }, want: []string{at("metadata.name", invalid)}},
-		{name: "namespace", change: func(s *hostingv1alpha1.Store) { s.Namespace = "a" }, want: []string{at("metadata.namespace", forbidden)}},
-		{name: "neither place", change: func(s *hostingv1alpha1.Store) { s.Spec.Etcd = nil }, want: []string{at("spec", required)}},
+		{name: "bad name", change: func(s *hostingv1alpha1.Store) { s.Name = "Fast" }, want: []string{"metadata.name: Invalid value"}},
+		{name: "namespace", change: func(s *hostingv1alpha1.Store) { s.Namespace = "a" }, want: []string{"metadata.namespace: Forbidden"}},
+		{name: "neither place", change: func(s *hostingv1alpha1.Store) { s.Spec.Etcd = nil }, want: []string{"spec: Required value"}},
 		{
 			name:   "both places",
 			change: func(s *hostingv1alpha1.Store) { s.Spec.Embedded = &hostingv1alpha1.EmbeddedStore{} },
-			want:   []string{at("spec.etcd", forbidden)},
+			want:   []string{"spec.etcd: Forbidden"},
 		},
 
 		{name: "unix socket", change: withEndpoints("unix:///run/etcd.sock")},
 		{name: "plain http", change: withEndpoints("http://localhost:2379")},
-		{name: "no endpoint", change: withEndpoints(), want: []string{at("spec.etcd.endpoints", required)}},
-		{name: "same endpoint twice", change: withEndpoints("http://a:1", "http://a:1"), want: []string{at("spec.etcd.endpoints[1]", duplicate)}},
-		{name: "second endpoint bad", change: withEndpoints("http://a:1", "b:1"), want: []string{at("spec.etcd.endpoints[1][scheme]", notSupported)}},
-		{name: "empty endpoint", change: withEndpoints(""), want: []string{at(endpoint+"[scheme]", notSupported)}},
-		{name: "not a URL", change: withEndpoints("http://a b"), want: []string{at(endpoint, invalid)}},
-		{name: "no scheme", change: withEndpoints("10.0.0.1:2379"), want: []string{at(endpoint, invalid)}},
-		{name: "unknown scheme", change: withEndpoints("ftp://a:1"), want: []string{at(endpoint+"[scheme]", notSupported)}},
-		{name: "no host", change: withEndpoints("https://:2379"), want: []string{at(endpoint, invalid)}},
-		{name: "no port", change: withEndpoints("https://a"), want: []string{at(endpoint, invalid)}},
-		{name: "path", change: withEndpoints("https://a:1/b"), want: []string{at(endpoint, invalid)}},
-		{name: "query", change: withEndpoints("https://a:1?b=c"), want: []string{at(endpoint, invalid)}},
-		{name: "fragment", change: withEndpoints("https://a:1#b"), want: []string{at(endpoint, invalid)}},
-		{name: "password", change: withEndpoints("https://u:p@a:1"), want: []string{at(endpoint, forbidden)}},
-		{name: "relative socket", change: withEndpoints("unix://etcd.sock"), want: []string{at(endpoint, invalid)}},
-		{name: "socket without a path", change: withEndpoints("unix://"), want: []string{at(endpoint, invalid)}},
+		{name: "no endpoint", change: withEndpoints(), want: []string{"spec.etcd.endpoints: Required value"}},
+		{name: "same endpoint twice", change: withEndpoints("http://a:1", "http://a:1"), want: []string{"spec.etcd.endpoints[1]: Duplicate value"}},
+		{name: "second endpoint bad", change: withEndpoints("http://a:1", "b:1"), want: []string{"spec.etcd.endpoints[1][scheme]: Unsupported value"}},
+		{name: "empty endpoint", change: withEndpoints(""), want: []string{endpoint + "[scheme]: Unsupported value"}},
+		{name: "not a URL", change: withEndpoints("http://a b"), want: []string{endpoint + ": Invalid value"}},
+		{name: "no scheme", change: withEndpoints("10.0.0.1:2379"), want: []string{endpoint + ": Invalid value"}},
+		{name: "unknown scheme", change: withEndpoints("ftp://a:1"), want: []string{endpoint + "[scheme]: Unsupported value"}},
+		{name: "no host", change: withEndpoints("https://:2379"), want: []string{endpoint + ": Invalid value"}},
+		{name: "no port", change: withEndpoints("https://a"), want: []string{endpoint + ": Invalid value"}},
+		{name: "path", change: withEndpoints("https://a:1/b"), want: []string{endpoint + ": Invalid value"}},
+		{name: "query", change: withEndpoints("https://a:1?b=c"), want: []string{endpoint + ": Invalid value"}},
+		{name: "fragment", change: withEndpoints("https://a:1#b"), want: []string{endpoint + ": Invalid value"}},
+		{name: "password", change: withEndpoints("https://u:p@a:1"), want: []string{endpoint + ": Forbidden"}},
+		{name: "relative socket", change: withEndpoints("unix://etcd.sock"), want: []string{endpoint + ": Invalid value"}},
+		{name: "socket without a path", change: withEndpoints("unix://"), want: []string{endpoint + ": Invalid value"}},
 		{name: "IPv6", change: withEndpoints("https://[fd00::1]:2379")},
-		{name: "socket by another way", change: withEndpoints("unix:///run/../run/etcd.sock"), want: []string{at(endpoint, invalid)}},
-		{name: "socket with an escape", change: withEndpoints("unix:///run/%65tcd.sock"), want: []string{at(endpoint, invalid)}},
-		{name: "socket with a host", change: withEndpoints("unix://host/run/etcd.sock"), want: []string{at(endpoint, invalid)}},
-		{name: "socket with a query", change: withEndpoints("unix:///run/etcd.sock?a"), want: []string{at(endpoint, invalid)}},
-		{name: "scheme in upper case", change: withEndpoints("UNIX:///run/etcd.sock"), want: []string{at(endpoint, invalid)}},
-		{name: "a socket to gRPC", change: withEndpoints("http://unix:1"), want: []string{at(endpoint, invalid)}},
-		{name: "host in upper case", change: withEndpoints("http://LOCALHOST:1"), want: []string{at(endpoint, invalid)}},
-		{name: "host with an escape", change: withEndpoints("http://%6cocalhost:1"), want: []string{at(endpoint, invalid)}},
-		{name: "slash", change: withEndpoints("http://a:1/"), want: []string{at(endpoint, invalid)}},
-		{name: "long IPv6", change: withEndpoints("http://[0:0::1]:1"), want: []string{at(endpoint, invalid)}},
+		{name: "socket by another way", change: withEndpoints("unix:///run/../run/etcd.sock"), want: []string{endpoint + ": Invalid value"}},
+		{name: "socket with an escape", change: withEndpoints("unix:///run/%65tcd.sock"), want: []string{endpoint + ": Invalid value"}},
+		{name: "socket with a host", change: withEndpoints("unix://host/run/etcd.sock"), want: []string{endpoint + ": Invalid value"}},
+		{name: "socket with a query", change: withEndpoints("unix:///run/etcd.sock?a"), want: []string{endpoint + ": Invalid value"}},
+		{name: "scheme in upper case", change: withEndpoints("UNIX:///run/etcd.sock"), want: []string{endpoint + ": Invalid value"}},
+		{name: "a socket to gRPC", change: withEndpoints("http://unix:1"), want: []string{endpoint + ": Invalid value"}},
+		{name: "host in upper case", change: withEndpoints("http://LOCALHOST:1"), want: []string{endpoint + ": Invalid value"}},
+		{name: "host with an escape", change: withEndpoints("http://%6cocalhost:1"), want: []string{endpoint + ": Invalid value"}},
+		{name: "slash", change: withEndpoints("http://a:1/"), want: []string{endpoint + ": Invalid value"}},
+		{name: "long IPv6", change: withEndpoints("http://[0:0::1]:1"), want: []string{endpoint + ": Invalid value"}},
 
 		{name: "no TLS", change: func(s *hostingv1alpha1.Store) { s.Spec.Etcd.TLS = nil }},
 		{
 			name:   "empty secret reference",
 			change: func(s *hostingv1alpha1.Store) { s.Spec.Etcd.TLS.SecretRef = hostingv1alpha1.SecretReference{} },
-			want:   []string{at("spec.etcd.tls.secretRef.name", required), at("spec.etcd.tls.secretRef.namespace", required)},
+			want:   []string{"spec.etcd.tls.secretRef.namespace: Required value", "spec.etcd.tls.secretRef.name: Required value"},
 		},
 		{
 			name: "bad secret reference",
 			change: func(s *hostingv1alpha1.Store) {
 				s.Spec.Etcd.TLS.SecretRef = hostingv1alpha1.SecretReference{Namespace: "a.b", Name: "a/b"}
 			},
-			want: []string{at("spec.etcd.tls.secretRef.name", invalid), at("spec.etcd.tls.secretRef.namespace", invalid)},
+			want: []string{"spec.etcd.tls.secretRef.namespace: Invalid value", "spec.etcd.tls.secretRef.name: Invalid value"},
 		},
 
 		{name: "deep prefix", change: withPrefix("/team/a")},
-		{name: "whole key space", change: withPrefix("/"), want: []string{at("spec.etcd.keyPrefix", invalid)}},
-		{name: "no prefix", change: withPrefix(""), want: []string{at("spec.etcd.keyPrefix", required)}},
-		{name: "relative prefix", change: withPrefix("annex"), want: []string{at("spec.etcd.keyPrefix", invalid)}},
-		{name: "trailing slash", change: withPrefix("/annex/"), want: []string{at("spec.etcd.keyPrefix", invalid)}},
-		{name: "climbing prefix", change: withPrefix("/annex/../b"), want: []string{at("spec.etcd.keyPrefix", invalid)}},
+		{name: "whole key space", change: withPrefix("/"), want: []string{"spec.etcd.keyPrefix: Invalid value"}},
+		{name: "no prefix", change: withPrefix(""), want: []string{"spec.etcd.keyPrefix: Required value"}},
+		{name: "relative prefix", change: withPrefix("annex"), want: []string{"spec.etcd.keyPrefix: Invalid value"}},
+		{name: "trailing slash", change: withPrefix("/annex/"), want: []string{"spec.etcd.keyPrefix: Invalid value"}},
+		{name: "climbing prefix", change: withPrefix("/annex/../b"), want: []string{"spec.etcd.keyPrefix: Invalid value"}},
 
 		{name: "no capacity left to give", change: withCapacity("storage", "0")},
 		{name: "more than 64 bits hold", change: withCapacity("storage", "100Ei")},
-		{name: "negative storage", change: withCapacity("storage", "-1Gi"), want: []string{at("spec.capacity[storage]", invalid)}},
-		{name: "half an object", change: withCapacity("objects", "500m"), want: []string{at("spec.capacity[objects]", invalid)}},
-		{name: "unknown resource", change: withCapacity("cpu", "1"), want: []string{at("spec.capacity[cpu]", notSupported)}},
+		{name: "negative storage", change: withCapacity("storage", "-1Gi"), want: []string{"spec.capacity[storage]: Invalid value"}},
+		{name: "half an object", change: withCapacity("objects", "500m"), want: []string{"spec.capacity[objects]: Invalid value"}},
+		{name: "unknown resource", change: withCapacity("cpu", "1"), want: []string{"spec.capacity[cpu]: Unsupported value"}},
 
 		{
 			name:   "empty taint",
 			change: withTaints(hostingv1alpha1.Taint{}),
-			want:   []string{at("spec.taints[0].effect", required), at("spec.taints[0].key", required)},
+			want:   []string{"spec.taints[0].key: Required value", "spec.taints[0].effect: Required value"},
 		},
 		{
 			name:   "bad taint",
 			change: withTaints(hostingv1alpha1.Taint{Key: "a b", Value: "c d", Effect: "NoExecute"}),
-			want:   []string{at("spec.taints[0].effect", notSupported), at("spec.taints[0].key", invalid), at("spec.taints[0].value", invalid)},
+			want:   []string{"spec.taints[0].key: Invalid value", "spec.taints[0].value: Invalid value", "spec.taints[0].effect: Unsupported value"},
 		},
 		{
 			name: "same taint twice",
@@ -159,7 +165,7 @@ func TestValidateStore(t *testing.T) {
 				hostingv1alpha1.Taint{Key: "a", Value: "1", Effect: hostingv1alpha1.TaintEffectNoSchedule},
 				hostingv1alpha1.Taint{Key: "a", Value: "2", Effect: hostingv1alpha1.TaintEffectNoSchedule},
 			),
-			want: []string{at("spec.taints[1]", duplicate)},
+			want: []string{"spec.taints[1]: Duplicate value"},
 		},
 	}
 	for _, test := range tests {
@@ -167,12 +173,12 @@ func TestValidateStore(t *testing.T) {
 			t.Parallel()
 			store := etcdStore()
 			test.change(store)
-			expectErrors(t, test.want, ValidateStore(store))
+			expect.FieldErrors(t, ValidateStore(store), test.want...)
 		})
 	}
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
-		expectErrors(t, nil, ValidateStore(embeddedStore()))
+		expect.FieldErrors(t, ValidateStore(embeddedStore()))
 	})
 }
 
@@ -211,7 +217,7 @@ func TestValidateStoreUpdate(t *testing.T) {
 		},
 		{
 			name: "invalid spec", from: etcdStore, to: etcdStore, change: withEndpoints(),
-			want: []string{at("spec.etcd.endpoints", required)},
+			want: []string{"spec.etcd.endpoints: Required value"},
 		},
 		{
 			name: "labels of an etcd that is no longer accepted", from: oldStore, to: oldStore,
@@ -219,25 +225,21 @@ func TestValidateStoreUpdate(t *testing.T) {
 		},
 		{
 			name: "another endpoint of it", from: oldStore, to: oldStore, change: withEndpoints("http://B:1"),
-			want: []string{at("spec.etcd.endpoints[0]", invalid)},
+			want: []string{"spec.etcd.endpoints[0]: Invalid value"},
 		},
 		{
 			name: "another prefix", from: etcdStore, to: etcdStore, change: withPrefix("/other"),
-			want: []string{at("spec.etcd.keyPrefix", invalid)},
+			want: []string{"spec.etcd.keyPrefix: Invalid value"},
 		},
 		{
 			name: "from embedded to etcd", from: embeddedStore, to: etcdStore,
 			change: func(s *hostingv1alpha1.Store) { s.Name = "default" },
-			want:   []string{at("spec", forbidden)},
+			want:   []string{"spec: Forbidden"},
 		},
 		{
 			name: "from etcd to embedded", from: etcdStore, to: embeddedStore,
 			change: func(s *hostingv1alpha1.Store) { s.Name = "fast" },
-			want:   []string{at("spec", forbidden)},
-		},
-		{
-			name: "another name", from: etcdStore, to: etcdStore, change: func(s *hostingv1alpha1.Store) { s.Name = "slow" },
-			want: []string{at("metadata.name", invalid)},
+			want:   []string{"spec: Forbidden"},
 		},
 	}
 	for _, test := range tests {
@@ -245,7 +247,7 @@ func TestValidateStoreUpdate(t *testing.T) {
 			t.Parallel()
 			updated := test.to()
 			test.change(updated)
-			expectErrors(t, test.want, ValidateStoreUpdate(updated, test.from()))
+			expect.FieldErrors(t, ValidateStoreUpdate(updated, test.from()), test.want...)
 		})
 	}
 }
@@ -259,11 +261,11 @@ func TestClusterIsPinned(t *testing.T) {
 		want        []string
 	}{
 		"kept":                            {from: first, to: first},
-		"changed":                         {from: first, to: second, want: []string{at("status.clusterID", invalid)}},
-		"taken back":                      {from: first, want: []string{at("status.clusterID", invalid)}},
+		"changed":                         {from: first, to: second, want: []string{"status.clusterID: Invalid value"}},
+		"taken back":                      {from: first, want: []string{"status.clusterID: Invalid value"}},
 		"adopted":                         {from: first, to: second, adopt: second},
-		"another adopted than written":    {from: first, to: second, adopt: "7", want: []string{at("status.clusterID", invalid)}},
-		"none adopted":                    {from: first, want: []string{at("status.clusterID", invalid)}},
+		"another adopted than written":    {from: first, to: second, adopt: "7", want: []string{"status.clusterID: Invalid value"}},
+		"none adopted":                    {from: first, want: []string{"status.clusterID: Invalid value"}},
 		"of the Store that always exists": {name: hostingv1alpha1.DefaultStoreName, from: first, to: second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +277,7 @@ func TestClusterIsPinned(t *testing.T) {
 					store.Name = test.name
 				}
 			}
-			expectErrors(t, test.want, ValidateStoreStatusUpdate(updated, old))
+			expect.FieldErrors(t, ValidateStoreStatusUpdate(updated, old), test.want...)
 		})
 	}
 }
@@ -309,19 +311,19 @@ func TestValidateStoreStatusUpdate(t *testing.T) {
 				Objects:      -1,
 				Resources:    -1,
 			},
-			want: []string{at("status.objects", invalid), at("status.resources", invalid), at("status.quota", invalid), at("status.size", invalid), at("status.sizeInUse", invalid)},
+			want: []string{"status.size: Invalid value", "status.sizeInUse: Invalid value", "status.quota: Invalid value", "status.objects: Invalid value", "status.resources: Invalid value"},
 		},
 		{name: "cluster", status: hostingv1alpha1.StoreStatus{ClusterID: "cdf818194e3a8c32"}},
-		{name: "bad cluster", status: hostingv1alpha1.StoreStatus{ClusterID: "etcd"}, want: []string{at("status.clusterID", invalid)}},
+		{name: "bad cluster", status: hostingv1alpha1.StoreStatus{ClusterID: "etcd"}, want: []string{"status.clusterID: Invalid value"}},
 		{
 			name:   "members without and with the same id",
 			status: hostingv1alpha1.StoreStatus{Members: []hostingv1alpha1.StoreMember{{Name: "a"}, {ID: "1"}, {ID: "1"}}},
-			want:   []string{at("status.members[0].id", required), at("status.members[2].id", duplicate)},
+			want:   []string{"status.members[0].id: Required value", "status.members[2].id: Duplicate value"},
 		},
 		{
 			name:   "bad condition",
 			status: hostingv1alpha1.StoreStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "Maybe", Reason: "X", LastTransitionTime: metav1.Unix(1, 0)}}},
-			want:   []string{at("status.conditions[0].status", notSupported)},
+			want:   []string{"status.conditions[0].status: Unsupported value"},
 		},
 	}
 	for _, test := range tests {
@@ -329,7 +331,7 @@ func TestValidateStoreStatusUpdate(t *testing.T) {
 			t.Parallel()
 			updated := embeddedStore()
 			updated.Status = test.status
-			expectErrors(t, test.want, ValidateStoreStatusUpdate(updated, embeddedStore()))
+			expect.FieldErrors(t, ValidateStoreStatusUpdate(updated, embeddedStore()), test.want...)
 		})
 	}
 }

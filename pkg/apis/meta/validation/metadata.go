@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validation validates metadata of kinds with qualified finalizers: those of the
-// groups core, rbac and flowcontrol.
+// Package validation has what the validation of several groups shares. The generic registry validates
+// the update of metadata of all kinds.
 package validation
 
 import (
@@ -23,19 +23,15 @@ var standardFinalizers = sets.New(
 
 var metadataPath = field.NewPath("metadata")
 
-// ValidateObjectMeta checks metadata and that its finalizers are qualified.
+// ValidateObjectMeta validates metadata of a kind of the groups core, rbac and flowcontrol, whose
+// finalizers are qualified.
 func ValidateObjectMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.ValidateNameFunc) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(meta, namespaced, name, metadataPath)
-	return append(errs, validateFinalizersQualified(meta)...)
+	return append(errs, ValidateFinalizers(meta)...)
 }
 
-// ValidateObjectMetaUpdate checks an update of metadata in the same way.
-func ValidateObjectMetaUpdate(newMeta, oldMeta *metav1.ObjectMeta) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaUpdate(newMeta, oldMeta, metadataPath)
-	return append(errs, validateFinalizersQualified(newMeta)...)
-}
-
-func validateFinalizersQualified(meta *metav1.ObjectMeta) field.ErrorList {
+// ValidateFinalizers validates that the finalizers of an object are qualified.
+func ValidateFinalizers(meta *metav1.ObjectMeta) field.ErrorList {
 	var errs field.ErrorList
 	for i, finalizer := range meta.Finalizers {
 		errs = append(errs, ValidateFinalizerQualified(finalizer, metadataPath.Child("finalizers").Index(i))...)
@@ -49,4 +45,21 @@ func ValidateFinalizerQualified(finalizer string, path *field.Path) field.ErrorL
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified")}
+}
+
+// ValidateRequiredName validates the name of an object in a required field.
+func ValidateRequiredName(name string, valid apivalidation.ValidateNameFunc, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return Invalid(path, name, valid(name, false))
+}
+
+// Invalid returns an error for each message about a value.
+func Invalid(path *field.Path, value any, messages []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, message := range messages {
+		errs = append(errs, field.Invalid(path, value, message))
+	}
+	return errs
 }

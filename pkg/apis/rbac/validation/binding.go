@@ -27,9 +27,7 @@ func ValidateRoleBinding(binding *rbacv1.RoleBinding) field.ErrorList {
 
 // ValidateRoleBindingUpdate checks an update of a role binding.
 func ValidateRoleBindingUpdate(newBinding, oldBinding *rbacv1.RoleBinding) field.ErrorList {
-	errs := ValidateRoleBinding(newBinding)
-	errs = append(errs, metavalidation.ValidateObjectMetaUpdate(&newBinding.ObjectMeta, &oldBinding.ObjectMeta)...)
-	return append(errs, validateSameRole(newBinding.RoleRef, oldBinding.RoleRef)...)
+	return append(ValidateRoleBinding(newBinding), validateSameRole(newBinding.RoleRef, oldBinding.RoleRef)...)
 }
 
 // ValidateClusterRoleBinding checks a new cluster role binding.
@@ -41,9 +39,7 @@ func ValidateClusterRoleBinding(binding *rbacv1.ClusterRoleBinding) field.ErrorL
 
 // ValidateClusterRoleBindingUpdate checks an update of a cluster role binding.
 func ValidateClusterRoleBindingUpdate(newBinding, oldBinding *rbacv1.ClusterRoleBinding) field.ErrorList {
-	errs := ValidateClusterRoleBinding(newBinding)
-	errs = append(errs, metavalidation.ValidateObjectMetaUpdate(&newBinding.ObjectMeta, &oldBinding.ObjectMeta)...)
-	return append(errs, validateSameRole(newBinding.RoleRef, oldBinding.RoleRef)...)
+	return append(ValidateClusterRoleBinding(newBinding), validateSameRole(newBinding.RoleRef, oldBinding.RoleRef)...)
 }
 
 // ValidateRoleRef validates the role of a binding.
@@ -59,17 +55,11 @@ func ValidateRoleRef(ref rbacv1.RoleRef, namespaced bool) field.ErrorList {
 	if !slices.Contains(kinds, ref.Kind) {
 		errs = append(errs, field.NotSupported(roleRefPath.Child("kind"), ref.Kind, kinds))
 	}
-	if ref.Name == "" {
-		return append(errs, field.Required(roleRefPath.Child("name"), ""))
-	}
-	for _, message := range validateName(ref.Name, false) {
-		errs = append(errs, field.Invalid(roleRefPath.Child("name"), ref.Name, message))
-	}
-	return errs
+	return append(errs, metavalidation.ValidateRequiredName(ref.Name, validateName, roleRefPath.Child("name"))...)
 }
 
 // validateSameRole makes the role immutable, so that the right to change subjects does
-// not include that to grant other roles.
+// not include the right to grant other roles.
 func validateSameRole(newRef, oldRef rbacv1.RoleRef) field.ErrorList {
 	return apivalidation.ValidateImmutableField(newRef, oldRef, roleRefPath)
 }
@@ -104,9 +94,7 @@ func validateSubject(subject *rbacv1.Subject, namespaced bool, path *field.Path)
 func validateServiceAccount(subject *rbacv1.Subject, namespaced bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if subject.Name != "" {
-		for _, message := range apivalidation.ValidateServiceAccountName(subject.Name, false) {
-			errs = append(errs, field.Invalid(path.Child("name"), subject.Name, message))
-		}
+		errs = append(errs, metavalidation.Invalid(path.Child("name"), subject.Name, apivalidation.ValidateServiceAccountName(subject.Name, false))...)
 	}
 	if subject.APIGroup != "" {
 		errs = append(errs, field.NotSupported(path.Child("apiGroup"), subject.APIGroup, []string{""}))

@@ -23,16 +23,10 @@ var (
 // validateName accepts all names that are valid in a path, such as those with colons.
 func validateName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
 
-// ValidateRole checks a new role.
+// ValidateRole validates a Role.
 func ValidateRole(role *rbacv1.Role) field.ErrorList {
 	errs := metavalidation.ValidateObjectMeta(&role.ObjectMeta, true, validateName)
 	return append(errs, validateRules(role.Rules, true)...)
-}
-
-// ValidateRoleUpdate checks an update of a role.
-func ValidateRoleUpdate(newRole, oldRole *rbacv1.Role) field.ErrorList {
-	errs := ValidateRole(newRole)
-	return append(errs, metavalidation.ValidateObjectMetaUpdate(&newRole.ObjectMeta, &oldRole.ObjectMeta)...)
 }
 
 // ValidateClusterRole checks a new cluster role.
@@ -43,10 +37,9 @@ func ValidateClusterRole(role *rbacv1.ClusterRole) field.ErrorList {
 // ValidateClusterRoleUpdate validates an update. Invalid selectors are tolerated if one
 // of them is stored already.
 func ValidateClusterRoleUpdate(newRole, oldRole *rbacv1.ClusterRole) field.ErrorList {
-	errs := validateClusterRole(newRole, metav1validation.LabelSelectorValidationOptions{
+	return validateClusterRole(newRole, metav1validation.LabelSelectorValidationOptions{
 		AllowInvalidLabelValueInSelector: len(validateSelectors(oldRole.AggregationRule, metav1validation.LabelSelectorValidationOptions{})) > 0,
 	})
-	return append(errs, metavalidation.ValidateObjectMetaUpdate(&newRole.ObjectMeta, &oldRole.ObjectMeta)...)
 }
 
 func validateClusterRole(role *rbacv1.ClusterRole, options metav1validation.LabelSelectorValidationOptions) field.ErrorList {

@@ -25,7 +25,7 @@ func TestValidateRole(t *testing.T) {
 		name string
 		role string
 		rule rule
-		// want is of a role, wantCluster of a cluster role where that differs.
+		// want are the errors of a role, wantCluster of a cluster role if they differ.
 		want, wantCluster []string
 	}{
 		{name: "resources", rule: rule{Verbs: one, APIGroups: one, Resources: one, ResourceNames: one}},
@@ -67,7 +67,6 @@ func TestValidateRole(t *testing.T) {
 				wantCluster = test.wantCluster
 			}
 			expect.FieldErrors(t, validation.ValidateRole(role), test.want...)
-			expect.FieldErrors(t, validation.ValidateRoleUpdate(role, role), test.want...)
 			expect.FieldErrors(t, validation.ValidateClusterRole(clusterRole), wantCluster...)
 			expect.FieldErrors(t, validation.ValidateClusterRoleUpdate(clusterRole, clusterRole), wantCluster...)
 		})

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/table"
 )
 
 const (

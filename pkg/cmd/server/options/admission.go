@@ -26,7 +26,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/admission"
-	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/errorlimit"
 	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
 	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
@@ -126,7 +125,7 @@ func (o *Admission) Apply(generic *genericapiserver.Config, sharedInformers info
 	}
 	initializers := append(admission.Initializers(),
 		webhookinitializer.NewPluginInitializer(extra.WebhookCredentials, extra.ServiceResolver),
-		endpoints, compiledin.Groups(apiserver.CompiledInGroups()), sources, limited, read)
+		endpoints, admission.CompiledInGroups(apiserver.CompiledInGroups()), sources, limited, read)
 	err = o.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion, initializers...)
 	if err != nil {
 		return fmt.Errorf("--enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file: %w", err)

@@ -62,7 +62,7 @@ func (w *fixture) ClusterRoleBindings(context.Context, user.Info) ([]*rbacv1.Clu
 	return w.clusterRoleBindings, nil
 }
 
-// authorizer returns that of annex, with informers of the fixture.
+// authorizer returns annex's authorizer, with informers of the fixture.
 func (w *fixture) authorizer(t *testing.T) authorizer.Authorizer {
 	t.Helper()
 	kinds := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Rbac().V1()

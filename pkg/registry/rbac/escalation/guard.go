@@ -64,7 +64,7 @@ type Guard struct {
 	// Authorizer authorizes the verbs `escalate` and `bind`, which allow callers to grant
 	// rights that they do not have.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// Resolver reads roles and bindings from storage: those of informers may be revoked
+	// Resolver reads roles and bindings from storage: informers may have roles that are revoked
 	// already.
 	Resolver rbac.Resolver
 }

@@ -97,7 +97,7 @@ func TestGuard(t *testing.T) {
 		caller      string
 		groups      []string
 		namespace   string
-		path        string // the name in the request's path: that of a PUT or PATCH
+		path        string // the name in the path of a PUT or PATCH
 		check       escalation.Check
 		object, old runtime.Object
 		want        string

@@ -17,16 +17,16 @@ type EtcdStoreApplyConfiguration struct {
 	// endpoints are the client URLs of the members, at least one: https://host:port,
 	// http://host:port or unix:///path/of/socket.
 	Endpoints []string `json:"endpoints,omitempty"`
-	// tls holds the certificates for https endpoints. By default, the system's certificate
-	// authorities are trusted and no client certificate is sent.
+	// tls configures the certificates for https endpoints. By default, annex trusts the system's
+	// certificate authorities and sends no client certificate.
 	TLS *EtcdTLSApplyConfiguration `json:"tls,omitempty"`
-	// keyPrefix is the prefix of all keys of annex, so that the cluster can be shared. It
-	// begins with a slash, defaults to "/annex" and is immutable: the objects would not
-	// move.
+	// keyPrefix is the prefix of all keys of annex, so that other programs can share the cluster.
+	// It must begin with a slash. It is immutable, because objects would not move with it. Defaults
+	// to "/annex".
 	KeyPrefix *string `json:"keyPrefix,omitempty"`
-	// defragmentation is what annex does when the etcd is full. WhenFull compacts the
-	// history and defragments every member, one after the other; a member serves no
-	// requests meanwhile. Never, the default, leaves that to the administrator of the etcd.
+	// defragmentation selects whether annex makes space in a full etcd. WhenFull compacts the
+	// history and defragments the members one after the other; a member serves no requests while it
+	// is defragmented. Never, the default, leaves both to the administrator of the etcd.
 	Defragmentation *hostingv1alpha1.Defragmentation `json:"defragmentation,omitempty"`
 }
 

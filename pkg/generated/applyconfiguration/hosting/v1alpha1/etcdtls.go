@@ -8,9 +8,9 @@ package v1alpha1
 // EtcdTLSApplyConfiguration represents a declarative configuration of the EtcdTLS type for use
 // with apply.
 //
-// EtcdTLS holds the certificates for an etcd cluster.
+// EtcdTLS configures the certificates for an etcd cluster.
 type EtcdTLSApplyConfiguration struct {
-	// secretRef is the Secret with the PEM files "ca.crt", the authority of the members'
+	// secretRef names the Secret with the PEM files "ca.crt", which verifies the members'
 	// certificates, and "tls.crt" and "tls.key", the client certificate and its key.
 	SecretRef *SecretReferenceApplyConfiguration `json:"secretRef,omitempty"`
 }

@@ -17,14 +17,14 @@ import (
 // HostedResourceApplyConfiguration represents a declarative configuration of the HostedResource type for use
 // with apply.
 //
-// HostedResource is a resource that annex stores: its Store, limits and usage. Its name is
-// that of the CustomResourceDefinition, "<plural>.<group>". annex creates one for every
+// HostedResource describes a resource that annex stores: its Store, limits and usage. It has the
+// name of the CustomResourceDefinition, "<plural>.<group>". annex creates one for every
 // CustomResourceDefinition; create it first to choose the Store in advance.
 type HostedResourceApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
-	// metadata is the standard object metadata. The name is "<plural>.<group>".
+	// metadata is the standard object metadata. The name must be "<plural>.<group>".
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is the Store of the resource, or how to choose one.
+	// spec names the Store of the resource, or guides the scheduler that chooses one.
 	Spec *HostedResourceSpecApplyConfiguration `json:"spec,omitempty"`
 	// status is the observed state of the resource. Read-only.
 	Status *HostedResourceStatusApplyConfiguration `json:"status,omitempty"`

@@ -13,39 +13,41 @@ import (
 // HostedResourceSpecApplyConfiguration represents a declarative configuration of the HostedResourceSpec type for use
 // with apply.
 //
-// HostedResourceSpec is the Store of a resource, or how to choose one.
+// HostedResourceSpec names the Store of a resource, or guides the scheduler that chooses one, and
+// configures the storage of the objects.
 type HostedResourceSpecApplyConfiguration struct {
-	// storeName is the Store of the objects. Set it on creation, or a scheduler chooses one
-	// and sets it through the "binding" subresource. Once it is set, only a Migration changes
-	// it.
+	// storeName is the name of the Store of the objects. If it is not set on creation, a scheduler
+	// chooses a Store and sets it through the "binding" subresource. Once it is set, only a
+	// Migration changes it.
 	StoreName *string `json:"storeName,omitempty"`
-	// storeSelector restricts the choice to Stores with these labels. By default, every
-	// Store may be chosen. It has no effect once storeName is set.
+	// storeSelector restricts the scheduler to Stores with these labels. By default, it may choose
+	// every Store. It has no effect once storeName is set.
 	StoreSelector *v1.LabelSelectorApplyConfiguration `json:"storeSelector,omitempty"`
-	// tolerations allow Stores with matching taints.
+	// tolerations allow the scheduler to choose Stores with matching taints.
 	Tolerations []TolerationApplyConfiguration `json:"tolerations,omitempty"`
 	// priority orders the resources that wait for a Store, highest first. Defaults to 0.
 	Priority *int32 `json:"priority,omitempty"`
-	// requests is the expected usage: "storage" (bytes, for example 2Gi) and "objects" (a
-	// whole number, for example 100k). It guides the scheduler and does not limit writes.
+	// requests is the expected usage, for the scheduler: "storage" (bytes, for example 2Gi) and
+	// "objects" (a whole number, for example 100k). It does not limit writes.
 	Requests *hostingv1alpha1.ResourceList `json:"requests,omitempty"`
-	// compression of the objects in the Store: None or Zstd. By default, the server
-	// chooses. It applies to further writes; all stored objects remain readable. Compare
-	// status.storedBytes with status.bytes to see the savings.
+	// compression of the objects in the Store: None or Zstd. By default, the server chooses. It
+	// applies to further writes; annex reads objects of both kinds. Compare status.storedBytes with
+	// status.bytes to see the savings.
 	Compression *hostingv1alpha1.Compression `json:"compression,omitempty"`
-	// cache is how annex keeps the objects of a custom resource in memory: Plain, the default,
-	// answers reads fastest; Compressed takes a fraction of the memory, and lists take longer;
-	// None reads the Store. It applies at once. If memory is short, annex reduces it; see the
+	// cache selects how annex keeps the objects of a custom resource in memory. Plain, the default,
+	// answers reads fastest; Compressed takes a fraction of the memory, and lists take longer; None
+	// reads the Store. A change applies at once. If memory is short, annex caches less; see the
 	// condition CachedAsSpecified.
 	Cache *hostingv1alpha1.Cache `json:"cache,omitempty"`
-	// schedulerName is the scheduler that chooses the Store. Defaults to "annex-scheduler".
+	// schedulerName is the name of the scheduler that chooses the Store. Defaults to
+	// "annex-scheduler".
 	SchedulerName *string `json:"schedulerName,omitempty"`
-	// limits is the maximum in all namespaces together: "objects" (a whole number) and
-	// "storage" (bytes in the Store). Writes that would exceed a limit are rejected;
-	// existing objects remain.
+	// limits is the maximum for all namespaces together: "objects" (a whole number) and "storage"
+	// (bytes in the Store). annex rejects writes that would exceed a limit; existing objects
+	// remain.
 	Limits *hostingv1alpha1.ResourceList `json:"limits,omitempty"`
-	// namespaceLimits is the maximum in each namespace, with the same keys as limits. It is
-	// ignored for cluster-scoped resources.
+	// namespaceLimits is the maximum for each namespace, with the same keys as limits. It does not
+	// apply to cluster-scoped resources.
 	NamespaceLimits *hostingv1alpha1.ResourceList `json:"namespaceLimits,omitempty"`
 	// retention deletes objects some time after they are created or finished. By default, annex
 	// deletes no objects.

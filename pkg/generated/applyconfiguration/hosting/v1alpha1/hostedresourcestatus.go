@@ -32,23 +32,22 @@ type HostedResourceStatusApplyConfiguration struct {
 	// "Published": the main cluster sends requests to annex.
 	// "DefinitionSynced": annex syncs the definition from the main cluster.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// definitionUID is the UID of the CustomResourceDefinition of the stored objects. A
-	// definition of the same name with another UID can neither read nor write them.
+	// definitionUID is the UID of the CustomResourceDefinition of the stored objects. A definition
+	// with the same name and another UID can neither read nor write them.
 	DefinitionUID *types.UID `json:"definitionUID,omitempty"`
-	// takeover is set while annex may publish the resource although the main cluster has a
-	// definition of it: a Migration has moved the group, or is about to.
-	// Only annex writes it.
+	// takeover allows annex to publish the resource although the main cluster has a definition of
+	// it. annex sets it for a Migration that has moved the group, or is about to.
 	Takeover *HostedResourceTakeoverApplyConfiguration `json:"takeover,omitempty"`
 	// objects is the number of objects in all namespaces.
 	Objects *int64 `json:"objects,omitempty"`
-	// bytes is the size of those objects before compression.
+	// bytes is the size of all objects before compression.
 	Bytes *int64 `json:"bytes,omitempty"`
-	// storedBytes is the size of those objects in the Store.
+	// storedBytes is the size of all objects in the Store.
 	StoredBytes *int64 `json:"storedBytes,omitempty"`
-	// cachedBytes is the memory that the watch caches of the replica that runs the controllers
-	// use for those objects and their history. Absent if there is none or it is unknown.
+	// cachedBytes is the memory that one replica uses to cache all objects and their history. It is
+	// absent if nothing is cached or the size is unknown.
 	CachedBytes *int64 `json:"cachedBytes,omitempty"`
-	// retention is what spec.retention has done. Absent without it.
+	// retention reports the results of spec.retention. It is absent without spec.retention.
 	Retention *RetentionStatusApplyConfiguration `json:"retention,omitempty"`
 }
 

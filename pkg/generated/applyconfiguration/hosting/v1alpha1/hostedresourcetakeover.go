@@ -12,13 +12,13 @@ import (
 // HostedResourceTakeoverApplyConfiguration represents a declarative configuration of the HostedResourceTakeover type for use
 // with apply.
 //
-// HostedResourceTakeover is the definition in annex that may be published although the main
-// cluster has one of the same name.
+// HostedResourceTakeover identifies the definition in annex that may be published although the main
+// cluster has one with the same name.
 type HostedResourceTakeoverApplyConfiguration struct {
-	// definitionUID is the UID of that CustomResourceDefinition.
+	// definitionUID is the UID of the CustomResourceDefinition in annex.
 	DefinitionUID *types.UID `json:"definitionUID,omitempty"`
-	// definitionGeneration is the only generation that may be published: another may serve
-	// versions of which the main cluster stores objects.
+	// definitionGeneration is the only generation of the definition that may be published. Another
+	// generation could serve versions whose objects the main cluster stores.
 	DefinitionGeneration *int64 `json:"definitionGeneration,omitempty"`
 }
 

@@ -18,13 +18,13 @@ import (
 // with apply.
 //
 // InjectionProfile adds containers, volumes and environment variables to the pod templates of
-// custom resources when they are created or their pod templates change. Of the profiles that
-// select an object, the one with the highest priority is applied, or else the first by name.
+// custom resources when they are created or their pod templates change. If several profiles select
+// an object, annex applies the one with the highest priority, and of these the first by name.
 type InjectionProfileApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is what is injected, and where.
+	// spec has the parts to inject and the objects to change.
 	Spec *InjectionProfileSpecApplyConfiguration `json:"spec,omitempty"`
 	// status is the observed state of the profile. Read-only.
 	Status *InjectionProfileStatusApplyConfiguration `json:"status,omitempty"`

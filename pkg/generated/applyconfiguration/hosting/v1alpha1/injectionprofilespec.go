@@ -16,20 +16,21 @@ import (
 //
 // The parts have the fields of a Pod, but not the Go types of one: these would add the schemas of
 // a Pod to the group's OpenAPI, in another version than the main cluster's, and to protobuf.
-// InjectionProfileSpec is what is injected, and where.
+// InjectionProfileSpec has the parts to inject and the objects to change.
 type InjectionProfileSpecApplyConfiguration struct {
-	// priority decides between profiles that select the same object: the highest is applied. The
-	// default is 0.
+	// priority orders the profiles that select the same object: annex applies the highest. Defaults
+	// to 0.
 	Priority *int32 `json:"priority,omitempty"`
-	// targets are the resources whose objects are changed, and the paths of their pod templates.
+	// targets are the resources whose objects annex changes, with the paths of their pod templates.
 	Targets []InjectionTargetApplyConfiguration `json:"targets,omitempty"`
-	// namespaceSelector selects the objects by the labels of their namespaces. By default, all
-	// are selected. It does not apply to cluster-scoped objects.
+	// namespaceSelector selects objects by the labels of their namespaces. By default, it selects
+	// all namespaces. It does not apply to cluster-scoped objects.
 	NamespaceSelector *v1.LabelSelectorApplyConfiguration `json:"namespaceSelector,omitempty"`
-	// objectSelector selects the objects by their labels. By default, all are selected.
+	// objectSelector selects objects by their labels. By default, it selects all objects.
 	ObjectSelector *v1.LabelSelectorApplyConfiguration `json:"objectSelector,omitempty"`
-	// mode is OptOut, the default, for all selected objects except those with the annotation
-	// annex.dev/inject: "false", or OptIn, for those with "true" only.
+	// mode selects the default for objects without the annotation annex.dev/inject. OptOut, the
+	// default, changes all selected objects except the ones with the value "false"; OptIn changes
+	// only the ones with "true".
 	Mode *hostingv1alpha1.InjectionMode `json:"mode,omitempty"`
 	// containers are added after the containers of a pod template. Each has the fields of
 	// spec.containers of a Pod.
@@ -40,13 +41,13 @@ type InjectionProfileSpecApplyConfiguration struct {
 	// volumes are added to the volumes of a pod template. Each has the fields of spec.volumes of
 	// a Pod.
 	Volumes []runtime.RawExtension `json:"volumes,omitempty"`
-	// volumeMounts are added to the containers and init containers that a pod template has
-	// itself, except those that mount something else there. Each has the fields of
-	// spec.containers[*].volumeMounts of a Pod, and names one of volumes.
+	// volumeMounts are added to the containers and init containers of a pod template, not to
+	// injected ones or to containers that mount another volume at the same path. Each has the
+	// fields of spec.containers[*].volumeMounts of a Pod, and must name one of volumes.
 	VolumeMounts []runtime.RawExtension `json:"volumeMounts,omitempty"`
-	// env are environment variables that are added to the containers and init containers that a
-	// pod template has itself, except those that set the same variable. Each has the fields of
-	// spec.containers[*].env of a Pod.
+	// env are environment variables that are added to the containers and init containers of a pod
+	// template, not to injected ones or to containers that set the same variable. Each has the
+	// fields of spec.containers[*].env of a Pod.
 	Env []runtime.RawExtension `json:"env,omitempty"`
 }
 

@@ -14,10 +14,9 @@ import (
 //
 // InjectionProfileStatus is the observed state of an InjectionProfile.
 type InjectionProfileStatusApplyConfiguration struct {
-	// observedGeneration is the generation of the profile that the conditions are of.
+	// observedGeneration is the generation of the profile that the conditions describe.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions are the conditions of the profile. Ready means that it fits the definitions of
-	// all targets.
+	// conditions of the profile. "Ready": it fits the definitions of all targets.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -12,7 +12,7 @@ package v1alpha1
 type InjectionTargetApplyConfiguration struct {
 	// resource is the name of the CustomResourceDefinition, "<plural>.<group>".
 	Resource *string `json:"resource,omitempty"`
-	// templates are where the pod templates are.
+	// templates are the locations of the pod templates in an object.
 	Templates []InjectionTemplateApplyConfiguration `json:"templates,omitempty"`
 }
 

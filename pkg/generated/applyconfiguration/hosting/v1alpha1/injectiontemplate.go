@@ -12,15 +12,15 @@ import (
 // InjectionTemplateApplyConfiguration represents a declarative configuration of the InjectionTemplate type for use
 // with apply.
 //
-// InjectionTemplate is where an object has a pod template, or several.
+// InjectionTemplate is the location of one or more pod templates in an object.
 type InjectionTemplateApplyConfiguration struct {
-	// path are the names of the fields from the object to the pod template, such as spec.template.
+	// path has the names of the fields from the object to the pod template, such as spec.template.
 	// [*] stands for every item of a list or every value of a map, as in
 	// spec.workerGroupSpecs[*].template. Every served version of the resource must have the path.
 	Path *string `json:"path,omitempty"`
-	// type is what is at the path: PodTemplate, the default, with spec.containers; PodSpec, with
-	// containers; or ArgoTemplate, a template of an Argo workflow, with a container or a script
-	// and with sidecars.
+	// type of the value at the path: PodTemplate, the default, with spec.containers; PodSpec, with
+	// containers; or ArgoTemplate, a template of an Argo workflow, with a container or a script and
+	// with sidecars.
 	Type *hostingv1alpha1.InjectionTemplateType `json:"type,omitempty"`
 }
 

@@ -17,14 +17,14 @@ import (
 // MigrationApplyConfiguration represents a declarative configuration of the Migration type for use
 // with apply.
 //
-// Migration moves the objects of a resource to another Store, or those of an API group between
-// the main cluster and annex, while clients use them. To cancel it, delete it: before the
-// switch, that undoes it. A deleted Migration that switched already is completed.
+// Migration moves the objects of a resource to another Store, or the objects of an API group
+// between the main cluster and annex, while clients use them. Deleting a Migration cancels it:
+// before the switch annex undoes it, after the switch annex completes it.
 type MigrationApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is what is moved where.
+	// spec has the source and the target of the move.
 	Spec *MigrationSpecApplyConfiguration `json:"spec,omitempty"`
 	// status is the observed state of the migration. Read-only.
 	Status *MigrationStatusApplyConfiguration `json:"status,omitempty"`

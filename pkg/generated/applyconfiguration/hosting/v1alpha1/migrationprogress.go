@@ -10,10 +10,10 @@ package v1alpha1
 //
 // MigrationProgress counts the work of a phase.
 type MigrationProgressApplyConfiguration struct {
-	// done is the number of objects that are copied, compared or deleted. In the phase Following of a
-	// Rollback it is the number of revisions by which the main cluster's was raised.
+	// done is the number of objects that are copied, compared or deleted. In the phase Following of
+	// a Rollback, it is the number of revisions that annex added to the main cluster's etcd.
 	Done *int64 `json:"done,omitempty"`
-	// total is the number of all of them.
+	// total is the value of done at the end of the phase.
 	Total *int64 `json:"total,omitempty"`
 }
 

@@ -14,7 +14,7 @@ type MigrationResourceStatusApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// objects is the number of objects when the copy began.
 	Objects *int64 `json:"objects,omitempty"`
-	// copiedObjects is how many of them are copied, or with Finalize deleted.
+	// copiedObjects is the number of those objects that are copied, or deleted by Finalize.
 	CopiedObjects *int64 `json:"copiedObjects,omitempty"`
 	// copiedBytes is the size of the copied objects before compression.
 	CopiedBytes *int64 `json:"copiedBytes,omitempty"`

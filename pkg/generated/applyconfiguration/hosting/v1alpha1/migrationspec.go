@@ -13,40 +13,40 @@ import (
 // MigrationSpecApplyConfiguration represents a declarative configuration of the MigrationSpec type for use
 // with apply.
 //
-// MigrationSpec names what is moved, and where. It is immutable, except confirmed, exemptWebhooks and
-// ttlSecondsAfterFinished.
+// MigrationSpec has the source and the target of a move. It is immutable, except confirmed,
+// exemptWebhooks and ttlSecondsAfterFinished.
 type MigrationSpecApplyConfiguration struct {
-	// resource is the resource to move to another Store, "<plural>.<group>": the name of its
-	// HostedResource. Exactly one of resource and group is set.
+	// resource is the resource to move to another Store, by the name of its HostedResource,
+	// "<plural>.<group>". Exactly one of resource and group must be set.
 	Resource *string `json:"resource,omitempty"`
-	// storeName is the Store to move to. The taints and the capacity of that Store and the
-	// storeSelector of the HostedResource apply as for a new resource; spec.unschedulable
-	// does too. For a group it is optional: by default, the scheduler chooses.
+	// storeName is the Store to move to. It is required for a resource. For a group, the scheduler
+	// chooses a Store by default. The storeSelector and tolerations of the HostedResource and the
+	// taints, capacity and unschedulable of the Store apply as for a new resource.
 	StoreName *string `json:"storeName,omitempty"`
-	// switch is when requests go to the new Store: Automatic, the default, once all objects
-	// are copied and verified, or Manual, once confirmed is true as well.
+	// switch selects the time from which the new Store serves requests. Automatic, the default,
+	// switches once all objects are copied and verified; Manual also waits until confirmed is true.
 	Switch *hostingv1alpha1.MigrationSwitch `json:"switch,omitempty"`
-	// confirmed allows a Manual switch.
+	// confirmed allows a Manual switch, and Finalize.
 	Confirmed *bool `json:"confirmed,omitempty"`
 	// notBefore is the earliest time of the switch.
 	NotBefore *v1.Time `json:"notBefore,omitempty"`
 	// objectsPerSecond limits the rate at which existing objects are copied. By default, it
 	// is not limited.
 	ObjectsPerSecond *int32 `json:"objectsPerSecond,omitempty"`
-	// ttlSecondsAfterFinished is after how many seconds a finished Migration is deleted. By
-	// default, it is kept.
+	// ttlSecondsAfterFinished is the number of seconds after which annex deletes the finished
+	// Migration. By default, it is kept.
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 	// group is the API group to move, with all of its resources.
 	Group *string `json:"group,omitempty"`
-	// operation is what is done with a group: Move, the default, from the main cluster into
-	// annex; Rollback, back to the main cluster, with everything written since; or Finalize,
-	// deletes the objects that the main cluster still stores after Move, without running
-	// their finalizers. Finalize also waits for confirmed.
+	// operation selects what a Migration does with a group. Move, the default, moves it from the
+	// main cluster into annex; Rollback moves it back to the main cluster, with all writes since;
+	// Finalize deletes the objects that the main cluster still stores after a Move, without running
+	// their finalizers. Finalize waits until confirmed is true.
 	Operation *hostingv1alpha1.MigrationOperation `json:"operation,omitempty"`
-	// exemptWebhooks exempts annex from the main cluster's webhooks and admission policies
-	// while a Rollback writes the objects of the group there: annex adds a match condition
-	// that excludes its own requests for the group, and removes it at the end. With Move it
-	// is for the Rollback that annex creates if clients do not reach the group.
+	// exemptWebhooks exempts annex from the main cluster's webhooks and admission policies while a
+	// Rollback writes the objects of the group there: annex adds a match condition that excludes
+	// its own requests for the group, and removes it at the end. With Move, it applies to the
+	// Rollback that annex creates if clients cannot reach the group.
 	ExemptWebhooks *bool `json:"exemptWebhooks,omitempty"`
 }
 

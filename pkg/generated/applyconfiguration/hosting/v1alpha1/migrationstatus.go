@@ -16,40 +16,40 @@ import (
 //
 // MigrationStatus is the observed state of a migration.
 type MigrationStatusApplyConfiguration struct {
-	// phase is the current step: Pending, Copying, Following, Verifying, Switching, Observing,
-	// Cleaning; or the result: Completed, Failed, Canceled.
+	// phase is the current step: Pending, Copying, Following, Verifying, Switching, Observing or
+	// Cleaning; or the result: Completed, Failed or Canceled.
 	Phase *hostingv1alpha1.MigrationPhase `json:"phase,omitempty"`
-	// conditions of the migration. "Complete": it ended well; until then, reason and message
-	// say what it does, what it waits for, or why it failed.
+	// conditions of the migration. "Complete": it succeeded; until then, reason and message report
+	// the current work, the cause of a wait, or the failure.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// fromStoreName is the Store that the resource is moved from. It is empty until the
-	// migration begins, and for a group.
+	// fromStoreName is the previous Store of the resource. It is empty until the migration begins,
+	// and for a group.
 	FromStoreName *string `json:"fromStoreName,omitempty"`
 	// objects is the number of objects when the copy began.
 	Objects *int64 `json:"objects,omitempty"`
-	// copiedObjects is how many of them are copied.
+	// copiedObjects is the number of those objects that are copied.
 	CopiedObjects *int64 `json:"copiedObjects,omitempty"`
 	// copiedBytes is the size of the copied objects before compression.
 	CopiedBytes *int64 `json:"copiedBytes,omitempty"`
-	// lag is the number of revisions of the previous Store that are not copied yet. Absent
-	// outside of the phase Following.
+	// lag is the number of revisions of the previous Store that are not copied yet. It is set only
+	// in the phase Following.
 	Lag *int64 `json:"lag,omitempty"`
-	// startTime is when the migration began.
+	// startTime is the time at which the migration began.
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// completionTime is when it ended, well or not.
+	// completionTime is the time at which the migration succeeded, failed or was canceled.
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// switchTime is when the other side began to serve a group. From then on a Move is not
-	// undone by deleting the Migration.
+	// switchTime is the time at which the target began to serve a group. Deleting the Migration of
+	// a Move does not undo it afterwards.
 	SwitchTime *metav1.Time `json:"switchTime,omitempty"`
-	// resources is the progress of each resource of a group.
+	// resources has the progress of each resource of a group.
 	Resources []MigrationResourceStatusApplyConfiguration `json:"resources,omitempty"`
-	// holder is the attempt that runs the migration. A replica that takes over replaces it; the
-	// attempts before can write nothing any more.
+	// holder identifies the attempt that runs the migration. Another replica that continues the
+	// migration replaces it, and earlier attempts can no longer write.
 	Holder *string `json:"holder,omitempty"`
-	// lastResourceVersion is the highest resource version that annex has served of a group that
-	// is rolled back. The main cluster serves the group once its own are higher.
+	// lastResourceVersion is the highest resource version that annex has served for a group that is
+	// rolled back. The main cluster serves the group once its resource versions are higher.
 	LastResourceVersion *int64 `json:"lastResourceVersion,omitempty"`
-	// progress of the phase. Absent in phases that count nothing.
+	// progress of the phase. It is absent in phases that do not process objects.
 	Progress *MigrationProgressApplyConfiguration `json:"progress,omitempty"`
 }
 

@@ -10,17 +10,15 @@ package v1alpha1
 //
 // Retention deletes objects of a resource that are no longer needed.
 type RetentionApplyConfiguration struct {
-	// rules say which objects are deleted: those that at least one rule deletes. Every rule
-	// is compared with all objects of the resource that are not being deleted.
+	// rules select the objects to delete. An object is deleted if at least one rule selects it.
 	Rules []RetentionRuleApplyConfiguration `json:"rules,omitempty"`
-	// dryRun reports what would be deleted, in the status, events and metrics, and deletes
-	// nothing.
+	// dryRun reports the objects to delete in the status, events and metrics, and deletes nothing.
 	DryRun *bool `json:"dryRun,omitempty"`
 	// archive writes each object to the folder of the server's flag --archive-dir before it is
-	// deleted. Nothing is deleted while that fails.
+	// deleted. While that fails, annex deletes nothing.
 	Archive *bool `json:"archive,omitempty"`
-	// deletionsPerSecond is the maximum rate of deletions, from 1 to 1000. Deletions are slower
-	// than that while the server is busy. Defaults to 100.
+	// deletionsPerSecond is the maximum rate of deletions, from 1 to 1000. annex deletes more
+	// slowly while the server is busy. Defaults to 100.
 	DeletionsPerSecond *int32 `json:"deletionsPerSecond,omitempty"`
 }
 

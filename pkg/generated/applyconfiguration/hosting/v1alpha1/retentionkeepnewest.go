@@ -12,16 +12,16 @@ import (
 // RetentionKeepNewestApplyConfiguration represents a declarative configuration of the RetentionKeepNewest type for use
 // with apply.
 //
-// RetentionKeepNewest keeps the newest objects of each group. Newest are those with the latest
-// time that the age of the rule counts from.
+// RetentionKeepNewest keeps the newest objects of each group: the ones with the latest time that
+// the age of the rule counts from.
 type RetentionKeepNewestApplyConfiguration struct {
-	// count is how many objects of each group are kept.
+	// count is the number of objects to keep in each group.
 	Count *int32 `json:"count,omitempty"`
-	// per is how objects are grouped: Namespace, the default; Label, by the value of labelKey; or
-	// Owner, in each namespace by the ownerReference of their controller. The rule does not delete objects
-	// without the label or owner.
+	// per selects how objects are grouped: by Namespace, the default; by Label, the value of
+	// labelKey in each namespace; or by Owner, the ownerReference of their controller in each
+	// namespace. The rule does not delete objects without the label or owner.
 	Per *hostingv1alpha1.RetentionGroup `json:"per,omitempty"`
-	// labelKey is the label whose values are the groups, in each namespace, if per is Label.
+	// labelKey is the key of the label that groups objects if per is Label.
 	LabelKey *string `json:"labelKey,omitempty"`
 }
 

@@ -14,8 +14,8 @@ type RetentionPhaseApplyConfiguration struct {
 	Path *string `json:"path,omitempty"`
 	// values of finished objects, such as Succeeded and Failed.
 	Values []string `json:"values,omitempty"`
-	// timestampPath is the path of the field with the time from which the age counts, such as
-	// .status.finishedAt. By default it counts from the last change by a client that manages
+	// timestampPath is the path of the field with the time that the age counts from, such as
+	// .status.finishedAt. By default, the age counts from the last change by a client that manages
 	// the field of path, as metadata.managedFields records it.
 	TimestampPath *string `json:"timestampPath,omitempty"`
 }

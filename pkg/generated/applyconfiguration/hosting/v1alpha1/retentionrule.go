@@ -12,25 +12,26 @@ import (
 // RetentionRuleApplyConfiguration represents a declarative configuration of the RetentionRule type for use
 // with apply.
 //
-// RetentionRule deletes objects some time after they are created or finished, except the newest.
-// It has at most one of condition, phase and timestamp.
+// RetentionRule deletes objects some time after they are created or finished, except the newest. At
+// most one of condition, phase and timestamp may be set.
 type RetentionRuleApplyConfiguration struct {
 	// name of the rule in the status, events and metrics.
 	Name *string `json:"name,omitempty"`
-	// selector limits the rule to objects with these labels. By default it applies to every
-	// object.
+	// selector limits the rule to objects with these labels. By default, the rule applies to all
+	// objects.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
-	// afterSeconds is the age at which objects are deleted. It counts from the time that
-	// condition, phase or timestamp gives, or without them from the creation.
+	// afterSeconds is the age at which objects are deleted. The age counts from the time that
+	// condition, phase or timestamp defines, or without them from the creation.
 	AfterSeconds *int64 `json:"afterSeconds,omitempty"`
-	// condition limits the rule to objects with a condition. The age counts from its
-	// lastTransitionTime.
+	// condition limits the rule to objects with a condition. The age counts from the
+	// lastTransitionTime of the condition.
 	Condition *RetentionConditionApplyConfiguration `json:"condition,omitempty"`
-	// phase limits the rule to objects with some values of a field.
+	// phase limits the rule to objects whose field has one of some values, such as finished
+	// objects.
 	Phase *RetentionPhaseApplyConfiguration `json:"phase,omitempty"`
-	// timestamp limits the rule to objects with a time in a field. The age counts from that.
+	// timestamp limits the rule to objects with a time in a field. The age counts from that time.
 	Timestamp *RetentionTimestampApplyConfiguration `json:"timestamp,omitempty"`
-	// keepNewest keeps the newest of the objects that the rule applies to, however old they are.
+	// keepNewest excludes the newest of the objects that the rule applies to, at any age.
 	KeepNewest *RetentionKeepNewestApplyConfiguration `json:"keepNewest,omitempty"`
 }
 

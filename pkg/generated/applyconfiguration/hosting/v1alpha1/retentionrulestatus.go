@@ -8,21 +8,21 @@ package v1alpha1
 // RetentionRuleStatusApplyConfiguration represents a declarative configuration of the RetentionRuleStatus type for use
 // with apply.
 //
-// RetentionRuleStatus is what a rule found and deleted.
+// RetentionRuleStatus reports the results of a rule.
 type RetentionRuleStatusApplyConfiguration struct {
 	// name of the rule.
 	Name *string `json:"name,omitempty"`
 	// matched is the number of objects that the rule applied to in the last run.
 	Matched *int64 `json:"matched,omitempty"`
-	// due is the number of objects that the rule deletes, as of the last run, or would delete
-	// with dryRun.
+	// due is the number of objects that the rule selected for deletion in the last run.
 	Due *int64 `json:"due,omitempty"`
-	// skipped is the number of objects with the condition, phase or timestamp of the rule that it
-	// did not delete because they lack a usable time, the label or the owner.
+	// skipped is the number of objects with the condition, phase or timestamp of the rule that the
+	// rule did not select because they lack a valid time, the label or the owner.
 	Skipped *int64 `json:"skipped,omitempty"`
 	// deleted is the number of objects that the rule has deleted.
 	Deleted *int64 `json:"deleted,omitempty"`
-	// examples are at most 10 of the objects that dryRun keeps, as "namespace/name", oldest first.
+	// examples are at most 10 of the objects that would be deleted without dryRun, as
+	// "namespace/name", oldest first.
 	Examples []string `json:"examples,omitempty"`
 }
 

@@ -12,17 +12,17 @@ import (
 // RetentionStatusApplyConfiguration represents a declarative configuration of the RetentionStatus type for use
 // with apply.
 //
-// RetentionStatus is what retention has done.
+// RetentionStatus reports the results of a retention.
 type RetentionStatusApplyConfiguration struct {
-	// lastRunTime is when all objects were last compared with the rules.
+	// lastRunTime is the time at which annex last compared all objects with the rules.
 	LastRunTime *v1.Time `json:"lastRunTime,omitempty"`
-	// nextRunTime is when they will be compared next. Changes of objects can make it earlier.
+	// nextRunTime is the time of the next comparison. Changes of objects can make it earlier.
 	NextRunTime *v1.Time `json:"nextRunTime,omitempty"`
 	// deleted is the number of objects that were deleted since retention was specified.
 	Deleted *int64 `json:"deleted,omitempty"`
 	// archived is the number of objects that were archived since retention was specified.
 	Archived *int64 `json:"archived,omitempty"`
-	// rules are the counts of each rule.
+	// rules has the results of each rule.
 	Rules []RetentionRuleStatusApplyConfiguration `json:"rules,omitempty"`
 }
 

@@ -8,17 +8,17 @@ package v1alpha1
 // StaticProblemApplyConfiguration represents a declarative configuration of the StaticProblem type for use
 // with apply.
 //
-// StaticProblem is a part of a source that has no mirror as the source wants it.
+// StaticProblem is a part of a source without a mirror that is up to date.
 type StaticProblemApplyConfiguration struct {
-	// origin is where it is in the source, as a file name and the number of the document. It is
-	// empty for a mirror whose static object is gone.
+	// origin is the location in the source, as a file name and the number of the document. It is
+	// empty for a mirror whose static object no longer exists.
 	Origin *string `json:"origin,omitempty"`
-	// object is the object, as "<kind>.<group> <namespace>/<name>". It is empty if the source
-	// cannot be decoded.
+	// object identifies the object, as "<kind>.<group> <namespace>/<name>". It is empty if annex
+	// cannot decode the source.
 	Object *string `json:"object,omitempty"`
-	// reason is a word for the problem.
+	// reason of the problem, in one word.
 	Reason *string `json:"reason,omitempty"`
-	// message explains it.
+	// message explains the problem.
 	Message *string `json:"message,omitempty"`
 }
 

@@ -17,14 +17,13 @@ import (
 // StaticSourceApplyConfiguration represents a declarative configuration of the StaticSource type for use
 // with apply.
 //
-// StaticSource shows what annex reads static objects from, and what became of them. annex
-// creates one for each of its flags --static-dir and --static-url, with the name "file" or
-// "http".
+// StaticSource shows a source of static objects, and whether annex could read and apply them. annex
+// creates one for each of its flags --static-dir and --static-url, with the name "file" or "http".
 type StaticSourceApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is where the objects are. annex sets it from its flags.
+	// spec has the location of the objects. annex sets it from its flags.
 	Spec *StaticSourceSpecApplyConfiguration `json:"spec,omitempty"`
 	// status is the observed state of the source. Read-only.
 	Status *StaticSourceStatusApplyConfiguration `json:"status,omitempty"`

@@ -8,7 +8,7 @@ package v1alpha1
 // StaticSourceSpecApplyConfiguration represents a declarative configuration of the StaticSourceSpec type for use
 // with apply.
 //
-// StaticSourceSpec is where static objects are.
+// StaticSourceSpec has the location of static objects.
 type StaticSourceSpecApplyConfiguration struct {
 	// location is the folder or the URL.
 	Location *string `json:"location,omitempty"`

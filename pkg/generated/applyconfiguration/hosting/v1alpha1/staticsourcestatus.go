@@ -14,19 +14,19 @@ import (
 //
 // StaticSourceStatus is the observed state of a source.
 type StaticSourceStatusApplyConfiguration struct {
-	// conditions of the source. "Read": all of it could be read; "Applied": every object has a
+	// conditions of the source. "Read": annex read it completely. "Applied": every object has a
 	// mirror that is up to date.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// objects is the number of objects in the source.
 	Objects *int64 `json:"objects,omitempty"`
-	// applied is how many of them have a mirror that is up to date.
+	// applied is the number of those objects that have a mirror that is up to date.
 	Applied *int64 `json:"applied,omitempty"`
-	// orphaned is the number of mirrors that annex keeps although their static object is gone.
+	// orphaned is the number of mirrors that annex keeps although their static object no longer
+	// exists.
 	Orphaned *int64 `json:"orphaned,omitempty"`
-	// problems are what cannot be read or applied, and what waits. It has at most 20 entries.
+	// problems are the parts of the source that annex could not read or apply yet, at most 20.
 	Problems []StaticProblemApplyConfiguration `json:"problems,omitempty"`
-	// resources are those that have mirrors, or may have, as "<plural>.<group>".
-	// annex looks for mirrors there.
+	// resources are the resources that may have mirrors, as "<plural>.<group>".
 	Resources []string `json:"resources,omitempty"`
 }
 

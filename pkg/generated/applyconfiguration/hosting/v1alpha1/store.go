@@ -23,7 +23,7 @@ type StoreApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is where the store is and what may be placed on it.
+	// spec has the location of the store and the limits of what may be placed on it.
 	Spec *StoreSpecApplyConfiguration `json:"spec,omitempty"`
 	// status is the observed state of the store. Read-only.
 	Status *StoreStatusApplyConfiguration `json:"status,omitempty"`

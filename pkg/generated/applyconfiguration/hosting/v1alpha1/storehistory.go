@@ -8,19 +8,19 @@ package v1alpha1
 // StoreHistoryApplyConfiguration represents a declarative configuration of the StoreHistory type for use
 // with apply.
 //
-// StoreHistory identifies the data of a store's etcd, up to a revision. It is updated every
-// few seconds while the etcd changes.
+// StoreHistory identifies the data of a store's etcd, up to a revision. annex updates it every few
+// seconds while the etcd changes.
 type StoreHistoryApplyConfiguration struct {
-	// epoch is that of the ownership mark in the etcd: random, and new after the store is
-	// claimed or adopted.
+	// epoch is the random value in the ownership mark of the etcd. It changes when annex claims or
+	// adopts the store.
 	Epoch *string `json:"epoch,omitempty"`
-	// revision is the highest resource version that clients may have seen. After an
-	// adoption, resource versions are above it.
+	// revision is the highest resource version that clients may have seen. After an adoption, annex
+	// serves higher resource versions.
 	Revision *int64 `json:"revision,omitempty"`
 	// checkpoint is a key in the etcd, last written by annex at checkpointRevision or later.
 	Checkpoint *string `json:"checkpoint,omitempty"`
-	// checkpointRevision is the etcd revision at which the checkpoint was written. An etcd
-	// without the checkpoint, or with an earlier one, has different data.
+	// checkpointRevision is the etcd revision at which annex wrote the checkpoint. An etcd without
+	// the checkpoint, or with an earlier one, has different data.
 	CheckpointRevision *int64 `json:"checkpointRevision,omitempty"`
 }
 

@@ -14,9 +14,9 @@ type StoreMemberApplyConfiguration struct {
 	ID *string `json:"id,omitempty"`
 	// name of the member. Empty until the member first starts.
 	Name *string `json:"name,omitempty"`
-	// endpoint that annex uses for the member.
+	// endpoint is the client URL that annex uses for the member.
 	Endpoint *string `json:"endpoint,omitempty"`
-	// version of etcd of the member. Empty while it is unavailable.
+	// version is the etcd version of the member. It is empty while the member is unavailable.
 	Version *string `json:"version,omitempty"`
 	// leader is true for the leader of the cluster.
 	Leader *bool `json:"leader,omitempty"`

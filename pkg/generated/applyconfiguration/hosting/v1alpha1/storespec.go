@@ -12,21 +12,22 @@ import (
 // StoreSpecApplyConfiguration represents a declarative configuration of the StoreSpec type for use
 // with apply.
 //
-// StoreSpec is where a store is and what may be placed on it. Exactly one of embedded and
-// etcd is set, and which one is immutable: the objects would not move.
+// StoreSpec has the location of a store and the limits of what may be placed on it. Exactly one of
+// embedded and etcd must be set. The choice is immutable, because objects would not move with it.
 type StoreSpecApplyConfiguration struct {
-	// embedded is set for the etcd inside annex, with its files in annex's data directory.
+	// embedded selects the etcd inside annex, which stores its files in annex's data directory.
 	Embedded *hostingv1alpha1.EmbeddedStore `json:"embedded,omitempty"`
-	// etcd is set for an external etcd cluster.
+	// etcd selects an external etcd cluster.
 	Etcd *EtcdStoreApplyConfiguration `json:"etcd,omitempty"`
-	// capacity is how much may be placed on the store: "storage" (bytes, for example 8Gi)
-	// and "objects" (a whole number, for example 500k). What is not listed is not limited.
-	// It guides the scheduler and does not limit writes.
+	// capacity limits what the scheduler places on the store: "storage" (bytes, for example 8Gi)
+	// and "objects" (a whole number, for example 500k). By default, neither is limited. It does not
+	// limit writes.
 	Capacity *hostingv1alpha1.ResourceList `json:"capacity,omitempty"`
-	// taints repel resources that do not tolerate them. They guide the scheduler and do not
-	// move what is placed already.
+	// taints keep the scheduler from placing resources that do not tolerate them. Resources that
+	// are placed already stay.
 	Taints []TaintApplyConfiguration `json:"taints,omitempty"`
-	// unschedulable repels all further resources. What is placed already stays.
+	// unschedulable keeps the scheduler from placing further resources on the store. Resources that
+	// are placed already stay.
 	Unschedulable *bool `json:"unschedulable,omitempty"`
 }
 

@@ -13,17 +13,17 @@ import (
 // StoreStatusApplyConfiguration represents a declarative configuration of the StoreStatus type for use
 // with apply.
 //
-// StoreStatus is the observed state of a store. The sizes are those of the whole etcd, even
-// if it is shared; objects counts only the objects of annex.
+// StoreStatus is the observed state of a store. The sizes include the data of other programs that
+// share the etcd; objects counts only the objects of annex.
 type StoreStatusApplyConfiguration struct {
 	// conditions of the store, with the reason and a message. "Ready": it serves reads and
 	// writes. "UnderPressure": it is nearly full or slow.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// size of the database on disk, that of the largest member. Absent until annex connects
-	// for the first time.
+	// size is the size of the database of the largest member on disk. It is absent until annex
+	// connects for the first time.
 	DatabaseSize *resource.Quantity `json:"size,omitempty"`
-	// sizeInUse is the part of size that holds data; the rest is free for further writes,
-	// and released by defragmentation.
+	// sizeInUse is the part of size that holds data. The rest is free for further writes;
+	// defragmentation returns it to the file system.
 	SizeInUse *resource.Quantity `json:"sizeInUse,omitempty"`
 	// quota is the size at which the store refuses writes.
 	Quota *resource.Quantity `json:"quota,omitempty"`
@@ -31,14 +31,14 @@ type StoreStatusApplyConfiguration struct {
 	Objects *int64 `json:"objects,omitempty"`
 	// resources is the number of HostedResources on the store.
 	Resources *int32 `json:"resources,omitempty"`
-	// alarms raised in etcd, by etcd's names: "NOSPACE" while it refuses writes because its
-	// quota is used up, "CORRUPT" if its members have different data.
+	// alarms are the active alarms of etcd: "NOSPACE" while it refuses writes because its quota is
+	// used up, "CORRUPT" if its members have different data.
 	Alarms []string `json:"alarms,omitempty"`
-	// clusterID is the ID of the etcd cluster, in hexadecimal as etcdctl prints it. It is
-	// set at the first connection. From then on annex uses no other cluster for this store.
+	// clusterID is the ID of the etcd cluster, in hexadecimal as etcdctl prints it. annex sets it
+	// at the first connection and uses no other cluster for this store afterwards.
 	ClusterID *string `json:"clusterID,omitempty"`
-	// history identifies the data of the etcd. An etcd without this history is neither read
-	// nor written: it lost data, was restored from a copy, or is a copy.
+	// history identifies the data of the etcd. annex does not use an etcd without this history: it
+	// lost data, was restored from a copy, or is a copy.
 	History *StoreHistoryApplyConfiguration `json:"history,omitempty"`
 	// members are the members of the etcd cluster.
 	Members []StoreMemberApplyConfiguration `json:"members,omitempty"`

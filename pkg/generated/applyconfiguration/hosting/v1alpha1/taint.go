@@ -12,7 +12,7 @@ import (
 // TaintApplyConfiguration represents a declarative configuration of the Taint type for use
 // with apply.
 //
-// Taint repels the resources that do not tolerate it.
+// Taint keeps the scheduler from placing resources that do not tolerate it.
 type TaintApplyConfiguration struct {
 	// key of the taint, in the form of a label key.
 	Key *string `json:"key,omitempty"`

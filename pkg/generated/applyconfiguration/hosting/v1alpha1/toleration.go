@@ -12,16 +12,17 @@ import (
 // TolerationApplyConfiguration represents a declarative configuration of the Toleration type for use
 // with apply.
 //
-// Toleration allows Stores with the taints that it matches.
+// Toleration allows the scheduler to choose Stores with the taints that it matches.
 type TolerationApplyConfiguration struct {
-	// key of the tolerated taints. Empty with the operator Exists tolerates all keys.
+	// key of the tolerated taints. An empty key with the operator Exists tolerates all taints.
 	Key *string `json:"key,omitempty"`
 	// operator compares the values: Equal, the default, or Exists, which tolerates every
 	// value.
 	Operator *hostingv1alpha1.TolerationOperator `json:"operator,omitempty"`
-	// value of the tolerated taints. Empty if the operator is Exists.
+	// value of the tolerated taints. It must be empty if the operator is Exists.
 	Value *string `json:"value,omitempty"`
-	// effect of the tolerated taints: NoSchedule or PreferNoSchedule. Empty tolerates both.
+	// effect of the tolerated taints: NoSchedule or PreferNoSchedule. By default, both are
+	// tolerated.
 	Effect *hostingv1alpha1.TaintEffect `json:"effect,omitempty"`
 }
 
