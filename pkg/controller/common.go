@@ -18,26 +18,26 @@ import (
 
 // commonControllers is the table of the controllers that run in both modes. They are
 // independent of each other, so their order does not matter.
-func commonControllers() []descriptor {
-	return []descriptor{
+func commonControllers() []Descriptor {
+	return []Descriptor{
 		// A start may find five hundred definitions.
-		{hostedresource.ControllerName, 4, newHostedResource},
+		{Name: hostedresource.ControllerName, Workers: 4, New: newHostedResource},
 		// Placements are decided one at a time; so many are written concurrently.
-		{scheduler.ControllerName, 16, newScheduler},
+		{Name: scheduler.ControllerName, Workers: 16, New: newScheduler},
 		// A Store that does not respond must not delay others.
-		{store.ControllerName, 4, newStore},
+		{Name: store.ControllerName, Workers: 4, New: newStore},
 		// One deletes for all, so that what it costs does not grow with the resources.
-		{retention.ControllerName, 1, newRetention},
+		{Name: retention.ControllerName, Workers: 1, New: newRetention},
 		// A Migration keeps its worker until it ends, also while it waits to be confirmed.
-		{migration.ControllerName, 32, newMigration},
+		{Name: migration.ControllerName, Workers: 32, New: newMigration},
 		// Profiles are few, and comparing one takes milliseconds.
-		{injectionprofile.ControllerName, 1, newInjectionProfile},
+		{Name: injectionprofile.ControllerName, Workers: 1, New: newInjectionProfile},
 		// A start may find hundreds of static objects, and readiness waits for them.
-		{staticobjects.ControllerName, 8, newStaticObjects},
+		{Name: staticobjects.ControllerName, Workers: 8, New: newStaticObjects},
 	}
 }
 
-func newHostedResource(config Config) (controller, error) {
+func newHostedResource(config Config) (Controller, error) {
 	return hostedresource.New(hostedresource.Config{
 		AnnexHostedResources:      config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		AnnexDefinitions:          config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
@@ -51,7 +51,7 @@ func newHostedResource(config Config) (controller, error) {
 	})
 }
 
-func newScheduler(config Config) (controller, error) {
+func newScheduler(config Config) (Controller, error) {
 	return scheduler.New(scheduler.Config{
 		Name:                 hostingv1alpha1.DefaultSchedulerName,
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
@@ -62,7 +62,7 @@ func newScheduler(config Config) (controller, error) {
 	})
 }
 
-func newStore(config Config) (controller, error) {
+func newStore(config Config) (Controller, error) {
 	return store.New(store.Config{
 		AnnexStores:          config.AnnexHosting.HostingV1alpha1().Stores(),
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
@@ -79,7 +79,7 @@ func newStore(config Config) (controller, error) {
 	})
 }
 
-func newRetention(config Config) (controller, error) {
+func newRetention(config Config) (Controller, error) {
 	return retention.New(retention.Config{
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		AnnexObjects:         retention.NewObjects(config.AnnexKube.Discovery().RESTClient, config.AnnexMetadata),
@@ -93,8 +93,8 @@ func newRetention(config Config) (controller, error) {
 	})
 }
 
-func newMigration(config Config) (controller, error) {
-	groupRuns, err := config.Mode.groupRuns(config)
+func newMigration(config Config) (Controller, error) {
+	groupRuns, err := config.Mode.GroupRuns(config)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func newMigration(config Config) (controller, error) {
 	})
 }
 
-func newInjectionProfile(config Config) (controller, error) {
+func newInjectionProfile(config Config) (Controller, error) {
 	return injectionprofile.New(injectionprofile.Config{
 		AnnexInjectionProfiles: config.AnnexHosting.HostingV1alpha1().InjectionProfiles(),
 		InjectionProfiles:      config.AnnexInjectionProfileInformer,
@@ -119,7 +119,7 @@ func newInjectionProfile(config Config) (controller, error) {
 	})
 }
 
-func newStaticObjects(config Config) (controller, error) {
+func newStaticObjects(config Config) (Controller, error) {
 	return staticobjects.New(staticobjects.Config{
 		Sources:            config.StaticSources,
 		AnnexObjects:       config.AnnexDynamic,
@@ -128,7 +128,7 @@ func newStaticObjects(config Config) (controller, error) {
 		AnnexStaticSources: config.AnnexHosting.HostingV1alpha1().StaticSources(),
 		StaticSources:      config.AnnexStaticSourceInformer,
 		Definitions:        config.AnnexDefinitionInformer,
-		Refused:            config.Mode.refusedStatic(),
+		Refused:            config.Mode.RefusedStatic(),
 		Settled:            config.StaticSettled,
 		Events:             config.recorder("annex-static-objects"),
 	})

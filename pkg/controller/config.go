@@ -18,13 +18,11 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/retention"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/standalone/controller/namespace"
 	"github.com/annex-dev/annex/pkg/staticobjects"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
@@ -58,12 +56,9 @@ type Stores interface {
 	AddListener(listener func(store string)) (remove func())
 }
 
-// informerResync is how often the informers of a leadership deliver all objects again,
+// InformerResync is how often the informers of a leadership deliver all objects again,
 // so that a controller recovers from a lost change.
-const informerResync = 10 * time.Minute
-
-// StoredObjects are the objects of a custom resource in a namespace.
-type StoredObjects = namespace.Contents
+const InformerResync = 10 * time.Minute
 
 // Config holds what the controllers depend on: annex's own clients and informers,
 // and the etcd behind them.
@@ -106,9 +101,6 @@ type Config struct {
 	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
 	// NewExporter returns what moves a resource from a Store to the main cluster.
 	NewExporter func(from string, config move.ExportConfig) (*move.Exporter, error)
-	// StoredObjects returns the objects of a custom resource in a namespace, also if no version is
-	// served.
-	StoredObjects namespace.StoredObjectsFunc
 	// Archive keeps objects that retentions delete; nil without --archive-dir.
 	Archive retention.Archive
 	// StaticSources are what this replica reads static objects from.
@@ -123,26 +115,25 @@ type Config struct {
 	events events.EventBroadcaster
 }
 
-// Mode is Standalone or Aggregated: everything about controllers that differs between
-// the two.
+// Mode is everything about controllers that differs between annex's two modes, in
+// pkg/standalone and pkg/aggregated.
 type Mode interface {
-	// controllers is the table of the mode's own controllers.
-	controllers() []descriptor
-	// requestInformers is RequestInformers for the mode's own.
-	requestInformers()
-	// events is a client of the cluster that events are recorded in.
-	events(Config) eventsclient.EventsV1Interface
-	// groupRuns returns what runs Migrations of groups, nil without a main cluster.
-	groupRuns(Config) (migration.NewGroupRunFunc, error)
-	// refusedStatic has the kinds that cannot be static objects, and why.
-	refusedStatic() map[schema.GroupKind]string
-	// bootstrap adds the objects that exist in this mode only.
-	bootstrap(Config, *bootstrap.Config)
-	// forLeadership returns the mode for one leadership.
-	forLeadership(Config, *leadership) (Mode, error)
-	// startInformers starts the informers of the leadership, and returns a function
-	// that waits for them to stop after ctx is done.
-	startInformers(ctx context.Context) (wait func())
+	// Table lists the controllers that only this mode has.
+	Table() []Descriptor
+	// RequestInformers requests the informers of Table from the server's factories.
+	RequestInformers()
+	// Events is a client of the cluster that events are recorded in.
+	Events(Config) eventsclient.EventsV1Interface
+	// GroupRuns returns what runs Migrations of groups, nil without a main cluster.
+	GroupRuns(Config) (migration.NewGroupRunFunc, error)
+	// RefusedStatic has the kinds that cannot be static objects, and why.
+	RefusedStatic() map[schema.GroupKind]string
+	// SystemObjects are the objects that are created in this mode only.
+	SystemObjects(Config) []SystemObject
+	// ForLeadership returns the mode for one leadership.
+	ForLeadership(Config, *Leadership) (Mode, error)
+	// RunInformers runs the informers of the leadership until ctx is done.
+	RunInformers(ctx context.Context)
 }
 
 // RequestInformers requests from the server's factories the informers that controllers
@@ -154,7 +145,7 @@ func (c Config) RequestInformers() {
 	c.AnnexInjectionProfileInformer.Informer()
 	c.AnnexStaticSourceInformer.Informer()
 	c.AnnexDefinitionInformer.Informer()
-	c.Mode.requestInformers()
+	c.Mode.RequestInformers()
 }
 
 // recorder records events of a controller.

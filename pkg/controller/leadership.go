@@ -12,17 +12,17 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler"
 )
 
-// leadership is one period in which this replica runs the controllers. It records what
+// Leadership is one period in which this replica runs the controllers. It records what
 // they registered with objects that outlive it. One goroutine at a time uses it.
-type leadership struct {
+type Leadership struct {
 	undo []func()
 }
 
-// onEnd calls undo when the leadership ends.
-func (l *leadership) onEnd(undo func()) { l.undo = append(l.undo, undo) }
+// OnEnd calls undo when the leadership ends.
+func (l *Leadership) OnEnd(undo func()) { l.undo = append(l.undo, undo) }
 
-// end undoes all registrations.
-func (l *leadership) end() {
+// End undoes all registrations.
+func (l *Leadership) End() {
 	for _, undo := range l.undo {
 		undo()
 	}
@@ -31,45 +31,53 @@ func (l *leadership) end() {
 
 // forLeadership returns the Config of one leadership: with informers of its own, and
 // with the server's informers wrapped so that handlers are removed at its end.
-func (c Config) forLeadership(l *leadership) (Config, error) {
-	c.AnnexHostedResourceInformer = inLeadership(c.AnnexHostedResourceInformer, l)
-	c.AnnexStoreInformer = inLeadership(c.AnnexStoreInformer, l)
-	c.AnnexMigrationInformer = inLeadership(c.AnnexMigrationInformer, l)
-	c.AnnexInjectionProfileInformer = inLeadership(c.AnnexInjectionProfileInformer, l)
-	c.AnnexStaticSourceInformer = inLeadership(c.AnnexStaticSourceInformer, l)
-	c.AnnexDefinitionInformer = inLeadership(c.AnnexDefinitionInformer, l)
-	c.events = scheduler.NewEventBroadcaster(c.Mode.events(c))
-	l.onEnd(c.events.Shutdown)
+func (c Config) forLeadership(l *Leadership) (Config, error) {
+	c.AnnexHostedResourceInformer = InLeadership(c.AnnexHostedResourceInformer, l)
+	c.AnnexStoreInformer = InLeadership(c.AnnexStoreInformer, l)
+	c.AnnexMigrationInformer = InLeadership(c.AnnexMigrationInformer, l)
+	c.AnnexInjectionProfileInformer = InLeadership(c.AnnexInjectionProfileInformer, l)
+	c.AnnexStaticSourceInformer = InLeadership(c.AnnexStaticSourceInformer, l)
+	c.AnnexDefinitionInformer = InLeadership(c.AnnexDefinitionInformer, l)
+	c.events = scheduler.NewEventBroadcaster(c.Mode.Events(c))
+	l.OnEnd(c.events.Shutdown)
 	var err error
-	c.Mode, err = c.Mode.forLeadership(c, l)
+	c.Mode, err = c.Mode.ForLeadership(c, l)
 	return c, err
 }
 
-// typedInformer is an informer of one kind with its lister L, as they are generated.
-type typedInformer[L any] interface {
+// TypedInformer is a generated informer with its lister L.
+type TypedInformer[L any] interface {
 	Informer() cache.SharedIndexInformer
 	Lister() L
 }
 
 // typedLeadershipInformer is one of the server's informers, used in a leadership.
 type typedLeadershipInformer[L any] struct {
-	typedInformer[L]
-	leadership *leadership
+	TypedInformer[L]
+	leadership *Leadership
 }
 
-func inLeadership[L any](informer typedInformer[L], l *leadership) typedLeadershipInformer[L] {
+// InLeadership returns one of the server's informers for use in a leadership: handlers are
+// removed at its end.
+func InLeadership[L any](informer TypedInformer[L], l *Leadership) TypedInformer[L] {
 	return typedLeadershipInformer[L]{informer, l}
 }
 
 // Informer returns an informer whose handlers are removed when the leadership ends.
 func (i typedLeadershipInformer[L]) Informer() cache.SharedIndexInformer {
-	return leadershipInformer{i.typedInformer.Informer(), i.leadership}
+	return i.leadership.Informer(i.TypedInformer.Informer())
+}
+
+// Informer returns one of the server's informers, whose handlers are removed when the
+// leadership ends.
+func (l *Leadership) Informer(informer cache.SharedIndexInformer) cache.SharedIndexInformer {
+	return leadershipInformer{informer, l}
 }
 
 // leadershipInformer removes its handlers when the leadership ends.
 type leadershipInformer struct {
 	cache.SharedIndexInformer
-	leadership *leadership
+	leadership *Leadership
 }
 
 // AddEventHandler adds a handler for the leadership.
@@ -89,14 +97,17 @@ func (i leadershipInformer) AddEventHandlerWithOptions(handler cache.ResourceEve
 		return nil, err
 	}
 	// It fails only if the informer has stopped.
-	i.leadership.onEnd(func() { _ = i.RemoveEventHandler(registration) })
+	i.leadership.OnEnd(func() { _ = i.RemoveEventHandler(registration) })
 	return registration, nil
 }
+
+// CABundle returns the server's CA bundle for use in a leadership.
+func (l *Leadership) CABundle(source CABundleSource) CABundleSource { return caBundle{source, l} }
 
 // caBundle is the server's CA bundle, used in a leadership.
 type caBundle struct {
 	CABundleSource
-	leadership *leadership
+	leadership *Leadership
 }
 
 // AddListener adds a listener for the leadership. The source cannot remove one: what
@@ -104,7 +115,7 @@ type caBundle struct {
 func (b caBundle) AddListener(listener func()) {
 	var current atomic.Pointer[func()]
 	current.Store(&listener)
-	b.leadership.onEnd(func() { current.Store(nil) })
+	b.leadership.OnEnd(func() { current.Store(nil) })
 	b.CABundleSource.AddListener(func() {
 		if listener := current.Load(); listener != nil {
 			(*listener)()

@@ -634,11 +634,25 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/controller",
-		duty:     "The table of controllers, with the modes in which each runs.",
+		duty:     "Runs the controllers: the list of those of both modes; never one mode's own.",
+		ours: []string{
+			"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
+			"pkg/storage/layer/corruption", "pkg/storage/move", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage",
+		},
+		others: clients,
+	},
+	{
+		packages: "pkg/standalone",
+		duty:     "The list of the controllers that only a standalone annex has.",
+		ours:     []string{"pkg/controller/...", "pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/..."},
+		others:   clients,
+	},
+	{
+		packages: "pkg/aggregated",
+		duty:     "The list of the controllers that only an annex behind a main cluster has.",
 		ours: []string{
 			"pkg/controller/...", "pkg/aggregated/group/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy", "pkg/aggregated/mainobjects",
-			"pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
-			"pkg/storage/layer/corruption", "pkg/storage/layer/freeze", "pkg/storage/move", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage",
+			"pkg/apis/hosting/...", "pkg/staticobjects", "pkg/storage/move",
 		},
 		others: clients,
 	},
@@ -653,7 +667,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server",
 		duty:     "`annex serve`: the only package that imports both the chain and the controllers; starts etcd first.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),

@@ -1,18 +1,22 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+// Package standalone has the controllers of an annex without a main cluster.
+package standalone
 
 import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/controller/bootstrap"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/standalone/controller/flowcontrol"
@@ -27,53 +31,62 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/tokencleaner"
 )
 
-// Standalone is the mode in which annex serves the Kubernetes kinds itself: it runs
-// what kube-controller-manager runs for them in a cluster.
-type Standalone struct {
-	// Informers watch the Kubernetes kinds. They belong to the server, which starts
-	// those that RequestInformers asked for.
+// StoredObjects are the objects of a custom resource in a namespace.
+type StoredObjects = namespace.Contents
+
+// Controllers is the controller.Mode of an annex without a main cluster. It has what
+// kube-controller-manager runs for the Kubernetes kinds that annex serves.
+type Controllers struct {
+	// Informers watch the Kubernetes kinds. The server starts them.
 	Informers informers.SharedInformerFactory
+	// StoredObjects returns the objects of a custom resource in a namespace, also if no
+	// version is served.
+	StoredObjects namespace.StoredObjectsFunc
 	// RootCA verifies annex's serving certificate; nil if it is unknown.
-	RootCA CABundleSource
+	RootCA controller.CABundleSource
 	// CollectGarbage turns on the garbage collector. The server then also sets the
 	// finalizers that it acts on.
 	CollectGarbage bool
 
 	// leadership is nil before New.
-	leadership *leadership
+	leadership *controller.Leadership
 	// metadata watch all objects that annex serves. They run if a controller gives
 	// them a handler.
 	metadata *metadatainformers.Informers
 }
 
-// groupRuns returns nil: there is no main cluster to move groups from or to.
-func (s *Standalone) groupRuns(Config) (migration.NewGroupRunFunc, error) { return nil, nil }
+// GroupRuns returns nil: there is no main cluster to move groups from or to.
+func (s *Controllers) GroupRuns(controller.Config) (migration.NewGroupRunFunc, error) {
+	return nil, nil
+}
 
-// refusedStatic returns nothing: all kinds are annex's.
-func (s *Standalone) refusedStatic() map[schema.GroupKind]string { return nil }
+// RefusedStatic returns nothing: all kinds are annex's.
+func (s *Controllers) RefusedStatic() map[schema.GroupKind]string { return nil }
 
-func (s *Standalone) controllers() []descriptor {
-	return []descriptor{
+// Table implements controller.Mode.
+func (s *Controllers) Table() []controller.Descriptor {
+	return []controller.Descriptor{
 		// Deleting the content of a namespace takes many requests in sequence.
-		{namespace.ControllerName, 5, s.newNamespace},
+		{Name: namespace.ControllerName, Workers: 5, New: s.newNamespace},
 		// A quota takes a read and sometimes a write, and must not wait for another's.
-		{resourcequota.ControllerName, 4, s.newResourceQuota},
+		{Name: resourcequota.ControllerName, Workers: 4, New: s.newResourceQuota},
 		// Many objects may be deleted with one, and each takes several requests.
-		{garbagecollector.ControllerName, 8, s.newGarbageCollector},
-		{serviceaccount.ControllerName, 2, s.newServiceAccount},
-		{rootca.ControllerName, 2, s.newRootCA},
+		{Name: garbagecollector.ControllerName, Workers: 8, New: s.newGarbageCollector},
+		{Name: serviceaccount.ControllerName, Workers: 2, New: s.newServiceAccount},
+		{Name: rootca.ControllerName, Workers: 2, New: s.newRootCA},
 		// There are few tokens, and they expire one at a time.
-		{tokencleaner.ControllerName, 1, s.newTokenCleaner},
+		{Name: tokencleaner.ControllerName, Workers: 1, New: s.newTokenCleaner},
 		// All objects of flow control are one key.
-		{flowcontrol.ControllerName, 1, s.newFlowControl},
+		{Name: flowcontrol.ControllerName, Workers: 1, New: s.newFlowControl},
 		// Policies are few, and compiling one takes milliseconds.
-		{policystatus.ControllerName, 1, s.newPolicyStatus},
+		{Name: policystatus.ControllerName, Workers: 1, New: s.newPolicyStatus},
 		// All cluster roles are one key.
-		{rbac.ControllerName, 1, s.newRBAC},
+		{Name: rbac.ControllerName, Workers: 1, New: s.newRBAC},
 	}
 }
 
-func (s *Standalone) requestInformers() {
+// RequestInformers implements controller.Mode.
+func (s *Controllers) RequestInformers() {
 	s.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()
 	s.Informers.Core().V1().Namespaces().Informer()
 	s.Informers.Core().V1().ServiceAccounts().Informer()
@@ -84,13 +97,14 @@ func (s *Standalone) requestInformers() {
 	s.Informers.Rbac().V1().ClusterRoles().Informer()
 }
 
-func (s *Standalone) events(config Config) eventsclient.EventsV1Interface {
+// Events implements controller.Mode.
+func (s *Controllers) Events(config controller.Config) eventsclient.EventsV1Interface {
 	return config.AnnexKube.EventsV1()
 }
 
-func (s *Standalone) bootstrap(config Config, objects *bootstrap.Config) {
-	objects.AnnexNamespaces = config.AnnexKube.CoreV1().Namespaces()
-	objects.Others = []bootstrap.Object{
+// SystemObjects implements controller.Mode.
+func (s *Controllers) SystemObjects(config controller.Config) []controller.SystemObject {
+	objects := []controller.SystemObject{
 		{What: "the objects of flow control", Make: func(ctx context.Context) error {
 			return flowcontrol.Ensure(ctx, config.AnnexKube.FlowcontrolV1())
 		}},
@@ -98,37 +112,34 @@ func (s *Standalone) bootstrap(config Config, objects *bootstrap.Config) {
 			return rbac.Ensure(ctx, config.AnnexKube.RbacV1())
 		}},
 	}
+	for _, name := range hostingv1alpha1.SystemNamespaces() {
+		objects = append(objects, controller.SystemObject{What: "namespace " + name, Make: func(ctx context.Context) error {
+			_, err := controller.GetOrCreate(ctx, config.AnnexKube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			return err
+		}})
+	}
+	return objects
 }
 
-func (s *Standalone) forLeadership(config Config, l *leadership) (Mode, error) {
+// ForLeadership implements controller.Mode.
+func (s *Controllers) ForLeadership(config controller.Config, l *controller.Leadership) (controller.Mode, error) {
 	led := *s
 	led.leadership = l
 	if led.RootCA != nil {
-		led.RootCA = caBundle{led.RootCA, l}
+		led.RootCA = l.CABundle(led.RootCA)
 	}
 	var err error
 	if led.metadata, err = newMetadataInformers(config); err != nil {
 		return nil, fmt.Errorf("create the metadata informers: %w", err)
 	}
-	l.onEnd(config.Usage.AddHandler(led.metadata))
+	l.OnEnd(config.Usage.AddHandler(led.metadata))
 	return &led, nil
 }
 
-func (s *Standalone) startInformers(ctx context.Context) (wait func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.metadata.Run(ctx)
-	}()
-	return func() { <-done }
-}
+// RunInformers implements controller.Mode.
+func (s *Controllers) RunInformers(ctx context.Context) { s.metadata.Run(ctx) }
 
-// inLeadership removes handlers from an informer of the server when the leadership ends.
-func (s *Standalone) inLeadership(informer cache.SharedIndexInformer) cache.SharedIndexInformer {
-	return leadershipInformer{informer, s.leadership}
-}
-
-func newMetadataInformers(config Config) (*metadatainformers.Informers, error) {
+func newMetadataInformers(config controller.Config) (*metadatainformers.Informers, error) {
 	return metadatainformers.New(metadatainformers.Config{
 		AnnexMetadata:             config.AnnexMetadata,
 		Discover:                  config.AnnexKube.Discovery().ServerGroupsAndResourcesWithContext,
@@ -140,7 +151,7 @@ func newMetadataInformers(config Config) (*metadatainformers.Informers, error) {
 
 // stored returns a function that counts the objects of a resource. It returns false
 // while its Store has not been counted; an unavailable Store delays no other.
-func stored(hostedResources hostinglisters.HostedResourceLister, tracker UsageTracker) func(schema.GroupResource) (int64, bool) {
+func stored(hostedResources hostinglisters.HostedResourceLister, tracker controller.UsageTracker) func(schema.GroupResource) (int64, bool) {
 	return func(resource schema.GroupResource) (int64, bool) {
 		// Objects may be counted before the placement of the resource is known here.
 		if objects := tracker.Usage(resource).Objects; objects > 0 {
@@ -155,69 +166,69 @@ func stored(hostedResources hostinglisters.HostedResourceLister, tracker UsageTr
 	}
 }
 
-func (s *Standalone) newNamespace(config Config) (controller, error) {
+func (s *Controllers) newNamespace(config controller.Config) (controller.Controller, error) {
 	return namespace.New(namespace.Config{
 		AnnexNamespaces:           config.AnnexKube.CoreV1().Namespaces(),
 		AnnexMetadata:             config.AnnexMetadata,
-		StoredObjects:             config.StoredObjects,
+		StoredObjects:             s.StoredObjects,
 		Discover:                  config.AnnexKube.Discovery().ServerPreferredNamespacedResourcesWithContext,
-		Namespaces:                inLeadership(s.Informers.Core().V1().Namespaces(), s.leadership),
+		Namespaces:                controller.InLeadership(s.Informers.Core().V1().Namespaces(), s.leadership),
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
 	})
 }
 
-func (s *Standalone) newServiceAccount(config Config) (controller, error) {
+func (s *Controllers) newServiceAccount(config controller.Config) (controller.Controller, error) {
 	core := s.Informers.Core().V1()
 	return serviceaccount.New(serviceaccount.Config{
 		AnnexServiceAccounts: config.AnnexKube.CoreV1(),
-		Namespaces:           s.inLeadership(core.Namespaces().Informer()),
-		ServiceAccounts:      s.inLeadership(core.ServiceAccounts().Informer()),
+		Namespaces:           s.leadership.Informer(core.Namespaces().Informer()),
+		ServiceAccounts:      s.leadership.Informer(core.ServiceAccounts().Informer()),
 	})
 }
 
-func (s *Standalone) newRootCA(config Config) (controller, error) {
+func (s *Controllers) newRootCA(config controller.Config) (controller.Controller, error) {
 	if s.RootCA == nil {
 		return nil, nil
 	}
 	return rootca.New(rootca.Config{
 		Annex:      config.AnnexKube,
-		Namespaces: s.inLeadership(s.Informers.Core().V1().Namespaces().Informer()),
+		Namespaces: s.leadership.Informer(s.Informers.Core().V1().Namespaces().Informer()),
 		CA:         s.RootCA,
 	})
 }
 
-func (s *Standalone) newTokenCleaner(config Config) (controller, error) {
+func (s *Controllers) newTokenCleaner(config controller.Config) (controller.Controller, error) {
 	return tokencleaner.New(tokencleaner.Config{
 		AnnexSecrets: config.AnnexKube.CoreV1(),
-		Secrets:      s.inLeadership(s.Informers.Core().V1().Secrets().Informer()),
+		Secrets:      s.leadership.Informer(s.Informers.Core().V1().Secrets().Informer()),
 	})
 }
 
-func (s *Standalone) newFlowControl(config Config) (controller, error) {
+func (s *Controllers) newFlowControl(config controller.Config) (controller.Controller, error) {
 	flow := s.Informers.Flowcontrol().V1()
 	return flowcontrol.New(flowcontrol.Config{
 		AnnexFlowControl: config.AnnexKube.FlowcontrolV1(),
-		FlowSchemas:      s.inLeadership(flow.FlowSchemas().Informer()),
-		PriorityLevels:   s.inLeadership(flow.PriorityLevelConfigurations().Informer()),
+		FlowSchemas:      s.leadership.Informer(flow.FlowSchemas().Informer()),
+		PriorityLevels:   s.leadership.Informer(flow.PriorityLevelConfigurations().Informer()),
 	})
 }
 
-func (s *Standalone) newPolicyStatus(config Config) (controller, error) {
+func (s *Controllers) newPolicyStatus(config controller.Config) (controller.Controller, error) {
 	return policystatus.New(policystatus.Config{
 		AnnexPolicies: config.AnnexKube.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
-		Policies:      s.inLeadership(s.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()),
+		Policies:      s.leadership.Informer(s.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()),
 		Check:         policystatus.NewCheck(config.AnnexKube.Discovery()),
 	})
 }
 
-func (s *Standalone) newRBAC(config Config) (controller, error) {
+func (s *Controllers) newRBAC(config controller.Config) (controller.Controller, error) {
 	return rbac.New(rbac.Config{
 		AnnexClusterRoles: config.AnnexKube.RbacV1().ClusterRoles(),
-		ClusterRoles:      s.inLeadership(s.Informers.Rbac().V1().ClusterRoles().Informer()),
+		ClusterRoles:      s.leadership.Informer(s.Informers.Rbac().V1().ClusterRoles().Informer()),
 	})
 }
 
-func (s *Standalone) newGarbageCollector(config Config) (controller, error) {
+func (s *Controllers) newGarbageCollector(config controller.Config) (controller.Controller, error) {
 	if !s.CollectGarbage {
 		return nil, nil
 	}
@@ -228,10 +239,10 @@ func (s *Standalone) newGarbageCollector(config Config) (controller, error) {
 	}), nil
 }
 
-func (s *Standalone) newResourceQuota(config Config) (controller, error) {
+func (s *Controllers) newResourceQuota(config controller.Config) (controller.Controller, error) {
 	return resourcequota.New(resourcequota.Config{
 		AnnexQuotas: config.AnnexKube.CoreV1(),
-		Quotas:      s.inLeadership(s.Informers.Core().V1().ResourceQuotas().Informer()),
+		Quotas:      s.leadership.Informer(s.Informers.Core().V1().ResourceQuotas().Informer()),
 		Metadata:    s.metadata,
 	})
 }
