@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 )
 
@@ -66,14 +67,14 @@ func objectsReadableCondition(unreadable []corruption.Object, failure string) me
 	}
 	switch {
 	case len(unreadable) == 0 && failure != "":
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonReadsFail, "Lists and watches fail. "+cut(failure)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonReadsFail, "Lists and watches fail. "+framework.Shorten(failure, maxErrorLength)
 		return c
 	case len(unreadable) == 0:
 		return c
 	}
 	var parts []string
 	for _, object := range unreadable[:min(len(unreadable), maxExplained)] {
-		parts = append(parts, fmt.Sprintf("%s: %s", object, cut(object.Reason)))
+		parts = append(parts, fmt.Sprintf("%s: %s", object, framework.Shorten(object.Reason, maxErrorLength)))
 	}
 	if more := len(unreadable) - len(parts); more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
@@ -81,14 +82,6 @@ func objectsReadableCondition(unreadable []corruption.Object, failure string) me
 	c.Status, c.Reason = metav1.ConditionFalse, reasonUnreadableObjects
 	c.Message = unreadableSummary(unreadable) + ". " + strings.Join(parts, "; ")
 	return c
-}
-
-// cut limits the length of an error.
-func cut(text string) string {
-	if len(text) > maxErrorLength {
-		text = strings.ToValidUTF8(text[:maxErrorLength], "") + "…"
-	}
-	return text
 }
 
 // unreadableSummary begins the condition's message and the event.

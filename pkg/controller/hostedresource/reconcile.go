@@ -22,7 +22,6 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
-	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 )
 
@@ -191,7 +190,7 @@ func limitsChanged(before, after *hostingv1alpha1.HostedResourceStatus) bool {
 	if updated == nil {
 		return old != nil
 	}
-	return conditions.IsUrgent(updated, old)
+	return framework.IsUrgent(updated, old)
 }
 
 func (r *reconciler) setCondition(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, condition metav1.Condition) {

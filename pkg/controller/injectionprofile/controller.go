@@ -42,8 +42,7 @@ const (
 // actionCompare is the action of events.
 const actionCompare = "Compare"
 
-// maxMessage is the length from which a message is cut: a condition has at most 32 KiB, and an event
-// at most 1 KiB.
+// maxMessage is the maximum length of a message, so that an event accepts it.
 const maxMessage = 1000
 
 // Config holds what the controller depends on.
@@ -141,8 +140,6 @@ func (r *reconciler) ready(profile *v1alpha1.InjectionProfile) (metav1.Condition
 	default:
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, reasonFits, "The definitions of all targets have the paths and the fields"
 	}
-	if len(condition.Message) > maxMessage {
-		condition.Message = condition.Message[:maxMessage] + "…"
-	}
+	condition.Message = framework.Shorten(condition.Message, maxMessage)
 	return condition, nil
 }

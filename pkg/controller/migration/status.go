@@ -92,24 +92,24 @@ func isFinal(err error) (*move.Refusal, bool) {
 	return nil, false
 }
 
-// step runs a step of the Migration and writes its progress.
 func (r *run) step(ctx context.Context, phase hostingv1alpha1.MigrationPhase, do func(context.Context) error) error {
-	if err := r.setPhase(ctx, phase); err != nil {
-		return err
-	}
-	return r.During(ctx, do)
+	return r.Step(ctx, phase, r.message(phase), do)
 }
 
 func (r *run) setPhase(ctx context.Context, phase hostingv1alpha1.MigrationPhase) error {
+	return r.SetPhase(ctx, phase, r.message(phase))
+}
+
+// message describes a phase.
+func (r *run) message(phase hostingv1alpha1.MigrationPhase) string {
 	from, to := r.Status.FromStoreName, r.Migration.Spec.StoreName
-	messages := map[hostingv1alpha1.MigrationPhase]string{
+	return map[hostingv1alpha1.MigrationPhase]string{
 		hostingv1alpha1.MigrationCopying:   fmt.Sprintf("Copies the objects to Store %q", to),
 		hostingv1alpha1.MigrationFollowing: fmt.Sprintf("Copies what is written to Store %q meanwhile", from),
 		hostingv1alpha1.MigrationVerifying: "Compares the objects of both Stores",
 		hostingv1alpha1.MigrationSwitching: fmt.Sprintf("Requests wait until Store %q serves them", to),
 		hostingv1alpha1.MigrationCleaning:  fmt.Sprintf("Store %q serves the resource; its objects in Store %q are being deleted", to, from),
-	}
-	return r.SetPhase(ctx, phase, messages[phase])
+	}[phase]
 }
 
 func (r *run) addProgress(status *hostingv1alpha1.MigrationStatus) {

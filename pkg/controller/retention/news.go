@@ -11,6 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // eventInterval is the time from one event to the next. It is longer than the time in which the
@@ -75,7 +77,7 @@ func (c *Controller) report(w *work) {
 	if err != nil {
 		return // it is gone
 	}
-	c.config.Events.Eventf(resource, nil, corev1.EventTypeNormal, reason, "Delete", "%s", shorten(verb+" "+n.String()))
+	c.config.Events.Eventf(resource, nil, corev1.EventTypeNormal, reason, "Delete", "%s", framework.Shorten(verb+" "+n.String(), maxMessage))
 	n.reported, n.reason, n.last = n.String(), reason, now
 	n.clear()
 }
