@@ -172,12 +172,14 @@ func (r *reconciler) reconcileStatus(ctx context.Context, resource *hosted, crd 
 		return framework.Result{RequeueAfter: wait}, nil
 	}
 
+	// Also if the write fails: a cache that lags behind another writer would repeat a conflict
+	// with each change of the usage.
+	r.throttle.Mark(resource.Name)
 	updated := resource.DeepCopy()
 	updated.Status = *status
 	if _, err := r.updateStatus(ctx, updated, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return framework.Result{}, fmt.Errorf("write status of hosted resource %s: %w", resource.Name, err)
 	}
-	r.throttle.Mark(resource.Name)
 	r.recordEvents(resource, status, unreadable)
 	return framework.Result{}, nil
 }
