@@ -385,6 +385,23 @@ func TestFailedBinding(t *testing.T) {
 	})
 }
 
+// TestBackoff counts the attempts to bind while the server refuses all.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := run(t, store("only", "1Gi"))
+		a.refuseBindings(errors.New("the server is restarting"))
+		a.client.ClearActions()
+		expect.Create(t, a.resources, newHosted("a"))
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		// After 0, 1, 3, 7, 15, 31, 63, 123, 183 and 243 seconds.
+		if attempts := len(a.client.Actions()) - 1; attempts != 10 {
+			t.Errorf("%d attempts in five minutes, want 10", attempts)
+		}
+	})
+}
+
 // TestPreviousStore deletes and recreates a resource.
 func TestPreviousStore(t *testing.T) {
 	t.Parallel()
@@ -427,7 +444,7 @@ func BenchmarkPlaceThousandOnTwenty(b *testing.B) {
 			state.setResource(newHosted(fmt.Sprintf("r%d", i), requests("300Mi")))
 		}
 		for i := range 1000 {
-			if _, decision := state.decide(fmt.Sprintf("r%d.example.com", i), all); len(decision) != 20 {
+			if _, decision := state.decide(fmt.Sprintf("r%d.example.com", i), waits, all); len(decision) != 20 {
 				b.Fatal(decision)
 			}
 		}

@@ -104,11 +104,6 @@ var rules = []rule{
 		others:   append([]string{"gopkg.in/go-jose/go-jose.v2/...", "k8s.io/apiserver/pkg/authentication/..."}, clients...),
 	},
 	{
-		packages: "pkg/standalone/bootstraptoken",
-		duty:     "Authentication by bootstrap tokens.",
-		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/cluster-bootstrap/..."}, clients...),
-	},
-	{
 		packages: "pkg/aggregated/servingca",
 		duty:     "The serving certificate for the main cluster, and the CA bundle that verifies it.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/pki"},
@@ -497,7 +492,7 @@ var rules = []rule{
 		packages: "pkg/standalone/authentication",
 		duty:     "Authentication in standalone mode, in its order; issues no tokens.",
 		ours:     []string{"pkg/configfile/..."},
-		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/client-go/rest"}, machinery...),
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
 		packages: "pkg/standalone/authorization",
@@ -530,7 +525,7 @@ var rules = []rule{
 	{
 		packages: "pkg/scheduler",
 		duty:     "Places resources on Stores; a client of the API, without server, etcd and flags.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/scheduler/..."},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/controller/framework", "pkg/generated/...", "pkg/scheduler/..."},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
@@ -573,22 +568,10 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"}, clients...),
 	},
 	{
-		packages: "pkg/standalone/controller/policystatus",
-		duty:     "The controller of the status of policies; compiles as the admission plugin does.",
-		ours:     []string{"pkg/controller/framework/..."},
-		others:   append([]string{"k8s.io/apiserver/pkg/admission/plugin/policy/validating", "k8s.io/apiserver/pkg/cel/openapi/resolver"}, clients...),
-	},
-	{
 		packages: "pkg/standalone/controller/rbac",
 		duty:     "The default roles and bindings, and the controller of aggregated cluster roles.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/reconciliation"}, clients...),
-	},
-	{
-		packages: "pkg/standalone/controller/tokencleaner",
-		duty:     "The controller of expired bootstrap tokens.",
-		ours:     []string{"pkg/controller/framework/..."},
-		others:   append([]string{"k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller/hostedresource",
@@ -643,9 +626,9 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/standalone",
-		duty:     "The list of the controllers that only a standalone annex has.",
+		duty:     "The list of the controllers that only a standalone annex has, and the small ones.",
 		ours:     []string{"pkg/controller/...", "pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/..."},
-		others:   clients,
+		others:   append([]string{"k8s.io/apiserver/pkg/admission/plugin/policy/validating", "k8s.io/apiserver/pkg/cel/openapi/resolver", "k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
 		packages: "pkg/aggregated",
@@ -659,7 +642,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/standalone/bootstraptoken", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
