@@ -87,11 +87,11 @@ func (a *Controllers) Events(controller.Config) eventsclient.EventsV1Interface {
 }
 
 // ForLeadership implements controller.Mode.
-func (a *Controllers) ForLeadership(_ controller.Config, l *controller.Leadership) (controller.Mode, error) {
+func (a *Controllers) ForLeadership(ctx context.Context, _ controller.Config) (controller.Mode, error) {
 	led := *a
 	led.apiExtensionsInformers = apiextensionsinformers.NewSharedInformerFactory(a.APIExtensions, controller.InformerResync)
 	led.apiRegistrationInformers = aggregatorinformers.NewSharedInformerFactory(a.APIRegistration, controller.InformerResync)
-	led.CABundle = l.CABundle(a.CABundle)
+	led.CABundle = controller.CABundleUntil(ctx, a.CABundle)
 	return &led, nil
 }
 

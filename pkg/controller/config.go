@@ -62,9 +62,6 @@ const InformerResync = 10 * time.Minute
 
 // Config holds what the controllers depend on: annex's own clients and informers,
 // and the etcd behind them.
-//
-// Some of it exists for one leadership only, from New to the end of Run: New creates
-// those informers, and the handlers that controllers add to the others are removed.
 type Config struct {
 	AnnexKube          kubernetes.Interface
 	AnnexAPIExtensions apiextensionsclient.Interface
@@ -130,8 +127,8 @@ type Mode interface {
 	RefusedStatic() map[schema.GroupKind]string
 	// SystemObjects are the objects that are created in this mode only.
 	SystemObjects(Config) []SystemObject
-	// ForLeadership returns the mode for one leadership.
-	ForLeadership(Config, *Leadership) (Mode, error)
+	// ForLeadership returns the mode for one leadership, at whose end ctx is done.
+	ForLeadership(ctx context.Context, config Config) (Mode, error)
 	// RunInformers runs the informers of the leadership until ctx is done.
 	RunInformers(ctx context.Context)
 }
@@ -151,12 +148,4 @@ func (c Config) RequestInformers() {
 // recorder records events of a controller.
 func (c Config) recorder(name string) events.EventRecorder {
 	return c.events.NewRecorder(annexscheme.Scheme, name)
-}
-
-// CABundleSource provides the certificates, in PEM, that verify annex's serving
-// certificate.
-type CABundleSource interface {
-	CABundle() []byte
-	// AddListener registers a function that is called after each change.
-	AddListener(listener func())
 }

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
 )
 
@@ -33,30 +34,38 @@ type Descriptor struct {
 
 // Controllers are all controllers of one leadership, ready to run.
 type Controllers struct {
-	config     Config
-	leadership Leadership
-	// run has a function for each controller.
+	config Config
+	// end ends the leadership.
+	end context.CancelFunc
+	// run has a function for each controller, and for the informers of the leadership.
 	run []func(ctx context.Context)
 }
 
 // New makes all controllers for one leadership. They do nothing before Run, which
-// must follow: it removes the handlers that New registered with the server's
-// informers and the usage tracker.
+// must follow: it removes their handlers from the server's informers.
 func New(config Config) (*Controllers, error) {
-	c := &Controllers{}
-	if err := c.build(config); err != nil {
-		c.leadership.End()
+	c := &Controllers{config: config}
+	var leadership context.Context
+	leadership, c.end = context.WithCancel(context.Background())
+	c.config.events = scheduler.NewEventBroadcaster(config.Mode.Events(config))
+	if err := c.build(leadership); err != nil {
+		// Running is the only way to end what was made.
+		done, cancel := context.WithCancel(leadership)
+		cancel()
+		c.runAll(done)
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *Controllers) build(config Config) error {
-	var err error
-	if c.config, err = config.forLeadership(&c.leadership); err != nil {
+func (c *Controllers) build(leadership context.Context) error {
+	mode, err := c.config.Mode.ForLeadership(leadership, c.config)
+	if err != nil {
 		return err
 	}
-	for _, d := range append(commonControllers(), c.config.Mode.Table()...) {
+	c.config.Mode = mode
+	c.run = append(c.run, mode.RunInformers)
+	for _, d := range append(commonControllers(), mode.Table()...) {
 		made, err := d.New(c.config)
 		if err != nil {
 			return fmt.Errorf("create the %s controller: %w", d.Name, err)
@@ -64,13 +73,15 @@ func (c *Controllers) build(config Config) error {
 		if made == nil {
 			continue
 		}
-		if handler, ok := made.(usage.Handler); ok {
-			c.leadership.OnEnd(config.Usage.AddHandler(handler))
-		}
-		if handler, ok := made.(usage.StoreHandler); ok {
-			c.leadership.OnEnd(config.Usage.AddStoreHandler(handler))
-		}
-		c.run = append(c.run, func(ctx context.Context) { made.Run(ctx, d.Workers) })
+		c.run = append(c.run, func(ctx context.Context) {
+			if handler, ok := made.(usage.Handler); ok {
+				defer c.config.Usage.AddHandler(handler)()
+			}
+			if handler, ok := made.(usage.StoreHandler); ok {
+				defer c.config.Usage.AddStoreHandler(handler)()
+			}
+			made.Run(ctx, d.Workers)
+		})
 	}
 	return nil
 }
@@ -79,13 +90,17 @@ func (c *Controllers) build(config Config) error {
 // done. It returns once everything it started has stopped, and is called once.
 func (c *Controllers) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), "controllers"))
-	defer c.leadership.End()
 	if err := c.config.events.StartRecordingToSinkWithContext(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Events are not recorded")
 	}
+	c.runAll(ctx)
+}
+
+func (c *Controllers) runAll(ctx context.Context) {
+	defer c.end()
+	defer c.config.events.Shutdown()
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { c.config.Mode.RunInformers(ctx) })
 	for _, run := range c.run {
 		running.Go(func() { run(ctx) })
 	}

@@ -1,7 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standalone has the controllers of an annex without a main cluster.
+// Package standalone lists the controllers of an annex without a main cluster, and has the
+// small ones.
 package standalone
 
 import (
@@ -23,12 +24,16 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/garbagecollector"
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 	"github.com/annex-dev/annex/pkg/standalone/controller/namespace"
-	"github.com/annex-dev/annex/pkg/standalone/controller/policystatus"
 	"github.com/annex-dev/annex/pkg/standalone/controller/rbac"
 	"github.com/annex-dev/annex/pkg/standalone/controller/resourcequota"
-	"github.com/annex-dev/annex/pkg/standalone/controller/rootca"
-	"github.com/annex-dev/annex/pkg/standalone/controller/serviceaccount"
-	"github.com/annex-dev/annex/pkg/standalone/controller/tokencleaner"
+)
+
+// The names of the controllers in this package, in logs and metrics. As in Kubernetes,
+// policyStatusName is the field manager of the status, too.
+const (
+	namespaceDefaultsName = "namespacedefaults"
+	tokenCleanerName      = "tokencleaner"
+	policyStatusName      = "validatingadmissionpolicy-status"
 )
 
 // StoredObjects are the objects of a custom resource in a namespace.
@@ -48,11 +53,10 @@ type Controllers struct {
 	// finalizers that it acts on.
 	CollectGarbage bool
 
-	// leadership is nil before New.
-	leadership *controller.Leadership
-	// metadata watch all objects that annex serves. They run if a controller gives
-	// them a handler.
+	// metadata watch all objects that annex serves, in a leadership. They run if a
+	// controller gives them a handler.
 	metadata *metadatainformers.Informers
+	usage    controller.UsageTracker
 }
 
 // GroupRuns returns nil: there is no main cluster to move groups from or to.
@@ -72,14 +76,13 @@ func (s *Controllers) Table() []controller.Descriptor {
 		{Name: resourcequota.ControllerName, Workers: 4, New: s.newResourceQuota},
 		// Many objects may be deleted with one, and each takes several requests.
 		{Name: garbagecollector.ControllerName, Workers: 8, New: s.newGarbageCollector},
-		{Name: serviceaccount.ControllerName, Workers: 2, New: s.newServiceAccount},
-		{Name: rootca.ControllerName, Workers: 2, New: s.newRootCA},
+		{Name: namespaceDefaultsName, Workers: 2, New: s.newNamespaceDefaults},
 		// There are few tokens, and they expire one at a time.
-		{Name: tokencleaner.ControllerName, Workers: 1, New: s.newTokenCleaner},
+		{Name: tokenCleanerName, Workers: 1, New: s.newTokenCleaner},
 		// All objects of flow control are one key.
 		{Name: flowcontrol.ControllerName, Workers: 1, New: s.newFlowControl},
 		// Policies are few, and compiling one takes milliseconds.
-		{Name: policystatus.ControllerName, Workers: 1, New: s.newPolicyStatus},
+		{Name: policyStatusName, Workers: 1, New: s.newPolicyStatus},
 		// All cluster roles are one key.
 		{Name: rbac.ControllerName, Workers: 1, New: s.newRBAC},
 	}
@@ -122,22 +125,24 @@ func (s *Controllers) SystemObjects(config controller.Config) []controller.Syste
 }
 
 // ForLeadership implements controller.Mode.
-func (s *Controllers) ForLeadership(config controller.Config, l *controller.Leadership) (controller.Mode, error) {
+func (s *Controllers) ForLeadership(ctx context.Context, config controller.Config) (controller.Mode, error) {
 	led := *s
-	led.leadership = l
+	led.usage = config.Usage
 	if led.RootCA != nil {
-		led.RootCA = l.CABundle(led.RootCA)
+		led.RootCA = controller.CABundleUntil(ctx, led.RootCA)
 	}
 	var err error
 	if led.metadata, err = newMetadataInformers(config); err != nil {
 		return nil, fmt.Errorf("create the metadata informers: %w", err)
 	}
-	l.OnEnd(config.Usage.AddHandler(led.metadata))
 	return &led, nil
 }
 
 // RunInformers implements controller.Mode.
-func (s *Controllers) RunInformers(ctx context.Context) { s.metadata.Run(ctx) }
+func (s *Controllers) RunInformers(ctx context.Context) {
+	defer s.usage.AddHandler(s.metadata)()
+	s.metadata.Run(ctx)
+}
 
 func newMetadataInformers(config controller.Config) (*metadatainformers.Informers, error) {
 	return metadatainformers.New(metadatainformers.Config{
@@ -172,59 +177,39 @@ func (s *Controllers) newNamespace(config controller.Config) (controller.Control
 		AnnexMetadata:             config.AnnexMetadata,
 		StoredObjects:             s.StoredObjects,
 		Discover:                  config.AnnexKube.Discovery().ServerPreferredNamespacedResourcesWithContext,
-		Namespaces:                controller.InLeadership(s.Informers.Core().V1().Namespaces(), s.leadership),
+		Namespaces:                s.Informers.Core().V1().Namespaces(),
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
 	})
 }
 
-func (s *Controllers) newServiceAccount(config controller.Config) (controller.Controller, error) {
+func (s *Controllers) newNamespaceDefaults(config controller.Config) (controller.Controller, error) {
 	core := s.Informers.Core().V1()
-	return serviceaccount.New(serviceaccount.Config{
-		AnnexServiceAccounts: config.AnnexKube.CoreV1(),
-		Namespaces:           s.leadership.Informer(core.Namespaces().Informer()),
-		ServiceAccounts:      s.leadership.Informer(core.ServiceAccounts().Informer()),
-	})
-}
-
-func (s *Controllers) newRootCA(config controller.Config) (controller.Controller, error) {
-	if s.RootCA == nil {
-		return nil, nil
-	}
-	return rootca.New(rootca.Config{
-		Annex:      config.AnnexKube,
-		Namespaces: s.leadership.Informer(s.Informers.Core().V1().Namespaces().Informer()),
-		CA:         s.RootCA,
-	})
+	return newNamespaceDefaults(config.AnnexKube,
+		core.Namespaces().Informer(), core.ServiceAccounts().Informer(), s.RootCA)
 }
 
 func (s *Controllers) newTokenCleaner(config controller.Config) (controller.Controller, error) {
-	return tokencleaner.New(tokencleaner.Config{
-		AnnexSecrets: config.AnnexKube.CoreV1(),
-		Secrets:      s.leadership.Informer(s.Informers.Core().V1().Secrets().Informer()),
-	})
+	return newTokenCleaner(config.AnnexKube.CoreV1().Secrets(metav1.NamespaceSystem), s.Informers.Core().V1().Secrets().Informer())
 }
 
 func (s *Controllers) newFlowControl(config controller.Config) (controller.Controller, error) {
 	flow := s.Informers.Flowcontrol().V1()
 	return flowcontrol.New(flowcontrol.Config{
 		AnnexFlowControl: config.AnnexKube.FlowcontrolV1(),
-		FlowSchemas:      s.leadership.Informer(flow.FlowSchemas().Informer()),
-		PriorityLevels:   s.leadership.Informer(flow.PriorityLevelConfigurations().Informer()),
+		FlowSchemas:      flow.FlowSchemas().Informer(),
+		PriorityLevels:   flow.PriorityLevelConfigurations().Informer(),
 	})
 }
 
 func (s *Controllers) newPolicyStatus(config controller.Config) (controller.Controller, error) {
-	return policystatus.New(policystatus.Config{
-		AnnexPolicies: config.AnnexKube.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
-		Policies:      s.leadership.Informer(s.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()),
-		Check:         policystatus.NewCheck(config.AnnexKube.Discovery()),
-	})
+	return newPolicyStatus(config.AnnexKube.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
+		s.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer(), newPolicyCheck(config.AnnexKube.Discovery()))
 }
 
 func (s *Controllers) newRBAC(config controller.Config) (controller.Controller, error) {
 	return rbac.New(rbac.Config{
 		AnnexClusterRoles: config.AnnexKube.RbacV1().ClusterRoles(),
-		ClusterRoles:      s.leadership.Informer(s.Informers.Rbac().V1().ClusterRoles().Informer()),
+		ClusterRoles:      s.Informers.Rbac().V1().ClusterRoles().Informer(),
 	})
 }
 
@@ -242,7 +227,7 @@ func (s *Controllers) newGarbageCollector(config controller.Config) (controller.
 func (s *Controllers) newResourceQuota(config controller.Config) (controller.Controller, error) {
 	return resourcequota.New(resourcequota.Config{
 		AnnexQuotas: config.AnnexKube.CoreV1(),
-		Quotas:      s.leadership.Informer(s.Informers.Core().V1().ResourceQuotas().Informer()),
+		Quotas:      s.Informers.Core().V1().ResourceQuotas().Informer(),
 		Metadata:    s.metadata,
 	})
 }

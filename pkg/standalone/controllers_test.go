@@ -227,9 +227,9 @@ type countingInformer struct {
 	handlers int
 }
 
-func (i *countingInformer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+func (i *countingInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	i.handlers++
-	return i.SharedIndexInformer.AddEventHandlerWithOptions(handler, options)
+	return i.SharedIndexInformer.AddEventHandler(handler)
 }
 
 func (i *countingInformer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
