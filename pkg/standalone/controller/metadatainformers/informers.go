@@ -56,10 +56,10 @@ const (
 	// each custom resource.
 	firstReadsAtOnce = 16
 
-	// lingerPeriod is how long a resource is watched after its definition is gone. Its
-	// objects were deleted before, but on another watch.
-	lingerPeriod = 10 * time.Second
-	lingerPoll   = 200 * time.Millisecond
+	// A resource is watched until its deletions have arrived, at most for keepPeriod after
+	// its definition is gone.
+	keepPeriod = 10 * time.Second
+	keepPoll   = 200 * time.Millisecond
 
 	// rediscoverAfter is when discovery is read again after a resource was not found: it
 	// may have listed a custom resource that was being deleted.
@@ -199,8 +199,8 @@ func (i *Informers) reconcile(ctx context.Context, _ struct{}) (framework.Result
 		switch {
 		case found && item.Resource == f.Resource && item.definition == f.definition:
 			delete(wanted, resource)
-		case !found && f.lingers():
-			result.RequeueAfter = lingerPoll
+		case !found && f.isKept():
+			result.RequeueAfter = keepPoll
 		default:
 			delete(i.followers, resource)
 			obsolete = append(obsolete, f)
@@ -227,12 +227,12 @@ func (i *Informers) reconcile(ctx context.Context, _ struct{}) (framework.Result
 	return result, nil
 }
 
-// lingers reports whether a resource that is no longer served is still watched.
-func (f *follower) lingers() bool {
+// isKept reports whether a resource that is no longer served is still watched.
+func (f *follower) isKept() bool {
 	if f.unwanted.IsZero() {
 		f.unwanted = time.Now()
 	}
-	return f.objects.count(metav1.NamespaceAll) > 0 && time.Since(f.unwanted) < lingerPeriod
+	return f.objects.count(metav1.NamespaceAll) > 0 && time.Since(f.unwanted) < keepPeriod
 }
 
 // wanted returns all resources that are served.
@@ -280,7 +280,7 @@ func (i *Informers) notFound(item served) {
 // UsageChanged implements usage.Handler: a resource with objects is watched.
 func (i *Informers) UsageChanged(resource schema.GroupResource) {
 	if f := i.follower(resource); f != nil {
-		f.wake()
+		f.storedObjectsChanged()
 	}
 }
 
@@ -289,7 +289,7 @@ func (i *Informers) AllUsageChanged() {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	for _, f := range i.followers {
-		f.wake()
+		f.storedObjectsChanged()
 	}
 }
 

@@ -310,7 +310,7 @@ func TestFollowsDefinitions(t *testing.T) {
 		s.define(t, "d3")
 		s.want(t, "widgets", "dropped widgets with 1", "added widgets 2", "synced widgets")
 		s.undefine(t)
-		time.Sleep(lingerPeriod)
+		time.Sleep(keepPeriod)
 		s.want(t, "widgets", "dropped widgets with 1")
 		if s.discovered() != 1 {
 			t.Errorf("discovered %d times, want once", s.discovered())
@@ -335,7 +335,7 @@ func TestMissedDeletions(t *testing.T) {
 				s.want(t, "widgets", "added widgets 1", "synced widgets")
 				s.undefine(t)
 				stored.Store(left)
-				time.Sleep(lingerPeriod)
+				time.Sleep(keepPeriod)
 				s.want(t, "widgets", want...)
 			})
 		})

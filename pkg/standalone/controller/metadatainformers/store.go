@@ -151,8 +151,8 @@ func (s *store) remove(key types.NamespacedName) {
 	}
 }
 
-// tellSynced notifies handlers.
-func (s *store) tellSynced() {
+// notifySynced notifies handlers that they received all objects.
+func (s *store) notifySynced() {
 	for _, handler := range s.handlers {
 		handler.Synced(s.resource)
 	}
