@@ -40,6 +40,8 @@ const (
 type Result struct {
 	// A positive RequeueAfter requeues the key after that delay, or sooner if the reconcile failed.
 	RequeueAfter time.Duration
+	// Backoff requeues the key as after a failure, without an error in the log.
+	Backoff bool
 }
 
 // ReconcileFunc brings the object of a key to its desired state.
@@ -92,6 +94,12 @@ func (q *Queue[K]) AddAfter(key K, delay time.Duration) {
 	q.queue.AddAfter(key, delay)
 }
 
+// AddFresh queues key, and ends its backoff.
+func (q *Queue[K]) AddFresh(key K) {
+	q.queue.Forget(key)
+	q.queue.Add(key)
+}
+
 // Run waits for the caches, and then reconciles keys until ctx is done. It returns once
 // every worker has returned and the handlers are removed. A Queue runs once.
 func (q *Queue[K]) Run(ctx context.Context, workers int) {
@@ -142,6 +150,8 @@ func (q *Queue[K]) next(ctx, working context.Context) bool {
 	logger.V(4).Info("Reconciled", "duration", time.Since(started), "requeueAfter", result.RequeueAfter, "err", err)
 
 	switch {
+	case err == nil && result.Backoff:
+		q.queue.AddRateLimited(key)
 	case err == nil:
 		q.queue.Forget(key)
 	case ctx.Err() != nil:

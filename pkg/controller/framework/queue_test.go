@@ -101,34 +101,66 @@ func TestStopsWhileItWaitsForItsCaches(t *testing.T) {
 
 func TestRetriesFailuresEverLater(t *testing.T) {
 	t.Parallel()
+	for name, fail := range map[string]func() (Result, error){
+		"error":   func() (Result, error) { return Result{}, errors.New("not yet") },
+		"backoff": func() (Result, error) { return Result{Backoff: true}, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const failures = 10
+				var calls []time.Time
+				q := NewQueue(QueueConfig[string]{Name: "test", MaxBackoff: time.Second, Reconcile: func(context.Context, string) (Result, error) {
+					calls = append(calls, time.Now())
+					if len(calls) <= failures {
+						return fail()
+					}
+					return Result{}, nil
+				}})
+				q.Add("key")
+				stop := start(t, q, 1)
+				time.Sleep(time.Minute)
+				stop()
+
+				if len(calls) != failures+1 {
+					t.Fatalf("reconciled %d times, want %d", len(calls), failures+1)
+				}
+				previous := time.Duration(0)
+				for i := 1; i < len(calls); i++ {
+					gap := calls[i].Sub(calls[i-1])
+					if gap < previous || gap > time.Second {
+						t.Errorf("retry %d came after %s; the one before after %s, the longest allowed is 1s", i, gap, previous)
+					}
+					previous = gap
+				}
+				if got := q.queue.NumRequeues("key"); got != 0 {
+					t.Errorf("%d failures are remembered after a success", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAddFreshEndsTheBackoff(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const failures = 10
-		var calls []time.Time
-		q := NewQueue(QueueConfig[string]{Name: "test", MaxBackoff: time.Second, Reconcile: func(context.Context, string) (Result, error) {
-			calls = append(calls, time.Now())
-			if len(calls) <= failures {
-				return Result{}, errors.New("not yet")
-			}
-			return Result{}, nil
+		calls := 0
+		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
+			calls++
+			return Result{Backoff: true}, nil
 		}})
 		q.Add("key")
 		stop := start(t, q, 1)
-		time.Sleep(time.Minute)
-		stop()
-
-		if len(calls) != failures+1 {
-			t.Fatalf("reconciled %d times, want %d", len(calls), failures+1)
-		}
-		previous := time.Duration(0)
-		for i := 1; i < len(calls); i++ {
-			gap := calls[i].Sub(calls[i-1])
-			if gap < previous || gap > time.Second {
-				t.Errorf("retry %d came after %s; the one before after %s, the longest allowed is 1s", i, gap, previous)
-			}
-			previous = gap
-		}
-		if got := q.queue.NumRequeues("key"); got != 0 {
-			t.Errorf("%d failures are remembered after a success", got)
+		defer stop()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		before := calls
+		q.AddFresh("key")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		// After 0, 10, 30, 70, 150, 310 and 630 milliseconds.
+		if got := calls - before; got < 7 {
+			t.Errorf("reconciled %d times in a second, want 7", got)
 		}
 	})
 }

@@ -156,8 +156,7 @@ func (c *Controller) sourceChanged(source string) {
 	c.sources.Lock()
 	defer c.sources.Unlock()
 	for _, key := range c.manager.SetSource(source, c.config.Sources.Snapshots()[source]) {
-		c.states.retry(key)
-		c.Add(item{Key: key})
+		c.AddFresh(item{Key: key})
 	}
 	c.Add(item{source: source})
 }
@@ -197,7 +196,7 @@ func (c *Controller) forgetMirrors(gone func(staticobjects.Mirror) bool) {
 func (c *Controller) definitionChanged(definition *apiextensionsv1.CustomResourceDefinition) {
 	group := definition.Spec.Group
 	c.resolver.forget(group)
-	c.addAll(c.states.retryWhere(func(key staticobjects.Key, s state) bool { return key.Group == group && s.phase != applied }))
+	c.addWhere(func(key staticobjects.Key, s state) bool { return key.Group == group && s.phase != applied })
 	c.addSources() // they may have mirrors in it
 }
 
@@ -208,13 +207,16 @@ func (c *Controller) definitionDeleted(definition *apiextensionsv1.CustomResourc
 	c.resolver.forget(group)
 	c.watches.stop(group)
 	c.forgetMirrors(func(m staticobjects.Mirror) bool { return m.Key.Group == group })
-	c.addAll(c.states.retryWhere(func(key staticobjects.Key, _ state) bool { return key.Group == group }))
+	c.addWhere(func(key staticobjects.Key, _ state) bool { return key.Group == group })
 	c.addSources()
 }
 
-func (c *Controller) addAll(keys []staticobjects.Key) {
-	for _, key := range keys {
-		c.Add(item{Key: key})
+// addWhere queues objects for which something has changed.
+func (c *Controller) addWhere(is func(staticobjects.Key, state) bool) {
+	for key, s := range c.states.snapshot() {
+		if is(key, s) {
+			c.AddFresh(item{Key: key})
+		}
 	}
 }
 

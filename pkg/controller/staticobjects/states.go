@@ -41,8 +41,6 @@ type state struct {
 	origin string
 	// reason and message explain a phase different from applied.
 	reason, message string
-	// attempts is how often in a row it had to wait.
-	attempts int
 }
 
 // states has the state of each object.
@@ -88,7 +86,6 @@ func (s *states) set(key staticobjects.Key, after state) (changed bool) {
 		s.all = map[staticobjects.Key]state{}
 	}
 	s.all[key] = after
-	before.attempts, after.attempts = 0, 0
 	if before == after {
 		return false
 	}
@@ -123,31 +120,6 @@ func (s *states) take(source string) changes {
 	taken := *s.changesOf(source)
 	delete(s.changes, source)
 	return taken
-}
-
-// retry resets the delay of an object: something has changed.
-func (s *states) retry(key staticobjects.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known, ok := s.all[key]; ok {
-		known.attempts = 0
-		s.all[key] = known
-	}
-}
-
-// retryWhere resets the delay of some objects, and returns them.
-func (s *states) retryWhere(is func(staticobjects.Key, state) bool) []staticobjects.Key {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var keys []staticobjects.Key
-	for key, known := range s.all {
-		if is(key, known) {
-			known.attempts = 0
-			s.all[key] = known
-			keys = append(keys, key)
-		}
-	}
-	return keys
 }
 
 // snapshot returns all states.
