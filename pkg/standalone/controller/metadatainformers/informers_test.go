@@ -28,6 +28,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -38,18 +39,10 @@ var (
 
 // newDefinition is that of Widgets, established.
 func newDefinition(uid types.UID) *apiextensionsv1.CustomResourceDefinition {
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: uid},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
-			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v2", Served: true}, {Name: "v1", Served: true, Storage: true}, {Name: "v0"}},
-		},
-		Status: apiextensionsv1.CustomResourceDefinitionStatus{
-			AcceptedNames: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
-			Conditions:    []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}},
-		},
-	}
+	crd := crds.Established(crds.New("example.com", "widgets", "v2", "v1", "v0"))
+	crd.UID = uid
+	crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage, crd.Spec.Versions[2].Served = false, true, false
+	return crd
 }
 
 func newObject(apiVersion, kind, namespace, name, uid string) *metav1.PartialObjectMetadata {

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -289,22 +290,8 @@ func TestDeleteAllOfUnserved(t *testing.T) {
 
 // widgets is the definition of a namespaced resource that is served.
 func widgets(change func(*definition)) *definition {
-	crd := &definition{
-		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "example.com",
-			Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
-				{Name: "v1beta1", Served: true}, {Name: "v1", Served: true, Storage: true},
-			},
-		},
-		Status: apiextensionsv1.CustomResourceDefinitionStatus{
-			Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{
-				{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue},
-			},
-		},
-	}
+	crd := crds.Established(crds.New("example.com", "widgets", "v1", "v1beta1"))
+	slices.Reverse(crd.Spec.Versions)
 	if change != nil {
 		change(crd)
 	}
