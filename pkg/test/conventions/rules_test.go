@@ -543,7 +543,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/migration/migrationstatus",
 		duty:     "Writes the status and the events of a Migration.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/storage/move"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework", "pkg/storage/move"},
 		others:   clients,
 	},
 	{
@@ -607,12 +607,6 @@ var rules = []rule{
 		packages: "pkg/controller/staticobjects",
 		duty:     "Writes the mirrors of static objects, and shows what became of them.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/staticobjects"},
-		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
-	},
-	{
-		packages: "pkg/controller/{name}",
-		duty:     "One controller: watches, compares, writes; never the server or flags.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
