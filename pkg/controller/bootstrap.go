@@ -20,8 +20,8 @@ import (
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
-// logInterval is how often a failure to create a system object is logged as an error.
-// Failures in between are expected while a server starts.
+// A failure to create a system object is logged as an error once per logInterval. Failures
+// are expected while a server starts.
 const logInterval = 5 * time.Second
 
 // SystemObject is an object that exists in every annex, or several that belong together.

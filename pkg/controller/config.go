@@ -50,14 +50,14 @@ type UsageTracker interface {
 
 // Stores has the connections to Stores. A *stores.Pool is one.
 type Stores interface {
-	// Get is that to one Store.
+	// Get returns the connection to one Store.
 	Get(name string) (*stores.Store, error)
 	// AddListener adds a function that is called for each change until remove is called.
 	AddListener(listener func(store string)) (remove func())
 }
 
-// InformerResync is how often the informers of a leadership deliver all objects again,
-// so that a controller recovers from a lost change.
+// The informers of a leadership deliver all objects again every InformerResync, so that a
+// controller recovers from a lost change.
 const InformerResync = 10 * time.Minute
 
 // Config holds what the controllers depend on: annex's own clients and informers,
@@ -100,7 +100,7 @@ type Config struct {
 	NewExporter func(from string, config move.ExportConfig) (*move.Exporter, error)
 	// Archive keeps objects that retentions delete; nil without --archive-dir.
 	Archive retention.Archive
-	// StaticSources are what this replica reads static objects from.
+	// StaticSources are the sources of static objects of this replica.
 	StaticSources *staticobjects.Sources
 	// StaticSettled is called once their objects are applied, or cannot be.
 	StaticSettled func()

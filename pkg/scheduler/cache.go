@@ -34,7 +34,7 @@ type storeCache struct {
 	unschedulable map[string]*unschedulable
 }
 
-// unschedulable is why a resource fits on no Store.
+// unschedulable has the reasons for which a resource fits on no Store.
 type unschedulable struct {
 	// reasons are by Store.
 	reasons map[string]string

@@ -47,7 +47,7 @@ var (
 	registerOnce = sync.OnceFunc(func() { legacyregistry.MustRegister(attempts, pending, decisionSeconds) })
 )
 
-// metrics are those of the scheduler of a name.
+// metrics are the metrics of one scheduler.
 type metrics struct{ name string }
 
 func newMetrics(name string) metrics {

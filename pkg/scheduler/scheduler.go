@@ -155,7 +155,7 @@ func (s *Scheduler) bind(ctx context.Context, resource *framework.Resource, best
 	s.queue.AddRateLimited(resource.Name)
 }
 
-// Cluster is all that the scheduler decides by.
+// Cluster has all objects that decisions depend on.
 type Cluster struct {
 	Resources  []hostingv1alpha1.HostedResource
 	Stores     []hostingv1alpha1.Store

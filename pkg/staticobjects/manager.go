@@ -23,7 +23,7 @@ type Mirror struct {
 	Static types.UID
 	// Source is the name of the source.
 	Source string
-	// Hash is that of the static object when it was applied.
+	// Hash is the hash of the static object when it was applied.
 	Hash string
 	// Orphaned is true for one that annex keeps without its static object.
 	Orphaned bool
@@ -42,7 +42,7 @@ func MirrorOf(key Key, object metav1.Object) (Mirror, bool) {
 	return mirror, mirror.Static != ""
 }
 
-// IsOf reports whether the mirror is that of a static object, and up to date.
+// IsOf reports whether the mirror belongs to a static object, and is up to date.
 func (m Mirror) IsOf(object *Object) bool {
 	return m.Static == object.UID && m.Source == object.Source && m.Hash == object.Hash && !m.Orphaned
 }

@@ -25,14 +25,13 @@ const (
 	// DefaultMaxBackoff is the maximum delay unless a controller sets another.
 	DefaultMaxBackoff = 30 * time.Second
 
-	// quietFailures is how often a key may fail in a row before its error is logged as
-	// such. With the delays that takes about a second, as a conflict or a server that
-	// starts may need.
+	// An error is logged as such from quietFailures in a row on. With the delays that takes
+	// about a second, as a conflict or a server that starts may need.
 	quietFailures = 8
 
-	// finishPeriod is how long a reconcile may continue after shutdown: the result of an
-	// interrupted write is unknown. It is shorter than the time between a failed renewal
-	// of the lease and the next leader.
+	// A reconcile may continue for finishPeriod after shutdown: the result of an interrupted
+	// write is unknown. It is shorter than the time between a failed renewal of the lease
+	// and the next leader.
 	finishPeriod = 2 * time.Second
 )
 

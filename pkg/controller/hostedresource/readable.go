@@ -24,7 +24,7 @@ const (
 )
 
 const (
-	// maxExplained is how many objects a message names with their errors.
+	// A message names at most maxExplained objects with their errors.
 	maxExplained = 10
 
 	// maxErrorLength is the length in bytes to which these are cut: they may quote
@@ -44,9 +44,9 @@ type UnreadableObjects interface {
 	AddHandler(handler func(schema.GroupResource)) (remove func())
 }
 
-// setObjectsReadable sets the condition ObjectsReadable. A resource gets it with its
-// first unreadable object, or the first failure to read all. The condition of a previous process stays until all objects
-// have been read, or the definition is gone.
+// setObjectsReadable sets the condition ObjectsReadable. A resource gets it with its first
+// unreadable object, or the first failure to read all. The condition of a previous process
+// stays until all objects have been read, or the definition is gone.
 func (r *reconciler) setObjectsReadable(status *hostingv1alpha1.HostedResourceStatus, resource *hosted) []corruption.Object {
 	of := schema.ParseGroupResource(resource.Name)
 	unreadable, failure := r.unreadable.Unreadable(of), r.unreadable.Failure(of)

@@ -1,11 +1,11 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migration moves resources to other Stores, as Migrations ask for. What moves the objects
-// is pkg/storage/move; this package decides what it does next, and reports it.
+// Package migration moves resources to other Stores, as Migrations request. pkg/storage/move copies
+// the objects; this package controls its steps, and reports them.
 //
-// What was done is recorded in the etcds of both Stores, so that any replica continues after a crash. As long as the
-// previous Store serves the resource, a Migration can be undone, and then only be completed. Its finalizer waits for
+// Each step is recorded in the etcds of both Stores, so that any replica continues after a crash. A Migration can be
+// undone while the previous Store serves the resource, and only be completed after that. Its finalizer waits for
 // either. A finalizer of the HostedResource keeps another one of its name from a Store that has a part of the objects.
 package migration
 
@@ -32,7 +32,7 @@ import (
 // ControllerName names the controller in logs, metrics and events.
 const ControllerName = "migration"
 
-// waitInterval is between two checks whether a Migration still waits for another one, besides when that ends.
+// A Migration that waits for another one checks that every waitInterval, besides at its end.
 const waitInterval = 10 * time.Second
 
 // NewMoverFunc returns what moves a resource between two Stores. config has everything else. A Store that is lost has an
@@ -45,7 +45,7 @@ type GroupRun interface {
 	Do(ctx, preparing context.Context) error
 	// Cancel undoes what precedes the switch. After that it returns move.ErrSwitched.
 	Cancel(ctx context.Context) error
-	// Completed is what a completed Migration reports.
+	// Completed is the message of a completed Migration.
 	Completed() string
 }
 

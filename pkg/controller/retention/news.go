@@ -23,7 +23,7 @@ const eventInterval = 7 * time.Minute
 type news struct {
 	byRule   map[string]int64
 	examples []string
-	// reported, reason and last are those of the last event.
+	// These describe the last event.
 	reported, reason string
 	last             time.Time
 }
@@ -48,7 +48,7 @@ func (n *news) wait(now time.Time) time.Duration {
 	return max(n.last.Add(eventInterval).Sub(now), time.Millisecond)
 }
 
-// String tells how many objects each rule deleted.
+// String counts the objects that each rule deleted.
 func (n *news) String() string {
 	var total int64
 	var parts []string

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// object is what rules read of an object.
+// object has the fields of an object that rules read.
 type object struct {
 	metav1.ObjectMeta
 	// fields are the top-level fields that rules read.
@@ -77,7 +77,7 @@ func (o *object) at(path []string) any {
 	return value
 }
 
-// toTime returns a time in RFC 3339. Times before 1970 are those of fields that were never set.
+// toTime parses a time in RFC 3339. Fields that were never set have times before 1970.
 func toTime(value any) (t time.Time, usable bool) {
 	text, ok := value.(string)
 	if !ok {

@@ -19,7 +19,7 @@ const (
 	// maxTargets bounds the memory of a plan. The next one has what remains.
 	maxTargets = 10_000
 
-	// maxExamples is how many objects of a rule are named.
+	// At most maxExamples objects of a rule are named.
 	maxExamples = 10
 )
 
@@ -44,14 +44,14 @@ func (t *target) rule() int {
 	return 0
 }
 
-// maxRules is how many rules a target has bits for. Validation allows fewer.
+// maxRules is the number of bits for rules in a target. Validation allows fewer rules.
 const maxRules = 32
 
 func older(a, b *target) int {
 	return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// counts are those of a rule.
+// counts counts the objects of a rule.
 type counts struct {
 	matched, due, skipped int64
 	examples              []string
@@ -63,7 +63,7 @@ type plan struct {
 	targets []*target
 	// complete is false if more objects are due than targets.
 	complete bool
-	// rules are the counts of the rules.
+	// rules has the counts of each rule.
 	rules []counts
 	// objects is the number of all objects.
 	objects int64
@@ -71,7 +71,7 @@ type plan struct {
 	held int64
 	// blocked are the owners that dependents of the same resource block.
 	blocked sets.Set[ownerKey]
-	// nextDue is when the next object is due; zero if none is known.
+	// nextDue is the due time of the next object; zero if none is known.
 	nextDue time.Time
 }
 
@@ -82,8 +82,8 @@ type planner struct {
 	// All objects have this kind. References may have it in lower case.
 	kind, lower schema.GroupKind
 	now         time.Time
-	// blockedBefore are those of the previous plan, if it had no room for all: objects that are left
-	// alone, so that they do not take the places of others again.
+	// blockedBefore are the blocked owners of the previous plan, if it had no room for all objects:
+	// they are left out, so that they do not take the places of others again.
 	blockedBefore sets.Set[ownerKey]
 	maxTargets    int
 

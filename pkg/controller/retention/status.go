@@ -155,7 +155,7 @@ func (c *Controller) endDryRun(w *work) {
 	c.report(w)
 }
 
-// notes tells what was not deleted.
+// notes lists what was not deleted.
 func (w *work) notes() string {
 	var notes strings.Builder
 	if w.plan.held > 0 {

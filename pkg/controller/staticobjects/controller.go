@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package staticobjects writes the mirrors of static objects, as pkg/staticobjects decides, and
-// shows in StaticSources what became of them.
+// reports the result in StaticSources.
 //
 // A mirror is created with a create and changed with server-side apply on the UID and the resource
 // version that were read, so that an ordinary object is never taken over. A replica that begins to
@@ -50,7 +50,7 @@ const (
 
 // Config holds what the controller depends on.
 type Config struct {
-	// Sources are those of this replica.
+	// Sources are the sources of this replica.
 	Sources            *staticobjects.Sources
 	AnnexObjects       dynamic.Interface
 	AnnexMetadata      metadata.Interface
@@ -66,7 +66,7 @@ type Config struct {
 	Events events.EventRecorder
 }
 
-// item is what the controller reconciles: an object, or with a source that StaticSource.
+// item is a key of the queue: an object, or with a source that StaticSource.
 type item struct {
 	staticobjects.Key
 	source string

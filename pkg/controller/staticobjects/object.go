@@ -19,8 +19,8 @@ import (
 	"github.com/annex-dev/annex/pkg/staticobjects"
 )
 
-// refusedWait is when an object that was refused is tried again: a policy, a quota or an
-// object with its name may be gone.
+// A refused object is tried again after refusedWait: a policy, a quota or an object with its
+// name may be gone.
 const refusedWait = 15 * time.Second
 
 // Reasons of problems.
@@ -142,7 +142,7 @@ func (c *Controller) remember(key staticobjects.Key, object metav1.Object) {
 	}
 }
 
-// failed decides whether a write that failed is repeated, waits or is refused.
+// failed repeats a failed write at once or later, or records that the object is refused.
 func (c *Controller) failed(key staticobjects.Key, t target, d staticobjects.Decision, err error) (framework.Result, error) {
 	var status apierrors.APIStatus
 	missing := schema.GroupKind{}

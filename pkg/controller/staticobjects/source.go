@@ -53,7 +53,7 @@ func (c *Controller) reconcileSource(ctx context.Context, source string) error {
 	return nil
 }
 
-// record adds a resource to those of a StaticSource.
+// record adds a resource to the status of a StaticSource.
 func (c *Controller) record(ctx context.Context, source string, resource schema.GroupResource) error {
 	c.recording.Lock()
 	known := c.recorded[source].Has(resource.String())

@@ -12,7 +12,7 @@ import (
 	"github.com/annex-dev/annex/pkg/staticobjects"
 )
 
-// phase is what became of an object.
+// phase is the result of the last attempt to apply an object.
 type phase string
 
 const (
@@ -33,10 +33,10 @@ const (
 // phases are all phases, for metrics.
 var phases = []phase{applied, waiting, refused, failing, orphaned, kept}
 
-// state is what became of an object at its last attempt.
+// state is the phase of an object, with its reason.
 type state struct {
 	phase
-	// source is that of the static object, or of the mirror without one.
+	// source is the source of the static object, or of a mirror without one.
 	source string
 	origin string
 	// reason and message explain a phase different from applied.
@@ -47,11 +47,11 @@ type state struct {
 type states struct {
 	mu  sync.Mutex
 	all map[staticobjects.Key]state
-	// changes are those of each source since they were taken.
+	// changes has the changes of each source since the last call of take.
 	changes map[string]*changes
 }
 
-// changes are what events report.
+// changes are reported by events.
 type changes struct {
 	written  map[string]int // by what was done
 	problems []problem

@@ -44,7 +44,7 @@ const (
 	// slow is the response time of an etcd under pressure. Milliseconds are normal.
 	slow = time.Second
 
-	// expiresSoon is how long before the expiry of a client certificate to warn.
+	// A client certificate causes a warning from expiresSoon before its expiry on.
 	expiresSoon = 7 * 24 * time.Hour
 
 	// noSpaceHint is for operators of an etcd.

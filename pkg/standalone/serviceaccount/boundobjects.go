@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// validateObjects returns an error unless the service account, and the Secret of a token
-// that is bound to one, are those that the token was issued for.
+// validateObjects returns an error unless the token was issued for the current service
+// account and, if it is bound to a Secret, for the current Secret.
 func (a *tokenAuthenticator) validateObjects(ctx context.Context, token *kubernetesClaims) error {
 	err := checkReference(ctx, token.ServiceAccount, a.ServiceAccounts.ServiceAccounts(token.Namespace), a.Live.ServiceAccounts(token.Namespace))
 	if err != nil {

@@ -48,7 +48,7 @@ type Writer struct {
 	Recorder   events.EventRecorder
 	// Migration is the Migration as it was read or written last.
 	Migration *hostingv1alpha1.Migration
-	// Status is what will be written next.
+	// Status will be written next.
 	Status hostingv1alpha1.MigrationStatus
 	// Progress adds the progress to Status. It may be nil.
 	Progress func(*hostingv1alpha1.MigrationStatus)

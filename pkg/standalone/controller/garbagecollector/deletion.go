@@ -22,7 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// orphansAtOnce is how many dependents of one owner are written concurrently.
+// orphansAtOnce bounds the concurrent writes of dependents of one owner.
 const orphansAtOnce = 8
 
 // awaitDependents deletes the dependents of an object in foreground deletion, and removes

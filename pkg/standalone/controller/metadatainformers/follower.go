@@ -19,17 +19,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// slotPeriod is how long a resource that cannot be read yet occupies a slot.
+// A resource that cannot be read yet frees its slot after slotPeriod.
 const slotPeriod = 5 * time.Second
 
 // backoff is the delay after failures to list or watch. It starts low, because upstream
 // rejects the first request for a custom resource while it creates a cache.
 var backoff = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 12, Cap: 5 * time.Second}
 
-// backoffReset is how long requests must succeed before the delay starts over.
+// The delay starts over once requests have succeeded for backoffReset.
 const backoffReset = time.Minute
 
-// phase is what is known of the objects of a resource.
+// phase describes which objects of a resource are known.
 type phase int
 
 const (
@@ -60,16 +60,16 @@ type follower struct {
 
 	cancel context.CancelFunc
 	done   chan struct{}
-	// unwanted is when the resource ceased to be served, zero while it is.
+	// unwanted is the time at which the resource ceased to be served, zero while it is.
 	unwanted time.Time
 
 	mu    sync.Mutex
 	phase phase
 	// synced is set once handlers received all objects.
 	synced bool
-	// started is when reading began, zero while the follower waits for a slot.
+	// started is the time at which reading began, zero while the follower waits for a slot.
 	started time.Time
-	// failure is why the resource cannot be read. It is reported once.
+	// failure is the last error of reading. It is reported once.
 	failure  error
 	reported bool
 	// free frees the slot.
@@ -270,7 +270,7 @@ func (f *follower) failed(err error) {
 	}
 }
 
-// State is how much of a resource is known.
+// State describes which objects of a resource are known.
 type State struct {
 	Resource
 	// Synced means that handlers received all its objects once.

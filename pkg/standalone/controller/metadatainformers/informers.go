@@ -48,7 +48,7 @@ import (
 const (
 	name = "metadata-informers"
 
-	// settlePeriod is how long Settled waits for a resource that cannot be read.
+	// Settled waits settlePeriod for a resource that cannot be read.
 	settlePeriod = 10 * time.Second
 	settlePoll   = 50 * time.Millisecond
 
@@ -61,8 +61,8 @@ const (
 	keepPeriod = 10 * time.Second
 	keepPoll   = 200 * time.Millisecond
 
-	// rediscoverAfter is when discovery is read again after a resource was not found: it
-	// may have listed a custom resource that was being deleted.
+	// Discovery is read again rediscoverAfter a resource was not found: it may have listed a
+	// custom resource that was being deleted.
 	rediscoverAfter = time.Second
 )
 
@@ -330,7 +330,7 @@ func (done) Name() string { return name }
 // Done implements cache.DoneChecker.
 func (d done) Done() <-chan struct{} { return d }
 
-// States returns those of all resources, in a stable order.
+// States returns the states of all resources, in a stable order.
 func (i *Informers) States() []State {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
@@ -344,7 +344,7 @@ func (i *Informers) States() []State {
 	return states
 }
 
-// State returns that of one resource, and false if it is not served.
+// State returns the state of one resource, and false if it is not served.
 func (i *Informers) State(resource schema.GroupResource) (State, bool) {
 	if f := i.follower(resource); f != nil {
 		return f.state(), true

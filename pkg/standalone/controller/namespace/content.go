@@ -24,7 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// leftover is what a namespace still contains after the deletion.
+// leftover counts the objects that are left in a namespace after the deletion.
 type leftover struct {
 	// objects counts the remaining objects of each resource.
 	objects map[schema.GroupResource]int
