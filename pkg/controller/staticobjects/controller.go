@@ -170,7 +170,7 @@ func (c *Controller) mirrorChanged(key staticobjects.Key, object metav1.Object, 
 		return
 	}
 	c.manager.SetMirror(mirror)
-	if static := c.manager.StaticOf(mirror.UID); static == nil || !mirror.IsOf(static) || c.states.get(key).phase != applied {
+	if static := c.manager.Object(key); static == nil || !mirror.IsOf(static) || c.states.get(key).phase != applied {
 		c.Add(item{Key: key})
 	}
 }

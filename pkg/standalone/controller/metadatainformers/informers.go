@@ -232,7 +232,7 @@ func (f *follower) isKept() bool {
 	if f.unwanted.IsZero() {
 		f.unwanted = time.Now()
 	}
-	return f.objects.count(metav1.NamespaceAll) > 0 && time.Since(f.unwanted) < keepPeriod
+	return f.objects.count() > 0 && time.Since(f.unwanted) < keepPeriod
 }
 
 // wanted returns all resources that are served.
@@ -295,22 +295,13 @@ func (i *Informers) AllUsageChanged() {
 
 // isSettled reports whether waiting longer has no benefit.
 func (i *Informers) isSettled() bool {
-	return i.every((*follower).settled)
-}
-
-// HasSynced reports whether all objects of all resources are known.
-func (i *Informers) HasSynced() bool {
-	return i.every(func(f *follower) bool { return f.state().Synced })
-}
-
-func (i *Informers) every(is func(*follower) bool) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	if !i.discovered {
 		return false
 	}
 	for _, f := range i.followers {
-		if !is(f) {
+		if !f.settled() {
 			return false
 		}
 	}
@@ -375,15 +366,6 @@ func (i *Informers) Find(resource schema.GroupResource, name string, uid types.U
 		return f.objects.find(name, uid)
 	}
 	return nil
-}
-
-// Count returns the number of known objects of a resource in a namespace, or in all with
-// metav1.NamespaceAll. It is complete only if the resource is synced.
-func (i *Informers) Count(resource schema.GroupResource, namespace string) int {
-	if f := i.follower(resource); f != nil {
-		return f.objects.count(namespace)
-	}
-	return 0
 }
 
 func (i *Informers) follower(resource schema.GroupResource) *follower {

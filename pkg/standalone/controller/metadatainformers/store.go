@@ -216,13 +216,10 @@ func (s *store) find(name string, uid types.UID) *Object {
 	return nil
 }
 
-func (s *store) count(namespace string) int {
+func (s *store) count() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if namespace == metav1.NamespaceAll {
-		return len(s.objects)
-	}
-	return s.counts[namespace]
+	return len(s.objects)
 }
 
 func (o *Object) key() types.NamespacedName {
