@@ -165,64 +165,28 @@ func TestAddFreshEndsTheBackoff(t *testing.T) {
 	})
 }
 
-func TestRequeuesAfterTheDelayAskedFor(t *testing.T) {
+// TestRequeueAfter: the delay also bounds the delays of retries.
+func TestRequeueAfter(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var calls []time.Time
-		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
-			calls = append(calls, time.Now())
-			if len(calls) == 1 {
-				return Result{RequeueAfter: 3 * time.Second}, nil
-			}
-			return Result{}, nil
-		}})
-		q.Add("key")
-		stop := start(t, q, 1)
-		time.Sleep(10 * time.Second)
-		stop()
-		if len(calls) != 2 || calls[1].Sub(calls[0]) != 3*time.Second {
-			t.Errorf("reconciled at %v, want twice and 3s apart", calls)
-		}
-	})
-}
-
-// TestRequeuesAfterTheDelayDespiteFailures: the delay bounds that of the retries.
-func TestRequeuesAfterTheDelayDespiteFailures(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var calls []time.Time
-		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
-			calls = append(calls, time.Now())
-			return Result{RequeueAfter: 3 * time.Second}, errors.New("no")
-		}})
-		q.Add("key")
-		stop := start(t, q, 1)
-		time.Sleep(time.Minute)
-		stop()
-		if n := len(calls); n < 20 || calls[n-1].Sub(calls[n-2]) != 3*time.Second {
-			t.Errorf("reconciled at %v, want every 3s at last", calls)
-		}
-	})
-}
-
-func TestDelaysOfOneKeyCoalesce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int32
-		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
-			calls.Add(1)
-			return Result{}, nil
-		}})
-		stop := start(t, q, 1)
-		for range 100 {
-			q.AddAfter("key", time.Second)
-		}
-		time.Sleep(10 * time.Second)
-		stop()
-		if got := calls.Load(); got != 1 {
-			t.Errorf("reconciled %d times for 100 delays of the same length, want 1", got)
-		}
-	})
+	for name, failure := range map[string]error{"success": nil, "failures": errors.New("no")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var calls []time.Time
+				q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
+					calls = append(calls, time.Now())
+					return Result{RequeueAfter: 3 * time.Second}, failure
+				}})
+				q.Add("key")
+				stop := start(t, q, 1)
+				time.Sleep(time.Minute)
+				stop()
+				if n := len(calls); n < 20 || calls[n-1].Sub(calls[n-2]) != 3*time.Second {
+					t.Errorf("reconciled at %v, want every 3s at last", calls)
+				}
+			})
+		})
+	}
 }
 
 func TestStopLeavesQueuedKeysAlone(t *testing.T) {
