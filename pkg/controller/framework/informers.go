@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -94,6 +95,15 @@ func (w *Watches) Unwatch() {
 		remove()
 	}
 	w.remove = nil
+}
+
+// AddWhere queues the names of the objects in an informer's cache for which is returns true.
+func AddWhere[T metav1.Object](q interface{ Add(name string) }, informer cache.SharedIndexInformer, is func(T) bool) {
+	for _, obj := range informer.GetStore().List() {
+		if object, ok := obj.(T); ok && is(object) {
+			q.Add(object.GetName())
+		}
+	}
 }
 
 // IgnoreNotFound returns nil and no error for an object that does not exist.

@@ -8,6 +8,7 @@ package injectionprofile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -75,18 +74,9 @@ func New(config Config) (*framework.Queue[string], error) {
 
 // enqueue queues the profiles with a resource as target. There are few profiles.
 func enqueue(config Config, queue *framework.Queue[string], resource string) {
-	all, err := config.InjectionProfiles.Lister().List(labels.Everything())
-	if err != nil {
-		utilruntime.HandleErrorWithContext(context.Background(), err, "Listing injection profiles failed", "controller", ControllerName)
-		return
-	}
-	for _, profile := range all {
-		for _, target := range profile.Spec.Targets {
-			if target.Resource == resource {
-				queue.Add(profile.Name)
-			}
-		}
-	}
+	framework.AddWhere(queue, config.InjectionProfiles.Informer(), func(profile *v1alpha1.InjectionProfile) bool {
+		return slices.ContainsFunc(profile.Spec.Targets, func(target v1alpha1.InjectionTarget) bool { return target.Resource == resource })
+	})
 }
 
 type reconciler struct {

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -148,12 +147,7 @@ func (c *Controller) storeChanged(before, after *hostingv1alpha1.Store) {
 }
 
 func (c *Controller) addWhere(is func(*hostingv1alpha1.Migration) bool) {
-	all, _ := c.migrations.List(labels.Everything()) // reading memory does not fail
-	for _, migration := range all {
-		if is(migration) {
-			c.Add(migration.Name)
-		}
-	}
+	framework.AddWhere(c, c.config.Migrations.Informer(), is)
 }
 
 // reconcile runs a Migration to its end, or to an error.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
@@ -66,14 +67,7 @@ func splitPath(path string) []string { return strings.Split(strings.TrimPrefix(p
 
 // at returns the value of a field, or nil.
 func (o *object) at(path []string) any {
-	var value any = o.fields
-	for _, name := range path {
-		fields, ok := value.(map[string]any)
-		if !ok {
-			return nil
-		}
-		value = fields[name]
-	}
+	value, _, _ := unstructured.NestedFieldNoCopy(o.fields, path...)
 	return value
 }
 
