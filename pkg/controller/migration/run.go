@@ -323,5 +323,5 @@ func (r *run) endWithout(ctx context.Context, lost string, hosted *hostingv1alph
 		}
 		return r.mover.Clean(ctx)
 	}
-	return fmt.Errorf("the Store %q was deleted, which has the objects", lost)
+	return fmt.Errorf("the Store %q, which has the objects, was deleted", lost)
 }

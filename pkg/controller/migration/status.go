@@ -214,7 +214,7 @@ func (r *run) hold(ctx context.Context, held bool) error {
 	return nil
 }
 
-// reconcileFinished deletes a finished Migration whose time has come, and lets a deleted one go.
+// reconcileFinished deletes a finished Migration whose time has come, and removes the finalizer of a deleted one.
 func (c *Controller) reconcileFinished(ctx context.Context, migration *hostingv1alpha1.Migration) (framework.Result, error) {
 	ttl, ended := migration.Spec.TTLSecondsAfterFinished, migration.Status.CompletionTime
 	if migration.DeletionTimestamp != nil || ttl == nil || ended == nil {
@@ -240,7 +240,7 @@ func (c *Controller) release(ctx context.Context, migration *hostingv1alpha1.Mig
 	updated := migration.DeepCopy()
 	removeFinalizer(updated)
 	if _, err := c.config.AnnexHosting.Migrations().Update(ctx, updated, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("let migration %s go: %w", migration.Name, err)
+		return fmt.Errorf("remove the finalizer of migration %s: %w", migration.Name, err)
 	}
 	return nil
 }

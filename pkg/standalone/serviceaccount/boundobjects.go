@@ -61,8 +61,8 @@ type boundObjectError string
 func (e boundObjectError) Error() string { return string(e) }
 
 const (
-	errDeleted   = boundObjectError("does not exist any more")
-	errRecreated = boundObjectError("is another one of that name")
+	errDeleted   = boundObjectError("no longer exists")
+	errRecreated = boundObjectError("was replaced by another one of that name")
 )
 
 // isFinal reports whether the token is permanently invalid: no object gets the UID of a
