@@ -4,7 +4,6 @@
 package scheduler
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
@@ -66,18 +66,7 @@ func runWith(t *testing.T, configure func(*Config), objects ...runtime.Object) *
 	s, err := New(config)
 	expect.NoError(t, err)
 	a.Scheduler = s
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	informers.StartWithContext(ctx)
-	go func() {
-		defer close(done)
-		s.Run(ctx, 4)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		informers.Shutdown()
-	})
+	controllertest.Run(t, s, 4, informers)
 	synctest.Wait()
 	return a
 }

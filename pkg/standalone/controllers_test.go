@@ -26,6 +26,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller"
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/staticobjects"
@@ -141,16 +142,7 @@ func newAnnex(t *testing.T) *annex {
 // start runs the informers until the returned function is called.
 func (a *annex) start(t *testing.T) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	a.kube.StartWithContext(ctx)
-	a.crds.StartWithContext(ctx)
-	a.hosting.StartWithContext(ctx)
-	return func() {
-		cancel()
-		a.kube.Shutdown()
-		a.crds.Shutdown()
-		a.hosting.Shutdown()
-	}
+	return controllertest.Start(t, func(ctx context.Context) { <-ctx.Done() }, a.kube, a.crds, a.hosting)
 }
 
 // lead runs the controllers of one leadership until the returned function is called.
@@ -158,16 +150,7 @@ func (a *annex) lead(t *testing.T) (stop func()) {
 	t.Helper()
 	controllers, err := controller.New(a.config)
 	expect.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		controllers.Run(ctx)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	return controllertest.Start(t, controllers.Run)
 }
 
 // TestRun runs all controllers in several leaderships: each must have an effect, and no

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 )
 
 // signal is a cache.DoneChecker that is done once its channel is closed.
@@ -28,16 +30,7 @@ var _ cache.DoneChecker = signal(nil)
 func start[K comparable](t *testing.T, q *Queue[K], workers int, synced ...cache.DoneChecker) (stop func()) {
 	t.Helper()
 	q.WaitFor(synced...)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		q.Run(ctx, workers)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	return controllertest.Run(t, q, workers)
 }
 
 func TestReconcilesWhatWasAddedBeforeAndAfterTheStart(t *testing.T) {
