@@ -8,7 +8,6 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
-	"github.com/annex-dev/annex/pkg/controller/injectionprofile"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/retention"
 	"github.com/annex-dev/annex/pkg/controller/staticobjects"
@@ -31,7 +30,9 @@ func commonControllers() []Descriptor {
 		// A Migration keeps its worker until it ends, also while it waits to be confirmed.
 		{Name: migration.ControllerName, Workers: 32, New: newMigration},
 		// Profiles are few, and comparing one takes milliseconds.
-		{Name: injectionprofile.ControllerName, Workers: 1, New: newInjectionProfile},
+		{Name: injectionProfilesName, Workers: 1, New: func(config Config) (Controller, error) {
+			return newInjectionProfiles(config, config.recorder(injectionProfilesName))
+		}},
 		// A start may find hundreds of static objects, and readiness waits for them.
 		{Name: staticobjects.ControllerName, Workers: 8, New: newStaticObjects},
 	}
@@ -106,16 +107,6 @@ func newMigration(config Config) (Controller, error) {
 		NewMover:        config.NewMover,
 		NewGroupRun:     groupRuns,
 		Events:          config.recorder("annex-migrations"),
-	})
-}
-
-func newInjectionProfile(config Config) (Controller, error) {
-	return injectionprofile.New(injectionprofile.Config{
-		AnnexInjectionProfiles: config.AnnexHosting.HostingV1alpha1().InjectionProfiles(),
-		InjectionProfiles:      config.AnnexInjectionProfileInformer,
-		Definitions:            config.AnnexDefinitionInformer,
-		WholeDefinitions:       config.AnnexWholeDefinitions.Lister(),
-		Events:                 config.recorder(injectionprofile.ControllerName),
 	})
 }
 

@@ -556,12 +556,6 @@ var rules = []rule{
 		others: append([]string{"go.etcd.io/etcd/api/v3/...", "golang.org/x/time/rate", "k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
-		packages: "pkg/controller/injectionprofile",
-		duty:     "The controller of InjectionProfiles: reports whether they fit the definitions of their targets.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/injection"},
-		others:   clients,
-	},
-	{
 		packages: "pkg/standalone/controller/flowcontrol",
 		duty:     "The controller of flow control; the default objects are upstream's.",
 		ours:     []string{"pkg/controller/framework/..."},
@@ -611,9 +605,9 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/controller",
-		duty:     "Runs the controllers: the list of those of both modes; never one mode's own.",
+		duty:     "Runs the controllers: lists those of both modes, and has the controller of InjectionProfiles; never one mode's own.",
 		ours: []string{
-			"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
+			"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/injection", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
 			"pkg/storage/layer/corruption", "pkg/storage/move", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage",
 		},
 		others: clients,
