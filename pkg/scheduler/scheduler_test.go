@@ -374,6 +374,33 @@ func TestFailedBinding(t *testing.T) {
 	})
 }
 
+// TestChangesWhileWaiting changes a Store often: the resource is decided again once for all
+// changes. It is deleted in the end.
+func TestChangesWhileWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := run(t, newHosted("waits", requests("2Gi")), store("only", "1Gi"))
+		taint := func(key string) {
+			tainted := store("only", "4Gi")
+			tainted.Spec.Taints = []hostingv1alpha1.Taint{{Key: key, Effect: hostingv1alpha1.TaintEffectNoSchedule}}
+			a.update(t, tainted)
+		}
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			taint(key)
+		}
+		time.Sleep(firstBackoff)
+		synctest.Wait()
+		a.unscheduled(t, "waits", "0/1 Stores fit: only: has the untolerated taint e:NoSchedule")
+		taint("f")
+		time.Sleep(2 * firstBackoff)
+		synctest.Wait()
+		a.unscheduled(t, "waits", "0/1 Stores fit: only: has the untolerated taint f:NoSchedule")
+		expect.Delete(t, a.resources, "waits.example.com")
+		synctest.Wait()
+		a.update(t, store("only", "4Gi"))
+	})
+}
+
 // TestBackoff counts the attempts to bind while the server refuses all.
 func TestBackoff(t *testing.T) {
 	t.Parallel()

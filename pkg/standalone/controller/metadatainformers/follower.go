@@ -186,9 +186,13 @@ func (f *follower) watch(ctx context.Context, objects metadata.Getter, options m
 		f.failed(err)
 		return nil, err
 	}
-	f.change(map[phase]phase{listing: streaming, listed: current})
-	return &watched{Interface: events, stopped: func() { f.change(map[phase]phase{streaming: listing, current: listed}) }}, nil
+	f.opened()
+	return &watched{Interface: events, stopped: f.closed}, nil
 }
+
+// opened is called when a watch was opened, and closed when it ended.
+func (f *follower) opened() { f.change(map[phase]phase{listing: streaming, listed: current}) }
+func (f *follower) closed() { f.change(map[phase]phase{streaming: listing, current: listed}) }
 
 // watched is a watch that reports its end.
 type watched struct {

@@ -479,3 +479,33 @@ func TestRunsForNobody(t *testing.T) {
 		}
 	})
 }
+
+// TestPhases has what happens to a resource, and whether its objects are current afterwards.
+func TestPhases(t *testing.T) {
+	t.Parallel()
+	list, replaced := func(f *follower) { f.set(listing) }, (*follower).replaced
+	opened, closed := (*follower).opened, (*follower).closed
+	for name, test := range map[string]struct {
+		events          []func(*follower)
+		synced, current bool
+	}{
+		"listing":                 {[]func(*follower){list}, false, false},
+		"listed":                  {[]func(*follower){list, replaced}, true, false},
+		"watched":                 {[]func(*follower){list, replaced, opened}, true, true},
+		"watch ended":             {[]func(*follower){list, replaced, opened, closed}, true, false},
+		"watched again":           {[]func(*follower){list, replaced, opened, closed, opened}, true, true},
+		"listed again":            {[]func(*follower){list, replaced, opened, closed, list}, true, false},
+		"streaming":               {[]func(*follower){list, opened}, false, false},
+		"streamed":                {[]func(*follower){list, opened, replaced}, true, true},
+		"stream ended too early":  {[]func(*follower){list, opened, closed, replaced}, true, false},
+		"stream ended afterwards": {[]func(*follower){list, opened, replaced, closed}, true, false},
+	} {
+		f := newFollower(served{}, nil)
+		for _, happens := range test.events {
+			happens(f)
+		}
+		if state := f.state(); state.Synced != test.synced || state.Current != test.current {
+			t.Errorf("%s: synced %t, current %t, want %t, %t", name, state.Synced, state.Current, test.synced, test.current)
+		}
+	}
+}
