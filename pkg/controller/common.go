@@ -8,7 +8,6 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
-	"github.com/annex-dev/annex/pkg/controller/injectionprofile"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/retention"
 	"github.com/annex-dev/annex/pkg/controller/staticobjects"
@@ -18,26 +17,28 @@ import (
 
 // commonControllers is the table of the controllers that run in both modes. They are
 // independent of each other, so their order does not matter.
-func commonControllers() []descriptor {
-	return []descriptor{
+func commonControllers() []Descriptor {
+	return []Descriptor{
 		// A start may find five hundred definitions.
-		{hostedresource.ControllerName, 4, newHostedResource},
+		{Name: hostedresource.ControllerName, Workers: 4, New: newHostedResource},
 		// Placements are decided one at a time; so many are written concurrently.
-		{scheduler.ControllerName, 16, newScheduler},
+		{Name: scheduler.ControllerName, Workers: 16, New: newScheduler},
 		// A Store that does not respond must not delay others.
-		{store.ControllerName, 4, newStore},
+		{Name: store.ControllerName, Workers: 4, New: newStore},
 		// One deletes for all, so that what it costs does not grow with the resources.
-		{retention.ControllerName, 1, newRetention},
+		{Name: retention.ControllerName, Workers: 1, New: newRetention},
 		// A Migration keeps its worker until it ends, also while it waits to be confirmed.
-		{migration.ControllerName, 32, newMigration},
+		{Name: migration.ControllerName, Workers: 32, New: newMigration},
 		// Profiles are few, and comparing one takes milliseconds.
-		{injectionprofile.ControllerName, 1, newInjectionProfile},
+		{Name: injectionProfilesName, Workers: 1, New: func(config Config) (Controller, error) {
+			return newInjectionProfiles(config, config.recorder(injectionProfilesName))
+		}},
 		// A start may find hundreds of static objects, and readiness waits for them.
-		{staticobjects.ControllerName, 8, newStaticObjects},
+		{Name: staticobjects.ControllerName, Workers: 8, New: newStaticObjects},
 	}
 }
 
-func newHostedResource(config Config) (controller, error) {
+func newHostedResource(config Config) (Controller, error) {
 	return hostedresource.New(hostedresource.Config{
 		AnnexHostedResources:      config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		AnnexDefinitions:          config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
@@ -51,7 +52,7 @@ func newHostedResource(config Config) (controller, error) {
 	})
 }
 
-func newScheduler(config Config) (controller, error) {
+func newScheduler(config Config) (Controller, error) {
 	return scheduler.New(scheduler.Config{
 		Name:                 hostingv1alpha1.DefaultSchedulerName,
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
@@ -62,7 +63,7 @@ func newScheduler(config Config) (controller, error) {
 	})
 }
 
-func newStore(config Config) (controller, error) {
+func newStore(config Config) (Controller, error) {
 	return store.New(store.Config{
 		AnnexStores:          config.AnnexHosting.HostingV1alpha1().Stores(),
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
@@ -79,7 +80,7 @@ func newStore(config Config) (controller, error) {
 	})
 }
 
-func newRetention(config Config) (controller, error) {
+func newRetention(config Config) (Controller, error) {
 	return retention.New(retention.Config{
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		AnnexObjects:         retention.NewObjects(config.AnnexKube.Discovery().RESTClient, config.AnnexMetadata),
@@ -93,8 +94,8 @@ func newRetention(config Config) (controller, error) {
 	})
 }
 
-func newMigration(config Config) (controller, error) {
-	groupRuns, err := config.Mode.groupRuns(config)
+func newMigration(config Config) (Controller, error) {
+	groupRuns, err := config.Mode.GroupRuns(config)
 	if err != nil {
 		return nil, err
 	}
@@ -109,17 +110,7 @@ func newMigration(config Config) (controller, error) {
 	})
 }
 
-func newInjectionProfile(config Config) (controller, error) {
-	return injectionprofile.New(injectionprofile.Config{
-		AnnexInjectionProfiles: config.AnnexHosting.HostingV1alpha1().InjectionProfiles(),
-		InjectionProfiles:      config.AnnexInjectionProfileInformer,
-		Definitions:            config.AnnexDefinitionInformer,
-		WholeDefinitions:       config.AnnexWholeDefinitions.Lister(),
-		Events:                 config.recorder(injectionprofile.ControllerName),
-	})
-}
-
-func newStaticObjects(config Config) (controller, error) {
+func newStaticObjects(config Config) (Controller, error) {
 	return staticobjects.New(staticobjects.Config{
 		Sources:            config.StaticSources,
 		AnnexObjects:       config.AnnexDynamic,
@@ -128,7 +119,7 @@ func newStaticObjects(config Config) (controller, error) {
 		AnnexStaticSources: config.AnnexHosting.HostingV1alpha1().StaticSources(),
 		StaticSources:      config.AnnexStaticSourceInformer,
 		Definitions:        config.AnnexDefinitionInformer,
-		Refused:            config.Mode.refusedStatic(),
+		Refused:            config.Mode.RefusedStatic(),
 		Settled:            config.StaticSettled,
 		Events:             config.recorder("annex-static-objects"),
 	})

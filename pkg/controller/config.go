@@ -18,13 +18,11 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/retention"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/standalone/controller/namespace"
 	"github.com/annex-dev/annex/pkg/staticobjects"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
@@ -52,24 +50,18 @@ type UsageTracker interface {
 
 // Stores has the connections to Stores. A *stores.Pool is one.
 type Stores interface {
-	// Get is that to one Store.
+	// Get returns the connection to one Store.
 	Get(name string) (*stores.Store, error)
 	// AddListener adds a function that is called for each change until remove is called.
 	AddListener(listener func(store string)) (remove func())
 }
 
-// informerResync is how often the informers of a leadership deliver all objects again,
-// so that a controller recovers from a lost change.
-const informerResync = 10 * time.Minute
-
-// StoredObjects are the objects of a custom resource in a namespace.
-type StoredObjects = namespace.Contents
+// The informers of a leadership deliver all objects again every InformerResync, so that a
+// controller recovers from a lost change.
+const InformerResync = 10 * time.Minute
 
 // Config holds what the controllers depend on: annex's own clients and informers,
 // and the etcd behind them.
-//
-// Some of it exists for one leadership only, from New to the end of Run: New creates
-// those informers, and the handlers that controllers add to the others are removed.
 type Config struct {
 	AnnexKube          kubernetes.Interface
 	AnnexAPIExtensions apiextensionsclient.Interface
@@ -106,12 +98,9 @@ type Config struct {
 	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
 	// NewExporter returns what moves a resource from a Store to the main cluster.
 	NewExporter func(from string, config move.ExportConfig) (*move.Exporter, error)
-	// StoredObjects returns the objects of a custom resource in a namespace, also if no version is
-	// served.
-	StoredObjects namespace.StoredObjectsFunc
 	// Archive keeps objects that retentions delete; nil without --archive-dir.
 	Archive retention.Archive
-	// StaticSources are what this replica reads static objects from.
+	// StaticSources are the sources of static objects of this replica.
 	StaticSources *staticobjects.Sources
 	// StaticSettled is called once their objects are applied, or cannot be.
 	StaticSettled func()
@@ -123,26 +112,25 @@ type Config struct {
 	events events.EventBroadcaster
 }
 
-// Mode is Standalone or Aggregated: everything about controllers that differs between
-// the two.
+// Mode is everything about controllers that differs between annex's two modes, in
+// pkg/standalone and pkg/aggregated.
 type Mode interface {
-	// controllers is the table of the mode's own controllers.
-	controllers() []descriptor
-	// requestInformers is RequestInformers for the mode's own.
-	requestInformers()
-	// events is a client of the cluster that events are recorded in.
-	events(Config) eventsclient.EventsV1Interface
-	// groupRuns returns what runs Migrations of groups, nil without a main cluster.
-	groupRuns(Config) (migration.NewGroupRunFunc, error)
-	// refusedStatic has the kinds that cannot be static objects, and why.
-	refusedStatic() map[schema.GroupKind]string
-	// bootstrap adds the objects that exist in this mode only.
-	bootstrap(Config, *bootstrap.Config)
-	// forLeadership returns the mode for one leadership.
-	forLeadership(Config, *leadership) (Mode, error)
-	// startInformers starts the informers of the leadership, and returns a function
-	// that waits for them to stop after ctx is done.
-	startInformers(ctx context.Context) (wait func())
+	// Table lists the controllers that only this mode has.
+	Table() []Descriptor
+	// RequestInformers requests the informers of Table from the server's factories.
+	RequestInformers()
+	// Events is a client of the cluster that events are recorded in.
+	Events(Config) eventsclient.EventsV1Interface
+	// GroupRuns returns what runs Migrations of groups, nil without a main cluster.
+	GroupRuns(Config) (migration.NewGroupRunFunc, error)
+	// RefusedStatic has the kinds that cannot be static objects, and why.
+	RefusedStatic() map[schema.GroupKind]string
+	// SystemObjects are the objects that are created in this mode only.
+	SystemObjects(Config) []SystemObject
+	// ForLeadership returns the mode for one leadership, at whose end ctx is done.
+	ForLeadership(ctx context.Context, config Config) (Mode, error)
+	// RunInformers runs the informers of the leadership until ctx is done.
+	RunInformers(ctx context.Context)
 }
 
 // RequestInformers requests from the server's factories the informers that controllers
@@ -154,18 +142,10 @@ func (c Config) RequestInformers() {
 	c.AnnexInjectionProfileInformer.Informer()
 	c.AnnexStaticSourceInformer.Informer()
 	c.AnnexDefinitionInformer.Informer()
-	c.Mode.requestInformers()
+	c.Mode.RequestInformers()
 }
 
 // recorder records events of a controller.
 func (c Config) recorder(name string) events.EventRecorder {
 	return c.events.NewRecorder(annexscheme.Scheme, name)
-}
-
-// CABundleSource provides the certificates, in PEM, that verify annex's serving
-// certificate.
-type CABundleSource interface {
-	CABundle() []byte
-	// AddListener registers a function that is called after each change.
-	AddListener(listener func())
 }

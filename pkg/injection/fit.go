@@ -21,7 +21,7 @@ import (
 )
 
 // Fit returns why a target cannot be injected in the objects of a definition: paths that do not
-// exist, and parts that the schema would prune or refuse. Fields are those of the profile.
+// exist, and parts that the schema would prune or refuse. Errors name fields of the profile.
 func (s *Schemas) Fit(target *Target) field.ErrorList {
 	var errs field.ErrorList
 	for _, version := range slices.Sorted(maps.Keys(s.versions)) {

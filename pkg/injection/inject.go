@@ -187,7 +187,7 @@ func (t *Target) conflicts(templates []location) error {
 	return errs.ToAggregate()
 }
 
-// names are the mount paths and variables of containers, by the container.
+// names holds the mount paths and environment names of each container, keyed by container name.
 type names struct{ volumeMounts, env map[string]sets.Set[string] }
 
 // ownNames returns those that containers have themselves. Containers of the same name, in several

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// parts are what is injected in one pod template.
+// parts are the injected items of one pod template.
 type parts struct {
 	containers, initContainers, volumes []any
-	// volumeMounts and env are by the container.
+	// These are keyed by container.
 	volumeMounts, env map[containerKey][]any
 }
 

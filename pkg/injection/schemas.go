@@ -20,7 +20,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// Schemas are those of the served versions of a definition.
+// Schemas are the schemas of the served versions of a definition.
 type Schemas struct {
 	resource string
 	versions map[string]*versionSchema

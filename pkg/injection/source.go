@@ -52,20 +52,20 @@ type Source struct {
 	resources map[string]*resource
 }
 
-// resource is what is known of a resource with profiles.
+// resource has the decoded profiles and the schemas of a resource.
 type resource struct {
-	// profiles, uid and generation are what the rest is made from.
+	// The rest is made from these.
 	profiles   []*v1alpha1.InjectionProfile
 	uid        string
 	generation int64
 
 	targets []*Target
 	schemas *Schemas
-	// misfits are why targets cannot be injected, by the profile.
+	// misfits has the error of each profile that cannot be injected.
 	misfits map[string]error
 }
 
-// Object is what decides on the profile of an object.
+// Object has the properties of an object that select a profile.
 type Object struct {
 	Resource            schema.GroupResource
 	Namespace           string
@@ -78,7 +78,7 @@ type Object struct {
 type Injection struct {
 	// Target is nil if no profile selects the object.
 	Target *Target
-	// Misfit is why the profile that selects the object is not injected.
+	// Misfit is the reason for which the selected profile is not injected.
 	Misfit  error
 	schemas *Schemas
 }

@@ -30,11 +30,11 @@ type Target struct {
 	volumes         []any
 	volumeMounts    []any
 	env             []any
-	// field is that of the target in the profile.
+	// field is the field of the target in the profile.
 	field string
 }
 
-// revisionLength is how many digits of its hash identify the parts of a profile.
+// revisionLength is the number of digits of a hash that identify the parts of a profile.
 const revisionLength = 12
 
 // NewTarget decodes the parts of a profile for one of its targets.

@@ -50,8 +50,8 @@ type location struct {
 	layout
 	// path has indexes and keys instead of wildcards.
 	path *path
-	// value is what is at the path, and pod the object in it that has the lists; nil if there is
-	// none.
+	// value is the value at the path, and pod the object in it that has the lists; nil if there
+	// is none.
 	value, pod map[string]any
 }
 

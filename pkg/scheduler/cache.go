@@ -30,6 +30,16 @@ type storeCache struct {
 	assumed map[string]types.UID
 	// previous has the Stores of deleted resources.
 	previous map[string]string
+	// unschedulable has the resources that fit on no Store.
+	unschedulable map[string]*unschedulable
+}
+
+// unschedulable has the reasons for which a resource fits on no Store.
+type unschedulable struct {
+	// reasons are by Store.
+	reasons map[string]string
+	// changed is set once the reasons changed. The resource is decided again after a backoff.
+	changed bool
 }
 
 func newStoreCache() *storeCache {
@@ -40,6 +50,8 @@ func newStoreCache() *storeCache {
 		moving:    map[string]*hostingv1alpha1.Migration{},
 		assumed:   map[string]types.UID{},
 		previous:  map[string]string{},
+
+		unschedulable: map[string]*unschedulable{},
 	}
 }
 
@@ -106,6 +118,7 @@ func (s *storeCache) removeResource(name string) (freed string) {
 	}
 	delete(s.resources, name)
 	delete(s.assumed, name)
+	delete(s.unschedulable, name)
 	if was == "" {
 		return ""
 	}
@@ -123,6 +136,7 @@ func (s *storeCache) place(resource *framework.Resource, on string) {
 	if on == "" {
 		return
 	}
+	delete(s.unschedulable, resource.Name)
 	s.on[resource.Name] = on
 	s.count(resource.Name, resource)
 }
@@ -180,21 +194,78 @@ func (s *storeCache) setMigration(migration *hostingv1alpha1.Migration, exists b
 	return freed
 }
 
-// decide finds a Store for a resource and assumes the placement. It returns no resource
-// if that no longer waits for a Store.
-func (s *storeCache) decide(name string, plugins *framework.Plugins) (*framework.Resource, framework.Decision) {
+// decide finds a Store for a resource and assumes the placement, or remembers why it fits
+// on none. It returns no resource if that no longer waits for a Store.
+func (s *storeCache) decide(name string, waits func(*hostingv1alpha1.HostedResource) bool, plugins *framework.Plugins) (*framework.Resource, framework.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.unschedulable, name)
 	resource, known := s.resources[name]
-	if !known || s.on[name] != "" {
+	if !known || s.on[name] != "" || !waits(resource.HostedResource) {
 		return nil, nil
 	}
 	decision := plugins.Decide(resource, s.sorted())
 	if best, ok := decision.Best(); ok {
 		s.place(resource, best.Store)
 		s.assumed[name] = resource.UID
+		return resource, decision
 	}
+	reasons := make(map[string]string, len(decision))
+	for _, result := range decision {
+		reasons[result.Store] = result.Message()
+	}
+	s.unschedulable[name] = &unschedulable{reasons: reasons}
 	return resource, decision
+}
+
+// recheck runs the filters for a changed Store and all unschedulable resources. It returns
+// those that fit now, and those whose reasons changed.
+func (s *storeCache) recheck(storeName string, plugins *framework.Plugins) (fit, changed []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	store := s.stores[storeName]
+	for name, waiting := range s.unschedulable {
+		was, listed := waiting.reasons[storeName]
+		is := ""
+		if store != nil {
+			is = framework.StoreResult{Reasons: plugins.Filter(s.resources[name], store)}.Message()
+		}
+		switch {
+		case store != nil && is == "":
+			delete(s.unschedulable, name)
+			fit = append(fit, name)
+		case !waiting.changed && (listed != (store != nil) || is != was):
+			waiting.changed = true
+			changed = append(changed, name)
+		}
+	}
+	return fit, changed
+}
+
+// priority returns the priority of a resource.
+func (s *storeCache) priority(name string) int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if resource := s.resources[name]; resource != nil {
+		return resource.Spec.Priority
+	}
+	return 0
+}
+
+// waiting counts the resources that wait for a Store, and those of them that wait for a change.
+func (s *storeCache) waiting(waits func(*hostingv1alpha1.HostedResource) bool) (all, forChange int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, resource := range s.resources {
+		if s.on[name] != "" || !waits(resource.HostedResource) {
+			continue
+		}
+		all++
+		if known := s.unschedulable[name]; known != nil && !known.changed {
+			forChange++
+		}
+	}
+	return all, forChange
 }
 
 // forget removes an assumption that failed, and returns the assumed Store, unless an
@@ -210,18 +281,6 @@ func (s *storeCache) forget(resource *framework.Resource) (freed string) {
 	delete(s.assumed, resource.Name)
 	s.place(s.resources[resource.Name], "")
 	return was
-}
-
-// reasons returns why a resource cannot be placed on a Store. known is false if either does
-// not exist.
-func (s *storeCache) reasons(name, storeName string, plugins *framework.Plugins) (reasons string, known bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	resource, store := s.resources[name], s.stores[storeName]
-	if resource == nil || store == nil {
-		return "", false
-	}
-	return framework.StoreResult{Reasons: plugins.Filter(resource, store)}.Message(), true
 }
 
 // placedOn returns the observed or assumed Store of a resource.

@@ -47,7 +47,7 @@ var (
 	registerOnce = sync.OnceFunc(func() { legacyregistry.MustRegister(attempts, pending, decisionSeconds) })
 )
 
-// metrics are those of the scheduler of a name.
+// metrics are the metrics of one scheduler.
 type metrics struct{ name string }
 
 func newMetrics(name string) metrics {
@@ -61,9 +61,10 @@ func (m metrics) decided(took time.Duration) {
 	decisionSeconds.WithLabelValues(m.name).Observe(took.Seconds())
 }
 
-func (m metrics) observeQueue(q *queue) {
-	lengths := q.lengths()
-	for label, state := range map[string]queueState{"active": stateActive, "backoff": stateBackoff, "unschedulable": stateUnschedulable} {
-		pending.WithLabelValues(m.name, label).Set(float64(lengths[state]))
-	}
+// waiting counts the resources that wait for a Store. Those that are neither active nor
+// unschedulable back off.
+func (m metrics) waiting(all, active, unschedulable int) {
+	pending.WithLabelValues(m.name, "active").Set(float64(active))
+	pending.WithLabelValues(m.name, "backoff").Set(float64(max(all-active-unschedulable, 0)))
+	pending.WithLabelValues(m.name, "unschedulable").Set(float64(unschedulable))
 }

@@ -56,6 +56,8 @@ func (m *model) store(name string) *framework.Store {
 	return store
 }
 
+func waits(*hostingv1alpha1.HostedResource) bool { return true }
+
 // TestCacheMatchesModel applies random operations to the cache and to a model.
 func TestCacheMatchesModel(t *testing.T) {
 	t.Parallel()
@@ -98,7 +100,7 @@ func TestCacheMatchesModel(t *testing.T) {
 				delete(m.resources, key)
 				s.removeResource(key)
 			case 6:
-				if waiting, decision := s.decide(key, plugins.All()); waiting != nil {
+				if waiting, decision := s.decide(key, waits, plugins.All()); waiting != nil {
 					if best, ok := decision.Best(); ok {
 						m.assumed[waiting.UID] = best.Store
 						deciding = append(deciding, waiting)
@@ -129,73 +131,6 @@ func compare(s *storeCache, m *model) string {
 		want[name] = fmt.Sprint(slices.Sorted(maps.Keys(store.Resources)), store.Allocated())
 	}
 	return cmp.Diff(want, got)
-}
-
-// TestQueueLosesNothing applies random operations to the queue: no item is in flight
-// twice, and in the end all items are popped by priority.
-func TestQueueLosesNothing(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(seeds) {
-		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 7))
-			q := newQueue()
-			priorities, working := map[string]int32{}, map[string]int64{}
-			take := func() {
-				name, changes := q.next(t)
-				if name == "" {
-					return
-				}
-				if _, twice := working[name]; twice {
-					t.Fatalf("seed %d: %s was popped while in flight", seed, name)
-				}
-				working[name] = changes
-			}
-			finish := func(name string) {
-				switch changes := working[name]; random.IntN(3) {
-				case 0:
-					q.done(name)
-					q.remove(name) // as the informer does
-					delete(priorities, name)
-				case 1:
-					q.backOff(name)
-				default:
-					q.addUnschedulable(name, map[string]string{"s": "full"}, changes)
-				}
-				delete(working, name)
-			}
-			for range 100 {
-				name := fmt.Sprint("r", random.IntN(8))
-				_, worked := working[name]
-				switch random.IntN(6) {
-				case 0, 1:
-					priorities[name] = random.Int32N(3)
-					q.add(name, priorities[name])
-				case 2:
-					take()
-				case 3:
-					if worked {
-						finish(name)
-					}
-				case 4:
-					q.change(func(string, map[string]string) effect { return effect(random.IntN(3)) })
-				case 5:
-					time.Sleep(time.Duration(random.IntN(3)) * firstBackoff)
-				}
-			}
-			for name, changes := range working {
-				q.addUnschedulable(name, map[string]string{}, changes)
-			}
-			time.Sleep(maxBackoff)
-			q.change(func(string, map[string]string) effect { return fits })
-			got := q.drain(t)
-			if diff := cmp.Diff(slices.Sorted(maps.Keys(priorities)), slices.Sorted(slices.Values(got)), cmp.Transformer("", func(s []string) string { return fmt.Sprint(s) })); diff != "" {
-				t.Fatalf("seed %d, popped in the end (-want +got):\n%s", seed, diff)
-			}
-			if !slices.IsSortedFunc(got, func(a, b string) int { return int(priorities[b] - priorities[a]) }) {
-				t.Fatalf("seed %d: order %v of %v", seed, got, priorities)
-			}
-		})
-	}
 }
 
 // slowServer delays bindings before and after they are written, and refuses some.

@@ -6,19 +6,20 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
 	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	controllerframework "github.com/annex-dev/annex/pkg/controller/framework"
 	hostingapply "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
@@ -49,26 +50,18 @@ func (s *Scheduler) reportUnschedulable(ctx context.Context, resource *framework
 		return
 	}
 	s.config.Events.Eventf(resource.HostedResource, nil, corev1.EventTypeWarning, eventFailedScheduling, "Schedule", "%s", decision.Brief(maxNote))
-	condition := metav1apply.Condition().
-		WithType(hostingv1alpha1.HostedResourceScheduled).
-		WithStatus(metav1.ConditionFalse).
-		WithObservedGeneration(resource.Generation).
-		WithLastTransitionTime(transitionTime(current)).
-		WithReason(reasonUnschedulable).
-		WithMessage(message)
-	apply := hostingapply.HostedResource(resource.Name).WithUID(resource.UID).WithStatus(hostingapply.HostedResourceStatus().WithConditions(condition))
+	condition := metav1.Condition{
+		Type: hostingv1alpha1.HostedResourceScheduled, Status: metav1.ConditionFalse,
+		ObservedGeneration: resource.Generation, Reason: reasonUnschedulable, Message: message,
+	}
+	controllerframework.SetTransitionTime(&condition, current, time.Now())
+	status := hostingapply.HostedResourceStatus().WithConditions(controllerframework.ApplyCondition(condition))
+	apply := hostingapply.HostedResource(resource.Name).WithUID(resource.UID).WithStatus(status)
 	_, err := s.config.AnnexHostedResources.ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: s.config.Name, Force: true})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		klog.FromContext(ctx).Error(err, "Failed to update the condition Scheduled, retrying")
-		s.queue.backOff(resource.Name)
+		s.queue.AddRateLimited(resource.Name)
 	}
-}
-
-func transitionTime(current *metav1.Condition) metav1.Time {
-	if current != nil && current.Status == metav1.ConditionFalse {
-		return current.LastTransitionTime
-	}
-	return metav1.Now()
 }
 
 // Events are rate limited, so that those of a thousand resources do not delay placement.

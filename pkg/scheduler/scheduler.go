@@ -12,11 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	controllerframework "github.com/annex-dev/annex/pkg/controller/framework"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
@@ -25,11 +26,6 @@ import (
 
 // ControllerName names the scheduler among annex's controllers.
 const ControllerName = "scheduler"
-
-// shutdownTimeout bounds a binding in flight at shutdown: the outcome of an aborted one is
-// unknown. It is less than the time from a leader's failure to renew its lease until
-// another replica may lead.
-const shutdownTimeout = 2 * time.Second
 
 // Config holds what the scheduler depends on.
 type Config struct {
@@ -48,20 +44,22 @@ type Config struct {
 
 // Scheduler places HostedResources.
 type Scheduler struct {
+	controllerframework.Watches
+
 	config  Config
 	plugins *framework.Plugins
 	cache   *storeCache
-	queue   *queue
-	synced  []cache.DoneChecker
+	queue   workqueue.TypedRateLimitingInterface[string]
 	metrics metrics
 }
 
 // New returns a scheduler with event handlers on the informers of config.
 func New(config Config) (*Scheduler, error) {
-	s := &Scheduler{config: config, plugins: config.Plugins, cache: newStoreCache(), queue: newQueue(), metrics: newMetrics(config.Name)}
+	s := &Scheduler{config: config, plugins: config.Plugins, cache: newStoreCache(), metrics: newMetrics(config.Name)}
 	if s.plugins == nil {
 		s.plugins = plugins.All()
 	}
+	s.queue = newQueue(s.cache.priority)
 	return s, s.addEventHandlers()
 }
 
@@ -71,33 +69,31 @@ func (s *Scheduler) Run(ctx context.Context, bindings int) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.LoggerWithName(klog.FromContext(ctx), "scheduler")
 	ctx = klog.NewContext(ctx, logger)
-	defer s.queue.close()
-	// Every start waits: log it at V(2) only.
-	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", s.synced...) {
+	defer s.Unwatch()
+	defer s.queue.ShutDown()
+	if !s.Wait(ctx) {
 		return
 	}
 	logger.V(2).Info("Placing hosted resources", "scheduler", s.config.Name)
 
 	// Leadership ends only after the bindings in flight.
-	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(shutdownTimeout, cancel)
-		context.AfterFunc(working, func() { timer.Stop() })
-	})
-	defer stop()
+	working, end := controllerframework.Outlast(ctx)
+	defer end()
+	defer context.AfterFunc(ctx, s.queue.ShutDown)()
 
 	var running sync.WaitGroup
 	defer running.Wait()
 	free := make(chan struct{}, bindings)
 	for {
-		name, changes, ok := s.queue.pop(ctx)
-		if !ok {
+		name, shutDown := s.queue.Get()
+		if shutDown || ctx.Err() != nil {
 			return
 		}
-		finish := s.decide(name, changes)
-		s.metrics.observeQueue(s.queue)
+		finish := s.decide(name)
+		all, unschedulable := s.cache.waiting(s.waitsHere)
+		s.metrics.waiting(all, s.queue.Len(), unschedulable)
 		if finish == nil {
+			s.queue.Done(name)
 			continue
 		}
 		select {
@@ -108,17 +104,18 @@ func (s *Scheduler) Run(ctx context.Context, bindings int) {
 		running.Go(func() {
 			defer utilruntime.HandleCrashWithContext(working)
 			defer func() { <-free }()
+			defer s.queue.Done(name)
 			finish(klog.NewContext(working, logger.WithValues("hostedResource", name)))
 		})
 	}
 }
 
 // decide finds a Store for a resource. finish sends the result to the API server.
-func (s *Scheduler) decide(name string, changes int64) (finish func(context.Context)) {
+func (s *Scheduler) decide(name string) (finish func(context.Context)) {
 	started := time.Now()
-	resource, decision := s.cache.decide(name, s.plugins)
+	resource, decision := s.cache.decide(name, s.waitsHere, s.plugins)
 	if resource == nil {
-		s.queue.done(name)
+		s.queue.Forget(name)
 		return nil
 	}
 	s.metrics.decided(time.Since(started))
@@ -127,11 +124,6 @@ func (s *Scheduler) decide(name string, changes int64) (finish func(context.Cont
 		return func(ctx context.Context) { s.bind(ctx, resource, best, decision) }
 	}
 	s.metrics.attempt(resultUnschedulable)
-	reasons := make(map[string]string, len(decision))
-	for _, result := range decision {
-		reasons[result.Store] = result.Message()
-	}
-	s.queue.addUnschedulable(name, reasons, changes)
 	return func(ctx context.Context) { s.reportUnschedulable(ctx, resource, decision) }
 }
 
@@ -144,15 +136,13 @@ func (s *Scheduler) bind(ctx context.Context, resource *framework.Resource, best
 	}, metav1.CreateOptions{})
 	if err == nil {
 		s.metrics.attempt(resultScheduled)
-		s.queue.done(resource.Name)
+		s.queue.Forget(resource.Name)
 		s.reportScheduled(resource, best, decision)
 		logger.V(2).Info("Placed", "store", best.Store, "score", best.Total)
 		return
 	}
 	s.metrics.attempt(resultError)
-	if freed := s.cache.forget(resource); freed != "" {
-		s.storeChanged(freed)
-	}
+	s.storeChanged(s.cache.forget(resource))
 	switch {
 	case apierrors.IsNotFound(err):
 		logger.V(2).Info("Deleted before it was placed", "err", err)
@@ -162,10 +152,10 @@ func (s *Scheduler) bind(ctx context.Context, resource *framework.Resource, best
 	default:
 		logger.Error(err, "Failed to place, retrying", "store", best.Store)
 	}
-	s.queue.backOff(resource.Name)
+	s.queue.AddRateLimited(resource.Name)
 }
 
-// Cluster is all that the scheduler decides by.
+// Cluster has all objects that decisions depend on.
 type Cluster struct {
 	Resources  []hostingv1alpha1.HostedResource
 	Stores     []hostingv1alpha1.Store
@@ -190,7 +180,7 @@ func (c Cluster) Decide(hosted *hostingv1alpha1.HostedResource) framework.Decisi
 	unplaced := hosted.DeepCopy()
 	unplaced.Spec.StoreName = ""
 	s.setResource(unplaced)
-	_, decision := s.decide(hosted.Name, plugins.All())
+	_, decision := s.decide(hosted.Name, func(*hostingv1alpha1.HostedResource) bool { return true }, plugins.All())
 	return decision
 }
 

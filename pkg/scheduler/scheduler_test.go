@@ -4,7 +4,6 @@
 package scheduler
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
@@ -66,18 +66,7 @@ func runWith(t *testing.T, configure func(*Config), objects ...runtime.Object) *
 	s, err := New(config)
 	expect.NoError(t, err)
 	a.Scheduler = s
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	informers.StartWithContext(ctx)
-	go func() {
-		defer close(done)
-		s.Run(ctx, 4)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		informers.Shutdown()
-	})
+	controllertest.Run(t, s, 4, informers)
 	synctest.Wait()
 	return a
 }
@@ -385,6 +374,50 @@ func TestFailedBinding(t *testing.T) {
 	})
 }
 
+// TestChangesWhileWaiting changes a Store often: the resource is decided again once for all
+// changes. It is deleted in the end.
+func TestChangesWhileWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := run(t, newHosted("waits", requests("2Gi")), store("only", "1Gi"))
+		taint := func(key string) {
+			tainted := store("only", "4Gi")
+			tainted.Spec.Taints = []hostingv1alpha1.Taint{{Key: key, Effect: hostingv1alpha1.TaintEffectNoSchedule}}
+			a.update(t, tainted)
+		}
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			taint(key)
+		}
+		time.Sleep(firstBackoff)
+		synctest.Wait()
+		a.unscheduled(t, "waits", "0/1 Stores fit: only: has the untolerated taint e:NoSchedule")
+		taint("f")
+		time.Sleep(2 * firstBackoff)
+		synctest.Wait()
+		a.unscheduled(t, "waits", "0/1 Stores fit: only: has the untolerated taint f:NoSchedule")
+		expect.Delete(t, a.resources, "waits.example.com")
+		synctest.Wait()
+		a.update(t, store("only", "4Gi"))
+	})
+}
+
+// TestBackoff counts the attempts to bind while the server refuses all.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := run(t, store("only", "1Gi"))
+		a.refuseBindings(errors.New("the server is restarting"))
+		a.client.ClearActions()
+		expect.Create(t, a.resources, newHosted("a"))
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		// After 0, 1, 3, 7, 15, 31, 63, 123, 183 and 243 seconds.
+		if attempts := len(a.client.Actions()) - 1; attempts != 10 {
+			t.Errorf("%d attempts in five minutes, want 10", attempts)
+		}
+	})
+}
+
 // TestPreviousStore deletes and recreates a resource.
 func TestPreviousStore(t *testing.T) {
 	t.Parallel()
@@ -427,7 +460,7 @@ func BenchmarkPlaceThousandOnTwenty(b *testing.B) {
 			state.setResource(newHosted(fmt.Sprintf("r%d", i), requests("300Mi")))
 		}
 		for i := range 1000 {
-			if _, decision := state.decide(fmt.Sprintf("r%d.example.com", i), all); len(decision) != 20 {
+			if _, decision := state.decide(fmt.Sprintf("r%d.example.com", i), waits, all); len(decision) != 20 {
 				b.Fatal(decision)
 			}
 		}

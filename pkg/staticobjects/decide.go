@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Action is what happens to the object in the API with the name of a static object, or to a
-// mirror.
+// Action is performed on the object in the API with the name of a static object, or on a mirror.
 type Action string
 
 // All actions. Those without a write are the first ones.
@@ -49,7 +48,7 @@ type Decision struct {
 	Message string
 }
 
-// Decide decides what happens to the object in the API, nil if there is none. configured
+// Decide returns the action for the object in the API, nil if there is none. configured
 // reports whether this replica has a source.
 func (m *Manager) Decide(key Key, live metav1.Object, configured func(source string) bool) Decision {
 	d := Decision{Object: m.Object(key)}
@@ -74,7 +73,7 @@ func (m *Manager) Decide(key Key, live metav1.Object, configured func(source str
 	return d
 }
 
-// leftover decides what happens to a mirror without a static object.
+// leftover returns the action for a mirror without a static object, and its reason.
 func (m *Manager) leftover(mirror Mirror, configured bool) (Action, string) {
 	snapshot, _ := m.Source(mirror.Source)
 	switch {

@@ -25,8 +25,8 @@ var errEmpty = errors.New("is empty: to remove its objects, delete it")
 // maxLists bounds the lists in one another: the origin of an object names each.
 const maxLists = 10
 
-// Decode returns the objects of a file: documents of YAML or JSON, of which each is an object
-// or a list of objects. A file with an error has none, because the rest of it may be missing.
+// Decode returns the objects of a file. Each document, in YAML or JSON, is an object or a list
+// of objects. A file with an error has none, because the rest of it may be missing.
 func Decode(source, file string, data []byte) ([]Object, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errEmpty

@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// settlePeriod is how long a file must not have changed before it is read: it may be
-	// written in several parts.
+	// A file is read once it has not changed for settlePeriod: it may be written in several
+	// parts.
 	settlePeriod = 500 * time.Millisecond
 
-	// maxSettling is how long the other files wait for one that is being written.
+	// The other files wait at most maxSettling for one that is being written.
 	maxSettling = 5 * time.Second
 )
 
 // errWriting is the error of a file that is being written.
 var errWriting = errors.New("is being written")
 
-// extensions are those of files with objects.
+// extensions are the extensions of files with objects.
 var extensions = []string{".yaml", ".yml", ".json"}
 
 // Dir is a folder of files with objects.
@@ -44,7 +44,7 @@ type Dir struct {
 
 	// files has the files by their names.
 	files map[string]*file
-	// settling is since when files are being written; zero if none is.
+	// settling is the time at which files began to be written; zero if none is.
 	settling time.Time
 }
 

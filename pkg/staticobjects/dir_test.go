@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -182,17 +183,8 @@ func (p *published) wait(t *testing.T, what, objects string, complete bool) {
 
 func run(t *testing.T, source Source) *published {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
 	p := &published{}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		source.Run(ctx, p.set)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
+	controllertest.Start(t, func(ctx context.Context) { source.Run(ctx, p.set) })
 	return p
 }
 

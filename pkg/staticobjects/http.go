@@ -47,7 +47,7 @@ type HTTP struct {
 	url    *url.URL
 	client *http.Client
 
-	// etag and modified are those of the last response that was used.
+	// etag and modified are headers of the last response that was used.
 	etag, modified string
 	objects        []Object
 }
@@ -108,7 +108,7 @@ func (h *HTTP) Run(ctx context.Context, publish func(Snapshot)) {
 	for ctx.Err() == nil {
 		snapshot := h.read(ctx)
 		if ctx.Err() != nil {
-			return // the failure is that of the request that was canceled
+			return // the canceled request has failed
 		}
 		publish(snapshot)
 		wait := h.config.Interval

@@ -23,7 +23,7 @@ type Mirror struct {
 	Static types.UID
 	// Source is the name of the source.
 	Source string
-	// Hash is that of the static object when it was applied.
+	// Hash is the hash of the static object when it was applied.
 	Hash string
 	// Orphaned is true for one that annex keeps without its static object.
 	Orphaned bool
@@ -42,28 +42,25 @@ func MirrorOf(key Key, object metav1.Object) (Mirror, bool) {
 	return mirror, mirror.Static != ""
 }
 
-// IsOf reports whether the mirror is that of a static object, and up to date.
+// IsOf reports whether the mirror belongs to a static object, and is up to date.
 func (m Mirror) IsOf(object *Object) bool {
 	return m.Static == object.UID && m.Source == object.Source && m.Hash == object.Hash && !m.Orphaned
 }
 
-// Manager holds the static objects of all sources, the mirrors that are known, and the pairs
-// of both.
+// Manager holds the static objects of all sources, and the mirrors that are known.
 type Manager struct {
 	mu      sync.Mutex
 	sources map[string]Snapshot
 	// objects has the static objects that get a mirror; duplicates those with the name of
 	// another, by their source.
 	objects    map[Key]*Object
-	statics    map[types.UID]*Object
 	duplicates map[string][]Problem
 	mirrors    map[Key]Mirror
-	mirrorUIDs map[types.UID]Key
 }
 
 // NewManager returns a manager without sources and mirrors.
 func NewManager() *Manager {
-	return &Manager{sources: map[string]Snapshot{}, mirrors: map[Key]Mirror{}, mirrorUIDs: map[types.UID]Key{}}
+	return &Manager{sources: map[string]Snapshot{}, mirrors: map[Key]Mirror{}}
 }
 
 // SetSource replaces what a source has. It returns the names of objects that this changes: of
@@ -100,7 +97,7 @@ func (m *Manager) SetSource(source string, snapshot Snapshot) []Key {
 // arrange determines which objects get a mirror: if a name is there twice, the first in the
 // order of sources, files and documents, which is the same on every replica.
 func (m *Manager) arrange() {
-	m.objects, m.statics, m.duplicates = map[Key]*Object{}, map[types.UID]*Object{}, map[string][]Problem{}
+	m.objects, m.duplicates = map[Key]*Object{}, map[string][]Problem{}
 	for _, source := range hostingv1alpha1.StaticSources() {
 		objects := m.sources[source].Objects
 		for i := range objects {
@@ -112,7 +109,7 @@ func (m *Manager) arrange() {
 				})
 				continue
 			}
-			m.objects[object.Key], m.statics[object.UID] = object, object
+			m.objects[object.Key] = object
 		}
 	}
 }
@@ -155,22 +152,14 @@ func (m *Manager) Objects(source string) []*Object {
 func (m *Manager) SetMirror(mirror Mirror) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.remove(mirror.Key)
-	m.mirrors[mirror.Key], m.mirrorUIDs[mirror.UID] = mirror, mirror.Key
+	m.mirrors[mirror.Key] = mirror
 }
 
 // RemoveMirror removes the mirror with a name.
 func (m *Manager) RemoveMirror(key Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.remove(key)
-}
-
-func (m *Manager) remove(key Key) {
-	if mirror, known := m.mirrors[key]; known {
-		delete(m.mirrors, key)
-		delete(m.mirrorUIDs, mirror.UID)
-	}
+	delete(m.mirrors, key)
 }
 
 // Mirrors returns the mirrors for which accept returns true.
@@ -185,27 +174,4 @@ func (m *Manager) Mirrors(accept func(Mirror) bool) []Mirror {
 	}
 	slices.SortFunc(mirrors, func(a, b Mirror) int { return compareKeys(a.Key, b.Key) })
 	return mirrors
-}
-
-// MirrorOf translates the UID of a static object into its mirror.
-func (m *Manager) MirrorOf(static types.UID) (Mirror, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	object := m.statics[static]
-	if object == nil {
-		return Mirror{}, false
-	}
-	mirror, known := m.mirrors[object.Key]
-	return mirror, known && mirror.Static == static
-}
-
-// StaticOf translates the UID of a mirror into its static object, or nil.
-func (m *Manager) StaticOf(mirror types.UID) *Object {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	key, known := m.mirrorUIDs[mirror]
-	if object := m.objects[key]; known && object != nil && m.mirrors[key].Static == object.UID {
-		return object
-	}
-	return nil
 }

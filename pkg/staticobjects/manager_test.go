@@ -73,33 +73,6 @@ func TestTwiceInAFile(t *testing.T) {
 	}
 }
 
-func TestTranslation(t *testing.T) {
-	t.Parallel()
-	m := NewManager()
-	m.SetSource("file", snapshot(t, "file", widgetA+"---"+widgetB))
-	object := m.Object(keyA)
-	mirror := Mirror{Key: keyA, UID: "one", Static: object.UID, Source: "file", Hash: object.Hash}
-	m.SetMirror(mirror)
-	got, known := m.MirrorOf(object.UID)
-	expect.Equal(t, mirror, got, "mirror of a static object")
-	if static := m.StaticOf("one"); !known || static != object {
-		t.Errorf("known %t, static object %v", known, static)
-	}
-	// The mirror was deleted and created again.
-	mirror.UID = "two"
-	m.SetMirror(mirror)
-	if m.StaticOf("one") != nil || m.StaticOf("two") != object {
-		t.Error("the UID of the previous mirror is translated")
-	}
-	if _, known := m.MirrorOf(m.Object(keyB).UID); known {
-		t.Error("an object without a mirror has one")
-	}
-	m.RemoveMirror(keyA)
-	if _, known := m.MirrorOf(object.UID); known || m.StaticOf("two") != nil {
-		t.Error("a mirror that was removed is translated")
-	}
-}
-
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	const crd = "\n---\n{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: c}}"

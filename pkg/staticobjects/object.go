@@ -59,9 +59,9 @@ type Object struct {
 	// UID identifies the static object, as the one of its mirror identifies that. It is the
 	// same on every replica and after every start.
 	UID types.UID
-	// Hash is one of the content.
+	// Hash is a hash of the content.
 	Hash string
-	// Content is what the mirror gets. It is read-only.
+	// Content is the content of the mirror. It is read-only.
 	Content *unstructured.Unstructured
 }
 

@@ -27,11 +27,11 @@ type Problem struct {
 	Message string
 }
 
-// Snapshot is what a source has.
+// Snapshot is the content of a source.
 type Snapshot struct {
-	// Objects are those of the source. What cannot be read has its previous objects.
+	// Objects are the objects of the source. A file that cannot be read has its previous ones.
 	Objects []Object
-	// Problems are why it is not complete.
+	// Problems are the reasons why it is not complete.
 	Problems []Problem
 	// Complete is false unless all of the source was read at its last change. Nothing is
 	// deleted then: what is missing may be in the part that was not read.

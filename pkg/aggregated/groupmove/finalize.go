@@ -39,7 +39,7 @@ func (f *finalize) perform(ctx, preparing context.Context, s step) (err error) {
 		if f.resources, _, err = f.present(ctx); err != nil {
 			return err
 		}
-		return f.step(ctx, hostingv1alpha1.MigrationCleaning, "Deletes the main cluster's copy", func(ctx context.Context) error {
+		return f.Step(ctx, hostingv1alpha1.MigrationCleaning, "Deletes the main cluster's copy", func(ctx context.Context) error {
 			return f.deleteAll(ctx, f.copies)
 		})
 	}

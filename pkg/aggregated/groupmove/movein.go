@@ -219,7 +219,7 @@ func (m *moveIn) copy(preparing context.Context) error {
 	if err := m.each(preparing, func(ctx context.Context, of *resource) error { return of.importer.Claim(ctx) }); err != nil {
 		return err
 	}
-	err := m.step(preparing, hostingv1alpha1.MigrationCopying, "Copies the objects into annex", func(ctx context.Context) error {
+	err := m.Step(preparing, hostingv1alpha1.MigrationCopying, "Copies the objects into annex", func(ctx context.Context) error {
 		return m.each(ctx, func(ctx context.Context, of *resource) error { return of.importer.Copy(ctx) })
 	})
 	if err == nil {
@@ -258,10 +258,10 @@ func (m *moveIn) untilSwitchable(ctx context.Context, f *following) error {
 	if err := m.untilAgain(ctx); err != nil {
 		return err
 	}
-	if err := m.step(ctx, hostingv1alpha1.MigrationFollowing, "Copies what is written to the main cluster meanwhile", f.caughtUp.wait); err != nil {
+	if err := m.Step(ctx, hostingv1alpha1.MigrationFollowing, "Copies what is written to the main cluster meanwhile", f.caughtUp.wait); err != nil {
 		return err
 	}
-	err := m.step(ctx, hostingv1alpha1.MigrationVerifying, "Compares the objects in annex with those in the main cluster", func(ctx context.Context) error {
+	err := m.Step(ctx, hostingv1alpha1.MigrationVerifying, "Compares the objects in annex with those in the main cluster", func(ctx context.Context) error {
 		return m.each(ctx, func(ctx context.Context, of *resource) error { return of.importer.Verify(ctx) })
 	})
 	if err != nil {

@@ -149,10 +149,10 @@ func (r *rollback) sync(ctx, preparing context.Context) error {
 
 // untilFrozen makes the main cluster's copy equal to annex's objects, until nothing is written any more.
 func (r *rollback) untilFrozen(ctx, guarded context.Context, caughtUp *latch) (err error) {
-	if err := r.step(guarded, hostingv1alpha1.MigrationCopying, "Copies what was written to annex into the main cluster", caughtUp.wait); err != nil {
+	if err := r.Step(guarded, hostingv1alpha1.MigrationCopying, "Copies what was written to annex into the main cluster", caughtUp.wait); err != nil {
 		return err
 	}
-	if err := r.step(guarded, hostingv1alpha1.MigrationVerifying, "Compares the main cluster's objects with those in annex", r.verify); err != nil {
+	if err := r.Step(guarded, hostingv1alpha1.MigrationVerifying, "Compares the main cluster's objects with those in annex", r.verify); err != nil {
 		return errors.Join(err, r.syncProblem())
 	}
 	if err := r.UntilConfirmed(guarded, r.changed); err != nil {
@@ -161,7 +161,7 @@ func (r *rollback) untilFrozen(ctx, guarded context.Context, caughtUp *latch) (e
 	if err := r.untilOwnersAllowed(guarded); err != nil {
 		return err
 	}
-	err = r.step(guarded, hostingv1alpha1.MigrationFollowing, "Raises the main cluster's revision above annex's", r.raise)
+	err = r.Step(guarded, hostingv1alpha1.MigrationFollowing, "Raises the main cluster's revision above annex's", r.raise)
 	if err != nil {
 		return err
 	}

@@ -196,14 +196,6 @@ func (r *Run) start(ctx context.Context, message string) error {
 	return r.SetPhase(ctx, hostingv1alpha1.MigrationPending, message)
 }
 
-// step does what a phase is for.
-func (r *Run) step(ctx context.Context, phase hostingv1alpha1.MigrationPhase, message string, do func(context.Context) error) error {
-	if err := r.SetPhase(ctx, phase, message); err != nil {
-		return err
-	}
-	return r.During(ctx, do)
-}
-
 // switchedTo records that another side serves the group.
 func (r *Run) switchedTo(ctx context.Context, phase hostingv1alpha1.MigrationPhase, message, event string) error {
 	now := metav1.Now()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
+	aggregatedcontrollers "github.com/annex-dev/annex/pkg/aggregated"
 	"github.com/annex-dev/annex/pkg/aggregated/discovery"
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
@@ -151,8 +152,8 @@ func responses(service maincluster.Service) func(http.Handler, runtime.Negotiate
 	}
 }
 
-func (m *aggregated) controllers(o options.CompletedOptions, _ *apiserver.Config) controller.Mode {
-	return &controller.Aggregated{
+func (m *aggregated) controllers(o options.CompletedOptions, _ *apiserver.Config, _ *apiserver.Chain) controller.Mode {
+	return &aggregatedcontrollers.Controllers{
 		Login:           m.Config,
 		Kube:            m.Kube,
 		Dynamic:         m.Dynamic,
@@ -162,7 +163,7 @@ func (m *aggregated) controllers(o options.CompletedOptions, _ *apiserver.Config
 			return m.ServedBy(ctx, version, hostingv1alpha1.PublishedByHeader)
 		},
 		Discovered:     m.Discovered,
-		PublishService: controller.Service(o.Main.PublishService),
+		PublishService: aggregatedcontrollers.Service(o.Main.PublishService),
 		CABundle:       m.serving,
 	}
 }

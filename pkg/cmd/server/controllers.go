@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -109,20 +108,17 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		AnnexStaticSourceInformer:     hosting.StaticSources(),
 		AnnexDefinitionInformer:       s.chain.Definitions.Outlines(),
 		AnnexWholeDefinitions:         s.chain.Definitions.Whole(nil),
-		Mode:                          s.mode.controllers(s.options, s.config),
+		Mode:                          s.mode.controllers(s.options, s.config, s.chain),
 		Usage:                         s.store.Usage,
 		Stores:                        s.store.Stores,
 		NewMover:                      s.chain.NewMover,
 		NewImporter:                   s.chain.NewImporter,
 		NewExporter:                   s.chain.NewExporter,
-		StoredObjects: func(crd *apiextensionsv1.CustomResourceDefinition, in string) (controller.StoredObjects, error) {
-			return s.chain.StoredObjects(crd, in)
-		},
-		Unreadable:    s.config.Extra.StorageLayers.Unreadable,
-		Caches:        s.config.Extra.StorageLayers.Caches,
-		StaticSources: s.static.sources,
-		StaticSettled: s.static.settle,
-		DefaultStore:  s.store.Spec(),
+		Unreadable:                    s.config.Extra.StorageLayers.Unreadable,
+		Caches:                        s.config.Extra.StorageLayers.Caches,
+		StaticSources:                 s.static.sources,
+		StaticSettled:                 s.static.settle,
+		DefaultStore:                  s.store.Spec(),
 	}
 	config.RequestInformers()
 	if dir := s.options.Data.ArchiveDir; dir != "" {

@@ -31,7 +31,7 @@ type mode interface {
 	// what differs in admission.
 	applyTo(context.Context, options.CompletedOptions, *apiserver.Config, *kubernetesCluster, *identity) error
 	// controllers configures the controllers of the mode.
-	controllers(options.CompletedOptions, *apiserver.Config) controller.Mode
+	controllers(options.CompletedOptions, *apiserver.Config, *apiserver.Chain) controller.Mode
 	// election configures the leader election of the controllers. It returns false if
 	// there cannot be another replica.
 	election(options.CompletedOptions, controller.Config, *storage) (leader.Config, bool)

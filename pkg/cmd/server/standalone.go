@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/util/webhook"
@@ -20,6 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller"
 	"github.com/annex-dev/annex/pkg/leader"
 	"github.com/annex-dev/annex/pkg/pki"
+	standalonecontrollers "github.com/annex-dev/annex/pkg/standalone"
 	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
 )
 
@@ -113,8 +115,14 @@ func loopbackWebhookCredentials(generic *genericapiserver.Config) webhook.Authen
 	return webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, generic.LoopbackClientConfig, generic.TracerProvider)
 }
 
-func (m *standalone) controllers(o options.CompletedOptions, config *apiserver.Config) controller.Mode {
-	mode := &controller.Standalone{Informers: config.Extra.Informers, CollectGarbage: o.Etcd.EnableGarbageCollection}
+func (m *standalone) controllers(o options.CompletedOptions, config *apiserver.Config, chain *apiserver.Chain) controller.Mode {
+	mode := &standalonecontrollers.Controllers{
+		Informers: config.Extra.Informers,
+		StoredObjects: func(crd *apiextensionsv1.CustomResourceDefinition, in string) (standalonecontrollers.StoredObjects, error) {
+			return chain.StoredObjects(crd, in)
+		},
+		CollectGarbage: o.Etcd.EnableGarbageCollection,
+	}
 	if m.root != nil {
 		mode.RootCA = m.root
 	}

@@ -4,10 +4,13 @@
 package framework
 
 import (
+	"context"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // Source is an informer and a controller's handler for its events.
@@ -55,21 +58,53 @@ func (h Handler[T]) OnDelete(obj any) {
 	}
 }
 
-// Watch adds the handler of each source to its informer. Run waits until the handlers have
-// received the initial lists.
-func (q *Queue[K]) Watch(sources ...Source) error {
+// Watches are the handlers of a controller, on informers that may outlive it.
+type Watches struct {
+	synced []cache.DoneChecker
+	remove []func()
+}
+
+// Watch adds the handler of each source to its informer.
+func (w *Watches) Watch(sources ...Source) error {
 	for _, source := range sources {
 		registration, err := source.Informer.AddEventHandler(source.Handler)
 		if err != nil {
+			w.Unwatch()
 			return fmt.Errorf("watch %s: %w", source.Name, err)
 		}
-		q.WaitFor(registration.HasSyncedChecker())
+		w.WaitFor(registration.HasSyncedChecker())
+		// It fails only if the informer has stopped.
+		w.remove = append(w.remove, func() { _ = source.Informer.RemoveEventHandler(registration) })
 	}
 	return nil
 }
 
-// WaitFor makes Run wait for more caches.
-func (q *Queue[K]) WaitFor(caches ...cache.DoneChecker) { q.synced = append(q.synced, caches...) }
+// WaitFor makes Wait wait for more caches.
+func (w *Watches) WaitFor(caches ...cache.DoneChecker) { w.synced = append(w.synced, caches...) }
+
+// Wait returns true when the handlers have received the initial lists, and false when ctx
+// is done.
+func (w *Watches) Wait(ctx context.Context) bool {
+	// Every start waits, so this is logged at V(2) only.
+	return cache.WaitFor(klog.NewContext(ctx, klog.FromContext(ctx).V(2)), "caches", w.synced...)
+}
+
+// Unwatch removes the handlers.
+func (w *Watches) Unwatch() {
+	for _, remove := range w.remove {
+		remove()
+	}
+	w.remove = nil
+}
+
+// AddWhere queues the names of the objects in an informer's cache for which is returns true.
+func AddWhere[T metav1.Object](q interface{ Add(name string) }, informer cache.SharedIndexInformer, is func(T) bool) {
+	for _, obj := range informer.GetStore().List() {
+		if object, ok := obj.(T); ok && is(object) {
+			q.Add(object.GetName())
+		}
+	}
+}
 
 // IgnoreNotFound returns nil and no error for an object that does not exist.
 func IgnoreNotFound[T any](object *T, err error) (*T, error) {

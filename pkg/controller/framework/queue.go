@@ -13,7 +13,6 @@ import (
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 )
@@ -26,14 +25,13 @@ const (
 	// DefaultMaxBackoff is the maximum delay unless a controller sets another.
 	DefaultMaxBackoff = 30 * time.Second
 
-	// quietFailures is how often a key may fail in a row before its error is logged as
-	// such. With the delays that takes about a second, as a conflict or a server that
-	// starts may need.
+	// An error is logged as such from quietFailures in a row on. With the delays that takes
+	// about a second, as a conflict or a server that starts may need.
 	quietFailures = 8
 
-	// finishPeriod is how long a reconcile may continue after shutdown: the result of an
-	// interrupted write is unknown. It is shorter than the time between a failed renewal
-	// of the lease and the next leader.
+	// A reconcile may continue for finishPeriod after shutdown: the result of an interrupted
+	// write is unknown. It is shorter than the time between a failed renewal of the lease
+	// and the next leader.
 	finishPeriod = 2 * time.Second
 )
 
@@ -41,6 +39,8 @@ const (
 type Result struct {
 	// A positive RequeueAfter requeues the key after that delay, or sooner if the reconcile failed.
 	RequeueAfter time.Duration
+	// Backoff requeues the key as after a failure, without an error in the log.
+	Backoff bool
 }
 
 // ReconcileFunc brings the object of a key to its desired state.
@@ -59,10 +59,11 @@ type QueueConfig[K comparable] struct {
 // Queue holds the keys of one controller and reconciles them while it runs. A controller
 // without a state of its own is a Queue.
 type Queue[K comparable] struct {
+	Watches
+
 	name      string
 	reconcile ReconcileFunc[K]
 	queue     workqueue.TypedRateLimitingInterface[K]
-	synced    []cache.DoneChecker
 }
 
 // NewQueue returns a Queue that accepts keys, and reconciles them once it runs.
@@ -92,21 +93,27 @@ func (q *Queue[K]) AddAfter(key K, delay time.Duration) {
 	q.queue.AddAfter(key, delay)
 }
 
+// AddFresh queues key, and ends its backoff.
+func (q *Queue[K]) AddFresh(key K) {
+	q.queue.Forget(key)
+	q.queue.Add(key)
+}
+
 // Run waits for the caches, and then reconciles keys until ctx is done. It returns once
-// every worker has returned. A Queue runs once.
+// every worker has returned and the handlers are removed. A Queue runs once.
 func (q *Queue[K]) Run(ctx context.Context, workers int) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.LoggerWithName(klog.FromContext(ctx), q.name)
 	ctx = klog.NewContext(ctx, logger)
 
-	working, end := outlast(ctx, finishPeriod)
+	defer q.Unwatch()
+	working, end := Outlast(ctx)
 	defer end()
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer q.queue.ShutDown()
 
-	// Every start waits, so this is logged at V(2) only.
-	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", q.synced...) {
+	if !q.Wait(ctx) {
 		return
 	}
 	logger.V(2).Info("Starting workers", "workers", workers)
@@ -142,6 +149,8 @@ func (q *Queue[K]) next(ctx, working context.Context) bool {
 	logger.V(4).Info("Reconciled", "duration", time.Since(started), "requeueAfter", result.RequeueAfter, "err", err)
 
 	switch {
+	case err == nil && result.Backoff:
+		q.queue.AddRateLimited(key)
 	case err == nil:
 		q.queue.Forget(key)
 	case ctx.Err() != nil:
@@ -161,11 +170,12 @@ func (q *Queue[K]) next(ctx, working context.Context) bool {
 	return true
 }
 
-// outlast returns a context that is done a while after ctx, or when it is canceled.
-func outlast(ctx context.Context, period time.Duration) (context.Context, context.CancelFunc) {
+// Outlast returns a context for work that began before ctx is done: it is done finishPeriod
+// later, or when it is canceled.
+func Outlast(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(period, end)
+		timer := time.AfterFunc(finishPeriod, end)
 		context.AfterFunc(longer, func() { timer.Stop() })
 	})
 	return longer, func() {

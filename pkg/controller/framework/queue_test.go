@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 )
 
 // signal is a cache.DoneChecker that is done once its channel is closed.
@@ -28,16 +30,7 @@ var _ cache.DoneChecker = signal(nil)
 func start[K comparable](t *testing.T, q *Queue[K], workers int, synced ...cache.DoneChecker) (stop func()) {
 	t.Helper()
 	q.WaitFor(synced...)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		q.Run(ctx, workers)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	return controllertest.Run(t, q, workers)
 }
 
 func TestReconcilesWhatWasAddedBeforeAndAfterTheStart(t *testing.T) {
@@ -101,96 +94,92 @@ func TestStopsWhileItWaitsForItsCaches(t *testing.T) {
 
 func TestRetriesFailuresEverLater(t *testing.T) {
 	t.Parallel()
+	for name, fail := range map[string]func() (Result, error){
+		"error":   func() (Result, error) { return Result{}, errors.New("not yet") },
+		"backoff": func() (Result, error) { return Result{Backoff: true}, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const failures = 10
+				var calls []time.Time
+				q := NewQueue(QueueConfig[string]{Name: "test", MaxBackoff: time.Second, Reconcile: func(context.Context, string) (Result, error) {
+					calls = append(calls, time.Now())
+					if len(calls) <= failures {
+						return fail()
+					}
+					return Result{}, nil
+				}})
+				q.Add("key")
+				stop := start(t, q, 1)
+				time.Sleep(time.Minute)
+				stop()
+
+				if len(calls) != failures+1 {
+					t.Fatalf("reconciled %d times, want %d", len(calls), failures+1)
+				}
+				previous := time.Duration(0)
+				for i := 1; i < len(calls); i++ {
+					gap := calls[i].Sub(calls[i-1])
+					if gap < previous || gap > time.Second {
+						t.Errorf("retry %d came after %s; the one before after %s, the longest allowed is 1s", i, gap, previous)
+					}
+					previous = gap
+				}
+				if got := q.queue.NumRequeues("key"); got != 0 {
+					t.Errorf("%d failures are remembered after a success", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAddFreshEndsTheBackoff(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const failures = 10
-		var calls []time.Time
-		q := NewQueue(QueueConfig[string]{Name: "test", MaxBackoff: time.Second, Reconcile: func(context.Context, string) (Result, error) {
-			calls = append(calls, time.Now())
-			if len(calls) <= failures {
-				return Result{}, errors.New("not yet")
-			}
-			return Result{}, nil
+		calls := 0
+		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
+			calls++
+			return Result{Backoff: true}, nil
 		}})
 		q.Add("key")
 		stop := start(t, q, 1)
-		time.Sleep(time.Minute)
-		stop()
-
-		if len(calls) != failures+1 {
-			t.Fatalf("reconciled %d times, want %d", len(calls), failures+1)
-		}
-		previous := time.Duration(0)
-		for i := 1; i < len(calls); i++ {
-			gap := calls[i].Sub(calls[i-1])
-			if gap < previous || gap > time.Second {
-				t.Errorf("retry %d came after %s; the one before after %s, the longest allowed is 1s", i, gap, previous)
-			}
-			previous = gap
-		}
-		if got := q.queue.NumRequeues("key"); got != 0 {
-			t.Errorf("%d failures are remembered after a success", got)
+		defer stop()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		before := calls
+		q.AddFresh("key")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		// After 0, 10, 30, 70, 150, 310 and 630 milliseconds.
+		if got := calls - before; got < 7 {
+			t.Errorf("reconciled %d times in a second, want 7", got)
 		}
 	})
 }
 
-func TestRequeuesAfterTheDelayAskedFor(t *testing.T) {
+// TestRequeueAfter: the delay also bounds the delays of retries.
+func TestRequeueAfter(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var calls []time.Time
-		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
-			calls = append(calls, time.Now())
-			if len(calls) == 1 {
-				return Result{RequeueAfter: 3 * time.Second}, nil
-			}
-			return Result{}, nil
-		}})
-		q.Add("key")
-		stop := start(t, q, 1)
-		time.Sleep(10 * time.Second)
-		stop()
-		if len(calls) != 2 || calls[1].Sub(calls[0]) != 3*time.Second {
-			t.Errorf("reconciled at %v, want twice and 3s apart", calls)
-		}
-	})
-}
-
-// TestRequeuesAfterTheDelayDespiteFailures: the delay bounds that of the retries.
-func TestRequeuesAfterTheDelayDespiteFailures(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var calls []time.Time
-		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
-			calls = append(calls, time.Now())
-			return Result{RequeueAfter: 3 * time.Second}, errors.New("no")
-		}})
-		q.Add("key")
-		stop := start(t, q, 1)
-		time.Sleep(time.Minute)
-		stop()
-		if n := len(calls); n < 20 || calls[n-1].Sub(calls[n-2]) != 3*time.Second {
-			t.Errorf("reconciled at %v, want every 3s at last", calls)
-		}
-	})
-}
-
-func TestDelaysOfOneKeyCoalesce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int32
-		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
-			calls.Add(1)
-			return Result{}, nil
-		}})
-		stop := start(t, q, 1)
-		for range 100 {
-			q.AddAfter("key", time.Second)
-		}
-		time.Sleep(10 * time.Second)
-		stop()
-		if got := calls.Load(); got != 1 {
-			t.Errorf("reconciled %d times for 100 delays of the same length, want 1", got)
-		}
-	})
+	for name, failure := range map[string]error{"success": nil, "failures": errors.New("no")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var calls []time.Time
+				q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
+					calls = append(calls, time.Now())
+					return Result{RequeueAfter: 3 * time.Second}, failure
+				}})
+				q.Add("key")
+				stop := start(t, q, 1)
+				time.Sleep(time.Minute)
+				stop()
+				if n := len(calls); n < 20 || calls[n-1].Sub(calls[n-2]) != 3*time.Second {
+					t.Errorf("reconciled at %v, want every 3s at last", calls)
+				}
+			})
+		})
+	}
 }
 
 func TestStopLeavesQueuedKeysAlone(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Throttle keeps a minimum interval between repeated actions, per name. It never sleeps:
-// callers ask for the delay and requeue the name.
+// Throttle keeps a minimum interval between repeated actions, per name. It never blocks:
+// callers requeue the name after the delay.
 type Throttle struct {
 	interval time.Duration
 	now      func() time.Time

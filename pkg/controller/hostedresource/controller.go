@@ -22,16 +22,14 @@ import (
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
-	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
 )
 
@@ -75,7 +73,7 @@ type Config struct {
 // Controller keeps HostedResources.
 type Controller struct {
 	*framework.Queue[string]
-	lister     hostinglisters.HostedResourceLister
+	resources  cache.SharedIndexInformer
 	throttle   *framework.Throttle
 	unreadable UnreadableObjects
 	caches     Caches
@@ -86,7 +84,7 @@ type Controller struct {
 func New(config Config) (*Controller, error) {
 	hostedResources, definitions, stores := config.HostedResources.Lister(), config.CustomResourceDefinitions.Lister(), config.Stores.Lister()
 	registerMetrics()
-	c := &Controller{lister: hostedResources, throttle: framework.NewThrottle(usageInterval, time.Now), unreadable: config.Unreadable, caches: config.Caches}
+	c := &Controller{resources: config.HostedResources.Informer(), throttle: framework.NewThrottle(usageInterval, time.Now), unreadable: config.Unreadable, caches: config.Caches}
 	r := &reconciler{
 		getHosted:     hostedResources.Get,
 		getDefinition: definitions.Get,
@@ -145,25 +143,12 @@ func (c *Controller) UsageChanged(resource schema.GroupResource) {
 
 // AllUsageChanged implements usage.Handler.
 func (c *Controller) AllUsageChanged() {
-	c.enqueueWhere(func(*hostingv1alpha1.HostedResource) bool { return true })
+	framework.AddWhere(c, c.resources, func(*hosted) bool { return true })
 }
 
 // enqueueOn queues the resources on a Store.
 func (c *Controller) enqueueOn(store *hostingv1alpha1.Store) {
-	c.enqueueWhere(func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName == store.Name })
-}
-
-func (c *Controller) enqueueWhere(matches func(*hostingv1alpha1.HostedResource) bool) {
-	all, err := c.lister.List(labels.Everything())
-	if err != nil {
-		utilruntime.HandleErrorWithContext(context.Background(), err, "Listing hosted resources failed", "controller", ControllerName)
-		return
-	}
-	for _, hosted := range all {
-		if matches(hosted) {
-			c.Add(hosted.Name)
-		}
-	}
+	framework.AddWhere(c, c.resources, func(resource *hosted) bool { return resource.Spec.StoreName == store.Name })
 }
 
 func sameReadiness(a, b *hostingv1alpha1.Store) bool {

@@ -4,6 +4,7 @@
 package hostedresource
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -246,6 +248,29 @@ func TestUsageUnderLoad(t *testing.T) {
 		settle()
 		if got := r.statusWrites() - before; got != 0 {
 			t.Errorf("status written %d times although nothing changed", got)
+		}
+	})
+}
+
+// TestConflictsUnderLoad: a cache that lags behind another writer makes each write conflict.
+func TestConflictsUnderLoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		r.define(t)
+		r.place(t)
+		r.annex.PrependReactor("update", "hostedresources", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), widgets, errors.New("changed"))
+		})
+		before := r.statusWrites()
+		const seconds, perSecond = 20, 100
+		for range seconds * perSecond {
+			r.objects.Add(1)
+			r.UsageChanged(schema.ParseGroupResource(widgets))
+			time.Sleep(time.Second / perSecond)
+		}
+		if got := r.statusWrites() - before; got > seconds+2 {
+			t.Errorf("%d attempts to write the status in %d s, want about one per second", got, seconds)
 		}
 	})
 }

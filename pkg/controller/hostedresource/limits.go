@@ -27,7 +27,7 @@ const (
 	reasonNamespaceLimitReached = "NamespaceLimitReached"
 )
 
-// maxNamespaces is how many namespaces a message names.
+// A message names at most maxNamespaces namespaces.
 const maxNamespaces = 3
 
 var limitUsedRatio = metrics.NewGaugeVec(&metrics.GaugeOpts{

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 )
 
@@ -23,7 +24,7 @@ const (
 )
 
 const (
-	// maxExplained is how many objects a message names with their errors.
+	// A message names at most maxExplained objects with their errors.
 	maxExplained = 10
 
 	// maxErrorLength is the length in bytes to which these are cut: they may quote
@@ -43,9 +44,9 @@ type UnreadableObjects interface {
 	AddHandler(handler func(schema.GroupResource)) (remove func())
 }
 
-// setObjectsReadable sets the condition ObjectsReadable. A resource gets it with its
-// first unreadable object, or the first failure to read all. The condition of a previous process stays until all objects
-// have been read, or the definition is gone.
+// setObjectsReadable sets the condition ObjectsReadable. A resource gets it with its first
+// unreadable object, or the first failure to read all. The condition of a previous process
+// stays until all objects have been read, or the definition is gone.
 func (r *reconciler) setObjectsReadable(status *hostingv1alpha1.HostedResourceStatus, resource *hosted) []corruption.Object {
 	of := schema.ParseGroupResource(resource.Name)
 	unreadable, failure := r.unreadable.Unreadable(of), r.unreadable.Failure(of)
@@ -66,14 +67,14 @@ func objectsReadableCondition(unreadable []corruption.Object, failure string) me
 	}
 	switch {
 	case len(unreadable) == 0 && failure != "":
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonReadsFail, "Lists and watches fail. "+cut(failure)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonReadsFail, "Lists and watches fail. "+framework.Shorten(failure, maxErrorLength)
 		return c
 	case len(unreadable) == 0:
 		return c
 	}
 	var parts []string
 	for _, object := range unreadable[:min(len(unreadable), maxExplained)] {
-		parts = append(parts, fmt.Sprintf("%s: %s", object, cut(object.Reason)))
+		parts = append(parts, fmt.Sprintf("%s: %s", object, framework.Shorten(object.Reason, maxErrorLength)))
 	}
 	if more := len(unreadable) - len(parts); more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
@@ -81,14 +82,6 @@ func objectsReadableCondition(unreadable []corruption.Object, failure string) me
 	c.Status, c.Reason = metav1.ConditionFalse, reasonUnreadableObjects
 	c.Message = unreadableSummary(unreadable) + ". " + strings.Join(parts, "; ")
 	return c
-}
-
-// cut limits the length of an error.
-func cut(text string) string {
-	if len(text) > maxErrorLength {
-		text = strings.ToValidUTF8(text[:maxErrorLength], "") + "…"
-	}
-	return text
 }
 
 // unreadableSummary begins the condition's message and the event.

@@ -22,7 +22,6 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
-	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 )
 
@@ -173,12 +172,14 @@ func (r *reconciler) reconcileStatus(ctx context.Context, resource *hosted, crd 
 		return framework.Result{RequeueAfter: wait}, nil
 	}
 
+	// Also if the write fails: a cache that lags behind another writer would repeat a conflict
+	// with each change of the usage.
+	r.throttle.Mark(resource.Name)
 	updated := resource.DeepCopy()
 	updated.Status = *status
 	if _, err := r.updateStatus(ctx, updated, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return framework.Result{}, fmt.Errorf("write status of hosted resource %s: %w", resource.Name, err)
 	}
-	r.throttle.Mark(resource.Name)
 	r.recordEvents(resource, status, unreadable)
 	return framework.Result{}, nil
 }
@@ -191,7 +192,7 @@ func limitsChanged(before, after *hostingv1alpha1.HostedResourceStatus) bool {
 	if updated == nil {
 		return old != nil
 	}
-	return conditions.IsUrgent(updated, old)
+	return framework.IsUrgent(updated, old)
 }
 
 func (r *reconciler) setCondition(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, condition metav1.Condition) {

@@ -65,124 +65,59 @@ func TestSetState(t *testing.T) {
 		hosting = hostingv1alpha1.HostedResourceHosted
 		ending  = hostingv1alpha1.HostedResourceTerminating
 	)
+	const accepted, stored, served = "True InitialNamesAccepted", "True StoreReady", "True Served"
 	fine := ready(metav1.ConditionTrue, "")
-	stored := `StoreReady=True StoreReady: Store "default" holds the objects`
+	names := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
+		return conditionOf(apiextensionsv1.NamesAccepted, status, reason, "about names")
+	}
+	isEstablished := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
+		return conditionOf(apiextensionsv1.Established, status, reason, "about the definition")
+	}
+	refused := defined(names(apiextensionsv1.ConditionFalse, "PluralConflict"), isEstablished(apiextensionsv1.ConditionFalse, "NotAccepted"))
+	shortRefused := defined(names(apiextensionsv1.ConditionFalse, "ShortNamesConflict"), isEstablished(apiextensionsv1.ConditionTrue, ""))
+	installing := defined(names(apiextensionsv1.ConditionTrue, "NoConflicts"), isEstablished(apiextensionsv1.ConditionFalse, "Installing"))
 
 	for name, tc := range map[string]struct {
-		storeName  string
-		crd        *definition
-		store      *hostingv1alpha1.Store
-		wantPhase  hostingv1alpha1.HostedResourcePhase
-		wantStates []string
+		storeName string
+		crd       *definition
+		store     *hostingv1alpha1.Store
+		phase     hostingv1alpha1.HostedResourcePhase
+		// These are the status and the reason of each condition.
+		established, stored, ready string
 	}{
-		"served": {
-			storeName: "default", crd: established(), store: fine, wantPhase: hosting,
-			wantStates: []string{
-				"Established=True InitialNamesAccepted: the initial names have been accepted", stored,
-				"Ready=True Served: The resource is served",
-			},
-		},
-		"not defined, not placed": {
-			wantPhase: pending,
-			wantStates: []string{
-				`Established=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
-				"StoreReady=False NoStore: No store has been chosen yet",
-				`Ready=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
-			},
-		},
-		"served, not placed": {
-			crd: established(), wantPhase: pending,
-			wantStates: []string{
-				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				"StoreReady=False NoStore: No store has been chosen yet",
-				"Ready=False NoStore: No store has been chosen yet",
-			},
-		},
-		"just defined": {
-			storeName: "default", crd: defined(), store: fine, wantPhase: pending,
-			wantStates: []string{
-				"Established=False NotEstablished: The names of the resource have not been checked yet", stored,
-				"Ready=False NotEstablished: The names of the resource have not been checked yet",
-			},
-		},
-		"names refused": {
-			storeName: "default", store: fine, wantPhase: pending,
-			crd: defined(
-				conditionOf(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "PluralConflict", `"widgets" is already in use`),
-				conditionOf(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted"),
-			),
-			wantStates: []string{
-				`Established=False PluralConflict: "widgets" is already in use`, stored,
-				`Ready=False PluralConflict: "widgets" is already in use`,
-			},
-		},
-		"short name refused later: it is still served": {
-			storeName: "default", store: fine, wantPhase: hosting,
-			crd: defined(
-				conditionOf(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "ShortNamesConflict", `"w" is already in use`),
-				conditionOf(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "", ""),
-			),
-			wantStates: []string{"Established=True Established: ", stored, "Ready=True Served: The resource is served"},
-		},
-		"being established": {
-			storeName: "default", store: fine, wantPhase: pending,
-			crd: defined(
-				conditionOf(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found"),
-				conditionOf(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "Installing", "the initial names have been accepted"),
-			),
-			wantStates: []string{
-				"Established=False Installing: the initial names have been accepted", stored,
-				"Ready=False Installing: the initial names have been accepted",
-			},
-		},
-		"being deleted": {
-			storeName: "default", crd: terminating(established()), store: fine, wantPhase: ending,
-			wantStates: []string{
-				"Established=True InitialNamesAccepted: the initial names have been accepted", stored,
-				"Ready=False Terminating: The definition of the resource is being deleted, and its objects with it",
-			},
-		},
-		"store missing": {
-			storeName: "other", crd: established(), wantPhase: pending,
-			wantStates: []string{
-				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				`StoreReady=False StoreNotFound: There is no store "other"`,
-				`Ready=False StoreNotFound: There is no store "other"`,
-			},
-		},
-		"store down": {
-			storeName: "default", crd: established(), store: ready(metav1.ConditionFalse, "no endpoint answers"), wantPhase: hosting,
-			wantStates: []string{
-				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				`StoreReady=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
-				`Ready=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
-			},
-		},
-		"store not probed": {
-			storeName: "default", crd: established(), store: &hostingv1alpha1.Store{}, wantPhase: hosting,
-			wantStates: []string{
-				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				`StoreReady=Unknown StoreStatusUnknown: Whether store "default" is ready is not known`,
-				`Ready=Unknown StoreStatusUnknown: Whether store "default" is ready is not known`,
-			},
-		},
+		"served":                  {"default", established(), fine, hosting, accepted, stored, served},
+		"not defined, not placed": {"", nil, nil, pending, "False NotDefined", "False NoStore", "False NotDefined"},
+		"served, not placed":      {"", established(), nil, pending, accepted, "False NoStore", "False NoStore"},
+		"just defined":            {"default", defined(), fine, pending, "False NotEstablished", stored, "False NotEstablished"},
+		"names refused":           {"default", refused, fine, pending, "False PluralConflict", stored, "False PluralConflict"},
+		"short name refused later: it is still served": {"default", shortRefused, fine, hosting, "True Established", stored, served},
+		"being established":                            {"default", installing, fine, pending, "False Installing", stored, "False Installing"},
+		"being deleted":                                {"default", terminating(established()), fine, ending, accepted, stored, "False Terminating"},
+		"store missing":                                {"other", established(), nil, pending, accepted, "False StoreNotFound", "False StoreNotFound"},
+		"store down":                                   {"default", established(), ready(metav1.ConditionFalse, "no endpoint answers"), hosting, accepted, "False StoreNotReady", "False StoreNotReady"},
+		"store not probed":                             {"default", established(), &hostingv1alpha1.Store{}, hosting, accepted, "Unknown StoreStatusUnknown", "Unknown StoreStatusUnknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			resource := &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets, Generation: 7}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: tc.storeName}}
 			var status hostingv1alpha1.HostedResourceStatus
 			setState(&status, resource, tc.crd, tc.store, epoch)
-			if status.Phase != tc.wantPhase {
-				t.Errorf("phase %s, want %s", status.Phase, tc.wantPhase)
+			if status.Phase != tc.phase {
+				t.Errorf("phase %s, want %s", status.Phase, tc.phase)
 			}
-			var states []string
+			got, messages := map[string]string{}, map[string]string{}
 			for _, c := range status.Conditions {
-				states = append(states, c.Type+"="+string(c.Status)+" "+c.Reason+": "+c.Message)
+				got[c.Type], messages[c.Reason] = string(c.Status)+" "+c.Reason, c.Message
 				if c.ObservedGeneration != 7 {
 					t.Errorf("condition %s observed generation %d, want 7", c.Type, c.ObservedGeneration)
 				}
 			}
-			expect.Equal(t, tc.wantStates, states, "conditions")
+			expect.Equal(t, map[string]string{"Established": tc.established, "StoreReady": tc.stored, "Ready": tc.ready}, got, "conditions")
+			for _, cause := range status.Conditions[:2] {
+				if messages[cause.Reason] != cause.Message {
+					t.Errorf("Ready has the message %q, want that of its cause, %q", messages[cause.Reason], cause.Message)
+				}
+			}
 			before := status.DeepCopy()
 			setState(&status, resource, tc.crd, tc.store, epoch.Add(time.Hour))
 			expect.Equal(t, before, &status, "the same state an hour later changed the status")

@@ -1,11 +1,11 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migration moves resources to other Stores, as Migrations ask for. What moves the objects
-// is pkg/storage/move; this package decides what it does next, and reports it.
+// Package migration moves resources to other Stores, as Migrations request. pkg/storage/move copies
+// the objects; this package controls its steps, and reports them.
 //
-// What was done is recorded in the etcds of both Stores, so that any replica continues after a crash. As long as the
-// previous Store serves the resource, a Migration can be undone, and then only be completed. Its finalizer waits for
+// Each step is recorded in the etcds of both Stores, so that any replica continues after a crash. A Migration can be
+// undone while the previous Store serves the resource, and only be completed after that. Its finalizer waits for
 // either. A finalizer of the HostedResource keeps another one of its name from a Store that has a part of the objects.
 package migration
 
@@ -17,7 +17,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -32,7 +31,7 @@ import (
 // ControllerName names the controller in logs, metrics and events.
 const ControllerName = "migration"
 
-// waitInterval is between two checks whether a Migration still waits for another one, besides when that ends.
+// A Migration that waits for another one checks that every waitInterval, besides at its end.
 const waitInterval = 10 * time.Second
 
 // NewMoverFunc returns what moves a resource between two Stores. config has everything else. A Store that is lost has an
@@ -45,7 +44,7 @@ type GroupRun interface {
 	Do(ctx, preparing context.Context) error
 	// Cancel undoes what precedes the switch. After that it returns move.ErrSwitched.
 	Cancel(ctx context.Context) error
-	// Completed is what a completed Migration reports.
+	// Completed is the message of a completed Migration.
 	Completed() string
 }
 
@@ -148,12 +147,7 @@ func (c *Controller) storeChanged(before, after *hostingv1alpha1.Store) {
 }
 
 func (c *Controller) addWhere(is func(*hostingv1alpha1.Migration) bool) {
-	all, _ := c.migrations.List(labels.Everything()) // reading memory does not fail
-	for _, migration := range all {
-		if is(migration) {
-			c.Add(migration.Name)
-		}
-	}
+	framework.AddWhere(c, c.config.Migrations.Informer(), is)
 }
 
 // reconcile runs a Migration to its end, or to an error.

@@ -23,7 +23,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// burst is how many objects a limited copy copies at once.
+// burst is the number of objects that a limited copy copies at once.
 const burst = 1
 
 // run is one attempt to run a Migration. One goroutine uses it, except of, interrupt, notify and progress.
@@ -32,7 +32,7 @@ type run struct {
 	config Config
 	// of is the Migration as the attempt began. The Writer has it as it is.
 	of *hostingv1alpha1.Migration
-	// group is what runs a Migration of a group, nil for one of a resource.
+	// group runs a Migration of a group; nil for one of a resource.
 	group GroupRun
 	mover *move.Mover
 
@@ -54,7 +54,7 @@ func newRun(config Config, migration *hostingv1alpha1.Migration, interrupt conte
 	return r
 }
 
-// notify wakes a run that waits for a change of the Migration.
+// notify continues a run that waits for a change of the Migration.
 func (r *run) notify() {
 	select {
 	case r.changed <- struct{}{}:
@@ -323,5 +323,5 @@ func (r *run) endWithout(ctx context.Context, lost string, hosted *hostingv1alph
 		}
 		return r.mover.Clean(ctx)
 	}
-	return fmt.Errorf("the Store %q was deleted, which has the objects", lost)
+	return fmt.Errorf("the Store %q, which has the objects, was deleted", lost)
 }

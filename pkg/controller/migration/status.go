@@ -92,24 +92,24 @@ func isFinal(err error) (*move.Refusal, bool) {
 	return nil, false
 }
 
-// step runs a step of the Migration and writes its progress.
 func (r *run) step(ctx context.Context, phase hostingv1alpha1.MigrationPhase, do func(context.Context) error) error {
-	if err := r.setPhase(ctx, phase); err != nil {
-		return err
-	}
-	return r.During(ctx, do)
+	return r.Step(ctx, phase, r.message(phase), do)
 }
 
 func (r *run) setPhase(ctx context.Context, phase hostingv1alpha1.MigrationPhase) error {
+	return r.SetPhase(ctx, phase, r.message(phase))
+}
+
+// message describes a phase.
+func (r *run) message(phase hostingv1alpha1.MigrationPhase) string {
 	from, to := r.Status.FromStoreName, r.Migration.Spec.StoreName
-	messages := map[hostingv1alpha1.MigrationPhase]string{
+	return map[hostingv1alpha1.MigrationPhase]string{
 		hostingv1alpha1.MigrationCopying:   fmt.Sprintf("Copies the objects to Store %q", to),
 		hostingv1alpha1.MigrationFollowing: fmt.Sprintf("Copies what is written to Store %q meanwhile", from),
 		hostingv1alpha1.MigrationVerifying: "Compares the objects of both Stores",
 		hostingv1alpha1.MigrationSwitching: fmt.Sprintf("Requests wait until Store %q serves them", to),
 		hostingv1alpha1.MigrationCleaning:  fmt.Sprintf("Store %q serves the resource; its objects in Store %q are being deleted", to, from),
-	}
-	return r.SetPhase(ctx, phase, messages[phase])
+	}[phase]
 }
 
 func (r *run) addProgress(status *hostingv1alpha1.MigrationStatus) {
@@ -214,7 +214,7 @@ func (r *run) hold(ctx context.Context, held bool) error {
 	return nil
 }
 
-// reconcileFinished deletes a finished Migration whose time has come, and lets a deleted one go.
+// reconcileFinished deletes a finished Migration whose time has come, and removes the finalizer of a deleted one.
 func (c *Controller) reconcileFinished(ctx context.Context, migration *hostingv1alpha1.Migration) (framework.Result, error) {
 	ttl, ended := migration.Spec.TTLSecondsAfterFinished, migration.Status.CompletionTime
 	if migration.DeletionTimestamp != nil || ttl == nil || ended == nil {
@@ -240,7 +240,7 @@ func (c *Controller) release(ctx context.Context, migration *hostingv1alpha1.Mig
 	updated := migration.DeepCopy()
 	removeFinalizer(updated)
 	if _, err := c.config.AnnexHosting.Migrations().Update(ctx, updated, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("let migration %s go: %w", migration.Name, err)
+		return fmt.Errorf("remove the finalizer of migration %s: %w", migration.Name, err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (c *client) List(ctx context.Context, resource schema.GroupVersionResource,
 	if next != "" {
 		request = request.Param("continue", next)
 	}
-	data, err := request.Do(ctx).Raw()
+	data, err := raw(request.Do(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", resource.GroupResource(), err)
 	}
@@ -63,15 +63,23 @@ func (c *client) Get(ctx context.Context, resource schema.GroupVersionResource, 
 	if name.Namespace != "" {
 		in = path.Join(in, "namespaces", name.Namespace)
 	}
-	data, err := c.rest().Get().AbsPath(in, resource.Resource, name.Name).SetHeader("Accept", "application/json").Timeout(requestTimeout).Do(ctx).Raw()
+	data, err := raw(c.rest().Get().AbsPath(in, resource.Resource, name.Name).SetHeader("Accept", "application/json").Timeout(requestTimeout).Do(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", resource.GroupResource(), name, err)
 	}
 	return data, nil
 }
 
-// Delete implements Objects. The deletion is in the foreground, as that of Jobs by Kubernetes' TTL
-// controller: dependents are deleted first, and those that block the deletion hold the object.
+// raw returns the body of a response. The error of Result.Raw lacks the server's message.
+func raw(result restclient.Result) ([]byte, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
+}
+
+// Delete implements Objects. It deletes in the foreground, as Kubernetes' TTL controller deletes
+// Jobs: dependents are deleted first, and those that block the deletion hold the object.
 func (c *client) Delete(ctx context.Context, resource schema.GroupVersionResource, name types.NamespacedName, uid types.UID, resourceVersion string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

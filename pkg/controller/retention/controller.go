@@ -5,13 +5,13 @@
 // HostedResource name.
 //
 // A run reads all objects in pages and compares each with the rules. The result is a plan: the
-// objects that are due, each with its UID and resource version, and when the next is due. The
+// objects that are due, each with its UID and resource version, and the time of the next. The
 // deletions of the plan have these as preconditions, so that an object that has changed meanwhile
 // is not deleted but compared again. A plan is dropped if the HostedResource or the definition
 // changes, or after a minute, because objects that it counted as newer ones may be gone.
 //
-// The next run is when the next object is due or, after a change of objects, within a tenth of the
-// shortest age of the rules. One worker runs and deletes, and rests four times as long as it works, so
+// The next run begins when the next object is due or, after a change of objects, within a tenth of
+// the shortest age of the rules. One worker runs and deletes, and rests four times as long as it works, so
 // that other clients hardly notice it.
 package retention
 
@@ -71,7 +71,7 @@ type Controller struct {
 	stopped <-chan struct{}
 
 	mu sync.Mutex
-	// work is that of each HostedResource with a retention.
+	// work has the state of each HostedResource with a retention.
 	work map[string]*work
 }
 

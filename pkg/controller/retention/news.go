@@ -11,6 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // eventInterval is the time from one event to the next. It is longer than the time in which the
@@ -21,7 +23,7 @@ const eventInterval = 7 * time.Minute
 type news struct {
 	byRule   map[string]int64
 	examples []string
-	// reported, reason and last are those of the last event.
+	// These describe the last event.
 	reported, reason string
 	last             time.Time
 }
@@ -46,7 +48,7 @@ func (n *news) wait(now time.Time) time.Duration {
 	return max(n.last.Add(eventInterval).Sub(now), time.Millisecond)
 }
 
-// String tells how many objects each rule deleted.
+// String counts the objects that each rule deleted.
 func (n *news) String() string {
 	var total int64
 	var parts []string
@@ -75,7 +77,7 @@ func (c *Controller) report(w *work) {
 	if err != nil {
 		return // it is gone
 	}
-	c.config.Events.Eventf(resource, nil, corev1.EventTypeNormal, reason, "Delete", "%s", shorten(verb+" "+n.String()))
+	c.config.Events.Eventf(resource, nil, corev1.EventTypeNormal, reason, "Delete", "%s", framework.Shorten(verb+" "+n.String(), maxMessage))
 	n.reported, n.reason, n.last = n.String(), reason, now
 	n.clear()
 }

@@ -10,10 +10,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// object is what rules read of an object.
+// object has the fields of an object that rules read.
 type object struct {
 	metav1.ObjectMeta
 	// fields are the top-level fields that rules read.
@@ -66,18 +67,11 @@ func splitPath(path string) []string { return strings.Split(strings.TrimPrefix(p
 
 // at returns the value of a field, or nil.
 func (o *object) at(path []string) any {
-	var value any = o.fields
-	for _, name := range path {
-		fields, ok := value.(map[string]any)
-		if !ok {
-			return nil
-		}
-		value = fields[name]
-	}
+	value, _, _ := unstructured.NestedFieldNoCopy(o.fields, path...)
 	return value
 }
 
-// toTime returns a time in RFC 3339. Times before 1970 are those of fields that were never set.
+// toTime parses a time in RFC 3339. Fields that were never set have times before 1970.
 func toTime(value any) (t time.Time, usable bool) {
 	text, ok := value.(string)
 	if !ok {

@@ -5,7 +5,6 @@ package retention
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +19,7 @@ const (
 	// maxTargets bounds the memory of a plan. The next one has what remains.
 	maxTargets = 10_000
 
-	// maxExamples is how many objects of a rule are named.
+	// At most maxExamples objects of a rule are named.
 	maxExamples = 10
 )
 
@@ -45,14 +44,14 @@ func (t *target) rule() int {
 	return 0
 }
 
-// maxRules is how many rules a target has bits for. Validation allows fewer.
+// maxRules is the number of bits for rules in a target. Validation allows fewer rules.
 const maxRules = 32
 
 func older(a, b *target) int {
 	return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// counts are those of a rule.
+// counts counts the objects of a rule.
 type counts struct {
 	matched, due, skipped int64
 	examples              []string
@@ -64,7 +63,7 @@ type plan struct {
 	targets []*target
 	// complete is false if more objects are due than targets.
 	complete bool
-	// rules are the counts of the rules.
+	// rules has the counts of each rule.
 	rules []counts
 	// objects is the number of all objects.
 	objects int64
@@ -72,7 +71,7 @@ type plan struct {
 	held int64
 	// blocked are the owners that dependents of the same resource block.
 	blocked sets.Set[ownerKey]
-	// nextDue is when the next object is due; zero if none is known.
+	// nextDue is the due time of the next object; zero if none is known.
 	nextDue time.Time
 }
 
@@ -83,8 +82,8 @@ type planner struct {
 	// All objects have this kind. References may have it in lower case.
 	kind, lower schema.GroupKind
 	now         time.Time
-	// blockedBefore are those of the previous plan, if it had no room for all: objects that are left
-	// alone, so that they do not take the places of others again.
+	// blockedBefore are the blocked owners of the previous plan, if it had no room for all objects:
+	// they are left out, so that they do not take the places of others again.
 	blockedBefore sets.Set[ownerKey]
 	maxTargets    int
 
@@ -100,7 +99,7 @@ func newPlanner(rules []rule, kind schema.GroupKind, now time.Time) *planner {
 		rules: rules, kind: kind, lower: schema.GroupKind{Group: kind.Group, Kind: strings.ToLower(kind.Kind)}, now: now, maxTargets: maxTargets,
 		plan:   plan{complete: true, rules: make([]counts, len(rules)), blocked: sets.New[ownerKey]()},
 		newest: make([]map[group]*targets, len(rules)),
-		due:    targets{first: func(a, b *target) bool { return older(a, b) > 0 }},
+		due:    targets{order: older},
 		byUID:  map[types.UID]*target{},
 	}
 	for i := range p.newest {
@@ -158,7 +157,7 @@ func (p *planner) apply(i int, o *object) {
 	}
 	newest := p.newest[i][group]
 	if newest == nil {
-		newest = &targets{first: func(a, b *target) bool { return older(a, b) < 0 }}
+		newest = &targets{order: func(a, b *target) int { return older(b, a) }}
 		p.newest[i][group] = newest
 	}
 	if displaced := newest.keep(t, int(r.keep.Count)); displaced != nil {
@@ -203,7 +202,6 @@ func (p *planner) finish() *plan {
 		}
 		p.plan.targets = append(p.plan.targets, t)
 	}
-	slices.SortFunc(p.plan.targets, older)
 	for i := range p.plan.rules {
 		count := &p.plan.rules[i]
 		for _, t := range p.plan.targets {
@@ -223,43 +221,20 @@ func nameOf(t *target) string {
 	return t.Namespace + "/" + t.Name
 }
 
-// targets is a heap that displaces what comes first.
+// targets are in an order in which the last is displaced.
 type targets struct {
 	all   []*target
-	first func(a, b *target) bool
+	order func(a, b *target) int
 }
 
 // keep adds a target, and returns one if there are more than count.
 func (h *targets) keep(t *target, count int) (displaced *target) {
-	heap.Push(h, t)
+	at, _ := slices.BinarySearchFunc(h.all, t, h.order)
+	h.all = slices.Insert(h.all, at, t)
 	if len(h.all) <= count {
 		return nil
 	}
-	displaced, _ = heap.Pop(h).(*target)
+	displaced = h.all[count]
+	h.all = h.all[:count]
 	return displaced
-}
-
-// Len implements heap.Interface.
-func (h *targets) Len() int { return len(h.all) }
-
-// Less implements heap.Interface.
-func (h *targets) Less(i, j int) bool { return h.first(h.all[i], h.all[j]) }
-
-// Swap implements heap.Interface.
-func (h *targets) Swap(i, j int) { h.all[i], h.all[j] = h.all[j], h.all[i] }
-
-// Push implements heap.Interface.
-func (h *targets) Push(x any) {
-	if t, ok := x.(*target); ok {
-		h.all = append(h.all, t)
-	}
-}
-
-// Pop implements heap.Interface.
-func (h *targets) Pop() any {
-	last := len(h.all) - 1
-	t := h.all[last]
-	h.all[last] = nil
-	h.all = h.all[:last]
-	return t
 }

@@ -121,7 +121,7 @@ func ownerOf(o *object, owner *metav1.OwnerReference) ownerKey {
 	}
 }
 
-// group is a set of objects in a namespace, of which the newest are kept.
+// group identifies objects in a namespace; the newest of each group are kept.
 type group struct {
 	namespace, label string
 	owner            ownerKey

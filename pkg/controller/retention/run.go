@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// pageSize is how many objects a page of a run has.
+	// pageSize is the number of objects in a page of a run.
 	pageSize = 500
 
-	// turn is how long objects of one resource are deleted before it is another's turn, and the
-	// status is written.
+	// turn bounds the deletions of one resource before the status is written and another resource
+	// has its turn.
 	turn = 5 * time.Second
 )
 

@@ -13,10 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	hostingapply "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
 )
 
@@ -36,6 +35,9 @@ const (
 
 	reasonArchiveNotConfigured = "ArchiveNotConfigured"
 )
+
+// maxMessage is the maximum length of a message, so that an event accepts it.
+const maxMessage = 1000
 
 // retentionSpec shortens the type's name.
 type retentionSpec = hostingv1alpha1.Retention
@@ -84,7 +86,7 @@ func validCondition(resource *hosted, crd *definition) metav1.Condition {
 	}
 	if problems := checkFields(resource.Spec.Retention, crd, version); len(problems) > 0 {
 		condition.Status, condition.Reason = metav1.ConditionFalse, reasonFieldNotFound
-		condition.Message = shorten(fmt.Sprintf("Nothing is deleted, because of version %s: %s", version.Name, strings.Join(problems, "; ")))
+		condition.Message = framework.Shorten(fmt.Sprintf("Nothing is deleted, because of version %s: %s", version.Name, strings.Join(problems, "; ")), maxMessage)
 		return condition
 	}
 	condition.Status, condition.Reason = metav1.ConditionTrue, reasonFieldsFound
@@ -94,7 +96,7 @@ func validCondition(resource *hosted, crd *definition) metav1.Condition {
 
 // setValid sets the condition RetentionValid, and records an event when it becomes False.
 func (c *Controller) setValid(w *work, resource *hosted, condition metav1.Condition) {
-	news := conditions.SetTransitionTime(&condition, w.valid, c.now())
+	news := framework.SetTransitionTime(&condition, w.valid, c.now())
 	w.valid = &condition
 	if news && condition.Status == metav1.ConditionFalse {
 		c.config.Events.Eventf(resource, nil, corev1.EventTypeWarning, condition.Reason, "Check", "%s", condition.Message)
@@ -105,13 +107,13 @@ func (c *Controller) setValid(w *work, resource *hosted, condition metav1.Condit
 func (c *Controller) setSucceeded(w *work, succeeded bool, reason, message string) {
 	condition := metav1.Condition{
 		Type: hostingv1alpha1.HostedResourceRetentionSucceeded, Status: metav1.ConditionFalse,
-		ObservedGeneration: w.generation, Reason: reason, Message: shorten(message),
+		ObservedGeneration: w.generation, Reason: reason, Message: framework.Shorten(message, maxMessage),
 	}
 	if succeeded {
 		condition.Status = metav1.ConditionTrue
 	}
 	before := w.succeeded
-	conditions.SetTransitionTime(&condition, before, c.now())
+	framework.SetTransitionTime(&condition, before, c.now())
 	w.succeeded = &condition
 	if resource, err := c.getHosted(w.name); err == nil && !succeeded && (before == nil || before.Status != condition.Status || before.Reason != reason) {
 		c.config.Events.Eventf(resource, nil, corev1.EventTypeWarning, reason, "Delete", "%s", condition.Message)
@@ -153,7 +155,7 @@ func (c *Controller) endDryRun(w *work) {
 	c.report(w)
 }
 
-// notes tells what was not deleted.
+// notes lists what was not deleted.
 func (w *work) notes() string {
 	var notes strings.Builder
 	if w.plan.held > 0 {
@@ -173,15 +175,6 @@ func (w *work) notes() string {
 	return notes.String()
 }
 
-// shorten cuts a message to what an event accepts. Errors may quote what webhooks answer.
-func shorten(message string) string {
-	const most = 1000
-	if len(message) <= most {
-		return message
-	}
-	return strings.ToValidUTF8(message[:most], "") + "…"
-}
-
 func objects(count int64) string {
 	if count == 1 {
 		return "1 object"
@@ -196,9 +189,7 @@ func (c *Controller) write(ctx context.Context, w *work, resource *hosted) error
 	for _, condition := range []*metav1.Condition{w.valid, w.succeeded} {
 		if condition != nil {
 			now.Conditions = append(now.Conditions, *condition)
-			status.WithConditions(metav1apply.Condition().
-				WithType(condition.Type).WithStatus(condition.Status).WithObservedGeneration(condition.ObservedGeneration).
-				WithLastTransitionTime(condition.LastTransitionTime).WithReason(condition.Reason).WithMessage(condition.Message))
+			status.WithConditions(framework.ApplyCondition(*condition))
 		}
 	}
 	if equality.Semantic.DeepEqual(w.written, &now) {

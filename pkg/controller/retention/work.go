@@ -21,16 +21,16 @@ const (
 	maxInterval = 10 * time.Minute
 	// lateness is the part of the shortest age by which an object may be deleted late.
 	lateness = 10
-	// runShare is how many times longer than a run the time until the next is.
+	// The time to the next run is at least runShare times the duration of a run.
 	runShare = 20
 	// retryInterval is the time from a run with failures to the next.
 	retryInterval = time.Minute
 
-	// maxPlanAge is how long a plan is used.
+	// A plan is dropped after maxPlanAge.
 	maxPlanAge = time.Minute
 )
 
-// identity is what a plan is made for.
+// identity identifies the versions of objects that a plan is made for.
 type identity struct {
 	hosted               types.UID
 	generation           int64
@@ -51,7 +51,7 @@ func identityOf(resource *hosted, crd *definition) identity {
 type work struct {
 	name string
 	identity
-	// resource and kind are how objects are read.
+	// Objects are read as this resource and kind.
 	resource schema.GroupVersionResource
 	kind     schema.GroupKind
 	rules    []rule
@@ -63,13 +63,13 @@ type work struct {
 	// written are these as they were last written.
 	written *hostingv1alpha1.HostedResourceStatus
 
-	// plan is what remains to be done of the last run, from position on; nil if nothing does.
+	// plan has the objects to delete since the last run, from position on; nil if none are left.
 	plan     *plan
 	position int
 	result   result
 	lastRun  time.Time
 	took     time.Duration
-	// nextDue and complete are those of the last plan, blocked too.
+	// These are copied from the last plan.
 	nextDue  time.Time
 	complete bool
 	blocked  sets.Set[ownerKey]
@@ -79,7 +79,7 @@ type work struct {
 
 	news news
 
-	// changed is whether objects changed since the last run began.
+	// changed is set if objects changed since the last run began.
 	changed bool
 	// earliest is the earliest time of the next run.
 	earliest time.Time

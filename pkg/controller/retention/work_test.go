@@ -4,10 +4,8 @@
 package retention
 
 import (
-	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 )
 
 func TestNextRun(t *testing.T) {
@@ -49,16 +47,5 @@ func TestNextRun(t *testing.T) {
 				t.Errorf("the next run is after %s, want %s", got, test.want)
 			}
 		})
-	}
-}
-
-func TestShorten(t *testing.T) {
-	t.Parallel()
-	if got := shorten("short"); got != "short" {
-		t.Errorf("got %q", got)
-	}
-	// An event accepts 1024 bytes.
-	if got := shorten(strings.Repeat("ä", 5000)); len(got) > 1024 || !utf8.ValidString(got) || !strings.HasSuffix(got, "ä…") {
-		t.Errorf("got %d bytes", len(got))
 	}
 }

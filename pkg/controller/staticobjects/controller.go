@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package staticobjects writes the mirrors of static objects, as pkg/staticobjects decides, and
-// shows in StaticSources what became of them.
+// reports the result in StaticSources.
 //
 // A mirror is created with a create and changed with server-side apply on the UID and the resource
 // version that were read, so that an ordinary object is never taken over. A replica that begins to
@@ -50,7 +50,7 @@ const (
 
 // Config holds what the controller depends on.
 type Config struct {
-	// Sources are those of this replica.
+	// Sources are the sources of this replica.
 	Sources            *staticobjects.Sources
 	AnnexObjects       dynamic.Interface
 	AnnexMetadata      metadata.Interface
@@ -66,7 +66,7 @@ type Config struct {
 	Events events.EventRecorder
 }
 
-// item is what the controller reconciles: an object, or with a source that StaticSource.
+// item is a key of the queue: an object, or with a source that StaticSource.
 type item struct {
 	staticobjects.Key
 	source string
@@ -156,8 +156,7 @@ func (c *Controller) sourceChanged(source string) {
 	c.sources.Lock()
 	defer c.sources.Unlock()
 	for _, key := range c.manager.SetSource(source, c.config.Sources.Snapshots()[source]) {
-		c.states.retry(key)
-		c.Add(item{Key: key})
+		c.AddFresh(item{Key: key})
 	}
 	c.Add(item{source: source})
 }
@@ -171,7 +170,7 @@ func (c *Controller) mirrorChanged(key staticobjects.Key, object metav1.Object, 
 		return
 	}
 	c.manager.SetMirror(mirror)
-	if static := c.manager.StaticOf(mirror.UID); static == nil || !mirror.IsOf(static) || c.states.get(key).phase != applied {
+	if static := c.manager.Object(key); static == nil || !mirror.IsOf(static) || c.states.get(key).phase != applied {
 		c.Add(item{Key: key})
 	}
 }
@@ -197,7 +196,7 @@ func (c *Controller) forgetMirrors(gone func(staticobjects.Mirror) bool) {
 func (c *Controller) definitionChanged(definition *apiextensionsv1.CustomResourceDefinition) {
 	group := definition.Spec.Group
 	c.resolver.forget(group)
-	c.addAll(c.states.retryWhere(func(key staticobjects.Key, s state) bool { return key.Group == group && s.phase != applied }))
+	c.addWhere(func(key staticobjects.Key, s state) bool { return key.Group == group && s.phase != applied })
 	c.addSources() // they may have mirrors in it
 }
 
@@ -208,13 +207,16 @@ func (c *Controller) definitionDeleted(definition *apiextensionsv1.CustomResourc
 	c.resolver.forget(group)
 	c.watches.stop(group)
 	c.forgetMirrors(func(m staticobjects.Mirror) bool { return m.Key.Group == group })
-	c.addAll(c.states.retryWhere(func(key staticobjects.Key, _ state) bool { return key.Group == group }))
+	c.addWhere(func(key staticobjects.Key, _ state) bool { return key.Group == group })
 	c.addSources()
 }
 
-func (c *Controller) addAll(keys []staticobjects.Key) {
-	for _, key := range keys {
-		c.Add(item{Key: key})
+// addWhere queues objects for which something has changed.
+func (c *Controller) addWhere(is func(staticobjects.Key, state) bool) {
+	for key, s := range c.states.snapshot() {
+		if is(key, s) {
+			c.AddFresh(item{Key: key})
+		}
 	}
 }
 

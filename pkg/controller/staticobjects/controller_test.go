@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +27,7 @@ import (
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/staticobjects"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -116,12 +115,7 @@ func TestIsSettled(t *testing.T) {
 	c.set("{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com}}")
 	c.states.set(definitionKey, state{phase: applied, source: "file"})
 	check("a definition that is not served", false)
-	expect.NoError(t, c.config.Definitions.Informer().GetStore().Add(&apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"},
-		Status: apiextensionsv1.CustomResourceDefinitionStatus{Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{
-			{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue},
-		}},
-	}))
+	expect.NoError(t, c.config.Definitions.Informer().GetStore().Add(crds.Established(crds.New("example.com", "widgets", "v1"))))
 	check("a definition that is served", true)
 	c.set("{apiVersion: other.com/v1, kind: Other, metadata: {name: o}}")
 	c.states.set(staticobjects.Key{Group: "other.com", Kind: "Other", Name: "o"}, state{phase: waiting, source: "file", reason: reasonUnknownKind})
@@ -157,32 +151,11 @@ func TestFailed(t *testing.T) {
 			result, err := c.failed(widgetKey, target{}, staticobjects.Decision{Object: c.manager.Object(widgetKey)}, test.err)
 			got := c.states.get(widgetKey)
 			expect.Equal(t, fmt.Sprint(test.want, test.reason), fmt.Sprint(got.phase, got.reason), "state")
-			if (err != nil) != test.retried || (result.RequeueAfter > 0) == test.retried {
+			if (err != nil) != test.retried || (result.RequeueAfter > 0 || result.Backoff) == test.retried {
 				t.Errorf("result %v, error %v", result, err)
 			}
 		})
 	}
-}
-
-// What waits is tried at growing intervals, and at once after a change.
-func TestWait(t *testing.T) {
-	t.Parallel()
-	c := newController(t)
-	c.set(documents)
-	delay := func() time.Duration {
-		result, err := c.wait(widgetKey, c.manager.Object(widgetKey), reasonUnknownKind, "")
-		expect.NoError(t, err)
-		return result.RequeueAfter
-	}
-	expect.Equal(t, firstWait, delay(), "first")
-	expect.Equal(t, 2*firstWait, delay(), "second")
-	for range 20 {
-		delay()
-	}
-	expect.Equal(t, maxWait, delay(), "last")
-	keys := c.states.retryWhere(func(staticobjects.Key, state) bool { return true })
-	expect.Equal(t, []staticobjects.Key{widgetKey}, keys, "queued")
-	expect.Equal(t, firstWait, delay(), "after a change")
 }
 
 // The resource is recorded before the first write.

@@ -19,16 +19,9 @@ import (
 	"github.com/annex-dev/annex/pkg/staticobjects"
 )
 
-const (
-	// An object that waits is tried again after firstWait, which doubles up to maxWait. Most
-	// waits end with an event that queues it.
-	firstWait = 100 * time.Millisecond
-	maxWait   = 5 * time.Second
-
-	// refusedWait is when an object that was refused is tried again: a policy, a quota or an
-	// object with its name may be gone.
-	refusedWait = 15 * time.Second
-)
+// A refused object is tried again after refusedWait: a policy, a quota or an object with its
+// name may be gone.
+const refusedWait = 15 * time.Second
 
 // Reasons of problems.
 const (
@@ -149,7 +142,7 @@ func (c *Controller) remember(key staticobjects.Key, object metav1.Object) {
 	}
 }
 
-// failed decides whether a write that failed is repeated, waits or is refused.
+// failed repeats a failed write at once or later, or records that the object is refused.
 func (c *Controller) failed(key staticobjects.Key, t target, d staticobjects.Decision, err error) (framework.Result, error) {
 	var status apierrors.APIStatus
 	missing := schema.GroupKind{}
@@ -180,11 +173,10 @@ func (c *Controller) waitDeleted(key staticobjects.Key, d staticobjects.Decision
 	return c.wait(key, d.Object, reasonBeingDeleted, "the mirror is being deleted, and will be created again")
 }
 
-// wait tries an object again after a delay that grows.
+// wait tries an object again after a delay that grows. Most waits end with an event that queues it.
 func (c *Controller) wait(key staticobjects.Key, object *staticobjects.Object, reason, message string) (framework.Result, error) {
-	attempts := c.states.get(key).attempts
-	c.setState(key, state{phase: waiting, source: object.Source, origin: object.Origin, reason: reason, message: message, attempts: attempts + 1})
-	return framework.Result{RequeueAfter: min(firstWait<<min(attempts, 10), maxWait)}, nil
+	c.setState(key, state{phase: waiting, source: object.Source, origin: object.Origin, reason: reason, message: message})
+	return framework.Result{Backoff: true}, nil
 }
 
 func (c *Controller) refuse(key staticobjects.Key, object *staticobjects.Object, reason, message string) (framework.Result, error) {
@@ -208,7 +200,7 @@ func (c *Controller) fail(key staticobjects.Key, d staticobjects.Decision, err e
 func (c *Controller) setApplied(key staticobjects.Key, object *staticobjects.Object) {
 	changed := c.setState(key, state{phase: applied, source: object.Source, origin: object.Origin})
 	if changed && key.IsProtected() {
-		c.addAll(c.states.retryWhere(func(_ staticobjects.Key, s state) bool { return s.phase == waiting }))
+		c.addWhere(func(_ staticobjects.Key, s state) bool { return s.phase == waiting })
 	}
 }
 

@@ -27,7 +27,7 @@ type Discovery interface {
 // errUnserved is the error of a kind or a resource that annex does not serve now.
 var errUnserved = errors.New("annex does not serve it")
 
-// requiredVerbs are those of resources that can have mirrors.
+// requiredVerbs are the verbs that a resource with mirrors needs.
 var requiredVerbs = []string{"create", "delete", "get", "list", "patch", "watch"}
 
 // target is a resource with its kind.
@@ -47,14 +47,14 @@ type resolver struct {
 	versions map[schema.GroupVersion]version
 }
 
-// version is what was discovered of a version of a group.
+// version has the discovered resources of a group version.
 type version struct {
 	targets []target
 	at      time.Time
 }
 
-// rediscoverPeriod is how long what is not served is not searched again: many objects may wait
-// for a kind.
+// A kind that is not served is searched again after rediscoverPeriod at the earliest: many
+// objects may wait for it.
 const rediscoverPeriod = 200 * time.Millisecond
 
 func newResolver(discovery Discovery) *resolver {

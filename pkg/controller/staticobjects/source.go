@@ -53,7 +53,7 @@ func (c *Controller) reconcileSource(ctx context.Context, source string) error {
 	return nil
 }
 
-// record adds a resource to those of a StaticSource.
+// record adds a resource to the status of a StaticSource.
 func (c *Controller) record(ctx context.Context, source string, resource schema.GroupResource) error {
 	c.recording.Lock()
 	known := c.recorded[source].Has(resource.String())
@@ -118,7 +118,7 @@ func (c *Controller) status(source string) hostingv1alpha1.StaticSourceStatus {
 	var status hostingv1alpha1.StaticSourceStatus
 	status.Objects = int64(len(snapshot.Objects))
 	for _, p := range snapshot.Problems {
-		status.Problems = append(status.Problems, hostingv1alpha1.StaticProblem{Origin: p.Origin, Reason: p.Reason, Message: shorten(p.Message)})
+		status.Problems = append(status.Problems, hostingv1alpha1.StaticProblem{Origin: p.Origin, Reason: p.Reason, Message: framework.Shorten(p.Message, maxMessage)})
 	}
 	all := c.states.snapshot()
 	for _, s := range all {
@@ -134,7 +134,7 @@ func (c *Controller) status(source string) hostingv1alpha1.StaticSourceStatus {
 	}
 	for _, p := range problemsOf(source, all) {
 		status.Problems = append(status.Problems, hostingv1alpha1.StaticProblem{
-			Origin: p.origin, Object: p.key.String(), Reason: p.reason, Message: shorten(p.message),
+			Origin: p.origin, Object: p.key.String(), Reason: p.reason, Message: framework.Shorten(p.message, maxMessage),
 		})
 	}
 	status.Conditions = []metav1.Condition{c.readCondition(source, snapshot, read), appliedCondition(status)}
@@ -152,7 +152,7 @@ func (c *Controller) readCondition(source string, snapshot staticobjects.Snapsho
 	case !snapshot.Complete:
 		first := snapshot.Problems[0]
 		condition.Reason = hostingv1alpha1.StaticSourceReadFailed
-		condition.Message = shorten(strings.TrimSpace(first.Origin+" "+first.Message)) + "; nothing is deleted until it can be read"
+		condition.Message = framework.Shorten(strings.TrimSpace(first.Origin+" "+first.Message), maxMessage) + "; nothing is deleted until it can be read"
 	default:
 		condition.Status, condition.Reason = metav1.ConditionTrue, "Complete"
 		condition.Message = fmt.Sprintf("%d objects", len(snapshot.Objects))
@@ -187,7 +187,7 @@ func (c *Controller) report(before, current *hostingv1alpha1.StaticSource) {
 		}
 	}
 	for _, p := range taken.problems {
-		c.config.Events.Eventf(current, nil, corev1.EventTypeWarning, p.reason, "Apply", "%s", shorten(p.key.String()+": "+p.message))
+		c.config.Events.Eventf(current, nil, corev1.EventTypeWarning, p.reason, "Apply", "%s", framework.Shorten(p.key.String()+": "+p.message, maxMessage))
 	}
 	read := meta.FindStatusCondition(current.Status.Conditions, hostingv1alpha1.StaticSourceRead)
 	was := meta.FindStatusCondition(before.Status.Conditions, hostingv1alpha1.StaticSourceRead)
@@ -198,10 +198,3 @@ func (c *Controller) report(before, current *hostingv1alpha1.StaticSource) {
 
 // maxMessage bounds messages in a status and in events.
 const maxMessage = 500
-
-func shorten(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
-}

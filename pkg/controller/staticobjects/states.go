@@ -12,7 +12,7 @@ import (
 	"github.com/annex-dev/annex/pkg/staticobjects"
 )
 
-// phase is what became of an object.
+// phase is the result of the last attempt to apply an object.
 type phase string
 
 const (
@@ -33,27 +33,25 @@ const (
 // phases are all phases, for metrics.
 var phases = []phase{applied, waiting, refused, failing, orphaned, kept}
 
-// state is what became of an object at its last attempt.
+// state is the phase of an object, with its reason.
 type state struct {
 	phase
-	// source is that of the static object, or of the mirror without one.
+	// source is the source of the static object, or of a mirror without one.
 	source string
 	origin string
 	// reason and message explain a phase different from applied.
 	reason, message string
-	// attempts is how often in a row it had to wait.
-	attempts int
 }
 
 // states has the state of each object.
 type states struct {
 	mu  sync.Mutex
 	all map[staticobjects.Key]state
-	// changes are those of each source since they were taken.
+	// changes has the changes of each source since the last call of take.
 	changes map[string]*changes
 }
 
-// changes are what events report.
+// changes are reported by events.
 type changes struct {
 	written  map[string]int // by what was done
 	problems []problem
@@ -88,7 +86,6 @@ func (s *states) set(key staticobjects.Key, after state) (changed bool) {
 		s.all = map[staticobjects.Key]state{}
 	}
 	s.all[key] = after
-	before.attempts, after.attempts = 0, 0
 	if before == after {
 		return false
 	}
@@ -123,31 +120,6 @@ func (s *states) take(source string) changes {
 	taken := *s.changesOf(source)
 	delete(s.changes, source)
 	return taken
-}
-
-// retry resets the delay of an object: something has changed.
-func (s *states) retry(key staticobjects.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known, ok := s.all[key]; ok {
-		known.attempts = 0
-		s.all[key] = known
-	}
-}
-
-// retryWhere resets the delay of some objects, and returns them.
-func (s *states) retryWhere(is func(staticobjects.Key, state) bool) []staticobjects.Key {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var keys []staticobjects.Key
-	for key, known := range s.all {
-		if is(key, known) {
-			known.attempts = 0
-			s.all[key] = known
-			keys = append(keys, key)
-		}
-	}
-	return keys
 }
 
 // snapshot returns all states.

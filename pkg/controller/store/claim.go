@@ -140,7 +140,7 @@ func (r *reconciler) finalize(ctx context.Context, store *hostingv1alpha1.Store,
 	without := store.DeepCopy()
 	without.Finalizers = slices.DeleteFunc(without.Finalizers, func(name string) bool { return name == hostingv1alpha1.StoreFinalizer })
 	if _, err := r.update(ctx, without, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("let store %s go: %w", store.Name, err)
+		return false, fmt.Errorf("remove the finalizer of store %s: %w", store.Name, err)
 	}
 	return true, nil
 }

@@ -27,12 +27,12 @@ const (
 	// minInterval is the minimum time between writes of one status.
 	minInterval = time.Second
 
-	// refreshInterval is how often the status of an idle Store is refreshed. Its etcd is
-	// probed slightly more often.
+	// The status of an idle Store is refreshed every refreshInterval. Its etcd is probed
+	// slightly more often.
 	refreshInterval = 10 * time.Second
 
-	// historyInterval is how often a changed history of a Store is recorded. After a
-	// restart, annex knows only the recorded one.
+	// A changed history of a Store is recorded every historyInterval. After a restart, annex
+	// knows only the recorded one.
 	historyInterval = refreshInterval
 
 	// troubleInterval is the refresh interval of a Store that is not ready.
@@ -64,7 +64,7 @@ type reconciler struct {
 	mu sync.Mutex
 	// trouble is the message with which each store was last not ready.
 	trouble map[string]string
-	// noted is when the history of each store was last recorded.
+	// noted has the time at which the history of each store was last recorded.
 	noted map[string]time.Time
 }
 

@@ -149,7 +149,7 @@ func (o *one) look(t *testing.T, seen *stores.Snapshot) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	well := func() *stores.Snapshot { return cluster(answer(1, mebi, nil)) }
-	const inUse = "Make a Store with another keyPrefix. If the other one no longer exists, see docs/stores-reference.md, An etcd with other data; the etcd cluster is c1"
+	const inUse = "Create a Store with another keyPrefix. If the other one no longer exists, see docs/stores-reference.md, An etcd with other data; the etcd cluster is c1"
 	for name, tc := range map[string]struct {
 		seen     *stores.Snapshot
 		known    string

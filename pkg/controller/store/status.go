@@ -44,7 +44,7 @@ const (
 	// slow is the response time of an etcd under pressure. Milliseconds are normal.
 	slow = time.Second
 
-	// expiresSoon is how long before the expiry of a client certificate to warn.
+	// A client certificate causes a warning from expiresSoon before its expiry on.
 	expiresSoon = 7 * 24 * time.Hour
 
 	// noSpaceHint is for operators of an etcd.
@@ -264,7 +264,7 @@ func hint(store *hostingv1alpha1.Store, seen *stores.Snapshot, reason string) st
 	case stores.ReasonCorrupt:
 		return "Follow etcd's own instructions for data corruption"
 	case stores.ReasonBadCredentials:
-		return "Put the Secret right and let annex read it, or correct " + credentials
+		return "Correct the Secret and allow annex to read it, or correct " + credentials
 	case stores.ReasonCertificateExpired:
 		return "Renew the certificate in the Secret"
 	case stores.ReasonWrongCluster:
@@ -277,9 +277,9 @@ func hint(store *hostingv1alpha1.Store, seen *stores.Snapshot, reason string) st
 	case stores.ReasonNewerFormat:
 		return "Upgrade annex"
 	case stores.ReasonNotEmpty:
-		return "Make a Store with another keyPrefix, or delete those keys"
+		return "Create a Store with another keyPrefix, or delete those keys"
 	case stores.ReasonInUse:
-		return "Make a Store with another keyPrefix. If the other one no longer exists, " + page
+		return "Create a Store with another keyPrefix. If the other one no longer exists, " + page
 	}
 	return ""
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Reason is why a filter refuses a Store.
+// Reason is the reason for which a filter refuses a Store.
 type Reason struct {
 	Filter  string
 	Message string

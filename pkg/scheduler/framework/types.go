@@ -16,7 +16,7 @@ const (
 	HeavyObjects = 50_000
 )
 
-// Amounts is how much of a Store is used or requested.
+// Amounts are used or requested parts of a Store.
 type Amounts struct {
 	Storage, Objects int64
 }

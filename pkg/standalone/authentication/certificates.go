@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// verifiedFor is how long the signatures of a chain are not verified again, unless one of its
-	// certificates expires before.
+	// The signatures of a chain are verified again after verifiedFor, or when one of its
+	// certificates expires.
 	verifiedFor = time.Minute
 	// maxVerified is the number of chains that are remembered.
 	maxVerified = 4096

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// reachTimeout is how long the issuers of a changed file have to respond.
-	// Upstream's client ends a request after that time.
+	// The issuers of a changed file must respond within reachTimeout. Upstream's client
+	// ends a request after that time.
 	reachTimeout = 30 * time.Second
-	// reachInterval is how often the issuers are checked meanwhile.
+	// The issuers are checked every reachInterval meanwhile.
 	reachInterval = 100 * time.Millisecond
-	// retirement is how long a replaced set serves requests that hold it already.
+	// A replaced set serves the requests that hold it already during retirement.
 	retirement = time.Minute
 )
 

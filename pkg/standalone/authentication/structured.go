@@ -20,7 +20,7 @@ import (
 )
 
 // errNotRunning is returned for a token before Run.
-var errNotRunning = errors.New("no issuer of JWTs was asked for its keys yet")
+var errNotRunning = errors.New("the keys of the JWT issuers have not been fetched yet")
 
 // Structured authenticates callers by an AuthenticationConfiguration: by the JWTs of
 // its issuers and, on the paths that it names, anonymously. The configuration may

@@ -20,7 +20,7 @@ import (
 
 // Config holds an authenticator for each method. Nil fields are off.
 type Config struct {
-	// Audiences are those of annex.
+	// Audiences are the audiences of annex.
 	Audiences authenticator.Audiences
 
 	// FrontProxy configures which proxies are trusted, and which headers.

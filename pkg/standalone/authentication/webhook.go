@@ -18,9 +18,9 @@ import (
 type WebhookOptions struct {
 	// ConfigFile is the webhook's kubeconfig.
 	ConfigFile string
-	// Version is that of the TokenReviews.
+	// Version is the API version of the TokenReviews.
 	Version string
-	// CacheTTL is how long a response is cached.
+	// A response is cached for CacheTTL.
 	CacheTTL time.Duration
 }
 

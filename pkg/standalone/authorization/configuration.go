@@ -56,9 +56,9 @@ func ValidateModes(modes []string) []error {
 type Webhook struct {
 	// KubeconfigFile is its kubeconfig.
 	KubeconfigFile string
-	// Version is that of the SubjectAccessReviews.
+	// Version is the API version of the SubjectAccessReviews.
 	Version string
-	// AllowTTL and DenyTTL are how long responses are cached.
+	// Responses are cached for AllowTTL or DenyTTL.
 	AllowTTL, DenyTTL time.Duration
 }
 

@@ -4,7 +4,6 @@
 package authorization_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/standalone/authorization"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -115,15 +115,12 @@ func TestReload(t *testing.T) {
 	rbac := head + "authorizers:\n- {type: RBAC, name: rbac}\n"
 	file := writeFile(t, rbac)
 	a := newAuthorizer(t, authorization.Config{File: file, ServerID: t.Name()})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); a.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	controllertest.Start(t, a.Run)
 
 	until := func(what string, allowed bool, failures float64) {
 		t.Helper()
 		poll.Until(t, what, func() string {
-			decision, _, err := a.Authorize(ctx, listing("bob"))
+			decision, _, err := a.Authorize(t.Context(), listing("bob"))
 			if err != nil || (decision == authorizer.DecisionAllow) != allowed {
 				return decision.String()
 			}

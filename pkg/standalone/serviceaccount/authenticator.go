@@ -61,7 +61,7 @@ type tokenAuthenticator struct {
 type verified struct {
 	claims
 	user user.Info
-	// revoked is why the token is permanently invalid: a program that keeps using it
+	// revoked is the error of a permanently invalid token: a program that keeps using it
 	// must not cost a read of the store each time.
 	revoked atomic.Pointer[error]
 }

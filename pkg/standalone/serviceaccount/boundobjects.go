@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// validateObjects returns an error unless the service account, and the Secret of a token
-// that is bound to one, are those that the token was issued for.
+// validateObjects returns an error unless the token was issued for the current service
+// account and, if it is bound to a Secret, for the current Secret.
 func (a *tokenAuthenticator) validateObjects(ctx context.Context, token *kubernetesClaims) error {
 	err := checkReference(ctx, token.ServiceAccount, a.ServiceAccounts.ServiceAccounts(token.Namespace), a.Live.ServiceAccounts(token.Namespace))
 	if err != nil {
@@ -61,8 +61,8 @@ type boundObjectError string
 func (e boundObjectError) Error() string { return string(e) }
 
 const (
-	errDeleted   = boundObjectError("does not exist any more")
-	errRecreated = boundObjectError("is another one of that name")
+	errDeleted   = boundObjectError("no longer exists")
+	errRecreated = boundObjectError("was replaced by another one of that name")
 )
 
 // isFinal reports whether the token is permanently invalid: no object gets the UID of a

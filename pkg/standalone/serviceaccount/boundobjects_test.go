@@ -31,12 +31,12 @@ func TestRevocation(t *testing.T) {
 		want    string // of the error, empty when the token is good
 	}{
 		"nothing changed":             {account: robot, secret: vault},
-		"service account deleted":     {secret: vault, want: "service account team/robot of the token does not exist any more"},
-		"service account in deletion": {account: deletedAccount, secret: vault, want: "does not exist any more"},
-		"service account made again":  {account: otherAccount, secret: vault, want: "is another one of that name"},
-		"Secret deleted":              {account: robot, want: "Secret team/vault that the token is bound to does not exist any more"},
-		"Secret in deletion":          {account: robot, secret: deletedSecret, want: "does not exist any more"},
-		"Secret made again":           {account: robot, secret: otherSecret, want: "is another one of that name"},
+		"service account deleted":     {secret: vault, want: "service account team/robot of the token no longer exists"},
+		"service account in deletion": {account: deletedAccount, secret: vault, want: "no longer exists"},
+		"service account made again":  {account: otherAccount, secret: vault, want: "was replaced by another one of that name"},
+		"Secret deleted":              {account: robot, want: "Secret team/vault that the token is bound to no longer exists"},
+		"Secret in deletion":          {account: robot, secret: deletedSecret, want: "no longer exists"},
+		"Secret made again":           {account: robot, secret: otherSecret, want: "was replaced by another one of that name"},
 	} {
 		// The cache may be behind in that it has nothing yet.
 		for cached, fill := range map[string]bool{"cache knows": true, "cache is empty": false} {

@@ -12,8 +12,7 @@ import (
 	apiserviceaccount "k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
-// clockSkew is how far the clock of a replica that issued a token may be ahead. An
-// expiry is exact.
+// The clock of a replica that issued a token may be clockSkew ahead. An expiry is exact.
 const clockSkew = time.Minute
 
 // claims are the payload of a token, with the names that Kubernetes gives them.

@@ -41,7 +41,7 @@ type metadata struct {
 // NewDiscovery returns the documents of an issuer, whose keys are at keysURI.
 func NewDiscovery(issuer, keysURI string, keys *Keys) (*Discovery, error) {
 	if !Discoverable(issuer) {
-		return nil, fmt.Errorf("%q is not an https URL without query and fragment, which OpenID Connect wants of an issuer", issuer)
+		return nil, fmt.Errorf("%q is not an https URL without query and fragment, as OpenID Connect requires for an issuer", issuer)
 	}
 	configuration, err := json.Marshal(metadata{
 		Issuer:        issuer,

@@ -40,7 +40,7 @@ func NewIssuer(name string, key crypto.Signer) (*Issuer, error) {
 // TokenConfig configures TokenRequests.
 type TokenConfig struct {
 	Issuer *Issuer
-	// Audiences are those of a token whose request names none.
+	// Audiences are used for a token whose request names none.
 	Audiences []string
 	// MaxLifetime limits the requested lifetime, unless it is 0.
 	MaxLifetime time.Duration
@@ -50,7 +50,7 @@ type TokenConfig struct {
 type Grant struct {
 	// ServiceAccount is the subject of the token.
 	ServiceAccount *corev1.ServiceAccount
-	// Secret, if any, is what the token is bound to: the token is invalid without it.
+	// The token is bound to Secret, if any: it is invalid without it.
 	Secret    *corev1.Secret
 	Audiences []string
 	// IssuedAt and Expires are rounded down to seconds.

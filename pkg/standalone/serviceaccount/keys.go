@@ -66,7 +66,7 @@ func (k *Keys) candidates(id string) []*jose.JSONWebKey {
 	return all
 }
 
-// algorithms are those of all keys, sorted.
+// algorithms returns the algorithms of all keys, sorted.
 func (k *Keys) algorithms() []string {
 	var all []string
 	for i := range k.published {

@@ -105,11 +105,6 @@ var rules = []rule{
 		others:   append([]string{"gopkg.in/go-jose/go-jose.v2/...", "k8s.io/apiserver/pkg/authentication/..."}, clients...),
 	},
 	{
-		packages: "pkg/standalone/bootstraptoken",
-		duty:     "Authentication by bootstrap tokens.",
-		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/cluster-bootstrap/..."}, clients...),
-	},
-	{
 		packages: "pkg/aggregated/servingca",
 		duty:     "The serving certificate for the main cluster, and the CA bundle that verifies it.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/pki"},
@@ -448,7 +443,7 @@ var rules = []rule{
 		packages: "pkg/standalone/authentication",
 		duty:     "Authentication in standalone mode, in its order; issues no tokens.",
 		ours:     []string{"pkg/configfile/..."},
-		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/client-go/rest"}, machinery...),
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
 		packages: "pkg/standalone/authorization",
@@ -481,7 +476,7 @@ var rules = []rule{
 	{
 		packages: "pkg/scheduler",
 		duty:     "Places resources on Stores; a client of the API, without server, etcd and flags.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/scheduler/..."},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/controller/framework", "pkg/generated/...", "pkg/scheduler/..."},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
@@ -499,7 +494,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/migration/migrationstatus",
 		duty:     "Writes the status and the events of a Migration.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/storage/move"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework", "pkg/storage/move"},
 		others:   clients,
 	},
 	{
@@ -512,34 +507,16 @@ var rules = []rule{
 		others: append([]string{"go.etcd.io/etcd/api/v3/...", "golang.org/x/time/rate", "k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
-		packages: "pkg/controller/injectionprofile",
-		duty:     "The controller of InjectionProfiles: reports whether they fit the definitions of their targets.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/injection"},
-		others:   clients,
-	},
-	{
 		packages: "pkg/standalone/controller/flowcontrol",
 		duty:     "The controller of flow control; the default objects are upstream's.",
 		ours:     []string{"pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"}, clients...),
 	},
 	{
-		packages: "pkg/standalone/controller/policystatus",
-		duty:     "The controller of the status of policies; compiles as the admission plugin does.",
-		ours:     []string{"pkg/controller/framework/..."},
-		others:   append([]string{"k8s.io/apiserver/pkg/admission/plugin/policy/validating", "k8s.io/apiserver/pkg/cel/openapi/resolver"}, clients...),
-	},
-	{
 		packages: "pkg/standalone/controller/rbac",
 		duty:     "The default roles and bindings, and the controller of aggregated cluster roles.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/reconciliation"}, clients...),
-	},
-	{
-		packages: "pkg/standalone/controller/tokencleaner",
-		duty:     "The controller of expired bootstrap tokens.",
-		ours:     []string{"pkg/controller/framework/..."},
-		others:   append([]string{"k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller/hostedresource",
@@ -578,25 +555,33 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
-		packages: "pkg/controller/{name}",
-		duty:     "One controller: watches, compares, writes; never the server or flags.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage"},
-		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+		packages: "pkg/controller",
+		duty:     "Runs the controllers: lists those of both modes, and has the controller of InjectionProfiles; never one mode's own.",
+		ours: []string{
+			"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/injection", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
+			"pkg/storage/layer/corruption", "pkg/storage/move", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage",
+		},
+		others: clients,
 	},
 	{
-		packages: "pkg/controller",
-		duty:     "The table of controllers, with the modes in which each runs.",
+		packages: "pkg/standalone",
+		duty:     "The list of the controllers that only a standalone annex has, and the small ones.",
+		ours:     []string{"pkg/controller/...", "pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/..."},
+		others:   append([]string{"k8s.io/apiserver/pkg/admission/plugin/policy/validating", "k8s.io/apiserver/pkg/cel/openapi/resolver", "k8s.io/cluster-bootstrap/..."}, clients...),
+	},
+	{
+		packages: "pkg/aggregated",
+		duty:     "The list of the controllers that only an annex behind a main cluster has.",
 		ours: []string{
 			"pkg/controller/...", "pkg/aggregated/group/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy", "pkg/aggregated/mainobjects",
-			"pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
-			"pkg/storage/layer/corruption", "pkg/storage/layer/freeze", "pkg/storage/move", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage",
+			"pkg/apis/hosting/...", "pkg/staticobjects", "pkg/storage/move",
 		},
 		others: clients,
 	},
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/standalone/bootstraptoken", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
@@ -604,7 +589,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server",
 		duty:     "`annex serve`: the only package that imports both the chain and the controllers; starts etcd first.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),

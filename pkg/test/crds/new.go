@@ -27,6 +27,13 @@ func New(group, plural string, versions ...string) *apiextensionsv1.CustomResour
 	return crd
 }
 
+// Established returns a CRD with the status of one that is served.
+func Established(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	crd.Status.AcceptedNames = crd.Spec.Names
+	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
+	return crd
+}
+
 // NewVersion returns a served version of a CRD.
 func NewVersion(name string, stored bool, schema *apiextensionsv1.JSONSchemaProps) apiextensionsv1.CustomResourceDefinitionVersion {
 	return apiextensionsv1.CustomResourceDefinitionVersion{

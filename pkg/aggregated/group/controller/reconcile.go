@@ -20,7 +20,6 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
-	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
 )
 
 const (
@@ -45,7 +44,7 @@ type reconciler struct {
 	// allGroups queues every group.
 	allGroups func()
 
-	synced, published conditions.Writer
+	synced, published framework.ConditionWriter
 	gate              gate
 	messages          *framework.Throttle
 
@@ -59,10 +58,10 @@ type reconciler struct {
 func newReconciler(c *Controller) *reconciler {
 	return &reconciler{
 		Config: c.config, list: c.list, allGroups: c.enqueueAll,
-		synced: conditions.Writer{
+		synced: framework.ConditionWriter{
 			Type: hostingv1alpha1.HostedResourceDefinitionSynced, FieldManager: definitionsManager, AnnexHostedResources: c.config.AnnexHostedResources,
 		},
-		published: conditions.Writer{
+		published: framework.ConditionWriter{
 			Type: hostingv1alpha1.HostedResourcePublished, FieldManager: apiServiceManager, AnnexHostedResources: c.config.AnnexHostedResources,
 		},
 		gate:     gate{state: group.Gate{Why: group.No(group.ReasonWaitingForAnnex, group.NotCheckedMessage)}},

@@ -21,7 +21,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // messageInterval is the minimum time between writes of one condition that change
@@ -65,16 +65,16 @@ func (r *reconciler) reportPublished(ctx context.Context, s *group.State, status
 }
 
 // report writes a condition if it changed. It returns when to write it if it is throttled.
-func (r *reconciler) report(ctx context.Context, writer conditions.Writer, resource *group.HostedResource, of group.Status) (time.Duration, error) {
+func (r *reconciler) report(ctx context.Context, writer framework.ConditionWriter, resource *group.HostedResource, of group.Status) (time.Duration, error) {
 	condition := metav1.Condition{
 		Type: writer.Type, Status: of.Status, ObservedGeneration: resource.Generation, Reason: of.Reason, Message: of.Message,
 	}
 	before := writer.Get(resource)
-	if !conditions.SetTransitionTime(&condition, before, time.Now()) {
+	if !framework.SetTransitionTime(&condition, before, time.Now()) {
 		return 0, nil
 	}
 	key := writer.Type + " " + resource.Name
-	if !conditions.IsUrgent(&condition, before) {
+	if !framework.IsUrgent(&condition, before) {
 		if wait := r.messages.Delay(key); wait > 0 {
 			return wait, nil
 		}

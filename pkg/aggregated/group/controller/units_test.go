@@ -21,7 +21,6 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 	"github.com/annex-dev/annex/pkg/controller/framework"
-	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -105,7 +104,7 @@ func TestReport(t *testing.T) {
 					resource.Status.Conditions = []metav1.Condition{before}
 				}
 				client := annexfake.NewClientset(resource)
-				writer := conditions.Writer{Type: "Published", FieldManager: "test", AnnexHostedResources: client.HostingV1alpha1().HostedResources()}
+				writer := framework.ConditionWriter{Type: "Published", FieldManager: "test", AnnexHostedResources: client.HostingV1alpha1().HostedResources()}
 				r := &reconciler{messages: framework.NewThrottle(messageInterval, time.Now)}
 				if tc.soon {
 					r.messages.Mark("Published " + widgets)

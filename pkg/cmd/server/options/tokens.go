@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annex-dev/annex/pkg/apiserver"
-	"github.com/annex-dev/annex/pkg/standalone/bootstraptoken"
+	"github.com/annex-dev/annex/pkg/standalone/authentication"
 	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
 )
 
@@ -139,7 +139,7 @@ func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.Extr
 		Live:            kube.CoreV1(),
 	})
 	if o.Bootstrap {
-		authenticators.BootstrapTokens = bootstraptoken.NewAuthenticator(core.Secrets().Lister().Secrets(metav1.NamespaceSystem))
+		authenticators.BootstrapTokens = authentication.NewBootstrapTokens(core.Secrets().Lister().Secrets(metav1.NamespaceSystem))
 	}
 	return nil
 }

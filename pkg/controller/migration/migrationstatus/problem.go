@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -73,7 +74,7 @@ func (w *Writer) problemOr(doing description) description {
 	}
 	text := "Continues after an error: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 	w.recordProblem(err, text)
-	return description{hostingv1alpha1.MigrationRetrying, cut(text, maxProblem)}
+	return description{hostingv1alpha1.MigrationRetrying, framework.Shorten(text, maxProblem)}
 }
 
 // recordProblem records an event if a cause is new. The text names the objects that it concerns, and so changes.
@@ -100,12 +101,4 @@ func causesOf(err error) []string {
 		causes = append(causes, causesOf(inner)...)
 	}
 	return causes
-}
-
-// cut shortens a text to a number of bytes.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -47,7 +48,7 @@ type Writer struct {
 	Recorder   events.EventRecorder
 	// Migration is the Migration as it was read or written last.
 	Migration *hostingv1alpha1.Migration
-	// Status is what will be written next.
+	// Status will be written next.
 	Status hostingv1alpha1.MigrationStatus
 	// Progress adds the progress to Status. It may be nil.
 	Progress func(*hostingv1alpha1.MigrationStatus)
@@ -138,6 +139,14 @@ func (w *Writer) Describe(ctx context.Context, reason, message string) error {
 	return w.Write(ctx)
 }
 
+// Step runs do in a phase, and writes its progress and its problems.
+func (w *Writer) Step(ctx context.Context, phase hostingv1alpha1.MigrationPhase, message string, do func(context.Context) error) error {
+	if err := w.SetPhase(ctx, phase, message); err != nil {
+		return err
+	}
+	return w.During(ctx, do)
+}
+
 // During runs do in a phase that was set before, and writes its progress and its problems.
 func (w *Writer) During(ctx context.Context, do func(context.Context) error) error {
 	done := make(chan error, 1)
@@ -212,7 +221,7 @@ func (w *Writer) Finish(ctx context.Context, phase hostingv1alpha1.MigrationPhas
 
 // Event records an event about the Migration.
 func (w *Writer) Event(kind, reason, note string, arguments ...any) {
-	w.Recorder.Eventf(w.Migration, nil, kind, reason, "Migrate", "%s", cut(fmt.Sprintf(note, arguments...), maxNote))
+	w.Recorder.Eventf(w.Migration, nil, kind, reason, "Migrate", "%s", framework.Shorten(fmt.Sprintf(note, arguments...), maxNote))
 }
 
 // UntilConfirmed waits until the switch is allowed. changed receives after changes of the Migration.

@@ -81,8 +81,8 @@ func (a *Authorizer) EvaluateConditions(context.Context, authorizer.ConditionsAw
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
-// RulesFor implements authorizer.RuleResolver. An error tells of bindings that
-// lead nowhere; the rules are all that the others grant.
+// RulesFor implements authorizer.RuleResolver. The error names bindings of unknown roles;
+// the rules are complete without these.
 func (a *Authorizer) RulesFor(ctx context.Context, who user.Info, namespace string) (resources []authorizer.ResourceRuleInfo, urls []authorizer.NonResourceRuleInfo, incomplete bool, err error) {
 	rules, err := a.resolver.RulesFor(ctx, who, namespace)
 	for i := range rules {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// subjectIndex finds bindings by their subjects, so that a request costs as much as the
-// caller has bindings, not as there are.
+// subjectIndex finds bindings by their subjects, so that the cost of a request depends on
+// the caller's bindings, not on all bindings.
 const subjectIndex = "annex.dev/rbac-subject"
 
 // informerSource is a Source on informers.

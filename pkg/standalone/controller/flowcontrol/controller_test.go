@@ -165,7 +165,7 @@ func TestEnsureFailures(t *testing.T) {
 		"list":               {fail("list", "prioritylevelconfigurations", errors.New("away")), "list every PriorityLevelConfiguration: away"},
 		"create":             {fail("create", "flowschemas", errors.New("away")), "create FlowSchema catch-all: away"},
 		"update":             {fail("update", "flowschemas", errors.New("away")), "update FlowSchema exempt: away"},
-		"delete":             {fail("delete", "flowschemas", errors.New("away")), "delete FlowSchema stale, which no longer is annex's: away"},
+		"delete":             {fail("delete", "flowschemas", errors.New("away")), "delete FlowSchema stale, which annex no longer needs: away"},
 		"another is faster":  {fail("create", "flowschemas", apierrors.NewAlreadyExists(group, "a")), ""},
 		"another changes it": {fail("update", "flowschemas", apierrors.NewConflict(group, "a", nil)), ""},
 		"another deletes it": {fail("delete", "flowschemas", apierrors.NewNotFound(group, "a")), ""},

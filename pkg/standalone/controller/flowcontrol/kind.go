@@ -210,7 +210,7 @@ func (k kind[T]) remove(ctx context.Context, object T) error {
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete %s %s, which no longer is annex's: %w", k.what, object.GetName(), err)
+		return fmt.Errorf("delete %s %s, which annex no longer needs: %w", k.what, object.GetName(), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Deleted a flow control object of an earlier version", "kind", k.what, "name", object.GetName())
 	return nil

@@ -67,8 +67,8 @@ func (c *collector) reconcile(ctx context.Context, uid types.UID) (framework.Res
 	}
 }
 
-// collect decides about an object whose owners may be gone. A failure is reported to owners
-// that wait for the object.
+// collect deletes or keeps an object whose owners may be gone. A failure is reported to
+// owners that wait for the object.
 func (c *collector) collect(ctx context.Context, of item, live *metav1.PartialObjectMetadata) error {
 	err := c.collectUnlessOwned(ctx, of, live)
 	if err == nil || apierrors.IsConflict(err) || ctx.Err() != nil {

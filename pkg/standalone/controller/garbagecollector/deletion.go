@@ -22,7 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// orphansAtOnce is how many dependents of one owner are written concurrently.
+// orphansAtOnce bounds the concurrent writes of dependents of one owner.
 const orphansAtOnce = 8
 
 // awaitDependents deletes the dependents of an object in foreground deletion, and removes
@@ -36,7 +36,7 @@ func (c *collector) awaitDependents(ctx context.Context, of item, live *metav1.P
 		}
 	}
 	if known && blocking == 0 && !slices.ContainsFunc(hidden, func(dependent item) bool { return blocksAny(dependent.Owners, dependent.Namespace, of) }) {
-		klog.FromContext(ctx).V(2).Info("Letting go of an object without dependents", "object", of.name())
+		klog.FromContext(ctx).V(2).Info("Removing the finalizer of an object without dependents", "object", of.name())
 		return framework.Result{}, c.removeFinalizer(ctx, of, live, metav1.FinalizerDeleteDependents)
 	}
 	if err := c.breakCycle(ctx, of, live); err != nil {
@@ -79,7 +79,7 @@ func (c *collector) orphan(ctx context.Context, of item, live *metav1.PartialObj
 	if err := errors.Join(errors.Join(failed...), ctx.Err()); err != nil {
 		return framework.Result{}, fmt.Errorf("orphan the dependents of %s: %w", of.name(), err)
 	}
-	klog.FromContext(ctx).V(2).Info("Letting go of an object whose dependents stay", "object", of.name(), "dependents", len(dependents))
+	klog.FromContext(ctx).V(2).Info("Removing the finalizer of an object whose dependents stay", "object", of.name(), "dependents", len(dependents))
 	return framework.Result{}, c.removeFinalizer(ctx, of, live, metav1.FinalizerOrphanDependents)
 }
 

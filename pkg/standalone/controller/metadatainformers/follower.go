@@ -19,15 +19,33 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// slotPeriod is how long a resource that cannot be read yet occupies a slot.
+// A resource that cannot be read yet frees its slot after slotPeriod.
 const slotPeriod = 5 * time.Second
 
 // backoff is the delay after failures to list or watch. It starts low, because upstream
 // rejects the first request for a custom resource while it creates a cache.
 var backoff = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 12, Cap: 5 * time.Second}
 
-// backoffReset is how long requests must succeed before the delay starts over.
+// The delay starts over once requests have succeeded for backoffReset.
 const backoffReset = time.Minute
+
+// phase describes which objects of a resource are known.
+type phase int
+
+const (
+	// waiting: the resource is not read yet, because it may be without objects, or others are read.
+	waiting phase = iota
+	// empty: the resource has no objects, and is not watched.
+	empty
+	// listing: its objects are being read.
+	listing
+	// streaming: the same, with a watch that first sends them.
+	streaming
+	// listed: its objects are known, but not what has changed since.
+	listed
+	// current: its objects are known, and a watch is open.
+	current
+)
 
 // follower watches one resource.
 type follower struct {
@@ -42,19 +60,20 @@ type follower struct {
 
 	cancel context.CancelFunc
 	done   chan struct{}
-	// unwanted is when the resource ceased to be served, zero while it is.
+	// unwanted is the time at which the resource ceased to be served, zero while it is.
 	unwanted time.Time
 
-	mu sync.Mutex
-	// synced is true once handlers received all objects. They are current if the last
-	// list is complete too, and a watch is open.
-	synced, listed, watching bool
-	// asleep is true while the resource has no objects, and is not watched.
-	asleep     bool
-	started    time.Time
-	failure    error
-	complained bool
-	free       func()
+	mu    sync.Mutex
+	phase phase
+	// synced is set once handlers received all objects.
+	synced bool
+	// started is the time at which reading began, zero while the follower waits for a slot.
+	started time.Time
+	// failure is the last error of reading. It is reported once.
+	failure  error
+	reported bool
+	// free frees the slot.
+	free func()
 }
 
 func newFollower(item served, handlers []Handler) *follower {
@@ -67,7 +86,7 @@ func newFollower(item served, handlers []Handler) *follower {
 // reads.
 func (f *follower) run(ctx context.Context, annexMetadata metadata.Interface, slots chan struct{}) {
 	defer close(f.done)
-	if !f.awaitObjects(ctx) {
+	if !f.waitForObjects(ctx) {
 		return
 	}
 	select {
@@ -88,9 +107,11 @@ func (f *follower) run(ctx context.Context, annexMetadata metadata.Interface, sl
 	reflector := cache.NewReflectorWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-				f.beginList()
+				f.set(listing)
 				list, err := objects.List(ctx, options)
-				f.note(err)
+				if err != nil {
+					f.failed(err)
+				}
 				return list, err
 			},
 			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -103,17 +124,17 @@ func (f *follower) run(ctx context.Context, annexMetadata metadata.Interface, sl
 	// It fails only when ctx is done.
 	_ = backoff.DelayWithReset(clock.RealClock{}, backoffReset).Until(quiet, true, true, func(ctx context.Context) (bool, error) {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
-			f.complain(logger, err)
+			f.logFailure(logger, err)
 		}
 		return false, nil
 	})
 }
 
-// complain logs that the resource cannot be read, as an error once that has lasted.
-func (f *follower) complain(logger klog.Logger, err error) {
+// logFailure logs that the resource cannot be read, as an error once that has lasted.
+func (f *follower) logFailure(logger klog.Logger, err error) {
 	f.mu.Lock()
-	loud := !f.complained && time.Since(f.started) > settlePeriod
-	f.complained = f.complained || loud
+	loud := !f.reported && time.Since(f.started) > settlePeriod
+	f.reported = f.reported || loud
 	f.mu.Unlock()
 	if loud {
 		logger.Error(err, "A resource cannot be read, trying again; what depends on knowing its objects waits")
@@ -122,16 +143,20 @@ func (f *follower) complain(logger klog.Logger, err error) {
 	}
 }
 
-// awaitObjects returns true when the resource has objects, and false when ctx is done.
+// waitForObjects returns true when the resource has objects, and false when ctx is done.
 // Watching a custom resource makes the server create a cache for it, which is not worth
 // it without objects.
-func (f *follower) awaitObjects(ctx context.Context) bool {
+func (f *follower) waitForObjects(ctx context.Context) bool {
 	for f.stored != nil {
 		objects, known := f.stored()
 		if known && objects > 0 {
 			break
 		}
-		f.sleep(known)
+		if known {
+			f.complete(empty)
+		} else {
+			f.set(waiting)
+		}
 		select {
 		case <-ctx.Done():
 			return false
@@ -140,23 +165,12 @@ func (f *follower) awaitObjects(ctx context.Context) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.asleep, f.started = false, time.Time{} // it has yet to start
+	f.phase, f.started = waiting, time.Time{}
 	return true
 }
 
-// sleep marks a resource as empty, if that is known.
-func (f *follower) sleep(known bool) {
-	f.mu.Lock()
-	first := known && !f.synced
-	f.asleep, f.synced = known, f.synced || known
-	f.mu.Unlock()
-	if first {
-		f.objects.tellSynced()
-	}
-}
-
-// wake makes the follower count the objects again.
-func (f *follower) wake() {
+// storedObjectsChanged makes waitForObjects count the objects again.
+func (f *follower) storedObjectsChanged() {
 	select {
 	case f.storedChanged <- struct{}{}:
 	default: // it is about to
@@ -165,16 +179,20 @@ func (f *follower) wake() {
 
 func (f *follower) watch(ctx context.Context, objects metadata.Getter, options metav1.ListOptions) (watch.Interface, error) {
 	if options.SendInitialEvents != nil {
-		f.beginList()
+		f.set(listing)
 	}
 	events, err := objects.Watch(ctx, options)
 	if err != nil {
-		f.note(err)
+		f.failed(err)
 		return nil, err
 	}
-	f.setWatching(true)
-	return &watched{Interface: events, stopped: func() { f.setWatching(false) }}, nil
+	f.opened()
+	return &watched{Interface: events, stopped: f.closed}, nil
 }
+
+// opened is called when a watch was opened, and closed when it ended.
+func (f *follower) opened() { f.change(map[phase]phase{listing: streaming, listed: current}) }
+func (f *follower) closed() { f.change(map[phase]phase{streaming: listing, current: listed}) }
 
 // watched is a watch that reports its end.
 type watched struct {
@@ -202,36 +220,47 @@ func (f *follower) stop() {
 	}
 }
 
-func (f *follower) beginList() {
+func (f *follower) set(phase phase) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.listed = false
+	f.phase = phase
 }
 
-func (f *follower) setWatching(watching bool) {
+// change replaces a phase, if it is one of these.
+func (f *follower) change(phases map[phase]phase) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.watching = watching
+	if after, found := phases[f.phase]; found {
+		f.phase = after
+	}
 }
 
 // replaced is called once handlers have received all objects.
 func (f *follower) replaced() {
 	f.mu.Lock()
-	first := !f.synced
-	f.synced, f.listed, f.failure, f.complained = true, true, nil, false
+	after := listed
+	if f.phase == streaming {
+		after = current
+	}
 	free := f.free
 	f.mu.Unlock()
 	free()
+	f.complete(after)
+}
+
+// complete begins a phase in which all objects are known.
+func (f *follower) complete(phase phase) {
+	f.mu.Lock()
+	first := !f.synced
+	f.phase, f.synced, f.failure, f.reported = phase, true, nil, false
+	f.mu.Unlock()
 	if first {
-		f.objects.tellSynced()
+		f.objects.notifySynced()
 	}
 }
 
-// note records why the resource could not be read.
-func (f *follower) note(err error) {
-	if err == nil {
-		return
-	}
+// failed records why the resource could not be read.
+func (f *follower) failed(err error) {
 	f.mu.Lock()
 	f.failure = err
 	free := f.free
@@ -245,7 +274,7 @@ func (f *follower) note(err error) {
 	}
 }
 
-// State is how much of a resource is known.
+// State describes which objects of a resource are known.
 type State struct {
 	Resource
 	// Synced means that handlers received all its objects once.
@@ -259,8 +288,8 @@ type State struct {
 func (f *follower) state() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	state := State{Resource: f.Resource, Synced: f.synced, Current: f.synced && f.listed && f.watching}
-	if f.asleep {
+	state := State{Resource: f.Resource, Synced: f.synced, Current: f.phase == current}
+	if f.phase == empty {
 		objects, known := f.stored()
 		state.Current = known && objects == 0
 	}

@@ -48,7 +48,7 @@ import (
 const (
 	name = "metadata-informers"
 
-	// settlePeriod is how long Settled waits for a resource that cannot be read.
+	// Settled waits settlePeriod for a resource that cannot be read.
 	settlePeriod = 10 * time.Second
 	settlePoll   = 50 * time.Millisecond
 
@@ -56,13 +56,13 @@ const (
 	// each custom resource.
 	firstReadsAtOnce = 16
 
-	// lingerPeriod is how long a resource is watched after its definition is gone. Its
-	// objects were deleted before, but on another watch.
-	lingerPeriod = 10 * time.Second
-	lingerPoll   = 200 * time.Millisecond
+	// A resource is watched until its deletions have arrived, at most for keepPeriod after
+	// its definition is gone.
+	keepPeriod = 10 * time.Second
+	keepPoll   = 200 * time.Millisecond
 
-	// rediscoverAfter is when discovery is read again after a resource was not found: it
-	// may have listed a custom resource that was being deleted.
+	// Discovery is read again rediscoverAfter a resource was not found: it may have listed a
+	// custom resource that was being deleted.
 	rediscoverAfter = time.Second
 )
 
@@ -199,8 +199,8 @@ func (i *Informers) reconcile(ctx context.Context, _ struct{}) (framework.Result
 		switch {
 		case found && item.Resource == f.Resource && item.definition == f.definition:
 			delete(wanted, resource)
-		case !found && f.lingers():
-			result.RequeueAfter = lingerPoll
+		case !found && f.isKept():
+			result.RequeueAfter = keepPoll
 		default:
 			delete(i.followers, resource)
 			obsolete = append(obsolete, f)
@@ -227,12 +227,12 @@ func (i *Informers) reconcile(ctx context.Context, _ struct{}) (framework.Result
 	return result, nil
 }
 
-// lingers reports whether a resource that is no longer served is still watched.
-func (f *follower) lingers() bool {
+// isKept reports whether a resource that is no longer served is still watched.
+func (f *follower) isKept() bool {
 	if f.unwanted.IsZero() {
 		f.unwanted = time.Now()
 	}
-	return f.objects.count(metav1.NamespaceAll) > 0 && time.Since(f.unwanted) < lingerPeriod
+	return f.objects.count() > 0 && time.Since(f.unwanted) < keepPeriod
 }
 
 // wanted returns all resources that are served.
@@ -280,7 +280,7 @@ func (i *Informers) notFound(item served) {
 // UsageChanged implements usage.Handler: a resource with objects is watched.
 func (i *Informers) UsageChanged(resource schema.GroupResource) {
 	if f := i.follower(resource); f != nil {
-		f.wake()
+		f.storedObjectsChanged()
 	}
 }
 
@@ -289,28 +289,19 @@ func (i *Informers) AllUsageChanged() {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	for _, f := range i.followers {
-		f.wake()
+		f.storedObjectsChanged()
 	}
 }
 
 // isSettled reports whether waiting longer has no benefit.
 func (i *Informers) isSettled() bool {
-	return i.every((*follower).settled)
-}
-
-// HasSynced reports whether all objects of all resources are known.
-func (i *Informers) HasSynced() bool {
-	return i.every(func(f *follower) bool { return f.state().Synced })
-}
-
-func (i *Informers) every(is func(*follower) bool) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	if !i.discovered {
 		return false
 	}
 	for _, f := range i.followers {
-		if !is(f) {
+		if !f.settled() {
 			return false
 		}
 	}
@@ -330,7 +321,7 @@ func (done) Name() string { return name }
 // Done implements cache.DoneChecker.
 func (d done) Done() <-chan struct{} { return d }
 
-// States returns those of all resources, in a stable order.
+// States returns the states of all resources, in a stable order.
 func (i *Informers) States() []State {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
@@ -344,7 +335,7 @@ func (i *Informers) States() []State {
 	return states
 }
 
-// State returns that of one resource, and false if it is not served.
+// State returns the state of one resource, and false if it is not served.
 func (i *Informers) State(resource schema.GroupResource) (State, bool) {
 	if f := i.follower(resource); f != nil {
 		return f.state(), true
@@ -375,15 +366,6 @@ func (i *Informers) Find(resource schema.GroupResource, name string, uid types.U
 		return f.objects.find(name, uid)
 	}
 	return nil
-}
-
-// Count returns the number of known objects of a resource in a namespace, or in all with
-// metav1.NamespaceAll. It is complete only if the resource is synced.
-func (i *Informers) Count(resource schema.GroupResource, namespace string) int {
-	if f := i.follower(resource); f != nil {
-		return f.objects.count(namespace)
-	}
-	return 0
 }
 
 func (i *Informers) follower(resource schema.GroupResource) *follower {

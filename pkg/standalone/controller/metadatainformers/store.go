@@ -151,8 +151,8 @@ func (s *store) remove(key types.NamespacedName) {
 	}
 }
 
-// tellSynced notifies handlers.
-func (s *store) tellSynced() {
+// notifySynced notifies handlers that they received all objects.
+func (s *store) notifySynced() {
 	for _, handler := range s.handlers {
 		handler.Synced(s.resource)
 	}
@@ -216,13 +216,10 @@ func (s *store) find(name string, uid types.UID) *Object {
 	return nil
 }
 
-func (s *store) count(namespace string) int {
+func (s *store) count() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if namespace == metav1.NamespaceAll {
-		return len(s.objects)
-	}
-	return s.counts[namespace]
+	return len(s.objects)
 }
 
 func (o *Object) key() types.NamespacedName {

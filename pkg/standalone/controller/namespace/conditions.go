@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // maxMessage bounds a message, so that the namespace can be stored also with a hundred
@@ -26,13 +28,17 @@ const maxMessage = 4096
 func setConditions(status *corev1.NamespaceStatus, left leftover, failed failures, now time.Time) bool {
 	changed := false
 	for _, condition := range []corev1.NamespaceCondition{
-		discoveryCondition(failed.discovery),
-		parsingCondition(failed.parsing),
-		contentCondition(failed.content),
-		remainingCondition(left.objects),
-		finalizersCondition(left.finalizers),
+		condition(corev1.NamespaceDeletionDiscoveryFailure, discoveryProblem(failed.discovery), "DiscoveryFailed",
+			"ResourcesDiscovered", "All resources successfully discovered"),
+		condition(corev1.NamespaceDeletionGVParsingFailure, joined(failed.parsing), "GroupVersionParsingFailed",
+			"ParsedGroupVersions", "All group versions successfully parsed"),
+		condition(corev1.NamespaceDeletionContentFailure, contentProblem(failed.content), "ContentDeletionFailed",
+			"ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+		condition(corev1.NamespaceContentRemaining, remainingProblem(left.objects), "SomeResourcesRemain",
+			"ContentRemoved", "All content successfully removed"),
+		condition(corev1.NamespaceFinalizersRemaining, finalizersProblem(left.finalizers), "SomeFinalizersRemain",
+			"ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 	} {
-		condition.Message = shorten(condition.Message)
 		condition.LastTransitionTime = metav1.NewTime(now)
 		changed = setCondition(status, condition) || changed
 	}
@@ -56,69 +62,51 @@ func setCondition(status *corev1.NamespaceStatus, condition corev1.NamespaceCond
 	return true
 }
 
-func discoveryCondition(failed []error) corev1.NamespaceCondition {
-	if len(failed) == 0 {
-		return condition(corev1.NamespaceDeletionDiscoveryFailure, false,
-			"ResourcesDiscovered", "All resources successfully discovered")
-	}
+// discoveryProblem is empty if nothing failed, as the other problems.
+func discoveryProblem(failed []error) string {
 	message := joined(failed)
 	if partial := (*discovery.ErrGroupDiscoveryFailed)(nil); len(failed) == 1 && errors.As(failed[0], &partial) {
 		message = fmt.Sprintf("Discovery failed for some groups, %d failing: %s", len(partial.Groups), message)
 	}
-	return condition(corev1.NamespaceDeletionDiscoveryFailure, true, "DiscoveryFailed", message)
+	return message
 }
 
-func parsingCondition(failed []error) corev1.NamespaceCondition {
+func contentProblem(failed []error) string {
 	if len(failed) == 0 {
-		return condition(corev1.NamespaceDeletionGVParsingFailure, false,
-			"ParsedGroupVersions", "All group versions successfully parsed")
+		return ""
 	}
-	return condition(corev1.NamespaceDeletionGVParsingFailure, true, "GroupVersionParsingFailed", joined(failed))
+	return fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(failed), joined(failed))
 }
 
-func contentCondition(failed []error) corev1.NamespaceCondition {
-	if len(failed) == 0 {
-		return condition(corev1.NamespaceDeletionContentFailure, false,
-			"ContentDeleted", "All content successfully deleted, may be waiting on finalization")
-	}
-	return condition(corev1.NamespaceDeletionContentFailure, true, "ContentDeletionFailed",
-		fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(failed), joined(failed)))
-}
-
-func remainingCondition(objects map[schema.GroupResource]int) corev1.NamespaceCondition {
-	if len(objects) == 0 {
-		return condition(corev1.NamespaceContentRemaining, false,
-			"ContentRemoved", "All content successfully removed")
-	}
+func remainingProblem(objects map[schema.GroupResource]int) string {
 	var parts []string
 	for resource, count := range objects {
 		parts = append(parts, fmt.Sprintf("%s has %d resource instances", resource, count))
 	}
+	if len(parts) == 0 {
+		return ""
+	}
 	slices.Sort(parts)
-	return condition(corev1.NamespaceContentRemaining, true, "SomeResourcesRemain",
-		"Some resources are remaining: "+strings.Join(parts, ", "))
+	return "Some resources are remaining: " + strings.Join(parts, ", ")
 }
 
-func finalizersCondition(finalizers map[string]int) corev1.NamespaceCondition {
-	if len(finalizers) == 0 {
-		return condition(corev1.NamespaceFinalizersRemaining, false,
-			"ContentHasNoFinalizers", "All content-preserving finalizers finished")
-	}
+func finalizersProblem(finalizers map[string]int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(finalizers)) {
 		parts = append(parts, fmt.Sprintf("%s in %d resource instances", name, finalizers[name]))
 	}
-	return condition(corev1.NamespaceFinalizersRemaining, true, "SomeFinalizersRemain",
-		"Some content in the namespace has finalizers remaining: "+strings.Join(parts, ", "))
+	if len(parts) == 0 {
+		return ""
+	}
+	return "Some content in the namespace has finalizers remaining: " + strings.Join(parts, ", ")
 }
 
-// condition creates a condition. "True" is always what keeps the namespace.
-func condition(kind corev1.NamespaceConditionType, holds bool, reason, message string) corev1.NamespaceCondition {
-	status := corev1.ConditionFalse
-	if holds {
-		status = corev1.ConditionTrue
+// condition is True with a problem, which keeps the namespace.
+func condition(kind corev1.NamespaceConditionType, problem, problemReason, reason, message string) corev1.NamespaceCondition {
+	if problem != "" {
+		return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionTrue, Reason: problemReason, Message: framework.Shorten(problem, maxMessage)}
 	}
-	return corev1.NamespaceCondition{Type: kind, Status: status, Reason: reason, Message: message}
+	return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message}
 }
 
 // joined lists errors in a stable order, so that the same failures do not change the
@@ -130,13 +118,4 @@ func joined(failed []error) string {
 	}
 	slices.Sort(messages)
 	return strings.Join(messages, ", ")
-}
-
-// shorten cuts a message that is too long for a condition.
-func shorten(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-	const mark = " …"
-	return strings.ToValidUTF8(message[:maxMessage-len(mark)], "") + mark
 }

@@ -5,10 +5,8 @@ package namespace
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -112,17 +110,5 @@ func TestSetConditionsKeepsUnknownConditions(t *testing.T) {
 	setConditions(&status, leftover{}, failures{}, epoch)
 	if status.Conditions[0].Type != "example.com/Mine" {
 		t.Errorf("another controller's condition was lost: %v", status.Conditions)
-	}
-}
-
-func TestShorten(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("äöü", maxMessage)
-	got := shorten(long)
-	if len(got) > maxMessage || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
-		t.Errorf("%d bytes (valid UTF-8: %v), want at most %d with an ellipsis", len(got), utf8.ValidString(got), maxMessage)
-	}
-	if got := shorten("short"); got != "short" {
-		t.Errorf("shorten(short) = %q", got)
 	}
 }

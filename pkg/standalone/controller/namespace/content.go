@@ -13,11 +13,9 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
@@ -26,7 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// leftover is what a namespace still contains after the deletion.
+// leftover counts the objects that are left in a namespace after the deletion.
 type leftover struct {
 	// objects counts the remaining objects of each resource.
 	objects map[schema.GroupResource]int
@@ -60,14 +58,8 @@ type inventory struct {
 	total      int
 	finalizers map[string]int
 	grace      time.Duration
-	// toDelete are the objects that are not being deleted yet.
-	toDelete []objectRef
-}
-
-// objectRef identifies the object to delete.
-type objectRef struct {
-	name string
-	uid  types.UID
+	// toDelete is the number of objects that are not being deleted yet.
+	toDelete int
 }
 
 // contentDeleter deletes the objects of a namespace.
@@ -96,51 +88,32 @@ func (d *contentDeleter) deleteAll(ctx context.Context, namespace string, resour
 // this request.
 //
 // Unlike kube-controller-manager it treats a 404 or 405 as an error where discovery has
-// the verb. If the resource is gone, discovery will not list it next time.
+// the resource. If the resource is gone, discovery will not list it next time.
 func (d *contentDeleter) deleteResource(ctx context.Context, namespace string, item resource) (inventory, error) {
-	if item.unserved != nil {
-		return d.deleteUnserved(ctx, namespace, item)
-	}
-	objects := d.annexMetadata.Resource(item.gvr).Namespace(namespace)
-	if !item.list {
-		if item.deleteCollection {
-			return inventory{}, deleteCollection(ctx, objects)
-		}
-		// Without the verbs list and deletecollection there are no names to delete.
-		return inventory{}, nil
-	}
-
-	found, err := d.list(ctx, objects)
-	if err != nil || len(found.toDelete) == 0 {
-		return found, err
-	}
-	klog.FromContext(ctx).V(4).Info("Deleting contents of namespace", "namespace", namespace, "resource", item.gvr, "objects", len(found.toDelete))
-	if item.deleteCollection {
-		err = deleteCollection(ctx, objects)
-	} else {
-		err = deleteEach(ctx, objects, found.toDelete)
-	}
-	if err != nil {
-		return found, err
-	}
-	return d.list(ctx, objects)
-}
-
-// deleteUnserved deletes the objects of a custom resource without a version that is served: they
-// would be in the next namespace of that name once one is.
-func (d *contentDeleter) deleteUnserved(ctx context.Context, namespace string, item resource) (inventory, error) {
-	objects, err := d.storedObjects(item.unserved, namespace)
+	objects, err := d.contents(namespace, item)
 	if err != nil {
 		return inventory{}, err
 	}
 	found, err := d.list(ctx, objects)
-	if err != nil || len(found.toDelete) == 0 {
+	if err != nil || found.toDelete == 0 {
 		return found, err
 	}
-	if err := deleteCollection(ctx, objects); err != nil {
-		return found, err
+	klog.FromContext(ctx).V(4).Info("Deleting contents of namespace", "namespace", namespace, "resource", item.gvr, "objects", found.toDelete)
+	// Orphaning, as a resource's default, could add a finalizer.
+	options := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+	if err := objects.DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
+		return found, fmt.Errorf("delete the collection: %w", err)
 	}
 	return d.list(ctx, objects)
+}
+
+// contents returns the objects of one resource, also of one without a served version: they
+// would be in the next namespace of that name once one is served.
+func (d *contentDeleter) contents(namespace string, item resource) (Contents, error) {
+	if item.unserved != nil {
+		return d.storedObjects(item.unserved, namespace)
+	}
+	return d.annexMetadata.Resource(item.gvr).Namespace(namespace), nil
 }
 
 // list pages through the objects of one resource.
@@ -159,7 +132,7 @@ func (d *contentDeleter) list(ctx context.Context, objects Contents) (inventory,
 			found.finalizers[name]++
 		}
 		if object.DeletionTimestamp.IsZero() {
-			found.toDelete = append(found.toDelete, objectRef{name: object.Name, uid: object.UID})
+			found.toDelete++
 		} else {
 			// The timestamp of a graceful deletion is the end of the grace period.
 			found.grace = max(found.grace, object.DeletionTimestamp.Sub(d.now()))
@@ -172,44 +145,15 @@ func (d *contentDeleter) list(ctx context.Context, objects Contents) (inventory,
 	return found, nil
 }
 
-// deleteCollection deletes all objects with one request.
-func deleteCollection(ctx context.Context, objects Contents) error {
-	if err := objects.DeleteCollection(ctx, deleteOptions(), metav1.ListOptions{}); err != nil {
-		return fmt.Errorf("delete the collection: %w", err)
-	}
-	return nil
-}
-
-// deleteEach deletes the named objects one by one.
-func deleteEach(ctx context.Context, objects metadata.ResourceInterface, refs []objectRef) error {
-	for _, ref := range refs {
-		options := deleteOptions()
-		options.Preconditions = &metav1.Preconditions{UID: ptr.To(ref.uid)}
-		if err := objects.Delete(ctx, ref.name, options); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete %s: %w", ref.name, err)
-		}
-	}
-	return nil
-}
-
-// deleteOptions sets background propagation: orphaning, as a resource's default, could
-// add a finalizer.
-func deleteOptions() metav1.DeleteOptions {
-	return metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
-}
-
 // errNothingDiscovered is returned for discovery without any resource.
 var errNothingDiscovered = errors.New("discovery lists no namespaced resources")
 
 // definition shortens the type's name in signatures.
 type definition = apiextensionsv1.CustomResourceDefinition
 
-// resource is a resource in the namespace, with its verbs.
+// resource is a resource in the namespace.
 type resource struct {
-	gvr              schema.GroupVersionResource
-	list             bool
-	delete           bool
-	deleteCollection bool
+	gvr schema.GroupVersionResource
 	// unserved is the definition of a custom resource without a version that is served.
 	unserved *definition
 }
@@ -250,28 +194,20 @@ func resourcesToDelete(lists []*metav1.APIResourceList, definitions []*definitio
 	return resources, failed
 }
 
-// fromDiscovery returns false for entries without objects to delete.
+// fromDiscovery returns false for entries without objects to delete. What annex can delete
+// it can list and delete as a collection.
 func fromDiscovery(groupVersion schema.GroupVersion, entry *metav1.APIResource) (resource, bool) {
-	if !entry.Namespaced || strings.Contains(entry.Name, "/") {
-		return resource{}, false
-	}
-	item := resource{
-		gvr:              groupVersion.WithResource(entry.Name),
-		list:             slices.Contains(entry.Verbs, "list"),
-		delete:           slices.Contains(entry.Verbs, "delete"),
-		deleteCollection: slices.Contains(entry.Verbs, "deletecollection"),
-	}
-	return item, item.delete || item.deleteCollection
+	return resource{gvr: groupVersion.WithResource(entry.Name)},
+		entry.Namespaced && !strings.Contains(entry.Name, "/") && slices.Contains(entry.Verbs, "delete")
 }
 
 // fromDefinition returns the resource of a definition, and false if that is not namespaced or
 // was never served.
 func fromDefinition(crd *definition) (resource, bool) {
 	defined, served := metadatainformers.FromDefinition(crd)
-	// apiextensions-apiserver serves every verb.
-	item := resource{gvr: defined.GroupVersionResource, list: true, delete: true, deleteCollection: true}
+	item := resource{gvr: defined.GroupVersionResource}
 	if !served {
-		item = resource{gvr: defined.GroupVersionResource, unserved: crd}
+		item.unserved = crd
 	}
 	return item, defined.Namespaced
 }

@@ -27,12 +27,12 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // apiServer answers the requests of a metadata client out of memory, over HTTP:
-// lists in pages, deletes, and deletes of collections, which finalizers and
-// grace periods outlive.
+// lists in pages, and deletes of collections, which finalizers and grace periods outlive.
 type apiServer struct {
 	mu       sync.Mutex
 	objects  map[string][]*metav1.PartialObjectMetadata // by resource
@@ -40,15 +40,12 @@ type apiServer struct {
 	requests []string
 }
 
-// ServeHTTP serves /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE[/NAME].
+// ServeHTTP serves /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	parts := strings.Split(strings.TrimPrefix(req.URL.Path, "/apis/example.com/v1/namespaces/team/"), "/")
-	resource, verb := parts[0], map[string]string{http.MethodGet: "list", http.MethodDelete: "deletecollection"}[req.Method]
-	if len(parts) > 1 {
-		verb = "delete"
-	}
+	resource := strings.TrimPrefix(req.URL.Path, "/apis/example.com/v1/namespaces/team/")
+	verb := map[string]string{http.MethodGet: "list", http.MethodDelete: "deletecollection"}[req.Method]
 	s.requests = append(s.requests, verb+" "+resource)
 	if failure := s.failures[verb+" "+resource]; failure != nil {
 		respond(w, int(failure.ErrStatus.Code), &failure.ErrStatus)
@@ -64,9 +61,6 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 		s.objects[resource] = slices.DeleteFunc(s.objects[resource], func(object *metav1.PartialObjectMetadata) bool {
-			if verb == "delete" && (object.Name != parts[1] || object.UID != *options.Preconditions.UID) {
-				return false
-			}
 			now := metav1.NewTime(epoch)
 			object.DeletionTimestamp = &now
 			return len(object.Finalizers) == 0
@@ -127,13 +121,8 @@ func objects(count int, change func(*metav1.PartialObjectMetadata)) []*metav1.Pa
 }
 
 // served is a resource of the test's group.
-func served(name string, verbs string) resource {
-	return resource{
-		gvr:              schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: name},
-		list:             strings.Contains(verbs, "l"),
-		delete:           strings.Contains(verbs, "d"),
-		deleteCollection: strings.Contains(verbs, "c"),
-	}
+func served(name string) resource {
+	return resource{gvr: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: name}}
 }
 
 func TestDeleteAll(t *testing.T) {
@@ -162,38 +151,22 @@ func TestDeleteAll(t *testing.T) {
 		wantRequests []string
 	}{
 		"one request tells that there is nothing": {
-			resources:    []resource{served("widgets", "ldc")},
+			resources:    []resource{served("widgets")},
 			wantRequests: []string{"list widgets"},
 		},
 		"collection": {
-			resources:    []resource{served("widgets", "ldc")},
+			resources:    []resource{served("widgets")},
 			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(3, nil)},
 			wantRequests: []string{"list widgets", "deletecollection widgets", "list widgets"},
 		},
 		"more than a page": {
-			resources:    []resource{served("widgets", "ldc")},
+			resources:    []resource{served("widgets")},
 			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(1201, held)},
 			want:         leftover{objects: map[schema.GroupResource]int{group("widgets"): 1201}, finalizers: map[string]int{"example.com/hold": 1201}},
 			wantRequests: []string{"list widgets", "list widgets", "list widgets", "deletecollection widgets", "list widgets", "list widgets", "list widgets"},
 		},
-		"one by one without deletecollection": {
-			resources:    []resource{served("widgets", "ld")},
-			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(2, nil)},
-			wantRequests: []string{"list widgets", "delete widgets", "delete widgets", "list widgets"},
-		},
-		"one by one, gone in between": {
-			resources:    []resource{served("widgets", "ld")},
-			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(1, nil)},
-			failures:     map[string]*apierrors.StatusError{"delete widgets": notFound},
-			want:         leftover{objects: map[schema.GroupResource]int{group("widgets"): 1}},
-			wantRequests: []string{"list widgets", "delete widgets", "list widgets"},
-		},
-		"without list": {
-			resources:    []resource{served("collected", "c"), served("named", "d")},
-			wantRequests: []string{"deletecollection collected"},
-		},
 		"held by finalizers": {
-			resources: []resource{served("gadgets", "ldc"), served("widgets", "ldc")},
+			resources: []resource{served("gadgets"), served("widgets")},
 			objects: map[string][]*metav1.PartialObjectMetadata{
 				"gadgets": objects(1, held),
 				"widgets": slices.Concat(objects(2, nil), objects(2, held)),
@@ -205,7 +178,7 @@ func TestDeleteAll(t *testing.T) {
 			wantRequests: []string{"list gadgets", "deletecollection gadgets", "list gadgets", "list widgets", "deletecollection widgets", "list widgets"},
 		},
 		"what is going already is not deleted again": {
-			resources: []resource{served("widgets", "ldc")},
+			resources: []resource{served("widgets")},
 			objects:   map[string][]*metav1.PartialObjectMetadata{"widgets": objects(2, going(20*time.Second))},
 			want: leftover{
 				objects:    map[schema.GroupResource]int{group("widgets"): 2},
@@ -215,7 +188,7 @@ func TestDeleteAll(t *testing.T) {
 			wantRequests: []string{"list widgets"},
 		},
 		"failures stay with their resource": {
-			resources: []resource{served("gadgets", "ldc"), served("gizmos", "ldc"), served("widgets", "ldc")},
+			resources: []resource{served("gadgets"), served("gizmos"), served("widgets")},
 			objects:   map[string][]*metav1.PartialObjectMetadata{"gizmos": objects(1, nil), "widgets": objects(1, nil)},
 			failures:  map[string]*apierrors.StatusError{"list gadgets": unavailable, "deletecollection gizmos": unavailable},
 			want:      leftover{objects: map[schema.GroupResource]int{group("gizmos"): 1}},
@@ -226,13 +199,13 @@ func TestDeleteAll(t *testing.T) {
 			wantRequests: []string{"list gadgets", "list gizmos", "deletecollection gizmos", "list widgets", "deletecollection widgets", "list widgets"},
 		},
 		"not found is not empty": {
-			resources:    []resource{served("widgets", "ldc")},
+			resources:    []resource{served("widgets")},
 			failures:     map[string]*apierrors.StatusError{"list widgets": notFound},
 			wantErrors:   []string{"delete widgets.example.com: list objects: "},
 			wantRequests: []string{"list widgets"},
 		},
 		"not allowed is not deleted": {
-			resources:    []resource{served("widgets", "ldc")},
+			resources:    []resource{served("widgets")},
 			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(1, nil)},
 			failures:     map[string]*apierrors.StatusError{"deletecollection widgets": notAllowed},
 			want:         leftover{objects: map[schema.GroupResource]int{group("widgets"): 1}},
@@ -317,22 +290,8 @@ func TestDeleteAllOfUnserved(t *testing.T) {
 
 // widgets is the definition of a namespaced resource that is served.
 func widgets(change func(*definition)) *definition {
-	crd := &definition{
-		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "example.com",
-			Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
-				{Name: "v1beta1", Served: true}, {Name: "v1", Served: true, Storage: true},
-			},
-		},
-		Status: apiextensionsv1.CustomResourceDefinitionStatus{
-			Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{
-				{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue},
-			},
-		},
-	}
+	crd := crds.Established(crds.New("example.com", "widgets", "v1", "v1beta1"))
+	slices.Reverse(crd.Spec.Versions)
 	if change != nil {
 		change(crd)
 	}
@@ -341,10 +300,8 @@ func widgets(change func(*definition)) *definition {
 
 func TestResourcesToDelete(t *testing.T) {
 	t.Parallel()
-	all := resource{list: true, delete: true, deleteCollection: true}
-	with := func(base resource, group, version, name string) resource {
-		base.gvr = schema.GroupVersionResource{Group: group, Version: version, Resource: name}
-		return base
+	of := func(group, version, name string) resource {
+		return resource{gvr: schema.GroupVersionResource{Group: group, Version: version, Resource: name}}
 	}
 	unserved := widgets(func(crd *definition) { crd.Spec.Versions = crd.Spec.Versions[:0] })
 	entry := func(name string, namespaced bool, verbs ...string) metav1.APIResource {
@@ -360,8 +317,8 @@ func TestResourcesToDelete(t *testing.T) {
 		"nothing": {},
 		"sorted, whatever the order of discovery": {
 			lists: []*metav1.APIResourceList{apiResources("example.com/v1", "b", "a"), apiResources("v1", "secrets", "configmaps")},
-			want: []resource{with(all, "", "v1", "configmaps"), with(all, "", "v1", "secrets"),
-				with(all, "example.com", "v1", "a"), with(all, "example.com", "v1", "b")},
+			want: []resource{of("", "v1", "configmaps"), of("", "v1", "secrets"),
+				of("example.com", "v1", "a"), of("example.com", "v1", "b")},
 		},
 		"what cannot be deleted, or is no namespaced resource": {
 			lists: []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
@@ -370,38 +327,28 @@ func TestResourcesToDelete(t *testing.T) {
 				entry("things/status", true, "list", "delete"),
 			}}},
 		},
-		"each with the verbs it has": {
-			lists: []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
-				entry("collected", true, "deletecollection"),
-				entry("single", true, "list", "delete"),
-			}}},
-			want: []resource{
-				with(resource{deleteCollection: true}, "", "v1", "collected"),
-				with(resource{list: true, delete: true}, "", "v1", "single"),
-			},
-		},
 		"a group version that cannot be parsed spoils nothing else": {
 			lists:      []*metav1.APIResourceList{apiResources("a/b/c", "x"), apiResources("v1", "secrets")},
-			want:       []resource{with(all, "", "v1", "secrets")},
+			want:       []resource{of("", "v1", "secrets")},
 			wantErrors: 1,
 		},
 		"a custom resource that discovery does not list yet": {
 			lists:       []*metav1.APIResourceList{apiResources("v1", "secrets")},
 			definitions: []*definition{widgets(nil)},
-			want:        []resource{with(all, "", "v1", "secrets"), with(all, "example.com", "v1", "widgets")},
+			want:        []resource{of("", "v1", "secrets"), of("example.com", "v1", "widgets")},
 		},
 		"a custom resource that discovery lists is taken as listed": {
 			lists:       []*metav1.APIResourceList{apiResources("example.com/v2", "widgets")},
 			definitions: []*definition{widgets(nil)},
-			want:        []resource{with(all, "example.com", "v2", "widgets")},
+			want:        []resource{of("example.com", "v2", "widgets")},
 		},
 		"the version that is stored need not be served": {
 			definitions: []*definition{widgets(func(crd *definition) { crd.Spec.Versions[1].Served = false })},
-			want:        []resource{with(all, "example.com", "v1beta1", "widgets")},
+			want:        []resource{of("example.com", "v1beta1", "widgets")},
 		},
 		"a custom resource without a version that is served": {
 			definitions: []*definition{unserved},
-			want:        []resource{with(resource{unserved: unserved}, "example.com", "", "widgets")},
+			want:        []resource{{gvr: of("example.com", "", "widgets").gvr, unserved: unserved}},
 		},
 		"a custom resource without a version that is served, outside namespaces": {
 			definitions: []*definition{widgets(func(crd *definition) {
@@ -413,7 +360,7 @@ func TestResourcesToDelete(t *testing.T) {
 		},
 		"a custom resource served before it is established": {
 			definitions: []*definition{widgets(func(crd *definition) { crd.Status.Conditions[0].Type = apiextensionsv1.NamesAccepted })},
-			want:        []resource{with(all, "example.com", "v1", "widgets")},
+			want:        []resource{of("example.com", "v1", "widgets")},
 		},
 		"a custom resource outside namespaces": {
 			definitions: []*definition{widgets(func(crd *definition) { crd.Spec.Scope = apiextensionsv1.ClusterScoped })},

@@ -31,11 +31,11 @@ const (
 	// ControllerName names the controller in logs and metrics.
 	ControllerName = "namespace"
 
-	// DefaultSettlePeriod is the minimum time from the request of the deletion to the
+	// settlePeriod is the minimum time from the request of the deletion to the
 	// removal of the finalizer. Writes that were admitted before the request reach etcd
 	// in that time, also from replicas whose watch lags. kube-controller-manager has the
 	// same period.
-	DefaultSettlePeriod = 5 * time.Second
+	settlePeriod = 5 * time.Second
 
 	// maxBackoff bounds the wait after errors, such as partial discovery.
 	maxBackoff = 8 * time.Second
@@ -66,18 +66,11 @@ type Config struct {
 	// CustomResourceDefinitions supplements discovery, which may lack custom resources
 	// after a start or the creation of a definition, without an error.
 	CustomResourceDefinitions apiextensionsinformers.CustomResourceDefinitionInformer
-
-	// SettlePeriod replaces DefaultSettlePeriod when positive.
-	SettlePeriod time.Duration
 }
 
 // New returns a controller that empties the namespaces that are being deleted. It adds a
 // handler to the informer of config and does nothing before Run.
 func New(config Config) (*framework.Queue[string], error) {
-	settle := DefaultSettlePeriod
-	if config.SettlePeriod > 0 {
-		settle = config.SettlePeriod
-	}
 	definitions := config.CustomResourceDefinitions.Lister()
 	contents := &contentDeleter{annexMetadata: config.AnnexMetadata, storedObjects: config.StoredObjects, now: time.Now}
 	r := &reconciler{
@@ -88,7 +81,6 @@ func New(config Config) (*framework.Queue[string], error) {
 		listDefinitions: func() ([]*definition, error) { return definitions.List(labels.Everything()) },
 		deleteContents:  contents.deleteAll,
 		now:             time.Now,
-		settle:          settle,
 	}
 	queue := framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile, MaxBackoff: maxBackoff})
 	queue.WaitFor(config.CustomResourceDefinitions.Informer().HasSyncedChecker())

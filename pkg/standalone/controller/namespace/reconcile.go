@@ -34,20 +34,16 @@ type reconciler struct {
 	listDefinitions func() ([]*definition, error)
 	deleteContents  func(ctx context.Context, namespace string, resources []resource) (leftover, []error)
 	now             func() time.Time
-	settle          time.Duration
 }
 
 // reconcile reads the namespace from the API, so a conflict needs no handling: the next
 // reconcile is the retry.
 func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
-	namespace, err := r.getNamespace(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return framework.Result{}, nil
-	}
+	namespace, err := framework.IgnoreNotFound(r.getNamespace(ctx, name, metav1.GetOptions{}))
 	if err != nil {
 		return framework.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
 	}
-	if namespace.DeletionTimestamp.IsZero() || !slices.Contains(namespace.Spec.Finalizers, corev1.FinalizerKubernetes) {
+	if namespace == nil || namespace.DeletionTimestamp.IsZero() || !slices.Contains(namespace.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return framework.Result{}, nil
 	}
 	// Computed before the lists: objects must be absent after the settle period.
@@ -67,8 +63,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	if !left.isEmpty() {
 		return framework.Result{RequeueAfter: recheckAfter(age, left.grace)}, nil
 	}
-	if age < r.settle {
-		return framework.Result{RequeueAfter: r.settle - age}, nil
+	if age < settlePeriod {
+		return framework.Result{RequeueAfter: settlePeriod - age}, nil
 	}
 	return framework.Result{}, r.release(ctx, namespace)
 }

@@ -97,8 +97,7 @@ func (w *fixture) reconciler() *reconciler {
 			}
 			return w.left, w.contentErrs
 		},
-		now:    func() time.Time { return epoch },
-		settle: 5 * time.Second,
+		now: func() time.Time { return epoch },
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// The names are those of Kubernetes, except annex's own.
+// The names are the same as in Kubernetes, except annex's own.
 const (
 	clusterAdmin     = "cluster-admin"
 	discovery        = "system:discovery"

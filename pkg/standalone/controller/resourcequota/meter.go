@@ -13,9 +13,8 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// landingPeriod is how long after its charge an object exists, or its creation has
-// failed. It is far longer than a write, and bounds how long a failed creation is
-// charged.
+// An object exists, or its creation has failed, at the latest landingPeriod after its charge.
+// It is far longer than a write, and bounds the time for which a failed creation is charged.
 const landingPeriod = 10 * time.Second
 
 // charge is an observed increase of status.used.
@@ -30,7 +29,7 @@ type meter struct {
 	// used is the last observed usage, and deleted the number of deletions that it
 	// includes.
 	used, deleted int64
-	// charges are those whose objects may not be observed yet, oldest first.
+	// charges are the ones with objects that may not be observed yet, oldest first.
 	charges []charge
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// staleAgain is when to reconcile a quota again whose resources are not current.
+// A quota whose resources are not current is reconciled again after staleAgain.
 const staleAgain = time.Second
 
 // metered is the state of a quota's limits.

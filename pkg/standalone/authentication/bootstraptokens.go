@@ -1,9 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstraptoken authenticates bootstrap tokens: short passwords in Secrets of
-// kube-system, for callers without other credentials.
-package bootstraptoken
+package authentication
 
 import (
 	"context"
@@ -22,20 +20,20 @@ import (
 	"k8s.io/utils/clock"
 )
 
-type tokenAuthenticator struct {
+type bootstrapTokens struct {
 	secrets corev1listers.SecretNamespaceLister
 	clock   clock.PassiveClock
 }
 
-// NewAuthenticator returns an authenticator of bootstrap tokens. The lister must be
-// that of kube-system.
-func NewAuthenticator(secrets corev1listers.SecretNamespaceLister) authenticator.Token {
-	return &tokenAuthenticator{secrets: secrets, clock: clock.RealClock{}}
+// NewBootstrapTokens returns an authenticator of bootstrap tokens: short passwords in
+// Secrets of kube-system, for callers without other credentials.
+func NewBootstrapTokens(secrets corev1listers.SecretNamespaceLister) authenticator.Token {
+	return &bootstrapTokens{secrets: secrets, clock: clock.RealClock{}}
 }
 
 // AuthenticateToken returns the user of a token. The reason of a rejection is only
 // logged, and at a high verbosity: any caller may try tokens.
-func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+func (a *bootstrapTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	id, password, _ := bootstraptokens.ParseToken(token)
 	if id == "" {
 		// It is not a bootstrap token.
@@ -62,7 +60,7 @@ func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string
 
 // refuse returns why the token is invalid, or "". The password is checked first, so
 // that attempts reveal nothing else.
-func (a *tokenAuthenticator) refuse(secret *corev1.Secret, id, password string) string {
+func (a *bootstrapTokens) refuse(secret *corev1.Secret, id, password string) string {
 	wanted := bootstrapsecrets.GetData(secret, bootstrapapi.BootstrapTokenSecretKey)
 	switch {
 	case subtle.ConstantTimeCompare([]byte(wanted), []byte(password)) != 1:

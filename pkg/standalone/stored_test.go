@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package standalone
 
 import (
 	"testing"
@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -18,7 +19,7 @@ import (
 
 // oneAway is the usage of two Stores, of which "away" was never reached.
 type oneAway struct {
-	UsageTracker
+	controller.UsageTracker
 	objects int64
 }
 

@@ -1,7 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+// Package aggregated has the controllers of an annex behind a main cluster.
+package aggregated
 
 import (
 	"context"
@@ -23,17 +24,20 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/bootstrap"
+	"github.com/annex-dev/annex/pkg/controller"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 	"github.com/annex-dev/annex/pkg/staticobjects"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// Aggregated is the mode in which a main cluster serves the Kubernetes kinds and
-// sends requests for annex's resources here. It holds the clients of that cluster.
-type Aggregated struct {
-	// Login is that of annex in the main cluster.
+// Service is a port of a Service.
+type Service = group.Service
+
+// Controllers is the controller.Mode of an annex behind a main cluster. Its clients are
+// clients of that cluster.
+type Controllers struct {
+	// Login is the login of the clients.
 	Login           *restclient.Config
 	Kube            kubernetes.Interface
 	Dynamic         dynamic.Interface
@@ -43,63 +47,64 @@ type Aggregated struct {
 	// ServedBy requests a group version through the main cluster, and returns the
 	// value of hosting's PublishedByHeader in the response.
 	ServedBy func(ctx context.Context, version schema.GroupVersion) (string, error)
-	// Discovered returns the resources that the main cluster's discovery has of a group, by version.
+	// Discovered returns the resources of a group in the main cluster's discovery, by version.
 	Discovered func(ctx context.Context, group string) (map[string][]string, error)
 
 	// PublishService is the Service in the main cluster that leads to annex.
 	PublishService Service
 	// CABundle verifies annex's serving certificates.
-	CABundle CABundleSource
+	CABundle controller.CABundleSource
 
 	// These are informers of one leadership.
 	apiExtensionsInformers   apiextensionsinformers.SharedInformerFactory
 	apiRegistrationInformers aggregatorinformers.SharedInformerFactory
 }
 
-// Service is a port of a Service.
-type Service struct {
-	Namespace, Name string
-	Port            int32
+// Table implements controller.Mode.
+func (a *Controllers) Table() []controller.Descriptor {
+	return []controller.Descriptor{
+		// A group waits for the main cluster to respond, and for no other group.
+		{Name: groupcontroller.ControllerName, Workers: 8, New: a.newGroup},
+	}
 }
 
-func (a *Aggregated) controllers() []descriptor {
-	// A group waits for the main cluster to respond, and for no other group.
-	return []descriptor{{groupcontroller.ControllerName, 8, a.newGroup}}
-}
+// RequestInformers does nothing: the informers belong to a leadership.
+func (a *Controllers) RequestInformers() {}
 
-// requestInformers does nothing: these informers belong to a leadership.
-func (a *Aggregated) requestInformers() {}
+// SystemObjects returns nothing: the main cluster creates the objects of the Kubernetes kinds.
+func (a *Controllers) SystemObjects(controller.Config) []controller.SystemObject { return nil }
 
-// bootstrap adds nothing: the main cluster creates the objects of the Kubernetes kinds.
-func (a *Aggregated) bootstrap(Config, *bootstrap.Config) {}
-
-// refusedStatic returns the kind that the controller of groups writes.
-func (a *Aggregated) refusedStatic() map[schema.GroupKind]string {
+// RefusedStatic refuses the kind that the controller of groups writes.
+func (a *Controllers) RefusedStatic() map[schema.GroupKind]string {
 	return map[schema.GroupKind]string{
 		staticobjects.Definition: "annex takes CustomResourceDefinitions from the main cluster: apply it there",
 	}
 }
 
-func (a *Aggregated) events(Config) eventsclient.EventsV1Interface { return a.Kube.EventsV1() }
+// Events implements controller.Mode: events are recorded in the main cluster.
+func (a *Controllers) Events(controller.Config) eventsclient.EventsV1Interface {
+	return a.Kube.EventsV1()
+}
 
-func (a *Aggregated) forLeadership(_ Config, l *leadership) (Mode, error) {
+// ForLeadership implements controller.Mode.
+func (a *Controllers) ForLeadership(ctx context.Context, _ controller.Config) (controller.Mode, error) {
 	led := *a
-	led.apiExtensionsInformers = apiextensionsinformers.NewSharedInformerFactory(a.APIExtensions, informerResync)
-	led.apiRegistrationInformers = aggregatorinformers.NewSharedInformerFactory(a.APIRegistration, informerResync)
-	led.CABundle = caBundle{a.CABundle, l}
+	led.apiExtensionsInformers = apiextensionsinformers.NewSharedInformerFactory(a.APIExtensions, controller.InformerResync)
+	led.apiRegistrationInformers = aggregatorinformers.NewSharedInformerFactory(a.APIRegistration, controller.InformerResync)
+	led.CABundle = controller.CABundleUntil(ctx, a.CABundle)
 	return &led, nil
 }
 
-func (a *Aggregated) startInformers(ctx context.Context) (wait func()) {
+// RunInformers implements controller.Mode.
+func (a *Controllers) RunInformers(ctx context.Context) {
 	a.apiExtensionsInformers.StartWithContext(ctx)
 	a.apiRegistrationInformers.StartWithContext(ctx)
-	return func() {
-		a.apiExtensionsInformers.Shutdown()
-		a.apiRegistrationInformers.Shutdown()
-	}
+	<-ctx.Done()
+	a.apiExtensionsInformers.Shutdown()
+	a.apiRegistrationInformers.Shutdown()
 }
 
-func (a *Aggregated) newGroup(config Config) (controller, error) {
+func (a *Controllers) newGroup(config controller.Config) (controller.Controller, error) {
 	mainCopy, err := a.mainCopy(config)
 	if err != nil {
 		return nil, err
@@ -121,16 +126,17 @@ func (a *Aggregated) newGroup(config Config) (controller, error) {
 		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
 		AnnexStoreInformer:      config.AnnexStoreInformer,
 		AnnexMigrationInformer:  config.AnnexMigrationInformer,
-		Service:                 group.Service(a.PublishService),
+		Service:                 a.PublishService,
 		CABundle:                a.CABundle,
 	})
 }
 
-func (a *Aggregated) mainCopy(config Config) (*maincopy.Copy, error) {
+func (a *Controllers) mainCopy(config controller.Config) (*maincopy.Copy, error) {
 	return maincopy.New(maincopy.Config{Main: a.Login, Annex: config.AnnexLogin})
 }
 
-func (a *Aggregated) groupRuns(config Config) (migration.NewGroupRunFunc, error) {
+// GroupRuns implements controller.Mode.
+func (a *Controllers) GroupRuns(config controller.Config) (migration.NewGroupRunFunc, error) {
 	objects, err := mainobjects.ClientFor(a.Login, "the main cluster")
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package policystatus
+package standalone
 
 import (
 	"errors"
@@ -15,17 +15,16 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-type policy = admissionregistrationv1.ValidatingAdmissionPolicy
-
 // wrong finds one thing in every policy.
-func wrong(*policy) []admissionregistrationv1.ExpressionWarning {
-	return []admissionregistrationv1.ExpressionWarning{{FieldRef: "spec.validations[0].expression", Warning: "no such field"}}
+func wrong(*policy) []warning {
+	return []warning{{FieldRef: "spec.validations[0].expression", Warning: "no such field"}}
 }
 
 func newPolicy(generation, observed int64) *policy {
@@ -35,18 +34,14 @@ func newPolicy(generation, observed int64) *policy {
 	}
 }
 
-func TestController(t *testing.T) {
+func TestPolicyStatus(t *testing.T) {
 	t.Parallel()
 	annexClient := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(annexClient, 0)
-	c, err := New(Config{
-		AnnexPolicies: annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
-		Policies:      factory.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer(),
-		Check:         wrong,
-	})
+	policies := annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	c, err := newPolicyStatus(policies, factory.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer(), wrong)
 	expect.NoError(t, err)
 	controllertest.Run(t, c, 1, factory)
-	policies := annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	expect.Create(t, policies, newPolicy(3, 2))
 	want := admissionregistrationv1.ValidatingAdmissionPolicyStatus{ObservedGeneration: 3, TypeChecking: &admissionregistrationv1.TypeChecking{ExpressionWarnings: wrong(nil)}}
 	poll.Until(t, "the status of the policy", func() string {
@@ -58,7 +53,7 @@ func TestController(t *testing.T) {
 	})
 }
 
-func TestReconcile(t *testing.T) {
+func TestPolicyStatusReconcile(t *testing.T) {
 	t.Parallel()
 	group := admissionregistrationv1.Resource("validatingadmissionpolicies")
 	tests := map[string]struct {
@@ -83,12 +78,12 @@ func TestReconcile(t *testing.T) {
 				applied = true
 				return true, newPolicy(2, 2), test.answer
 			})
-			informer := informers.NewSharedInformerFactory(annexClient, 0).Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()
+			stored := cache.NewStore(cache.MetaNamespaceKeyFunc)
 			if test.policy != nil {
-				expect.NoError(t, informer.GetStore().Add(test.policy))
+				expect.NoError(t, stored.Add(test.policy))
 			}
-			config := Config{AnnexPolicies: annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies(), Policies: informer, Check: wrong}
-			if err := reconcile(t.Context(), config, "p"); (err != nil) != test.failed {
+			c := &policyStatus{annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies(), stored, wrong}
+			if err := c.reconcile(t.Context(), "p"); (err != nil) != test.failed {
 				t.Errorf("reconcile: %v, want an error: %t", err, test.failed)
 			}
 			if applied != test.applied {

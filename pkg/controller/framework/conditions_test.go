@@ -1,12 +1,14 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package conditions
+package framework
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,9 +17,10 @@ import (
 	clientgotesting "k8s.io/client-go/testing"
 
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-func TestDate(t *testing.T) {
+func TestSetTransitionTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	earlier := metav1.NewTime(now.Add(-time.Hour))
@@ -60,7 +63,7 @@ func TestWriteErrors(t *testing.T) {
 		want   string
 	}{
 		"gone":    {answer: apierrors.NewNotFound(schema.GroupResource{Resource: "hostedresources"}, "widgets.example.com")},
-		"refused": {answer: errors.New("no"), want: "write condition ObjectsReadable of hosted resource widgets.example.com: no"},
+		"refused": {answer: errors.New("denied"), want: "denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,18 +71,18 @@ func TestWriteErrors(t *testing.T) {
 			client.PrependReactor("patch", "hostedresources", func(clientgotesting.Action) (bool, runtime.Object, error) {
 				return true, nil, tc.answer
 			})
-			writer := Writer{Type: "ObjectsReadable", FieldManager: "test", AnnexHostedResources: client.HostingV1alpha1().HostedResources()}
-			err := writer.Write(t.Context(), "widgets.example.com", nil)
-			if got := errorText(err); got != tc.want {
-				t.Errorf("error %q, want %q", got, tc.want)
-			}
+			writer := ConditionWriter{Type: "ObjectsReadable", FieldManager: "test", AnnexHostedResources: client.HostingV1alpha1().HostedResources()}
+			expect.ErrorOrNone(t, writer.Write(t.Context(), "widgets.example.com", nil), tc.want)
 		})
 	}
 }
 
-func errorText(err error) string {
-	if err == nil {
-		return ""
+func TestShorten(t *testing.T) {
+	t.Parallel()
+	if got := Shorten("short", 10); got != "short" {
+		t.Errorf("got %q, want the same", got)
 	}
-	return err.Error()
+	if got := Shorten(strings.Repeat("ä", 5000), 1000); len(got) > 1000 || !utf8.ValidString(got) || !strings.HasSuffix(got, "ä…") {
+		t.Errorf("got %d bytes, %q at the end", len(got), got[len(got)-5:])
+	}
 }

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package tokencleaner
+package standalone
 
 import (
 	"slices"
@@ -31,17 +31,17 @@ func secret(namespace, name string, secretType corev1.SecretType, expiration str
 	return s
 }
 
-// run runs the controller until the end of the test, and lets it come to rest.
-func run(t *testing.T, annexKube *fake.Clientset) {
+// runTokenCleaner runs the controller until the end of the test, and lets it come to rest.
+func runTokenCleaner(t *testing.T, annexKube *fake.Clientset) {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(annexKube, 0)
-	c, err := New(Config{AnnexSecrets: annexKube.CoreV1(), Secrets: factory.Core().V1().Secrets().Informer()})
+	c, err := newTokenCleaner(annexKube.CoreV1().Secrets("kube-system"), factory.Core().V1().Secrets().Informer())
 	expect.NoError(t, err)
 	controllertest.Run(t, c, 1, factory)
 	controllertest.Advance(time.Second)
 }
 
-func names(t *testing.T, annexKube *fake.Clientset) []string {
+func secretNames(t *testing.T, annexKube *fake.Clientset) []string {
 	t.Helper()
 	list, err := annexKube.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
@@ -55,7 +55,7 @@ func names(t *testing.T, annexKube *fake.Clientset) []string {
 
 func after(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 
-func TestDeletesWhatExpired(t *testing.T) {
+func TestTokenCleanerDeletesExpired(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		annexKube := fake.NewClientset(
@@ -67,18 +67,18 @@ func TestDeletesWhatExpired(t *testing.T) {
 			secret("kube-system", "other-type", corev1.SecretTypeOpaque, after(-time.Hour)),
 			secret("default", "other-namespace", bootstrapToken, after(-time.Hour)),
 		)
-		run(t, annexKube)
-		expect.Equal(t, []string{"expires", "forever", "misspelt", "other-namespace", "other-type", "prolonged"}, names(t, annexKube), "after the start")
+		runTokenCleaner(t, annexKube)
+		expect.Equal(t, []string{"expires", "forever", "misspelt", "other-namespace", "other-type", "prolonged"}, secretNames(t, annexKube), "after the start")
 		longer := secret("kube-system", "prolonged", bootstrapToken, after(2*time.Hour))
 		expect.Update(t, annexKube.CoreV1().Secrets("kube-system"), longer)
 		controllertest.Advance(time.Hour)
-		expect.Equal(t, []string{"forever", "misspelt", "other-namespace", "other-type", "prolonged"}, names(t, annexKube), "after an hour")
+		expect.Equal(t, []string{"forever", "misspelt", "other-namespace", "other-type", "prolonged"}, secretNames(t, annexKube), "after an hour")
 		controllertest.Advance(time.Hour)
-		expect.Equal(t, []string{"forever", "misspelt", "other-namespace", "other-type"}, names(t, annexKube), "after two hours")
+		expect.Equal(t, []string{"forever", "misspelt", "other-namespace", "other-type"}, secretNames(t, annexKube), "after two hours")
 	})
 }
 
-func TestDeletesWhatItSaw(t *testing.T) {
+func TestTokenCleanerPreconditions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		annexKube := fake.NewClientset(secret("kube-system", "expired", bootstrapToken, after(-time.Hour)))
@@ -94,7 +94,7 @@ func TestDeletesWhatItSaw(t *testing.T) {
 			}
 			return true, nil, apierrors.NewConflict(corev1.Resource("secrets"), "expired", nil)
 		})
-		run(t, annexKube)
+		runTokenCleaner(t, annexKube)
 		controllertest.Advance(time.Minute)
 		if attempts != 2 {
 			t.Errorf("%d attempts, want one more after the server was not available and none after a conflict", attempts)

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package injectionprofile
+package controller
 
 import (
 	"strings"
@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-func newDefinition(generation int64, field string) *apiextensionsv1.CustomResourceDefinition {
+func jobs(generation int64, field string) *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "jobs.example.com", Generation: generation},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
@@ -35,12 +35,12 @@ func newDefinition(generation int64, field string) *apiextensionsv1.CustomResour
 }
 
 // The condition and the events follow the definition of the target.
-func TestReady(t *testing.T) {
+func TestInjectionProfiles(t *testing.T) {
 	t.Parallel()
-	profile := &v1alpha1.InjectionProfile{
+	profile := &hostingv1alpha1.InjectionProfile{
 		ObjectMeta: metav1.ObjectMeta{Name: "agent", Generation: 3},
-		Spec: v1alpha1.InjectionProfileSpec{
-			Targets:    []v1alpha1.InjectionTarget{{Resource: "jobs.example.com", Templates: []v1alpha1.InjectionTemplate{{Path: "pod", Type: v1alpha1.InjectionPodSpec}}}},
+		Spec: hostingv1alpha1.InjectionProfileSpec{
+			Targets:    []hostingv1alpha1.InjectionTarget{{Resource: "jobs.example.com", Templates: []hostingv1alpha1.InjectionTemplate{{Path: "pod", Type: hostingv1alpha1.InjectionPodSpec}}}},
 			Containers: []runtime.RawExtension{{Raw: []byte(`{"name":"agent","image":"agent:1"}`)}},
 		},
 	}
@@ -48,21 +48,20 @@ func TestReady(t *testing.T) {
 	profiles, definitions := annexinformers.NewSharedInformerFactory(annex, 0), crdinformers.NewSharedInformerFactory(crds, 0)
 	recorder := events.NewFakeRecorder(10)
 	informer := definitions.Apiextensions().V1().CustomResourceDefinitions()
-	controller, err := New(Config{
-		AnnexInjectionProfiles: annex.HostingV1alpha1().InjectionProfiles(),
-		InjectionProfiles:      profiles.Hosting().V1alpha1().InjectionProfiles(),
-		Definitions:            informer,
-		WholeDefinitions:       informer.Lister(),
-		Events:                 recorder,
-	})
+	controller, err := newInjectionProfiles(Config{
+		AnnexHosting:                  annex,
+		AnnexInjectionProfileInformer: profiles.Hosting().V1alpha1().InjectionProfiles(),
+		AnnexDefinitionInformer:       informer,
+		AnnexWholeDefinitions:         informer,
+	}, recorder)
 	expect.NoError(t, err)
 	controllertest.Run(t, controller, 1, profiles, definitions)
 
 	var last string
 	becomes := func(status metav1.ConditionStatus, reason, message, kind string) {
 		t.Helper()
-		expect.Eventually(t, annex.HostingV1alpha1().InjectionProfiles(), "agent", "the reason is "+reason, func(now *v1alpha1.InjectionProfile) bool {
-			ready := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.InjectionProfileReady)
+		expect.Eventually(t, annex.HostingV1alpha1().InjectionProfiles(), "agent", "the reason is "+reason, func(now *hostingv1alpha1.InjectionProfile) bool {
+			ready := meta.FindStatusCondition(now.Status.Conditions, hostingv1alpha1.InjectionProfileReady)
 			return ready != nil && ready.Status == status && ready.Reason == reason && strings.Contains(ready.Message, message) && now.Status.ObservedGeneration == 3
 		})
 		event := <-recorder.Events
@@ -73,9 +72,9 @@ func TestReady(t *testing.T) {
 		last = event
 	}
 	becomes(metav1.ConditionFalse, reasonUndefined, "jobs.example.com", "Normal")
-	expect.Create(t, crds.ApiextensionsV1().CustomResourceDefinitions(), newDefinition(1, "pod"))
+	expect.Create(t, crds.ApiextensionsV1().CustomResourceDefinitions(), jobs(1, "pod"))
 	becomes(metav1.ConditionTrue, reasonFits, "", "Normal")
-	_, err = crds.ApiextensionsV1().CustomResourceDefinitions().Update(t.Context(), newDefinition(2, "pods"), metav1.UpdateOptions{})
+	_, err = crds.ApiextensionsV1().CustomResourceDefinitions().Update(t.Context(), jobs(2, "pods"), metav1.UpdateOptions{})
 	expect.NoError(t, err)
 	becomes(metav1.ConditionFalse, reasonDoesNotFit, "spec.targets[0].templates[0].path", "Warning")
 	expect.Delete(t, crds.ApiextensionsV1().CustomResourceDefinitions(), "jobs.example.com")

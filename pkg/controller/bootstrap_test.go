@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package bootstrap
+package controller
 
 import (
 	"context"
@@ -27,74 +27,42 @@ import (
 
 var embedded = hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}}
 
-// config is a Config over clients that keep the given objects.
+// withObjects is a Mode with system objects.
+type withObjects struct {
+	Mode
+	objects []SystemObject
+}
+
+func (m withObjects) SystemObjects(Config) []SystemObject { return m.objects }
+
+// config is a Config with a namespace as another system object.
 func config(annexKube *fake.Clientset, annexHosting *annexfake.Clientset) Config {
 	return Config{
-		AnnexNamespaces: annexKube.CoreV1().Namespaces(),
-		AnnexStores:     annexHosting.HostingV1alpha1().Stores(),
-		DefaultStore:    embedded,
+		AnnexHosting: annexHosting,
+		DefaultStore: embedded,
+		Mode: withObjects{objects: []SystemObject{{What: "a namespace", Make: func(ctx context.Context) error {
+			_, err := GetOrCreate(ctx, annexKube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "annex-system"}})
+			return err
+		}}}},
 	}
 }
 
-func namespaceNames(t *testing.T, annexKube *fake.Clientset) []string {
-	t.Helper()
-	list, err := annexKube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-	expect.NoError(t, err)
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-func TestRunMakesEverything(t *testing.T) {
+func TestBootstrapMakesEverything(t *testing.T) {
 	t.Parallel()
 	annexKube, annexHosting := fake.NewClientset(), annexfake.NewClientset()
-	expect.NoError(t, Run(t.Context(), config(annexKube, annexHosting)))
-	expect.Equal(t, []string{"annex-system", "default", "kube-public", "kube-system"}, namespaceNames(t, annexKube), "namespaces")
-	store := expect.Get(t, annexHosting.HostingV1alpha1().Stores(), "default")
-	expect.Equal(t, embedded, store.Spec, "spec of the default store")
+	expect.NoError(t, Bootstrap(t.Context(), config(annexKube, annexHosting)))
+	expect.Get(t, annexKube.CoreV1().Namespaces(), "annex-system")
+	expect.Equal(t, embedded, expect.Get(t, annexHosting.HostingV1alpha1().Stores(), "default").Spec, "spec of the default store")
 }
 
-func TestRunMakesOthers(t *testing.T) {
+func TestBootstrapLeavesWhatExistsAlone(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		objects := config(fake.NewClientset(), annexfake.NewClientset())
-		attempts := 0
-		objects.Others = []Object{{What: "the weather", Make: func(context.Context) error {
-			if attempts++; attempts < 3 {
-				return errors.New("not yet")
-			}
-			return nil
-		}}}
-		expect.NoError(t, Run(t.Context(), objects))
-		if attempts != 3 {
-			t.Errorf("%d attempts, want as many as it takes: 3", attempts)
-		}
-	})
-}
-
-func TestRunWithoutNamespaces(t *testing.T) {
-	t.Parallel()
-	annexHosting := annexfake.NewClientset()
-	expect.NoError(t, Run(t.Context(), Config{AnnexStores: annexHosting.HostingV1alpha1().Stores(), DefaultStore: embedded}))
-	if _, err := annexHosting.HostingV1alpha1().Stores().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestRunLeavesWhatExistsAlone(t *testing.T) {
-	t.Parallel()
-	annexKube := fake.NewClientset()
-	for _, name := range hostingv1alpha1.SystemNamespaces() {
-		expect.NoError(t, annexKube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}}))
-	}
+	annexKube := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "annex-system", Labels: map[string]string{"mine": "yes"}}})
 	annexHosting := annexfake.NewClientset(&hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "default"},
 		Spec:       hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}, Unschedulable: true},
 	})
-	expect.NoError(t, Run(t.Context(), config(annexKube, annexHosting)))
+	expect.NoError(t, Bootstrap(t.Context(), config(annexKube, annexHosting)))
 	for _, action := range slices.Concat(annexKube.Actions(), annexHosting.Actions()) {
 		if action.GetVerb() != "get" {
 			t.Errorf("%s %s although it exists", action.GetVerb(), action.GetResource().Resource)
@@ -102,8 +70,8 @@ func TestRunLeavesWhatExistsAlone(t *testing.T) {
 	}
 }
 
-// TestRunCorrectsTheEtcd: flags may name another etcd than at the last start.
-func TestRunCorrectsTheEtcd(t *testing.T) {
+// TestBootstrapCorrectsTheEtcd: flags may name another etcd than at the last start.
+func TestBootstrapCorrectsTheEtcd(t *testing.T) {
 	t.Parallel()
 	external := func(endpoint string) *hostingv1alpha1.EtcdStore {
 		return &hostingv1alpha1.EtcdStore{Endpoints: []string{endpoint}, KeyPrefix: "/annex", Defragmentation: hostingv1alpha1.DefragmentationWhenFull}
@@ -117,23 +85,28 @@ func TestRunCorrectsTheEtcd(t *testing.T) {
 			t.Parallel()
 			tc.before.Unschedulable = true
 			annexHosting := annexfake.NewClientset(&hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: tc.before})
-			expect.NoError(t, Run(t.Context(), Config{AnnexStores: annexHosting.HostingV1alpha1().Stores(), DefaultStore: tc.used}))
+			config := config(fake.NewClientset(), annexHosting)
+			config.DefaultStore = tc.used
+			expect.NoError(t, Bootstrap(t.Context(), config))
 			tc.used.Unschedulable = true
 			expect.Equal(t, tc.used, expect.Get(t, annexHosting.HostingV1alpha1().Stores(), "default").Spec, "spec of the default store")
 		})
 	}
 }
 
-func TestRunToleratesAnotherThatIsFaster(t *testing.T) {
+// TestGetOrCreateWhileAnotherCreates creates the object between the read and the write.
+func TestGetOrCreateWhileAnotherCreates(t *testing.T) {
 	t.Parallel()
-	annexKube, annexHosting := fake.NewClientset(), annexfake.NewClientset()
+	annexKube := fake.NewClientset()
+	wanted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	annexKube.PrependReactor("create", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewAlreadyExists(corev1.Resource("namespaces"), "default")
+		return false, nil, annexKube.Tracker().Add(wanted)
 	})
-	expect.NoError(t, Run(t.Context(), config(annexKube, annexHosting)))
+	_, err := GetOrCreate(t.Context(), annexKube.CoreV1().Namespaces(), wanted)
+	expect.NoError(t, err)
 }
 
-func TestRunTriesUntilItSucceeds(t *testing.T) {
+func TestBootstrapTriesUntilItSucceeds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		annexKube, annexHosting := fake.NewClientset(), annexfake.NewClientset()
@@ -148,21 +121,19 @@ func TestRunTriesUntilItSucceeds(t *testing.T) {
 		}
 		annexKube.PrependReactor("*", "*", failing)
 		annexHosting.PrependReactor("create", "*", failing)
-		expect.NoError(t, Run(t.Context(), config(annexKube, annexHosting)))
+		expect.NoError(t, Bootstrap(t.Context(), config(annexKube, annexHosting)))
 		if late := time.Since(started) - time.Minute; late > 300*time.Millisecond {
 			t.Errorf("done %s after the server was, want at most 300ms", late)
 		}
-		// Five objects, each tried about four times a second.
-		if got := attempts.Load(); got > 5*60*6 {
+		// Two objects, each tried about four times a second.
+		if got := attempts.Load(); got > 2*60*6 {
 			t.Errorf("%d attempts in a minute", got)
 		}
-		if got := len(namespaceNames(t, annexKube)); got != 4 {
-			t.Errorf("%d namespaces, want 4", got)
-		}
+		expect.Get(t, annexKube.CoreV1().Namespaces(), "annex-system")
 	})
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestBootstrapEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		annexKube, annexHosting := fake.NewClientset(), annexfake.NewClientset()
@@ -171,7 +142,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err := Run(ctx, config(annexKube, annexHosting))
+		err := Bootstrap(ctx, config(annexKube, annexHosting))
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "store default") || !strings.Contains(err.Error(), "denied by policy") {
 			t.Errorf("error %v, want one that names the context's end, the store and why it failed", err)
 		}

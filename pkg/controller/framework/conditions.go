@@ -1,13 +1,12 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conditions writes single conditions of HostedResources, each owned by one
-// controller.
-package conditions
+package framework
 
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,8 +19,8 @@ import (
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
-// Writer writes the condition of HostedResources that a controller owns.
-type Writer struct {
+// ConditionWriter writes the condition of HostedResources that a controller owns.
+type ConditionWriter struct {
 	// Type is the type of the condition.
 	Type string
 	// FieldManager owns only the condition.
@@ -30,22 +29,16 @@ type Writer struct {
 }
 
 // Get returns the present condition, nil if there is none.
-func (w Writer) Get(hosted *hostingv1alpha1.HostedResource) *metav1.Condition {
+func (w ConditionWriter) Get(hosted *hostingv1alpha1.HostedResource) *metav1.Condition {
 	return meta.FindStatusCondition(hosted.Status.Conditions, w.Type)
 }
 
 // Write writes the condition, or removes it if it is nil. A HostedResource that does not
 // exist is no error.
-func (w Writer) Write(ctx context.Context, name string, condition *metav1.Condition) error {
+func (w ConditionWriter) Write(ctx context.Context, name string, condition *metav1.Condition) error {
 	status := hostingapply.HostedResourceStatus()
 	if condition != nil {
-		status.WithConditions(metav1apply.Condition().
-			WithType(w.Type).
-			WithStatus(condition.Status).
-			WithObservedGeneration(condition.ObservedGeneration).
-			WithLastTransitionTime(condition.LastTransitionTime).
-			WithReason(condition.Reason).
-			WithMessage(condition.Message))
+		status.WithConditions(ApplyCondition(*condition).WithType(w.Type))
 	}
 	_, err := w.AnnexHostedResources.ApplyStatus(ctx, hostingapply.HostedResource(name).WithStatus(status),
 		metav1.ApplyOptions{FieldManager: w.FieldManager, Force: true})
@@ -55,9 +48,20 @@ func (w Writer) Write(ctx context.Context, name string, condition *metav1.Condit
 	return nil
 }
 
+// ApplyCondition returns a condition for server-side apply.
+func ApplyCondition(condition metav1.Condition) *metav1apply.ConditionApplyConfiguration {
+	return metav1apply.Condition().
+		WithType(condition.Type).
+		WithStatus(condition.Status).
+		WithObservedGeneration(condition.ObservedGeneration).
+		WithLastTransitionTime(condition.LastTransitionTime).
+		WithReason(condition.Reason).
+		WithMessage(condition.Message)
+}
+
 // SetTransitionTime sets the transition time: now, unless before had the same status. It
 // reports whether the condition differs from before in anything except the time.
-func SetTransitionTime(condition, before *metav1.Condition, now time.Time) (news bool) {
+func SetTransitionTime(condition, before *metav1.Condition, now time.Time) (changed bool) {
 	condition.LastTransitionTime = metav1.NewTime(now)
 	if before == nil {
 		return true
@@ -71,4 +75,12 @@ func SetTransitionTime(condition, before *metav1.Condition, now time.Time) (news
 // IsUrgent reports whether a condition differs from before in more than its message.
 func IsUrgent(condition, before *metav1.Condition) bool {
 	return before == nil || before.Status != condition.Status || before.Reason != condition.Reason || before.ObservedGeneration != condition.ObservedGeneration
+}
+
+// Shorten cuts a message to a number of bytes. Errors may quote stored data or what webhooks respond.
+func Shorten(message string, most int) string {
+	if len(message) <= most {
+		return message
+	}
+	return strings.ToValidUTF8(message[:most-len("…")], "") + "…"
 }

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package standalone
 
 import (
 	"context"
@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller"
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/staticobjects"
@@ -93,7 +95,7 @@ func (noStores) AddListener(func(store string)) (remove func()) { return func() 
 // annex stands for the server that the controllers run in: its informers run as
 // long as it does.
 type annex struct {
-	config Config
+	config controller.Config
 	usage  *tracker
 
 	kube    informers.SharedInformerFactory
@@ -112,12 +114,12 @@ func newAnnex(t *testing.T) *annex {
 		crds:    apiextensionsinformers.NewSharedInformerFactory(annexAPIExtensions, 0),
 		hosting: annexinformers.NewSharedInformerFactory(annexHosting, 0),
 	}
-	a.config = Config{
+	a.config = controller.Config{
 		AnnexKube:                     annexKube,
 		AnnexAPIExtensions:            annexAPIExtensions,
 		AnnexHosting:                  annexHosting,
 		AnnexMetadata:                 metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
-		Mode:                          &Standalone{Informers: a.kube},
+		Mode:                          &Controllers{Informers: a.kube},
 		AnnexHostedResourceInformer:   a.hosting.Hosting().V1alpha1().HostedResources(),
 		AnnexMigrationInformer:        a.hosting.Hosting().V1alpha1().Migrations(),
 		AnnexStoreInformer:            a.hosting.Hosting().V1alpha1().Stores(),
@@ -140,47 +142,15 @@ func newAnnex(t *testing.T) *annex {
 // start runs the informers until the returned function is called.
 func (a *annex) start(t *testing.T) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	a.kube.StartWithContext(ctx)
-	a.crds.StartWithContext(ctx)
-	a.hosting.StartWithContext(ctx)
-	return func() {
-		cancel()
-		a.kube.Shutdown()
-		a.crds.Shutdown()
-		a.hosting.Shutdown()
-	}
+	return controllertest.Start(t, func(ctx context.Context) { <-ctx.Done() }, a.kube, a.crds, a.hosting)
 }
 
 // lead runs the controllers of one leadership until the returned function is called.
 func (a *annex) lead(t *testing.T) (stop func()) {
 	t.Helper()
-	controllers, err := New(a.config)
+	controllers, err := controller.New(a.config)
 	expect.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		controllers.Run(ctx)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
-}
-
-func TestTable(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for _, d := range slices.Concat(commonControllers(), (&Standalone{}).controllers(), (&Aggregated{}).controllers()) {
-		if d.name == "" || seen[d.name] {
-			t.Errorf("controller %q has no name of its own", d.name)
-		}
-		seen[d.name] = true
-		if d.workers < 1 {
-			t.Errorf("controller %s has %d workers", d.name, d.workers)
-		}
-	}
+	return controllertest.Start(t, controllers.Run)
 }
 
 // TestRun runs all controllers in several leaderships: each must have an effect, and no
@@ -192,7 +162,7 @@ func TestRun(t *testing.T) {
 		annex := newAnnex(t)
 		stop := annex.start(t)
 		defer stop()
-		expect.NoError(t, Bootstrap(t.Context(), annex.config))
+		expect.NoError(t, controller.Bootstrap(t.Context(), annex.config))
 		hosting := annex.config.AnnexHosting.HostingV1alpha1()
 		for led := range int64(3) {
 			resign := annex.lead(t)
@@ -240,9 +210,9 @@ type countingInformer struct {
 	handlers int
 }
 
-func (i *countingInformer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+func (i *countingInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	i.handlers++
-	return i.SharedIndexInformer.AddEventHandlerWithOptions(handler, options)
+	return i.SharedIndexInformer.AddEventHandler(handler)
 }
 
 func (i *countingInformer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
@@ -257,32 +227,11 @@ type countedDefinitions struct {
 
 func (d countedDefinitions) Informer() cache.SharedIndexInformer { return d.counted }
 
-// listeners is a CABundleSource that a test changes.
-type listeners []func()
-
-func (l *listeners) CABundle() []byte            { return []byte("bundle") }
-func (l *listeners) AddListener(listener func()) { *l = append(*l, listener) }
-
-func TestEndOfLeadershipRemovesCABundleListeners(t *testing.T) {
-	t.Parallel()
-	var source listeners
-	told := 0
-	led := &leadership{}
-	bundle := caBundle{&source, led}
-	bundle.AddListener(func() { told++ })
-	source[0]()
-	led.end()
-	source[0]()
-	if told != 1 {
-		t.Errorf("the listener was called %d times, want once, before the end", told)
-	}
-}
-
 func TestNewFailsOnInformersThatStopped(t *testing.T) {
 	t.Parallel()
 	annex := newAnnex(t)
 	annex.start(t)()
-	if _, err := New(annex.config); err == nil {
+	if _, err := controller.New(annex.config); err == nil {
 		t.Error("controllers were made that would never see anything")
 	}
 	if left := len(annex.usage.handlers); left != 0 {

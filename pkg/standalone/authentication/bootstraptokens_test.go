@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package bootstraptoken
+package authentication
 
 import (
 	"errors"
@@ -58,7 +58,7 @@ func set(key, value string) func(*corev1.Secret) {
 	return func(secret *corev1.Secret) { secret.Data[key] = []byte(value) }
 }
 
-func TestAuthenticateToken(t *testing.T) {
+func TestBootstrapTokens(t *testing.T) {
 	t.Parallel()
 	const good = "abcdef.0123456789abcdef"
 	plain := []string{"system:bootstrappers"}
@@ -102,7 +102,7 @@ func TestAuthenticateToken(t *testing.T) {
 			if test.token == "" {
 				test.token = good
 			}
-			a := &tokenAuthenticator{secrets: secrets{secret: tokenSecret(test.change)}, clock: clocktesting.NewFakePassiveClock(now)}
+			a := &bootstrapTokens{secrets: secrets{secret: tokenSecret(test.change)}, clock: clocktesting.NewFakePassiveClock(now)}
 			response, ok, err := a.AuthenticateToken(t.Context(), test.token)
 			expect.NoError(t, err)
 			if ok != (test.groups != nil) {
@@ -119,10 +119,10 @@ func TestAuthenticateToken(t *testing.T) {
 	}
 }
 
-func TestAuthenticateTokenFailsClosed(t *testing.T) {
+func TestBootstrapTokensFailClosed(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	a := &tokenAuthenticator{secrets: secrets{err: broken}, clock: clock.RealClock{}}
+	a := &bootstrapTokens{secrets: secrets{err: broken}, clock: clock.RealClock{}}
 	if _, ok, err := a.AuthenticateToken(t.Context(), "abcdef.0123456789abcdef"); ok || !errors.Is(err, broken) {
 		t.Errorf("recognised: %t, error %v; want the lister's error", ok, err)
 	}
