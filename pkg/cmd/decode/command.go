@@ -26,7 +26,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
-	"github.com/annex-dev/annex/pkg/cmd/internal/etcdflags"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/etcd/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
@@ -41,7 +41,7 @@ type options struct {
 	dictionaryFile string
 	dataDir        string
 	prefix         string
-	etcd           etcdflags.Options
+	etcd           login.Etcd
 
 	in io.Reader
 }

@@ -27,9 +27,9 @@ import (
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
-	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -49,7 +49,7 @@ func (w fixture) environment() *environment {
 	kube := fake.NewClientset(w.kube...)
 	kube.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
-		asked := rights.Right{ResourceAttributes: *review.Spec.ResourceAttributes}
+		asked := footprint.Right{ResourceAttributes: *review.Spec.ResourceAttributes}
 		review.Status.Allowed = !slices.Contains(w.denied, asked.String())
 		return true, review, nil
 	})

@@ -18,7 +18,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
-	"github.com/annex-dev/annex/pkg/cmd/internal/migrations"
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
@@ -124,7 +124,7 @@ func (s *session) noAnswer(err error) error {
 
 // operation has the differences between move, rollback and finalize.
 type operation struct {
-	// name is that of the command.
+	// name names the command.
 	name string
 	flags
 	spec hostingv1alpha1.MigrationSpec
@@ -293,7 +293,7 @@ func named(migration *hostingv1alpha1.Migration) string {
 	return "migration.hosting.annex.dev/" + migration.Name
 }
 
-// wait presents a Migration until it ends, and says what to do if it did not complete.
+// wait presents a Migration until it ends, and prints what to do if it did not complete.
 func (s *session) wait(ctx context.Context, o operation, migration *hostingv1alpha1.Migration) error {
 	within := ctx
 	if o.timeout > 0 {
@@ -301,9 +301,9 @@ func (s *session) wait(ctx context.Context, o operation, migration *hostingv1alp
 		defer cancel()
 		within = limited
 	}
-	view := migrations.View{Annex: s.Annex, Out: s.out, Confirm: s.command("move", "--confirm")}
+	view := output.MigrationView{Annex: s.Annex, Out: s.out, Confirm: s.command("move", "--confirm")}
 	err := view.Show(within, migration)
-	var ended *migrations.EndedError
+	var ended *output.EndedError
 	switch {
 	case errors.As(err, &ended):
 		s.adviseAfter(ctx, o)

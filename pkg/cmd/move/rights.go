@@ -20,7 +20,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
+	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 )
 
 const (
@@ -161,9 +161,9 @@ func (s *session) waitForRights(ctx context.Context, granted rules) error {
 		s.print(notChecked)
 		return nil
 	}
-	var missing []rights.Right
+	var missing []footprint.Right
 	err := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.rightsTimeout, true, func(ctx context.Context) (_ bool, err error) {
-		missing, err = rights.Missing(ctx, s.Kube, userOf(subjects[0]), rights.Of("", granted...))
+		missing, err = footprint.MissingRights(ctx, s.Kube, userOf(subjects[0]), footprint.RightsOf("", granted...))
 		return len(missing) == 0, err
 	})
 	switch {
@@ -171,7 +171,7 @@ func (s *session) waitForRights(ctx context.Context, granted rules) error {
 		s.print(notChecked)
 		return nil
 	case err != nil && len(missing) > 0 && ctx.Err() == nil:
-		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", subjects[0].Name, rights.List(missing), s.program)
+		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", subjects[0].Name, footprint.ListRights(missing), s.program)
 	case err != nil:
 		return fmt.Errorf("wait for the rights of annex: %w", err)
 	}

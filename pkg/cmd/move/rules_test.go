@@ -15,7 +15,7 @@ import (
 
 	deploy "github.com/annex-dev/annex/artifacts/deploy"
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
-	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
+	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -50,7 +50,7 @@ func TestRightsAreEnough(t *testing.T) {
 		{"finalize", finalizeRules(group, both), "create *.example.com"},
 	} {
 		_, missing := validation.Covers(slices.Concat(manifests, test.granted), needed)
-		expect.Equal(t, test.missing, rights.List(rights.Of("", missing...)), test.name)
+		expect.Equal(t, test.missing, footprint.ListRights(footprint.RightsOf("", missing...)), test.name)
 		if test.missing == "" {
 			expect.Equal(t, maincopy.NamespaceRules(), systemRules(test.name))
 		}
