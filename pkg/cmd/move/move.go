@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/registry/table"
@@ -90,7 +91,7 @@ func (s *session) move(ctx context.Context, o *moveFlags) error {
 		return err
 	}
 	rights := func(_ context.Context, definitions []string) (rules, error) {
-		return moveRules(s.group, definitions), nil
+		return maincopy.MoveRules(s.group, definitions...), nil
 	}
 	return s.run(ctx, operation{
 		name: "move", flags: o.flags, spec: o.spec,

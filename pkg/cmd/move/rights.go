@@ -180,19 +180,6 @@ func (s *session) waitForRights(ctx context.Context, granted rules) error {
 
 type rules = []rbacv1.PolicyRule
 
-// moveRules let annex copy the objects, end the watches of the main cluster by a change of its
-// definitions, and freeze the copy there. They include what a rollback writes, because annex rolls a
-// group back on its own that clients do not reach.
-func moveRules(group string, definitions []string) rules {
-	return groupRules(group, definitions, "create", "update", "patch", "delete")
-}
-
-// finalizeRules let annex remove finalizers from the main cluster's objects of a group, and delete
-// the objects.
-func finalizeRules(group string, definitions []string) rules {
-	return groupRules(group, definitions, "update", "patch", "delete")
-}
-
 // finalizedRules let annex remove the policy that freezes a group, once the last definition was deleted.
 func finalizedRules(group string) rules {
 	return rules{{
@@ -202,22 +189,10 @@ func finalizedRules(group string) rules {
 
 var policies = []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
 
-// groupRules returns the rules for a group, with more verbs for its objects. RBAC cannot restrict create to a
-// name.
-func groupRules(group string, definitions []string, verbs ...string) rules {
-	names := []string{hostingv1alpha1.FrozenPolicyName(group), hostingv1alpha1.CopyPolicyName(group), hostingv1alpha1.HoldPolicyName(group)}
-	return rules{
-		{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: append([]string{"get", "list", "watch"}, verbs...)},
-		{APIGroups: []string{definitionsResource.Group}, Resources: []string{definitionsResource.Resource}, ResourceNames: definitions, Verbs: []string{"update", "patch"}},
-		{APIGroups: []string{admission.Group}, Resources: policies, Verbs: []string{"create"}},
-		{APIGroups: []string{admission.Group}, Resources: policies, ResourceNames: names, Verbs: []string{"get", "update", "delete"}},
-	}
-}
-
 // rollbackRules let annex write the objects to the main cluster, and change the owner references of
 // dependants.
 func rollbackRules(group string, definitions []string, dependants []schema.GroupResource) rules {
-	return append(moveRules(group, definitions), dependantRules(dependants)...)
+	return append(maincopy.MoveRules(group, definitions...), dependantRules(dependants)...)
 }
 
 func dependantRules(dependants []schema.GroupResource) (all rules) {
