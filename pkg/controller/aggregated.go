@@ -21,13 +21,11 @@ import (
 	groupcontroller "github.com/annex-dev/annex/pkg/aggregated/group/controller"
 	"github.com/annex-dev/annex/pkg/aggregated/groupmove"
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
-	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 	"github.com/annex-dev/annex/pkg/staticobjects"
-	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
 // Aggregated is the mode in which a main cluster serves the Kubernetes kinds and
@@ -131,30 +129,21 @@ func (a *Aggregated) mainCopy(config Config) (*maincopy.Copy, error) {
 }
 
 func (a *Aggregated) groupRuns(config Config) (migration.NewGroupRunFunc, error) {
-	objects, err := mainobjects.ClientFor(a.Login, "the main cluster")
-	if err != nil {
-		return nil, err
-	}
 	mainCopy, err := a.mainCopy(config)
 	if err != nil {
 		return nil, err
 	}
 	groupmove.RegisterMetrics()
 	runs := groupmove.Config{
-		PublishedBy:     hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
-		ServedBy:        a.ServedBy,
-		Discovered:      a.Discovered,
-		MainDefinitions: a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
-		MainAPIServices: a.APIRegistration.ApiregistrationV1().APIServices(),
-		MainOpenAPI:     openapi.NewClientWithContext(a.Kube.Discovery().RESTClient()),
-		MainDynamic:     a.Dynamic,
-		MainObjects:     func(resource schema.GroupVersionResource) move.Source { return mainobjects.New(objects, resource) },
-		MainCopyObjects: func(resource maincopy.Resource) move.Source {
-			return mainobjects.NewCopy(objects, resource.Opened(), resource.Stored.Version)
-		},
+		PublishedBy:      hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
+		ServedBy:         a.ServedBy,
+		Discovered:       a.Discovered,
+		MainDefinitions:  a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		MainAPIServices:  a.APIRegistration.ApiregistrationV1().APIServices(),
+		MainOpenAPI:      openapi.NewClientWithContext(a.Kube.Discovery().RESTClient()),
+		MainDynamic:      a.Dynamic,
 		AnnexDefinitions: config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHosting:     config.AnnexHosting.HostingV1alpha1(),
-		AnnexObjects:     config.AnnexMetadata,
 		NewImporter:      config.NewImporter,
 		NewExporter:      config.NewExporter,
 		MainCopy:         mainCopy,

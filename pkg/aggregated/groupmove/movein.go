@@ -121,7 +121,7 @@ func (m *moveIn) mayBegin(ctx context.Context, definitions []*definition) error 
 		return refuse(reasonObstacles, "Group %s cannot be moved: %s", m.group(), strings.Join(obstacles, "; "))
 	}
 	for _, crd := range definitions {
-		if _, err := m.config.MainObjects((&resource{main: crd}).version()).Count(ctx); err != nil {
+		if _, err := m.config.MainCopy.Stored((&resource{main: crd}).version()).Count(ctx); err != nil {
 			return wrap(err, "list %s in the main cluster", crd.Name)
 		}
 	}
@@ -167,7 +167,7 @@ func (m *moveIn) takeOver(ctx context.Context) error {
 func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
 	if of.importer == nil {
 		config := move.ImportConfig{
-			Resource: of.groupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainObjects(of.version()),
+			Resource: of.groupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainCopy.Stored(of.version()),
 			Report: func(progress move.Progress) { of.progress.Store(&progress) }, Pace: m.load,
 		}
 		if limit := m.Migration.Spec.ObjectsPerSecond; limit > 0 {
@@ -395,7 +395,7 @@ func (m *moveIn) adopt(ctx, preparing context.Context) error {
 		return wrap(err, "freeze group %s in the main cluster", m.group())
 	}
 	for _, of := range m.resources {
-		count, err := m.config.MainObjects(of.version()).Count(preparing)
+		count, err := m.config.MainCopy.Stored(of.version()).Count(preparing)
 		if err == nil && count > 0 {
 			err = m.refused
 		}

@@ -112,7 +112,7 @@ func (m *moveIn) reconcile(ctx context.Context) error {
 
 // reconcileOne reconciles a resource. If its definition was added since the copy, it has nothing to compare with.
 func (m *moveIn) reconcileOne(ctx context.Context, of maincopy.Resource) error {
-	main := m.config.MainCopyObjects(of)
+	main := m.config.MainCopy.Opened(of)
 	if moved := m.named(of.Name); moved != nil && moved.isCopy() {
 		return m.reportLate(moved.importer.Reconcile(ctx, main))
 	}

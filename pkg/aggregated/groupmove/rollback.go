@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -21,10 +19,10 @@ import (
 )
 
 const (
-	// revisionMargin is how far the main cluster's revision is raised above annex's before the switch,
+	// revisionMargin is the number of revisions by which the main cluster's is raised above annex's before the switch,
 	// so that little is left to do while the group is frozen.
 	revisionMargin = 1_000
-	// named is how many objects an error names.
+	// named bounds the objects that an error names.
 	named = 10
 )
 
@@ -243,11 +241,7 @@ func (r *rollback) raise(ctx context.Context) error {
 func (r *rollback) annexRevision(ctx context.Context) (int64, error) {
 	var highest int64
 	for _, of := range r.resources {
-		list, err := r.config.AnnexObjects.Resource(of.version()).List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil {
-			return 0, fmt.Errorf("read the resource version of %s in annex: %w", of.name(), err)
-		}
-		revision, err := strconv.ParseInt(list.GetResourceVersion(), 10, 64)
+		revision, err := r.config.MainCopy.InAnnex(of.version()).Revision(ctx)
 		if err != nil {
 			return 0, fmt.Errorf("read the resource version of %s in annex: %w", of.name(), err)
 		}

@@ -7,7 +7,7 @@
 // The function next decides what happens, and the phase of the Migration records it. Others do the work:
 // pkg/storage/move copies objects into a Store, pkg/aggregated/maincopy writes those of the main
 // cluster, and the controller of groups changes the routes of the main cluster's
-// requests, as the phase of the Migration asks for. Every step can be repeated, so that another
+// requests, as the phase of the Migration requires. Every step can be repeated, so that another
 // replica continues after a crash.
 package groupmove
 
@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/openapi"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
@@ -36,7 +35,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// pollInterval is how often a state is read that others change.
+// pollInterval is the time between two reads of a state that others change.
 const pollInterval = 100 * time.Millisecond
 
 // Config holds what runs depend on.
@@ -55,21 +54,15 @@ type Config struct {
 	MainOpenAPI     openapi.ClientWithContext
 	// MainDynamic sends requests through the main cluster.
 	MainDynamic dynamic.Interface
-	// MainObjects returns the objects of a resource that the main cluster stores.
-	MainObjects func(resource schema.GroupVersionResource) move.Source
-	// MainCopyObjects returns the same while the main cluster's copy is open.
-	MainCopyObjects func(resource maincopy.Resource) move.Source
 
 	AnnexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
 	AnnexHosting     hostingclient.HostingV1alpha1Interface
-	// AnnexObjects reads the objects in annex.
-	AnnexObjects metadata.Interface
 	// NewImporter returns what copies a resource into a Store. config has everything except To.
 	NewImporter func(store string, config move.ImportConfig) (*move.Importer, error)
 	// NewExporter returns what moves a resource out of a Store. config has everything except From.
 	NewExporter func(store string, config move.ExportConfig) (*move.Exporter, error)
 
-	// MainCopy works on the objects that the main cluster stores of groups that annex serves.
+	// MainCopy works on the objects that the main cluster stores of the groups.
 	MainCopy *maincopy.Copy
 }
 
@@ -82,7 +75,7 @@ type Run struct {
 	resources []*resource
 	// raising is set once a rollback raises the main cluster's revision.
 	raising atomic.Pointer[raising]
-	// found is set once resources are those of the group, and stores once they were taken over.
+	// found is set once resources has the group's, and stores once they were taken over.
 	found  bool
 	stores stores
 	// canceled, undone and deleted are copied to each situation.
@@ -180,7 +173,7 @@ func (r *Run) hold(ctx, preparing context.Context) error {
 	return r.Check(ctx)
 }
 
-// Completed is what a completed Migration reports.
+// Completed returns the message of a completed Migration.
 func (r *Run) Completed() string { return r.operation.completed() }
 
 // group returns the API group.

@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maincopy works on the objects that the main cluster still stores of an API group that
-// annex serves: the main cluster's copy. Rollback makes it equal to annex's objects, Finalize
-// deletes it.
+// Package maincopy works on the objects of an API group that the main cluster stores. A Move reads them by a
+// Source. Once annex serves the group they are the main cluster's copy: a Rollback makes it equal to annex's
+// objects, and Finalize deletes it.
 //
 // Requests for the versions of the group go to annex. Open adds another version to the definitions in
 // the main cluster, which only the main cluster serves, and which only annex may write; Close removes

@@ -66,7 +66,7 @@ func garbageCollectorPolicy(group, _ string) policy {
 		message:  fmt.Sprintf("objects of the API group %s are moving between the main cluster and annex: what they own is kept until its ownerReferences are right", group),
 		rules:    []admissionregistrationv1.NamedRuleWithOperations{newRule("*", "*", "*", admissionregistrationv1.Update, admissionregistrationv1.Delete)},
 		excluded: copyRules("*"), // other groups' copies, too, may have objects in namespaces that do not exist
-		// The garbage collector has a service account of its own, or that of kube-controller-manager.
+		// The garbage collector has a service account of its own, or kube-controller-manager's.
 		denies: fmt.Sprintf("request.userInfo.username in ['system:serviceaccount:kube-system:generic-garbage-collector', 'system:kube-controller-manager'] && "+
 			"has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(owner, owner.apiVersion.startsWith(%q))", group+"/"),
 	}

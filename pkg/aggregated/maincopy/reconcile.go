@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// attempts is how often a key is compared again at once, after a concurrent write.
+	// attempts bounds the comparisons of a key after concurrent writes.
 	attempts = 5
 
 	// maxGenerations is by how much a generation is raised at most.
@@ -30,7 +30,7 @@ const (
 var errChanged = errors.New("the main cluster stores something else than what annex has: " +
 	"a mutating webhook or policy of the main cluster changes it, or what annex read is outdated by now")
 
-// compareAndWrite makes the object of the main cluster equal to that of annex.
+// compareAndWrite makes the object of the main cluster equal to annex's.
 func (t *target) compareAndWrite(ctx context.Context, namespace, name string) error {
 	inAnnex, err := find(ctx, t.copy.annex.Resource(t.resource.Stored).Namespace(namespace), name)
 	if err != nil {

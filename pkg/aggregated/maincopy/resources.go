@@ -22,9 +22,9 @@ type Resource struct {
 	Stored schema.GroupVersionResource
 	// Kind of the objects.
 	Kind string
-	// Namespaced is whether the objects are in namespaces.
+	// Namespaced is set for objects in namespaces.
 	Namespaced bool
-	// StoredIsServed is whether the storage version is served. A Syncer needs that.
+	// StoredIsServed is set if the storage version is served. A Syncer needs that.
 	StoredIsServed bool
 }
 
@@ -33,7 +33,7 @@ func (r Resource) Opened() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Stored.Group, Version: hostingv1alpha1.MainCopyVersion, Resource: r.Stored.Resource}
 }
 
-// Resources returns the resources of a group that the main cluster defines, and what Open says
+// Resources returns the resources of a group that the main cluster defines, and what Open returns
 // about them.
 func (c *Copy) Resources(ctx context.Context, group string) ([]Resource, error) {
 	definitions, err := c.Definitions(ctx, group)

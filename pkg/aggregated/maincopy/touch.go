@@ -18,7 +18,7 @@ import (
 // server would store nothing.
 const raisedManager = "annex-resource-version"
 
-// raiseStep is how far the main cluster's revision is raised above that of an object, so that it
+// raiseStep is the number of revisions by which the main cluster's is raised above an object's, so that it
 // suffices for the next ones.
 const raiseStep = 1_000
 

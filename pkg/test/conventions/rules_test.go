@@ -449,12 +449,6 @@ var rules = []rule{
 		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
-		packages: "pkg/aggregated/mainobjects",
-		duty:     "Reads the objects of a custom resource from the main cluster's API, for a move.",
-		ours:     []string{"pkg/storage/move"},
-		others:   append([]string{"golang.org/x/sync/...", "k8s.io/apiserver/pkg/storage"}, clients...),
-	},
-	{
 		packages: "pkg/aggregated/mainadmission",
 		duty:     "The main cluster's webhooks and policies that apply to annex's writes of a group, and annex's exemption from them.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1"},
@@ -462,9 +456,9 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/aggregated/maincopy",
-		duty:     "What the main cluster still stores of a group that annex serves: makes it equal to annex's objects, or deletes it.",
-		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/mainobjects", "pkg/apis/hosting/v1alpha1", "pkg/storage/move"},
-		others:   append([]string{"golang.org/x/sync/errgroup"}, clients...),
+		duty:     "The objects of a group that the main cluster stores: reads them, makes them equal to annex's, or deletes them.",
+		ours:     []string{"pkg/aggregated/mainadmission", "pkg/apis/hosting/v1alpha1", "pkg/storage/move"},
+		others:   append([]string{"golang.org/x/sync/...", "k8s.io/apiserver/pkg/storage"}, clients...),
 	},
 	{
 		packages: "pkg/aggregated/group",
@@ -636,7 +630,7 @@ var rules = []rule{
 		packages: "pkg/controller",
 		duty:     "The table of controllers, with the modes in which each runs.",
 		ours: []string{
-			"pkg/controller/...", "pkg/aggregated/group/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy", "pkg/aggregated/mainobjects",
+			"pkg/controller/...", "pkg/aggregated/group/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy",
 			"pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
 			"pkg/storage/layer/corruption", "pkg/storage/layer/freeze", "pkg/storage/move", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage",
 		},

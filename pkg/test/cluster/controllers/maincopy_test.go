@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
-	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 	"github.com/annex-dev/annex/pkg/test/clients"
@@ -211,12 +210,10 @@ func (f *fixture) open(t testing.TB) map[string]maincopy.Resource {
 // source returns the objects of annex, and what is recorded of their pairs.
 func (f *fixture) source(t testing.TB, resource maincopy.Resource) maincopy.Origin {
 	t.Helper()
-	annex, err := mainobjects.ClientFor(f.standIn.Config, "annex")
-	expect.NoError(t, err)
 	return struct {
 		move.Source
 		maincopy.PairRecord
-	}{mainobjects.New(annex, resource.Stored), f.record(resource)}
+	}{f.copy.InAnnex(resource.Stored), f.record(resource)}
 }
 
 // record returns the pairs of a resource.

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mainobjects
+package maincopy
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// http2 is what TLS negotiates for HTTP/2.
+// http2 is the protocol that TLS negotiates for HTTP/2.
 const http2 = "h2"
 
 // asMetadata asks for the metadata of an object.
