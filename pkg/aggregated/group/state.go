@@ -29,6 +29,7 @@ import (
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -54,7 +55,7 @@ type State struct {
 	Identity
 	// Main and Annex are the definitions of both clusters, by name.
 	Main, Annex map[string]*Definition
-	// APIServices are those of the main cluster, by version.
+	// APIServices has the main cluster's, by version.
 	APIServices map[string]*APIService
 	// Hosted are the HostedResources, by name.
 	Hosted map[string]*HostedResource
@@ -220,6 +221,19 @@ func TakeoverOf(crd *Definition) hostingv1alpha1.HostedResourceTakeover {
 	return hostingv1alpha1.HostedResourceTakeover{DefinitionUID: crd.UID, DefinitionGeneration: crd.Generation}
 }
 
+// NewHostedResource returns the HostedResource of a definition that annex may never get, on a Store if it is named.
+// The annotation protects it from deletion.
+func NewHostedResource(definition, store string) *HostedResource {
+	return &HostedResource{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        definition,
+			Labels:      map[string]string{hostingv1alpha1.AutomanagedLabel: "true"},
+			Annotations: map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain},
+		},
+		Spec: hostingv1alpha1.HostedResourceSpec{StoreName: store},
+	}
+}
+
 // isRecorded reports whether the takeover of annex's definition in its present state is recorded.
 func (s *State) isRecorded(name string) bool {
 	crd, resource := s.Annex[name], s.Hosted[name]
@@ -298,8 +312,8 @@ func ServedVersions(crd *Definition) []string {
 	return served
 }
 
-// byMaturity sorts versions as Kubernetes does: v2, v1, v1beta1.
-func byMaturity(versions []string) []string {
+// ByMaturity sorts versions as Kubernetes does: v2, v1, v1beta1.
+func ByMaturity(versions []string) []string {
 	slices.SortFunc(versions, func(a, b string) int { return apimachineryversion.CompareKubeAwareVersionStrings(b, a) })
 	return versions
 }

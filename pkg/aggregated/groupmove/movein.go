@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -137,13 +138,8 @@ func (m *moveIn) preassign(ctx context.Context, definitions []*definition) error
 		return refuse(reasonStoreNotFound, "There is no Store %q", m.Migration.Spec.StoreName)
 	}
 	for _, crd := range definitions {
-		_, err := m.config.AnnexHosting.HostedResources().Create(ctx, &hostingv1alpha1.HostedResource{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: crd.Name, Labels: map[string]string{hostingv1alpha1.AutomanagedLabel: "true"},
-				Annotations: map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain},
-			},
-			Spec: hostingv1alpha1.HostedResourceSpec{StoreName: m.Migration.Spec.StoreName},
-		}, metav1.CreateOptions{FieldManager: fieldManager})
+		wanted := group.NewHostedResource(crd.Name, m.Migration.Spec.StoreName)
+		_, err := m.config.AnnexHosting.HostedResources().Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create hosted resource %s: %w", crd.Name, err)
 		}
@@ -205,12 +201,12 @@ func (m *moveIn) refusal() error {
 
 // each calls do for all resources, two at a time.
 func (m *moveIn) each(ctx context.Context, do func(ctx context.Context, of *resource) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(2)
+	working, ctx := errgroup.WithContext(ctx)
+	working.SetLimit(2)
 	for _, of := range m.resources {
-		group.Go(func() error { return do(ctx, of) })
+		working.Go(func() error { return do(ctx, of) })
 	}
-	return group.Wait()
+	return working.Wait()
 }
 
 // copy closes the Stores, and copies the objects.

@@ -18,7 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -110,19 +112,16 @@ func (r *Run) mainDefinitions(ctx context.Context) ([]*apiextensionsv1.CustomRes
 	return r.config.MainCopy.Definitions(ctx, r.group())
 }
 
-// versions returns the served versions of the group.
-func versions(definitions []*apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
-	served := map[schema.GroupVersion]bool{}
+// versions returns the versions of the group that definitions serve, the most mature first.
+func versions(definitions []*definition) (served []schema.GroupVersion) {
+	names := sets.New[string]()
 	for _, crd := range definitions {
-		for _, version := range crd.Spec.Versions {
-			if version.Served && version.Name != hostingv1alpha1.MainCopyVersion {
-				served[schema.GroupVersion{Group: crd.Spec.Group, Version: version.Name}] = true
-			}
-		}
+		names.Insert(group.ServedVersions(crd)...)
 	}
-	return slices.SortedFunc(maps.Keys(served), func(a, b schema.GroupVersion) int {
-		return compareVersions(a.Version, b.Version)
-	})
+	for _, name := range group.ByMaturity(names.Delete(hostingv1alpha1.MainCopyVersion).UnsortedList()) {
+		served = append(served, schema.GroupVersion{Group: definitions[0].Spec.Group, Version: name})
+	}
+	return served
 }
 
 // find finds the resources of the group, once annex has defined and placed all that are needed.
@@ -268,7 +267,7 @@ func (r *Run) ofPhase(status *hostingv1alpha1.MigrationStatus) *hostingv1alpha1.
 	return p
 }
 
-// addProgress adds that of the importers.
+// addProgress adds the progress of the importers.
 func (r *Run) addProgress(status *hostingv1alpha1.MigrationStatus) {
 	status.Progress = nil
 	if len(r.resources) == 0 {

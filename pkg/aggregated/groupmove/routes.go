@@ -12,7 +12,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	apimachineryversion "k8s.io/apimachinery/pkg/version"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 )
@@ -128,8 +127,4 @@ func (r *Run) mainRevision(ctx context.Context) (int64, error) {
 	}
 	revision, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
 	return revision, wrap(err, "read the revision of the main cluster")
-}
-
-func compareVersions(a, b string) int {
-	return apimachineryversion.CompareKubeAwareVersionStrings(b, a)
 }
