@@ -77,7 +77,6 @@ func TestEndpoints(t *testing.T) {
 		"nothing":               {kube(clusterIP), []want{{statusFail, "nothing is behind Service", "get pods"}}},
 		"none ready":            {kube(clusterIP, slice("v4", false, false)), []want{{statusFail, "none of the 2 replicas", "logs"}}},
 		"one ready":             {kube(clusterIP, slice("v4", true, false)), []want{{statusWarn, "1 of 2 replicas are ready", "get pods"}}},
-		"no Service":            {fixture{}, []want{{statusFail, "cannot be read", "kubectl auth can-i get services -n annex-system"}}},
 	}
 	runCheck(t, checkEndpoints, tests)
 }
