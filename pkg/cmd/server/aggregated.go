@@ -46,19 +46,22 @@ func (m *aggregated) adminServerName(options.CompletedOptions) string { return o
 
 // prepareServing selects the certificate that the main cluster verifies: one of the CA
 // that all replicas share, or --tls-cert-file.
-func (m *aggregated) prepareServing(ctx context.Context, o options.CompletedOptions, identity *identity) error {
 	var err error
+func (m *aggregated) prepareServing(ctx context.Context, o options.CompletedOptions, identity *identity) error {
+	config := servingca.Config{
+		MainAPIServices: m.APIRegistration.ApiregistrationV1().APIServices(),
+		Namespace:       o.Main.PublishService.Namespace,
+		Name:            o.Main.PublishService.Name,
+		Lifetimes:       o.Main.ServingCA,
+	}
 	if o.Serving.OwnCertificate() {
-		m.serving, err = m.openShared(ctx, o.Main, identity)
+		m.serving, err = m.openShared(ctx, servingca.SharedConfig{
+			Config: config, Main: m.Kube, BindAddress: identity.wanted.BindAddress, ExtraNames: identity.wanted.ExtraNames,
+		})
+		files := o.Serving.ServerCert.CertKey
 	} else {
 		m.serving, err = servingca.OpenProvided(servingca.ProvidedConfig{
-			CertFile:        o.Serving.ServerCert.CertKey.CertFile,
-			KeyFile:         o.Serving.ServerCert.CertKey.KeyFile,
-			CAFile:          o.Main.PublishCAFile,
-			MainAPIServices: m.APIRegistration.ApiregistrationV1().APIServices(),
-			Namespace:       o.Main.PublishService.Namespace,
-			Name:            o.Main.PublishService.Name,
-			Lifetimes:       o.Main.ServingCA,
+			Config: config, CertFile: files.CertFile, KeyFile: files.KeyFile, CAFile: o.Main.PublishCAFile,
 		})
 	}
 	if err != nil {
@@ -68,16 +71,8 @@ func (m *aggregated) prepareServing(ctx context.Context, o options.CompletedOpti
 	return nil
 }
 
-func (m *aggregated) openShared(ctx context.Context, o *options.Main, identity *identity) (servingca.Source, error) {
-	shared := servingca.NewShared(servingca.SharedConfig{
-		Main:            m.Kube,
-		MainAPIServices: m.APIRegistration.ApiregistrationV1().APIServices(),
-		Namespace:       o.PublishService.Namespace,
-		Name:            o.PublishService.Name,
-		BindAddress:     identity.wanted.BindAddress,
-		ExtraNames:      identity.wanted.ExtraNames,
-		Lifetimes:       o.ServingCA,
-	})
+func (m *aggregated) openShared(ctx context.Context, config servingca.SharedConfig) (servingca.Source, error) {
+	shared := servingca.NewShared(config)
 	var unusable error
 	err := m.Retry(ctx, func(ctx context.Context) error {
 		err := shared.Open(ctx)
