@@ -9,7 +9,6 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/annex-dev/annex/pkg/aggregated/discovery"
@@ -33,7 +32,7 @@ type aggregated struct {
 
 // newAggregated connects to the main cluster and waits until it responds.
 func newAggregated(ctx context.Context, o *options.Main) (*aggregated, error) {
-	main, err := maincluster.Open(o.Location())
+	main, err := maincluster.Open(o.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -46,8 +45,8 @@ func (m *aggregated) adminServerName(options.CompletedOptions) string { return o
 
 // prepareServing selects the certificate that the main cluster verifies: one of the CA
 // that all replicas share, or --tls-cert-file.
-	var err error
 func (m *aggregated) prepareServing(ctx context.Context, o options.CompletedOptions, identity *identity) error {
+	var err error
 	config := servingca.Config{
 		MainAPIServices: m.APIRegistration.ApiregistrationV1().APIServices(),
 		Namespace:       o.Main.PublishService.Namespace,
@@ -58,8 +57,8 @@ func (m *aggregated) prepareServing(ctx context.Context, o options.CompletedOpti
 		m.serving, err = m.openShared(ctx, servingca.SharedConfig{
 			Config: config, Main: m.Kube, BindAddress: identity.wanted.BindAddress, ExtraNames: identity.wanted.ExtraNames,
 		})
-		files := o.Serving.ServerCert.CertKey
 	} else {
+		files := o.Serving.ServerCert.CertKey
 		m.serving, err = servingca.OpenProvided(servingca.ProvidedConfig{
 			Config: config, CertFile: files.CertFile, KeyFile: files.KeyFile, CAFile: o.Main.PublishCAFile,
 		})
@@ -99,12 +98,12 @@ func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, co
 	extra.ServiceResolver = m.ServiceResolver()
 	extra.WebhookCredentials = m.WebhookCredentials(generic.TracerProvider)
 
-	delegated, err := m.Authenticator(ctx, generic, o.Main.Login)
+	delegated, err := m.Authenticator(ctx, generic, o.Main.Reviews)
 	if err != nil {
 		return err
 	}
 	issuers, err := o.Authentication.ApplyTo(generic, options.Authenticators{
-		OwnCAFile: identity.CAFile(), TokenCacheTTL: o.Main.Login.TokenCacheTTL, Delegated: delegated,
+		OwnCAFile: identity.CAFile(), TokenCacheTTL: o.Main.Reviews.TokenCacheTTL, Delegated: delegated,
 	})
 	if err != nil {
 		return err
@@ -153,12 +152,10 @@ func (m *aggregated) controllers(o options.CompletedOptions, _ *apiserver.Config
 		Dynamic:         m.Dynamic,
 		APIExtensions:   m.APIExtensions,
 		APIRegistration: m.APIRegistration,
-		ServedBy: func(ctx context.Context, version schema.GroupVersion) (string, error) {
-			return m.ServedBy(ctx, version, hostingv1alpha1.PublishedByHeader)
-		},
-		Discovered:     m.Discovered,
-		PublishService: controller.Service(o.Main.PublishService),
-		CABundle:       m.serving,
+		ServedBy:        m.ServedBy,
+		Discovered:      m.Discovered,
+		PublishService:  controller.Service(o.Main.PublishService),
+		CABundle:        m.serving,
 	}
 }
 

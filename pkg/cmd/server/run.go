@@ -22,10 +22,10 @@ import (
 // readyPollInterval is short, because a start takes about a second.
 const readyPollInterval = 10 * time.Millisecond
 
-// startGracePeriod is how long a shutdown waits for a start in progress.
+// startGracePeriod bounds the wait of a shutdown for a start in progress.
 const startGracePeriod = 10 * time.Second
 
-// minServingPeriod is how long annex serves at least after it became ready. Some of
+// minServingPeriod is the shortest time that annex serves after it became ready. Some of
 // upstream's controllers check only every 100 ms whether their caches have synced,
 // readiness does not wait for them, and they log an error if shutdown comes before.
 const minServingPeriod = 300 * time.Millisecond
@@ -80,7 +80,7 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	config.Extra.Etcd = o.Etcd.Served(store.Endpoints())
+	config.Extra.Etcd = o.Etcd.Served(store.endpoints)
 	config.Extra.EtcdShared = store.Shared()
 	config.Extra.Store = store.Store
 	config.Extra.Runnables = append(config.Extra.Runnables, store.watchStores(config.Extra.HostingInformers))

@@ -86,7 +86,7 @@ func (m *standalone) applyTo(_ context.Context, o options.CompletedOptions, conf
 	extra.ServiceResolver = apiserver.NoServices
 	extra.WebhookCredentials = loopbackWebhookCredentials(generic)
 
-	authenticators := options.Authenticators{OwnCAFile: identity.CAFile(), TokenCacheTTL: o.Main.Login.TokenCacheTTL}
+	authenticators := options.Authenticators{OwnCAFile: identity.CAFile(), TokenCacheTTL: o.Main.Reviews.TokenCacheTTL}
 	if err := o.Tokens.ApplyTo(generic, extra, kinds.kube, kinds.informers, &authenticators); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ package options
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -149,11 +150,10 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if err := version.AssertEmulated(o.Generic.ComponentGlobalsRegistry.EffectiveVersionFor(o.Generic.ComponentName)); err != nil {
 		return CompletedOptions{}, err
 	}
-	if err := o.Data.Complete(); err != nil {
-		return CompletedOptions{}, err
-	}
-	if err := o.Static.Complete(); err != nil {
-		return CompletedOptions{}, err
+	for flag, dir := range map[string]*string{"--data-dir": &o.Data.Dir, "--static-dir": &o.Static.Dir} {
+		if err := makeAbsolute(dir); err != nil {
+			return CompletedOptions{}, fmt.Errorf("%s: %w", flag, err)
+		}
 	}
 	o.Etcd.Complete()
 	if o.Main.Enabled() {
@@ -168,6 +168,14 @@ func (o *Options) Complete() (CompletedOptions, error) {
 		return CompletedOptions{}, fmt.Errorf("--advertise-address, --bind-address: %w", err)
 	}
 	return CompletedOptions{&completedOptions{*o}}, nil
+}
+
+// makeAbsolute makes a path absolute, because it is shown to users.
+func makeAbsolute(path *string) (err error) {
+	if *path != "" {
+		*path, err = filepath.Abs(*path)
+	}
+	return err
 }
 
 // standaloneFlags configure what a main cluster provides to an aggregated annex.
@@ -241,6 +249,14 @@ func (o CompletedOptions) Validate() error {
 		errs = append(errs, o.refuseStandaloneFlags()...)
 	}
 	return utilerrors.NewAggregate(errs)
+}
+
+// validateVersion validates the version of the reviews that a webhook gets.
+func validateVersion(flag, version string) []error {
+	if version != "v1" && version != "v1beta1" {
+		return []error{fmt.Errorf("%s %q must be v1 or v1beta1", flag, version)}
+	}
+	return nil
 }
 
 // hide hides flags of upstream's that annex rejects or ignores.
