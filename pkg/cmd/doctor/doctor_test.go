@@ -17,7 +17,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,8 +26,8 @@ import (
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -298,12 +297,7 @@ func TestDeletions(t *testing.T) {
 		}
 		return crd
 	}
-	running := []runtime.Object{&coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: manifestLease},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("annex-0"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NewMicroTime(noon.Add(-time.Second))),
-		},
-	}}
+	running := []runtime.Object{lease("annex-0", time.Second)}
 	runCheck(t, checkDeletions, map[string]checkTest{
 		"none":        {fixture{}, []want{{statusOK, "0 definitions", ""}}},
 		"another's":   {fixture{definitions: []runtime.Object{held("a.example.com", true, "annex.dev/other.annex")}}, []want{{statusOK, "0 definitions", ""}}},

@@ -23,6 +23,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -81,15 +82,17 @@ func TestEndpoints(t *testing.T) {
 	runCheck(t, checkEndpoints, tests)
 }
 
+// lease returns the Lease of annex's controllers, renewed a while ago.
+func lease(holder string, renewed time.Duration) *coordinationv1.Lease {
+	at := metav1.NewMicroTime(noon.Add(-renewed))
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: manifestLease},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at, LeaseDurationSeconds: ptr.To(int32(15))},
+	}
+}
+
 func TestLeader(t *testing.T) {
 	t.Parallel()
-	lease := func(holder string, renewed time.Duration) *coordinationv1.Lease {
-		at := metav1.NewMicroTime(noon.Add(-renewed))
-		return &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: "annex-controllers"},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at, LeaseDurationSeconds: ptr.To(int32(15))},
-		}
-	}
 	tests := map[string]checkTest{
 		"fine":     {kube(lease("pod-0", 2*time.Second)), []want{{statusOK, "pod-0 runs the controllers", ""}}},
 		"never":    {fixture{}, []want{{statusFail, "no annex has started", "kubectl -n annex-system logs"}}},
@@ -136,14 +139,7 @@ func TestFrontProxy(t *testing.T) {
 // published is an APIService of annex that is available, changed by edits.
 func published(name string, edits ...func(*apiregistrationv1.APIService)) *apiregistrationv1.APIService {
 	version, group, _ := strings.Cut(name, ".")
-	made := &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"annex.dev/published-by": "annex-system.annex"}},
-		Spec: apiregistrationv1.APIServiceSpec{
-			Group: group, Version: version,
-			Service: &apiregistrationv1.ServiceReference{Namespace: manifestNamespace, Name: "annex", Port: ptr.To(int32(443))},
-		},
-	}
-	condition("True", "Passed", "all checks passed")(made)
+	made := grouptest.Published(group, version, "")
 	for _, edit := range edits {
 		edit(made)
 	}
@@ -151,9 +147,7 @@ func published(name string, edits ...func(*apiregistrationv1.APIService)) *apire
 }
 
 func condition(status apiregistrationv1.ConditionStatus, reason, message string) func(*apiregistrationv1.APIService) {
-	return func(a *apiregistrationv1.APIService) {
-		a.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available, Status: status, Reason: reason, Message: message}}
-	}
+	return func(a *apiregistrationv1.APIService) { grouptest.Available(a, status, reason, message) }
 }
 
 func by(label string) func(*apiregistrationv1.APIService) {
