@@ -106,7 +106,7 @@ func (a *filter) waitForDiscovery(r *http.Request) (missing string) {
 	}
 }
 
-// freshResources are those of definitions that may not be in discovery yet.
+// freshResources are the resources of definitions that may not be in discovery yet.
 func (a *filter) freshResources() sets.Set[schema.GroupVersionResource] {
 	fresh := sets.New[schema.GroupVersionResource]()
 	// A lister reads memory and cannot fail.

@@ -43,7 +43,7 @@ const (
 )
 
 const (
-	// settlingPeriod is how long after its establishment a definition may be missing in
+	// settlingPeriod is the time after its establishment in which a definition may be missing in
 	// annex's documents without being broken; startPeriod is the same for all
 	// definitions after annex was started.
 	settlingPeriod = 10 * time.Second
@@ -51,7 +51,7 @@ const (
 	// settlingTimeout bounds how long the aggregator waits for such a definition: it
 	// fetches from one server after the other.
 	settlingTimeout = 2 * time.Second
-	// settlingInterval is how often the documents are checked meanwhile.
+	// settlingInterval is the time between two checks of the documents meanwhile.
 	settlingInterval = 50 * time.Millisecond
 	// retryAfterSeconds is sent to an aggregator whose request came too early.
 	retryAfterSeconds = "1"
@@ -208,7 +208,7 @@ func (a *filter) settled(r *http.Request, collect collect) (*document, *failure)
 	}
 }
 
-// view is what annex serves and the main cluster does not, at one moment.
+// view has the resources that annex serves and the main cluster does not, at one moment.
 type view struct {
 	// versions are those in the filtered documents; for each, the resources that the
 	// main cluster defines itself.
@@ -267,7 +267,7 @@ func (v *view) missesNew(found *document) bool {
 	return false
 }
 
-// collectV3 filters the index of v3. A version of which the main cluster defines a
+// collectV3 filters the index of v3. A version in which the main cluster defines a
 // resource has a document there; with a second one in the index the aggregator would
 // serve either.
 func (a *filter) collectV3(r *http.Request, seen *view) (*document, *failure) {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// quietPeriod is how long the main cluster must be silent after all requests go to annex. A
+	// quietPeriod is the time for which the main cluster must be silent after all requests go to annex. A
 	// request that it accepted before takes a few milliseconds; later ones are late changes.
 	quietPeriod = 250 * time.Millisecond
 	// latePeriod bounds for how long late changes are applied. They end before, once the main cluster's

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// probes is how many responses in a row must come from one side, each on a connection of its
+	// probes is the number of responses in a row that must come from one side, each on a connection of its
 	// own, until all kube-apiservers behind a load balancer are taken to have the new route.
 	probes = 6
-	// routeTimeout is how long the main cluster gets to take in a route. It needs a fraction of a
+	// routeTimeout bounds the time in which the main cluster takes in a route. It needs a fraction of a
 	// second.
 	routeTimeout = 20 * time.Second
-	// refusedPeriod is how long annex gets to refuse the requests that were passed on to it before the main
+	// refusedPeriod is the time in which annex refuses the requests that were passed on to it before the main
 	// cluster had the routes. They may wait for authorization, and it holds them for up to 5 s (holdTimeout in
 	// pkg/storage/routing).
 	refusedPeriod = 6 * time.Second

@@ -21,7 +21,7 @@ const (
 
 	readTimeout = 30 * time.Second
 	idleTimeout = 90 * time.Second
-	// stopTimeout is how long requests may continue after the end.
+	// stopTimeout bounds requests after the end.
 	stopTimeout = 10 * time.Second
 )
 
@@ -29,7 +29,7 @@ const (
 func serve(ctx context.Context, listener net.Listener, certificate certificateFunc, handler http.Handler) error {
 	server := &http.Server{
 		Handler: handler,
-		// Probes have no certificate. Handlers verify those of others.
+		// Probes have no certificate. Handlers verify others'.
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert},
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,

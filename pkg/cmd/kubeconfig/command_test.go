@@ -25,7 +25,7 @@ import (
 
 const serverURL = "https://127.0.0.1:7443"
 
-// newDataDir is that of an annex that runs: it has exclusive use of it.
+// newDataDir returns the data directory of an annex that runs: it has exclusive use of it.
 func newDataDir(t *testing.T, wanted pki.Options) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data")

@@ -214,7 +214,7 @@ func systemRules(command string) rules {
 	return maincopy.NamespaceRules()
 }
 
-// role returns the ClusterRole whose rules are aggregated to those of annex.
+// role returns the ClusterRole whose rules are aggregated to annex's.
 func role(group string, granted rules) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},

@@ -28,7 +28,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
-// informerResync is how often informers deliver all objects again, as in kube-apiserver.
+// informerResync is the time after which informers deliver all objects again, as in kube-apiserver.
 const informerResync = 10 * time.Minute
 
 // newConfig applies the options to the chain's configuration, except for the etcd,

@@ -17,7 +17,7 @@ import (
 )
 
 // mode is everything that differs between a standalone annex and one behind a main
-// cluster. newMode decides which of the two annex is; no code below it asks again.
+// cluster. newMode decides which of the two annex is; nothing below it decides that again.
 type mode interface {
 	// prepareServing completes the serving options with the certificate that clients
 	// verify. It is called after annex's own certificates exist.

@@ -69,7 +69,7 @@ func (r *reconciler) remember(version schema.GroupVersion) *memory {
 	return r.memories[version]
 }
 
-// forget drops the memories of a group except those of the versions of its plan.
+// forget drops the memories of a group's versions that are not in its plan.
 func (r *reconciler) forget(name string, versions []group.Version) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
