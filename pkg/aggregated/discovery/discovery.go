@@ -61,7 +61,6 @@ func (a *filter) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(content)
 }
 
-// fetchDiscovery reads annex's discovery.
 func (a *filter) fetchDiscovery(r *http.Request) (*apidiscoveryv2.APIGroupDiscoveryList, *failure) {
 	document, failed := a.fetch(r, discovery.AcceptV2, "")
 	if failed != nil {
@@ -130,7 +129,6 @@ func isTerminating(definition *apiextensionsv1.CustomResourceDefinition) bool {
 	return !definition.DeletionTimestamp.IsZero()
 }
 
-// discovered are the resources in annex's discovery now.
 func (a *filter) discovered(r *http.Request) sets.Set[schema.GroupVersionResource] {
 	found := sets.New[schema.GroupVersionResource]()
 	list, failed := a.fetchDiscovery(r)

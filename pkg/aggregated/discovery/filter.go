@@ -124,7 +124,6 @@ func isUser(r *http.Request, name string) bool {
 	return ok && user.GetName() == name
 }
 
-// collect returns a filtered document.
 type collect func(*http.Request, *view) (*document, *failure)
 
 func (a *filter) serveOpenAPI(w http.ResponseWriter, r *http.Request, collect collect) {
@@ -140,7 +139,6 @@ func (a *filter) serveOpenAPI(w http.ResponseWriter, r *http.Request, collect co
 	document.serve(w, r)
 }
 
-// document is a filtered document.
 type document struct {
 	content []byte
 	etag    string
@@ -159,7 +157,6 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(d.content))
 }
 
-// failure is a response without a document.
 type failure struct {
 	code   int
 	header http.Header
@@ -217,7 +214,6 @@ type view struct {
 	fresh []schema.GroupVersion
 }
 
-// compare compares annex's definitions with the main cluster.
 func (a *filter) compare() (*view, error) {
 	all, err := a.definitions.List(labels.Everything())
 	if err != nil {

@@ -175,7 +175,6 @@ func (s *State) Route(version string) Route {
 	}
 }
 
-// routedTo returns the versions of the group with one of the routes.
 func (s *State) routedTo(routes ...Route) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.APIServices)), func(version string) bool {
 		return !slices.Contains(routes, s.Route(version))
@@ -296,7 +295,6 @@ func sortedNames[T any](objects map[string]T, matches func(T) bool) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(objects)), func(name string) bool { return !matches(objects[name]) })
 }
 
-// serving returns the definitions that serve a version.
 func serving(definitions map[string]*Definition, version string) []string {
 	return sortedNames(definitions, func(crd *Definition) bool { return apiextensionshelpers.HasServedCRDVersion(crd, version) })
 }
@@ -335,7 +333,6 @@ func isEstablished(crd *Definition) bool {
 	return apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 }
 
-// hasFinalizer reports whether a definition of the main cluster has annex's finalizer.
 func (s *State) hasFinalizer(crd *Definition) bool {
 	return slices.Contains(crd.Finalizers, hostingv1alpha1.Finalizer(s.PublishedBy))
 }

@@ -64,7 +64,6 @@ type Version struct {
 	Inherited bool
 }
 
-// planVersions plans the versions of the group, and the APIServices of annex that are no longer needed.
 func (s *State) planVersions(p *Plan) {
 	if s.Name == hostingv1alpha1.GroupName {
 		return // PlanHosting does
@@ -88,7 +87,6 @@ func (s *State) planVersions(p *Plan) {
 	}
 }
 
-// version plans a version that annex serves, or served with other data.
 func (s *State) version(name string) Version {
 	of := Version{Name: name, APIService: s.APIServices[name]}
 	route, inTheWay := s.Route(name), s.NotTakenOver()

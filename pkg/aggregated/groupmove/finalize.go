@@ -100,7 +100,6 @@ func (f *finalize) deleteAll(ctx context.Context, copies []maincopy.Resource) er
 	return nil
 }
 
-// report records how many objects of a resource are deleted, of how many.
 func (f *finalize) report(of maincopy.Resource, total, deleted int64) {
 	if in := f.named(of.Name); in != nil {
 		in.progress.Store(&move.Progress{Total: max(total, deleted), Copied: deleted})

@@ -125,7 +125,6 @@ func (w *workers) end() {
 	}
 }
 
-// latch is open once it was done n times.
 type latch struct {
 	mu   sync.Mutex
 	left int

@@ -30,7 +30,6 @@ const (
 	longestPause = 5 * time.Minute
 )
 
-// moveIn moves a group from the main cluster into annex.
 type moveIn struct {
 	*Run
 	following *following
@@ -109,7 +108,6 @@ func (m *moveIn) begin(ctx context.Context) error {
 	return m.label(ctx, definitions, "true")
 }
 
-// mayBegin returns why the group cannot be moved.
 func (m *moveIn) mayBegin(ctx context.Context, definitions []*definition) error {
 	s, err := m.state(ctx, definitions)
 	if err != nil {
@@ -209,7 +207,6 @@ func (m *moveIn) each(ctx context.Context, do func(ctx context.Context, of *reso
 	return working.Wait()
 }
 
-// copy closes the Stores, and copies the objects.
 func (m *moveIn) copy(preparing context.Context) error {
 	// From then on annex may give the group back, because nothing is written to it.
 	if err := m.each(preparing, func(ctx context.Context, of *resource) error { return of.importer.Claim(ctx) }); err != nil {
@@ -330,7 +327,6 @@ func (m *moveIn) retry(failed error) error {
 	return nil
 }
 
-// untilAgain waits after a switch that has failed.
 func (m *moveIn) untilAgain(ctx context.Context) error {
 	if m.failed == nil {
 		return nil

@@ -83,7 +83,6 @@ func (m *moveIn) full(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// added returns a definition that this attempt has not found, or nil.
 func (m *moveIn) added(definitions []*definition) *definition {
 	for _, crd := range definitions {
 		if m.named(crd.Name) == nil {

@@ -25,7 +25,6 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// resource is a resource of the group.
 type resource struct {
 	// main is its definition in the main cluster.
 	main     *apiextensionsv1.CustomResourceDefinition
@@ -97,7 +96,6 @@ func (r *Run) named(definition string) *resource {
 	return nil
 }
 
-// forEach calls do for one resource after the other.
 func (r *Run) forEach(do func(of *resource) error) error {
 	for _, of := range r.resources {
 		if err := do(of); err != nil {
@@ -267,7 +265,6 @@ func (r *Run) ofPhase(status *hostingv1alpha1.MigrationStatus) *hostingv1alpha1.
 	return p
 }
 
-// addProgress adds the progress of the importers.
 func (r *Run) addProgress(status *hostingv1alpha1.MigrationStatus) {
 	status.Progress = nil
 	if len(r.resources) == 0 {

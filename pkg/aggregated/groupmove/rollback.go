@@ -26,7 +26,6 @@ const (
 	named = 10
 )
 
-// rollback moves a group from annex back to the main cluster.
 type rollback struct {
 	*Run
 	copies    []maincopy.Resource
@@ -221,7 +220,6 @@ func (r *rollback) closeAnnex(ctx context.Context) error {
 	return r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Clients repeat requests until the main cluster serves it")
 }
 
-// raise raises the main cluster's revision above annex's.
 func (r *rollback) raise(ctx context.Context) error {
 	above, err := r.annexRevision(ctx)
 	if err != nil {
@@ -250,7 +248,6 @@ func (r *rollback) annexRevision(ctx context.Context) (int64, error) {
 	return highest, nil
 }
 
-// thaw allows writes in annex.
 func (r *rollback) thaw(ctx context.Context) error {
 	return r.forEach(func(of *resource) error { return of.exporter.Thaw(ctx) })
 }

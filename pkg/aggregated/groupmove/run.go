@@ -128,7 +128,6 @@ func (r *Run) Cancel(ctx context.Context) error {
 	return r.run(ctx, ctx)
 }
 
-// run takes one step after the other.
 func (r *Run) run(ctx, preparing context.Context) error {
 	defer func() { r.workers.end() }()
 	for after := step(""); ; {
@@ -154,7 +153,6 @@ func (r *Run) run(ctx, preparing context.Context) error {
 	}
 }
 
-// hold finds the resources and takes them over.
 func (r *Run) hold(ctx, preparing context.Context) error {
 	if r.Status.SwitchTime != nil || r.Status.Phase == hostingv1alpha1.MigrationSwitching {
 		preparing = ctx // an attempt that has ended may have opened or closed a resource
@@ -176,7 +174,6 @@ func (r *Run) hold(ctx, preparing context.Context) error {
 // Completed returns the message of a completed Migration.
 func (r *Run) Completed() string { return r.operation.completed() }
 
-// group returns the API group.
 func (r *Run) group() string { return r.Migration.Spec.Group }
 
 // start records that the Migration has begun.
@@ -197,7 +194,6 @@ func (r *Run) step(ctx context.Context, phase hostingv1alpha1.MigrationPhase, me
 	return r.During(ctx, do)
 }
 
-// switchedTo records that another side serves the group.
 func (r *Run) switchedTo(ctx context.Context, phase hostingv1alpha1.MigrationPhase, message, event string) error {
 	now := metav1.Now()
 	r.Status.SwitchTime = &now

@@ -74,7 +74,6 @@ type Copy struct {
 	check   func(ctx context.Context) error
 }
 
-// raising has the progress of RaiseRevision.
 type raising struct {
 	sync.Mutex
 	reached atomic.Int64
@@ -134,7 +133,6 @@ func (c *Copy) newProbes(login *restclient.Config) error {
 	return err
 }
 
-// userName returns annex's user name in the main cluster.
 func (c *Copy) userName(ctx context.Context) (string, error) {
 	review, err := c.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {

@@ -135,7 +135,6 @@ func (p *Pairs) owner(namespace string, reference metav1.OwnerReference) (object
 	return object{kind, namespace, reference.Name, reference.UID}, true
 }
 
-// isPair reports whether an object of the main cluster was created for one of annex.
 func (p *Pairs) isPair(annex, main *unstructured.Unstructured) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +171,6 @@ func (p *Pairs) markGone(owner object) types.UID {
 	return p.gone[owner]
 }
 
-// isGone reports whether an owner of the main cluster was marked.
 func (p *Pairs) isGone(owner object) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

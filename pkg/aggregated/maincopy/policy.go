@@ -18,7 +18,6 @@ import (
 // heldGroupLabel is on the policy that holds the garbage collector, which annex applies too.
 const heldGroupLabel = "annex.dev/held-group"
 
-// policy is a policy of a group.
 type policy struct {
 	name, group, message string
 	// label is on the policy and its binding; its value is the group.
@@ -89,7 +88,6 @@ func canaryRule() admissionregistrationv1.NamedRuleWithOperations {
 	return newRule("apiextensions.k8s.io", "*", "customresourcedefinitions", admissionregistrationv1.Update)
 }
 
-// objects returns the policy and its binding.
 func (p policy) objects() (*admissionregistrationv1.ValidatingAdmissionPolicy, *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	meta := metav1.ObjectMeta{Name: p.name, Labels: map[string]string{p.label: p.group}}
 	isCanary := fmt.Sprintf("(request.operation == 'UPDATE' && request.resource.resource == 'customresourcedefinitions' && has(object.metadata.annotations) && "+

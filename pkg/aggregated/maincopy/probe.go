@@ -23,7 +23,6 @@ const (
 	probePause = time.Second
 )
 
-// result is the finding of a probe.
 type result struct {
 	// last is the revision of the last change that it has seen, or the one that it began after.
 	last int64

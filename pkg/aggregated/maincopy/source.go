@@ -133,7 +133,6 @@ func (s *Source) Page(ctx context.Context, after string, limit, revision int64) 
 // Decode implements move.Source. Values are read decoded.
 func (s *Source) Decode(_ context.Context, o move.Object) ([]byte, error) { return o.Value, nil }
 
-// list is a decoded response.
 type list struct {
 	metav1.ListMeta `json:"metadata"`
 	Items           []json.RawMessage

@@ -85,7 +85,6 @@ func (t *target) Equal(_ context.Context, from, to move.Object) (bool, error) {
 	return t.same(annex, main)
 }
 
-// decode returns an object of each side.
 func decode(from, to move.Object) (annex, main *unstructured.Unstructured, err error) {
 	annex, main = &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	if err := errors.Join(annex.UnmarshalJSON(from.Value), main.UnmarshalJSON(to.Value)); err != nil {

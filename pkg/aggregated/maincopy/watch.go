@@ -35,7 +35,6 @@ func (s *Source) Watch(ctx context.Context, after int64) (move.Watch, error) {
 	return w, nil
 }
 
-// stream is the response of a watch.
 type stream struct {
 	source     *Source
 	connection connection

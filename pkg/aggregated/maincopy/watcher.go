@@ -37,7 +37,6 @@ type watcher struct {
 // Events implements move.Watch.
 func (w *watcher) Events() <-chan move.Events { return w.events }
 
-// run delivers the events of the watch.
 func (w *watcher) run(s *stream) {
 	defer close(w.events)
 	defer w.end()
@@ -62,7 +61,6 @@ func (w *watcher) run(s *stream) {
 	}
 }
 
-// end ends the probes.
 func (w *watcher) end() {
 	w.mu.Lock()
 	w.cancel() // after that none begins
@@ -70,7 +68,6 @@ func (w *watcher) end() {
 	w.probes.Wait()
 }
 
-// send reports whether the events were received.
 func (w *watcher) send(events move.Events) bool {
 	select {
 	case w.events <- events:

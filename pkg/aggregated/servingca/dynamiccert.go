@@ -100,7 +100,6 @@ func (p *dynamicServingCert) setCert(cert, key []byte) {
 	}
 }
 
-// servingCert implements upstream's interface of a serving certificate.
 type servingCert struct{ of *dynamicServingCert }
 
 func (servingCert) Name() string { return "published-serving-cert" }

@@ -54,7 +54,6 @@ type Provided struct {
 	propagatedSince    time.Time
 }
 
-// provided is the content of the three files.
 type provided struct {
 	chain     []*x509.Certificate // of the server, then intermediates
 	cert, key []byte

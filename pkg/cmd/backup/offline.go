@@ -175,7 +175,6 @@ func (f *file) finish() error {
 	return nil
 }
 
-// discard removes the temporary file, if there is one.
 func (f *file) discard() {
 	_ = f.Close()
 	_ = os.Remove(f.Name())

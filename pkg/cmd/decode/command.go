@@ -33,7 +33,6 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 )
 
-// encryptedPrefix is the prefix of every encrypted value, whatever its provider.
 const encryptedPrefix = "k8s:enc:"
 
 type options struct {
@@ -272,7 +271,6 @@ func (o *options) find(ctx context.Context, annexEtcd clientv3.KV, id uint32) ([
 	return nil, fmt.Errorf("it is not below %s in this etcd (--etcd-prefix)", folder)
 }
 
-// runningSocket returns the socket of the etcd of a running annex.
 func runningSocket(ctx context.Context, dataDir string) (string, error) {
 	dir, err := datadir.Find(dataDir)
 	if err != nil {

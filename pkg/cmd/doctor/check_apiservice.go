@@ -68,7 +68,6 @@ func (e *environment) wrongTarget(found *apiregistrationv1.APIService) *finding 
 	return &f
 }
 
-// availability reports the condition Available of an APIService of annex.
 func (e *environment) availability(of *apiregistrationv1.APIService) finding {
 	available := apiregistrationhelper.GetAPIServiceConditionByType(of, apiregistrationv1.Available)
 	switch {
@@ -103,7 +102,6 @@ func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) 
 	return "", e.logs()
 }
 
-// checkPublished checks all other APIServices.
 func checkPublished(_ context.Context, e *environment) []finding {
 	var findings []finding
 	sound, others := 0, map[string][]string{}

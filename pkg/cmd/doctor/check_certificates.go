@@ -101,7 +101,6 @@ func latest(certificates []*x509.Certificate) time.Time {
 	return slices.MaxFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }
 
-// served checks annex's serving certificate.
 func (e *environment) served(ctx context.Context, apiService string, authorities []*x509.Certificate) []finding {
 	address, why := e.address()
 	if address == "" {

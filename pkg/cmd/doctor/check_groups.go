@@ -61,7 +61,6 @@ func listAndWatch(group string, resources ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"list", "watch"}}
 }
 
-// moveRights are the rights to take over a group.
 func moveRights(group string, plurals []string) []footprint.Right {
 	update := rbacv1.PolicyRule{APIGroups: []string{apiextensionsv1.GroupName}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"update"}}
 	for _, plural := range plurals {

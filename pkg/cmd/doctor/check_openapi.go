@@ -79,7 +79,6 @@ func (e *environment) compareSnapshot(now *snapshot) []finding {
 	return orOK(findings, "since %s nothing has changed outside of annex's groups, and %d entries inside them", e.compare, within)
 }
 
-// groupsOfAnnex are the groups that the main cluster sends to any annex.
 func (e *environment) groupsOfAnnex() []string {
 	groups := []string{hostingv1alpha1.GroupName}
 	for _, route := range e.routes {

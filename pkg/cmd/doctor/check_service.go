@@ -19,7 +19,6 @@ import (
 
 const applyManifests = "kubectl apply -k artifacts/deploy/base"
 
-// checkService checks the Service of the APIServices, and its port.
 func checkService(ctx context.Context, e *environment) []finding {
 	service, err := e.backend, e.backendErr
 	if apierrors.IsNotFound(err) {
@@ -48,7 +47,6 @@ func checkService(ctx context.Context, e *environment) []finding {
 	return []finding{fail(fix, "annex publishes port %d of Service %s/%s, which has %s", e.service.Port, e.service.Namespace, e.service.Name, strings.Join(ports, ", "))}
 }
 
-// checkEndpoints checks whether the Service has ready endpoints.
 func checkEndpoints(ctx context.Context, e *environment) []finding {
 	if e.backend.Spec.Type == corev1.ServiceTypeExternalName {
 		return []finding{ok("whatever %s is to the main cluster's API server", e.backend.Spec.ExternalName)}

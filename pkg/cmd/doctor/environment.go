@@ -33,7 +33,6 @@ const (
 	podLabel               = "app.kubernetes.io/name=annex"
 )
 
-// hostingAPIService is the APIService of annex's own group.
 var hostingAPIService = hostingv1alpha1.SchemeGroupVersion.Version + "." + hostingv1alpha1.SchemeGroupVersion.Group
 
 // environment has all that checks read. They write nothing except reviews, which are not
@@ -127,7 +126,6 @@ func (e *environment) publishedBy() string {
 	return hostingv1alpha1.PublishedBy(e.service.Namespace, e.service.Name)
 }
 
-// published returns the APIServices of this annex.
 func (e *environment) published() (ours []apiregistrationv1.APIService) {
 	for _, route := range e.routes {
 		if route.Labels[hostingv1alpha1.PublishedByLabel] == e.publishedBy() {

@@ -25,7 +25,6 @@ const (
 	stopTimeout = 10 * time.Second
 )
 
-// serve serves handler until ctx is done and open requests have ended.
 func serve(ctx context.Context, listener net.Listener, certificate certificateFunc, handler http.Handler) error {
 	server := &http.Server{
 		Handler: handler,

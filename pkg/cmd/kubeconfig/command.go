@@ -159,7 +159,6 @@ const (
 	serviceAccountsGroup = "system:serviceaccounts"
 )
 
-// validate checks the flags without reading the data directory.
 func (o *options) validate() error {
 	switch {
 	case o.dataDir == "":

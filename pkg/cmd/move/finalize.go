@@ -116,7 +116,6 @@ func (s *session) planFinalize(ctx context.Context, h history) ([]string, error)
 	return obstacles, nil
 }
 
-// saveAll saves the resources of the group to a new folder.
 func (s *session) saveAll(ctx context.Context, folder string) error {
 	if folder == "" {
 		folder = s.group + "-" + s.now().UTC().Format("20060102-150405")

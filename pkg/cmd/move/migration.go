@@ -22,7 +22,6 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
-// history are the Migrations of the group.
 type history struct {
 	// unfinished is the one under way, or nil.
 	unfinished *hostingv1alpha1.Migration
@@ -30,7 +29,6 @@ type history struct {
 	last, moved *hostingv1alpha1.Migration
 }
 
-// ended reports whether the latest completed Migration did this.
 func (h history) ended(operation hostingv1alpha1.MigrationOperation) bool {
 	return h.last != nil && h.last.Spec.Operation == operation
 }
@@ -141,7 +139,6 @@ type operation struct {
 	finish func(ctx context.Context) error
 }
 
-// wanted returns the rights that annex needs.
 func (s *session) wanted(ctx context.Context, o operation) (rules, error) {
 	definitions, err := s.definitions(ctx)
 	if err == nil && len(definitions) == 0 {
@@ -217,7 +214,6 @@ func (s *session) agreeToPlan(o flags, under *hostingv1alpha1.Migration) error {
 	return s.agree("Continue?", "nothing was changed")
 }
 
-// start grants the rights, and creates the Migration or attaches to the one under way.
 func (s *session) start(ctx context.Context, o operation, under *hostingv1alpha1.Migration) error {
 	if err := o.confirm(ctx, under); err != nil {
 		return fmt.Errorf("%s %s: %w", o.name, s.group, err)

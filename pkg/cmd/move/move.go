@@ -27,7 +27,6 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
-// moveFlags are the flags of `annex move`. Some are the spec of its Migration.
 type moveFlags struct {
 	flags
 	spec          hostingv1alpha1.MigrationSpec
@@ -158,7 +157,6 @@ func (s *session) planMove(ctx context.Context, o *moveFlags) ([]string, error) 
 	return obstacles, nil
 }
 
-// printWays prints how to return, and how to end that.
 func (s *session) printWays() {
 	s.print("To return to the main cluster, with everything written since:\n  %s\nTo delete its copy, which frees the space in its etcd:\n  %s",
 		s.command("rollback"), s.command("finalize"))

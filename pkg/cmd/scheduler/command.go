@@ -88,7 +88,6 @@ func (o *options) validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// run places resources until ctx is done, while this replica leads.
 func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
 		return fmt.Errorf("apply the logging flags: %w", err)

@@ -30,7 +30,6 @@ type aggregated struct {
 	serving servingca.Source
 }
 
-// newAggregated connects to the main cluster and waits until it responds.
 func newAggregated(ctx context.Context, o *options.Main) (*aggregated, error) {
 	main, err := maincluster.Open(o.Kubeconfig)
 	if err != nil {

@@ -97,7 +97,6 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 	}
 }
 
-// controllerConfig creates the loopback clients that controllers use.
 func (s *server) controllerConfig() (controller.Config, error) {
 	hosting := s.config.Extra.HostingInformers.Hosting().V1alpha1()
 	config := controller.Config{

@@ -193,7 +193,6 @@ func (s *server) shutDownWhenDone(ctx, serving context.Context, settled <-chan s
 	stop(context.Cause(ctx))
 }
 
-// sleep returns after d, or when ctx is done before.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -201,7 +200,6 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// waitReady polls /readyz and returns false if ctx is done first.
 func waitReady(ctx context.Context, loopback *restclient.Config) bool {
 	annexClient, err := kubernetes.NewForConfig(loopback)
 	if err != nil {

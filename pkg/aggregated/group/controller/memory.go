@@ -59,7 +59,6 @@ type memory struct {
 	taken   time.Time
 }
 
-// remember returns the memory of a version.
 func (r *reconciler) remember(version schema.GroupVersion) *memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()

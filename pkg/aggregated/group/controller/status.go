@@ -53,7 +53,6 @@ func (r *reconciler) reportSynced(ctx context.Context, s *group.State, statuses 
 	return again, errors.Join(errs...)
 }
 
-// reportPublished writes the condition Published of a group.
 func (r *reconciler) reportPublished(ctx context.Context, s *group.State, statuses map[string]group.Status) (again time.Duration, _ error) {
 	var errs []error
 	for name, resource := range s.Hosted {

@@ -87,7 +87,6 @@ func (v *MigrationView) show(migration *hostingv1alpha1.Migration) (done bool, e
 	return false, nil
 }
 
-// unit returns the unit of the progress of a phase.
 func unit(of hostingv1alpha1.MigrationStatus) string {
 	switch of.Phase {
 	case hostingv1alpha1.MigrationFollowing:

@@ -192,7 +192,6 @@ var standaloneFlags = []struct {
 	{"the main cluster collects garbage", []string{"enable-garbage-collector"}},
 }
 
-// refuseStandaloneFlags returns an error for each standalone flag that is set.
 func (o *Options) refuseStandaloneFlags() []error {
 	var errs []error
 	for _, group := range standaloneFlags {
@@ -201,7 +200,6 @@ func (o *Options) refuseStandaloneFlags() []error {
 	return errs
 }
 
-// isSet reports whether a flag is on the command line.
 func (o *Options) isSet(name string) bool {
 	if o.flags == nil {
 		return false
@@ -214,7 +212,6 @@ func (o *Options) isSet(name string) bool {
 	return false
 }
 
-// refuse returns an error for each of the flags that is set.
 func refuse(isSet func(flag string) bool, why string, names ...string) []error {
 	var errs []error
 	for _, name := range names {

@@ -169,7 +169,6 @@ func (o *Tokens) loadKeys() (crypto.Signer, *serviceaccount.Keys, error) {
 	return signing, keys, nil
 }
 
-// keysURI returns --service-account-jwks-uri or its default.
 func (o *Tokens) keysURI(generic *genericapiserver.Config) string {
 	if o.KeysURI != "" {
 		return o.KeysURI
