@@ -86,8 +86,8 @@ func (m *aggregated) openShared(ctx context.Context, config servingca.SharedConf
 	return shared, nil
 }
 
-func (m *aggregated) kubernetes(*apiserver.Config) (*kubernetesCluster, error) {
-	return &kubernetesCluster{kube: m.Kube, dynamic: m.Dynamic, informers: m.Informers}, nil
+func (m *aggregated) kubernetes(*clients) *kubernetesCluster {
+	return &kubernetesCluster{kube: m.Kube, dynamic: m.Dynamic, informers: m.Informers}
 }
 
 func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, config *apiserver.Config, _ *kubernetesCluster, identity *identity) error {

@@ -10,12 +10,8 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/controller"
@@ -100,7 +96,12 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 func (s *server) controllerConfig() (controller.Config, error) {
 	hosting := s.config.Extra.HostingInformers.Hosting().V1alpha1()
 	config := controller.Config{
-		AnnexHosting:                  s.config.Extra.AnnexHosting,
+		AnnexLogin:                    s.clients.loopback,
+		AnnexKube:                     s.clients.kube,
+		AnnexAPIExtensions:            s.clients.extensions,
+		AnnexHosting:                  s.clients.hosting,
+		AnnexMetadata:                 s.clients.metadata,
+		AnnexDynamic:                  s.clients.dynamic,
 		AnnexHostedResourceInformer:   hosting.HostedResources(),
 		AnnexStoreInformer:            hosting.Stores(),
 		AnnexMigrationInformer:        hosting.Migrations(),
@@ -130,21 +131,6 @@ func (s *server) controllerConfig() (controller.Config, error) {
 			return config, fmt.Errorf("--archive-dir: %w", err)
 		}
 		config.Archive = kept
-	}
-	loopback := s.config.Generic.LoopbackClientConfig
-	config.AnnexLogin = loopback
-	var err error
-	if config.AnnexKube, err = kubernetes.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("create a client of the Kubernetes kinds: %w", err)
-	}
-	if config.AnnexAPIExtensions, err = apiextensionsclient.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("create a client of CRDs: %w", err)
-	}
-	if config.AnnexMetadata, err = metadata.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("create a client of metadata: %w", err)
-	}
-	if config.AnnexDynamic, err = dynamic.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("create a client of all objects: %w", err)
 	}
 	return config, nil
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/apiserver"
@@ -65,7 +64,7 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err != nil {
 		return ignoreShutdown(ctx, err)
 	}
-	config, kinds, err := newConfig(ctx, o, mode, identity)
+	config, clients, err := newConfig(ctx, o, mode, identity)
 	if err != nil {
 		return ignoreShutdown(ctx, err)
 	}
@@ -75,7 +74,7 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	}
 	config.Extra.Runnables = append(config.Extra.Runnables, static.sources.Run)
 	// Storage outlives everything that writes to it.
-	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir, config.Generic.TracerProvider, secretReader(kinds.kube))
+	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir, config.Generic.TracerProvider, secretReader(clients.kinds.kube))
 	if err != nil {
 		return err
 	}
@@ -96,7 +95,7 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err := identity.WriteKubeconfig(dir.AdminKubeconfig(), o.Serving.URL()); err != nil {
 		return err
 	}
-	server := &server{options: o, config: config, mode: mode, chain: chain, store: store, identity: identity, static: static}
+	server := &server{options: o, config: config, mode: mode, clients: clients, chain: chain, store: store, identity: identity, static: static}
 	return server.run(ctx, func() {
 		onReady(Ready{URL: o.Serving.URL(), Kubeconfig: dir.AdminKubeconfig()})
 	})
@@ -115,6 +114,7 @@ type server struct {
 	options  options.CompletedOptions
 	config   *apiserver.Config
 	mode     mode
+	clients  *clients
 	chain    *apiserver.Chain
 	store    *storage
 	identity *identity
@@ -135,7 +135,6 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	deciding, stopDeciding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopDeciding()
 
-	loopback := s.config.Generic.LoopbackClientConfig
 	if err := s.addControllers(&running); err != nil {
 		return err
 	}
@@ -158,7 +157,7 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	running.Go(func() { s.config.Extra.StorageLayers.Caches.Run(serving) })
 	running.Go(func() { s.shutDownWhenDone(ctx, serving, settled, stop) })
 	running.Go(func() {
-		if waitReady(serving, loopback) {
+		if waitReady(serving, s.clients.rest()) {
 			onReady()
 			sleep(serving, minServingPeriod)
 			close(settled)
@@ -200,14 +199,9 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func waitReady(ctx context.Context, loopback *restclient.Config) bool {
-	annexClient, err := kubernetes.NewForConfig(loopback)
-	if err != nil {
-		// The chain created the same client from the same configuration before.
-		return false
-	}
-	err = wait.PollUntilContextCancel(ctx, readyPollInterval, true, func(ctx context.Context) (bool, error) {
-		return annexClient.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
+func waitReady(ctx context.Context, annexREST restclient.Interface) bool {
+	err := wait.PollUntilContextCancel(ctx, readyPollInterval, true, func(ctx context.Context) (bool, error) {
+		return annexREST.Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
 	})
 	return err == nil
 }
