@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/util/responsewriter"
 	"k8s.io/klog/v2"
@@ -185,24 +186,22 @@ func internalFailure(ctx context.Context, err error) *failure {
 // settled collects a document until it contains all new definitions. A version is
 // published within milliseconds and its documents are built slightly later: an
 // aggregator that got none would fetch again only after a minute.
-func (a *filter) settled(r *http.Request, collect collect) (*document, *failure) {
-	ctx, cancel := context.WithTimeout(r.Context(), settlingTimeout)
-	defer cancel()
-	for {
-		seen, err := a.compare()
-		if err != nil {
-			return nil, internalFailure(r.Context(), err)
-		}
-		found, failed := collect(r, seen)
-		if failed != nil || !seen.missesNew(found) {
-			return found, failed
-		}
-		select {
-		case <-ctx.Done():
-			return nil, tooEarly("the documents of new definitions are not complete yet")
-		case <-time.After(settlingInterval):
-		}
+func (a *filter) settled(r *http.Request, collect collect) (found *document, failed *failure) {
+	isComplete := func() bool {
+		seen := a.compare()
+		found, failed = collect(r, seen)
+		return failed != nil || !seen.missesNew(found)
 	}
+	if !within(r.Context(), settlingTimeout, isComplete) {
+		return nil, tooEarly("the documents of new definitions are not complete yet")
+	}
+	return found, failed
+}
+
+// within calls holds until it returns true, and reports whether it did so in time.
+func within(ctx context.Context, timeout time.Duration, holds func() bool) bool {
+	err := wait.PollUntilContextTimeout(ctx, settlingInterval, timeout, true, func(context.Context) (bool, error) { return holds(), nil })
+	return err == nil
 }
 
 // view has the resources that annex serves and the main cluster does not, at one moment.
@@ -214,13 +213,9 @@ type view struct {
 	fresh []schema.GroupVersion
 }
 
-func (a *filter) compare() (*view, error) {
-	all, err := a.definitions.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list definitions: %w", err)
-	}
+func (a *filter) compare() *view {
 	v := &view{versions: map[schema.GroupVersion]sets.Set[string]{hostingv1alpha1.SchemeGroupVersion: nil}}
-	for _, definition := range all {
+	for _, definition := range a.all() {
 		fresh := a.maySettle(definition)
 		for _, served := range definition.Spec.Versions {
 			version := schema.GroupVersion{Group: definition.Spec.Group, Version: served.Name}
@@ -234,7 +229,13 @@ func (a *filter) compare() (*view, error) {
 			}
 		}
 	}
-	return v, nil
+	return v
+}
+
+// all returns annex's definitions. A lister reads memory and cannot fail.
+func (a *filter) all() []*apiextensionsv1.CustomResourceDefinition {
+	all, _ := a.definitions.List(labels.Everything())
+	return all
 }
 
 // maySettle reports whether the documents of a definition may be incomplete.
