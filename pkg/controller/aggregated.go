@@ -108,7 +108,6 @@ func (a *Aggregated) newGroup(config Config) (controller, error) {
 		MainDefinitions:         a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		MainDefinitionInformer:  a.apiExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
 		MainAPIServiceInformer:  a.apiRegistrationInformers.Apiregistration().V1().APIServices(),
-		ReadStoreThroughMain:    groupcontroller.ReadStore(a.Dynamic),
 		ServedBy:                a.ServedBy,
 		Unfreeze:                mainCopy.ForgetUndefined,
 		AnnexObjects:            config.AnnexMetadata,
