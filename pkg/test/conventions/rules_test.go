@@ -656,7 +656,7 @@ var rules = []rule{
 		packages: "pkg/cmd/kubeconfig",
 		duty:     "`annex kubeconfig`: signs with the CA in the data directory; never the server.",
 		ours:     []string{"pkg/datadir", "pkg/pki"},
-		others:   append(flags, clients...),
+		others:   append([]string{"k8s.io/apiserver/pkg/authentication/..."}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/internal/login",
