@@ -21,8 +21,8 @@ const (
 	latePeriod = time.Hour
 )
 
-// following is the time in which all importers of a group follow the main cluster, each with one
-// watch. It ends with the first error of one that is not open in annex.
+// following runs the importers of a group, each with one watch of the main cluster. The first error of one that is
+// not open in annex ends all.
 type following struct {
 	*workers
 	// proving is closed before the main cluster gets the routes to annex, and routed when it sends all requests
@@ -106,7 +106,7 @@ func (w *workers) run(do func(ctx context.Context) error) {
 	})
 }
 
-// guard calls do with a context that ends with the workers or with preparing. What was ended so returns why.
+// guard calls do with a context that ends with the workers or with preparing, and returns the cause of that end.
 func (w *workers) guard(preparing context.Context, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	defer cancel(nil)

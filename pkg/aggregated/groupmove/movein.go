@@ -35,7 +35,7 @@ type moveIn struct {
 	following *following
 	// refused is set if a Store cannot take a resource, because it has objects of its own.
 	refused *move.Refusal
-	// failed is the error for which the last switch was undone. The next one is pause later, at again.
+	// failed is the error of the last switch, which was undone. The next one is at again, pause after it.
 	failed error
 	pause  time.Duration
 	again  time.Time
@@ -189,7 +189,7 @@ func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
 	return err
 }
 
-// refusal returns why the copy is not continued.
+// refusal returns the reason for which the copy is not continued.
 func (m *moveIn) refusal() error {
 	if m.stores == storesDiscarded {
 		return m.discarded()
@@ -316,7 +316,7 @@ func (m *moveIn) untilReturned(ctx context.Context) error {
 	return m.untilRouted(ctx, false)
 }
 
-// retry returns what another switch would meet again, or waits longer than before the last one.
+// retry returns an error that another switch would meet again. For others it sets the time of the next switch.
 func (m *moveIn) retry(failed error) error {
 	if !errors.Is(failed, move.ErrWatchLost) && !errors.Is(failed, errNotRouted) {
 		return failed
@@ -341,7 +341,7 @@ func (m *moveIn) untilAgain(ctx context.Context) error {
 	})
 }
 
-// openRest opens the resources that an attempt has not, which ended while it opened them: all have every change.
+// openRest opens the resources that were closed when an attempt ended. All have every change.
 func (m *moveIn) openRest(ctx context.Context) error {
 	lowest, err := m.mainRevision(ctx)
 	if err != nil {

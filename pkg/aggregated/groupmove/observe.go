@@ -31,7 +31,7 @@ const (
 	watchesPeriod = 3 * time.Second
 	// observeInterval is the time between two checks.
 	observeInterval = time.Second
-	// undoSuffix is added to the name of a Migration for the one that rolls it back.
+	// undoSuffix ends the name of the Migration that rolls a move back.
 	undoSuffix = "-undo"
 )
 

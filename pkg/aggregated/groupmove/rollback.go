@@ -105,7 +105,7 @@ func (r *rollback) begin(ctx context.Context) error {
 	return r.start(ctx, "Makes the main cluster's copy of the group reachable")
 }
 
-// checkRevision refuses what RaiseRevision would refuse for each object, again and again.
+// checkRevision refuses a distance of revisions that RaiseRevision would refuse for each object.
 func (r *rollback) checkRevision(ctx context.Context) (err error) {
 	if r.resources, _, err = r.present(ctx); err != nil {
 		return err

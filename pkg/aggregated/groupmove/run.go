@@ -88,7 +88,7 @@ type Run struct {
 type operation interface {
 	// takeOver fences all earlier attempts in the Stores, and sets what they record.
 	takeOver(ctx context.Context) error
-	// perform takes a step. What precedes the switch ends with preparing.
+	// perform takes a step. Steps before the switch end when preparing is done.
 	perform(ctx, preparing context.Context, s step) error
 	completed() string
 }
@@ -109,7 +109,7 @@ func New(config Config, status *migrationstatus.Writer, changed <-chan struct{})
 	return r
 }
 
-// Do runs the Migration, wherever it was left. What precedes the switch ends with preparing.
+// Do runs the Migration from where an earlier attempt left it. Steps before the switch end when preparing is done.
 func (r *Run) Do(ctx, preparing context.Context) error {
 	err := r.run(ctx, preparing)
 	if apierrors.IsForbidden(err) && !maincopy.IsDenied(err) {
@@ -122,7 +122,7 @@ func (r *Run) Do(ctx, preparing context.Context) error {
 	return err
 }
 
-// Cancel undoes what precedes the switch. After that it returns move.ErrSwitched.
+// Cancel undoes a Migration before its switch. After that it returns move.ErrSwitched.
 func (r *Run) Cancel(ctx context.Context) error {
 	r.canceled, r.found, r.stores = true, false, storesUnknown
 	return r.run(ctx, ctx)
@@ -186,7 +186,7 @@ func (r *Run) start(ctx context.Context, message string) error {
 	return r.SetPhase(ctx, hostingv1alpha1.MigrationPending, message)
 }
 
-// step does what a phase is for.
+// step records a phase, and does its work.
 func (r *Run) step(ctx context.Context, phase hostingv1alpha1.MigrationPhase, message string, do func(context.Context) error) error {
 	if err := r.SetPhase(ctx, phase, message); err != nil {
 		return err

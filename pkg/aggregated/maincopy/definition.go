@@ -17,7 +17,7 @@ import (
 // its copy is not open, as JSON.
 const conversionAnnotation = "annex.dev/main-copy-conversion"
 
-// openDescription is in the schema of the version. What follows it changes to end watches.
+// openDescription is in the schema of the version. EndWatches appends to it.
 const openDescription = "annex reaches the objects that the main cluster stores through this version. It disappears when annex no longer needs it."
 
 // openDefinition adds the version that reaches the copy, and reports whether it was not there.

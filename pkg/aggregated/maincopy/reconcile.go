@@ -26,9 +26,8 @@ const (
 	generationField = "annexGeneration"
 )
 
-// errChanged is a write that is stored differently.
-var errChanged = errors.New("the main cluster stores something else than what annex has: " +
-	"a mutating webhook or policy of the main cluster changes it, or what annex read is outdated by now")
+var errChanged = errors.New("the main cluster stored a different object: " +
+	"a mutating webhook or policy changed it, or annex's copy is stale")
 
 // compareAndWrite makes the object of the main cluster equal to annex's.
 func (t *target) compareAndWrite(ctx context.Context, namespace, name string) error {

@@ -52,7 +52,7 @@ func (c *Copy) NewSyncer(resource Resource, annex Origin, pairs *Pairs) (*move.S
 	return t.syncer, nil
 }
 
-// annexSource has the pages of annex's API, and all else of its Store.
+// annexSource reads pages from annex's API, and everything else from its Store.
 type annexSource struct {
 	move.Source
 	pages *Source

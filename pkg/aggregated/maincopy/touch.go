@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// raisedManager is the manager of an entry in managedFields that names a field which no object has. A write that adds
+// raisedManager is the manager of an entry in managedFields whose field no object has. A write that adds
 // or removes the entry changes nothing else, and gives the object a new resource version: without a change the API
 // server would store nothing.
 const raisedManager = "annex-resource-version"

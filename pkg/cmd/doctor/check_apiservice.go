@@ -61,7 +61,7 @@ func (e *environment) wrongTarget(found *apiregistrationv1.APIService) *finding 
 		at := serviceOf(found)
 		f = fail(e.logs(), "APIService %s leads to %s and not to %s, and annex has not corrected it", found.Name, at.String(), e.service.String())
 	case found.Spec.InsecureSkipTLSVerify:
-		f = fail(e.logs(), "APIService %s makes the main cluster verify nothing, and annex has not corrected it", found.Name)
+		f = fail(e.logs(), "APIService %s has insecureSkipTLSVerify, so that the main cluster does not verify annex, and annex has not corrected it", found.Name)
 	default:
 		return nil
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 // checkOpenAPI checks whether the main cluster's OpenAPI documents are complete, on which
-// kubectl, Helm and Argo CD depend, and compares them with those of --compare.
+// kubectl, Helm and Argo CD depend, and compares them with the snapshot of --compare.
 func checkOpenAPI(ctx context.Context, e *environment) []finding {
 	published := e.published()
 	now, err := e.takeSnapshot(ctx, published)

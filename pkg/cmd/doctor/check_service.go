@@ -31,7 +31,7 @@ func checkService(ctx context.Context, e *environment) []finding {
 		return []finding{fail(canI("get", "services", e.service.Namespace), "Service %s/%s cannot be read: %v", e.service.Namespace, e.service.Name, err)}
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		return []finding{ok("%s/%s stands for %s, port %d", e.service.Namespace, e.service.Name, service.Spec.ExternalName, e.service.Port)}
+		return []finding{ok("%s/%s is an ExternalName of %s, port %d", e.service.Namespace, e.service.Name, service.Spec.ExternalName, e.service.Port)}
 	}
 	var ports []string
 	for _, port := range service.Spec.Ports {
@@ -49,7 +49,7 @@ func checkService(ctx context.Context, e *environment) []finding {
 
 func checkEndpoints(ctx context.Context, e *environment) []finding {
 	if e.backend.Spec.Type == corev1.ServiceTypeExternalName {
-		return []finding{ok("whatever %s is to the main cluster's API server", e.backend.Spec.ExternalName)}
+		return []finding{ok("the main cluster's API server resolves %s", e.backend.Spec.ExternalName)}
 	}
 	found, err := e.Kube.DiscoveryV1().EndpointSlices(e.service.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + e.service.Name,

@@ -219,7 +219,7 @@ func TestMainCluster(t *testing.T) {
 		"unavailable":      {fixture{}, []want{{statusFail, "does not answer: connection refused", "kubectl cluster-info"}}},
 		"another server":   {fixture{answers: map[string]answer{"/version": found(200, []byte("<html>\nhello"))}}, []want{{statusFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}}},
 		"not ready":        {fixture{answers: map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}}, []want{{statusFail, "not ready: 500: etcd failed", "readyz?verbose"}}},
-		"not let in":       {fixture{answers: map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}}, []want{{statusFail, "does not let you in", "kubectl auth whoami"}}},
+		"not let in":       {fixture{answers: map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}}, []want{{statusFail, "refuses your credentials", "kubectl auth whoami"}}},
 		"stops in between": {fixture{answers: map[string]answer{"/version": version}}, []want{{statusFail, "the readiness of", "readyz?verbose"}}},
 	}
 	runCheck(t, checkMainCluster, tests)

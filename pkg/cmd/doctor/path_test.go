@@ -45,7 +45,7 @@ func TestService(t *testing.T) {
 	t.Parallel()
 	tests := map[string]checkTest{
 		"fine":         {kube(clusterIP), []want{{statusOK, "annex-system/annex has port 443", ""}}},
-		"outside":      {kube(externalName), []want{{statusOK, "stands for localhost, port 443", ""}}},
+		"outside":      {kube(externalName), []want{{statusOK, "is an ExternalName of localhost, port 443", ""}}},
 		"no namespace": {fixture{}, []want{{statusFail, "there is no namespace annex-system", "kubectl apply -k artifacts/deploy/base"}}},
 		"no Service":   {kube(systemNamespace), []want{{statusFail, "there is no Service annex-system/annex", "kubectl apply -k artifacts/deploy/base"}}},
 		"wrong port": {
@@ -74,7 +74,7 @@ func TestEndpoints(t *testing.T) {
 	}
 	tests := map[string]checkTest{
 		"fine, in two families": {kube(clusterIP, slice("v4", true, true), slice("v6", true, true)), []want{{statusOK, "2 ready", ""}}},
-		"outside":               {kube(externalName), []want{{statusOK, "whatever localhost is", ""}}},
+		"outside":               {kube(externalName), []want{{statusOK, "resolves localhost", ""}}},
 		"nothing":               {kube(clusterIP), []want{{statusFail, "nothing is behind Service", "get pods"}}},
 		"none ready":            {kube(clusterIP, slice("v4", false, false)), []want{{statusFail, "none of the 2 replicas", "logs"}}},
 		"one ready":             {kube(clusterIP, slice("v4", true, false)), []want{{statusWarn, "1 of 2 replicas are ready", "get pods"}}},
@@ -175,7 +175,7 @@ func TestAPIService(t *testing.T) {
 		"of main":          {[]func(*apiregistrationv1.APIService){by(""), local}, want{statusFail, "the main cluster serves hosting.annex.dev/v1alpha1 itself", "kubectl get crds"}},
 		"made local":       {[]func(*apiregistrationv1.APIService){local}, want{statusFail, "leads to no Service", "logs"}},
 		"moved":            {[]func(*apiregistrationv1.APIService){to("annex-system", 1)}, want{statusFail, "leads to annex-system/annex:1 and not to annex-system/annex:443", "logs"}},
-		"unverified":       {[]func(*apiregistrationv1.APIService){func(a *apiregistrationv1.APIService) { a.Spec.InsecureSkipTLSVerify = true }}, want{statusFail, "verify nothing", "logs"}},
+		"unverified":       {[]func(*apiregistrationv1.APIService){func(a *apiregistrationv1.APIService) { a.Spec.InsecureSkipTLSVerify = true }}, want{statusFail, "insecureSkipTLSVerify", "logs"}},
 		"not checked":      {[]func(*apiregistrationv1.APIService){func(a *apiregistrationv1.APIService) { a.Status.Conditions = nil }}, want{statusFail, "has not yet checked", "kubectl get apiservice"}},
 		"no Service":       {[]func(*apiregistrationv1.APIService){condition("False", "ServiceNotFound", "m")}, want{statusFail, "ServiceNotFound: m", "kubectl apply -k"}},
 		"wrong port":       {[]func(*apiregistrationv1.APIService){condition("False", "ServicePortError", "m")}, want{statusFail, "--publish-service has the wrong port", "get service annex"}},

@@ -192,7 +192,7 @@ func checkGroup(group string) error {
 	case group == user.AllAuthenticated:
 		return fmt.Errorf("--group %s: every authenticated user is in it", group)
 	case group == user.AllUnauthenticated:
-		return fmt.Errorf("--group %s is of those who do not log in", group)
+		return fmt.Errorf("--group %s is the group of unauthenticated requests", group)
 	case group == serviceaccount.AllServiceAccountsGroup || strings.HasPrefix(group, serviceaccount.ServiceAccountGroupPrefix):
 		return fmt.Errorf("--group %s is of service accounts: `kubectl create token` makes tokens for those", group)
 	}

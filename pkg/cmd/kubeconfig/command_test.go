@@ -115,7 +115,7 @@ func TestKubeconfigRefused(t *testing.T) {
 		"anonymous":                {in(dir, "--user=system:anonymous"), "system:anonymous"},
 		"service account":          {in(dir, "--user=system:serviceaccount:default:x"), "kubectl create token"},
 		"group of nothing":         {in(dir, "--user=a", "--group="), "--group must not be empty"},
-		"group of the anonymous":   {in(dir, "--user=a", "--group=system:unauthenticated"), "do not log in"},
+		"group of the anonymous":   {in(dir, "--user=a", "--group=system:unauthenticated"), "unauthenticated requests"},
 		"group of all users":       {in(dir, "--user=a", "--group=system:authenticated"), "every authenticated user"},
 		"group of service account": {in(dir, "--user=a", "--group=system:serviceaccounts:x"), "kubectl create token"},
 		"group given twice":        {in(dir, "--user=a", "--group=b", "--group=b"), "twice"},

@@ -190,7 +190,7 @@ type problem struct {
 	condition metav1.Condition
 }
 
-// problems returns those of Stores, then those of resources that these do not cause, Migrations
+// problems returns the problems of Stores, then of resources that these do not cause, Migrations
 // that failed or are tried again, and StaticSources.
 func (o *objects) problems() []problem {
 	var found []problem

@@ -33,7 +33,7 @@ const (
 	// firstRevertDelay doubles each time, up to maxRevertDelay.
 	firstRevertDelay = 2 * time.Second
 	maxRevertDelay   = 5 * time.Minute
-	// revertMemory is after which time without a revert the count begins anew.
+	// revertMemory is the time without a revert after which the count begins anew.
 	revertMemory = 10 * time.Minute
 )
 
@@ -110,7 +110,7 @@ func (m *memory) took(now time.Time) {
 	m.taken = now
 }
 
-// revertDelay returns for how long annex leaves the requests with the main cluster, and the reason.
+// revertDelay returns the time for which annex leaves the requests with the main cluster, and the reason.
 func (m *memory) revertDelay(now time.Time) (time.Duration, group.Status) {
 	if m.reverts < toleratedReverts {
 		return 0, group.Status{}

@@ -99,7 +99,7 @@ func (o *Admission) turnOff(ctx context.Context, unserved sets.Set[string]) erro
 }
 
 // Apply creates the plugins. generic must have its authorizer. The clients and informers are
-// those of the cluster that serves the Kubernetes kinds.
+// for the cluster that serves the Kubernetes kinds, annexMetadata for annex.
 func (o *Admission) Apply(generic *genericapiserver.Config, sharedInformers informers.SharedInformerFactory, kubeClient kubernetes.Interface, dynamicClient dynamic.Interface, annexMetadata metadata.Interface, extra *apiserver.ExtraConfig) error {
 	if err := admission.CheckConfigFile(o.ConfigFile); err != nil {
 		return fmt.Errorf("--admission-control-config-file: %w", err)
