@@ -66,11 +66,11 @@ func (m *moveIn) follow(ctx context.Context) *following {
 				Settle: latePeriod,
 			})
 			if err == nil || !isOpen || errors.Is(err, context.Canceled) {
-				return wrap(err, "follow %s of the main cluster", of.name())
+				return wrap(err, "follow %s of the main cluster", of.Name)
 			}
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.late = append(f.late, wrap(err, "%s", of.name()))
+			f.late = append(f.late, wrap(err, "%s", of.Name))
 			return nil
 		})
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -120,7 +121,7 @@ func (m *moveIn) mayBegin(ctx context.Context, definitions []*definition) error 
 		return refuse(reasonObstacles, "Group %s cannot be moved: %s", m.group(), strings.Join(obstacles, "; "))
 	}
 	for _, crd := range definitions {
-		if _, err := m.config.MainCopy.Stored((&resource{main: crd}).version()).Count(ctx); err != nil {
+		if _, err := m.config.MainCopy.InMain(maincopy.ResourceOf(crd).Served).Count(ctx); err != nil {
 			return wrap(err, "list %s in the main cluster", crd.Name)
 		}
 	}
@@ -161,7 +162,7 @@ func (m *moveIn) takeOver(ctx context.Context) error {
 func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
 	if of.importer == nil {
 		config := move.ImportConfig{
-			Resource: of.groupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainCopy.Stored(of.version()),
+			Resource: of.Served.GroupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainCopy.InMain(of.Served),
 			Report: func(progress move.Progress) { of.progress.Store(&progress) }, Pace: m.load,
 		}
 		if limit := m.Migration.Spec.ObjectsPerSecond; limit > 0 {
@@ -387,7 +388,7 @@ func (m *moveIn) adopt(ctx, preparing context.Context) error {
 		return wrap(err, "freeze group %s in the main cluster", m.group())
 	}
 	for _, of := range m.resources {
-		count, err := m.config.MainCopy.Stored(of.version()).Count(preparing)
+		count, err := m.config.MainCopy.InMain(of.Served).Count(preparing)
 		if err == nil && count > 0 {
 			err = m.refused
 		}

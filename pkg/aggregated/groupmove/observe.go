@@ -194,7 +194,7 @@ func (m *moveIn) raiseAboveMain(ctx context.Context, margin int64) error {
 		return err
 	}
 	return m.forEach(func(of *resource) error {
-		return wrap(of.importer.Raise(ctx, above+margin), "raise the resource versions of %s above the main cluster's", of.name())
+		return wrap(of.importer.Raise(ctx, above+margin), "raise the resource versions of %s above the main cluster's", of.Name)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -32,7 +33,7 @@ func TestProgress(t *testing.T) {
 	} {
 		m := newRun(hostingv1alpha1.MigrationSpec{})
 		m.Migration.Spec.Operation = test.operation
-		of := &resource{main: grouptest.CRD(grouptest.Widgets)}
+		of := &resource{Resource: maincopy.Resource{Name: grouptest.Widgets}}
 		of.progress.Store(&move.Progress{Total: 10, Copied: 3})
 		m.resources = []*resource{of}
 		status := hostingv1alpha1.MigrationStatus{

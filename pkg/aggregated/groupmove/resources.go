@@ -21,11 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
 type resource struct {
+	maincopy.Resource
 	// main is its definition in the main cluster.
 	main     *apiextensionsv1.CustomResourceDefinition
 	hosted   *hostingv1alpha1.HostedResource
@@ -68,28 +70,10 @@ func (r *resource) isCopy() bool {
 	return slices.Contains([]move.State{move.Copying, move.Following, move.Switched}, r.state)
 }
 
-func (r *resource) name() string { return r.main.Name }
-
-func (r *resource) groupResource() schema.GroupResource {
-	return schema.GroupResource{Group: r.main.Spec.Group, Resource: r.main.Spec.Names.Plural}
-}
-
-// version returns the version in which objects are read: the storage version, which needs no
-// conversion, if it is served.
-func (r *resource) version() schema.GroupVersionResource {
-	found := ""
-	for _, version := range r.main.Spec.Versions {
-		if version.Served && (found == "" || version.Storage) {
-			found = version.Name
-		}
-	}
-	return r.groupResource().WithVersion(found)
-}
-
 // named returns the resource of a definition, or nil.
 func (r *Run) named(definition string) *resource {
 	for _, of := range r.resources {
-		if of.name() == definition {
+		if of.Name == definition {
 			return of
 		}
 	}
@@ -136,7 +120,7 @@ func (r *Run) find(ctx context.Context) error {
 		}
 		for _, of := range resources {
 			if in := of.hosted.Spec.StoreName; !r.canceled && r.Migration.Spec.StoreName != "" && in != r.Migration.Spec.StoreName {
-				return "", refuse(reasonPlaced, "%s is on the Store %q already. Move it there, and then from Store to Store: kubectl annex place", of.name(), in)
+				return "", refuse(reasonPlaced, "%s is on the Store %q already. Move it there, and then from Store to Store: kubectl annex place", of.Name, in)
 			}
 		}
 		r.resources = resources
@@ -173,7 +157,7 @@ func (r *Run) present(ctx context.Context) (resources []*resource, missing map[s
 		case problem != "":
 			missing[crd.Name] = problem
 		default:
-			resources = append(resources, &resource{main: crd, hosted: hosted})
+			resources = append(resources, &resource{Resource: maincopy.ResourceOf(crd), main: crd, hosted: hosted})
 		}
 	}
 	return resources, missing, err
@@ -278,8 +262,8 @@ func (r *Run) addProgress(status *hostingv1alpha1.MigrationStatus) {
 	status.Objects, status.CopiedObjects, status.CopiedBytes = 0, 0, 0
 	var lag int64
 	for _, of := range r.resources {
-		entry := before[of.name()]
-		entry.Name = of.name()
+		entry := before[of.Name]
+		entry.Name = of.Name
 		if p := of.current(); p != nil {
 			entry.Objects = max(entry.Objects, p.Total)
 			entry.CopiedObjects, entry.CopiedBytes = p.Copied, p.Bytes

@@ -71,7 +71,7 @@ func (r *rollback) takeOver(ctx context.Context) error {
 	r.pairs, r.stores = maincopy.NewPairs(r.group(), r.copies...), storesHeld
 	for _, of := range r.resources {
 		of.exporter, err = r.config.NewExporter(of.hosted.Spec.StoreName, move.ExportConfig{
-			Resource: of.groupResource(), UID: r.Migration.UID, HostedResource: of.hosted.UID,
+			Resource: of.Served.GroupResource(), UID: r.Migration.UID, HostedResource: of.hosted.UID,
 		})
 		if err != nil {
 			return err
@@ -82,7 +82,7 @@ func (r *rollback) takeOver(ctx context.Context) error {
 		} else if err != nil {
 			return err
 		}
-		if err := r.pairs.Load(ctx, maincopy.ResourceOf(of.main), of.exporter); err != nil {
+		if err := r.pairs.Load(ctx, of.Resource, of.exporter); err != nil {
 			return err
 		}
 	}
@@ -239,9 +239,9 @@ func (r *rollback) raise(ctx context.Context) error {
 func (r *rollback) annexRevision(ctx context.Context) (int64, error) {
 	var highest int64
 	for _, of := range r.resources {
-		revision, err := r.config.MainCopy.InAnnex(of.version()).Revision(ctx)
+		revision, err := r.config.MainCopy.InAnnex(of.Served).Revision(ctx)
 		if err != nil {
-			return 0, fmt.Errorf("read the resource version of %s in annex: %w", of.name(), err)
+			return 0, fmt.Errorf("read the resource version of %s in annex: %w", of.Name, err)
 		}
 		highest = max(highest, revision)
 	}
@@ -288,7 +288,7 @@ func (r *rollback) startSyncers(ctx context.Context) (*latch, error) {
 	})
 	for _, of := range r.copied() {
 		r.workers.run(func(ctx context.Context) error {
-			return wrap(of.syncer.Run(ctx, caughtUp.done), "copy %s to the main cluster", of.name())
+			return wrap(of.syncer.Run(ctx, caughtUp.done), "copy %s to the main cluster", of.Name)
 		})
 	}
 	return caughtUp, nil

@@ -67,8 +67,8 @@ func newPages(config *rest.Config, of string) (*pages, error) {
 	return &pages{Interface: client, of: of}, nil
 }
 
-// Stored returns the objects of a resource that the main cluster stores, in the version in which they are stored.
-func (c *Copy) Stored(resource schema.GroupVersionResource) *Source {
+// InMain returns the objects of a resource that the main cluster serves.
+func (c *Copy) InMain(resource schema.GroupVersionResource) *Source {
 	return &Source{client: c.mainPages, resource: resource}
 }
 

@@ -44,10 +44,10 @@ var _ move.Target = &target{}
 // NewSyncer returns what makes the main cluster's copy of a resource equal to annex's objects. They are read from
 // annex's API, in the version in which the main cluster stores them. A watch of annex's Store reports which of them change.
 func (c *Copy) NewSyncer(resource Resource, annex Origin, pairs *Pairs) (*move.Syncer, error) {
-	if !resource.StoredIsServed {
+	if resource.Served != resource.Stored {
 		return nil, fmt.Errorf("copy %s to the main cluster: its storage version %s is not served, so annex's objects cannot be read in it", resource.Name, resource.Stored.Version)
 	}
-	t := &target{copy: c, resource: resource, annex: annex, pairs: pairs, pages: c.Stored(resource.Opened())}
+	t := &target{copy: c, resource: resource, annex: annex, pairs: pairs, pages: c.InMain(resource.Opened())}
 	t.syncer = move.NewSyncer(annexSource{annex, c.InAnnex(resource.Stored)}, t, c.pace)
 	return t.syncer, nil
 }

@@ -40,7 +40,7 @@ func testOpenAndClose(t *testing.T, standIn *maincluster.Cluster) {
 	watching := startWatch(t, served, list.GetResourceVersion())
 
 	resources := f.open(t)
-	if got := resources["widgets"]; got.Stored.Version != "v1" || got.Kind != "Widget" || !got.Namespaced || !got.StoredIsServed {
+	if got := resources["widgets"]; got.Stored.Version != "v1" || got.Kind != "Widget" || !got.Namespaced || got.Served != got.Stored {
 		t.Errorf("resource: %+v", got)
 	}
 	waitEnd(t, watching)

@@ -54,7 +54,7 @@ func newFixture(t testing.TB, group string) *fixture {
 	expect.NoError(t, err)
 	etcd := etcdtest.StartClient(t)
 	f := &fixture{
-		TB: t, ctx: t.Context(), resource: resource, source: mainCopy.Stored(resource),
+		TB: t, ctx: t.Context(), resource: resource, source: mainCopy.InMain(resource),
 		widgets: all.Dynamic.Resource(resource).Namespace(metav1.NamespaceDefault),
 		to:      move.End{KV: etcd.KV, Watcher: etcd.Watcher, Prefix: "/annex", Transformer: identity.NewEncryptCheckTransformer()},
 	}
