@@ -22,13 +22,11 @@ import (
 	groupcontroller "github.com/annex-dev/annex/pkg/aggregated/group/controller"
 	"github.com/annex-dev/annex/pkg/aggregated/groupmove"
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
-	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 	"github.com/annex-dev/annex/pkg/staticobjects"
-	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
 // Service is a port of a Service.
@@ -115,7 +113,6 @@ func (a *Controllers) newGroup(config controller.Config) (controller.Controller,
 		MainDefinitions:         a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		MainDefinitionInformer:  a.apiExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
 		MainAPIServiceInformer:  a.apiRegistrationInformers.Apiregistration().V1().APIServices(),
-		ReadStoreThroughMain:    groupcontroller.ReadStore(a.Dynamic),
 		ServedBy:                a.ServedBy,
 		Unfreeze:                mainCopy.ForgetUndefined,
 		AnnexObjects:            config.AnnexMetadata,
@@ -137,30 +134,21 @@ func (a *Controllers) mainCopy(config controller.Config) (*maincopy.Copy, error)
 
 // GroupRuns implements controller.Mode.
 func (a *Controllers) GroupRuns(config controller.Config) (migration.NewGroupRunFunc, error) {
-	objects, err := mainobjects.ClientFor(a.Login, "the main cluster")
-	if err != nil {
-		return nil, err
-	}
 	mainCopy, err := a.mainCopy(config)
 	if err != nil {
 		return nil, err
 	}
 	groupmove.RegisterMetrics()
 	runs := groupmove.Config{
-		PublishedBy:     hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
-		ServedBy:        a.ServedBy,
-		Discovered:      a.Discovered,
-		MainDefinitions: a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
-		MainAPIServices: a.APIRegistration.ApiregistrationV1().APIServices(),
-		MainOpenAPI:     openapi.NewClientWithContext(a.Kube.Discovery().RESTClient()),
-		MainDynamic:     a.Dynamic,
-		MainObjects:     func(resource schema.GroupVersionResource) move.Source { return mainobjects.New(objects, resource) },
-		MainCopyObjects: func(resource maincopy.Resource) move.Source {
-			return mainobjects.NewCopy(objects, resource.Opened(), resource.Stored.Version)
-		},
+		PublishedBy:      hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
+		ServedBy:         a.ServedBy,
+		Discovered:       a.Discovered,
+		MainDefinitions:  a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		MainAPIServices:  a.APIRegistration.ApiregistrationV1().APIServices(),
+		MainOpenAPI:      openapi.NewClientWithContext(a.Kube.Discovery().RESTClient()),
+		MainDynamic:      a.Dynamic,
 		AnnexDefinitions: config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHosting:     config.AnnexHosting.HostingV1alpha1(),
-		AnnexObjects:     config.AnnexMetadata,
 		NewImporter:      config.NewImporter,
 		NewExporter:      config.NewExporter,
 		MainCopy:         mainCopy,

@@ -27,6 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/injector"
 	"github.com/annex-dev/annex/pkg/cmd/kubeconfig"
 	"github.com/annex-dev/annex/pkg/cmd/move"
+	"github.com/annex-dev/annex/pkg/cmd/place"
 	"github.com/annex-dev/annex/pkg/cmd/scheduler"
 	"github.com/annex-dev/annex/pkg/cmd/server"
 	"github.com/annex-dev/annex/pkg/cmd/status"
@@ -64,7 +65,7 @@ func NewCommand(out, errOut io.Writer) *cobra.Command {
 	root.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
 	root.AddCommand(server.NewCommand(out), kubeconfig.NewCommand(out), doctor.NewCommand(out), newVersionCommand(out))
 	root.AddCommand(decode.NewCommand(os.Stdin, out), archive.NewCommand(out))
-	root.AddCommand(scheduler.NewPlaceCommand(out), scheduler.NewDrainCommand(out), scheduler.NewRebalanceCommand(out))
+	root.AddCommand(place.NewCommand(out), place.NewDrainCommand(out), place.NewRebalanceCommand(out))
 	root.AddCommand(status.NewCommand(out), status.NewTopCommand(out), diagnose.NewCommand(out, errOut))
 	for _, cmd := range []*cobra.Command{
 		scheduler.NewCommand(out), injector.NewCommand(out), backup.NewBackupCommand(out, errOut), backup.NewRestoreCommand(out, errOut),

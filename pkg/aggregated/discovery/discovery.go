@@ -4,7 +4,6 @@
 package discovery
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
@@ -41,7 +39,13 @@ func (a *filter) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		tooEarly("the APIs of annex are not known yet").writeTo(w)
 		return
 	}
-	if missing := a.waitForDiscovery(r); missing != "" && a.starting() {
+	// A new definition may be missing after that, but not in an annex that starts.
+	var missing string
+	isComplete := func() bool {
+		missing = a.missingFromDiscovery(r)
+		return missing == ""
+	}
+	if !within(r.Context(), discoveryTimeout, isComplete) && a.starting() {
 		tooEarly("annex is starting and discovery is missing " + missing).writeTo(w)
 		return
 	}
@@ -61,7 +65,6 @@ func (a *filter) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(content)
 }
 
-// fetchDiscovery reads annex's discovery.
 func (a *filter) fetchDiscovery(r *http.Request) (*apidiscoveryv2.APIGroupDiscoveryList, *failure) {
 	document, failed := a.fetch(r, discovery.AcceptV2, "")
 	if failed != nil {
@@ -85,33 +88,22 @@ func addCategory(list *apidiscoveryv2.APIGroupDiscoveryList) {
 	}
 }
 
-// waitForDiscovery waits until discovery contains all new definitions, at most for
-// discoveryTimeout, and returns a missing one.
-func (a *filter) waitForDiscovery(r *http.Request) (missing string) {
-	ctx, cancel := context.WithTimeout(r.Context(), discoveryTimeout)
-	defer cancel()
-	for {
-		fresh := a.freshResources()
-		if fresh.Len() == 0 {
-			return ""
-		}
-		if missing = firstMissing(fresh, a.discovered(r)); missing == "" {
-			return ""
-		}
-		select {
-		case <-ctx.Done():
-			return missing
-		case <-time.After(settlingInterval):
-		}
+// missingFromDiscovery names a resource of a new definition that discovery lacks, or returns an empty string.
+func (a *filter) missingFromDiscovery(r *http.Request) string {
+	fresh := a.freshResources()
+	if fresh.Len() == 0 {
+		return ""
 	}
+	for resource := range fresh.Difference(a.discovered(r)) {
+		return fmt.Sprint(resource.GroupResource(), " ", resource.Version)
+	}
+	return ""
 }
 
-// freshResources are those of definitions that may not be in discovery yet.
+// freshResources are the resources of definitions that may not be in discovery yet.
 func (a *filter) freshResources() sets.Set[schema.GroupVersionResource] {
 	fresh := sets.New[schema.GroupVersionResource]()
-	// A lister reads memory and cannot fail.
-	all, _ := a.definitions.List(labels.Everything())
-	for _, definition := range all {
+	for _, definition := range a.all() {
 		if !a.maySettle(definition) || isTerminating(definition) {
 			continue
 		}
@@ -130,7 +122,6 @@ func isTerminating(definition *apiextensionsv1.CustomResourceDefinition) bool {
 	return !definition.DeletionTimestamp.IsZero()
 }
 
-// discovered are the resources in annex's discovery now.
 func (a *filter) discovered(r *http.Request) sets.Set[schema.GroupVersionResource] {
 	found := sets.New[schema.GroupVersionResource]()
 	list, failed := a.fetchDiscovery(r)
@@ -145,12 +136,4 @@ func (a *filter) discovered(r *http.Request) sets.Set[schema.GroupVersionResourc
 		}
 	}
 	return found
-}
-
-// firstMissing names a resource of wanted that was not found.
-func firstMissing(wanted, found sets.Set[schema.GroupVersionResource]) string {
-	for resource := range wanted.Difference(found) {
-		return fmt.Sprint(resource.GroupResource(), " ", resource.Version)
-	}
-	return ""
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/util/responsewriter"
 	"k8s.io/klog/v2"
@@ -43,7 +44,7 @@ const (
 )
 
 const (
-	// settlingPeriod is how long after its establishment a definition may be missing in
+	// settlingPeriod is the time after its establishment in which a definition may be missing in
 	// annex's documents without being broken; startPeriod is the same for all
 	// definitions after annex was started.
 	settlingPeriod = 10 * time.Second
@@ -51,7 +52,7 @@ const (
 	// settlingTimeout bounds how long the aggregator waits for such a definition: it
 	// fetches from one server after the other.
 	settlingTimeout = 2 * time.Second
-	// settlingInterval is how often the documents are checked meanwhile.
+	// settlingInterval is the time between two checks of the documents meanwhile.
 	settlingInterval = 50 * time.Millisecond
 	// retryAfterSeconds is sent to an aggregator whose request came too early.
 	retryAfterSeconds = "1"
@@ -124,7 +125,6 @@ func isUser(r *http.Request, name string) bool {
 	return ok && user.GetName() == name
 }
 
-// collect returns a filtered document.
 type collect func(*http.Request, *view) (*document, *failure)
 
 func (a *filter) serveOpenAPI(w http.ResponseWriter, r *http.Request, collect collect) {
@@ -140,7 +140,6 @@ func (a *filter) serveOpenAPI(w http.ResponseWriter, r *http.Request, collect co
 	document.serve(w, r)
 }
 
-// document is a filtered document.
 type document struct {
 	content []byte
 	etag    string
@@ -159,7 +158,6 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(d.content))
 }
 
-// failure is a response without a document.
 type failure struct {
 	code   int
 	header http.Header
@@ -188,27 +186,25 @@ func internalFailure(ctx context.Context, err error) *failure {
 // settled collects a document until it contains all new definitions. A version is
 // published within milliseconds and its documents are built slightly later: an
 // aggregator that got none would fetch again only after a minute.
-func (a *filter) settled(r *http.Request, collect collect) (*document, *failure) {
-	ctx, cancel := context.WithTimeout(r.Context(), settlingTimeout)
-	defer cancel()
-	for {
-		seen, err := a.compare()
-		if err != nil {
-			return nil, internalFailure(r.Context(), err)
-		}
-		found, failed := collect(r, seen)
-		if failed != nil || !seen.missesNew(found) {
-			return found, failed
-		}
-		select {
-		case <-ctx.Done():
-			return nil, tooEarly("the documents of new definitions are not complete yet")
-		case <-time.After(settlingInterval):
-		}
+func (a *filter) settled(r *http.Request, collect collect) (found *document, failed *failure) {
+	isComplete := func() bool {
+		seen := a.compare()
+		found, failed = collect(r, seen)
+		return failed != nil || !seen.missesNew(found)
 	}
+	if !within(r.Context(), settlingTimeout, isComplete) {
+		return nil, tooEarly("the documents of new definitions are not complete yet")
+	}
+	return found, failed
 }
 
-// view is what annex serves and the main cluster does not, at one moment.
+// within calls holds until it returns true, and reports whether it did so in time.
+func within(ctx context.Context, timeout time.Duration, holds func() bool) bool {
+	err := wait.PollUntilContextTimeout(ctx, settlingInterval, timeout, true, func(context.Context) (bool, error) { return holds(), nil })
+	return err == nil
+}
+
+// view has the resources that annex serves and the main cluster does not, at one moment.
 type view struct {
 	// versions are those in the filtered documents; for each, the resources that the
 	// main cluster defines itself.
@@ -217,14 +213,9 @@ type view struct {
 	fresh []schema.GroupVersion
 }
 
-// compare compares annex's definitions with the main cluster.
-func (a *filter) compare() (*view, error) {
-	all, err := a.definitions.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list definitions: %w", err)
-	}
+func (a *filter) compare() *view {
 	v := &view{versions: map[schema.GroupVersion]sets.Set[string]{hostingv1alpha1.SchemeGroupVersion: nil}}
-	for _, definition := range all {
+	for _, definition := range a.all() {
 		fresh := a.maySettle(definition)
 		for _, served := range definition.Spec.Versions {
 			version := schema.GroupVersion{Group: definition.Spec.Group, Version: served.Name}
@@ -238,7 +229,13 @@ func (a *filter) compare() (*view, error) {
 			}
 		}
 	}
-	return v, nil
+	return v
+}
+
+// all returns annex's definitions. A lister reads memory and cannot fail.
+func (a *filter) all() []*apiextensionsv1.CustomResourceDefinition {
+	all, _ := a.definitions.List(labels.Everything())
+	return all
 }
 
 // maySettle reports whether the documents of a definition may be incomplete.
@@ -267,7 +264,7 @@ func (v *view) missesNew(found *document) bool {
 	return false
 }
 
-// collectV3 filters the index of v3. A version of which the main cluster defines a
+// collectV3 filters the index of v3. A version in which the main cluster defines a
 // resource has a document there; with a second one in the index the aggregator would
 // serve either.
 func (a *filter) collectV3(r *http.Request, seen *view) (*document, *failure) {

@@ -30,7 +30,7 @@ func part(text string, references ...string) json.RawMessage {
 	return content
 }
 
-// item is what one can do at a path.
+// item has the operations of a path.
 func item(definition string) json.RawMessage {
 	content, _ := json.Marshal(map[string]any{
 		"get":        map[string]any{"responses": map[string]any{"200": map[string]any{"description": "OK", "schema": map[string]string{"$ref": "#/definitions/" + definition}}}},

@@ -255,7 +255,7 @@ func TestPlanFresh(t *testing.T) {
 	}
 }
 
-// TestPlanHosted is about groups of which annex serves version v1.
+// TestPlanHosted has groups whose version v1 annex serves.
 func TestPlanHosted(t *testing.T) {
 	t.Parallel()
 	switched := routes("v1", RouteAnnex)

@@ -29,6 +29,7 @@ import (
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -54,7 +55,7 @@ type State struct {
 	Identity
 	// Main and Annex are the definitions of both clusters, by name.
 	Main, Annex map[string]*Definition
-	// APIServices are those of the main cluster, by version.
+	// APIServices has the main cluster's, by version.
 	APIServices map[string]*APIService
 	// Hosted are the HostedResources, by name.
 	Hosted map[string]*HostedResource
@@ -174,7 +175,6 @@ func (s *State) Route(version string) Route {
 	}
 }
 
-// routedTo returns the versions of the group with one of the routes.
 func (s *State) routedTo(routes ...Route) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.APIServices)), func(version string) bool {
 		return !slices.Contains(routes, s.Route(version))
@@ -218,6 +218,19 @@ func (s *State) isRouted() bool { return len(s.routedTo(RouteAnnex)) > 0 }
 // TakeoverOf is the takeover that permits publishing a definition of annex in its present state.
 func TakeoverOf(crd *Definition) hostingv1alpha1.HostedResourceTakeover {
 	return hostingv1alpha1.HostedResourceTakeover{DefinitionUID: crd.UID, DefinitionGeneration: crd.Generation}
+}
+
+// NewHostedResource returns the HostedResource of a definition that annex may never get, on a Store if it is named.
+// The annotation protects it from deletion.
+func NewHostedResource(definition, store string) *HostedResource {
+	return &HostedResource{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        definition,
+			Labels:      map[string]string{hostingv1alpha1.AutomanagedLabel: "true"},
+			Annotations: map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain},
+		},
+		Spec: hostingv1alpha1.HostedResourceSpec{StoreName: store},
+	}
 }
 
 // isRecorded reports whether the takeover of annex's definition in its present state is recorded.
@@ -282,7 +295,6 @@ func sortedNames[T any](objects map[string]T, matches func(T) bool) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(objects)), func(name string) bool { return !matches(objects[name]) })
 }
 
-// serving returns the definitions that serve a version.
 func serving(definitions map[string]*Definition, version string) []string {
 	return sortedNames(definitions, func(crd *Definition) bool { return apiextensionshelpers.HasServedCRDVersion(crd, version) })
 }
@@ -298,8 +310,8 @@ func ServedVersions(crd *Definition) []string {
 	return served
 }
 
-// byMaturity sorts versions as Kubernetes does: v2, v1, v1beta1.
-func byMaturity(versions []string) []string {
+// ByMaturity sorts versions as Kubernetes does: v2, v1, v1beta1.
+func ByMaturity(versions []string) []string {
 	slices.SortFunc(versions, func(a, b string) int { return apimachineryversion.CompareKubeAwareVersionStrings(b, a) })
 	return versions
 }
@@ -321,7 +333,6 @@ func isEstablished(crd *Definition) bool {
 	return apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 }
 
-// hasFinalizer reports whether a definition of the main cluster has annex's finalizer.
 func (s *State) hasFinalizer(crd *Definition) bool {
 	return slices.Contains(crd.Finalizers, hostingv1alpha1.Finalizer(s.PublishedBy))
 }

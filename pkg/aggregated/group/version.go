@@ -64,7 +64,6 @@ type Version struct {
 	Inherited bool
 }
 
-// planVersions plans the versions of the group, and the APIServices of annex that are no longer needed.
 func (s *State) planVersions(p *Plan) {
 	if s.Name == hostingv1alpha1.GroupName {
 		return // PlanHosting does
@@ -78,7 +77,7 @@ func (s *State) planVersions(p *Plan) {
 	for _, name := range s.routedTo(RouteDataReplaced) {
 		versions[name] = true
 	}
-	for _, name := range byMaturity(slices.Collect(maps.Keys(versions))) {
+	for _, name := range ByMaturity(slices.Collect(maps.Keys(versions))) {
 		p.Versions = append(p.Versions, s.version(name))
 	}
 	for _, name := range s.routedTo(RouteAnnex, RouteReverted) {
@@ -88,7 +87,6 @@ func (s *State) planVersions(p *Plan) {
 	}
 }
 
-// version plans a version that annex serves, or served with other data.
 func (s *State) version(name string) Version {
 	of := Version{Name: name, APIService: s.APIServices[name]}
 	route, inTheWay := s.Route(name), s.NotTakenOver()
@@ -134,7 +132,7 @@ func (s *State) isReady(version string) bool {
 // blocked returns the state of the main cluster that forbids publishing a version, or nil.
 func (s *State) blocked(name string, inTheWay []string) *Status {
 	version := s.GroupVersion(name)
-	others := byMaturity(s.routedTo(RouteForeign, RouteBuiltIn))
+	others := ByMaturity(s.routedTo(RouteForeign, RouteBuiltIn))
 	var why Status
 	switch {
 	case len(others) > 0 && s.Route(others[0]) == RouteForeign:
@@ -232,7 +230,7 @@ func IsUnavailable(current *APIService) bool {
 func (s *State) Published(name string, statuses map[string]Status) Status {
 	var versions []string
 	if crd := s.Annex[name]; crd != nil {
-		versions = byMaturity(ServedVersions(crd))
+		versions = ByMaturity(ServedVersions(crd))
 	}
 	if len(versions) == 0 {
 		return no(ReasonNotServed, "annex has no CustomResourceDefinition %q that serves a version", name)

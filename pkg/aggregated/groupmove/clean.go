@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// ownersPeriod is how long owner references are corrected after the last wrong one: clients may still
+	// ownersPeriod is the time for which owner references are corrected after the last wrong one: clients may still
 	// create dependents of objects that they read in annex.
 	ownersPeriod = 10 * time.Second
-	// ownersInterval is how often all objects of the main cluster are searched for them.
+	// ownersInterval is the time between two searches of all objects of the main cluster.
 	ownersInterval = 5 * time.Second
 	// ownersTimeout bounds all of it.
 	ownersTimeout = 5 * time.Minute

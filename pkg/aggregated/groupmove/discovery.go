@@ -24,7 +24,7 @@ const (
 	// discoveryInterval is the time between two checks. kube-apiserver discovers a version again meanwhile: a
 	// check that comes too early would find it missing, and delete the APIService once more.
 	discoveryInterval = 10 * time.Second
-	// discoveryProbes is how many responses must be complete: a load balancer that chooses one of three
+	// discoveryProbes is the number of responses that must be complete: a load balancer that chooses one of three
 	// kube-apiservers at random misses one of them once in 17,000 times.
 	discoveryProbes = 24
 	// parallelProbes bounds how many are decoded at a time: each has all resources of the main cluster.

@@ -9,28 +9,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestLacking(t *testing.T) {
 	t.Parallel()
-	of := func(plural string, established apiextensionsv1.ConditionStatus, served ...string) *definition {
-		crd := &definition{}
-		crd.Spec.Group, crd.Spec.Names.Plural = "example.com", plural
-		crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: established}}
-		for _, version := range served {
-			crd.Spec.Versions = append(crd.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{Name: version, Served: true})
-		}
-		crd.Spec.Versions = append(crd.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{Name: "v0"})
-		return crd
-	}
+	versions := grouptest.Versions
 	definitions := []*definition{
-		of("widgets", apiextensionsv1.ConditionTrue, "v1", "v2", hostingv1alpha1.MainCopyVersion),
-		of("gadgets", apiextensionsv1.ConditionTrue, "v2"),
-		of("others", apiextensionsv1.ConditionFalse, "v3"),
+		grouptest.CRD(grouptest.Widgets, versions("v1", "v2", hostingv1alpha1.MainCopyVersion, "-v0")), grouptest.CRD(grouptest.Gadgets, versions("v2", "-v0")),
+		grouptest.CRD("others.example.com", versions("v3"), grouptest.NotEstablished),
 	}
 	for name, test := range map[string]struct {
 		discovered map[string][]string

@@ -74,7 +74,7 @@ func (r *rollback) untilFewPending(ctx context.Context) error {
 func (r *rollback) freezeAndDrain(ctx context.Context) error {
 	var drains []func(context.Context) error
 	for _, of := range r.copied() {
-		drains = append(drains, func(ctx context.Context) error { return wrap(of.syncer.Drain(ctx), "%s", of.name()) })
+		drains = append(drains, func(ctx context.Context) error { return wrap(of.syncer.Drain(ctx), "%s", of.Name) })
 	}
 	return drainAll(ctx, func(ctx context.Context) error {
 		return r.forEach(func(of *resource) error { return of.exporter.Freeze(ctx) })

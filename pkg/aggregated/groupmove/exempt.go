@@ -87,7 +87,7 @@ func (r *rollback) syncProblem() error {
 	}
 	for _, of := range r.copied() {
 		if err := of.syncer.Problem(); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", of.name(), err))
+			errs = append(errs, fmt.Errorf("%s: %w", of.Name, err))
 		}
 	}
 	return r.explain(errors.Join(errs...))

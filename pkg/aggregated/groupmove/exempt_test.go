@@ -7,7 +7,6 @@ import (
 	"errors"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,15 +16,8 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/mainadmission"
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
-	"github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
-
-func newRun(spec hostingv1alpha1.MigrationSpec) *Run {
-	migration := &hostingv1alpha1.Migration{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: spec}
-	return &Run{Writer: &migrationstatus.Writer{Migration: migration}, config: Config{AnnexHosting: fake.NewClientset(migration).HostingV1alpha1()}}
-}
 
 // changedError is of an object to which a webhook has added a field.
 func changedError(t *testing.T) error {

@@ -86,7 +86,7 @@ func (f *finalize) deleteAll(ctx context.Context, copies []maincopy.Resource) er
 	totals := make([]int64, len(copies))
 	for i, of := range copies {
 		var err error
-		if totals[i], err = f.config.MainCopy.Count(ctx, of); err != nil {
+		if totals[i], err = f.config.MainCopy.Opened(of).Count(ctx); err != nil {
 			return wrap(err, "count the main cluster's copy of %s", of.Name)
 		}
 		f.report(of, totals[i], 0)
@@ -100,7 +100,6 @@ func (f *finalize) deleteAll(ctx context.Context, copies []maincopy.Resource) er
 	return nil
 }
 
-// report records how many objects of a resource are deleted, of how many.
 func (f *finalize) report(of maincopy.Resource, total, deleted int64) {
 	if in := f.named(of.Name); in != nil {
 		in.progress.Store(&move.Progress{Total: max(total, deleted), Copied: deleted})

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// quietPeriod is how long the main cluster must be silent after all requests go to annex. A
+	// quietPeriod is the time for which the main cluster must be silent after all requests go to annex. A
 	// request that it accepted before takes a few milliseconds; later ones are late changes.
 	quietPeriod = 250 * time.Millisecond
 	// latePeriod bounds for how long late changes are applied. They end before, once the main cluster's
@@ -21,8 +21,8 @@ const (
 	latePeriod = time.Hour
 )
 
-// following is the time in which all importers of a group follow the main cluster, each with one
-// watch. It ends with the first error of one that is not open in annex.
+// following runs the importers of a group, each with one watch of the main cluster. The first error of one that is
+// not open in annex ends all.
 type following struct {
 	*workers
 	// proving is closed before the main cluster gets the routes to annex, and routed when it sends all requests
@@ -66,11 +66,11 @@ func (m *moveIn) follow(ctx context.Context) *following {
 				Settle: latePeriod,
 			})
 			if err == nil || !isOpen || errors.Is(err, context.Canceled) {
-				return wrap(err, "follow %s of the main cluster", of.name())
+				return wrap(err, "follow %s of the main cluster", of.Name)
 			}
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.late = append(f.late, wrap(err, "%s", of.name()))
+			f.late = append(f.late, wrap(err, "%s", of.Name))
 			return nil
 		})
 	}
@@ -106,7 +106,7 @@ func (w *workers) run(do func(ctx context.Context) error) {
 	})
 }
 
-// guard calls do with a context that ends with the workers or with preparing. What was ended so returns why.
+// guard calls do with a context that ends with the workers or with preparing, and returns the cause of that end.
 func (w *workers) guard(preparing context.Context, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	defer cancel(nil)
@@ -125,7 +125,6 @@ func (w *workers) end() {
 	}
 }
 
-// latch is open once it was done n times.
 type latch struct {
 	mu   sync.Mutex
 	left int

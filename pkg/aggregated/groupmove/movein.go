@@ -18,6 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group"
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
@@ -29,13 +31,12 @@ const (
 	longestPause = 5 * time.Minute
 )
 
-// moveIn moves a group from the main cluster into annex.
 type moveIn struct {
 	*Run
 	following *following
 	// refused is set if a Store cannot take a resource, because it has objects of its own.
 	refused *move.Refusal
-	// failed is the error for which the last switch was undone. The next one is pause later, at again.
+	// failed is the error of the last switch, which was undone. The next one is at again, pause after it.
 	failed error
 	pause  time.Duration
 	again  time.Time
@@ -108,7 +109,6 @@ func (m *moveIn) begin(ctx context.Context) error {
 	return m.label(ctx, definitions, "true")
 }
 
-// mayBegin returns why the group cannot be moved.
 func (m *moveIn) mayBegin(ctx context.Context, definitions []*definition) error {
 	s, err := m.state(ctx, definitions)
 	if err != nil {
@@ -121,7 +121,7 @@ func (m *moveIn) mayBegin(ctx context.Context, definitions []*definition) error 
 		return refuse(reasonObstacles, "Group %s cannot be moved: %s", m.group(), strings.Join(obstacles, "; "))
 	}
 	for _, crd := range definitions {
-		if _, err := m.config.MainObjects((&resource{main: crd}).version()).Count(ctx); err != nil {
+		if _, err := m.config.MainCopy.InMain(maincopy.ResourceOf(crd).Served).Count(ctx); err != nil {
 			return wrap(err, "list %s in the main cluster", crd.Name)
 		}
 	}
@@ -137,13 +137,8 @@ func (m *moveIn) preassign(ctx context.Context, definitions []*definition) error
 		return refuse(reasonStoreNotFound, "There is no Store %q", m.Migration.Spec.StoreName)
 	}
 	for _, crd := range definitions {
-		_, err := m.config.AnnexHosting.HostedResources().Create(ctx, &hostingv1alpha1.HostedResource{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: crd.Name, Labels: map[string]string{hostingv1alpha1.AutomanagedLabel: "true"},
-				Annotations: map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain},
-			},
-			Spec: hostingv1alpha1.HostedResourceSpec{StoreName: m.Migration.Spec.StoreName},
-		}, metav1.CreateOptions{FieldManager: fieldManager})
+		wanted := group.NewHostedResource(crd.Name, m.Migration.Spec.StoreName)
+		_, err := m.config.AnnexHosting.HostedResources().Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create hosted resource %s: %w", crd.Name, err)
 		}
@@ -167,7 +162,7 @@ func (m *moveIn) takeOver(ctx context.Context) error {
 func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
 	if of.importer == nil {
 		config := move.ImportConfig{
-			Resource: of.groupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainObjects(of.version()),
+			Resource: of.Served.GroupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainCopy.InMain(of.Served),
 			Report: func(progress move.Progress) { of.progress.Store(&progress) }, Pace: m.load,
 		}
 		if limit := m.Migration.Spec.ObjectsPerSecond; limit > 0 {
@@ -195,7 +190,7 @@ func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
 	return err
 }
 
-// refusal returns why the copy is not continued.
+// refusal returns the reason for which the copy is not continued.
 func (m *moveIn) refusal() error {
 	if m.stores == storesDiscarded {
 		return m.discarded()
@@ -205,15 +200,14 @@ func (m *moveIn) refusal() error {
 
 // each calls do for all resources, two at a time.
 func (m *moveIn) each(ctx context.Context, do func(ctx context.Context, of *resource) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(2)
+	working, ctx := errgroup.WithContext(ctx)
+	working.SetLimit(2)
 	for _, of := range m.resources {
-		group.Go(func() error { return do(ctx, of) })
+		working.Go(func() error { return do(ctx, of) })
 	}
-	return group.Wait()
+	return working.Wait()
 }
 
-// copy closes the Stores, and copies the objects.
 func (m *moveIn) copy(preparing context.Context) error {
 	// From then on annex may give the group back, because nothing is written to it.
 	if err := m.each(preparing, func(ctx context.Context, of *resource) error { return of.importer.Claim(ctx) }); err != nil {
@@ -323,7 +317,7 @@ func (m *moveIn) untilReturned(ctx context.Context) error {
 	return m.untilRouted(ctx, false)
 }
 
-// retry returns what another switch would meet again, or waits longer than before the last one.
+// retry returns an error that another switch would meet again. For others it sets the time of the next switch.
 func (m *moveIn) retry(failed error) error {
 	if !errors.Is(failed, move.ErrWatchLost) && !errors.Is(failed, errNotRouted) {
 		return failed
@@ -334,7 +328,6 @@ func (m *moveIn) retry(failed error) error {
 	return nil
 }
 
-// untilAgain waits after a switch that has failed.
 func (m *moveIn) untilAgain(ctx context.Context) error {
 	if m.failed == nil {
 		return nil
@@ -349,7 +342,7 @@ func (m *moveIn) untilAgain(ctx context.Context) error {
 	})
 }
 
-// openRest opens the resources that an attempt has not, which ended while it opened them: all have every change.
+// openRest opens the resources that were closed when an attempt ended. All have every change.
 func (m *moveIn) openRest(ctx context.Context) error {
 	lowest, err := m.mainRevision(ctx)
 	if err != nil {
@@ -395,7 +388,7 @@ func (m *moveIn) adopt(ctx, preparing context.Context) error {
 		return wrap(err, "freeze group %s in the main cluster", m.group())
 	}
 	for _, of := range m.resources {
-		count, err := m.config.MainObjects(of.version()).Count(preparing)
+		count, err := m.config.MainCopy.InMain(of.Served).Count(preparing)
 		if err == nil && count > 0 {
 			err = m.refused
 		}

@@ -52,7 +52,7 @@ const (
 	storesOpen    stores = "open"
 )
 
-// occupied is the State of a resource of which the Store has objects and no record.
+// occupied is the State of a resource whose Store has objects and no record.
 const occupied move.State = "Occupied"
 
 // summary returns what the Stores record, by the State of each resource.

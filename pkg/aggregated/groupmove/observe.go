@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// observePeriod is how long a moved group must be served without a problem, and undoPeriod how long a
+	// observePeriod is the time for which a moved group must be served without a problem, and undoPeriod that for which a
 	// problem may last until the group is rolled back.
 	observePeriod = 5 * time.Second
 	undoPeriod    = 30 * time.Second
 	// Within watchesPeriod the main cluster's kube-apiservers have ended watches.
 	watchesPeriod = 3 * time.Second
-	// observeInterval is how often it is checked.
+	// observeInterval is the time between two checks.
 	observeInterval = time.Second
-	// undoSuffix is added to the name of a Migration for the one that rolls it back.
+	// undoSuffix ends the name of the Migration that rolls a move back.
 	undoSuffix = "-undo"
 )
 
@@ -112,7 +112,7 @@ func (m *moveIn) reconcile(ctx context.Context) error {
 
 // reconcileOne reconciles a resource. If its definition was added since the copy, it has nothing to compare with.
 func (m *moveIn) reconcileOne(ctx context.Context, of maincopy.Resource) error {
-	main := m.config.MainCopyObjects(of)
+	main := m.config.MainCopy.Opened(of)
 	if moved := m.named(of.Name); moved != nil && moved.isCopy() {
 		return m.reportLate(moved.importer.Reconcile(ctx, main))
 	}
@@ -186,7 +186,7 @@ func (m *moveIn) observe(ctx context.Context) error {
 }
 
 // raiseAboveMain makes the resource versions of the group higher than the main cluster's revision, once the last
-// watches there have ended: a bookmark may have told clients of a revision that annex's would reach much later,
+// watches there have ended: a bookmark may have given clients a revision that annex's would reach much later,
 // and their watches here would be silent until then.
 func (m *moveIn) raiseAboveMain(ctx context.Context, margin int64) error {
 	above, err := m.mainRevision(ctx)
@@ -194,7 +194,7 @@ func (m *moveIn) raiseAboveMain(ctx context.Context, margin int64) error {
 		return err
 	}
 	return m.forEach(func(of *resource) error {
-		return wrap(of.importer.Raise(ctx, above+margin), "raise the resource versions of %s above the main cluster's", of.name())
+		return wrap(of.importer.Raise(ctx, above+margin), "raise the resource versions of %s above the main cluster's", of.Name)
 	})
 }
 

@@ -15,12 +15,14 @@ import (
 	"strings"
 	"time"
 
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -149,7 +151,7 @@ func (r *Run) openAPIProblem(ctx context.Context, definitions []*definition) str
 }
 
 // missingFrom returns a resource of a version that a document has no path for.
-func missingFrom(text []byte, version groupVersion, definitions []*definition) string {
+func missingFrom(text []byte, version schema.GroupVersion, definitions []*definition) string {
 	var document struct {
 		Paths map[string]json.RawMessage `json:"paths"`
 	}
@@ -157,11 +159,10 @@ func missingFrom(text []byte, version groupVersion, definitions []*definition) s
 		return fmt.Sprintf("paths: %v", err)
 	}
 	for _, crd := range definitions {
-		serves := slices.ContainsFunc(crd.Spec.Versions, func(v definitionVersion) bool { return v.Name == version.Version && v.Served })
 		describes := slices.ContainsFunc(slices.Collect(maps.Keys(document.Paths)), func(path string) bool {
 			return strings.HasSuffix(path, "/"+crd.Spec.Names.Plural)
 		})
-		if serves && !describes {
+		if apiextensionshelpers.HasServedCRDVersion(crd, version.Version) && !describes {
 			return crd.Name
 		}
 	}

@@ -6,9 +6,8 @@ package groupmove
 import (
 	"testing"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -32,14 +31,14 @@ func TestProgress(t *testing.T) {
 		// An earlier attempt has deleted two.
 		"deletes": {finalize, hostingv1alpha1.MigrationCleaning, &hostingv1alpha1.MigrationProgress{Done: 3, Total: 10}},
 	} {
-		m, _ := newMoveIn()
+		m := newRun(hostingv1alpha1.MigrationSpec{})
 		m.Migration.Spec.Operation = test.operation
-		of := &resource{main: &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"}}}
+		of := &resource{Resource: maincopy.Resource{Name: grouptest.Widgets}}
 		of.progress.Store(&move.Progress{Total: 10, Copied: 3})
 		m.resources = []*resource{of}
 		status := hostingv1alpha1.MigrationStatus{
 			Phase: test.phase, Progress: &hostingv1alpha1.MigrationProgress{Done: 7, Total: 7},
-			Resources: []hostingv1alpha1.MigrationResourceStatus{{Name: "widgets.example.com", Objects: 12}},
+			Resources: []hostingv1alpha1.MigrationResourceStatus{{Name: grouptest.Widgets, Objects: 12}},
 		}
 		m.addProgress(&status)
 		expect.Equal(t, test.want, status.Progress, name)

@@ -50,13 +50,13 @@ func (m *moveIn) untilReady(ctx context.Context) error {
 			if of.isEmpty() {
 				continue
 			}
-			crd, err := m.config.AnnexDefinitions.Get(ctx, of.name(), metav1.GetOptions{})
+			crd, err := m.config.AnnexDefinitions.Get(ctx, of.Name, metav1.GetOptions{})
 			if err != nil {
-				return "", fmt.Errorf("read definition %s in annex: %w", of.name(), err)
+				return "", fmt.Errorf("read definition %s in annex: %w", of.Name, err)
 			}
 			established := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Established)
 			if established == nil || time.Since(established.LastTransitionTime.Time) < creationDelay {
-				return fmt.Sprintf("Waiting until annex does not delay requests that create %s", of.name()), nil
+				return fmt.Sprintf("Waiting until annex does not delay requests that create %s", of.Name), nil
 			}
 		}
 		return "", nil
@@ -83,7 +83,6 @@ func (m *moveIn) full(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// added returns a definition that this attempt has not found, or nil.
 func (m *moveIn) added(definitions []*definition) *definition {
 	for _, crd := range definitions {
 		if m.named(crd.Name) == nil {

@@ -30,7 +30,7 @@ func TestFull(t *testing.T) {
 			}
 			stores = append(stores, of)
 		}
-		m, _ := newMoveIn(stores...)
+		m := &moveIn{Run: newRun(hostingv1alpha1.MigrationSpec{}, stores...)}
 		m.resources = []*resource{{hosted: &hostingv1alpha1.HostedResource{Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "own"}}}}
 		got, err := m.full(t.Context())
 		expect.NoError(t, err)

@@ -7,24 +7,19 @@ import (
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 )
 
-// Short names for signatures.
-type (
-	definition        = apiextensionsv1.CustomResourceDefinition
-	definitionVersion = apiextensionsv1.CustomResourceDefinitionVersion
-	groupVersion      = schema.GroupVersion
-)
+// definition is a short name for signatures.
+type definition = apiextensionsv1.CustomResourceDefinition
 
 // fieldManager owns what runs write.
 const fieldManager = "annex-migrations"
 
-// Reasons of the condition Complete, besides those of pkg/controller/migration.
+// Reasons of the condition Complete, besides pkg/controller/migration's.
 const (
 	reasonNotFound      = "NotFound"
 	reasonHosted        = "AlreadyHosted"

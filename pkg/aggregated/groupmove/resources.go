@@ -18,13 +18,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group"
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// resource is a resource of the group.
 type resource struct {
+	maincopy.Resource
 	// main is its definition in the main cluster.
 	main     *apiextensionsv1.CustomResourceDefinition
 	hosted   *hostingv1alpha1.HostedResource
@@ -67,35 +70,16 @@ func (r *resource) isCopy() bool {
 	return slices.Contains([]move.State{move.Copying, move.Following, move.Switched}, r.state)
 }
 
-func (r *resource) name() string { return r.main.Name }
-
-func (r *resource) groupResource() schema.GroupResource {
-	return schema.GroupResource{Group: r.main.Spec.Group, Resource: r.main.Spec.Names.Plural}
-}
-
-// version returns the version in which objects are read: the storage version, which needs no
-// conversion, if it is served.
-func (r *resource) version() schema.GroupVersionResource {
-	found := ""
-	for _, version := range r.main.Spec.Versions {
-		if version.Served && (found == "" || version.Storage) {
-			found = version.Name
-		}
-	}
-	return r.groupResource().WithVersion(found)
-}
-
 // named returns the resource of a definition, or nil.
 func (r *Run) named(definition string) *resource {
 	for _, of := range r.resources {
-		if of.name() == definition {
+		if of.Name == definition {
 			return of
 		}
 	}
 	return nil
 }
 
-// forEach calls do for one resource after the other.
 func (r *Run) forEach(do func(of *resource) error) error {
 	for _, of := range r.resources {
 		if err := do(of); err != nil {
@@ -110,19 +94,16 @@ func (r *Run) mainDefinitions(ctx context.Context) ([]*apiextensionsv1.CustomRes
 	return r.config.MainCopy.Definitions(ctx, r.group())
 }
 
-// versions returns the served versions of the group.
-func versions(definitions []*apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
-	served := map[schema.GroupVersion]bool{}
+// versions returns the versions of the group that definitions serve, the most mature first.
+func versions(definitions []*definition) (served []schema.GroupVersion) {
+	names := sets.New[string]()
 	for _, crd := range definitions {
-		for _, version := range crd.Spec.Versions {
-			if version.Served && version.Name != hostingv1alpha1.MainCopyVersion {
-				served[schema.GroupVersion{Group: crd.Spec.Group, Version: version.Name}] = true
-			}
-		}
+		names.Insert(group.ServedVersions(crd)...)
 	}
-	return slices.SortedFunc(maps.Keys(served), func(a, b schema.GroupVersion) int {
-		return compareVersions(a.Version, b.Version)
-	})
+	for _, name := range group.ByMaturity(names.Delete(hostingv1alpha1.MainCopyVersion).UnsortedList()) {
+		served = append(served, schema.GroupVersion{Group: definitions[0].Spec.Group, Version: name})
+	}
+	return served
 }
 
 // find finds the resources of the group, once annex has defined and placed all that are needed.
@@ -139,7 +120,7 @@ func (r *Run) find(ctx context.Context) error {
 		}
 		for _, of := range resources {
 			if in := of.hosted.Spec.StoreName; !r.canceled && r.Migration.Spec.StoreName != "" && in != r.Migration.Spec.StoreName {
-				return "", refuse(reasonPlaced, "%s is on the Store %q already. Move it there, and then from Store to Store: kubectl annex place", of.name(), in)
+				return "", refuse(reasonPlaced, "%s is on the Store %q already. Move it there, and then from Store to Store: kubectl annex place", of.Name, in)
 			}
 		}
 		r.resources = resources
@@ -176,7 +157,7 @@ func (r *Run) present(ctx context.Context) (resources []*resource, missing map[s
 		case problem != "":
 			missing[crd.Name] = problem
 		default:
-			resources = append(resources, &resource{main: crd, hosted: hosted})
+			resources = append(resources, &resource{Resource: maincopy.ResourceOf(crd), main: crd, hosted: hosted})
 		}
 	}
 	return resources, missing, err
@@ -268,7 +249,6 @@ func (r *Run) ofPhase(status *hostingv1alpha1.MigrationStatus) *hostingv1alpha1.
 	return p
 }
 
-// addProgress adds that of the importers.
 func (r *Run) addProgress(status *hostingv1alpha1.MigrationStatus) {
 	status.Progress = nil
 	if len(r.resources) == 0 {
@@ -282,8 +262,8 @@ func (r *Run) addProgress(status *hostingv1alpha1.MigrationStatus) {
 	status.Objects, status.CopiedObjects, status.CopiedBytes = 0, 0, 0
 	var lag int64
 	for _, of := range r.resources {
-		entry := before[of.name()]
-		entry.Name = of.name()
+		entry := before[of.Name]
+		entry.Name = of.Name
 		if p := of.current(); p != nil {
 			entry.Objects = max(entry.Objects, p.Total)
 			entry.CopiedObjects, entry.CopiedBytes = p.Copied, p.Bytes

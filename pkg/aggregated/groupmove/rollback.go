@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -21,14 +19,13 @@ import (
 )
 
 const (
-	// revisionMargin is how far the main cluster's revision is raised above annex's before the switch,
+	// revisionMargin is the number of revisions by which the main cluster's is raised above annex's before the switch,
 	// so that little is left to do while the group is frozen.
 	revisionMargin = 1_000
-	// named is how many objects an error names.
+	// named bounds the objects that an error names.
 	named = 10
 )
 
-// rollback moves a group from annex back to the main cluster.
 type rollback struct {
 	*Run
 	copies    []maincopy.Resource
@@ -74,7 +71,7 @@ func (r *rollback) takeOver(ctx context.Context) error {
 	r.pairs, r.stores = maincopy.NewPairs(r.group(), r.copies...), storesHeld
 	for _, of := range r.resources {
 		of.exporter, err = r.config.NewExporter(of.hosted.Spec.StoreName, move.ExportConfig{
-			Resource: of.groupResource(), UID: r.Migration.UID, HostedResource: of.hosted.UID,
+			Resource: of.Served.GroupResource(), UID: r.Migration.UID, HostedResource: of.hosted.UID,
 		})
 		if err != nil {
 			return err
@@ -85,7 +82,7 @@ func (r *rollback) takeOver(ctx context.Context) error {
 		} else if err != nil {
 			return err
 		}
-		if err := r.pairs.Load(ctx, maincopy.ResourceOf(of.main), of.exporter); err != nil {
+		if err := r.pairs.Load(ctx, of.Resource, of.exporter); err != nil {
 			return err
 		}
 	}
@@ -108,7 +105,7 @@ func (r *rollback) begin(ctx context.Context) error {
 	return r.start(ctx, "Makes the main cluster's copy of the group reachable")
 }
 
-// checkRevision refuses what RaiseRevision would refuse for each object, again and again.
+// checkRevision refuses a distance of revisions that RaiseRevision would refuse for each object.
 func (r *rollback) checkRevision(ctx context.Context) (err error) {
 	if r.resources, _, err = r.present(ctx); err != nil {
 		return err
@@ -223,7 +220,6 @@ func (r *rollback) closeAnnex(ctx context.Context) error {
 	return r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Clients repeat requests until the main cluster serves it")
 }
 
-// raise raises the main cluster's revision above annex's.
 func (r *rollback) raise(ctx context.Context) error {
 	above, err := r.annexRevision(ctx)
 	if err != nil {
@@ -243,20 +239,15 @@ func (r *rollback) raise(ctx context.Context) error {
 func (r *rollback) annexRevision(ctx context.Context) (int64, error) {
 	var highest int64
 	for _, of := range r.resources {
-		list, err := r.config.AnnexObjects.Resource(of.version()).List(ctx, metav1.ListOptions{Limit: 1})
+		revision, err := r.config.MainCopy.InAnnex(of.Served).Revision(ctx)
 		if err != nil {
-			return 0, fmt.Errorf("read the resource version of %s in annex: %w", of.name(), err)
-		}
-		revision, err := strconv.ParseInt(list.GetResourceVersion(), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read the resource version of %s in annex: %w", of.name(), err)
+			return 0, fmt.Errorf("read the resource version of %s in annex: %w", of.Name, err)
 		}
 		highest = max(highest, revision)
 	}
 	return highest, nil
 }
 
-// thaw allows writes in annex.
 func (r *rollback) thaw(ctx context.Context) error {
 	return r.forEach(func(of *resource) error { return of.exporter.Thaw(ctx) })
 }
@@ -297,7 +288,7 @@ func (r *rollback) startSyncers(ctx context.Context) (*latch, error) {
 	})
 	for _, of := range r.copied() {
 		r.workers.run(func(ctx context.Context) error {
-			return wrap(of.syncer.Run(ctx, caughtUp.done), "copy %s to the main cluster", of.name())
+			return wrap(of.syncer.Run(ctx, caughtUp.done), "copy %s to the main cluster", of.Name)
 		})
 	}
 	return caughtUp, nil

@@ -12,19 +12,18 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	apimachineryversion "k8s.io/apimachinery/pkg/version"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 )
 
 const (
-	// probes is how many responses in a row must come from one side, each on a connection of its
+	// probes is the number of responses in a row that must come from one side, each on a connection of its
 	// own, until all kube-apiservers behind a load balancer are taken to have the new route.
 	probes = 6
-	// routeTimeout is how long the main cluster gets to take in a route. It needs a fraction of a
+	// routeTimeout bounds the time in which the main cluster takes in a route. It needs a fraction of a
 	// second.
 	routeTimeout = 20 * time.Second
-	// refusedPeriod is how long annex gets to refuse the requests that were passed on to it before the main
+	// refusedPeriod is the time in which annex refuses the requests that were passed on to it before the main
 	// cluster had the routes. They may wait for authorization, and it holds them for up to 5 s (holdTimeout in
 	// pkg/storage/routing).
 	refusedPeriod = 6 * time.Second
@@ -128,8 +127,4 @@ func (r *Run) mainRevision(ctx context.Context) (int64, error) {
 	}
 	revision, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
 	return revision, wrap(err, "read the revision of the main cluster")
-}
-
-func compareVersions(a, b string) int {
-	return apimachineryversion.CompareKubeAwareVersionStrings(b, a)
 }

@@ -7,7 +7,7 @@
 // The function next decides what happens, and the phase of the Migration records it. Others do the work:
 // pkg/storage/move copies objects into a Store, pkg/aggregated/maincopy writes those of the main
 // cluster, and the controller of groups changes the routes of the main cluster's
-// requests, as the phase of the Migration asks for. Every step can be repeated, so that another
+// requests, as the phase of the Migration requires. Every step can be repeated, so that another
 // replica continues after a crash.
 package groupmove
 
@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/openapi"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
@@ -36,7 +35,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// pollInterval is how often a state is read that others change.
+// pollInterval is the time between two reads of a state that others change.
 const pollInterval = 100 * time.Millisecond
 
 // Config holds what runs depend on.
@@ -55,21 +54,15 @@ type Config struct {
 	MainOpenAPI     openapi.ClientWithContext
 	// MainDynamic sends requests through the main cluster.
 	MainDynamic dynamic.Interface
-	// MainObjects returns the objects of a resource that the main cluster stores.
-	MainObjects func(resource schema.GroupVersionResource) move.Source
-	// MainCopyObjects returns the same while the main cluster's copy is open.
-	MainCopyObjects func(resource maincopy.Resource) move.Source
 
 	AnnexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
 	AnnexHosting     hostingclient.HostingV1alpha1Interface
-	// AnnexObjects reads the objects in annex.
-	AnnexObjects metadata.Interface
 	// NewImporter returns what copies a resource into a Store. config has everything except To.
 	NewImporter func(store string, config move.ImportConfig) (*move.Importer, error)
 	// NewExporter returns what moves a resource out of a Store. config has everything except From.
 	NewExporter func(store string, config move.ExportConfig) (*move.Exporter, error)
 
-	// MainCopy works on the objects that the main cluster stores of groups that annex serves.
+	// MainCopy works on the objects that the main cluster stores of the groups.
 	MainCopy *maincopy.Copy
 }
 
@@ -82,7 +75,7 @@ type Run struct {
 	resources []*resource
 	// raising is set once a rollback raises the main cluster's revision.
 	raising atomic.Pointer[raising]
-	// found is set once resources are those of the group, and stores once they were taken over.
+	// found is set once resources has the group's, and stores once they were taken over.
 	found  bool
 	stores stores
 	// canceled, undone and deleted are copied to each situation.
@@ -95,7 +88,7 @@ type Run struct {
 type operation interface {
 	// takeOver fences all earlier attempts in the Stores, and sets what they record.
 	takeOver(ctx context.Context) error
-	// perform takes a step. What precedes the switch ends with preparing.
+	// perform takes a step. Steps before the switch end when preparing is done.
 	perform(ctx, preparing context.Context, s step) error
 	completed() string
 }
@@ -116,7 +109,7 @@ func New(config Config, status *migrationstatus.Writer, changed <-chan struct{})
 	return r
 }
 
-// Do runs the Migration, wherever it was left. What precedes the switch ends with preparing.
+// Do runs the Migration from where an earlier attempt left it. Steps before the switch end when preparing is done.
 func (r *Run) Do(ctx, preparing context.Context) error {
 	err := r.run(ctx, preparing)
 	if apierrors.IsForbidden(err) && !maincopy.IsDenied(err) {
@@ -129,13 +122,12 @@ func (r *Run) Do(ctx, preparing context.Context) error {
 	return err
 }
 
-// Cancel undoes what precedes the switch. After that it returns move.ErrSwitched.
+// Cancel undoes a Migration before its switch. After that it returns move.ErrSwitched.
 func (r *Run) Cancel(ctx context.Context) error {
 	r.canceled, r.found, r.stores = true, false, storesUnknown
 	return r.run(ctx, ctx)
 }
 
-// run takes one step after the other.
 func (r *Run) run(ctx, preparing context.Context) error {
 	defer func() { r.workers.end() }()
 	for after := step(""); ; {
@@ -161,7 +153,6 @@ func (r *Run) run(ctx, preparing context.Context) error {
 	}
 }
 
-// hold finds the resources and takes them over.
 func (r *Run) hold(ctx, preparing context.Context) error {
 	if r.Status.SwitchTime != nil || r.Status.Phase == hostingv1alpha1.MigrationSwitching {
 		preparing = ctx // an attempt that has ended may have opened or closed a resource
@@ -180,10 +171,9 @@ func (r *Run) hold(ctx, preparing context.Context) error {
 	return r.Check(ctx)
 }
 
-// Completed is what a completed Migration reports.
+// Completed returns the message of a completed Migration.
 func (r *Run) Completed() string { return r.operation.completed() }
 
-// group returns the API group.
 func (r *Run) group() string { return r.Migration.Spec.Group }
 
 // start records that the Migration has begun.

@@ -123,7 +123,6 @@ func (h Hook) with(edits []edit, wanted admissionregistrationv1.MatchCondition) 
 	return append(edits, edit{h, "add", h.path + "/-", wanted}), nil
 }
 
-// without appends what removes a condition.
 func (h Hook) without(edits []edit, name string) []edit {
 	at := h.find(name)
 	switch {

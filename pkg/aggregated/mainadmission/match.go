@@ -31,18 +31,18 @@ type Resource struct {
 	schema.GroupResource
 	Kind       string
 	Namespaced bool
-	// Versions are those that the main cluster serves.
+	// Versions are served by the main cluster.
 	Versions []string
 }
 
 // Match is a hook that applies to what annex writes.
 type Match struct {
 	Hook
-	// Resources are those that it applies to, "<plural>.<group>".
+	// Resources are the names of the resources that it applies to, "<plural>.<group>".
 	Resources []string
 }
 
-// operations are those with which a Rollback writes objects. It creates those of annex, and deletes what
+// operations are the writes of a Rollback. It creates the objects of annex, and deletes what
 // was deleted there.
 var operations = []admission.Operation{admission.Create, admission.Update, admission.Delete}
 

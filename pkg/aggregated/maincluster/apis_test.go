@@ -8,36 +8,22 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	fakeextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	fakeaggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
+// definitionOf serves v1 and not v2.
 func definitionOf(plural string, established apiextensionsv1.ConditionStatus) *apiextensionsv1.CustomResourceDefinition {
-	schema := &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: plural + ".example.com", Annotations: map[string]string{"large": "value"}},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group:    "example.com",
-			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: plural},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Schema: schema}, {Name: "v2", Schema: schema}},
-		},
-		Status: apiextensionsv1.CustomResourceDefinitionStatus{
-			Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: established}},
-		},
-	}
-}
-
-func apiServiceOf(version string, service *apiregistrationv1.ServiceReference) *apiregistrationv1.APIService {
-	return &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: version + ".example.com"},
-		Spec:       apiregistrationv1.APIServiceSpec{Group: "example.com", Version: version, Service: service, CABundle: []byte("large")},
-	}
+	return grouptest.CRD(plural+"."+grouptest.Group, grouptest.Versions("v1", "-v2"), grouptest.Annotated("large", "value"),
+		grouptest.Condition(apiextensionsv1.Established, established, ""), func(crd *apiextensionsv1.CustomResourceDefinition) {
+			crd.Spec.Versions[0].Schema = &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}
+		})
 }
 
 func TestAPIs(t *testing.T) {
@@ -46,9 +32,7 @@ func TestAPIs(t *testing.T) {
 		APIExtensions: fakeextensions.NewClientset(
 			definitionOf("widgets", apiextensionsv1.ConditionTrue), definitionOf("gadgets", apiextensionsv1.ConditionTrue), definitionOf("new", apiextensionsv1.ConditionFalse)),
 		APIRegistration: fakeaggregator.NewClientset(
-			apiServiceOf("v1", nil),
-			apiServiceOf("v2", &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex"}),
-			apiServiceOf("v3", &apiregistrationv1.ServiceReference{Namespace: "elsewhere", Name: "annex"})),
+			grouptest.Local(grouptest.Group, "v1"), grouptest.Published(grouptest.Group, "v2", ""), grouptest.Elsewhere(grouptest.Group, "v3", "elsewhere", "annex")),
 	}
 	apis, err := cluster.APIs(DefaultService())
 	expect.NoError(t, err)

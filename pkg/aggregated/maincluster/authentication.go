@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -17,32 +16,13 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	restclient "k8s.io/client-go/rest"
 )
-
-// AuthenticationOptions tune the authentication of callers.
-type AuthenticationOptions struct {
-	// TokenCacheTTL is how long the response of a TokenReview is cached.
-	TokenCacheTTL time.Duration
-	// TokenTimeout bounds one TokenReview.
-	TokenTimeout time.Duration
-	// QPS and Burst limit TokenReviews; those above the limit wait. An unauthenticated
-	// request can cause one.
-	QPS   float32
-	Burst int
-}
-
-// DefaultAuthenticationOptions are upstream's for aggregated servers.
-func DefaultAuthenticationOptions() AuthenticationOptions {
-	upstream := genericoptions.NewDelegatingAuthenticationOptions()
-	return AuthenticationOptions{TokenCacheTTL: upstream.CacheTTL, TokenTimeout: upstream.TokenRequestTimeout, QPS: reviewQPS, Burst: reviewBurst}
-}
 
 // Authenticator authenticates callers by the headers of the main cluster's front proxy,
 // its client certificates and its tokens. Trusted authorities are reloaded while
 // generic serves. No caller is anonymous; upstream's options would make each
 // unauthenticated one so.
-func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.Config, o AuthenticationOptions) (authenticator.Request, error) {
+func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.Config, o ReviewOptions) (authenticator.Request, error) {
 	clientCA, err := c.authority("main-client-ca", clientCAKey)
 	if err != nil {
 		return nil, err
@@ -72,13 +52,14 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 			return nil, fmt.Errorf("request client certificates: %w", err)
 		}
 	}
-	mainReviews, err := c.tokenReviewClient(o)
+	// Unauthenticated requests can cause TokenReviews: their limit cannot be raised.
+	mainReviews, err := c.tokenReviewClient(reviewQPS, reviewBurst)
 	if err != nil {
 		return nil, err
 	}
 	config := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:            mainReviews,
-		TokenAccessReviewTimeout:           o.TokenTimeout,
+		TokenAccessReviewTimeout:           reviewTimeout,
 		WebhookRetryBackoff:                genericoptions.DefaultAuthWebhookRetryBackoff(),
 		CacheTTL:                           o.TokenCacheTTL,
 		ClientCertificateCAContentProvider: knownClientCA,
@@ -131,12 +112,8 @@ func (c *Cluster) frontProxy() (*genericoptions.DynamicRequestHeaderController, 
 
 // tokenReviewClient creates a separate client: authentication must not wait behind
 // informers.
-func (c *Cluster) tokenReviewClient(o AuthenticationOptions) (authenticationclient.AuthenticationV1Interface, error) {
-	config := restclient.CopyConfig(c.Config)
-	config.Timeout = o.TokenTimeout
-	limitReviews(config, o.QPS, o.Burst)
-	config.Wrap(newReviewTransport)
-	mainReviews, err := authenticationclient.NewForConfig(config)
+func (c *Cluster) tokenReviewClient(qps float32, burst int) (authenticationclient.AuthenticationV1Interface, error) {
+	mainReviews, err := authenticationclient.NewForConfig(c.reviewConfig(qps, burst))
 	if err != nil {
 		return nil, fmt.Errorf("create a client for TokenReviews: %w", err)
 	}

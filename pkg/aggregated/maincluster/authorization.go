@@ -5,50 +5,21 @@ package maincluster
 
 import (
 	"fmt"
-	"time"
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/client-go/kubernetes"
-	restclient "k8s.io/client-go/rest"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
-// AuthorizationOptions tune SubjectAccessReviews.
-type AuthorizationOptions struct {
-	// AllowCacheTTL and DenyCacheTTL are how long responses are cached.
-	AllowCacheTTL, DenyCacheTTL time.Duration
-	// QPS and Burst limit the reviews; those above the limit wait.
-	QPS   float32
-	Burst int
-	// Timeout bounds one review.
-	Timeout time.Duration
-}
-
-// DefaultAuthorizationOptions are upstream's for aggregated servers.
-func DefaultAuthorizationOptions() AuthorizationOptions {
-	upstream := genericoptions.NewDelegatingAuthorizationOptions()
-	return AuthorizationOptions{
-		AllowCacheTTL: upstream.AllowCacheTTL,
-		DenyCacheTTL:  upstream.DenyCacheTTL,
-		QPS:           reviewQPS,
-		Burst:         reviewBurst,
-		Timeout:       upstream.ClientTimeout,
-	}
-}
-
 // Authorizer delegates authorization to the main cluster by SubjectAccessReviews.
-func (c *Cluster) Authorizer(o AuthorizationOptions) (authorizer.Authorizer, error) {
-	config := restclient.CopyConfig(c.Config)
-	config.Timeout = o.Timeout
-	limitReviews(config, o.QPS, o.Burst)
-	config.Wrap(newReviewTransport)
-	mainReviews, err := kubernetes.NewForConfig(config)
+func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
+	mainReviews, err := authorizationclient.NewForConfig(c.reviewConfig(o.QPS, o.Burst))
 	if err != nil {
 		return nil, fmt.Errorf("create a client for SubjectAccessReviews: %w", err)
 	}
 	delegating, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: mainReviews.AuthorizationV1(),
+		SubjectAccessReviewClient: mainReviews,
 		AllowCacheTTL:             o.AllowCacheTTL,
 		DenyCacheTTL:              o.DenyCacheTTL,
 		WebhookRetryBackoff:       genericoptions.DefaultAuthWebhookRetryBackoff(),

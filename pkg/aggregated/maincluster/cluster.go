@@ -11,9 +11,11 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
@@ -21,13 +23,14 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 const (
-	// informerResync is how often informers deliver all objects again, as in
+	// informerResync is the time after which informers deliver all objects again, as in
 	// kube-apiserver.
 	informerResync = 10 * time.Minute
 
@@ -39,7 +42,7 @@ const (
 	firstContactTimeout = 10 * time.Second
 )
 
-// The ConfigMap that tells aggregated servers which certificates and headers to trust.
+// The ConfigMap with the certificates and headers that aggregated servers trust.
 const (
 	AuthenticationNamespace = metav1.NamespaceSystem
 	AuthenticationConfigMap = "extension-apiserver-authentication"
@@ -47,32 +50,24 @@ const (
 	clientCAKey             = "client-ca-file"
 )
 
-// Location is how the main cluster is reached.
-type Location struct {
-	// Kubeconfig is the path of a kubeconfig; empty means the service account of
-	// annex's pod.
-	Kubeconfig string
-}
-
-// Config loads the client configuration of the location.
-func (l Location) Config() (*restclient.Config, error) {
-	if l.Kubeconfig == "" {
+// loadConfig loads a kubeconfig. Without one it returns the login of the service account of annex's pod.
+func loadConfig(kubeconfig string) (*restclient.Config, error) {
+	if kubeconfig == "" {
 		config, err := restclient.InClusterConfig()
 		if err != nil {
 			return nil, fmt.Errorf("--main-in-cluster: %w", err)
 		}
 		return config, nil
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("--main-kubeconfig %s: %w", l.Kubeconfig, err)
+		return nil, fmt.Errorf("--main-kubeconfig %s: %w", kubeconfig, err)
 	}
 	return config, nil
 }
 
 // Cluster holds clients of the main cluster.
 type Cluster struct {
-	Location Location
 	// Config has no rate limit; clients that are created from it set their own.
 	Config *restclient.Config
 
@@ -81,13 +76,13 @@ type Cluster struct {
 	APIExtensions   apiextensionsclient.Interface
 	APIRegistration aggregatorclient.Interface
 
-	// Informers are those of the server: admission plugins, flow control, Services.
+	// Informers are for the server: admission plugins, flow control, Services.
 	Informers informers.SharedInformerFactory
 }
 
-// Open creates the clients. It sends no request.
-func Open(location Location) (*Cluster, error) {
-	config, err := location.Config()
+// Open creates the clients, from a kubeconfig or, without one, in annex's pod. It sends no request.
+func Open(kubeconfig string) (*Cluster, error) {
+	config, err := loadConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +90,7 @@ func Open(location Location) (*Cluster, error) {
 	limited := restclient.CopyConfig(config)
 	limited.QPS, limited.Burst = clientQPS, clientBurst
 	config.QPS = -1
-	c := &Cluster{Location: location, Config: config}
+	c := &Cluster{Config: config}
 	var errs [4]error
 	c.Kube, errs[0] = kubernetes.NewForConfig(limited)
 	c.Dynamic, errs[1] = dynamic.NewForConfig(limited)
@@ -141,4 +136,16 @@ func (c *Cluster) firstContact(ctx context.Context) error {
 			AuthenticationNamespace, AuthenticationConfigMap, requestHeaderCAKey)
 	}
 	return nil
+}
+
+// ServiceResolver resolves the Services of webhooks to their cluster IP or external
+// name, as kube-apiserver does.
+func (c *Cluster) ServiceResolver() webhook.ServiceResolver {
+	return aggregatorapiserver.NewClusterIPServiceResolver(c.Informers.Core().V1().Services().Lister())
+}
+
+// WebhookCredentials authenticate annex to webhooks: one at kubernetes.default.svc is
+// the main cluster itself.
+func (c *Cluster) WebhookCredentials(traces trace.TracerProvider) webhook.AuthenticationInfoResolverWrapper {
+	return webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.Config, traces)
 }

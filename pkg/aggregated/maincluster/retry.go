@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// logInterval is how often an unchanged reason is logged again.
+// logInterval is the time after which an unchanged reason is logged again.
 const logInterval = time.Minute
 
 // retryBackoff is short at first, because both may have been started together.

@@ -7,25 +7,52 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/lru"
 )
 
-// reviewQPS and reviewBurst are the limits of upstream's aggregated servers.
-const reviewQPS, reviewBurst = 200, 400
+const (
+	// reviewQPS and reviewBurst are the limits of upstream's aggregated servers.
+	reviewQPS, reviewBurst = 200, 400
+	// reviewTimeout bounds one review, as it does there.
+	reviewTimeout = 10 * time.Second
+)
 
-// limitReviews limits the reviews of a client. Reviews of tokens that were valid before
+// ReviewOptions tune TokenReviews and SubjectAccessReviews.
+type ReviewOptions struct {
+	// TokenCacheTTL, AllowCacheTTL and DenyCacheTTL bound the caching of responses.
+	TokenCacheTTL, AllowCacheTTL, DenyCacheTTL time.Duration
+	// QPS and Burst limit SubjectAccessReviews; those above the limit wait.
+	QPS   float32
+	Burst int
+}
+
+// DefaultReviewOptions are upstream's for aggregated servers.
+func DefaultReviewOptions() ReviewOptions {
+	tokens, access := genericoptions.NewDelegatingAuthenticationOptions(), genericoptions.NewDelegatingAuthorizationOptions()
+	return ReviewOptions{
+		TokenCacheTTL: tokens.CacheTTL, AllowCacheTTL: access.AllowCacheTTL, DenyCacheTTL: access.DenyCacheTTL, QPS: reviewQPS, Burst: reviewBurst,
+	}
+}
+
+// reviewConfig limits the reviews of a client. Reviews of tokens that were valid before
 // have a separate limit: a flood of others does not delay them.
-func limitReviews(config *restclient.Config, qps float32, burst int) {
+func (c *Cluster) reviewConfig(qps float32, burst int) *restclient.Config {
+	config := restclient.CopyConfig(c.Config)
+	config.Timeout = reviewTimeout
 	config.RateLimiter = reviewLimiter{
 		RateLimiter: flowcontrol.NewTokenBucketRateLimiter(qps, burst),
 		known:       flowcontrol.NewTokenBucketRateLimiter(qps, burst),
 	}
+	config.Wrap(newReviewTransport)
+	return config
 }
 
 type reviewLimiter struct {

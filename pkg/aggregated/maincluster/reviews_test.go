@@ -39,9 +39,7 @@ func TestReviewsAreLimited(t *testing.T) {
 	cluster := &Cluster{Config: &restclient.Config{
 		Host: main.URL, QPS: -1, ContentConfig: restclient.ContentConfig{ContentType: "application/json"},
 	}}
-	options := DefaultAuthenticationOptions()
-	options.QPS, options.Burst = 0.001, burst
-	mainReviews, err := cluster.tokenReviewClient(options)
+	mainReviews, err := cluster.tokenReviewClient(0.001, burst)
 	expect.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

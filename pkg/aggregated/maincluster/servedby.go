@@ -21,11 +21,11 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// ServedBy requests the resources of a group version from the main cluster, and returns
-// the named header of the response, in which aggregated servers name themselves.
-func (c *Cluster) ServedBy(ctx context.Context, version schema.GroupVersion, header string) (by string, err error) {
+// ServedBy requests the resources of a group version from the main cluster, and returns the PublishedByHeader of the
+// response.
+func (c *Cluster) ServedBy(ctx context.Context, version schema.GroupVersion) (by string, err error) {
 	response, _, err := c.getUnpooled(ctx, "", "apis", version.Group, version.Version)
-	return response.Get(header), err
+	return response.Get(hostingv1alpha1.PublishedByHeader), err
 }
 
 // Discovered returns the resources of a group that the main cluster's aggregated discovery has, by version,

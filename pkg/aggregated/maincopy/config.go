@@ -24,7 +24,6 @@ import (
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
@@ -42,13 +41,13 @@ var (
 	apiServicesResource = apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
 )
 
-// Config is what a Copy depends on.
+// Config holds what a Copy depends on.
 type Config struct {
 	// Main is annex's login to the main cluster. Its rate limit is not used.
 	Main *restclient.Config
 	// Annex is a login to annex with all rights on the objects there. Only Syncers and Probe need it.
 	Annex *restclient.Config
-	// Settle is how long a change in the main cluster has to be visible over new connections
+	// Settle is the time for which a change in the main cluster has to be visible over new connections
 	// until it counts as known to all kube-apiservers. Defaults to three seconds.
 	Settle time.Duration
 }
@@ -59,8 +58,8 @@ type Copy struct {
 	kube           kubernetes.Interface
 	objects, annex dynamic.Interface
 	metadata       metadata.Interface
-	// mainPages and annexPages read the objects of Syncers.
-	mainPages, annexPages *mainobjects.Client
+	// mainPages and annexPages are for Sources.
+	mainPages, annexPages *pages
 	// fresh has connections of its own, which reconnect closes after each probe, so that a load balancer can choose
 	// another kube-apiserver.
 	fresh     dynamic.Interface
@@ -75,7 +74,6 @@ type Copy struct {
 	check   func(ctx context.Context) error
 }
 
-// raising has the progress of RaiseRevision.
 type raising struct {
 	sync.Mutex
 	reached atomic.Int64
@@ -110,8 +108,8 @@ func New(config Config) (*Copy, error) {
 	c.metadata, errs[3] = metadata.NewForConfig(login)
 	errs[4] = c.newProbes(login)
 	c.annex, errs[5] = dynamic.NewForConfig(config.Annex)
-	c.mainPages, errs[6] = mainobjects.ClientFor(login, "the main cluster")
-	c.annexPages, errs[7] = mainobjects.ClientFor(config.Annex, "annex")
+	c.mainPages, errs[6] = newPages(login, "the main cluster")
+	c.annexPages, errs[7] = newPages(config.Annex, "annex")
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("create clients for the main cluster's copy: %w", err)
 	}
@@ -135,7 +133,6 @@ func (c *Copy) newProbes(login *restclient.Config) error {
 	return err
 }
 
-// userName returns annex's user name in the main cluster.
 func (c *Copy) userName(ctx context.Context) (string, error) {
 	review, err := c.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {

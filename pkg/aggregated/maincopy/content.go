@@ -108,7 +108,7 @@ func sameJSON(annex, main any) (bool, error) {
 
 func isTerminating(object metav1.Object) bool { return object.GetDeletionTimestamp() != nil }
 
-// forMain returns what to write to the main cluster for an object of annex. main is what it has
+// forMain returns the object to write to the main cluster for one of annex. main is the object that it has
 // now, or nil.
 func forMain(annex, main *unstructured.Unstructured, inMain uidOf) (*unstructured.Unstructured, error) {
 	written := &unstructured.Unstructured{Object: content(annex, inMain)}

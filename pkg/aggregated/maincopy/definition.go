@@ -13,23 +13,12 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// ConversionAnnotation on a definition in the main cluster is the conversion that it has while
+// conversionAnnotation on a definition in the main cluster is the conversion that it has while
 // its copy is not open, as JSON.
-const ConversionAnnotation = "annex.dev/main-copy-conversion"
+const conversionAnnotation = "annex.dev/main-copy-conversion"
 
-// openDescription is in the schema of the version. What follows it changes to end watches.
+// openDescription is in the schema of the version. EndWatches appends to it.
 const openDescription = "annex reaches the objects that the main cluster stores through this version. It disappears when annex no longer needs it."
-
-// Original returns a definition of the main cluster without what Open and EndWatches change in
-// it: the definition that its author wrote. It returns the argument if nothing is changed.
-func Original(definition *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
-	_, annotated := definition.Annotations[ConversionAnnotation]
-	if versionOf(definition) == nil && !annotated {
-		return definition, nil
-	}
-	original := definition.DeepCopy()
-	return original, closeDefinition(original)
-}
 
 // openDefinition adds the version that reaches the copy, and reports whether it was not there.
 func openDefinition(definition *apiextensionsv1.CustomResourceDefinition) (bool, error) {
@@ -42,7 +31,7 @@ func openDefinition(definition *apiextensionsv1.CustomResourceDefinition) (bool,
 		if definition.Annotations == nil {
 			definition.Annotations = map[string]string{}
 		}
-		definition.Annotations[ConversionAnnotation] = string(encoded)
+		definition.Annotations[conversionAnnotation] = string(encoded)
 		definition.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 		changed = true
 	}
@@ -58,17 +47,17 @@ func openDefinition(definition *apiextensionsv1.CustomResourceDefinition) (bool,
 // closeDefinition undoes openDefinition. A conversion that was set meanwhile stays.
 func closeDefinition(definition *apiextensionsv1.CustomResourceDefinition) error {
 	removeVersion(definition)
-	encoded, annotated := definition.Annotations[ConversionAnnotation]
+	encoded, annotated := definition.Annotations[conversionAnnotation]
 	if !annotated {
 		return nil
 	}
-	delete(definition.Annotations, ConversionAnnotation)
+	delete(definition.Annotations, conversionAnnotation)
 	if current := definition.Spec.Conversion; current != nil && current.Strategy != apiextensionsv1.NoneConverter {
 		return nil
 	}
 	conversion := &apiextensionsv1.CustomResourceConversion{}
 	if err := json.Unmarshal([]byte(encoded), conversion); err != nil {
-		return fmt.Errorf("decode annotation %s of %s: %w", ConversionAnnotation, definition.Name, err)
+		return fmt.Errorf("decode annotation %s of %s: %w", conversionAnnotation, definition.Name, err)
 	}
 	definition.Spec.Conversion = conversion
 	return nil

@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maincopy works on the objects that the main cluster still stores of an API group that
-// annex serves: the main cluster's copy. Rollback makes it equal to annex's objects, Finalize
-// deletes it.
+// Package maincopy works on the objects of an API group that the main cluster stores. A Move reads them by a
+// Source. Once annex serves the group they are the main cluster's copy: a Rollback makes it equal to annex's
+// objects, and Finalize deletes it.
 //
 // Requests for the versions of the group go to annex. Open adds another version to the definitions in
 // the main cluster, which only the main cluster serves, and which only annex may write; Close removes
@@ -19,5 +19,18 @@
 //
 // All functions can be called again after an error or a restart, and continue.
 //
-// ClusterRules, NamespaceRules and OwnerRules are the rights that it needs in the main cluster.
+// MoveRules, NamespaceRules and OwnerRules are the rights that it needs in the main cluster, beside those of rbac.yaml.
+//
+// # Progress of a Source
+//
+// A copy has caught up with a revision once the watch has delivered all changes up to it. Bookmarks say
+// so, and API servers send them once a minute. To know it sooner, a probe opens a second watch at the
+// revision up to which the first one is known to be complete. The API server sends a bookmark two
+// seconds before the timeout of a watch, so a probe with a short timeout soon has all changes up to a
+// bookmark. As soon as the first watch has delivered the last one of these changes, it is complete up to
+// the revision of the bookmark too, because no change is between the two. This holds whichever API
+// servers serve the two watches: each delivers every change in the order of revisions.
+//
+// A bookmark may be older than what is waited for, if the API server's cache does not have the
+// revision. A consistent read while the probe is open lets the cache ask etcd.
 package maincopy

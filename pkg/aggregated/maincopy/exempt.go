@@ -71,7 +71,7 @@ func admittedResource(definition *apiextensionsv1.CustomResourceDefinition) main
 	return admitted
 }
 
-// IsChanged reports whether the main cluster stores something else than what a Syncer writes.
+// IsChanged reports whether the main cluster stored a different object than a Syncer wrote.
 func IsChanged(err error) bool { return errors.Is(err, errChanged) }
 
 // IsDenied reports whether a webhook or policy refused a request, or did not respond. The texts are

@@ -60,11 +60,11 @@ func TestProbe(t *testing.T) {
 		"no objects":     {nil, nil, "create", refuse, ""},
 		"unchanged":      {inAnnex, nil, "create", keep, ""},
 		"refused":        {inAnnex, nil, "create", refuse, "create a copy of default/a as a dry run: denied"},
-		"changed":        {inAnnex, nil, "create", set, "is outdated by now: spec.a.by"},
-		"removed":        {inAnnex, nil, "create", remove, "is outdated by now: spec.a"},
-		"labelled":       {inAnnex, nil, "create", label, "is outdated by now: metadata.labels"},
+		"changed":        {inAnnex, nil, "create", set, "is stale: spec.a.by"},
+		"removed":        {inAnnex, nil, "create", remove, "is stale: spec.a"},
+		"labelled":       {inAnnex, nil, "create", label, "is stale: metadata.labels"},
 		"update refused": {inAnnex, inMain, "update", refuse, "update default/a as a dry run: denied"},
-		"update changed": {inAnnex, inMain, "update", set, "update default/a as a dry run: the main cluster stores"},
+		"update changed": {inAnnex, inMain, "update", set, "update default/a as a dry run: the main cluster stored"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

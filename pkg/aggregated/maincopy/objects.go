@@ -14,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 )
 
 // DeleteAll deletes the main cluster's copy of a resource, without running finalizers. The copy is
@@ -24,7 +22,7 @@ func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(d
 	var mu sync.Mutex
 	var deleted int64
 	for {
-		left, err := c.Count(ctx, resource)
+		left, err := c.Opened(resource).Count(ctx)
 		if err != nil || left == 0 {
 			return err
 		}
@@ -42,11 +40,6 @@ func (c *Copy) DeleteAll(ctx context.Context, resource Resource, progress func(d
 			return err
 		}
 	}
-}
-
-// Count returns how many objects the main cluster's copy of a resource has. The copy is open.
-func (c *Copy) Count(ctx context.Context, resource Resource) (int64, error) {
-	return mainobjects.New(c.mainPages, resource.Opened()).Count(ctx)
 }
 
 // deleteObject deletes an object without running its finalizers, also one that changes meanwhile.

@@ -118,7 +118,6 @@ type owners struct {
 	present sets.Set[types.UID]
 }
 
-// list lists the objects of a resource that are present.
 func (o *owners) list(ctx context.Context, resource Resource) error {
 	if err := o.copy.checkLocal(ctx, resource.Stored.Version, resource.Stored.Group); err != nil {
 		return err
@@ -155,7 +154,6 @@ func (o *owners) rewrite(ctx context.Context, resource schema.GroupVersionResour
 	return changed, err
 }
 
-// correct returns the ownerReferences that an object should have.
 func (o *owners) correct(ctx context.Context, object *metav1.PartialObjectMetadata) ([]metav1.OwnerReference, error) {
 	corrected := slices.Clone(object.OwnerReferences)
 	for i := range corrected {

@@ -36,7 +36,7 @@ type Pairs struct {
 	mu sync.Mutex
 	// created has UIDs in the main cluster by the objects of annex.
 	created map[object]types.UID
-	// gone has a UID that no object has by the objects of the main cluster that are gone, with their UID and with that one.
+	// gone maps objects that the main cluster no longer has to UIDs that no object has. Its keys have either UID.
 	gone map[object]types.UID
 	// waiting are the objects with an owner that has no pair yet. Most owners never get one.
 	waiting map[types.UID]sets.Set[waiter]
@@ -135,7 +135,6 @@ func (p *Pairs) owner(namespace string, reference metav1.OwnerReference) (object
 	return object{kind, namespace, reference.Name, reference.UID}, true
 }
 
-// isPair reports whether an object of the main cluster was created for one of annex.
 func (p *Pairs) isPair(annex, main *unstructured.Unstructured) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +171,6 @@ func (p *Pairs) markGone(owner object) types.UID {
 	return p.gone[owner]
 }
 
-// isGone reports whether an owner of the main cluster was marked.
 func (p *Pairs) isGone(owner object) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

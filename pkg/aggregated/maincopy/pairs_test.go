@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	widgets = Resource{Kind: "Widget", Namespaced: true, Stored: schema.GroupVersionResource{Group: "example.com"}}
+	widgets = Resource{Kind: "Widget", Namespaced: true, Stored: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}}
 	zones   = Resource{Kind: "Zone", Stored: schema.GroupVersionResource{Group: "example.com"}}
 )
 

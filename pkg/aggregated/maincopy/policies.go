@@ -101,7 +101,7 @@ func (c *Copy) ReleaseGarbageCollector(ctx context.Context, group string) error 
 	return c.remove(ctx, hostingv1alpha1.HoldPolicyName(group))
 }
 
-// enforce returns when the main cluster denies what a policy of a group and annex's user denies.
+// enforce applies a policy, and returns once the main cluster denies its canary.
 func (c *Copy) enforce(ctx context.Context, group string, newPolicy func(group, user string) policy) error {
 	user, err := c.userName(ctx)
 	if err != nil {

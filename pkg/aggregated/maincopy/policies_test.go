@@ -88,7 +88,6 @@ func (c *Copy) stored(t *testing.T, name string) *admissionregistrationv1.Valida
 func TestPausedLeader(t *testing.T) {
 	t.Parallel()
 	whole := copyPolicy("example.com", "annex")
-	widgets := Resource{Stored: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}}
 	apply := func(p policy) func(context.Context, *Copy) error {
 		return func(ctx context.Context, c *Copy) error { return c.apply(ctx, p) }
 	}

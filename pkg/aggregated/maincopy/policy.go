@@ -18,7 +18,6 @@ import (
 // heldGroupLabel is on the policy that holds the garbage collector, which annex applies too.
 const heldGroupLabel = "annex.dev/held-group"
 
-// policy is a policy of a group.
 type policy struct {
 	name, group, message string
 	// label is on the policy and its binding; its value is the group.
@@ -66,7 +65,7 @@ func garbageCollectorPolicy(group, _ string) policy {
 		message:  fmt.Sprintf("objects of the API group %s are moving between the main cluster and annex: what they own is kept until its ownerReferences are right", group),
 		rules:    []admissionregistrationv1.NamedRuleWithOperations{newRule("*", "*", "*", admissionregistrationv1.Update, admissionregistrationv1.Delete)},
 		excluded: copyRules("*"), // other groups' copies, too, may have objects in namespaces that do not exist
-		// The garbage collector has a service account of its own, or that of kube-controller-manager.
+		// The garbage collector has a service account of its own, or kube-controller-manager's.
 		denies: fmt.Sprintf("request.userInfo.username in ['system:serviceaccount:kube-system:generic-garbage-collector', 'system:kube-controller-manager'] && "+
 			"has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(owner, owner.apiVersion.startsWith(%q))", group+"/"),
 	}
@@ -89,7 +88,6 @@ func canaryRule() admissionregistrationv1.NamedRuleWithOperations {
 	return newRule("apiextensions.k8s.io", "*", "customresourcedefinitions", admissionregistrationv1.Update)
 }
 
-// objects returns the policy and its binding.
 func (p policy) objects() (*admissionregistrationv1.ValidatingAdmissionPolicy, *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	meta := metav1.ObjectMeta{Name: p.name, Labels: map[string]string{p.label: p.group}}
 	isCanary := fmt.Sprintf("(request.operation == 'UPDATE' && request.resource.resource == 'customresourcedefinitions' && has(object.metadata.annotations) && "+

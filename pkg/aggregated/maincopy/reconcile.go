@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// attempts is how often a key is compared again at once, after a concurrent write.
+	// attempts bounds the comparisons of a key after concurrent writes.
 	attempts = 5
 
 	// maxGenerations is by how much a generation is raised at most.
@@ -26,11 +26,10 @@ const (
 	generationField = "annexGeneration"
 )
 
-// errChanged is a write that is stored differently.
-var errChanged = errors.New("the main cluster stores something else than what annex has: " +
-	"a mutating webhook or policy of the main cluster changes it, or what annex read is outdated by now")
+var errChanged = errors.New("the main cluster stored a different object: " +
+	"a mutating webhook or policy changed it, or annex's copy is stale")
 
-// compareAndWrite makes the object of the main cluster equal to that of annex.
+// compareAndWrite makes the object of the main cluster equal to annex's.
 func (t *target) compareAndWrite(ctx context.Context, namespace, name string) error {
 	inAnnex, err := find(ctx, t.copy.annex.Resource(t.resource.Stored).Namespace(namespace), name)
 	if err != nil {

@@ -18,14 +18,13 @@ import (
 type Resource struct {
 	// Name is the name of its definition, "<plural>.<group>".
 	Name string
-	// Stored is the resource in the version in which the main cluster stores objects.
-	Stored schema.GroupVersionResource
+	// Stored is the resource in the version in which the main cluster stores objects, and Served in one that it serves.
+	// They are the same, so that reads need no conversion, unless Stored is not served.
+	Stored, Served schema.GroupVersionResource
 	// Kind of the objects.
 	Kind string
-	// Namespaced is whether the objects are in namespaces.
+	// Namespaced is set for objects in namespaces.
 	Namespaced bool
-	// StoredIsServed is whether the storage version is served. A Syncer needs that.
-	StoredIsServed bool
 }
 
 // Opened is the resource in the version that reaches the main cluster's copy.
@@ -33,7 +32,7 @@ func (r Resource) Opened() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Stored.Group, Version: hostingv1alpha1.MainCopyVersion, Resource: r.Stored.Resource}
 }
 
-// Resources returns the resources of a group that the main cluster defines, and what Open says
+// Resources returns the resources of a group that the main cluster defines, and what Open returns
 // about them.
 func (c *Copy) Resources(ctx context.Context, group string) ([]Resource, error) {
 	definitions, err := c.Definitions(ctx, group)
@@ -64,15 +63,18 @@ func (c *Copy) Definitions(ctx context.Context, group string) ([]*apiextensionsv
 
 // ResourceOf returns the resource of a definition in the main cluster.
 func ResourceOf(definition *apiextensionsv1.CustomResourceDefinition) Resource {
+	of := schema.GroupVersionResource{Group: definition.Spec.Group, Resource: definition.Spec.Names.Plural}
 	resource := Resource{
-		Name:       definition.Name,
-		Stored:     schema.GroupVersionResource{Group: definition.Spec.Group, Resource: definition.Spec.Names.Plural},
+		Name: definition.Name, Stored: of, Served: of,
 		Kind:       definition.Spec.Names.Kind,
 		Namespaced: definition.Spec.Scope == apiextensionsv1.NamespaceScoped,
 	}
 	for _, version := range definition.Spec.Versions {
 		if version.Storage {
-			resource.Stored.Version, resource.StoredIsServed = version.Name, version.Served
+			resource.Stored.Version = version.Name
+		}
+		if version.Served && (version.Storage || resource.Served.Version == "") {
+			resource.Served.Version = version.Name
 		}
 	}
 	return resource

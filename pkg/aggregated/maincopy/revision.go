@@ -26,7 +26,7 @@ const (
 	// RaisedPerSecond is about how fast that is.
 	RaisedPerSecond = 1000
 
-	// raiseWorkers is the number of ConfigMaps, of which each has one update in flight. With 64,
+	// raiseWorkers is the number of ConfigMaps. Each has one update in flight. With 64,
 	// BenchmarkRaiseRevision of the cluster tests measured 1200 revisions/s on two cores, which
 	// kube-apiserver and etcd shared with other tests. 200 were not faster.
 	raiseWorkers = 64
@@ -118,12 +118,4 @@ func writeOnce(ctx context.Context, objects corev1client.ConfigMapInterface, nam
 			return 0, err
 		}
 	}
-}
-
-func parseRevision(resourceVersion string) (int64, error) {
-	revision, err := strconv.ParseInt(resourceVersion, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("parse a resource version of the main cluster: %w", err)
-	}
-	return revision, nil
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
@@ -32,7 +31,7 @@ type target struct {
 	resource Resource
 	annex    Origin
 	pairs    *Pairs
-	pages    *mainobjects.Source
+	pages    *Source
 	// syncer writes to it.
 	syncer *move.Syncer
 
@@ -45,27 +44,27 @@ var _ move.Target = &target{}
 // NewSyncer returns what makes the main cluster's copy of a resource equal to annex's objects. They are read from
 // annex's API, in the version in which the main cluster stores them. A watch of annex's Store reports which of them change.
 func (c *Copy) NewSyncer(resource Resource, annex Origin, pairs *Pairs) (*move.Syncer, error) {
-	if !resource.StoredIsServed {
+	if resource.Served != resource.Stored {
 		return nil, fmt.Errorf("copy %s to the main cluster: its storage version %s is not served, so annex's objects cannot be read in it", resource.Name, resource.Stored.Version)
 	}
-	t := &target{copy: c, resource: resource, annex: annex, pairs: pairs, pages: mainobjects.New(c.mainPages, resource.Opened())}
-	t.syncer = move.NewSyncer(source{annex, mainobjects.New(c.annexPages, resource.Stored)}, t, c.pace)
+	t := &target{copy: c, resource: resource, annex: annex, pairs: pairs, pages: c.InMain(resource.Opened())}
+	t.syncer = move.NewSyncer(annexSource{annex, c.InAnnex(resource.Stored)}, t, c.pace)
 	return t.syncer, nil
 }
 
-// source has the pages of annex's API, and all else of its Store.
-type source struct {
+// annexSource reads pages from annex's API, and everything else from its Store.
+type annexSource struct {
 	move.Source
-	pages *mainobjects.Source
+	pages *Source
 }
 
 // Page implements move.Source.
-func (s source) Page(ctx context.Context, after string, limit, _ int64) ([]move.Object, bool, error) {
+func (s annexSource) Page(ctx context.Context, after string, limit, _ int64) ([]move.Object, bool, error) {
 	return s.pages.Page(ctx, after, limit, 0)
 }
 
 // Decode implements move.Source. Changes have the value of the Store, which is not used.
-func (s source) Decode(_ context.Context, o move.Object) ([]byte, error) { return o.Value, nil }
+func (s annexSource) Decode(_ context.Context, o move.Object) ([]byte, error) { return o.Value, nil }
 
 // Page implements move.Target.
 func (t *target) Page(ctx context.Context, after string, limit, revision int64) ([]move.Object, bool, error) {
@@ -86,7 +85,6 @@ func (t *target) Equal(_ context.Context, from, to move.Object) (bool, error) {
 	return t.same(annex, main)
 }
 
-// decode returns an object of each side.
 func decode(from, to move.Object) (annex, main *unstructured.Unstructured, err error) {
 	annex, main = &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	if err := errors.Join(annex.UnmarshalJSON(from.Value), main.UnmarshalJSON(to.Value)); err != nil {

@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// raisedManager is the manager of an entry in managedFields that names a field which no object has. A write that adds
+// raisedManager is the manager of an entry in managedFields whose field no object has. A write that adds
 // or removes the entry changes nothing else, and gives the object a new resource version: without a change the API
 // server would store nothing.
 const raisedManager = "annex-resource-version"
 
-// raiseStep is how far the main cluster's revision is raised above that of an object, so that it
+// raiseStep is the number of revisions by which the main cluster's is raised above an object's, so that it
 // suffices for the next ones.
 const raiseStep = 1_000
 

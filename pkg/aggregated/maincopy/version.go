@@ -76,7 +76,7 @@ func (c *Copy) Close(ctx context.Context, group string) error {
 			open = append(open, ResourceOf(definition))
 		}
 		_, err := c.change(ctx, definition.Name, func(current *apiextensionsv1.CustomResourceDefinition) (bool, error) {
-			_, annotated := current.Annotations[ConversionAnnotation]
+			_, annotated := current.Annotations[conversionAnnotation]
 			return annotated || versionOf(current) != nil, closeDefinition(current)
 		})
 		if err != nil {
@@ -110,8 +110,8 @@ func (c *Copy) EndWatches(ctx context.Context, group string) error {
 	return errors.Join(errs...)
 }
 
-// disturb changes only what Original removes, so that annex's definition, which follows the
-// main cluster's, stays the same.
+// disturb changes only the version that Open adds. As long as it is there, annex's definition does not follow the main
+// cluster's.
 func disturb(definition *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 	if version := versionOf(definition); version != nil {
 		version.Schema.OpenAPIV3Schema.Description = openDescription + " Watches end now."

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	"k8s.io/utils/clock"
 )
 
 // Source provides the serving certificate behind a main cluster. *Shared and *Provided
@@ -23,6 +25,27 @@ type Source interface {
 	// Run renews the certificate until ctx is done.
 	Run(ctx context.Context)
 }
+
+// Config is common to the Sources.
+type Config struct {
+	// MainAPIServices are read for their CA bundles.
+	MainAPIServices apiregistrationclient.APIServiceInterface
+	// Namespace and Name name annex's Service.
+	Namespace, Name string
+	// Lifetimes must be valid.
+	Lifetimes Lifetimes
+	// Clock is the real one if nil.
+	Clock clock.Clock
+}
+
+func (c *Config) setDefaults() {
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+}
+
+// serverName is the name that the main cluster verifies.
+func (c *Config) serverName() string { return c.Name + "." + c.Namespace + ".svc" }
 
 // dynamicServingCert holds the current certificate, key and bundle. Keys are kept in
 // memory only.
@@ -77,7 +100,6 @@ func (p *dynamicServingCert) setCert(cert, key []byte) {
 	}
 }
 
-// servingCert implements upstream's interface of a serving certificate.
 type servingCert struct{ of *dynamicServingCert }
 
 func (servingCert) Name() string { return "published-serving-cert" }

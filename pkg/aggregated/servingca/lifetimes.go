@@ -10,14 +10,14 @@ import (
 
 const day = 24 * time.Hour
 
-// Lifetimes are those of certificates.
+// Lifetimes has the lifetimes of certificates.
 type Lifetimes struct {
 	// CA is the lifetime of a CA. The next one is created when a third of it is left.
 	CA time.Duration
 	// Certificate is the lifetime of a serving certificate. The next one is signed when
 	// a third of it is left.
 	Certificate time.Duration
-	// Propagation is how long all APIServices must have had a bundle before annex
+	// Propagation is the time for which all APIServices must have had a bundle before annex
 	// serves a certificate that only this bundle verifies: by then each server of the
 	// main cluster has read it.
 	Propagation time.Duration
@@ -40,11 +40,11 @@ func (l Lifetimes) Validate() error {
 	return nil
 }
 
-// overlap is how long a CA stays in the bundle after it stopped signing: the longest
+// overlap is the time for which a CA stays in the bundle after it stopped signing: the longest
 // lifetime of a certificate that a replica signed just before it read the next CA.
 func (l Lifetimes) overlap() time.Duration { return l.Certificate + l.Propagation }
 
-// interval is how often the state is checked, besides after changes.
+// interval is the time between two checks of the state, besides those after changes.
 func (l Lifetimes) interval() time.Duration {
 	return min(time.Minute, l.Propagation/4, l.Certificate/10)
 }

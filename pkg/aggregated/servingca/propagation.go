@@ -11,18 +11,17 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// caBundlePropagated reports whether each of annex's APIServices that points to a
+// isPropagated reports whether each of annex's APIServices that points to a
 // Service has all of these authorities in its CA bundle. It reads from the main cluster
 // and not from a cache, because the result decides which certificate annex serves.
-func caBundlePropagated(ctx context.Context, mainAPIServices apiregistrationclient.APIServiceInterface, namespace, name string, authorities []*x509.Certificate) (bool, error) {
-	ours := labels.Set{hostingv1alpha1.PublishedByLabel: hostingv1alpha1.PublishedBy(namespace, name)}
-	found, err := mainAPIServices.List(ctx, metav1.ListOptions{LabelSelector: ours.String()})
+func (c *Config) isPropagated(ctx context.Context, authorities []*x509.Certificate) (bool, error) {
+	ours := labels.Set{hostingv1alpha1.PublishedByLabel: hostingv1alpha1.PublishedBy(c.Namespace, c.Name)}
+	found, err := c.MainAPIServices.List(ctx, metav1.ListOptions{LabelSelector: ours.String()})
 	if err != nil {
 		return false, fmt.Errorf("list the APIServices of annex in the main cluster: %w", err)
 	}

@@ -14,30 +14,22 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
-	"k8s.io/utils/clock"
 
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// pollInterval is how often the files are read. A mounted Secret changes through
+// pollInterval is the time between two reads of the files. A mounted Secret changes through
 // symlinks that file notifications miss.
 const pollInterval = 5 * time.Second
 
 // ProvidedConfig is the configuration of a Provided.
 type ProvidedConfig struct {
+	// Config has Lifetimes, of which only the propagation time is used.
+	Config
 	// CertFile and KeyFile are --tls-cert-file and --tls-private-key-file.
 	CertFile, KeyFile string
 	// CAFile is --publish-ca-file.
 	CAFile string
-	// MainAPIServices are read for their CA bundles.
-	MainAPIServices apiregistrationclient.APIServiceInterface
-	// Namespace and Name are those of annex's Service.
-	Namespace, Name string
-	// Lifetimes must be valid; only the propagation time is used.
-	Lifetimes Lifetimes
-	// Clock is the real one if nil.
-	Clock clock.Clock
 }
 
 // Provided is a certificate that another tool issues and renews, with the authorities
@@ -57,12 +49,11 @@ type Provided struct {
 	served   provided  // what annex serves
 	servedAt time.Time
 	// published is the bundle, settled the part of it that the main cluster has had for
-	// the propagation time; propagatedSince is since when all of it was propagated.
+	// the propagation time; propagatedSince is the time from which all of it was propagated.
 	published, settled []*x509.Certificate
 	propagatedSince    time.Time
 }
 
-// provided is the content of the three files.
 type provided struct {
 	chain     []*x509.Certificate // of the server, then intermediates
 	cert, key []byte
@@ -73,9 +64,7 @@ var _ Source = &Provided{}
 
 // OpenProvided reads the files and checks that they match each other and the Service.
 func OpenProvided(config ProvidedConfig) (*Provided, error) {
-	if config.Clock == nil {
-		config.Clock = clock.RealClock{}
-	}
+	config.setDefaults()
 	p := &Provided{config: config}
 	if err := p.reload(); err != nil {
 		return nil, err
@@ -157,7 +146,7 @@ func (p *Provided) parse(read [3][]byte) (provided, error) {
 	wanted := provided{chain: chain, cert: read[0], key: read[1], bundle: union(nil, bundle)}
 	if err := p.verify(wanted.chain, bundle); err != nil {
 		return provided{}, fmt.Errorf("--publish-ca-file %s does not verify --tls-cert-file %s for %s, the name of --publish-service: %w",
-			p.config.CAFile, p.config.CertFile, p.serverName(), err)
+			p.config.CAFile, p.config.CertFile, p.config.serverName(), err)
 	}
 	return wanted, nil
 }
@@ -190,7 +179,7 @@ func (p *Provided) waitForPropagation(ctx context.Context) error {
 	if len(p.settled) == len(p.published) {
 		return nil
 	}
-	everywhere, err := caBundlePropagated(ctx, p.config.MainAPIServices, p.config.Namespace, p.config.Name, p.published)
+	everywhere, err := p.config.isPropagated(ctx, p.published)
 	now := p.config.Clock.Now()
 	switch {
 	case err != nil:
@@ -231,13 +220,11 @@ func (p *Provided) verify(chain, authorities []*x509.Certificate) error {
 		intermediates.AddCert(intermediate)
 	}
 	_, err := chain[0].Verify(x509.VerifyOptions{
-		DNSName: p.serverName(), Roots: roots, Intermediates: intermediates, CurrentTime: p.config.Clock.Now(),
+		DNSName: p.config.serverName(), Roots: roots, Intermediates: intermediates, CurrentTime: p.config.Clock.Now(),
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	return err
 }
-
-func (p *Provided) serverName() string { return p.config.Name + "." + p.config.Namespace + ".svc" }
 
 func union(a, b []*x509.Certificate) []*x509.Certificate {
 	all := slices.Clone(a)

@@ -84,12 +84,7 @@ func bundleOf(cas ...*pki.Authority) []byte {
 }
 
 func (b *brought) open() (*Provided, error) {
-	return OpenProvided(ProvidedConfig{
-		CertFile: b.path("tls.crt"), KeyFile: b.path("tls.key"), CAFile: b.path("ca.crt"),
-		MainAPIServices: b.main.aggregator.ApiregistrationV1().APIServices(),
-		Namespace:       "annex-system", Name: "annex",
-		Lifetimes: lifetimes, Clock: b.clock,
-	})
+	return OpenProvided(ProvidedConfig{Config: b.main.config(), CertFile: b.path("tls.crt"), KeyFile: b.path("tls.key"), CAFile: b.path("ca.crt")})
 }
 
 // carry makes the main cluster's APIService carry what is published.

@@ -22,7 +22,6 @@ const (
 	stepReplace        step = "The serving CA had expired and was replaced; requests fail until the APIServices have the new one"
 )
 
-// newState is the first state.
 func newState(now time.Time, l Lifetimes) (*State, error) {
 	signing, err := newCA(now.Add(-time.Hour), now, l)
 	if err != nil {
@@ -53,7 +52,6 @@ func advance(s *State, distributed bool, now time.Time, l Lifetimes) (*State, st
 	return finish(s, distributed, now, l)
 }
 
-// begin decides whether a next CA is due.
 func begin(s *State, now time.Time, l Lifetimes) (*State, step, error) {
 	expires := s.Signing.Certificate().NotAfter
 	switch {
@@ -75,7 +73,6 @@ func begin(s *State, now time.Time, l Lifetimes) (*State, step, error) {
 	return &next, stepAddNext, nil
 }
 
-// finish decides whether the next CA can sign.
 func finish(s *State, distributed bool, now time.Time, l Lifetimes) (*State, step, error) {
 	if !now.Before(s.Next.Certificate().NotAfter) {
 		replaced, err := newState(now, l)

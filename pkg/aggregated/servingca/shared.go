@@ -20,8 +20,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
-	"k8s.io/utils/clock"
 
 	"github.com/annex-dev/annex/pkg/pki"
 )
@@ -39,19 +37,12 @@ const (
 
 // SharedConfig is the configuration of a Shared.
 type SharedConfig struct {
+	Config
 	// Main reads and writes the Secret.
 	Main kubernetes.Interface
-	// MainAPIServices are read for their CA bundles.
-	MainAPIServices apiregistrationclient.APIServiceInterface
-	// Namespace and Name are those of annex's Service.
-	Namespace, Name string
 	// BindAddress and ExtraNames are added to the Service's names in the certificate.
 	BindAddress net.IP
 	ExtraNames  []string
-	// Lifetimes must be valid.
-	Lifetimes Lifetimes
-	// Clock is the real one if nil.
-	Clock clock.Clock
 }
 
 // Shared is the CA that all replicas share, and this replica's certificate.
@@ -71,9 +62,7 @@ var _ Source = &Shared{}
 
 // NewShared returns a Shared that has to be opened.
 func NewShared(config SharedConfig) *Shared {
-	if config.Clock == nil {
-		config.Clock = clock.RealClock{}
-	}
+	config.setDefaults()
 	return &Shared{config: config, triggered: make(chan struct{}, 1)}
 }
 
@@ -192,7 +181,7 @@ func (s *Shared) advance(ctx context.Context, state *State) (*State, step, error
 	everywhere := false
 	if state.Next != nil {
 		var err error
-		everywhere, err = caBundlePropagated(ctx, s.config.MainAPIServices, s.config.Namespace, s.config.Name, state.Certificates())
+		everywhere, err = s.config.isPropagated(ctx, state.Certificates())
 		if err != nil {
 			return state, "", err
 		}
@@ -272,7 +261,7 @@ func (s *Shared) use(ctx context.Context, state *State) error {
 	if s.leaf != nil && s.leaf.Cert.CheckSignatureFrom(state.Signing.Certificate()) == nil && pki.IsFresh(s.leaf.Cert, now) {
 		return nil
 	}
-	service := s.config.Name + "." + s.config.Namespace + ".svc"
+	service := s.config.serverName()
 	names := append([]string{service, service + ".cluster.local"}, s.config.ExtraNames...)
 	leaf, err := state.Signing.Issue(pki.ServingTemplate(s.config.BindAddress, names...), now, s.config.Lifetimes.Certificate)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -20,6 +20,7 @@ import (
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	"github.com/annex-dev/annex/pkg/pki"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -41,17 +42,14 @@ func newMainFake(apiServices ...runtime.Object) *mainFake {
 	return &mainFake{fake.NewClientset(), aggregatorfake.NewSimpleClientset(apiServices...), clocktesting.NewFakeClock(epoch)}
 }
 
+func (m *mainFake) config() Config {
+	return Config{
+		MainAPIServices: m.aggregator.ApiregistrationV1().APIServices(), Namespace: "annex-system", Name: "annex", Lifetimes: lifetimes, Clock: m.clock,
+	}
+}
+
 func (m *mainFake) replica() *Shared {
-	return NewShared(SharedConfig{
-		Main:            m.kube,
-		MainAPIServices: m.aggregator.ApiregistrationV1().APIServices(),
-		Namespace:       "annex-system",
-		Name:            "annex",
-		BindAddress:     net.ParseIP("192.0.2.7"),
-		ExtraNames:      []string{"annex.example.com"},
-		Lifetimes:       lifetimes,
-		Clock:           m.clock,
-	})
+	return NewShared(SharedConfig{Config: m.config(), Main: m.kube, BindAddress: net.ParseIP("192.0.2.7"), ExtraNames: []string{"annex.example.com"}})
 }
 
 func (m *mainFake) secret(t *testing.T) *corev1.Secret {
@@ -75,13 +73,10 @@ func mustOpen(t *testing.T, replicas ...*Shared) {
 }
 
 func ours(name string, bundle []byte) *apiregistrationv1.APIService {
-	return &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"annex.dev/published-by": "annex-system.annex"}},
-		Spec: apiregistrationv1.APIServiceSpec{
-			Service:  &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex"},
-			CABundle: bundle,
-		},
-	}
+	version, group, _ := strings.Cut(name, ".")
+	made := grouptest.Published(group, version, "")
+	made.Spec.CABundle = bundle
+	return made
 }
 
 func TestReplicasShareOneCA(t *testing.T) {
@@ -294,8 +289,8 @@ func TestDistributed(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			main := newMainFake(tt.apiServices...)
-			got, err := caBundlePropagated(t.Context(), main.aggregator.ApiregistrationV1().APIServices(), "annex-system", "annex", state.Certificates())
+			config := newMainFake(tt.apiServices...).config()
+			got, err := config.isPropagated(t.Context(), state.Certificates())
 			if err != nil || got != tt.want {
 				t.Errorf("distributed = %t, %v, want %t", got, err, tt.want)
 			}

@@ -23,7 +23,7 @@ import (
 func SecretName(service string) string { return service + "-serving-ca" }
 
 const (
-	// SecretType distinguishes the Secret from those of other tools.
+	// SecretType distinguishes the Secret from other tools'.
 	SecretType corev1.SecretType = "annex.dev/serving-ca"
 
 	// CertKey is the CA that signs.
@@ -38,13 +38,13 @@ const (
 	// One that is neither of those above has stopped signing.
 	BundleKey = "ca-bundle.crt"
 
-	// DistributedSinceAnnotation is since when every APIService of annex has had a bundle
+	// DistributedSinceAnnotation is the time from which every APIService of annex had a bundle
 	// with the next CA.
 	DistributedSinceAnnotation = "annex.dev/bundle-distributed-since"
 	// RotateAnnotation requests a next CA now, with any value. annex removes it when
 	// the rotation begins.
 	RotateAnnotation = "annex.dev/rotate-ca"
-	// PreviousUntilAnnotation is when a CA that stopped signing leaves the bundle.
+	// PreviousUntilAnnotation is the time at which a CA that stopped signing leaves the bundle.
 	PreviousUntilAnnotation = "annex.dev/previous-ca-until"
 )
 
@@ -59,11 +59,11 @@ type State struct {
 	Signing *pki.Authority
 	// Next is in the bundle and signs next; nil outside of a rotation.
 	Next *pki.Authority
-	// DistributedSince is since when every APIService has Next, or zero.
+	// DistributedSince is the time from which every APIService had Next, or zero.
 	DistributedSince time.Time
 	// Previous have stopped signing.
 	Previous []*x509.Certificate
-	// PreviousUntil is when Previous leave the bundle.
+	// PreviousUntil is the time at which Previous leave the bundle.
 	PreviousUntil time.Time
 	// Rotate requests a Next at any age of Signing.
 	Rotate bool

@@ -70,7 +70,6 @@ func (c *client) readPart(ctx context.Context, kind, name string, first backup.H
 	return part, header, err
 }
 
-// readRecords calls call with every record of a backup.
 func readRecords(in io.Reader, each func(backup.Record) error) (backup.Header, backup.Trailer, error) {
 	reader, err := backup.NewReader(in)
 	if err != nil {

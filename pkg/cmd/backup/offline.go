@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/annex-dev/annex/pkg/cmd/internal/etcdflags"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/backup"
@@ -26,7 +26,7 @@ import (
 // offline is the target of a restore of a whole Store, for which no annex may run.
 type offline struct {
 	dataDir string
-	etcd    etcdflags.Options
+	etcd    login.Etcd
 }
 
 func (o *offline) addFlags(fs *pflag.FlagSet) {
@@ -43,7 +43,7 @@ func (o *offline) validate() error {
 	return o.etcd.Validate()
 }
 
-// Limits above those of any etcd that may have been backed up.
+// Limits above any etcd's that may have been backed up.
 const (
 	restoredQuota   = 1 << 40
 	restoredRequest = 1 << 30
@@ -175,7 +175,6 @@ func (f *file) finish() error {
 	return nil
 }
 
-// discard removes the temporary file, if there is one.
 func (f *file) discard() {
 	_ = f.Close()
 	_ = os.Remove(f.Name())

@@ -69,7 +69,6 @@ func (o *restoreOptions) validate() error {
 	return o.offline.validate()
 }
 
-// run restores resources into a running annex.
 func (o *restoreOptions) run(ctx context.Context, out, errOut io.Writer) error {
 	a, err := openArchive(o.path)
 	if err != nil {

@@ -89,7 +89,6 @@ func (r *restorer) waitSettled(ctx context.Context, name string) (*hostingv1alph
 	return found, err
 }
 
-// check reports an error if something cannot be restored.
 func (r *restorer) check(ctx context.Context, skipUnreadable bool) error {
 	results, err := r.send(ctx, "Checking", backup.Options{Check: true, SkipUnreadable: skipUnreadable})
 	if err != nil {
@@ -110,7 +109,6 @@ func (r *restorer) check(ctx context.Context, skipUnreadable bool) error {
 	return nil
 }
 
-// send sends all parts and returns the result of each resource.
 func (r *restorer) send(ctx context.Context, doing string, options backup.Options) (map[string]backup.Result, error) {
 	var total int64
 	for _, resource := range r.wanted {

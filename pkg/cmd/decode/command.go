@@ -26,14 +26,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
-	"github.com/annex-dev/annex/pkg/cmd/internal/etcdflags"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/etcd/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 )
 
-// encryptedPrefix is the prefix of every encrypted value, whatever its provider.
 const encryptedPrefix = "k8s:enc:"
 
 type options struct {
@@ -41,7 +40,7 @@ type options struct {
 	dictionaryFile string
 	dataDir        string
 	prefix         string
-	etcd           etcdflags.Options
+	etcd           login.Etcd
 
 	in io.Reader
 }
@@ -272,7 +271,6 @@ func (o *options) find(ctx context.Context, annexEtcd clientv3.KV, id uint32) ([
 	return nil, fmt.Errorf("it is not below %s in this etcd (--etcd-prefix)", folder)
 }
 
-// runningSocket returns the socket of the etcd of a running annex.
 func runningSocket(ctx context.Context, dataDir string) (string, error) {
 	dir, err := datadir.Find(dataDir)
 	if err != nil {

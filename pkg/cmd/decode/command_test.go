@@ -41,7 +41,7 @@ func sample(i int) string {
 	return object.String()
 }
 
-// running is what a running annex has in its data directory, with a dictionary.
+// running is the data directory of a running annex, with a dictionary.
 type running struct {
 	dataDir string
 	etcd    *clientv3.Client

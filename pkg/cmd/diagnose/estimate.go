@@ -17,7 +17,7 @@ import (
 
 // memoryPerByte is the memory of kube-apiserver for a byte of JSON in etcd and a version of the
 // CRD: each version has a watch cache of decoded objects. docs/performance.md measures 15.7 kB
-// of RSS per object of 2.5 kB, of which 9.5 kB are live.
+// of RSS per object of 2.5 kB; 9.5 kB of them are live.
 const memoryPerByte = 6.4
 
 // memoryOf estimates the memory of each kube-apiserver for a resource.

@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	restclient "k8s.io/client-go/rest"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -68,12 +68,9 @@ func (f *fake) fill(path string, count, size int) {
 
 // route sends a version to a Service.
 func (f *fake) route(group, version string, labels map[string]string) {
-	f.collections[apiServicesPath] = append(f.collections[apiServicesPath], apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: version + "." + group, Labels: labels},
-		Spec: apiregistrationv1.APIServiceSpec{
-			Group: group, Version: version, Service: &apiregistrationv1.ServiceReference{Namespace: "ns", Name: "other"},
-		},
-	})
+	made := grouptest.Elsewhere(group, version, "ns", "other")
+	made.Labels = labels
+	f.collections[apiServicesPath] = append(f.collections[apiServicesPath], made)
 }
 
 // client starts the server, and returns its client.

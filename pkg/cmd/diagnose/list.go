@@ -25,7 +25,6 @@ const (
 
 type lister struct{ client restclient.Interface }
 
-// all calls use with each object of a collection.
 func (l lister) all(ctx context.Context, path string, use func(object json.RawMessage) error) error {
 	for token := ""; ; {
 		page, err := l.page(ctx, path, token, use)

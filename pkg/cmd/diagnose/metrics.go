@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/cmd/internal/metrics"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 )
 
 // Metrics of kube-apiserver. Before Kubernetes 1.34 objects have one label, and there are no
@@ -23,7 +23,7 @@ const (
 	etcdMetric       = "apiserver_storage_size_bytes"
 )
 
-// measured is what kube-apiserver knows of a resource. A value that is nil is not known.
+// measured has kube-apiserver's metrics of a resource. A value that is nil is not known.
 type measured struct {
 	objects, bytes *int64
 	watches        int64
@@ -36,7 +36,7 @@ type measurements struct {
 }
 
 func readMeasurements(ctx context.Context, client restclient.Interface) (*measurements, error) {
-	families, err := metrics.Get(ctx, client, objectsMetric, oldObjectsMetric, sizeMetric, etcdMetric, metrics.Watches)
+	families, err := login.Metrics(ctx, client, objectsMetric, oldObjectsMetric, sizeMetric, etcdMetric, login.WatchesMetric)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func newMeasurements(families map[string]*dto.MetricFamily) *measurements {
 	m := &measurements{resources: map[schema.GroupResource]measured{}}
 	each := func(name string, use func(of *measured, value *int64, labels map[string]string)) {
 		for _, metric := range families[name].GetMetric() {
-			labels := metrics.Labels(metric)
+			labels := login.MetricLabels(metric)
 			resource := schema.GroupResource{Group: labels["group"], Resource: labels["resource"]}
 			if name == oldObjectsMetric {
 				resource = schema.ParseGroupResource(labels["resource"])
@@ -61,7 +61,7 @@ func newMeasurements(families map[string]*dto.MetricFamily) *measurements {
 	each(oldObjectsMetric, setObjects)
 	each(objectsMetric, setObjects)
 	each(sizeMetric, func(of *measured, value *int64, _ map[string]string) { of.bytes = value })
-	each(metrics.Watches, func(of *measured, value *int64, labels map[string]string) {
+	each(login.WatchesMetric, func(of *measured, value *int64, labels map[string]string) {
 		if labels["verb"] == "WATCH" && labels["subresource"] == "" && value != nil {
 			of.watches += *value
 		}

@@ -3,7 +3,7 @@
 
 package diagnose
 
-// Report is what `annex diagnose -o json` prints. A value that is null is not known.
+// Report is the output of `annex diagnose -o json`. A value that is null is not known.
 type Report struct {
 	// Server is the address of the cluster.
 	Server string `json:"server"`
@@ -24,7 +24,7 @@ type Report struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Usage is what objects use.
+// Usage counts objects and what they use.
 type Usage struct {
 	// Objects is their number in etcd.
 	Objects *int64 `json:"objects"`
@@ -42,7 +42,7 @@ type Group struct {
 	Usage `json:",inline"`
 	// Share is the part of AllBytes, or of the custom resources if AllBytes is null.
 	Share *float64 `json:"share"`
-	// Move says whether annex can take over the group.
+	// Move reports whether annex can take over the group.
 	Move      Move        `json:"move"`
 	Resources []*Resource `json:"resources"`
 }
@@ -63,7 +63,7 @@ type Resource struct {
 	Forbidden bool `json:"forbidden,omitempty"`
 }
 
-// Source is where numbers come from.
+// Source is the origin of numbers.
 type Source string
 
 const (
@@ -75,7 +75,7 @@ const (
 	SourceSample Source = "Sample"
 )
 
-// Move is whether a group can move to annex, as this version does it.
+// Move reports whether this version can move a group to annex.
 type Move struct {
 	Verdict Verdict `json:"verdict"`
 	// Reasons explain any other verdict than Yes.
@@ -84,7 +84,7 @@ type Move struct {
 	Commands []string `json:"commands,omitempty"`
 }
 
-// Verdict is whether a group can move.
+// Verdict answers that.
 type Verdict string
 
 const (
@@ -94,7 +94,7 @@ const (
 	MoveNo Verdict = "No"
 	// MoveHosted is for groups that annex serves already.
 	MoveHosted Verdict = "Hosted"
-	// MoveUnknown is for groups of which too little may be read.
+	// MoveUnknown is for groups that may not be read enough.
 	MoveUnknown Verdict = "Unknown"
 )
 

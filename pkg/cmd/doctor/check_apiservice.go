@@ -61,14 +61,13 @@ func (e *environment) wrongTarget(found *apiregistrationv1.APIService) *finding 
 		at := serviceOf(found)
 		f = fail(e.logs(), "APIService %s leads to %s and not to %s, and annex has not corrected it", found.Name, at.String(), e.service.String())
 	case found.Spec.InsecureSkipTLSVerify:
-		f = fail(e.logs(), "APIService %s makes the main cluster verify nothing, and annex has not corrected it", found.Name)
+		f = fail(e.logs(), "APIService %s has insecureSkipTLSVerify, so that the main cluster does not verify annex, and annex has not corrected it", found.Name)
 	default:
 		return nil
 	}
 	return &f
 }
 
-// availability reports the condition Available of an APIService of annex.
 func (e *environment) availability(of *apiregistrationv1.APIService) finding {
 	available := apiregistrationhelper.GetAPIServiceConditionByType(of, apiregistrationv1.Available)
 	switch {
@@ -103,7 +102,6 @@ func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) 
 	return "", e.logs()
 }
 
-// checkPublished checks all other APIServices.
 func checkPublished(_ context.Context, e *environment) []finding {
 	var findings []finding
 	sound, others := 0, map[string][]string{}

@@ -101,9 +101,8 @@ func latest(certificates []*x509.Certificate) time.Time {
 	return slices.MaxFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }
 
-// served checks annex's serving certificate.
 func (e *environment) served(ctx context.Context, apiService string, authorities []*x509.Certificate) []finding {
-	address, why := e.address(ctx)
+	address, why := e.address()
 	if address == "" {
 		return []finding{ok("annex is not reached from here (%s): the main cluster itself verifies what it serves with", why)}
 	}
@@ -137,21 +136,24 @@ func (e *environment) served(ctx context.Context, apiService string, authorities
 }
 
 // address returns the address at which annex may be reached from here, or why there is none.
-func (e *environment) address(ctx context.Context) (address, why string) {
-	if e.annexServer != "" {
-		return e.annexServer, ""
-	}
-	service, err := e.Kube.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
-	port := strconv.Itoa(int(e.service.Port))
+func (e *environment) address() (address, why string) {
 	switch {
-	case err != nil:
+	case e.annexServer != "":
+		return e.annexServer, ""
+	case e.backendErr != nil:
 		return "", "its Service cannot be read"
-	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		return net.JoinHostPort(service.Spec.ExternalName, port), ""
-	case e.inCluster && service.Spec.ClusterIP != "" && service.Spec.ClusterIP != corev1.ClusterIPNone:
-		return net.JoinHostPort(service.Spec.ClusterIP, port), ""
 	}
-	return "", "use --annex-server after kubectl port-forward"
+	host := ""
+	switch spec := e.backend.Spec; {
+	case spec.Type == corev1.ServiceTypeExternalName:
+		host = spec.ExternalName
+	case e.inCluster && spec.ClusterIP != corev1.ClusterIPNone:
+		host = spec.ClusterIP
+	}
+	if host == "" {
+		return "", "use --annex-server after kubectl port-forward"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(e.service.Port))), ""
 }
 
 // Keys of the ConfigMap with which the main cluster describes how its proxy logs in.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/admission"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
+	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 )
 
 // checkGroupsRBAC checks whether annex may move the groups that it is to take over, and read the parameters of admission policies.
@@ -41,7 +41,7 @@ func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
 		case len(missing) == 0:
 			findings = append(findings, ok("annex may move %s", group))
 		default:
-			findings = append(findings, fail(hostingv1alpha1.RightsCommand(group), "annex may not %s, and so cannot take over %s", rights.List(missing), group))
+			findings = append(findings, fail(hostingv1alpha1.RightsCommand(group), "annex may not %s, and so cannot take over %s", footprint.ListRights(missing), group))
 		}
 	}
 	return orOK(append(findings, e.checkParameters(ctx)...), "no definition that is labelled %s=true waits for rights", hostingv1alpha1.HostedLabel)
@@ -61,13 +61,12 @@ func listAndWatch(group string, resources ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"list", "watch"}}
 }
 
-// moveRights are the rights to take over a group.
-func moveRights(group string, plurals []string) []rights.Right {
+func moveRights(group string, plurals []string) []footprint.Right {
 	update := rbacv1.PolicyRule{APIGroups: []string{apiextensionsv1.GroupName}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"update"}}
 	for _, plural := range plurals {
 		update.ResourceNames = append(update.ResourceNames, plural+"."+group)
 	}
-	return rights.Of("", listAndWatch(group, plurals...), update, rbacv1.PolicyRule{
+	return footprint.RightsOf("", listAndWatch(group, plurals...), update, rbacv1.PolicyRule{
 		APIGroups: []string{admissionregistrationv1.GroupName}, Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},
 		Verbs: []string{"create"},
 	})
@@ -104,12 +103,12 @@ func (e *environment) checkParameters(ctx context.Context) []finding {
 		if !found {
 			continue
 		}
-		missing, err := e.missing(ctx, rights.Of("", listAndWatch(resource.Group, resource.Resource)))
+		missing, err := e.missing(ctx, footprint.RightsOf("", listAndWatch(resource.Group, resource.Resource)))
 		if err == nil && len(missing) > 0 {
 			role := "annex-parameters-" + strings.ReplaceAll(resource.String(), "/", ".")
 			fix := fmt.Sprintf("kubectl create clusterrole %s --verb=list,watch --resource=%s && kubectl label clusterrole %s %s=true",
 				role, resource, role, hostingv1alpha1.AggregateLabel)
-			findings = append(findings, warn(fix, "annex may not %s: the parameters of admission policies %s. Those that match annex's objects refuse them", rights.List(missing), strings.Join(kinds[kind], ", ")))
+			findings = append(findings, warn(fix, "annex may not %s: the parameters of admission policies %s. Those that match annex's objects refuse them", footprint.ListRights(missing), strings.Join(kinds[kind], ", ")))
 		}
 	}
 	return findings

@@ -21,7 +21,7 @@ import (
 const withItsData = "Its objects, with everything written since annex served it, are in annex's data: start annex with its volume or etcd, and check again. " +
 	"If that data is lost, see Uninstall in docs/install.md"
 
-// checkLeftovers looks for what an annex that is gone has left in the main cluster: groups that are
+// checkLeftovers reports what an annex that is gone has left in the main cluster: groups that are
 // frozen, held or routed to nothing. What it names is needed to get the objects back.
 func checkLeftovers(ctx context.Context, e *environment) []finding {
 	definitions := make([]metav1.ObjectMeta, 0, len(e.crds))
@@ -52,21 +52,21 @@ func (e *environment) leftOf(ctx context.Context, g *footprint.Group, hosted *ho
 	case g.Served():
 		return e.routedToNothing(ctx, g.APIServices)
 	case (g.Frozen || g.Open) && hosted == nil:
-		return []finding{fail(e.startAnnex(ctx), "the main cluster keeps a copy of %s for an annex that does not serve it: reads get the copy as of the switch, and writes are denied. %s", g.Name, withItsData)}
+		return []finding{fail(e.startAnnex(), "the main cluster keeps a copy of %s for an annex that does not serve it: reads get the copy as of the switch, and writes are denied. %s", g.Name, withItsData)}
 	case g.Frozen || g.Open:
 		return []finding{e.frozenCopy(g, hosted)}
 	case hosted == nil && g.Held:
-		return []finding{fail(e.startAnnex(ctx), "the garbage collector may not delete dependants of %s, because an annex that does not run has not finished a rollback. Start annex, which finishes it", g.Name)}
+		return []finding{fail(e.startAnnex(), "the garbage collector may not delete dependants of %s, because an annex that does not run has not finished a rollback. Start annex, which finishes it", g.Name)}
 	case hosted == nil && len(g.Finalized)+len(g.Labelled) > 0:
 		names := append(slices.Clone(g.Finalized), g.Labelled...)
 		slices.Sort(names)
-		return []finding{warn(e.startAnnex(ctx), "%s has the label or finalizer of an annex that does not run, and the main cluster serves the group. If annex served it before: %s",
+		return []finding{warn(e.startAnnex(), "%s has the label or finalizer of an annex that does not run, and the main cluster serves the group. If annex served it before: %s",
 			strings.Join(slices.Compact(names), ", "), withItsData)}
 	}
 	return nil
 }
 
-// routedToNothing reports APIServices of which the Service is missing.
+// routedToNothing reports APIServices without their Service.
 func (e *environment) routedToNothing(ctx context.Context, of []*apiregistrationv1.APIService) []finding {
 	var findings []finding
 	for _, route := range of {
@@ -97,8 +97,8 @@ func (e *environment) frozenCopy(g *footprint.Group, hosted *hostingv1alpha1.Hos
 }
 
 // startAnnex is the command that starts annex, or shows why it does not run.
-func (e *environment) startAnnex(ctx context.Context) string {
-	if _, err := e.Kube.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+func (e *environment) startAnnex() string {
+	if apierrors.IsNotFound(e.backendErr) {
 		return applyManifests
 	}
 	return e.pods()

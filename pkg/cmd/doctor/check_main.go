@@ -32,7 +32,7 @@ func checkMainCluster(ctx context.Context, e *environment) []finding {
 	case err != nil:
 		return []finding{fail("kubectl get --raw '/readyz?verbose'", "the readiness of %s is unknown: %v", e.mainServer, err)}
 	case ready.status == http.StatusForbidden || ready.status == http.StatusUnauthorized:
-		return []finding{fail("kubectl auth whoami", "%s does not let you in: %s", e.mainServer, firstLine(ready.body))}
+		return []finding{fail("kubectl auth whoami", "%s refuses your credentials: %s", e.mainServer, firstLine(ready.body))}
 	case ready.status != http.StatusOK:
 		return []finding{fail("kubectl get --raw '/readyz?verbose'", "%s is not ready: %d: %s", e.mainServer, ready.status, firstLine(ready.body))}
 	}

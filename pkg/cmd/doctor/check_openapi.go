@@ -23,7 +23,7 @@ import (
 )
 
 // checkOpenAPI checks whether the main cluster's OpenAPI documents are complete, on which
-// kubectl, Helm and Argo CD depend, and compares them with those of --compare.
+// kubectl, Helm and Argo CD depend, and compares them with the snapshot of --compare.
 func checkOpenAPI(ctx context.Context, e *environment) []finding {
 	published := e.published()
 	now, err := e.takeSnapshot(ctx, published)
@@ -79,7 +79,6 @@ func (e *environment) compareSnapshot(now *snapshot) []finding {
 	return orOK(findings, "since %s nothing has changed outside of annex's groups, and %d entries inside them", e.compare, within)
 }
 
-// groupsOfAnnex are the groups that the main cluster sends to any annex.
 func (e *environment) groupsOfAnnex() []string {
 	groups := []string{hostingv1alpha1.GroupName}
 	for _, route := range e.routes {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
+	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 )
 
 // checkRBAC checks whether annex has every right of rbac.yaml, and not some others.
@@ -37,15 +37,15 @@ func checkRBAC(ctx context.Context, e *environment) []finding {
 			return []finding{warn(canReview, "%v", err)}
 		}
 		if len(missing) > 0 {
-			findings = append(findings, fail(e.grant(binding), "annex (%s) may not %s", account, rights.List(missing)))
+			findings = append(findings, fail(e.grant(binding), "annex (%s) may not %s", account, footprint.ListRights(missing)))
 		}
 	}
 	return append(orOK(findings, "annex (%s) has the %d rights that it needs", account, count), e.tooMuch(ctx, account)...)
 }
 
 // missing returns the rights that annex does not have.
-func (e *environment) missing(ctx context.Context, needed []rights.Right) ([]rights.Right, error) {
-	return rights.Missing(ctx, e.Kube, "system:serviceaccount:"+e.service.Namespace+":"+e.serviceAccount, needed)
+func (e *environment) missing(ctx context.Context, needed []footprint.Right) ([]footprint.Right, error) {
+	return footprint.MissingRights(ctx, e.Kube, "system:serviceaccount:"+e.service.Namespace+":"+e.serviceAccount, needed)
 }
 
 // grant is the command that creates a binding of rbac.yaml.
@@ -76,7 +76,7 @@ func (e *environment) tooMuch(ctx context.Context, account string) []finding {
 		{Verbs: []string{"update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}},
 		{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"pods"}},
 	} {
-		r := rights.Of("", rule)
+		r := footprint.RightsOf("", rule)
 		if missing, err := e.missing(ctx, r); err != nil || len(missing) > 0 {
 			continue
 		}
@@ -132,7 +132,7 @@ func builtInRoles() map[string][]rbacv1.PolicyRule {
 }
 
 // rightsOf returns the rights that the bindings of a manifest give, by kind and name of the binding.
-func rightsOf(manifest string) (map[string][]rights.Right, error) {
+func rightsOf(manifest string) (map[string][]footprint.Right, error) {
 	// document is a role or a binding.
 	type document struct {
 		metav1.TypeMeta   `json:",inline"`
@@ -140,7 +140,7 @@ func rightsOf(manifest string) (map[string][]rights.Right, error) {
 		Rules             []rbacv1.PolicyRule `json:"rules"`
 		RoleRef           rbacv1.RoleRef      `json:"roleRef"`
 	}
-	roles, bindings, given := builtInRoles(), []document{}, map[string][]rights.Right{}
+	roles, bindings, given := builtInRoles(), []document{}, map[string][]footprint.Right{}
 	const bufferSize = 4096
 	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), bufferSize); ; {
 		var d document
@@ -166,7 +166,7 @@ func rightsOf(manifest string) (map[string][]rights.Right, error) {
 		if !known {
 			return nil, fmt.Errorf("binding %s names the unknown %s %s", binding.Name, of.Kind, of.Name)
 		}
-		given[binding.Kind+"/"+binding.Name] = rights.Of(binding.Namespace, rules...)
+		given[binding.Kind+"/"+binding.Name] = footprint.RightsOf(binding.Namespace, rules...)
 	}
 	return given, nil
 }

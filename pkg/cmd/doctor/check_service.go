@@ -19,9 +19,8 @@ import (
 
 const applyManifests = "kubectl apply -k artifacts/deploy/base"
 
-// checkService checks the Service of the APIServices, and its port.
 func checkService(ctx context.Context, e *environment) []finding {
-	service, err := e.Kube.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
+	service, err := e.backend, e.backendErr
 	if apierrors.IsNotFound(err) {
 		if _, err := e.Kube.CoreV1().Namespaces().Get(ctx, e.service.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			return []finding{fail(applyManifests, "there is no namespace %s: annex is not installed, or --publish-service is wrong", e.service.Namespace)}
@@ -32,7 +31,7 @@ func checkService(ctx context.Context, e *environment) []finding {
 		return []finding{fail(canI("get", "services", e.service.Namespace), "Service %s/%s cannot be read: %v", e.service.Namespace, e.service.Name, err)}
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		return []finding{ok("%s/%s stands for %s, port %d", e.service.Namespace, e.service.Name, service.Spec.ExternalName, e.service.Port)}
+		return []finding{ok("%s/%s is an ExternalName of %s, port %d", e.service.Namespace, e.service.Name, service.Spec.ExternalName, e.service.Port)}
 	}
 	var ports []string
 	for _, port := range service.Spec.Ports {
@@ -48,14 +47,9 @@ func checkService(ctx context.Context, e *environment) []finding {
 	return []finding{fail(fix, "annex publishes port %d of Service %s/%s, which has %s", e.service.Port, e.service.Namespace, e.service.Name, strings.Join(ports, ", "))}
 }
 
-// checkEndpoints checks whether the Service has ready endpoints.
 func checkEndpoints(ctx context.Context, e *environment) []finding {
-	service, err := e.Kube.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
-	if err != nil {
-		return []finding{fail(canI("get", "services", e.service.Namespace), "Service %s/%s cannot be read: %v", e.service.Namespace, e.service.Name, err)}
-	}
-	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		return []finding{ok("whatever %s is to the main cluster's API server", service.Spec.ExternalName)}
+	if e.backend.Spec.Type == corev1.ServiceTypeExternalName {
+		return []finding{ok("the main cluster's API server resolves %s", e.backend.Spec.ExternalName)}
 	}
 	found, err := e.Kube.DiscoveryV1().EndpointSlices(e.service.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + e.service.Name,

@@ -111,7 +111,7 @@ func mendCondition(name, reason string) string {
 	return "kubectl describe hostedresource " + name
 }
 
-// checkDeletions looks for definitions of the main cluster that are being deleted and
+// checkDeletions reports definitions of the main cluster that are being deleted and
 // wait for annex, and for those that could not be deleted because no annex runs.
 func checkDeletions(ctx context.Context, e *environment) []finding {
 	finalizer := hostingv1alpha1.Finalizer(e.publishedBy())

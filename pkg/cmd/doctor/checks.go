@@ -75,7 +75,6 @@ func examine(ctx context.Context, e *environment, checks []check) []finding {
 	return findings
 }
 
-// level is the severity of a finding.
 type level string
 
 const (
@@ -86,7 +85,6 @@ const (
 	statusSkip level = "skip"
 )
 
-// finding is one line of the report.
 type finding struct {
 	Check   string `json:"check"`
 	Status  level  `json:"status"`
@@ -153,7 +151,6 @@ func printText(out io.Writer, findings []finding) error {
 	return err
 }
 
-// summary is the JSON of all findings.
 type summary struct {
 	Failed   int       `json:"failed"`
 	Findings []finding `json:"findings"`

@@ -77,7 +77,6 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.printRBAC, "print-rbac", o.printRBAC, "Only print the RBAC manifests that annex needs in the main cluster, to apply with kubectl.")
 }
 
-// rbacManifest returns the RBAC manifests for the names of the Service and service account.
 func (o *options) rbacManifest() string {
 	manifest := deploy.RBAC
 	if o.service.Namespace != manifestNamespace {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,8 +27,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
-	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -49,7 +48,7 @@ func (w fixture) environment() *environment {
 	kube := fake.NewClientset(w.kube...)
 	kube.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
-		asked := rights.Right{ResourceAttributes: *review.Spec.ResourceAttributes}
+		asked := footprint.Right{ResourceAttributes: *review.Spec.ResourceAttributes}
 		review.Status.Allowed = !slices.Contains(w.denied, asked.String())
 		return true, review, nil
 	})
@@ -220,7 +219,7 @@ func TestMainCluster(t *testing.T) {
 		"unavailable":      {fixture{}, []want{{statusFail, "does not answer: connection refused", "kubectl cluster-info"}}},
 		"another server":   {fixture{answers: map[string]answer{"/version": found(200, []byte("<html>\nhello"))}}, []want{{statusFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}}},
 		"not ready":        {fixture{answers: map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}}, []want{{statusFail, "not ready: 500: etcd failed", "readyz?verbose"}}},
-		"not let in":       {fixture{answers: map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}}, []want{{statusFail, "does not let you in", "kubectl auth whoami"}}},
+		"not let in":       {fixture{answers: map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}}, []want{{statusFail, "refuses your credentials", "kubectl auth whoami"}}},
 		"stops in between": {fixture{answers: map[string]answer{"/version": version}}, []want{{statusFail, "the readiness of", "readyz?verbose"}}},
 	}
 	runCheck(t, checkMainCluster, tests)
@@ -298,12 +297,7 @@ func TestDeletions(t *testing.T) {
 		}
 		return crd
 	}
-	running := []runtime.Object{&coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: manifestLease},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("annex-0"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NewMicroTime(noon.Add(-time.Second))),
-		},
-	}}
+	running := []runtime.Object{lease("annex-0", time.Second)}
 	runCheck(t, checkDeletions, map[string]checkTest{
 		"none":        {fixture{}, []want{{statusOK, "0 definitions", ""}}},
 		"another's":   {fixture{definitions: []runtime.Object{held("a.example.com", true, "annex.dev/other.annex")}}, []want{{statusOK, "0 definitions", ""}}},

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -43,9 +44,9 @@ func TestResources(t *testing.T) {
 	}
 	fine := hosted("a.example.com", status("DefinitionSynced", "True", "Synced", ""), status("Published", "True", "Published", ""), status("Ready", "True", "Ready", ""))
 	tests := map[string]checkTest{
-		"fine":              {fixture{annexObjects: []runtime.Object{fine}, definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusOK, "1 resources without a problem", ""}}},
+		"fine":              {fixture{annexObjects: []runtime.Object{fine}, definitions: []runtime.Object{grouptest.CRD("a.example.com", grouptest.Labelled)}}, []want{{statusOK, "1 resources without a problem", ""}}},
 		"none":              {fixture{}, []want{{statusOK, "0 resources", ""}}},
-		"no HostedResource": {fixture{definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusFail, "a.example.com is labelled annex.dev/hosted=true, and has no HostedResource", "logs"}}},
+		"no HostedResource": {fixture{definitions: []runtime.Object{grouptest.CRD("a.example.com", grouptest.Labelled)}}, []want{{statusFail, "a.example.com is labelled annex.dev/hosted=true, and has no HostedResource", "logs"}}},
 		"a command": {fixture{annexObjects: []runtime.Object{hosted("a.example.com",
 			status("DefinitionSynced", "False", "GroupIncomplete", "not labelled: b. Label them: kubectl label crd b annex.dev/hosted=true"), status("Ready", "False", "NotPublished", "m"))}},
 			[]want{{statusFail, "a.example.com: DefinitionSynced is False: GroupIncomplete: not labelled: b. Label them", "kubectl label crd b annex.dev/hosted=true"}}},

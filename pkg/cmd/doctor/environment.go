@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
@@ -32,10 +33,9 @@ const (
 	podLabel               = "app.kubernetes.io/name=annex"
 )
 
-// hostingAPIService is the APIService of annex's own group.
 var hostingAPIService = hostingv1alpha1.SchemeGroupVersion.Version + "." + hostingv1alpha1.SchemeGroupVersion.Group
 
-// environment is what checks read. They write nothing except reviews, which are not
+// environment has all that checks read. They write nothing except reviews, which are not
 // stored, and the file of --save.
 type environment struct {
 	*options
@@ -46,9 +46,12 @@ type environment struct {
 	// getMain gets a path of the main cluster.
 	getMain func(ctx context.Context, path, accept string) (*answer, error)
 
-	// routes and crds are the APIServices and definitions of the main cluster. checkMainCluster reads them.
-	routes []apiregistrationv1.APIService
-	crds   []apiextensionsv1.CustomResourceDefinition
+	// routes and crds are the APIServices and definitions of the main cluster, and backend the Service that annex has
+	// published, or the error of its read. checkMainCluster reads them.
+	routes     []apiregistrationv1.APIService
+	crds       []apiextensionsv1.CustomResourceDefinition
+	backend    *corev1.Service
+	backendErr error
 
 	inCluster bool
 	now       func() time.Time
@@ -58,7 +61,7 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	// asked and answered are times of the local clock.
+	// asked and answered are times of the local clock, of the request and the response.
 	asked, answered time.Time
 }
 
@@ -81,7 +84,7 @@ func newEnvironment(ctx context.Context, o *options) (*environment, error) {
 	}, nil
 }
 
-// readObjects reads the APIServices and definitions of the main cluster, and finds the Service that annex has
+// readObjects reads the APIServices and definitions of the main cluster, and the Service that annex has
 // published, whatever its name. The resource is the one that cannot be read.
 func (e *environment) readObjects(ctx context.Context) (resource string, err error) {
 	apiServices, err := e.APIServices.List(ctx, metav1.ListOptions{})
@@ -96,6 +99,7 @@ func (e *environment) readObjects(ctx context.Context) (resource string, err err
 	if hosting := e.hosting(); !e.serviceGiven && hosting != nil && hosting.Spec.Service != nil && hosting.Labels[hostingv1alpha1.PublishedByLabel] != "" {
 		e.service = serviceOf(hosting)
 	}
+	e.backend, e.backendErr = e.Kube.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
 	return "", nil
 }
 
@@ -122,7 +126,6 @@ func (e *environment) publishedBy() string {
 	return hostingv1alpha1.PublishedBy(e.service.Namespace, e.service.Name)
 }
 
-// published returns the APIServices of this annex.
 func (e *environment) published() (ours []apiregistrationv1.APIService) {
 	for _, route := range e.routes {
 		if route.Labels[hostingv1alpha1.PublishedByLabel] == e.publishedBy() {

@@ -11,12 +11,12 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/annex-dev/annex/artifacts/deploy"
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -128,18 +128,9 @@ func TestRBAC(t *testing.T) {
 	})
 }
 
-func definition(name string, labels map[string]string) *apiextensionsv1.CustomResourceDefinition {
-	plural, group, _ := strings.Cut(name, ".")
-	made := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-	made.Spec.Group, made.Spec.Names.Plural = group, plural
-	return made
-}
-
-var hostedLabel = map[string]string{"annex.dev/hosted": "true"}
-
 func TestGroupsRBAC(t *testing.T) {
 	t.Parallel()
-	one := []runtime.Object{definition("a.example.com", hostedLabel), definition("b.example.com", nil)}
+	one := []runtime.Object{grouptest.CRD("a.example.com", grouptest.Labelled), grouptest.CRD("b.example.com")}
 	const command = "kubectl annex move example.com --print-rights | kubectl apply -f -"
 	tests := map[string]checkTest{
 		"none":                      {fixture{}, []want{{statusOK, "no definition that is labelled annex.dev/hosted=true waits for rights", ""}}},

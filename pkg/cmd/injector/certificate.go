@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/util/certificate"
 )
 
-// certificateFunc returns the current serving certificate.
 type certificateFunc func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 func (o *options) certificate(ctx context.Context, kube kubernetes.Interface) (certificateFunc, error) {

@@ -104,7 +104,6 @@ func (o *options) validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// validateRequest checks the flags of a CertificateSigningRequest.
 func (o *options) validateRequest() error {
 	var errs []error
 	if domain, name, found := strings.Cut(o.signer, "/"); !found || name == "" || len(apivalidation.IsDNS1123Subdomain(domain)) > 0 {
@@ -124,7 +123,6 @@ func (o *options) validateRequest() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// run serves the webhook until ctx is done.
 func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
 		return fmt.Errorf("apply the logging flags: %w", err)

@@ -21,15 +21,14 @@ const (
 
 	readTimeout = 30 * time.Second
 	idleTimeout = 90 * time.Second
-	// stopTimeout is how long requests may continue after the end.
+	// stopTimeout bounds requests after the end.
 	stopTimeout = 10 * time.Second
 )
 
-// serve serves handler until ctx is done and open requests have ended.
 func serve(ctx context.Context, listener net.Listener, certificate certificateFunc, handler http.Handler) error {
 	server := &http.Server{
 		Handler: handler,
-		// Probes have no certificate. Handlers verify those of others.
+		// Probes have no certificate. Handlers verify others'.
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert},
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,

@@ -20,6 +20,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
@@ -148,27 +150,18 @@ func keepPrivate(out io.Writer) error {
 	return nil
 }
 
-const (
-	// maxName keeps certificates small enough for every TLS library.
-	maxName = 253
+// maxName keeps certificates small enough for every TLS library.
+const maxName = 253
 
-	anonymousUser        = "system:anonymous"
-	serviceAccountPrefix = "system:serviceaccount:"
-	authenticatedGroup   = "system:authenticated"
-	anonymousGroup       = "system:unauthenticated"
-	serviceAccountsGroup = "system:serviceaccounts"
-)
-
-// validate checks the flags without reading the data directory.
 func (o *options) validate() error {
 	switch {
 	case o.dataDir == "":
 		return errors.New("--data-dir must not be empty")
 	case o.user == "":
 		return errors.New("--user is required")
-	case o.user == anonymousUser:
+	case o.user == user.Anonymous:
 		return fmt.Errorf("--user %s is the user of unauthenticated requests", o.user)
-	case strings.HasPrefix(o.user, serviceAccountPrefix):
+	case strings.HasPrefix(o.user, serviceaccount.ServiceAccountUsernamePrefix):
 		return fmt.Errorf("--user %s is a service account: `kubectl create token` makes tokens for those", o.user)
 	case o.ttl < minTTL || o.ttl > maxTTL:
 		return fmt.Errorf("--ttl %s must be between %s and %s", o.ttl, minTTL, maxTTL)
@@ -196,11 +189,11 @@ func checkGroup(group string) error {
 		return err
 	}
 	switch {
-	case group == authenticatedGroup:
+	case group == user.AllAuthenticated:
 		return fmt.Errorf("--group %s: every authenticated user is in it", group)
-	case group == anonymousGroup:
-		return fmt.Errorf("--group %s is of those who do not log in", group)
-	case group == serviceAccountsGroup || strings.HasPrefix(group, serviceAccountsGroup+":"):
+	case group == user.AllUnauthenticated:
+		return fmt.Errorf("--group %s is the group of unauthenticated requests", group)
+	case group == serviceaccount.AllServiceAccountsGroup || strings.HasPrefix(group, serviceaccount.ServiceAccountGroupPrefix):
 		return fmt.Errorf("--group %s is of service accounts: `kubectl create token` makes tokens for those", group)
 	}
 	return nil

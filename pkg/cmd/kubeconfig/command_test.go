@@ -25,7 +25,7 @@ import (
 
 const serverURL = "https://127.0.0.1:7443"
 
-// newDataDir is that of an annex that runs: it has exclusive use of it.
+// newDataDir returns the data directory of an annex that runs: it has exclusive use of it.
 func newDataDir(t *testing.T, wanted pki.Options) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data")
@@ -115,7 +115,7 @@ func TestKubeconfigRefused(t *testing.T) {
 		"anonymous":                {in(dir, "--user=system:anonymous"), "system:anonymous"},
 		"service account":          {in(dir, "--user=system:serviceaccount:default:x"), "kubectl create token"},
 		"group of nothing":         {in(dir, "--user=a", "--group="), "--group must not be empty"},
-		"group of the anonymous":   {in(dir, "--user=a", "--group=system:unauthenticated"), "do not log in"},
+		"group of the anonymous":   {in(dir, "--user=a", "--group=system:unauthenticated"), "unauthenticated requests"},
 		"group of all users":       {in(dir, "--user=a", "--group=system:authenticated"), "every authenticated user"},
 		"group of service account": {in(dir, "--user=a", "--group=system:serviceaccounts:x"), "kubectl create token"},
 		"group given twice":        {in(dir, "--user=a", "--group=b", "--group=b"), "twice"},

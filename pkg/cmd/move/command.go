@@ -32,11 +32,11 @@ import (
 )
 
 const (
-	// rightsTimeout is how long the main cluster may take to aggregate and use new rights.
+	// rightsTimeout bounds the time in which the main cluster aggregates and uses new rights.
 	rightsTimeout = 30 * time.Second
 	// settleTimeout bounds what annex still does after the last rollback.
 	settleTimeout = time.Minute
-	// pollInterval is how often rights and HostedResources are read while the command waits.
+	// pollInterval is the time between two reads while the command waits.
 	pollInterval = 500 * time.Millisecond
 )
 

@@ -168,7 +168,7 @@ func (s *session) planHooks(ctx context.Context, exempt bool) []mainadmission.Ma
 func (s *session) probeHooks(ctx context.Context, matches []mainadmission.Match) []string {
 	resources, err := s.ofGroup()
 	if err != nil {
-		return nil // planHooks has said so
+		return nil // planHooks has reported it
 	}
 	var blocked []string
 	for _, resource := range resources {

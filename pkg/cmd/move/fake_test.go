@@ -47,7 +47,7 @@ type fixture struct {
 	annex       []runtime.Object
 	// routes are the APIServices of the main cluster.
 	routes []runtime.Object
-	// status is that of a Migration once it was created.
+	// status is set on a Migration when it is created.
 	status hostingv1alpha1.MigrationStatus
 	// denied are the rights that annex never gets, as "<verb> <resource>".
 	denied string
@@ -124,7 +124,7 @@ func store(name string) *hostingv1alpha1.Store {
 	}}}
 }
 
-// metadataOf returns an object of which only the metadata is known.
+// metadataOf returns the metadata of an object.
 func metadataOf(apiVersion, kind, namespace, name string, owners ...metav1.OwnerReference) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: kind},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/table"
 )
@@ -56,7 +57,7 @@ func (s *session) finalize(ctx context.Context, o *finalizeFlags) error {
 		spec: hostingv1alpha1.MigrationSpec{Group: s.group, Operation: hostingv1alpha1.MigrationFinalize, Confirmed: true},
 		plan: s.planFinalize,
 		rights: func(_ context.Context, definitions []string) (rules, error) {
-			return finalizeRules(s.group, definitions), nil
+			return maincopy.FinalizeRules(s.group, definitions...), nil
 		},
 		confirm: func(ctx context.Context, under *hostingv1alpha1.Migration) error {
 			if under != nil && under.Spec.Confirmed {
@@ -115,7 +116,6 @@ func (s *session) planFinalize(ctx context.Context, h history) ([]string, error)
 	return obstacles, nil
 }
 
-// saveAll saves the resources of the group to a new folder.
 func (s *session) saveAll(ctx context.Context, folder string) error {
 	if folder == "" {
 		folder = s.group + "-" + s.now().UTC().Format("20060102-150405")

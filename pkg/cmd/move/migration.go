@@ -18,11 +18,10 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
-	"github.com/annex-dev/annex/pkg/cmd/internal/migrations"
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	"github.com/annex-dev/annex/pkg/table"
 )
 
-// history are the Migrations of the group.
 type history struct {
 	// unfinished is the one under way, or nil.
 	unfinished *hostingv1alpha1.Migration
@@ -30,7 +29,6 @@ type history struct {
 	last, moved *hostingv1alpha1.Migration
 }
 
-// ended reports whether the latest completed Migration did this.
 func (h history) ended(operation hostingv1alpha1.MigrationOperation) bool {
 	return h.last != nil && h.last.Spec.Operation == operation
 }
@@ -124,7 +122,7 @@ func (s *session) noAnswer(err error) error {
 
 // operation has the differences between move, rollback and finalize.
 type operation struct {
-	// name is that of the command.
+	// name names the command.
 	name string
 	flags
 	spec hostingv1alpha1.MigrationSpec
@@ -141,7 +139,6 @@ type operation struct {
 	finish func(ctx context.Context) error
 }
 
-// wanted returns the rights that annex needs.
 func (s *session) wanted(ctx context.Context, o operation) (rules, error) {
 	definitions, err := s.definitions(ctx)
 	if err == nil && len(definitions) == 0 {
@@ -217,7 +214,6 @@ func (s *session) agreeToPlan(o flags, under *hostingv1alpha1.Migration) error {
 	return s.agree("Continue?", "nothing was changed")
 }
 
-// start grants the rights, and creates the Migration or attaches to the one under way.
 func (s *session) start(ctx context.Context, o operation, under *hostingv1alpha1.Migration) error {
 	if err := o.confirm(ctx, under); err != nil {
 		return fmt.Errorf("%s %s: %w", o.name, s.group, err)
@@ -293,7 +289,7 @@ func named(migration *hostingv1alpha1.Migration) string {
 	return "migration.hosting.annex.dev/" + migration.Name
 }
 
-// wait presents a Migration until it ends, and says what to do if it did not complete.
+// wait presents a Migration until it ends, and prints what to do if it did not complete.
 func (s *session) wait(ctx context.Context, o operation, migration *hostingv1alpha1.Migration) error {
 	within := ctx
 	if o.timeout > 0 {
@@ -301,9 +297,9 @@ func (s *session) wait(ctx context.Context, o operation, migration *hostingv1alp
 		defer cancel()
 		within = limited
 	}
-	view := migrations.View{Annex: s.Annex, Out: s.out, Confirm: s.command("move", "--confirm")}
+	view := output.MigrationView{Annex: s.Annex, Out: s.out, Confirm: s.command("move", "--confirm")}
 	err := view.Show(within, migration)
-	var ended *migrations.EndedError
+	var ended *output.EndedError
 	switch {
 	case errors.As(err, &ended):
 		s.adviseAfter(ctx, o)

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/scheduler"
@@ -26,7 +27,6 @@ import (
 	"github.com/annex-dev/annex/pkg/table"
 )
 
-// moveFlags are the flags of `annex move`. Some are the spec of its Migration.
 type moveFlags struct {
 	flags
 	spec          hostingv1alpha1.MigrationSpec
@@ -90,7 +90,7 @@ func (s *session) move(ctx context.Context, o *moveFlags) error {
 		return err
 	}
 	rights := func(_ context.Context, definitions []string) (rules, error) {
-		return moveRules(s.group, definitions), nil
+		return maincopy.MoveRules(s.group, definitions...), nil
 	}
 	return s.run(ctx, operation{
 		name: "move", flags: o.flags, spec: o.spec,
@@ -157,7 +157,6 @@ func (s *session) planMove(ctx context.Context, o *moveFlags) ([]string, error) 
 	return obstacles, nil
 }
 
-// printWays prints how to return, and how to end that.
 func (s *session) printWays() {
 	s.print("To return to the main cluster, with everything written since:\n  %s\nTo delete its copy, which frees the space in its etcd:\n  %s",
 		s.command("rollback"), s.command("finalize"))

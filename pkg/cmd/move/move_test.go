@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -66,7 +67,7 @@ To delete its copy, which frees the space in its etcd:
 		Group: group, Operation: hostingv1alpha1.MigrationMove, StoreName: "fast", ObjectsPerSecond: 100, Switch: hostingv1alpha1.MigrationSwitchManual,
 		NotBefore: &metav1.Time{Time: time.Date(2026, 6, 1, 22, 0, 0, 0, time.UTC)},
 	}, f.created(t))
-	expect.Equal(t, moveRules(group, both), f.granted(t))
+	expect.Equal(t, maincopy.MoveRules(group, both...), f.granted(t))
 }
 
 // TestMoveIsRefused: nothing is written, and the error says why.
@@ -324,7 +325,7 @@ func TestRoleIsExtended(t *testing.T) {
 	for _, step := range []struct {
 		rights rules
 		want   string
-	}{{finalizedRules(group), "created"}, {moveRules(group, both), "configured"}, {moveRules(group, both), "unchanged"}} {
+	}{{finalizedRules(group), "created"}, {maincopy.MoveRules(group, both...), "configured"}, {maincopy.MoveRules(group, both...), "unchanged"}} {
 		f.out.Reset()
 		expect.NoError(t, s.grant(t.Context(), "move", step.rights))
 		expect.Equal(t, "clusterrole.rbac.authorization.k8s.io/annex-hosted-example.com "+step.want+"\n", f.out.String())

@@ -20,7 +20,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/internal/rights"
+	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 )
 
 const (
@@ -161,9 +161,9 @@ func (s *session) waitForRights(ctx context.Context, granted rules) error {
 		s.print(notChecked)
 		return nil
 	}
-	var missing []rights.Right
+	var missing []footprint.Right
 	err := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.rightsTimeout, true, func(ctx context.Context) (_ bool, err error) {
-		missing, err = rights.Missing(ctx, s.Kube, userOf(subjects[0]), rights.Of("", granted...))
+		missing, err = footprint.MissingRights(ctx, s.Kube, userOf(subjects[0]), footprint.RightsOf("", granted...))
 		return len(missing) == 0, err
 	})
 	switch {
@@ -171,7 +171,7 @@ func (s *session) waitForRights(ctx context.Context, granted rules) error {
 		s.print(notChecked)
 		return nil
 	case err != nil && len(missing) > 0 && ctx.Err() == nil:
-		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", subjects[0].Name, rights.List(missing), s.program)
+		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", subjects[0].Name, footprint.ListRights(missing), s.program)
 	case err != nil:
 		return fmt.Errorf("wait for the rights of annex: %w", err)
 	}
@@ -179,19 +179,6 @@ func (s *session) waitForRights(ctx context.Context, granted rules) error {
 }
 
 type rules = []rbacv1.PolicyRule
-
-// moveRules let annex copy the objects, end the watches of the main cluster by a change of its
-// definitions, and freeze the copy there. They include what a rollback writes, because annex rolls a
-// group back on its own that clients do not reach.
-func moveRules(group string, definitions []string) rules {
-	return groupRules(group, definitions, "create", "update", "patch", "delete")
-}
-
-// finalizeRules let annex remove finalizers from the main cluster's objects of a group, and delete
-// the objects.
-func finalizeRules(group string, definitions []string) rules {
-	return groupRules(group, definitions, "update", "patch", "delete")
-}
 
 // finalizedRules let annex remove the policy that freezes a group, once the last definition was deleted.
 func finalizedRules(group string) rules {
@@ -202,22 +189,10 @@ func finalizedRules(group string) rules {
 
 var policies = []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
 
-// groupRules returns the rules for a group, with more verbs for its objects. RBAC cannot restrict create to a
-// name.
-func groupRules(group string, definitions []string, verbs ...string) rules {
-	names := []string{hostingv1alpha1.FrozenPolicyName(group), hostingv1alpha1.CopyPolicyName(group), hostingv1alpha1.HoldPolicyName(group)}
-	return rules{
-		{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: append([]string{"get", "list", "watch"}, verbs...)},
-		{APIGroups: []string{definitionsResource.Group}, Resources: []string{definitionsResource.Resource}, ResourceNames: definitions, Verbs: []string{"update", "patch"}},
-		{APIGroups: []string{admission.Group}, Resources: policies, Verbs: []string{"create"}},
-		{APIGroups: []string{admission.Group}, Resources: policies, ResourceNames: names, Verbs: []string{"get", "update", "delete"}},
-	}
-}
-
 // rollbackRules let annex write the objects to the main cluster, and change the owner references of
 // dependants.
 func rollbackRules(group string, definitions []string, dependants []schema.GroupResource) rules {
-	return append(moveRules(group, definitions), dependantRules(dependants)...)
+	return append(maincopy.MoveRules(group, definitions...), dependantRules(dependants)...)
 }
 
 func dependantRules(dependants []schema.GroupResource) (all rules) {
@@ -239,7 +214,7 @@ func systemRules(command string) rules {
 	return maincopy.NamespaceRules()
 }
 
-// role returns the ClusterRole whose rules are aggregated to those of annex.
+// role returns the ClusterRole whose rules are aggregated to annex's.
 func role(group string, granted rules) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},

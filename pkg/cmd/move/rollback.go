@@ -139,7 +139,7 @@ func (s *session) planDependants(of []schema.GroupResource) {
 	s.print("")
 }
 
-// revisionsAhead returns how far annex's resource versions are above the main cluster's.
+// revisionsAhead returns the distance of annex's resource versions above the main cluster's.
 func (s *session) revisionsAhead(ctx context.Context) (int64, error) {
 	revision := func(resource schema.GroupVersionResource) (int64, error) {
 		list, err := s.Metadata.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})

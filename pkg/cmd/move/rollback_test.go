@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -142,7 +143,7 @@ func TestRollbackIsFinished(t *testing.T) {
 	back.Status.CompletionTime = &metav1.Time{Time: noon.AddDate(0, 0, 1)}
 	f.annex = []runtime.Object{migration("moved", hostingv1alpha1.MigrationMove, completed()), back}
 	s := f.start(t)
-	expect.NoError(t, s.grant(t.Context(), "move", moveRules(group, both)))
+	expect.NoError(t, s.grant(t.Context(), "move", maincopy.MoveRules(group, both...)))
 	expect.NoError(t, s.rollback(t.Context(), flags{wait: true}))
 	expect.Contains(t, f.out.String(), "migration.hosting.annex.dev/back has completed already.\n")
 	if f.granted(t) != nil || f.created(t) != nil {

@@ -151,7 +151,6 @@ func (s *session) printUninstall(found *installation) error {
 	return nil
 }
 
-// installation is an annex in a main cluster.
 type installation struct {
 	*footprint.Footprint
 	service maincluster.Service

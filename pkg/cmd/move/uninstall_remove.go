@@ -52,7 +52,6 @@ func kindOf(resource schema.GroupVersionResource) string {
 	return strings.TrimSuffix(kind+"."+resource.Group, ".")
 }
 
-// remove deletes an object, if it is there.
 func (s *session) remove(ctx context.Context, of schema.GroupVersionResource, namespace, name string) error {
 	err := s.Metadata.Resource(of).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	switch {
@@ -65,7 +64,6 @@ func (s *session) remove(ctx context.Context, of schema.GroupVersionResource, na
 	return nil
 }
 
-// removeAll deletes the objects with a prefix and labels.
 func (s *session) removeAll(ctx context.Context, of schema.GroupVersionResource, namespace, prefix, labels string) error {
 	list, err := s.Metadata.Resource(of).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels})
 	if err != nil {
@@ -190,7 +188,6 @@ func (s *session) holderOf(lease *coordinationv1.Lease) string {
 	return ptr.Deref(lease.Spec.HolderIdentity, "")
 }
 
-// published lists the APIServices that lead to annex.
 func (s *session) published(ctx context.Context) ([]apiregistrationv1.APIService, error) {
 	list, err := s.APIServices.List(ctx, metav1.ListOptions{LabelSelector: hostingv1alpha1.PublishedByLabel})
 	if err != nil {

@@ -21,18 +21,10 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
-
-func routeTo(version, group string) *apiregistrationv1.APIService {
-	return &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: version + "." + group, Labels: map[string]string{hostingv1alpha1.PublishedByLabel: "annex-system.annex"}},
-		Spec: apiregistrationv1.APIServiceSpec{Group: group, Version: version, Service: &apiregistrationv1.ServiceReference{
-			Namespace: "annex-system", Name: "annex",
-		}},
-	}
-}
 
 func policy(name string) *admissionregistrationv1.ValidatingAdmissionPolicy {
 	return &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -45,7 +37,7 @@ func inSystem(name string) metav1.ObjectMeta {
 // installedAnnex is a main cluster with a moved group.
 func installedAnnex() *fixture {
 	f := moved()
-	f.routes = []runtime.Object{routeTo("v1alpha1", "hosting.annex.dev"), routeTo("v1", group)}
+	f.routes = []runtime.Object{grouptest.Published("hosting.annex.dev", "v1alpha1", ""), grouptest.Published(group, "v1", "")}
 	f.kubeObjects = []runtime.Object{
 		policy("annex-freeze.example.com"), policy("annex-hold-garbage-collector.other.com"),
 		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "annex-hold-garbage-collector.other.com"}},

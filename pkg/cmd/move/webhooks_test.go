@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -98,7 +99,7 @@ func TestMoveWithWebhooks(t *testing.T) {
 			}
 			expect.NoError(t, err)
 			expect.Equal(t, test.exempted, f.created(t).ExemptWebhooks)
-			expect.Equal(t, moveRules(group, both), f.granted(t), "the right to exempt annex ends with the move")
+			expect.Equal(t, maincopy.MoveRules(group, both...), f.granted(t), "the right to exempt annex ends with the move")
 		})
 	}
 }

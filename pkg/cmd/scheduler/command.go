@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package scheduler implements `annex scheduler`, which places HostedResources on Stores
-// from a separate process, and the commands that show and change where resources are: `annex
-// place`, `annex drain` and `annex rebalance`. All are clients of annex.
+// from a separate process, as a client of annex.
 package scheduler
 
 import (
@@ -89,7 +88,6 @@ func (o *options) validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// run places resources until ctx is done, while this replica leads.
 func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
 		return fmt.Errorf("apply the logging flags: %w", err)

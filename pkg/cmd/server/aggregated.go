@@ -9,7 +9,6 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	aggregatedcontrollers "github.com/annex-dev/annex/pkg/aggregated"
@@ -32,9 +31,8 @@ type aggregated struct {
 	serving servingca.Source
 }
 
-// newAggregated connects to the main cluster and waits until it responds.
 func newAggregated(ctx context.Context, o *options.Main) (*aggregated, error) {
-	main, err := maincluster.Open(o.Location())
+	main, err := maincluster.Open(o.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -49,17 +47,20 @@ func (m *aggregated) adminServerName(options.CompletedOptions) string { return o
 // that all replicas share, or --tls-cert-file.
 func (m *aggregated) prepareServing(ctx context.Context, o options.CompletedOptions, identity *identity) error {
 	var err error
+	config := servingca.Config{
+		MainAPIServices: m.APIRegistration.ApiregistrationV1().APIServices(),
+		Namespace:       o.Main.PublishService.Namespace,
+		Name:            o.Main.PublishService.Name,
+		Lifetimes:       o.Main.ServingCA,
+	}
 	if o.Serving.OwnCertificate() {
-		m.serving, err = m.openShared(ctx, o.Main, identity)
+		m.serving, err = m.openShared(ctx, servingca.SharedConfig{
+			Config: config, Main: m.Kube, BindAddress: identity.wanted.BindAddress, ExtraNames: identity.wanted.ExtraNames,
+		})
 	} else {
+		files := o.Serving.ServerCert.CertKey
 		m.serving, err = servingca.OpenProvided(servingca.ProvidedConfig{
-			CertFile:        o.Serving.ServerCert.CertKey.CertFile,
-			KeyFile:         o.Serving.ServerCert.CertKey.KeyFile,
-			CAFile:          o.Main.PublishCAFile,
-			MainAPIServices: m.APIRegistration.ApiregistrationV1().APIServices(),
-			Namespace:       o.Main.PublishService.Namespace,
-			Name:            o.Main.PublishService.Name,
-			Lifetimes:       o.Main.ServingCA,
+			Config: config, CertFile: files.CertFile, KeyFile: files.KeyFile, CAFile: o.Main.PublishCAFile,
 		})
 	}
 	if err != nil {
@@ -69,16 +70,8 @@ func (m *aggregated) prepareServing(ctx context.Context, o options.CompletedOpti
 	return nil
 }
 
-func (m *aggregated) openShared(ctx context.Context, o *options.Main, identity *identity) (servingca.Source, error) {
-	shared := servingca.NewShared(servingca.SharedConfig{
-		Main:            m.Kube,
-		MainAPIServices: m.APIRegistration.ApiregistrationV1().APIServices(),
-		Namespace:       o.PublishService.Namespace,
-		Name:            o.PublishService.Name,
-		BindAddress:     identity.wanted.BindAddress,
-		ExtraNames:      identity.wanted.ExtraNames,
-		Lifetimes:       o.ServingCA,
-	})
+func (m *aggregated) openShared(ctx context.Context, config servingca.SharedConfig) (servingca.Source, error) {
+	shared := servingca.NewShared(config)
 	var unusable error
 	err := m.Retry(ctx, func(ctx context.Context) error {
 		err := shared.Open(ctx)
@@ -94,8 +87,8 @@ func (m *aggregated) openShared(ctx context.Context, o *options.Main, identity *
 	return shared, nil
 }
 
-func (m *aggregated) kubernetes(*apiserver.Config) (*kubernetesCluster, error) {
-	return &kubernetesCluster{kube: m.Kube, dynamic: m.Dynamic, informers: m.Informers}, nil
+func (m *aggregated) kubernetes(*clients) *kubernetesCluster {
+	return &kubernetesCluster{kube: m.Kube, dynamic: m.Dynamic, informers: m.Informers}
 }
 
 func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, config *apiserver.Config, _ *kubernetesCluster, identity *identity) error {
@@ -105,12 +98,12 @@ func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, co
 	extra.ServiceResolver = m.ServiceResolver()
 	extra.WebhookCredentials = m.WebhookCredentials(generic.TracerProvider)
 
-	delegated, err := m.Authenticator(ctx, generic, o.Main.Login)
+	delegated, err := m.Authenticator(ctx, generic, o.Main.Reviews)
 	if err != nil {
 		return err
 	}
 	issuers, err := o.Authentication.ApplyTo(generic, options.Authenticators{
-		OwnCAFile: identity.CAFile(), TokenCacheTTL: o.Main.Login.TokenCacheTTL, Delegated: delegated,
+		OwnCAFile: identity.CAFile(), TokenCacheTTL: o.Main.Reviews.TokenCacheTTL, Delegated: delegated,
 	})
 	if err != nil {
 		return err
@@ -159,12 +152,10 @@ func (m *aggregated) controllers(o options.CompletedOptions, _ *apiserver.Config
 		Dynamic:         m.Dynamic,
 		APIExtensions:   m.APIExtensions,
 		APIRegistration: m.APIRegistration,
-		ServedBy: func(ctx context.Context, version schema.GroupVersion) (string, error) {
-			return m.ServedBy(ctx, version, hostingv1alpha1.PublishedByHeader)
-		},
-		Discovered:     m.Discovered,
-		PublishService: aggregatedcontrollers.Service(o.Main.PublishService),
-		CABundle:       m.serving,
+		ServedBy:        m.ServedBy,
+		Discovered:      m.Discovered,
+		PublishService:  aggregatedcontrollers.Service(o.Main.PublishService),
+		CABundle:        m.serving,
 	}
 }
 

@@ -66,7 +66,6 @@ func NewCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// printReady prints how to use the server, in one line.
 func printReady(out io.Writer, ready Ready) {
 	_, _ = fmt.Fprintf(out, "annex %s is ready at %s, use it with: export KUBECONFIG=%s\n", version.Annex(), ready.URL, shellQuote(ready.Kubeconfig))
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
-	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/layer/compression"
@@ -28,13 +27,13 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
-// informerResync is how often informers deliver all objects again, as in kube-apiserver.
+// informerResync is the time after which informers deliver all objects again, as in kube-apiserver.
 const informerResync = 10 * time.Minute
 
 // newConfig applies the options to the chain's configuration, except for the etcd,
-// which need not run yet, and returns the cluster that serves the Kubernetes kinds. The
+// which need not run yet, and creates the clients. The
 // order matters: later steps use what earlier ones applied.
-func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, identity *identity) (*apiserver.Config, *kubernetesCluster, error) {
+func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, identity *identity) (*apiserver.Config, *clients, error) {
 	generic := genericapiserver.NewConfig(scheme.Codecs)
 	// The chain serves its own /metrics, which include the embedded etcd's.
 	generic.EnableMetrics = false
@@ -57,19 +56,17 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 		return nil, nil, err
 	}
 	config := &apiserver.Config{Generic: generic}
-	kinds, err := mode.kubernetes(config)
+	own, err := newClients(generic.LoopbackClientConfig)
 	if err != nil {
 		return nil, nil, err
 	}
+	kinds := mode.kubernetes(own)
+	own.kinds = kinds
 	if err := o.Features.ApplyTo(generic, kinds.kube, kinds.informers); err != nil {
 		return nil, nil, fmt.Errorf("apply the feature flags: %w", err)
 	}
 	if err := o.Etcd.ApplyEncryption(generic); err != nil {
 		return nil, nil, err
-	}
-	annexHosting, err := annexclient.NewForConfig(generic.LoopbackClientConfig)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a client of annex's own kinds: %w", err)
 	}
 	cacheBudget, err := o.Etcd.CacheBudget()
 	if err != nil {
@@ -83,8 +80,8 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 		EventTTL:         o.API.EventTTL,
 		Informers:        kinds.informers,
 		Resources:        kinds.kube.Discovery(),
-		AnnexHosting:     annexHosting,
-		HostingInformers: annexinformers.NewSharedInformerFactory(annexHosting, informerResync),
+		AnnexHosting:     own.hosting,
+		HostingInformers: annexinformers.NewSharedInformerFactory(own.hosting, informerResync),
 		BodyLimits:       bodies,
 		StorageLayers: routing.Layers{
 			MaxObjectBytes:     o.Etcd.MaxObjectBytes.Value(),
@@ -101,7 +98,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 	if err := o.Audit.ApplyTo(generic); err != nil {
 		return nil, nil, err
 	}
-	return config, kinds, o.Admission.Apply(generic, kinds.informers, kinds.kube, kinds.dynamic, &config.Extra)
+	return config, own, o.Admission.Apply(generic, kinds.informers, kinds.kube, kinds.dynamic, own.metadata, &config.Extra)
 }
 
 // canceledDuringShutdown makes loopback clients return context.Canceled after ctx is

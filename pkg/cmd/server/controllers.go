@@ -9,12 +9,8 @@ import (
 	"sync"
 	"time"
 
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/controller"
@@ -96,11 +92,15 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 	}
 }
 
-// controllerConfig creates the loopback clients that controllers use.
 func (s *server) controllerConfig() (controller.Config, error) {
 	hosting := s.config.Extra.HostingInformers.Hosting().V1alpha1()
 	config := controller.Config{
-		AnnexHosting:                  s.config.Extra.AnnexHosting,
+		AnnexLogin:                    s.clients.loopback,
+		AnnexKube:                     s.clients.kube,
+		AnnexAPIExtensions:            s.clients.extensions,
+		AnnexHosting:                  s.clients.hosting,
+		AnnexMetadata:                 s.clients.metadata,
+		AnnexDynamic:                  s.clients.dynamic,
 		AnnexHostedResourceInformer:   hosting.HostedResources(),
 		AnnexStoreInformer:            hosting.Stores(),
 		AnnexMigrationInformer:        hosting.Migrations(),
@@ -127,21 +127,6 @@ func (s *server) controllerConfig() (controller.Config, error) {
 			return config, fmt.Errorf("--archive-dir: %w", err)
 		}
 		config.Archive = kept
-	}
-	loopback := s.config.Generic.LoopbackClientConfig
-	config.AnnexLogin = loopback
-	var err error
-	if config.AnnexKube, err = kubernetes.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("create a client of the Kubernetes kinds: %w", err)
-	}
-	if config.AnnexAPIExtensions, err = apiextensionsclient.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("create a client of CRDs: %w", err)
-	}
-	if config.AnnexMetadata, err = metadata.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("create a client of metadata: %w", err)
-	}
-	if config.AnnexDynamic, err = dynamic.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("create a client of all objects: %w", err)
 	}
 	return config, nil
 }

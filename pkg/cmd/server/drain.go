@@ -14,7 +14,7 @@ import (
 	"github.com/annex-dev/annex/pkg/serving"
 )
 
-// migrationPeriod is how long clients have to reconnect elsewhere: up to a second until
+// migrationPeriod is the time for clients to reconnect elsewhere: up to a second until
 // a moment without requests on the connection, and two for requests that cross the
 // GOAWAY.
 const migrationPeriod = 3 * time.Second

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// memoryInterval is how often the use of memory is read. At a start it is longer than what
+	// memoryInterval is the time between two reads of the use of memory. At a start it is longer than what
 	// remains to be done after readiness.
 	memoryInterval = 5 * time.Second
 	// An idle server allocates at most idleBytes in an interval. It returns memory from
@@ -47,8 +47,8 @@ func manageMemory(ctx context.Context) {
 
 // memory has sizes of the heap in bytes.
 type memory struct {
-	// allocated is what was ever allocated. objects is what is allocated now, and includes
-	// garbage; live is what the last garbage collection has left. free is kept for new objects.
+	// allocated counts all that was ever allocated, objects all that is now, which includes
+	// garbage, and live all that the last garbage collection has left. free is kept for new objects.
 	allocated, objects, live, free uint64
 }
 
@@ -73,7 +73,7 @@ func (m memory) isWorthReturning(allocated uint64) bool {
 	return allocated < idleBytes && m.unused() >= max(returnBytes, 2*allocated, m.live/returnPart)
 }
 
-// unused is what a garbage collection could return, at most.
+// unused returns the most that a garbage collection could return.
 func (m memory) unused() uint64 {
 	unused := m.free
 	if m.objects > m.live {

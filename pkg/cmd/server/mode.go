@@ -6,10 +6,6 @@ package server
 import (
 	"context"
 
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/controller"
@@ -17,7 +13,7 @@ import (
 )
 
 // mode is everything that differs between a standalone annex and one behind a main
-// cluster. newMode decides which of the two annex is; no code below it asks again.
+// cluster. newMode decides which of the two annex is; nothing below it decides that again.
 type mode interface {
 	// prepareServing completes the serving options with the certificate that clients
 	// verify. It is called after annex's own certificates exist.
@@ -26,7 +22,7 @@ type mode interface {
 	// administrator verifies the same certificate as other clients.
 	adminServerName(options.CompletedOptions) string
 	// kubernetes returns the cluster that serves the Kubernetes kinds.
-	kubernetes(*apiserver.Config) (*kubernetesCluster, error)
+	kubernetes(*clients) *kubernetesCluster
 	// applyTo configures authentication and authorization, what the chain serves, and
 	// what differs in admission.
 	applyTo(context.Context, options.CompletedOptions, *apiserver.Config, *kubernetesCluster, *identity) error
@@ -46,13 +42,4 @@ func newMode(ctx context.Context, o options.CompletedOptions) (mode, error) {
 		return newAggregated(ctx, o.Main)
 	}
 	return &standalone{}, nil
-}
-
-// kubernetesCluster is the cluster that serves the Kubernetes kinds, annex itself or
-// the main one. Admission, authorization and flow control read them through it; the
-// chain starts the informers.
-type kubernetesCluster struct {
-	kube      kubernetes.Interface
-	dynamic   dynamic.Interface
-	informers informers.SharedInformerFactory
 }

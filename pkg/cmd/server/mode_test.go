@@ -15,7 +15,7 @@ import (
 )
 
 // TestWebhookCredentials checks which credentials annex sends to a webhook at
-// kubernetes.default.svc: those of the loopback must not reach another cluster.
+// kubernetes.default.svc: the loopback's must not reach another cluster.
 func TestWebhookCredentials(t *testing.T) {
 	t.Parallel()
 	loopback := &genericapiserver.Config{LoopbackClientConfig: &restclient.Config{BearerToken: "loopback"}}

@@ -61,7 +61,6 @@ func anotherEtcd(dir *datadir.Dir, recorded *datadir.Etcd, problem string) error
 		dir.Path(), where, problem, recorded.ID)
 }
 
-// recordEtcd records the etcd in the data directory.
 func (s *storage) recordEtcd(dir *datadir.Dir) error {
 	store, err := s.Stores.Get(hostingv1alpha1.DefaultStoreName)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/apiserver"
@@ -22,10 +21,10 @@ import (
 // readyPollInterval is short, because a start takes about a second.
 const readyPollInterval = 10 * time.Millisecond
 
-// startGracePeriod is how long a shutdown waits for a start in progress.
+// startGracePeriod bounds the wait of a shutdown for a start in progress.
 const startGracePeriod = 10 * time.Second
 
-// minServingPeriod is how long annex serves at least after it became ready. Some of
+// minServingPeriod is the shortest time that annex serves after it became ready. Some of
 // upstream's controllers check only every 100 ms whether their caches have synced,
 // readiness does not wait for them, and they log an error if shutdown comes before.
 const minServingPeriod = 300 * time.Millisecond
@@ -65,7 +64,7 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err != nil {
 		return ignoreShutdown(ctx, err)
 	}
-	config, kinds, err := newConfig(ctx, o, mode, identity)
+	config, clients, err := newConfig(ctx, o, mode, identity)
 	if err != nil {
 		return ignoreShutdown(ctx, err)
 	}
@@ -75,12 +74,12 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	}
 	config.Extra.Runnables = append(config.Extra.Runnables, static.sources.Run)
 	// Storage outlives everything that writes to it.
-	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir, config.Generic.TracerProvider, secretReader(kinds.kube))
+	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir, config.Generic.TracerProvider, secretReader(clients.kinds.kube))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	config.Extra.Etcd = o.Etcd.Served(store.Endpoints())
+	config.Extra.Etcd = o.Etcd.Served(store.endpoints)
 	config.Extra.EtcdShared = store.Shared()
 	config.Extra.Store = store.Store
 	config.Extra.Runnables = append(config.Extra.Runnables, store.watchStores(config.Extra.HostingInformers))
@@ -96,7 +95,7 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err := identity.WriteKubeconfig(dir.AdminKubeconfig(), o.Serving.URL()); err != nil {
 		return err
 	}
-	server := &server{options: o, config: config, mode: mode, chain: chain, store: store, identity: identity, static: static}
+	server := &server{options: o, config: config, mode: mode, clients: clients, chain: chain, store: store, identity: identity, static: static}
 	return server.run(ctx, func() {
 		onReady(Ready{URL: o.Serving.URL(), Kubeconfig: dir.AdminKubeconfig()})
 	})
@@ -115,6 +114,7 @@ type server struct {
 	options  options.CompletedOptions
 	config   *apiserver.Config
 	mode     mode
+	clients  *clients
 	chain    *apiserver.Chain
 	store    *storage
 	identity *identity
@@ -135,7 +135,6 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	deciding, stopDeciding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopDeciding()
 
-	loopback := s.config.Generic.LoopbackClientConfig
 	if err := s.addControllers(&running); err != nil {
 		return err
 	}
@@ -158,7 +157,7 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	running.Go(func() { s.config.Extra.StorageLayers.Caches.Run(serving) })
 	running.Go(func() { s.shutDownWhenDone(ctx, serving, settled, stop) })
 	running.Go(func() {
-		if waitReady(serving, loopback) {
+		if waitReady(serving, s.clients.rest()) {
 			onReady()
 			sleep(serving, minServingPeriod)
 			close(settled)
@@ -193,7 +192,6 @@ func (s *server) shutDownWhenDone(ctx, serving context.Context, settled <-chan s
 	stop(context.Cause(ctx))
 }
 
-// sleep returns after d, or when ctx is done before.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -201,15 +199,9 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// waitReady polls /readyz and returns false if ctx is done first.
-func waitReady(ctx context.Context, loopback *restclient.Config) bool {
-	annexClient, err := kubernetes.NewForConfig(loopback)
-	if err != nil {
-		// The chain created the same client from the same configuration before.
-		return false
-	}
-	err = wait.PollUntilContextCancel(ctx, readyPollInterval, true, func(ctx context.Context) (bool, error) {
-		return annexClient.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
+func waitReady(ctx context.Context, annexREST restclient.Interface) bool {
+	err := wait.PollUntilContextCancel(ctx, readyPollInterval, true, func(ctx context.Context) (bool, error) {
+		return annexREST.Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
 	})
 	return err == nil
 }

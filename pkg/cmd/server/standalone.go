@@ -11,9 +11,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/util/webhook"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
@@ -66,20 +64,10 @@ func (m *standalone) prepareServing(_ context.Context, o options.CompletedOption
 	return nil
 }
 
-func (m *standalone) kubernetes(config *apiserver.Config) (*kubernetesCluster, error) {
-	annexClient, err := kubernetes.NewForConfig(config.Generic.LoopbackClientConfig)
-	if err != nil {
-		return nil, fmt.Errorf("create a client of the Kubernetes kinds: %w", err)
-	}
-	annexDynamicClient, err := dynamic.NewForConfig(config.Generic.LoopbackClientConfig)
-	if err != nil {
-		return nil, fmt.Errorf("create a dynamic client: %w", err)
-	}
+func (m *standalone) kubernetes(own *clients) *kubernetesCluster {
 	return &kubernetesCluster{
-		kube:      annexClient,
-		dynamic:   annexDynamicClient,
-		informers: informers.NewSharedInformerFactory(annexClient, informerResync),
-	}, nil
+		kube: own.kube, dynamic: own.dynamic, informers: informers.NewSharedInformerFactory(own.kube, informerResync),
+	}
 }
 
 func (m *standalone) applyTo(_ context.Context, o options.CompletedOptions, config *apiserver.Config, kinds *kubernetesCluster, identity *identity) error {
@@ -88,7 +76,7 @@ func (m *standalone) applyTo(_ context.Context, o options.CompletedOptions, conf
 	extra.ServiceResolver = apiserver.NoServices
 	extra.WebhookCredentials = loopbackWebhookCredentials(generic)
 
-	authenticators := options.Authenticators{OwnCAFile: identity.CAFile(), TokenCacheTTL: o.Main.Login.TokenCacheTTL}
+	authenticators := options.Authenticators{OwnCAFile: identity.CAFile(), TokenCacheTTL: o.Main.Reviews.TokenCacheTTL}
 	if err := o.Tokens.ApplyTo(generic, extra, kinds.kube, kinds.informers, &authenticators); err != nil {
 		return err
 	}

@@ -11,9 +11,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.opentelemetry.io/otel/trace"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd"
 	_ "github.com/annex-dev/annex/pkg/storage/etcd/etcdclientlog" // quiet by default
@@ -31,6 +37,7 @@ type storage struct {
 	// Usage counts the objects and bytes of each resource in all Stores.
 	Usage *usage.Aggregator
 
+	// endpoints are the URLs of the etcd.
 	endpoints []string
 	prefix    string
 	client    *clientv3.Client     // for what is done once, at the start
@@ -154,9 +161,6 @@ func (s *storage) checkRestored(ctx context.Context) error {
 	return err
 }
 
-// Endpoints are the URLs of the etcd.
-func (s *storage) Endpoints() []string { return s.endpoints }
-
 // Shared reports whether other replicas may keep their objects in the same etcd.
 func (s *storage) Shared() bool { return s.embedded == nil }
 
@@ -191,4 +195,24 @@ func (s *storage) Close() error {
 		return errors.Join(err, s.client.Close())
 	}
 	return errors.Join(err, s.embedded.Close())
+}
+
+// secretReader reads the certificates of Stores from Secrets of the cluster that serves
+// the Kubernetes kinds. It reads one at a time, so that annex needs no permission to
+// list Secrets there.
+func secretReader(kube kubernetes.Interface) stores.ReadSecret {
+	return func(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+		return kube.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+}
+
+// watchStores requests the informer of Stores, and returns a function that connects to
+// those until its context is done.
+func (s *storage) watchStores(informers annexinformers.SharedInformerFactory) func(context.Context) {
+	informer := informers.Hosting().V1alpha1().Stores().Informer()
+	return func(ctx context.Context) {
+		if err := s.Stores.Run(ctx, informer); err != nil {
+			klog.FromContext(ctx).Error(err, "Stores are not watched")
+		}
+	}
 }

@@ -6,7 +6,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -42,10 +40,6 @@ func (s *server) addWarmUp() error {
 	if !s.store.Shared() {
 		return nil // there is no other replica
 	}
-	loopback, err := kubernetes.NewForConfig(s.config.Generic.LoopbackClientConfig)
-	if err != nil {
-		return fmt.Errorf("make a client that warms up: %w", err)
-	}
 	definitions := s.chain.Definitions.Outlines()
 	informer, lister := definitions.Informer(), definitions.Lister()
 	return s.chain.AddPostStartHook("annex-warm-up", func(hook genericapiserver.PostStartHookContext) error {
@@ -60,7 +54,7 @@ func (s *server) addWarmUp() error {
 		if err != nil {
 			return err
 		}
-		warmUp(ctx, loopback.RESTClient(), all)
+		warmUp(ctx, s.clients.rest(), all)
 		if ctx.Err() != nil {
 			logger.Info("Not all custom resources can be listed yet, becoming ready without them", "timeout", warmUpTimeout)
 		}

@@ -54,7 +54,6 @@ func NewCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// objects are those that the commands show.
 type objects struct {
 	Resources     []hostingv1alpha1.HostedResource
 	Stores        []hostingv1alpha1.Store
@@ -89,7 +88,6 @@ func (o *objects) print(out io.Writer) error {
 	return w.Flush()
 }
 
-// group is the sum of the resources of an API group.
 type group struct {
 	resources              int
 	objects, bytes, stored int64
@@ -192,7 +190,7 @@ type problem struct {
 	condition metav1.Condition
 }
 
-// problems returns those of Stores, then those of resources that these do not cause, Migrations
+// problems returns the problems of Stores, then of resources that these do not cause, Migrations
 // that failed or are tried again, and StaticSources.
 func (o *objects) problems() []problem {
 	var found []problem

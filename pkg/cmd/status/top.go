@@ -20,12 +20,11 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
-	"github.com/annex-dev/annex/pkg/cmd/internal/metrics"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	"github.com/annex-dev/annex/pkg/table"
 )
 
-// Metrics of the server. The first is annex's own, and tells annex from a main cluster.
+// Metrics of the server. The first is annex's own: a main cluster lacks it.
 const (
 	budgetMetric   = "annex_cache_memory_budget_bytes"
 	requestsMetric = "apiserver_request_total"
@@ -124,7 +123,7 @@ func printTop(out io.Writer, rows []row, loadsKnown bool) error {
 // or its metrics cannot be read.
 func (o *topOptions) readLoads(ctx context.Context, client restclient.Interface) (map[schema.GroupResource]load, error) {
 	get := func() map[string]*dto.MetricFamily {
-		families, err := metrics.Get(ctx, client, budgetMetric, requestsMetric, metrics.Watches)
+		families, err := login.Metrics(ctx, client, budgetMetric, requestsMetric, login.WatchesMetric)
 		if err != nil || families[budgetMetric] == nil {
 			return nil
 		}
@@ -150,7 +149,7 @@ func loadsOf(first, second map[string]*dto.MetricFamily, took time.Duration) map
 	loads := map[schema.GroupResource]load{}
 	add := func(families map[string]*dto.MetricFamily, name string, change func(*load, *dto.Metric)) {
 		for _, metric := range families[name].GetMetric() {
-			of := metrics.Labels(metric)
+			of := login.MetricLabels(metric)
 			resource := schema.GroupResource{Group: of["group"], Resource: of["resource"]}
 			l := loads[resource]
 			change(&l, metric)
@@ -159,8 +158,8 @@ func loadsOf(first, second map[string]*dto.MetricFamily, took time.Duration) map
 	}
 	add(second, requestsMetric, func(l *load, m *dto.Metric) { l.requests += m.GetCounter().GetValue() / took.Seconds() })
 	add(first, requestsMetric, func(l *load, m *dto.Metric) { l.requests -= m.GetCounter().GetValue() / took.Seconds() })
-	add(second, metrics.Watches, func(l *load, m *dto.Metric) {
-		if strings.EqualFold(metrics.Labels(m)["verb"], "watch") {
+	add(second, login.WatchesMetric, func(l *load, m *dto.Metric) {
+		if strings.EqualFold(login.MetricLabels(m)["verb"], "watch") {
 			l.watches += m.GetGauge().GetValue()
 		}
 	})

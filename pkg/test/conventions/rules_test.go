@@ -395,12 +395,6 @@ var rules = []rule{
 		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
-		packages: "pkg/aggregated/mainobjects",
-		duty:     "Reads the objects of a custom resource from the main cluster's API, for a move.",
-		ours:     []string{"pkg/storage/move"},
-		others:   append([]string{"golang.org/x/sync/...", "k8s.io/apiserver/pkg/storage"}, clients...),
-	},
-	{
 		packages: "pkg/aggregated/mainadmission",
 		duty:     "The main cluster's webhooks and policies that apply to annex's writes of a group, and annex's exemption from them.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1"},
@@ -408,9 +402,9 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/aggregated/maincopy",
-		duty:     "What the main cluster still stores of a group that annex serves: makes it equal to annex's objects, or deletes it.",
-		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/mainobjects", "pkg/apis/hosting/v1alpha1", "pkg/storage/move"},
-		others:   append([]string{"golang.org/x/sync/errgroup"}, clients...),
+		duty:     "The objects of a group that the main cluster stores: reads them, makes them equal to annex's, or deletes them.",
+		ours:     []string{"pkg/aggregated/mainadmission", "pkg/apis/hosting/v1alpha1", "pkg/storage/move"},
+		others:   append([]string{"golang.org/x/sync/...", "k8s.io/apiserver/pkg/storage"}, clients...),
 	},
 	{
 		packages: "pkg/aggregated/group",
@@ -573,8 +567,8 @@ var rules = []rule{
 		packages: "pkg/aggregated",
 		duty:     "The list of the controllers that only an annex behind a main cluster has.",
 		ours: []string{
-			"pkg/controller/...", "pkg/aggregated/group/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy", "pkg/aggregated/mainobjects",
-			"pkg/apis/hosting/...", "pkg/staticobjects", "pkg/storage/move",
+			"pkg/controller/...", "pkg/aggregated/group/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy",
+			"pkg/apis/hosting/...", "pkg/staticobjects",
 		},
 		others: clients,
 	},
@@ -598,13 +592,15 @@ var rules = []rule{
 		packages: "pkg/cmd/kubeconfig",
 		duty:     "`annex kubeconfig`: signs with the CA in the data directory; never the server.",
 		ours:     []string{"pkg/datadir", "pkg/pki"},
-		others:   append(flags, clients...),
+		others:   append([]string{"k8s.io/apiserver/pkg/authentication/..."}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/internal/login",
-		duty:     "Flags and login of client commands.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/version"},
-		others:   append(flags, clients...),
+		duty:     "Flags and login of client commands, also to an etcd, and the metrics of a server.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/storage/etcd/externaletcd", "pkg/version"},
+		others: append([]string{
+			"github.com/prometheus/client_model/go", "github.com/prometheus/common/...", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend",
+		}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/injector",
@@ -613,15 +609,9 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/server/dynamiccertificates"}, append(flags, clients...)...),
 	},
 	{
-		packages: "pkg/cmd/internal/etcdflags",
-		duty:     "Flags of commands that use an etcd directly.",
-		ours:     []string{"pkg/storage/etcd/externaletcd"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, flags...),
-	},
-	{
 		packages: "pkg/cmd/backup",
 		duty:     "`annex backup` and `annex restore`: clients of a running annex, and the offline restore into an unused etcd.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/etcdflags", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/datadir", "pkg/generated/...", "pkg/table", "pkg/storage/backup", "pkg/storage/layer/compression", "pkg/storage/etcd/embeddedetcd", "pkg/storage/layer/revision"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/datadir", "pkg/generated/...", "pkg/table", "pkg/storage/backup", "pkg/storage/layer/compression", "pkg/storage/etcd/embeddedetcd", "pkg/storage/layer/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, append(flags, clients...)...),
 	},
 	{
@@ -633,7 +623,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/decode",
 		duty:     "`annex decode`: decodes a value of etcd without annex; reads only dictionaries.",
-		ours:     []string{"pkg/cmd/internal/etcdflags", "pkg/datadir", "pkg/storage/layer/compression", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys"},
+		ours:     []string{"pkg/cmd/internal/login", "pkg/datadir", "pkg/storage/layer/compression", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, machinery...)...),
 	},
 	{
@@ -642,61 +632,50 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/cmd/internal/output",
-		duty:     "What commands print: tables, JSON and progress bars.",
-		ours:     []string{"pkg/table"},
-		others:   []string{"github.com/spf13/pflag", "golang.org/x/term"},
-	},
-	{
-		packages: "pkg/cmd/internal/rights",
-		duty:     "Finds out which rights annex has in its main cluster; read-only.",
-		ours:     []string{"pkg/aggregated/mainadmission"},
-		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation"}, clients...),
-	},
-	{
-		packages: "pkg/cmd/internal/migrations",
-		duty:     "Shows a Migration to the user of a command until it ends.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/output", "pkg/generated/clientset/...", "pkg/table"},
-		others:   clients,
+		duty:     "What commands print: tables, JSON, progress bars, and Migrations until they end.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/clientset/...", "pkg/table"},
+		others:   append([]string{"github.com/spf13/pflag", "golang.org/x/term"}, clients...),
 	},
 	{
 		packages: "pkg/cmd/scheduler",
-		duty:     "`annex scheduler`, `annex place`, `annex drain` and `annex rebalance`: clients of annex that choose Stores; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/migrations", "pkg/cmd/internal/output", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
+		duty:     "`annex scheduler`: a client of annex that chooses Stores; never the server.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
+		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/cmd/place",
+		duty:     "`annex place`, `annex drain` and `annex rebalance`: clients of annex that show and change the Stores of resources.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/generated/clientset/...", "pkg/scheduler/..."},
 		others:   append(flags, clients...),
 	},
 	{
 		packages: "pkg/cmd/internal/footprint",
-		duty:     "What annex has written to a main cluster, for commands that work without annex too; read-only.",
-		ours:     []string{"pkg/apis/hosting/..."},
-		others:   clients,
+		duty:     "What annex has written to a main cluster and its rights there, for commands that work without annex too; read-only.",
+		ours:     []string{"pkg/aggregated/mainadmission", "pkg/apis/hosting/..."},
+		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation"}, clients...),
 	},
 	{
 		packages: "pkg/cmd/doctor",
 		duty:     "`annex doctor`: a read-only client of the main cluster that reports faults; never the server.",
-		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/internal/footprint", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/cmd/internal/rights", "pkg/cmd/status", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
+		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/internal/footprint", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/cmd/status", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation"}, append(flags, clients...)...),
-	},
-	{
-		packages: "pkg/cmd/internal/metrics",
-		duty:     "Reads the metrics of an API server for commands.",
-		others:   []string{"github.com/prometheus/client_model/go", "github.com/prometheus/common/...", "k8s.io/client-go/rest"},
 	},
 	{
 		packages: "pkg/cmd/diagnose",
 		duty:     "`annex diagnose`: a read-only client of a cluster without annex.",
-		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/metrics", "pkg/cmd/internal/output", "pkg/table"},
+		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/table"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/move",
 		duty:     "`annex move`, `annex rollback`, `annex finalize` and `annex uninstall`: clients of a main cluster that prepare, create and present Migrations of groups.",
-		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/internal/footprint", "pkg/cmd/internal/login", "pkg/cmd/internal/migrations", "pkg/cmd/internal/output", "pkg/cmd/internal/rights", "pkg/generated/...", "pkg/table", "pkg/scheduler/..."},
+		ours:     []string{"pkg/aggregated/mainadmission", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy", "pkg/aggregated/servingca", "pkg/apis/hosting/...", "pkg/cmd/backup", "pkg/cmd/diagnose", "pkg/cmd/internal/footprint", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/generated/...", "pkg/table", "pkg/scheduler/..."},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/...", "sigs.k8s.io/yaml"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/status",
 		duty:     "`annex status` and `annex top`: read-only clients of annex; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/metrics", "pkg/cmd/internal/output", "pkg/table", "pkg/scheduler"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/table", "pkg/scheduler"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
@@ -54,13 +53,12 @@ type CABundleSource interface {
 
 // Config holds what the controller depends on.
 type Config struct {
-	// MainObjects reads the objects of definitions in the main cluster.
+	// MainObjects reads the objects of definitions in the main cluster, and annex's own through it.
 	MainObjects            dynamic.Interface
 	MainAPIServices        apiregistrationclient.APIServiceInterface
 	MainDefinitions        apiextensionsclient.CustomResourceDefinitionInterface
 	MainDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
 	MainAPIServiceInformer apiregistrationinformers.APIServiceInformer
-	ReadStoreThroughMain   func(ctx context.Context) (types.UID, error)
 	// ServedBy requests a group version through the main cluster, and returns the PublishedByHeader of the response.
 	ServedBy func(ctx context.Context, version schema.GroupVersion) (string, error)
 	// Unfreeze removes the policy that freezes a group in the main cluster.

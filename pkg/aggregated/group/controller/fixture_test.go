@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -119,6 +120,7 @@ func newFixture(t *testing.T, apiServices []runtime.Object, annexDefinitions ...
 	}
 	f.main, f.annex = f.mainClient.ApiextensionsV1().CustomResourceDefinitions(), f.annexClient.ApiextensionsV1().CustomResourceDefinitions()
 	f.apiServices, f.resources = f.aggregator.ApiregistrationV1().APIServices(), f.hosting.HostingV1alpha1().HostedResources()
+	f.mainObjects.PrependReactor("get", "stores", f.readStore)
 	f.aggregator.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -156,7 +158,7 @@ func (f *fixture) run() (stop func()) {
 		MainObjects: f.mainObjects, MainAPIServices: f.apiServices, MainDefinitions: f.main,
 		MainDefinitionInformer: main.Apiextensions().V1().CustomResourceDefinitions(),
 		MainAPIServiceInformer: aggregator.Apiregistration().V1().APIServices(),
-		ReadStoreThroughMain:   f.readStore, ServedBy: f.servedBy, Unfreeze: f.unfreeze,
+		ServedBy:               f.servedBy, Unfreeze: f.unfreeze,
 		AnnexObjects: f.annexObjects, AnnexDefinitions: f.annex, AnnexHostedResources: f.resources,
 		AnnexMigrations:         f.hosting.HostingV1alpha1().Migrations(),
 		AnnexDefinitionInformer: annex.Apiextensions().V1().CustomResourceDefinitions(),
@@ -180,13 +182,13 @@ func (f *fixture) settled() {
 	f.writes()
 }
 
-func (f *fixture) readStore(context.Context) (types.UID, error) {
+// readStore answers reads of annex's Store through the main cluster.
+func (f *fixture) readStore(clienttesting.Action) (bool, runtime.Object, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stranger != "" {
-		return f.stranger, f.unproven
-	}
-	return grouptest.Store, f.unproven
+	store := &unstructured.Unstructured{Object: map[string]any{}}
+	store.SetUID(cmp.Or(f.stranger, grouptest.Store))
+	return true, store, f.unproven
 }
 
 func (f *fixture) servedBy(ctx context.Context, _ schema.GroupVersion) (string, error) {

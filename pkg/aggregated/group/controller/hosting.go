@@ -9,8 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
@@ -29,19 +27,6 @@ const (
 	// that was just changed. Until then its condition is about the previous state.
 	staleStatusPeriod = time.Second
 )
-
-// ReadStore returns a function that reads the UID of the Store "default" through the main
-// cluster, as any client does.
-func ReadStore(main dynamic.Interface) func(ctx context.Context) (types.UID, error) {
-	stores := main.Resource(hostingVersion.WithResource("stores"))
-	return func(ctx context.Context) (types.UID, error) {
-		store, err := stores.Get(ctx, hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
-		if err != nil {
-			return "", err
-		}
-		return store.GetUID(), nil
-	}
-}
 
 // reconcileHosting keeps the APIService of annex's own group and checks whether the main cluster reaches this annex. It
 // returns the delay of the next check.
@@ -104,22 +89,22 @@ func (r *reconciler) publishHosting(ctx context.Context, identity group.Identity
 	return todo.Status, wait, err
 }
 
-// probeAnnex reads a Store through the main cluster, and compares it with annex's own.
+// probeAnnex reads a Store through the main cluster, as any client does, and compares it with annex's own.
 func (r *reconciler) probeAnnex(ctx context.Context, identity group.Identity) group.Status {
 	if time.Since(r.hostingUpdated) < staleStatusPeriod {
 		return group.No(group.ReasonWaitingForAnnex, group.NotCheckedMessage)
 	}
 	reading, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	uid, err := r.ReadStoreThroughMain(reading)
+	store, err := r.MainObjects.Resource(hostingVersion.WithResource("stores")).Get(reading, hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).V(2).Info("Annex is not reached through the main cluster yet", "err", err)
 		return group.No(group.ReasonWaitingForAnnex, fmt.Sprintf("Reading store %q through the main cluster: %v", hostingv1alpha1.DefaultStoreName, err))
-	case uid != identity.Store:
+	case store.GetUID() != identity.Store:
 		return group.No(group.ReasonWaitingForAnnex, fmt.Sprintf(
 			"Another annex answers behind Service %s/%s: its store %q has the UID %s, that of this annex has %s",
-			r.Service.Namespace, r.Service.Name, hostingv1alpha1.DefaultStoreName, uid, identity.Store))
+			r.Service.Namespace, r.Service.Name, hostingv1alpha1.DefaultStoreName, store.GetUID(), identity.Store))
 	}
 	return group.Status{Status: metav1.ConditionTrue, Reason: group.ReasonPublished, Message: "The main cluster reaches annex"}
 }

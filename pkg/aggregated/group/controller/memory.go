@@ -33,7 +33,7 @@ const (
 	// firstRevertDelay doubles each time, up to maxRevertDelay.
 	firstRevertDelay = 2 * time.Second
 	maxRevertDelay   = 5 * time.Minute
-	// revertMemory is after which time without a revert the count begins anew.
+	// revertMemory is the time without a revert after which the count begins anew.
 	revertMemory = 10 * time.Minute
 )
 
@@ -59,7 +59,6 @@ type memory struct {
 	taken   time.Time
 }
 
-// remember returns the memory of a version.
 func (r *reconciler) remember(version schema.GroupVersion) *memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +68,7 @@ func (r *reconciler) remember(version schema.GroupVersion) *memory {
 	return r.memories[version]
 }
 
-// forget drops the memories of a group except those of the versions of its plan.
+// forget drops the memories of a group's versions that are not in its plan.
 func (r *reconciler) forget(name string, versions []group.Version) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +110,7 @@ func (m *memory) took(now time.Time) {
 	m.taken = now
 }
 
-// revertDelay returns for how long annex leaves the requests with the main cluster, and the reason.
+// revertDelay returns the time for which annex leaves the requests with the main cluster, and the reason.
 func (m *memory) revertDelay(now time.Time) (time.Duration, group.Status) {
 	if m.reverts < toleratedReverts {
 		return 0, group.Status{}

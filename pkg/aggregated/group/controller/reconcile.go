@@ -37,7 +37,6 @@ const (
 	apiServiceManager = "annex-apiservice"
 )
 
-// reconciler performs plans.
 type reconciler struct {
 	Config
 	list func(group string) (group.Objects, error)
@@ -87,7 +86,6 @@ func (r *reconciler) identity() (group.Identity, group.Status) {
 	return identity, group.Status{Status: metav1.ConditionTrue}
 }
 
-// reconcile performs the plan of a group.
 func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	var hosting time.Duration
 	var errs []error

@@ -53,7 +53,6 @@ func (r *reconciler) reportSynced(ctx context.Context, s *group.State, statuses 
 	return again, errors.Join(errs...)
 }
 
-// reportPublished writes the condition Published of a group.
 func (r *reconciler) reportPublished(ctx context.Context, s *group.State, statuses map[string]group.Status) (again time.Duration, _ error) {
 	var errs []error
 	for name, resource := range s.Hosted {
@@ -86,16 +85,9 @@ func (r *reconciler) report(ctx context.Context, writer framework.ConditionWrite
 	return 0, nil
 }
 
-// create creates the HostedResource of a definition that annex may never get. The
-// annotation protects it from deletion. The scheduler places it as any other.
+// create creates the HostedResource of a definition. The scheduler places it as any other.
 func (r *reconciler) create(ctx context.Context, name string) (*group.HostedResource, error) {
-	made, err := r.AnnexHostedResources.Create(ctx, &group.HostedResource{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        name,
-			Labels:      map[string]string{hostingv1alpha1.AutomanagedLabel: "true"},
-			Annotations: map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain},
-		},
-	}, metav1.CreateOptions{FieldManager: definitionsManager})
+	made, err := r.AnnexHostedResources.Create(ctx, group.NewHostedResource(name, ""), metav1.CreateOptions{FieldManager: definitionsManager})
 	if apierrors.IsAlreadyExists(err) {
 		return r.AnnexHostedResources.Get(ctx, name, metav1.GetOptions{})
 	}

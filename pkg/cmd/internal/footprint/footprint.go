@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package footprint finds what annex has written to a main cluster for the groups that it serves.
-// It does not need annex, so that commands also find what an annex that is gone has left.
+// Package footprint finds what annex has written to a main cluster for the groups that it serves, and which
+// rights it has there. It does not need annex, so that commands also find what an annex that is gone has left.
 package footprint
 
 import (

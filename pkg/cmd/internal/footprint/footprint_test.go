@@ -14,19 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
-
-func apiService(version, group, publishedBy string) apiregistrationv1.APIService {
-	a := apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: version + "." + group}, Spec: apiregistrationv1.APIServiceSpec{Group: group, Version: version},
-	}
-	if publishedBy != "" {
-		a.Labels = map[string]string{"annex.dev/published-by": publishedBy}
-		a.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex"}
-	}
-	return a
-}
 
 func definition(name, label string, deleted bool, finalizers ...string) metav1.ObjectMeta {
 	d := metav1.ObjectMeta{Name: name, Finalizers: finalizers}
@@ -46,8 +36,8 @@ func TestRead(t *testing.T) {
 		policies = append(policies, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	apiServices := []apiregistrationv1.APIService{
-		apiService("v1alpha1", "hosting.annex.dev", "annex-system.annex"), apiService("v1", "moved.example.com", "annex-system.annex"),
-		apiService("v2", "moved.example.com", "annex-system.annex"), apiService("v1", "open.example.com", ""), apiService("zz-annex-main-copy", "open.example.com", ""),
+		*grouptest.Published("hosting.annex.dev", "v1alpha1", ""), *grouptest.Published("moved.example.com", "v1", ""), *grouptest.Published("moved.example.com", "v2", ""),
+		*grouptest.Local("open.example.com", "v1"), *grouptest.Local("open.example.com", "zz-annex-main-copy"),
 	}
 	got, err := Read(t.Context(), fake.NewClientset(policies...), apiServices, []metav1.ObjectMeta{
 		definition("widgets.moved.example.com", "true", false, "annex.dev/annex-system.annex"), definition("gadgets.moved.example.com", "true", true, "annex.dev/annex-system.annex"),

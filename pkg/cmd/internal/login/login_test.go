@@ -25,7 +25,7 @@ func TestModes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// answers are the server's, by path. Others are 404, and 503 with none.
 		answers map[string]string
-		// main and annex are why the server is not one.
+		// main and annex are the errors of commands that need one.
 		main, annex string
 	}{
 		"annex":                      {map[string]string{"/version": fmt.Sprintf(`{"gitVersion":%q}`, version.Full()), hosting: "{}"}, "is annex itself, and this command needs the main cluster", ""},

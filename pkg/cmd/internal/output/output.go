@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package output has what commands print: tables, JSON and progress bars.
+// Package output has what commands print: tables, JSON, progress bars, and Migrations until they end.
 package output
 
 import (

@@ -98,18 +98,14 @@ func (o *Admission) turnOff(ctx context.Context, unserved sets.Set[string]) erro
 }
 
 // Apply creates the plugins. generic must have its authorizer. The clients and informers are
-// those of the cluster that serves the Kubernetes kinds.
-func (o *Admission) Apply(generic *genericapiserver.Config, sharedInformers informers.SharedInformerFactory, kubeClient kubernetes.Interface, dynamicClient dynamic.Interface, extra *apiserver.ExtraConfig) error {
+// for the cluster that serves the Kubernetes kinds, annexMetadata for annex.
+func (o *Admission) Apply(generic *genericapiserver.Config, sharedInformers informers.SharedInformerFactory, kubeClient kubernetes.Interface, dynamicClient dynamic.Interface, annexMetadata metadata.Interface, extra *apiserver.ExtraConfig) error {
 	if err := admission.CheckConfigFile(o.ConfigFile); err != nil {
 		return fmt.Errorf("--admission-control-config-file: %w", err)
 	}
 	endpoints, err := storeaccess.ParseEndpoints(o.StoreEndpoints)
 	if err != nil {
 		return fmt.Errorf("--store-endpoints: %w", err)
-	}
-	annexMetadata, err := metadata.NewForConfig(generic.LoopbackClientConfig)
-	if err != nil {
-		return fmt.Errorf("create a client of metadata: %w", err)
 	}
 	read := staticobjects.Reader(func(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 		return annexMetadata.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})

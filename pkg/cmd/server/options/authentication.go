@@ -6,7 +6,6 @@ package options
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -67,11 +66,7 @@ func (o *Authentication) AddFlags(fs *pflag.FlagSet) {
 
 // Validate checks the flags. It does not read files.
 func (o *Authentication) Validate() []error {
-	var errs []error
-	if !slices.Contains([]string{"v1", "v1beta1"}, o.WebhookVersion) {
-		errs = append(errs, fmt.Errorf("--authentication-token-webhook-version %q must be v1 or v1beta1", o.WebhookVersion))
-	}
-	return append(errs, o.validateFrontProxy()...)
+	return append(validateVersion("--authentication-token-webhook-version", o.WebhookVersion), o.validateFrontProxy()...)
 }
 
 func (o *Authentication) validateFrontProxy() []error {
@@ -98,7 +93,7 @@ type Authenticators struct {
 	ServiceAccounts, BootstrapTokens authenticator.Token
 	// OwnIssuers are the issuers of the tokens of ServiceAccounts.
 	OwnIssuers []string
-	// TokenCacheTTL is how long the response of a webhook is cached.
+	// TokenCacheTTL is the time for which the response of a webhook is cached.
 	TokenCacheTTL time.Duration
 }
 

@@ -44,7 +44,7 @@ func NewAuthorization() *Authorization {
 
 // AddFlags adds flags with upstream's names and meaning. Those of reviews apply to a webhook
 // and to a main cluster.
-func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.AuthorizationOptions) {
+func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.ReviewOptions) {
 	fs.StringSliceVar(&o.Modes, "authorization-mode", o.Modes,
 		"Ordered list of authorizers: RBAC, Webhook, AlwaysAllow, AlwaysDeny. "+
 			"The first that allows or denies decides; without a decision the request is denied. The group system:masters is always allowed.")
@@ -73,15 +73,12 @@ func (o *Authorization) Validate(isSet func(flag string) bool) []error {
 	case !asked:
 		errs = append(errs, refuse(isSet, "needs --authorization-mode=Webhook", "authorization-webhook-config-file", "authorization-webhook-version")...)
 	}
-	if !slices.Contains([]string{"v1", "v1beta1"}, o.WebhookVersion) {
-		errs = append(errs, fmt.Errorf("--authorization-webhook-version %q must be v1 or v1beta1", o.WebhookVersion))
-	}
-	return errs
+	return append(errs, validateVersion("--authorization-webhook-version", o.WebhookVersion)...)
 }
 
 // ApplyTo makes generic authorize requests with the configured modes. The returned
 // authorizer has to run as long as generic serves.
-func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authorization.RuleAuthorizer, reviews maincluster.AuthorizationOptions) (*authorization.Authorizer, error) {
+func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authorization.RuleAuthorizer, reviews maincluster.ReviewOptions) (*authorization.Authorizer, error) {
 	rights, err := authorization.New(authorization.Config{
 		Modes: o.Modes,
 		File:  o.ConfigFile,

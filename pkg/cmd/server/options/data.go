@@ -28,19 +28,6 @@ func (o *Data) AddFlags(fs *pflag.FlagSet) {
 		"Absolute path of the directory in which retentions with archive: true keep objects before they delete them. It is created if it does not exist, and only its owner may have access. If not set, such retentions delete nothing.")
 }
 
-// Complete makes the path absolute, because it is printed.
-func (o *Data) Complete() error {
-	if o.Dir == "" {
-		return nil
-	}
-	absolute, err := filepath.Abs(o.Dir)
-	if err != nil {
-		return fmt.Errorf("--data-dir: %w", err)
-	}
-	o.Dir = absolute
-	return nil
-}
-
 // Validate checks the flags.
 func (o *Data) Validate() (errs []error) {
 	if o.Dir == "" {

@@ -39,7 +39,7 @@ func (o *Features) Validate() []error {
 	return errs
 }
 
-// ApplyTo applies the features. The client and informers are those of the cluster with the
+// ApplyTo applies the features. The client and informers are for the cluster with the
 // FlowSchemas: annex or the main cluster.
 func (o *Features) ApplyTo(generic *genericapiserver.Config, kubeClient kubernetes.Interface, sharedInformers informers.SharedInformerFactory) error {
 	if err := o.FeatureOptions.ApplyTo(generic, kubeClient, sharedInformers); err != nil {

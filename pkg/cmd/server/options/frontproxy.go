@@ -70,7 +70,6 @@ func checkDisjoint(proxies, users []byte) error {
 	return nil
 }
 
-// isSignedBy reports whether the intermediate is signed by the CA.
 func isSignedBy(intermediate, authority *x509.Certificate) bool {
 	return authority.CheckSignature(intermediate.SignatureAlgorithm, intermediate.RawTBSCertificate, intermediate.Signature) == nil
 }

@@ -20,7 +20,7 @@ const loopbackLifetime = 10 * 365 * 24 * time.Hour
 
 // ApplyToConfig configures serving, and the client of requests that annex sends to itself. Upstream's
 // SecureServingOptionsWithLoopback creates two RSA keys for that client's certificate, which took a sixth of
-// the CPU time of a start; those of package pki are ECDSA keys.
+// the CPU time of a start; package pki uses ECDSA.
 func (o *Serving) ApplyToConfig(config *genericapiserver.Config) error {
 	if err := o.ApplyTo(&config.SecureServing); err != nil {
 		return err

@@ -28,9 +28,8 @@ type Main struct {
 	// ServingCA has the lifetimes of the serving certificates for the main cluster.
 	ServingCA servingca.Lifetimes
 
-	// Login and Reviews tune authentication and authorization requests to the main cluster.
-	Login   maincluster.AuthenticationOptions
-	Reviews maincluster.AuthorizationOptions
+	// Reviews tune authentication and authorization requests to the main cluster.
+	Reviews maincluster.ReviewOptions
 }
 
 // NewMain returns the defaults: no main cluster.
@@ -38,8 +37,7 @@ func NewMain() *Main {
 	return &Main{
 		PublishService: maincluster.DefaultService(),
 		ServingCA:      servingca.DefaultLifetimes(),
-		Login:          maincluster.DefaultAuthenticationOptions(),
-		Reviews:        maincluster.DefaultAuthorizationOptions(),
+		Reviews:        maincluster.DefaultReviewOptions(),
 	}
 }
 
@@ -62,7 +60,7 @@ func (o *Main) AddFlags(fs *pflag.FlagSet) {
 		"How long every APIService must have had a new CA before annex serves with its certificate.")
 	// These are for tests.
 	hide(fs, "serving-ca-lifetime", "serving-certificate-lifetime", "serving-ca-propagation")
-	fs.DurationVar(&o.Login.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.Login.TokenCacheTTL,
+	fs.DurationVar(&o.Reviews.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.Reviews.TokenCacheTTL,
 		"How long responses of the main cluster or the webhook about tokens are cached.")
 	fs.Float32Var(&o.Reviews.QPS, "authorization-webhook-qps", o.Reviews.QPS,
 		"The maximum number of SubjectAccessReviews per second. -1 means no limit.")
@@ -72,9 +70,6 @@ func (o *Main) AddFlags(fs *pflag.FlagSet) {
 
 // Enabled reports whether annex is aggregated.
 func (o *Main) Enabled() bool { return o.InCluster || o.Kubeconfig != "" }
-
-// Location returns the location of the main cluster.
-func (o *Main) Location() maincluster.Location { return maincluster.Location{Kubeconfig: o.Kubeconfig} }
 
 // Validate checks the flags. It does not connect to the main cluster.
 func (o *Main) Validate(ownCertificate bool) []error {
@@ -93,7 +88,7 @@ func (o *Main) Validate(ownCertificate bool) []error {
 	if o.Reviews.QPS == 0 || o.Reviews.Burst <= 0 {
 		errs = append(errs, fmt.Errorf("--authorization-webhook-qps %v and --authorization-webhook-burst %d must be greater than 0", o.Reviews.QPS, o.Reviews.Burst))
 	}
-	if o.Login.TokenCacheTTL < 0 || o.Reviews.AllowCacheTTL < 0 || o.Reviews.DenyCacheTTL < 0 {
+	if o.Reviews.TokenCacheTTL < 0 || o.Reviews.AllowCacheTTL < 0 || o.Reviews.DenyCacheTTL < 0 {
 		errs = append(errs, errors.New("--authentication-token-webhook-cache-ttl, --authorization-webhook-cache-authorized-ttl and --authorization-webhook-cache-unauthorized-ttl must not be negative"))
 	}
 	return errs

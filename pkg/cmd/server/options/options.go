@@ -7,6 +7,7 @@ package options
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -149,11 +150,10 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if err := version.AssertEmulated(o.Generic.ComponentGlobalsRegistry.EffectiveVersionFor(o.Generic.ComponentName)); err != nil {
 		return CompletedOptions{}, err
 	}
-	if err := o.Data.Complete(); err != nil {
-		return CompletedOptions{}, err
-	}
-	if err := o.Static.Complete(); err != nil {
-		return CompletedOptions{}, err
+	for flag, dir := range map[string]*string{"--data-dir": &o.Data.Dir, "--static-dir": &o.Static.Dir} {
+		if err := makeAbsolute(dir); err != nil {
+			return CompletedOptions{}, fmt.Errorf("%s: %w", flag, err)
+		}
 	}
 	o.Etcd.Complete()
 	if o.Main.Enabled() {
@@ -170,6 +170,14 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	return CompletedOptions{&completedOptions{*o}}, nil
 }
 
+// makeAbsolute makes a path absolute, because it is shown to users.
+func makeAbsolute(path *string) (err error) {
+	if *path != "" {
+		*path, err = filepath.Abs(*path)
+	}
+	return err
+}
+
 // standaloneFlags configure what a main cluster provides to an aggregated annex.
 var standaloneFlags = []struct {
 	reason string
@@ -184,7 +192,6 @@ var standaloneFlags = []struct {
 	{"the main cluster collects garbage", []string{"enable-garbage-collector"}},
 }
 
-// refuseStandaloneFlags returns an error for each standalone flag that is set.
 func (o *Options) refuseStandaloneFlags() []error {
 	var errs []error
 	for _, group := range standaloneFlags {
@@ -193,7 +200,6 @@ func (o *Options) refuseStandaloneFlags() []error {
 	return errs
 }
 
-// isSet reports whether a flag is on the command line.
 func (o *Options) isSet(name string) bool {
 	if o.flags == nil {
 		return false
@@ -206,7 +212,6 @@ func (o *Options) isSet(name string) bool {
 	return false
 }
 
-// refuse returns an error for each of the flags that is set.
 func refuse(isSet func(flag string) bool, why string, names ...string) []error {
 	var errs []error
 	for _, name := range names {
@@ -241,6 +246,14 @@ func (o CompletedOptions) Validate() error {
 		errs = append(errs, o.refuseStandaloneFlags()...)
 	}
 	return utilerrors.NewAggregate(errs)
+}
+
+// validateVersion validates the version of the reviews that a webhook gets.
+func validateVersion(flag, version string) []error {
+	if version != "v1" && version != "v1beta1" {
+		return []error{fmt.Errorf("%s %q must be v1 or v1beta1", flag, version)}
+	}
+	return nil
 }
 
 // hide hides flags of upstream's that annex rejects or ignores.

@@ -6,7 +6,6 @@ package options
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -38,19 +37,6 @@ func (o *Static) AddFlags(fs *pflag.FlagSet) {
 		"File with the authorities that verify the server of --static-url. Empty uses those of the system.")
 	fs.DurationVar(&o.CheckInterval, "static-check-interval", o.CheckInterval,
 		"How often --static-url is requested, and --static-dir is read without a notification of a change.")
-}
-
-// Complete makes the path absolute, because it is shown to users.
-func (o *Static) Complete() error {
-	if o.Dir == "" {
-		return nil
-	}
-	absolute, err := filepath.Abs(o.Dir)
-	if err != nil {
-		return fmt.Errorf("--static-dir: %w", err)
-	}
-	o.Dir = absolute
-	return nil
 }
 
 // Validate checks the flags.

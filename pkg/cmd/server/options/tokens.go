@@ -144,7 +144,7 @@ func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.Extr
 	return nil
 }
 
-// loadKeys returns the signing key and all verifying keys, including that of the former.
+// loadKeys returns the signing key and all verifying keys, which include its public key.
 func (o *Tokens) loadKeys() (crypto.Signer, *serviceaccount.Keys, error) {
 	flag, path := "--service-account-signing-key-file", o.SigningKeyFile
 	if o.OwnKey() {
@@ -169,7 +169,6 @@ func (o *Tokens) loadKeys() (crypto.Signer, *serviceaccount.Keys, error) {
 	return signing, keys, nil
 }
 
-// keysURI returns --service-account-jwks-uri or its default.
 func (o *Tokens) keysURI(generic *genericapiserver.Config) string {
 	if o.KeysURI != "" {
 		return o.KeysURI

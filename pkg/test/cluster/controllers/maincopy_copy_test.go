@@ -247,7 +247,7 @@ func testDeleteAll(t *testing.T, standIn *maincluster.Cluster) {
 	}
 	expect.NoError(t, f.objects(f.main, "widgets", "v1").Delete(t.Context(), "object-0", metav1.DeleteOptions{}))
 	resource := f.open(t)["widgets"]
-	total, err := f.copy.Count(t.Context(), resource)
+	total, err := f.copy.Opened(resource).Count(t.Context())
 	expect.NoError(t, err)
 	expect.Equal(t, int64(objects), total)
 	var highest atomic.Int64

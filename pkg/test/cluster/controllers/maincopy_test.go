@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,7 +26,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
-	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
 	"github.com/annex-dev/annex/pkg/test/clients"
@@ -112,12 +112,16 @@ func newFixture(t testing.TB, standIn *maincluster.Cluster, group string, defini
 	return f
 }
 
-// allow grants exactly the documented rights.
+// allow grants what `annex move` does, and what it needs of rbac.yaml.
 func (f *fixture) allow(t testing.TB, user string, definitions []string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: user}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
-	rules := append(maincopy.ClusterRules(f.group, definitions...), maincopy.OwnerRules()...)
+	rules := slices.Concat(maincopy.MoveRules(f.group, definitions...), maincopy.OwnerRules(), []rbacv1.PolicyRule{
+		{APIGroups: []string{apiextensionsv1.GroupName}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get", "list"}},
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"list"}},
+		{APIGroups: []string{"apiregistration.k8s.io"}, Resources: []string{"apiservices"}, Verbs: []string{"get"}},
+	})
 	mainKube := f.main.Kube
 	_, err := mainKube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostingv1alpha1.NamespaceAnnexSystem}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -206,12 +210,10 @@ func (f *fixture) open(t testing.TB) map[string]maincopy.Resource {
 // source returns the objects of annex, and what is recorded of their pairs.
 func (f *fixture) source(t testing.TB, resource maincopy.Resource) maincopy.Origin {
 	t.Helper()
-	annex, err := mainobjects.ClientFor(f.standIn.Config, "annex")
-	expect.NoError(t, err)
 	return struct {
 		move.Source
 		maincopy.PairRecord
-	}{mainobjects.New(annex, resource.Stored), f.record(resource)}
+	}{f.copy.InAnnex(resource.Stored), f.record(resource)}
 }
 
 // record returns the pairs of a resource.

@@ -98,11 +98,10 @@ func TestConcurrentRotation(t *testing.T) {
 	shared := make([]*servingca.Shared, replicas)
 	var opened sync.WaitGroup
 	for i := range shared {
-		shared[i] = servingca.NewShared(servingca.SharedConfig{
-			Main: client, MainAPIServices: clients.For(t, mainCluster.Config).APIServices,
-			Namespace: namespace, Name: "annex",
+		shared[i] = servingca.NewShared(servingca.SharedConfig{Main: client, Config: servingca.Config{
+			MainAPIServices: clients.For(t, mainCluster.Config).APIServices, Namespace: namespace, Name: "annex",
 			Lifetimes: servingca.Lifetimes{CA: 6 * time.Second, Certificate: time.Second, Propagation: 500 * time.Millisecond},
-		})
+		}})
 		opened.Go(func() {
 			expect.Succeeds(t, shared[i].Open(ctx))
 		})

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/annex-dev/annex/pkg/aggregated/mainobjects"
+	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/storage/move"
@@ -41,7 +41,7 @@ type fixture struct {
 	ctx      context.Context
 	resource schema.GroupVersionResource
 	widgets  dynamic.ResourceInterface
-	source   *mainobjects.Source
+	source   *maincopy.Source
 	to       move.End
 }
 
@@ -50,11 +50,11 @@ func newFixture(t testing.TB, group string) *fixture {
 	resource := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
 	all := clients.For(t, mainCluster.Config)
 	define(t, mainCluster.Config, newDefinition(group, "v1"))
-	client, err := mainobjects.ClientFor(mainCluster.Config, "the main cluster")
+	mainCopy, err := maincopy.New(maincopy.Config{Main: mainCluster.Config, Annex: mainCluster.Config})
 	expect.NoError(t, err)
 	etcd := etcdtest.StartClient(t)
 	f := &fixture{
-		TB: t, ctx: t.Context(), resource: resource, source: mainobjects.New(client, resource),
+		TB: t, ctx: t.Context(), resource: resource, source: mainCopy.InMain(resource),
 		widgets: all.Dynamic.Resource(resource).Namespace(metav1.NamespaceDefault),
 		to:      move.End{KV: etcd.KV, Watcher: etcd.Watcher, Prefix: "/annex", Transformer: identity.NewEncryptCheckTransformer()},
 	}

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mainobjects
+package maincopy
 
 import (
 	"context"
@@ -14,16 +14,15 @@ import (
 )
 
 const (
-	// probeTimeout is that of a probe, whose bookmark comes two seconds before.
+	// probeTimeout bounds a probe, whose bookmark comes two seconds before.
 	probeTimeout = 3 * time.Second
-	// probeInterval is between probes if nothing is waited for. The bookmarks of API servers that do not
+	// progressInterval is between probes if nothing is waited for. The bookmarks of API servers that do not
 	// ask etcd may have revisions that etcd would compact.
-	probeInterval = 30 * time.Second
+	progressInterval = 30 * time.Second
 	// probePause is after a probe that has failed.
 	probePause = time.Second
 )
 
-// result is what a probe has found.
 type result struct {
 	// last is the revision of the last change that it has seen, or the one that it began after.
 	last int64

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mainobjects
+package maincopy
 
 import (
 	"context"
@@ -35,7 +35,6 @@ func (s *Source) Watch(ctx context.Context, after int64) (move.Watch, error) {
 	return w, nil
 }
 
-// stream is the response of a watch.
 type stream struct {
 	source     *Source
 	connection connection

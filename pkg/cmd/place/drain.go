@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package place
 
 import (
 	"context"
@@ -117,7 +117,6 @@ func NewRebalanceCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// proposal is a resource that fits better on another Store.
 type proposal struct{ resource, from, to, why string }
 
 // propose returns what the scheduler would move. Each proposal takes the previous ones into
@@ -146,7 +145,6 @@ func propose(cluster scheduler.Cluster) []proposal {
 	return proposals
 }
 
-// better lists the scores in which a Store is better than another.
 func better(best, present framework.StoreResult) string {
 	text := ""
 	for i, score := range best.Scores {

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mainobjects
+package maincopy
 
 import (
 	"cmp"
@@ -29,8 +29,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// Client is a client of the API server of Sources.
-type Client struct {
+// pages is a client of the API server of Sources.
+type pages struct {
 	rest.Interface
 	// of names its cluster.
 	of string
@@ -38,9 +38,11 @@ type Client struct {
 	questions singleflight.Group
 }
 
-// Source is a custom resource in the main cluster.
+// Source reads the objects of a custom resource from an API server, for a copy of them: pages at an exact revision or at
+// the present, and a watch. A value is as an API server of custom resources stores it: canonical JSON without
+// the resource version, and with all other fields as the main cluster has them.
 type Source struct {
-	client   *Client
+	client   *pages
 	resource schema.GroupVersionResource
 	// stored is the version of values, if they are read in another one.
 	stored string
@@ -48,9 +50,9 @@ type Source struct {
 
 var _ move.Source = &Source{}
 
-// ClientFor returns a client for Sources, whose errors name their cluster: without a limit of its own, and without
+// newPages returns a client for Sources, whose errors name their cluster: without a limit of its own, and without
 // compression, which costs more than it saves within a cluster.
-func ClientFor(config *rest.Config, of string) (*Client, error) {
+func newPages(config *rest.Config, of string) (*pages, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0
 	config.DisableCompression = true
@@ -62,18 +64,22 @@ func ClientFor(config *rest.Config, of string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create a client of %s: %w", of, err)
 	}
-	return &Client{Interface: client, of: of}, nil
+	return &pages{Interface: client, of: of}, nil
 }
 
-// New returns the Source of a resource. The version has to be the one in which objects are stored.
-func New(client *Client, resource schema.GroupVersionResource) *Source {
-	return &Source{client: client, resource: resource}
+// InMain returns the objects of a resource that the main cluster serves.
+func (c *Copy) InMain(resource schema.GroupVersionResource) *Source {
+	return &Source{client: c.mainPages, resource: resource}
 }
 
-// NewCopy returns the Source of a resource whose objects are read in another version than the one in
-// which they are stored, without conversion.
-func NewCopy(client *Client, resource schema.GroupVersionResource, stored string) *Source {
-	return &Source{client: client, resource: resource, stored: stored}
+// Opened returns the objects of an open copy, without conversion.
+func (c *Copy) Opened(resource Resource) *Source {
+	return &Source{client: c.mainPages, resource: resource.Opened(), stored: resource.Stored.Version}
+}
+
+// InAnnex returns the objects of a resource that annex serves.
+func (c *Copy) InAnnex(resource schema.GroupVersionResource) *Source {
+	return &Source{client: c.annexPages, resource: resource}
 }
 
 func (s *Source) request() *rest.Request {
@@ -127,7 +133,6 @@ func (s *Source) Page(ctx context.Context, after string, limit, revision int64) 
 // Decode implements move.Source. Values are read decoded.
 func (s *Source) Decode(_ context.Context, o move.Object) ([]byte, error) { return o.Value, nil }
 
-// list is a decoded response.
 type list struct {
 	metav1.ListMeta `json:"metadata"`
 	Items           []json.RawMessage

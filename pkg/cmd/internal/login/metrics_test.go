@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics
+package login
 
 import (
 	"strings"
@@ -23,9 +23,9 @@ wanted_too 4
 plain 3.5e+07
 `
 
-func TestParse(t *testing.T) {
+func TestParseMetrics(t *testing.T) {
 	t.Parallel()
-	families, err := parse(iotest.OneByteReader(strings.NewReader(text)), []string{"wanted", "plain", "missing"})
+	families, err := parseMetrics(iotest.OneByteReader(strings.NewReader(text)), []string{"wanted", "plain", "missing"})
 	expect.NoError(t, err)
 	if len(families) != 2 {
 		t.Errorf("read %v, want two families", families)
@@ -34,16 +34,16 @@ func TestParse(t *testing.T) {
 	if len(wanted) != 2 || wanted[0].GetGauge().GetValue() != 2 || wanted[1].GetGauge().GetValue() != -1 {
 		t.Errorf("read %v", wanted)
 	}
-	expect.Equal(t, map[string]string{"a": "x", "b": "{ }"}, Labels(wanted[0]))
+	expect.Equal(t, map[string]string{"a": "x", "b": "{ }"}, MetricLabels(wanted[0]))
 	if plain := families["plain"].GetMetric()[0].GetCounter().GetValue(); plain != 3.5e7 {
 		t.Errorf("read %v without labels", plain)
 	}
 }
 
-func TestParseErrors(t *testing.T) {
+func TestParseMetricsErrors(t *testing.T) {
 	t.Parallel()
-	_, err := parse(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader(text))), []string{"wanted"})
+	_, err := parseMetrics(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader(text))), []string{"wanted"})
 	expect.Error(t, err, "timeout")
-	_, err = parse(strings.NewReader("wanted{a=\"x\" 2\n"), []string{"wanted"})
+	_, err = parseMetrics(strings.NewReader("wanted{a=\"x\" 2\n"), []string{"wanted"})
 	expect.Error(t, err, "line 1")
 }

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mainobjects
+package maincopy
 
 import (
 	"context"
@@ -30,14 +30,13 @@ type watcher struct {
 	// pending is the result of a probe that waits for a change to be delivered.
 	pending result
 	probing bool
-	// heard is when delivered last became known without a change, and failed when a probe failed.
+	// heard is the last time at which delivered became known without a change, and failed that of a probe that failed.
 	heard, failed time.Time
 }
 
 // Events implements move.Watch.
 func (w *watcher) Events() <-chan move.Events { return w.events }
 
-// run delivers the events of the watch.
 func (w *watcher) run(s *stream) {
 	defer close(w.events)
 	defer w.end()
@@ -62,7 +61,6 @@ func (w *watcher) run(s *stream) {
 	}
 }
 
-// end ends the probes.
 func (w *watcher) end() {
 	w.mu.Lock()
 	w.cancel() // after that none begins
@@ -70,7 +68,6 @@ func (w *watcher) end() {
 	w.probes.Wait()
 }
 
-// send reports whether the events were received.
 func (w *watcher) send(events move.Events) bool {
 	select {
 	case w.events <- events:
@@ -105,7 +102,7 @@ func (w *watcher) RequestProgress(_ context.Context, wanted int64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	recent := wanted <= w.delivered && now.Sub(w.heard) < probeInterval
+	recent := wanted <= w.delivered && now.Sub(w.heard) < progressInterval
 	if recent || w.probing || w.pending.complete > 0 || now.Sub(w.failed) < probePause || w.ctx.Err() != nil {
 		return nil
 	}

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mainobjects
+package maincopy
 
 import (
 	"errors"
@@ -14,15 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/storage/move"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
-
-var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
 const (
 	served = `{"status":{"float":1.50,"integer":1152921504606846976},"apiVersion":"example.com/v1","kind":"Widget",` +
@@ -51,9 +48,9 @@ func serve(t *testing.T, code int, body string, want map[string]string) *Source 
 		fmt.Fprint(w, body)
 	}))
 	t.Cleanup(server.Close)
-	client, err := ClientFor(&rest.Config{Host: server.URL}, "the main cluster")
+	client, err := newPages(&rest.Config{Host: server.URL}, "the main cluster")
 	expect.NoError(t, err)
-	return New(client, widgets)
+	return &Source{client: client, resource: widgets.Stored}
 }
 
 func TestPage(t *testing.T) {

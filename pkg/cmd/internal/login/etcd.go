@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcdflags has the flags of commands that connect to etcd directly.
-package etcdflags
+package login
 
 import (
 	"context"
@@ -15,12 +14,12 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcd/externaletcd"
 )
 
-// Options select the etcd. The zero value means none.
-type Options struct{ storagebackend.TransportConfig }
+// Etcd selects an etcd to connect to directly. The zero value means none.
+type Etcd struct{ storagebackend.TransportConfig }
 
-// AddFlags adds the flags, named as those of annex serve. What describes the etcd in a
+// AddFlags adds the flags, with the names that annex serve has. What describes the etcd in a
 // sentence.
-func (o *Options) AddFlags(fs *pflag.FlagSet, what string) {
+func (o *Etcd) AddFlags(fs *pflag.FlagSet, what string) {
 	fs.StringSliceVar(&o.ServerList, "etcd-servers", o.ServerList, what)
 	fs.StringVar(&o.TrustedCAFile, "etcd-cafile", o.TrustedCAFile, "The CA of that etcd's certificates.")
 	fs.StringVar(&o.CertFile, "etcd-certfile", o.CertFile, "The client certificate for that etcd.")
@@ -28,10 +27,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet, what string) {
 }
 
 // Given reports whether an etcd is selected.
-func (o *Options) Given() bool { return len(o.ServerList) > 0 }
+func (o *Etcd) Given() bool { return len(o.ServerList) > 0 }
 
 // Validate rejects certificates without --etcd-servers.
-func (o *Options) Validate() error {
+func (o *Etcd) Validate() error {
 	if !o.Given() && (o.TrustedCAFile != "" || o.CertFile != "" || o.KeyFile != "") {
 		return errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are for --etcd-servers")
 	}
@@ -39,7 +38,7 @@ func (o *Options) Validate() error {
 }
 
 // Connect checks that etcd can be used and returns a client.
-func (o *Options) Connect(ctx context.Context) (*clientv3.Client, error) {
+func (o *Etcd) Connect(ctx context.Context) (*clientv3.Client, error) {
 	if err := externaletcd.Check(ctx, o.TransportConfig); err != nil {
 		return nil, err
 	}

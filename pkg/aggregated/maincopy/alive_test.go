@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mainobjects
+package maincopy
 
 import (
 	"context"
@@ -35,13 +35,13 @@ func watched(t *testing.T, apiService, version http.HandlerFunc) (*httptest.Serv
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	client, err := ClientFor(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
+	client, err := newPages(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 	}}, "the main cluster")
 	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	w, err := New(client, widgets).Watch(ctx, 1)
+	w, err := (&Source{client: client, resource: widgets.Stored}).Watch(ctx, 1)
 	expect.NoError(t, err)
 	return server, w
 }

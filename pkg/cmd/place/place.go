@@ -1,7 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+// Package place implements the commands that show and change where resources are: `annex place`, `annex drain`
+// and `annex rebalance`. All are clients of annex.
+package place
 
 import (
 	"context"
@@ -13,6 +15,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
@@ -26,8 +29,8 @@ type placeOptions struct {
 	wait  bool
 }
 
-// NewPlaceCommand returns `annex place`.
-func NewPlaceCommand(out io.Writer) *cobra.Command {
+// NewCommand returns `annex place`.
+func NewCommand(out io.Writer) *cobra.Command {
 	o := &placeOptions{wait: true}
 	cmd := clientCommand(&cobra.Command{
 		Use:   "place PLURAL.GROUP",
@@ -74,6 +77,31 @@ func (o *placeOptions) place(ctx context.Context, annex annexclient.Interface, n
 	}
 	_, err = fmt.Fprintf(out, "%s is on Store %s\n", name, o.store)
 	return err
+}
+
+// keepFinished is the time for which a finished Migration of a command is kept, in seconds: a drain
+// creates one per resource.
+const keepFinished = 24 * 60 * 60
+
+// move moves a resource to a Store. If wait is set, it shows the Migration until that ends.
+func move(ctx context.Context, annex annexclient.Interface, resource, store string, wait bool, out io.Writer) error {
+	migration, err := annex.HostingV1alpha1().Migrations().Create(ctx, &hostingv1alpha1.Migration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: resource + "-"},
+		Spec:       hostingv1alpha1.MigrationSpec{Resource: resource, StoreName: store, TTLSecondsAfterFinished: ptr.To[int32](keepFinished)},
+	}, metav1.CreateOptions{})
+	if err == nil {
+		_, err = fmt.Fprintf(out, "migration.hosting.annex.dev/%s created\n", migration.Name)
+	}
+	if err == nil && wait {
+		view := output.MigrationView{Annex: annex, Out: out}
+		if err = view.Show(ctx, migration); err == nil {
+			_, err = fmt.Fprintf(out, "%s is on Store %s\n", resource, store)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("move %s to Store %s: %w", resource, store, err)
+	}
+	return nil
 }
 
 func (o *placeOptions) show(ctx context.Context, annex annexclient.Interface, name string, out io.Writer) error {

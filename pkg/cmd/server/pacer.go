@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// minGarbage is how much garbage there is at least when a busy server collects it, in bytes.
+	// minGarbage is the least garbage that a busy server collects, in bytes.
 	// Go collects when the heap has doubled; annex's live heap is small, so that is several times a
 	// second under load, and a fifth of the CPU time of writes.
 	minGarbage = 256 << 20
@@ -36,9 +36,9 @@ type pacer struct {
 	pace    *pace
 }
 
-// pace is what a pacer tells the function that runs after collections.
+// pace passes a pacer's decision to the function that runs after collections.
 type pace struct {
-	// garbage is how much there is at least when it is collected, 0 if the server is not busy.
+	// garbage is the least that is collected, 0 if the server is not busy.
 	garbage atomic.Uint64
 	stopped atomic.Bool
 }

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mainobjects
+package maincopy
 
 import (
 	"context"
@@ -16,10 +16,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// http2 is what TLS negotiates for HTTP/2.
+// http2 is the protocol that TLS negotiates for HTTP/2.
 const http2 = "h2"
 
-// asMetadata asks for the metadata of an object.
 const asMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 var errOtherConnection = errors.New("the connection of the watch is not used for new requests")
@@ -57,7 +56,6 @@ const (
 	fromMemory question = "/version"
 )
 
-// answer is the answer to a question.
 type answer struct {
 	question
 	began time.Time
@@ -65,7 +63,6 @@ type answer struct {
 	err   error
 }
 
-// ask sends a request on a connection.
 func (s *Source) ask(ctx context.Context, q question, on net.Conn) answer {
 	a := answer{question: q, began: time.Now()}
 	path := string(q)

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package migrations
+package output
 
 import (
 	"bytes"
@@ -97,7 +97,7 @@ func TestView(t *testing.T) {
 				if test.manual {
 					m.Spec.Switch = hostingv1alpha1.MigrationSwitchManual
 				}
-				v := &View{Out: &out, Confirm: "annex move example.com --confirm"}
+				v := &MigrationView{Out: &out, Confirm: "annex move example.com --confirm"}
 				v.begin(m)
 				time.Sleep(time.Minute)
 				for _, step := range test.steps {

@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics reads the metrics of an API server for commands.
-package metrics
+package login
 
 import (
 	"bufio"
@@ -20,30 +19,30 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// Watches is the gauge of open requests, which has those of the verb WATCH by resource.
-const Watches = "apiserver_longrunning_requests"
+// WatchesMetric is the gauge of open requests, by verb and resource.
+const WatchesMetric = "apiserver_longrunning_requests"
 
-// Get returns the metrics with these names.
-func Get(ctx context.Context, client restclient.Interface, names ...string) (map[string]*dto.MetricFamily, error) {
+// Metrics returns the metrics of an API server with these names.
+func Metrics(ctx context.Context, client restclient.Interface, names ...string) (map[string]*dto.MetricFamily, error) {
 	body, err := client.Get().AbsPath("/metrics").Stream(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("get /metrics: %w", err)
 	}
 	defer body.Close()
-	families, err := parse(body, names)
+	families, err := parseMetrics(body, names)
 	if err != nil {
 		return nil, fmt.Errorf("read /metrics: %w", err)
 	}
 	return families, nil
 }
 
-// parse skips other metrics as text: a large server has tens of megabytes of them.
-func parse(text io.Reader, names []string) (map[string]*dto.MetricFamily, error) {
+// parseMetrics skips other metrics as text: a large server has tens of megabytes of them.
+func parseMetrics(text io.Reader, names []string) (map[string]*dto.MetricFamily, error) {
 	var wanted bytes.Buffer
 	lines := bufio.NewReader(text)
 	for {
 		line, err := lines.ReadBytes('\n')
-		if slices.Contains(names, nameOf(line)) {
+		if slices.Contains(names, metricOf(line)) {
 			wanted.Write(line)
 		}
 		if errors.Is(err, io.EOF) {
@@ -57,8 +56,8 @@ func parse(text io.Reader, names []string) (map[string]*dto.MetricFamily, error)
 	return parser.TextToMetricFamilies(&wanted)
 }
 
-// nameOf returns the name of the metric in a line with its type or a value.
-func nameOf(line []byte) string {
+// metricOf returns the name of the metric in a line with its type or a value.
+func metricOf(line []byte) string {
 	line = bytes.TrimPrefix(line, []byte("# TYPE "))
 	if end := bytes.IndexAny(line, "{ "); end >= 0 {
 		return string(line[:end])
@@ -66,8 +65,8 @@ func nameOf(line []byte) string {
 	return ""
 }
 
-// Labels returns the labels of a metric.
-func Labels(metric *dto.Metric) map[string]string {
+// MetricLabels returns the labels of a metric.
+func MetricLabels(metric *dto.Metric) map[string]string {
 	labels := make(map[string]string, len(metric.GetLabel()))
 	for _, label := range metric.GetLabel() {
 		labels[label.GetName()] = label.GetValue()

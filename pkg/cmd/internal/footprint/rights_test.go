@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package rights
+package footprint
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-func TestList(t *testing.T) {
+func TestListRights(t *testing.T) {
 	t.Parallel()
 	for want, rules := range map[string][]rbacv1.PolicyRule{
 		"": nil,
@@ -27,9 +27,9 @@ func TestList(t *testing.T) {
 		},
 		"get pods": {{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}, {NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
 	} {
-		expect.Equal(t, want, List(Of("", rules...)))
+		expect.Equal(t, want, ListRights(RightsOf("", rules...)))
 	}
-	expect.Equal(t, "get pods in a", List(Of("a", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}})))
+	expect.Equal(t, "get pods in a", ListRights(RightsOf("a", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}})))
 }
 
 func TestMissing(t *testing.T) {
@@ -45,11 +45,11 @@ func TestMissing(t *testing.T) {
 		return true, review, err
 	})
 	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "secrets"}, Verbs: []string{"get", "list"}}
-	missing, err := Missing(t.Context(), main, "system:serviceaccount:ns:annex", Of("", rule))
+	missing, err := MissingRights(t.Context(), main, "system:serviceaccount:ns:annex", RightsOf("", rule))
 	expect.NoError(t, err)
-	expect.Equal(t, "list pods, list secrets", List(missing))
+	expect.Equal(t, "list pods, list secrets", ListRights(missing))
 	rule.Verbs = []string{"watch"}
-	_, err = Missing(t.Context(), main, "system:serviceaccount:ns:annex", Of("", rule))
+	_, err = MissingRights(t.Context(), main, "system:serviceaccount:ns:annex", RightsOf("", rule))
 	if !errors.Is(err, refused) {
 		t.Errorf("the error is %v", err)
 	}

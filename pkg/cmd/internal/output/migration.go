@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package migrations
+package output
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/table"
 )
@@ -24,8 +23,8 @@ import (
 // of its switch.
 const reasonWaiting = "Waiting"
 
-// View shows a Migration.
-type View struct {
+// MigrationView shows a Migration.
+type MigrationView struct {
 	Annex annexclient.Interface
 	Out   io.Writer
 	// Confirm is the command that allows a Manual switch.
@@ -33,7 +32,7 @@ type View struct {
 
 	began time.Time
 	last  string
-	bar   *output.Bar
+	bar   *Bar
 	// phase is the phase that the bar shows.
 	phase hostingv1alpha1.MigrationPhase
 	// copied are the resources whose copies were reported.
@@ -42,21 +41,21 @@ type View struct {
 
 // Show prints each change of a Migration after the time since it was created, and draws the progress of its phase, until it
 // ends. It returns an EndedError if the Migration did not complete.
-func (v *View) Show(ctx context.Context, migration *hostingv1alpha1.Migration) error {
+func (v *MigrationView) Show(ctx context.Context, migration *hostingv1alpha1.Migration) error {
 	v.begin(migration)
 	defer func() { v.bar.End() }()
 	return follow(ctx, v.Annex, migration, v.show, v.problem)
 }
 
-func (v *View) begin(migration *hostingv1alpha1.Migration) {
-	v.began, v.bar, v.copied = migration.CreationTimestamp.Time, output.NewBar(v.Out, ""), sets.New[string]()
+func (v *MigrationView) begin(migration *hostingv1alpha1.Migration) {
+	v.began, v.bar, v.copied = migration.CreationTimestamp.Time, NewBar(v.Out, ""), sets.New[string]()
 	if v.began.IsZero() {
 		v.began = time.Now()
 	}
 }
 
 // show prints what is new, and returns the result once there is one.
-func (v *View) show(migration *hostingv1alpha1.Migration) (done bool, err error) {
+func (v *MigrationView) show(migration *hostingv1alpha1.Migration) (done bool, err error) {
 	status := migration.Status
 	complete := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.MigrationComplete)
 	if complete == nil {
@@ -74,7 +73,7 @@ func (v *View) show(migration *hostingv1alpha1.Migration) (done bool, err error)
 	}
 	if status.Phase != v.phase {
 		v.bar.End()
-		v.phase, v.bar = status.Phase, output.NewBar(v.Out, string(status.Phase))
+		v.phase, v.bar = status.Phase, NewBar(v.Out, string(status.Phase))
 	}
 	v.showCopies(status)
 	text := complete.Message
@@ -88,7 +87,6 @@ func (v *View) show(migration *hostingv1alpha1.Migration) (done bool, err error)
 	return false, nil
 }
 
-// unit returns the unit of the progress of a phase.
 func unit(of hostingv1alpha1.MigrationStatus) string {
 	switch of.Phase {
 	case hostingv1alpha1.MigrationFollowing:
@@ -102,7 +100,7 @@ func unit(of hostingv1alpha1.MigrationStatus) string {
 }
 
 // showCopies prints a line for each resource whose objects are all copied or deleted, once that began.
-func (v *View) showCopies(status hostingv1alpha1.MigrationStatus) {
+func (v *MigrationView) showCopies(status hostingv1alpha1.MigrationStatus) {
 	counts := status.Phase == hostingv1alpha1.MigrationCopying || status.Phase == hostingv1alpha1.MigrationCleaning
 	for _, resource := range status.Resources {
 		done := resource.CopiedObjects >= resource.Objects && (resource.Objects > 0 || !counts)
@@ -119,14 +117,14 @@ func (v *View) showCopies(status hostingv1alpha1.MigrationStatus) {
 }
 
 // problem prints the error of a request for the Migration, once until annex answers.
-func (v *View) problem(err error) {
+func (v *MigrationView) problem(err error) {
 	const prefix = "annex does not answer, waiting: "
 	if !strings.HasPrefix(v.last, prefix) {
 		v.line(prefix + err.Error())
 	}
 }
 
-func (v *View) line(text string) {
+func (v *MigrationView) line(text string) {
 	if text != v.last {
 		v.last = text
 		v.printLine(text)
@@ -134,7 +132,7 @@ func (v *View) line(text string) {
 }
 
 // printLine prints a line after the time since the Migration was created.
-func (v *View) printLine(text string) {
+func (v *MigrationView) printLine(text string) {
 	v.bar.Clear()
 	elapsed := max(0, time.Since(v.began)).Truncate(time.Second)
 	_, _ = fmt.Fprintf(v.Out, "[%d:%02d] %s\n", int(elapsed.Minutes()), int(elapsed.Seconds())%60, text)

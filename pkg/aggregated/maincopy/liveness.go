@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mainobjects
+package maincopy
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ const (
 // liveness decides by the answers of an API server whether it reads from its etcd. A slow server answers all questions late, one that
 // is cut off only those from etcd.
 type liveness struct {
-	// stored and served are the start of the last question that was answered from etcd, and from memory.
+	// stored and served are the times of the last questions that were answered from etcd, and from memory.
 	stored, served time.Time
 	// checked is the time of the last call of problem.
 	checked time.Time

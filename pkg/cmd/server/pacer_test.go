@@ -37,7 +37,7 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// TestAdjustAfterCollections is not parallel: GOGC is that of the process.
+// TestAdjustAfterCollections is not parallel: GOGC applies to the process.
 func TestAdjustAfterCollections(t *testing.T) {
 	p := &pacer{pace: &pace{}}
 	p.pace.garbage.Store(1 << 40)

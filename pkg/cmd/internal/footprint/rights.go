@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rights finds out which rights annex has in its main cluster.
-package rights
+package footprint
 
 import (
 	"context"
@@ -25,8 +24,8 @@ type Right struct {
 	authorizationv1.ResourceAttributes
 }
 
-// Of returns the rights to resources that rules give in a namespace, or in the cluster if it is empty.
-func Of(namespace string, rules ...rbacv1.PolicyRule) []Right {
+// RightsOf returns the rights to resources that rules give in a namespace, or in the cluster if it is empty.
+func RightsOf(namespace string, rules ...rbacv1.PolicyRule) []Right {
 	var all []Right
 	for _, rule := range rules {
 		rule.NonResourceURLs = nil
@@ -61,8 +60,8 @@ func (r Right) object() string {
 	return resource
 }
 
-// List names a few objects with their verbs, and counts the others.
-func List(rights []Right) string {
+// ListRights names a few objects with their verbs, and counts the others.
+func ListRights(rights []Right) string {
 	const enough = 4
 	var objects, named []string
 	verbs := map[string][]string{}
@@ -83,8 +82,8 @@ func List(rights []Right) string {
 
 const maxReviews = 8
 
-// Missing returns the rights that a user does not have. It fails if the caller may not create SubjectAccessReviews.
-func Missing(ctx context.Context, main kubernetes.Interface, user string, rights []Right) ([]Right, error) {
+// MissingRights returns the rights that a user does not have. It fails if the caller may not create SubjectAccessReviews.
+func MissingRights(ctx context.Context, main kubernetes.Interface, user string, rights []Right) ([]Right, error) {
 	account := mainadmission.Account(user)
 	groups := append(account.GetGroups(), "system:authenticated")
 	allowed, errs := make([]bool, len(rights)), make([]error, len(rights))

@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migrations shows a Migration to the user of a command until it ends.
-package migrations
+package output
 
 import (
 	"context"
@@ -22,7 +21,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 )
 
-// EndedError is why a Migration ended that did not complete.
+// EndedError has the reason for which a Migration ended that did not complete.
 type EndedError struct{ Why string }
 
 // Error implements error.
