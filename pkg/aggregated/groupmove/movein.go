@@ -166,8 +166,8 @@ func (m *moveIn) takeOver(ctx context.Context) error {
 
 func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
 	if of.importer == nil {
-		config := move.ImportConfig{
-			Resource: of.groupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainObjects(of.version()),
+		config := move.Config{
+			Resource: of.groupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, Source: m.config.MainObjects(of.version()),
 			Report: func(progress move.Progress) { of.progress.Store(&progress) }, Pace: m.load,
 		}
 		if limit := m.Migration.Spec.ObjectsPerSecond; limit > 0 {

@@ -65,9 +65,9 @@ type Config struct {
 	// AnnexObjects reads the objects in annex.
 	AnnexObjects metadata.Interface
 	// NewImporter returns what copies a resource into a Store. config has everything except To.
-	NewImporter func(store string, config move.ImportConfig) (*move.Importer, error)
+	NewImporter func(store string, config move.Config) (*move.Importer, error)
 	// NewExporter returns what moves a resource out of a Store. config has everything except From.
-	NewExporter func(store string, config move.ExportConfig) (*move.Exporter, error)
+	NewExporter func(store string, config move.Config) (*move.Exporter, error)
 
 	// MainCopy works on the objects that the main cluster stores of groups that annex serves.
 	MainCopy *maincopy.Copy

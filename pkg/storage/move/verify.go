@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// namedDifferences is how many objects an error names.
+	// namedDifferences bounds the objects that an error names.
 	namedDifferences = 10
 	// verifyAttempts and verifyPause bound the wait for a Mover that records a revision that is not
 	// compacted.

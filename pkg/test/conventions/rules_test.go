@@ -140,7 +140,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/etcd/usage",
 		duty:     "Counts the objects and bytes of each resource in etcd.",
-		ours:     []string{"pkg/storage/handlers"},
+		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/handlers", "pkg/storage/layer/etcdkv"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -160,9 +160,9 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/etcd/stores",
 		duty:     "The connections to the etcd clusters of Stores, their probes, and the breaker that refuses requests.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys", "pkg/storage/layer/revision", "pkg/storage/etcd/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys", "pkg/storage/layer/revision", "pkg/storage/etcd/usage", "pkg/storage/handlers"},
 		others: append([]string{
-			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
+			"golang.org/x/sync/semaphore", "go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
 		}, apiTypes...),
 	},
@@ -175,12 +175,12 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/backup",
 		duty:     "Backups: their format, writing them from an etcd and restoring them to one; never the server.",
-		ours:     []string{"pkg/storage/etcd/keys"},
+		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/layer/etcdkv"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{
 		packages: "pkg/storage/layer/etcdkv",
-		duty:     "Implements the operations of an etcd client by one function, for the layers over an etcd.",
+		duty:     "Forwards the operations, streams and watches of an etcd client, for the layers over an etcd.",
 		others:   []string{"go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3", "google.golang.org/grpc"},
 	},
 	{
@@ -192,14 +192,14 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/move",
 		duty:     "Copies the objects of a resource from one Store or API server to another while they are served.",
-		ours:     []string{"pkg/storage/layer/freeze", "pkg/storage/etcd/keys", "pkg/storage/layer/revision"},
+		ours:     []string{"pkg/storage/layer/etcdkv", "pkg/storage/layer/freeze", "pkg/storage/etcd/keys", "pkg/storage/layer/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/errgroup", "golang.org/x/time/rate", "google.golang.org/grpc/metadata", "k8s.io/apiserver/pkg/storage/value", "k8s.io/client-go/util/workqueue"}, machinery...),
 	},
 	{
 		packages: "pkg/storage/layer/limits",
 		duty:     "Enforces the limits of a HostedResource, with any number of replicas.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/keys", "pkg/storage/etcd/usage", "pkg/storage/layer/writeinfo"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
+		others:   append([]string{"golang.org/x/sync/semaphore", "go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/routing",
@@ -255,8 +255,8 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/layer/compression",
 		duty:     "Compression of objects before encryption, and its dictionaries.",
-		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/layer/writeinfo"},
-		others:   append([]string{"github.com/klauspost/compress/zstd", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
+		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/layer/etcdkv", "pkg/storage/layer/writeinfo"},
+		others:   append([]string{"github.com/klauspost/compress/zstd", "golang.org/x/sync/semaphore", "go.etcd.io/etcd/api/v3/mvccpb", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/layer/writeinfo",

@@ -6,12 +6,15 @@ package usage
 import (
 	"bytes"
 	"cmp"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 )
 
-// internalPrefix is the segment below the root of annex's own keys, which are not objects.
-const internalPrefix = "_annex/"
+// internalPrefix begins annex's own keys below the root, which are not objects.
+var internalPrefix = []byte(strings.TrimPrefix(keys.Own(""), keys.Root("")))
 
 // counts are the usage by resource and namespace below root.
 type counts struct {
@@ -88,9 +91,9 @@ func (c *counts) settle(changed []schema.GroupResource) {
 	}
 }
 
-// isObject reports whether a key below the root is that of an object.
+// isObject reports whether a key below the root belongs to an object.
 func isObject(root string, key []byte) bool {
-	return len(key) >= len(root) && !bytes.HasPrefix(key[len(root):], []byte(internalPrefix))
+	return len(key) >= len(root) && !bytes.HasPrefix(key[len(root):], internalPrefix)
 }
 
 // resourcePrefix returns the part of a key below the root that names the resource: the
