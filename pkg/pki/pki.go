@@ -166,7 +166,7 @@ func restrict(path string, perm, want fs.FileMode) error {
 	return nil
 }
 
-// renewalTime is when less than a third of a certificate's life remains, not counting
+// renewalTime returns the time from which on less than a third of a certificate's life remains, not counting
 // backdate.
 func renewalTime(cert *x509.Certificate) time.Time {
 	return cert.NotAfter.Add(-(cert.NotAfter.Sub(cert.NotBefore) - backdate) / 3)

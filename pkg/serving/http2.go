@@ -70,7 +70,7 @@ func (s *Server) leave(ctx context.Context, c *conn) {
 	case <-ctx.Done():
 		return
 	case <-aged:
-	case <-c.client.asked:
+	case <-c.client.draining:
 	}
 	c.client.leave(ctx, c)
 }
