@@ -210,11 +210,9 @@ func (c *client) await(ctx context.Context, frames frameWriter, full int) (quiet
 
 // pass waits for duration, or until ctx or until is done.
 func pass(ctx context.Context, duration time.Duration, until <-chan struct{}) {
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-until:
-	case <-timer.C:
+	case <-time.After(duration):
 	}
 }

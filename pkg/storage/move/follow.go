@@ -174,12 +174,10 @@ func (l *loop) next(ctx context.Context, w Watch, poll bool) (events Events, ok 
 	if l.eager || !l.isCaughtUp() && !l.writer.isFull() {
 		interval = eagerInterval
 	}
-	timeout := time.NewTimer(interval)
-	defer timeout.Stop()
 	select {
 	case events, ok = <-w.Events():
 		return events, true, checkOpen(ctx, ok)
-	case <-timeout.C:
+	case <-time.After(interval):
 	case <-l.woken:
 	case <-ctx.Done():
 		err = context.Cause(ctx)

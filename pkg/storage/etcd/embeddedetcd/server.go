@@ -146,12 +146,10 @@ func (s *Server) startEtcd(ctx context.Context) error {
 		s.abandon(result)
 		return fmt.Errorf("starting: %w", context.Cause(ctx))
 	}
-	timeout := time.NewTimer(readyTimeout)
-	defer timeout.Stop()
 	select {
 	case <-s.etcd.Server.ReadyNotify():
 		return nil
-	case <-timeout.C:
+	case <-time.After(readyTimeout):
 		err = fmt.Errorf("it is not ready after %s", readyTimeout)
 	case <-s.failed.Done():
 		err = context.Cause(s.failed)
@@ -166,15 +164,13 @@ func (s *Server) startEtcd(ctx context.Context) error {
 // the directory is free only when it is closed.
 func (s *Server) abandon(result <-chan started) {
 	s.closing.Store(true)
-	timeout := time.NewTimer(abandonTimeout)
-	defer timeout.Stop()
 	select {
 	case r := <-result:
 		if r.etcd != nil {
 			r.etcd.Close()
 		}
 	case <-s.failed.Done():
-	case <-timeout.C:
+	case <-time.After(abandonTimeout):
 	}
 }
 
@@ -240,20 +236,17 @@ func (s *Server) close() error {
 
 // awaitStopped waits for etcd, which may fail before and meanwhile.
 func (s *Server) awaitStopped(stopped <-chan struct{}) error {
-	timeout := time.NewTimer(closeTimeout)
-	defer timeout.Stop()
 	select {
 	case <-stopped:
 		return nil
 	case <-s.failed.Done():
-	case <-timeout.C:
+	case <-time.After(closeTimeout):
 		return fmt.Errorf("embedded etcd in %s did not stop within %s", s.cfg.Dir, closeTimeout)
 	}
-	timeout.Reset(abandonTimeout)
 	select {
 	case <-stopped:
 		return nil
-	case <-timeout.C:
+	case <-time.After(abandonTimeout):
 		return fmt.Errorf("embedded etcd in %s did not stop within %s after it failed: %w", s.cfg.Dir, abandonTimeout, context.Cause(s.failed))
 	}
 }

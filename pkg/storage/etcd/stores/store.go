@@ -128,13 +128,7 @@ func (s *Store) current(ctx context.Context) *breaker {
 	if g := s.breaker.Load(); g.unavailable == nil || g.unavailable.Reason != ReasonConnecting {
 		return g
 	}
-	timeout := time.NewTimer(firstProbeTimeout)
-	defer timeout.Stop()
-	select {
-	case <-s.probed:
-	case <-timeout.C:
-	case <-ctx.Done():
-	}
+	pause(ctx, firstProbeTimeout, s.probed)
 	return s.breaker.Load()
 }
 
@@ -206,11 +200,9 @@ func (s *Store) run(ctx context.Context) {
 
 // pause returns after d, or earlier if ctx is done or the channel receives.
 func pause(ctx context.Context, d time.Duration, early <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	case <-early:
 	}
 }
