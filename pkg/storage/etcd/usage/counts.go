@@ -18,10 +18,9 @@ var internalPrefix = []byte(strings.TrimPrefix(keys.Own(""), keys.Root("")))
 
 // counts are the usage by resource and namespace below root.
 type counts struct {
-	root       string
-	total      Usage
-	byPrefix   map[string]*counter
-	byResource map[schema.GroupResource]*counter
+	root     string
+	total    Usage
+	byPrefix map[string]*counter
 }
 
 type counter struct {
@@ -32,12 +31,12 @@ type counter struct {
 }
 
 func newCounts(root string) *counts {
-	return &counts{root: root, byPrefix: map[string]*counter{}, byResource: map[schema.GroupResource]*counter{}}
+	return &counts{root: root, byPrefix: map[string]*counter{}}
 }
 
 // of returns the counter of a resource, an empty one if there are no objects.
 func (c *counts) of(resource schema.GroupResource) *counter {
-	return cmp.Or(c.byResource[resource], &counter{})
+	return cmp.Or(c.byPrefix[toPrefix(resource)], &counter{})
 }
 
 // count adds to the counters of a key. It returns the resource's counter, or nil if
@@ -52,7 +51,6 @@ func (c *counts) count(key []byte, d Usage) *counter {
 	if found == nil {
 		found = &counter{resource: toResource(string(prefix), groupLength)}
 		c.byPrefix[string(prefix)] = found
-		c.byResource[found.resource] = found
 	}
 	found.usage.add(d)
 	found.addToNamespace(namespaceOf(key[len(prefix):]), d)
@@ -82,11 +80,11 @@ func (c *counter) addToNamespace(namespace []byte, d Usage) {
 // accumulate on a server with changing CRDs.
 func (c *counts) settle(changed []schema.GroupResource) {
 	for _, resource := range changed {
-		counter := c.byResource[resource]
+		prefix := toPrefix(resource)
+		counter := c.byPrefix[prefix]
 		counter.changed = false
 		if counter.usage == (Usage{}) {
-			delete(c.byResource, resource)
-			delete(c.byPrefix, toPrefix(resource))
+			delete(c.byPrefix, prefix)
 		}
 	}
 }

@@ -144,9 +144,9 @@ func (e *testEtcd) wantExact(t testing.TB, tracker *Tracker) {
 func (t *Tracker) all() map[schema.GroupResource]Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	all := make(map[schema.GroupResource]Usage, len(t.counts.byResource))
-	for resource, counter := range t.counts.byResource {
-		all[resource] = counter.usage
+	all := make(map[schema.GroupResource]Usage, len(t.counts.byPrefix))
+	for _, counter := range t.counts.byPrefix {
+		all[counter.resource] = counter.usage
 	}
 	return all
 }

@@ -253,17 +253,14 @@ func (t *Tracker) setRevision(revision int64) {
 
 // WaitFor waits until the usage includes all writes up to a revision of etcd.
 func (t *Tracker) WaitFor(ctx context.Context, revision int64) error {
-	var ticker *time.Ticker
 	var request <-chan time.Time
 	for {
 		moved := t.movedFrom(revision)
 		if moved == nil {
 			return nil
 		}
-		if ticker == nil {
-			ticker = time.NewTicker(progressDelay)
-			defer ticker.Stop()
-			request = ticker.C
+		if request == nil {
+			request = time.Tick(progressDelay)
 		}
 		select {
 		case <-moved:

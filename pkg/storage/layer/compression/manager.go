@@ -128,16 +128,14 @@ func (m *Manager) Dictionary(ctx context.Context, store string, name schema.Grou
 // Run trains dictionaries and follows those of other replicas until ctx is done.
 func (m *Manager) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), "compression"))
-	train, follow := time.NewTicker(trainInterval), time.NewTicker(followInterval)
-	defer train.Stop()
-	defer follow.Stop()
+	train, follow := time.Tick(trainInterval), time.Tick(followInterval)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-train.C:
+		case <-train:
 			m.Train(ctx)
-		case <-follow.C:
+		case <-follow:
 			m.follow(ctx)
 			encoders.discardIdle()
 			decoders.discardIdle()
