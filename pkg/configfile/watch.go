@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configfile reloads configuration files of any content while annex serves, and
-// finds the lines of their errors.
+// Package configfile reloads configuration files of any content while annex serves, loads the
+// kubeconfigs of webhooks, and finds the lines of errors in both.
 package configfile
 
 import (

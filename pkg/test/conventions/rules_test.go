@@ -78,14 +78,10 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/configfile",
-		duty:     "Reloads configuration files, and reports the line of an error.",
-		others:   append([]string{"go.yaml.in/yaml/v3", "k8s.io/apiserver/pkg/util/filesystem"}, machinery...),
-	},
-	{
-		packages: "pkg/configfile/kubeconfig",
-		duty:     "Reads the kubeconfig of a webhook, and reports the line of an error.",
-		ours:     []string{"pkg/configfile"},
-		others:   append([]string{"k8s.io/client-go/rest", "k8s.io/client-go/tools/clientcmd/..."}, machinery...),
+		duty:     "Reloads configuration files and reads the kubeconfigs of webhooks, and reports the line of an error.",
+		others: append([]string{
+			"go.yaml.in/yaml/v3", "k8s.io/apiserver/pkg/util/filesystem", "k8s.io/client-go/rest", "k8s.io/client-go/tools/clientcmd/...",
+		}, machinery...),
 	},
 	{
 		packages: "pkg/datadir",
@@ -496,13 +492,13 @@ var rules = []rule{
 	{
 		packages: "pkg/standalone/authentication",
 		duty:     "Authentication in standalone mode, in its order; issues no tokens.",
-		ours:     []string{"pkg/configfile/..."},
+		ours:     []string{"pkg/configfile"},
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/client-go/rest"}, machinery...),
 	},
 	{
 		packages: "pkg/standalone/authorization",
 		duty:     "Authorization in standalone mode: the authorizers, their order and configuration.",
-		ours:     []string{"pkg/configfile/..."},
+		ours:     []string{"pkg/configfile"},
 		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
 	},
 	{
@@ -645,7 +641,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/standalone/bootstraptoken", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/standalone/bootstraptoken", "pkg/configfile", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
