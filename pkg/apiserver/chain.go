@@ -31,9 +31,9 @@ type Chain struct {
 	NewMover func(from, to string, config move.Config) (*move.Mover, error)
 	// NewImporter returns what moves a resource from the main cluster into a Store. config has
 	// everything except the Store.
-	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
+	NewImporter func(to string, config move.Config) (*move.Importer, error)
 	// NewExporter returns what moves a resource from a Store to the main cluster.
-	NewExporter func(from string, config move.ExportConfig) (*move.Exporter, error)
+	NewExporter func(from string, config move.Config) (*move.Exporter, error)
 
 	customObjects finalizer.CRClientGetter
 }

@@ -51,9 +51,9 @@ func (c CompletedConfig) buildHandlerChain(crds *definitions.Informer) func(http
 		if wrap := c.extra.WrapAPIs; wrap != nil {
 			handler = wrap(handler, crds.Outlines()) // 7
 		}
-		handler = requestbody.WithBodyLimits(handler, limits, generic.Serializer) // 6
-		handler = genericapiserver.DefaultBuildHandlerChain(handler, generic)     // 4, 5
-		handler = requestbody.WithBody(handler, limits)                           // 3
+		handler = requestbody.WithBodyLimits(handler, generic.Serializer)     // 6
+		handler = genericapiserver.DefaultBuildHandlerChain(handler, generic) // 4, 5
+		handler = requestbody.WithBody(handler, limits)                       // 3
 		if wrap := c.extra.WrapAll; wrap != nil {
 			handler = wrap(handler, generic.Serializer) // 2
 		}
@@ -65,7 +65,7 @@ func (c CompletedConfig) buildHandlerChain(crds *definitions.Informer) func(http
 func (c *Config) limitBodies() {
 	c.Extra.BodyLimits.Authorizer = c.Generic.Authorization.Authorizer
 	if c.Generic.FlowControl != nil {
-		c.Generic.FlowControl = requestbody.FlowControl(c.Generic.FlowControl, c.Extra.BodyLimits)
+		c.Generic.FlowControl = requestbody.FlowControl(c.Generic.FlowControl)
 	}
 }
 

@@ -34,7 +34,7 @@ func (c CompletedConfig) newMover(from, to string, config move.Config) (*move.Mo
 
 // newImporter returns the Importer of a resource from the main cluster into a Store. config has everything
 // except the Store.
-func (c CompletedConfig) newImporter(to string, config move.ImportConfig) (*move.Importer, error) {
+func (c CompletedConfig) newImporter(to string, config move.Config) (*move.Importer, error) {
 	var err error
 	if config.To, err = c.moved(config.Resource).end(to, config.Resource); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (c CompletedConfig) newImporter(to string, config move.ImportConfig) (*move
 
 // newExporter returns the Exporter of a resource from a Store to the main cluster. config has
 // everything except the Store.
-func (c CompletedConfig) newExporter(from string, config move.ExportConfig) (*move.Exporter, error) {
+func (c CompletedConfig) newExporter(from string, config move.Config) (*move.Exporter, error) {
 	var err error
 	if config.From, err = c.moved(config.Resource).end(from, config.Resource); err != nil {
 		return nil, err

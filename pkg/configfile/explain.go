@@ -106,7 +106,7 @@ func (e *explainer) explain(err error) (found []*Error, known bool) {
 	return e.explainText(err.Error())
 }
 
-// explainAll explains a list of which at least one error has a location.
+// explainAll explains a list. known is true if any error has a location.
 func (e *explainer) explainAll(errs []error) (found []*Error, known bool) {
 	for _, err := range errs {
 		some, ok := e.explain(err)

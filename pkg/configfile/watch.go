@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configfile reloads configuration files of any content while annex serves, and
-// finds the lines of their errors.
+// Package configfile reloads configuration files of any content while annex serves, loads the
+// kubeconfigs of webhooks, and finds the lines of errors in both.
 package configfile
 
 import (
@@ -16,20 +16,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pollInterval is how often a file is read without a notification: not every file system
+// pollInterval is the time between reads of a file without a notification: not every file system
 // sends them, and a mounted ConfigMap changes behind a symlink.
 const pollInterval = 10 * time.Second
 
 // File is a configuration file that can change while annex serves.
 type File struct {
-	// Path is where the file is.
 	Path string
 	// Loaded is the content in use.
 	Loaded []byte
 	// Apply uses other content. If it fails, it has changed nothing.
 	Apply func(ctx context.Context, data []byte) error
-	// Record, if set, is called for every change, for metrics: err is why the file cannot
-	// be used, and data is empty if it cannot be read.
+	// Record, if set, is called for every change, for metrics: err is nil if the file can be
+	// used, and data is empty if it cannot be read.
 	Record func(data []byte, err error)
 
 	// PollInterval replaces the default interval, in tests.

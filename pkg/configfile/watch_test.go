@@ -16,7 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// attempt is what a Watch recorded.
+// attempt is recorded by a Watch.
 type attempt struct {
 	data string
 	err  error

@@ -95,9 +95,9 @@ type Config struct {
 	// NewMover returns what moves a resource between two Stores.
 	NewMover migration.NewMoverFunc
 	// NewImporter returns what moves a resource from the main cluster into a Store.
-	NewImporter func(to string, config move.ImportConfig) (*move.Importer, error)
+	NewImporter func(to string, config move.Config) (*move.Importer, error)
 	// NewExporter returns what moves a resource from a Store to the main cluster.
-	NewExporter func(from string, config move.ExportConfig) (*move.Exporter, error)
+	NewExporter func(from string, config move.Config) (*move.Exporter, error)
 	// Archive keeps objects that retentions delete; nil without --archive-dir.
 	Archive retention.Archive
 	// StaticSources are the sources of static objects of this replica.

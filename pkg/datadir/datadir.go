@@ -89,23 +89,23 @@ func Find(path string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--data-dir %s: find the absolute path: %w", path, err)
 	}
-	found, err := inspect(abs)
+	marked, err := inspect(abs)
 	if err != nil {
 		return nil, fmt.Errorf("--data-dir %s: %w", path, err)
 	}
-	if found == fresh {
+	if !marked {
 		return nil, fmt.Errorf("--data-dir %s: annex was never started here", path)
 	}
 	return &Dir{path: abs}, nil
 }
 
-// claim inspects the locked directory again, and marks it if it is fresh.
+// claim inspects the locked directory again, and marks it if it is empty.
 func (d *Dir) claim() error {
-	found, err := inspect(d.path)
+	marked, err := inspect(d.path)
 	if err != nil {
 		return err
 	}
-	if found == fresh {
+	if !marked {
 		if err := writeMarker(filepath.Join(d.path, markerName), nil); err != nil {
 			return err
 		}

@@ -50,39 +50,32 @@ func (d *Dir) RecordEtcd(etcd *Etcd) error {
 	return writeMarker(filepath.Join(d.path, markerName), etcd)
 }
 
-type content int
-
-const (
-	fresh content = iota // empty
-	ours                 // marked, in a format that this annex knows
-)
-
-// inspect reads whose directory it is. It returns an error for one that annex must not
-// change.
-func inspect(path string) (content, error) {
+// inspect reports whether a directory is marked, in a format that this annex knows, or else empty. It
+// returns an error for one that annex must not change.
+func inspect(path string) (marked bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return fresh, fmt.Errorf("read the directory: %w", err)
+		return false, fmt.Errorf("read the directory: %w", err)
 	}
 	if !info.IsDir() {
-		return fresh, errors.New("is not a directory")
+		return false, errors.New("is not a directory")
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return fresh, fmt.Errorf("list the directory: %w", err)
+		return false, fmt.Errorf("list the directory: %w", err)
 	}
 	for _, entry := range entries {
 		if entry.Name() == markerName {
 			_, err := readMarker(filepath.Join(path, markerName))
-			return ours, err
+			return true, err
 		}
 	}
 	for _, entry := range entries {
 		if !harmless(entry.Name()) {
-			return fresh, fmt.Errorf("has no %s but is not empty (it contains %q): not annex's, no change was made", markerName, entry.Name())
+			return false, fmt.Errorf("has no %s but is not empty (it contains %q): not annex's, no change was made", markerName, entry.Name())
 		}
 	}
-	return fresh, nil
+	return false, nil
 }
 
 // harmless reports whether an unmarked directory may contain a file: one of a start that

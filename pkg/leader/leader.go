@@ -41,9 +41,9 @@ const releaseTimeout = 5 * time.Second
 
 // Timing configures how fast leadership changes.
 type Timing struct {
-	// LeaseDuration is how long others wait for a leader that does not renew.
+	// LeaseDuration is the time that others wait for a leader that does not renew.
 	LeaseDuration time.Duration
-	// RenewDeadline is how long a leader tries to renew before it stops leading.
+	// RenewDeadline is the time in which a leader tries to renew before it stops leading.
 	RenewDeadline time.Duration
 	// RetryPeriod is the time between attempts to get or renew the Lease.
 	RetryPeriod time.Duration
@@ -217,7 +217,7 @@ func (t *Timing) AddFlags(fs *pflag.FlagSet, what string) {
 		"The time between two attempts to get or renew the lease.")
 }
 
-// logInterval is how often an unreachable Lease is logged as an error.
+// logInterval is the time between errors about an unreachable Lease in the log.
 const logInterval = time.Minute
 
 // quietLock limits the log messages about an unreachable Lease. Upstream logs an error at

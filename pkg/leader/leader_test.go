@@ -27,7 +27,7 @@ import (
 // cluster has the Lease, and the replicas that want it.
 type cluster struct {
 	*fake.Clientset
-	// stopping is how long a replica takes to stop what it does.
+	// stopping is the time in which a replica stops its work.
 	stopping time.Duration
 
 	mu      sync.Mutex
@@ -144,7 +144,7 @@ func (c *cluster) lease(t *testing.T) *coordinationv1.Lease {
 	return lease
 }
 
-// longestRetry is how long a candidate waits at most before it tries again:
+// longestRetry bounds the pause of a candidate between attempts:
 // upstream adds a random part. The rest is what c.leader needs to notice.
 const longestRetry = time.Duration((1+leaderelection.JitterFactor)*float64(DefaultRetryPeriod)) + time.Second
 

@@ -18,7 +18,6 @@ import (
 // Authority is a CA with its key, in memory.
 type Authority struct {
 	cert *x509.Certificate
-	pem  []byte // of the certificate
 	key  crypto.Signer
 }
 
@@ -42,28 +41,21 @@ func NewAuthority(commonName string, notBefore, notAfter time.Time) (*Authority,
 // ParseAuthority reads a self-signed CA and its key, and checks that they match. It does
 // not check their age.
 func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
-	cert, certPEM, err := parseCertificate(certPEM)
+	cert, key, err := parsePair(certPEM, keyPEM)
 	if err != nil {
 		return nil, err
-	}
-	key, _, err := parseKey(keyPEM)
-	if err != nil {
-		return nil, err
-	}
-	if !matches(cert, key) {
-		return nil, errors.New("key and certificate do not match")
 	}
 	if !isAuthority(cert) {
 		return nil, errors.New("it is not the certificate of a self-signed CA")
 	}
-	return &Authority{cert: cert, pem: certPEM, key: key}, nil
+	return &Authority{cert: cert, key: key}, nil
 }
 
 // Certificate is the CA's own certificate.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
 // CertPEM is the CA's own certificate in PEM.
-func (a *Authority) CertPEM() []byte { return a.pem }
+func (a *Authority) CertPEM() []byte { return encodeCertificate(a.cert) }
 
 // KeyPEM is the CA's key in PEM.
 func (a *Authority) KeyPEM() ([]byte, error) { return encodeKey(a.key) }
@@ -103,7 +95,7 @@ func selfSign(commonName string, key crypto.Signer, notBefore, notAfter time.Tim
 	if err != nil {
 		return nil, fmt.Errorf("sign the CA certificate: %w", err)
 	}
-	return &Authority{cert: cert, pem: encodeCertificate(cert), key: key}, nil
+	return &Authority{cert: cert, key: key}, nil
 }
 
 func isAuthority(cert *x509.Certificate) bool {

@@ -43,24 +43,19 @@ func LoadAuthority(dir string, now time.Time) (*Authority, error) {
 }
 
 func loadCA(certPath, keyPath string, now time.Time) (*Authority, error) {
-	raw, err := readPEM(certPath, certMode)
+	certPEM, err := readPEM(certPath, certMode)
 	if err != nil {
 		return nil, err
 	}
-	cert, certPEM, err := parseCertificate(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", certPath, err)
-	}
-	key, err := loadKey(keyPath)
+	keyPEM, err := readPEM(keyPath, keyMode)
 	if err != nil {
 		return nil, err
 	}
-	if !matches(cert, key) {
-		return nil, fmt.Errorf("%s does not belong to %s: one of them was replaced, restore it", keyPath, certPath)
+	found, err := ParseAuthority(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("%s and %s: %w: one of them was damaged or replaced, restore it", certPath, keyPath, err)
 	}
-	if !isAuthority(cert) {
-		return nil, fmt.Errorf("%s is not the certificate of a self-signed CA: it was replaced, restore it", certPath)
-	}
+	cert := found.cert
 	if now.After(cert.NotAfter) {
 		return nil, fmt.Errorf("%s expired on %s: move %s away to start over with a new CA, then hand out the new kubeconfig",
 			certPath, date(cert.NotAfter), filepath.Dir(certPath))
@@ -68,7 +63,7 @@ func loadCA(certPath, keyPath string, now time.Time) (*Authority, error) {
 	if now.Before(cert.NotBefore) {
 		return nil, fmt.Errorf("%s is not valid before %s: is the clock right?", certPath, date(cert.NotBefore))
 	}
-	return &Authority{cert: cert, pem: certPEM, key: key}, nil
+	return found, nil
 }
 
 // makeCA writes the key first, and uses the unused key of a start that was killed in
@@ -92,7 +87,7 @@ func makeCA(certPath, keyPath string, opts Options) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	return made, writeFile(certPath, made.pem, certMode)
+	return made, writeFile(certPath, made.CertPEM(), certMode)
 }
 
 func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -6,6 +6,7 @@ package pki
 import (
 	"crypto"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"io/fs"
 	"math/big"
 	"os"
+
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/annex-dev/annex/pkg/datadir"
 )
@@ -49,16 +52,17 @@ func readPEM(path string, mode fs.FileMode) ([]byte, error) {
 	return raw, restrict(path, info.Mode().Perm(), mode)
 }
 
-func parseCertificate(raw []byte) (*x509.Certificate, []byte, error) {
-	block := findBlock(raw, certBlock)
-	if block == nil {
-		return nil, nil, errors.New("contains no certificate: it is damaged, restore it")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+// parsePair parses a certificate and its key.
+func parsePair(certPEM, keyPEM []byte) (*x509.Certificate, crypto.Signer, error) {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, nil, fmt.Errorf("certificate is damaged, restore it: %w", err)
+		return nil, nil, err
 	}
-	return cert, pem.EncodeToMemory(block), nil
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, nil, fmt.Errorf("private key of type %T cannot sign", pair.PrivateKey)
+	}
+	return pair.Leaf, key, nil
 }
 
 // ParseBundle returns the certificates of a PEM bundle, at least one.
@@ -93,45 +97,20 @@ func EncodeBundle(certificates []*x509.Certificate) []byte {
 	return raw
 }
 
-func parseKey(raw []byte) (crypto.Signer, []byte, error) {
-	block := findBlock(raw, keyBlock)
-	if block == nil {
-		return nil, nil, errors.New("contains no private key: it is damaged, restore it")
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, nil, fmt.Errorf("private key is damaged, restore it: %w", err)
-	}
-	key, ok := parsed.(crypto.Signer)
-	if !ok {
-		return nil, nil, fmt.Errorf("private key of type %T cannot sign", parsed)
-	}
-	return key, pem.EncodeToMemory(block), nil
-}
-
-func findBlock(raw []byte, kind string) *pem.Block {
-	for len(raw) > 0 {
-		var block *pem.Block
-		if block, raw = pem.Decode(raw); block == nil {
-			return nil
-		}
-		if block.Type == kind {
-			return block
-		}
-	}
-	return nil
-}
-
 func loadKey(path string) (crypto.Signer, error) {
 	raw, err := readPEM(path, keyMode)
 	if err != nil {
 		return nil, err
 	}
-	key, _, err := parseKey(raw)
+	key, err := keyutil.ParsePrivateKeyPEM(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s is damaged, restore it: %w", path, err)
 	}
-	return key, nil
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%s: private key of type %T cannot sign", path, key)
+	}
+	return signer, nil
 }
 
 func makeKey(path string) error {
@@ -144,11 +123,6 @@ func makeKey(path string) error {
 		return fmt.Errorf("encode the key of %s: %w", path, err)
 	}
 	return writeFile(path, raw, keyMode)
-}
-
-func matches(cert *x509.Certificate, key crypto.Signer) bool {
-	public, ok := cert.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	return ok && public.Equal(key.Public())
 }
 
 func encodeCertificate(cert *x509.Certificate) []byte {

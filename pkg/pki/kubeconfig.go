@@ -48,7 +48,7 @@ func (k Kubeconfig) Encode() ([]byte, error) {
 func writeKubeconfig(opts Options, ca *Authority, admin *Pair) error {
 	path := opts.KubeconfigFile
 	want, err := Kubeconfig{
-		ServerURL: opts.ServerURL, ServerName: opts.ServerName, Authority: ca.pem,
+		ServerURL: opts.ServerURL, ServerName: opts.ServerName, Authority: ca.CertPEM(),
 		Context: kubeconfigName, User: AdminUser, CertPEM: admin.CertPEM, KeyPEM: admin.KeyPEM,
 	}.Encode()
 	if err != nil {

@@ -80,17 +80,10 @@ func (a *Authority) loadLeaf(path string, template *x509.Certificate) (*Pair, er
 	if err != nil {
 		return nil, err
 	}
-	cert, certPEM, err := parseCertificate(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	key, keyPEM, err := parseKey(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
 	const remedy = "restore it, or remove it to get a new one"
-	if !matches(cert, key) {
-		return nil, fmt.Errorf("%s: key and certificate do not match: %s", path, remedy)
+	cert, key, err := parsePair(raw, raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", path, err, remedy)
 	}
 	if err := cert.CheckSignatureFrom(a.cert); err != nil {
 		return nil, fmt.Errorf("%s is not signed by %s: one of them was replaced: %s: %w", path, filepath.Join(filepath.Dir(path), caCertName), remedy, err)
@@ -98,7 +91,11 @@ func (a *Authority) loadLeaf(path string, template *x509.Certificate) (*Pair, er
 	if cert.Subject.String() != template.Subject.String() || !slices.Equal(cert.ExtKeyUsage, template.ExtKeyUsage) {
 		return nil, fmt.Errorf("%s is a certificate for something else (%s): %s", path, cert.Subject, remedy)
 	}
-	return &Pair{Cert: cert, CertPEM: certPEM, KeyPEM: keyPEM}, nil
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: encode its key: %w", path, err)
+	}
+	return &Pair{Cert: cert, CertPEM: encodeCertificate(cert), KeyPEM: keyPEM}, nil
 }
 
 // IsFresh is false if less than a third of a certificate's life remains, or if it is from

@@ -166,7 +166,7 @@ func restrict(path string, perm, want fs.FileMode) error {
 	return nil
 }
 
-// renewalTime is when less than a third of a certificate's life remains, not counting
+// renewalTime returns the time from which on less than a third of a certificate's life remains, not counting
 // backdate.
 func renewalTime(cert *x509.Certificate) time.Time {
 	return cert.NotAfter.Add(-(cert.NotAfter.Sub(cert.NotBefore) - backdate) / 3)
@@ -208,22 +208,15 @@ func CheckServingPair(certFile, keyFile string, now time.Time) error {
 
 // CheckServingContent is CheckServingPair for the content of the files.
 func CheckServingContent(certFile, keyFile string, rawCert, rawKey []byte, now time.Time) error {
-	block := findBlock(rawCert, certBlock)
-	if block == nil {
-		return fmt.Errorf("%s %s: contains no PEM certificate", certFlag, certFile)
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+	pair, err := tls.X509KeyPair(rawCert, rawKey)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", certFlag, certFile, err)
-	}
-	if _, err := tls.X509KeyPair(rawCert, rawKey); err != nil {
 		return fmt.Errorf("%s %s: key cannot be used with %s %s: %w", keyFlag, keyFile, certFlag, certFile, err)
 	}
 	switch {
-	case now.After(cert.NotAfter):
-		return fmt.Errorf("%s %s: expired on %s", certFlag, certFile, date(cert.NotAfter))
-	case now.Before(cert.NotBefore):
-		return fmt.Errorf("%s %s: not valid before %s", certFlag, certFile, date(cert.NotBefore))
+	case now.After(pair.Leaf.NotAfter):
+		return fmt.Errorf("%s %s: expired on %s", certFlag, certFile, date(pair.Leaf.NotAfter))
+	case now.Before(pair.Leaf.NotBefore):
+		return fmt.Errorf("%s %s: not valid before %s", certFlag, certFile, date(pair.Leaf.NotBefore))
 	}
 	return nil
 }

@@ -121,25 +121,25 @@ func TestEnsureRefuses(t *testing.T) {
 		file   string
 		want   string
 	}{
-		"foreign CA":           {damage: copyOther(caCertName), file: caKeyName, want: "does not belong to"},
+		"foreign CA":           {damage: copyOther(caCertName), file: caKeyName, want: "does not match"},
 		"foreign CA pair":      {damage: copyOther(caCertName, caKeyName), file: servingName, want: "is not signed by"},
-		"foreign CA key":       {damage: copyOther(caKeyName), file: caKeyName, want: "does not belong to"},
+		"foreign CA key":       {damage: copyOther(caKeyName), file: caKeyName, want: "does not match"},
 		"foreign serving pair": {damage: copyOther(servingName), file: servingName, want: "is not signed by"},
 		"foreign admin pair":   {damage: copyOther(adminName), file: adminName, want: "is not signed by"},
-		"damaged CA":           {damage: truncate(caCertName, 40), file: caCertName, want: "contains no certificate"},
-		"empty CA":             {damage: truncate(caCertName, 0), file: caCertName, want: "contains no certificate"},
-		"damaged CA key":       {damage: truncate(caKeyName, 40), file: caKeyName, want: "contains no private key"},
-		"empty serving":        {damage: truncate(servingName, 0), file: servingName, want: "contains no certificate"},
+		"damaged CA":           {damage: truncate(caCertName, 40), file: caCertName, want: "PEM data in certificate"},
+		"empty CA":             {damage: truncate(caCertName, 0), file: caCertName, want: "PEM data in certificate"},
+		"damaged CA key":       {damage: truncate(caKeyName, 40), file: caKeyName, want: "PEM data in key"},
+		"empty serving":        {damage: truncate(servingName, 0), file: servingName, want: "PEM data in certificate"},
 		"serving without key": {damage: func(t *testing.T, dir, _ string) {
 			path := filepath.Join(dir, servingName)
 			raw := mustRead(t, path)
 			mustWrite(t, path, raw[:strings.Index(raw, "-----BEGIN PRIVATE")])
-		}, file: servingName, want: "contains no private key"},
+		}, file: servingName, want: "private key"},
 		"serving with the admin's key": {damage: func(t *testing.T, dir, _ string) {
 			serving, admin := filepath.Join(dir, servingName), filepath.Join(dir, adminName)
 			cert, key := mustRead(t, serving), mustRead(t, admin)
 			mustWrite(t, serving, cert[:strings.Index(cert, "-----BEGIN PRIVATE")]+key[strings.Index(key, "-----BEGIN PRIVATE"):])
-		}, file: servingName, want: "do not match"},
+		}, file: servingName, want: "does not match"},
 		"admin's pair to serve": {damage: func(t *testing.T, dir, _ string) {
 			mustWrite(t, filepath.Join(dir, servingName), mustRead(t, filepath.Join(dir, adminName)))
 		}, file: servingName, want: "for something else"},

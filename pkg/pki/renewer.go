@@ -14,8 +14,8 @@ import (
 // renewal would miss a suspended machine or a clock that was set.
 const checkInterval = time.Hour
 
-// caWarning is how long before its expiry warnings about the CA begin, which annex cannot
-// renew without breaking every kubeconfig, and caReminder the time between them.
+// Warnings about the CA begin caWarning before its expiry, with caReminder between them: annex cannot
+// renew it without breaking every kubeconfig.
 const (
 	caWarning  = 90 * day
 	caReminder = 7 * day

@@ -5,7 +5,6 @@ package pki
 
 import (
 	"context"
-	"crypto/x509"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,11 +42,10 @@ func TestRenewerRenewsWhatTheServerReads(t *testing.T) {
 		return string(renewed) != string(old), "the old certificate"
 	})
 	renewed, _ := content.CurrentCertKeyContent()
-	block := findBlock(renewed, certBlock)
-	cert, err := x509.ParseCertificate(block.Bytes)
+	chain, err := ParseBundle(renewed)
 	expect.NoError(t, err)
-	if want := clock.Now().Add(defaultLeafLifetime); !cert.NotAfter.Equal(want) {
-		t.Errorf("renewed certificate expires %s, want %s", cert.NotAfter, want)
+	if want := clock.Now().Add(defaultLeafLifetime); !chain[0].NotAfter.Equal(want) {
+		t.Errorf("renewed certificate expires %s, want %s", chain[0].NotAfter, want)
 	}
 	cancel()
 	<-stopped
@@ -167,7 +165,7 @@ func TestCheckServingPair(t *testing.T) {
 		"other key":     {files.Serving, files.Admin, epoch, []string{"--tls-private-key-file " + files.Admin, "does not match"}},
 		"no cert":       {filepath.Join(dir, "none"), files.Serving, epoch, []string{"--tls-cert-file " + dir, "no such file"}},
 		"no key":        {files.Serving, filepath.Join(dir, "none"), epoch, []string{"--tls-private-key-file " + dir, "no such file"}},
-		"junk cert":     {junk, files.Serving, epoch, []string{"--tls-cert-file " + junk, "contains no PEM certificate"}},
+		"junk cert":     {junk, files.Serving, epoch, []string{"--tls-cert-file " + junk, "PEM data in certificate"}},
 		"junk key":      {files.Serving, junk, epoch, []string{"--tls-private-key-file " + junk, "key cannot be used"}},
 	}
 	for name, tt := range tests {

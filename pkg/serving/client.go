@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// settlePeriod is how long requests are paused to measure their rate.
+	// Requests are paused for settlePeriod to measure their rate.
 	settlePeriod = 20 * time.Millisecond
 	// After quietPeriod without a request, and quietPings answered, the client waits for
 	// responses and is not merely too busy to send.
@@ -19,20 +19,20 @@ const (
 	quietPings  = 3
 	// pingInterval is the minimum time between two pings.
 	pingInterval = 10 * time.Millisecond
-	// longestPause bounds how long requests are paused.
+	// longestPause bounds the pause of requests.
 	longestPause = time.Second
 	// longestIdle bounds the wait for the next request of an idle client.
 	longestIdle = time.Second
-	// peakPeriod is for how long at least a number of open requests counts as recent.
+	// peakPeriod is the minimum time for which a number of open requests counts as recent.
 	peakPeriod = 10 * time.Second
-	// slack is how many more requests than expected the client may have assigned to the
+	// slack is added to the expected number of requests that the client has assigned to the
 	// connection.
 	slack = 4
 )
 
 // client counts the requests of the client of a connection.
 type client struct {
-	asked chan struct{}
+	draining chan struct{}
 
 	mu     sync.Mutex
 	seen   activity
@@ -44,7 +44,7 @@ type client struct {
 	period           time.Time
 }
 
-// activity is what a client has sent so far.
+// activity counts what a client has sent so far.
 type activity struct {
 	// open counts requests that are handled or paused, begun all requests.
 	open, begun int
@@ -57,7 +57,7 @@ func (s activity) quiet() bool { return time.Since(s.latest) >= quietPeriod }
 
 func newClient() *client {
 	now := time.Now()
-	return &client{asked: make(chan struct{}, 1), seen: activity{latest: now, change: make(chan struct{})}, period: now}
+	return &client{draining: make(chan struct{}, 1), seen: activity{latest: now, change: make(chan struct{})}, period: now}
 }
 
 // see returns the activity; its change is closed when it changes.
@@ -137,11 +137,11 @@ func (c *client) pause() (resume func()) {
 	}
 }
 
-// askToLeave closes the client's connection for new requests soon.
-func (c *client) askToLeave() {
+// drain closes the client's connection for new requests soon.
+func (c *client) drain() {
 	select {
-	case c.asked <- struct{}{}:
-	default: // already asked
+	case c.draining <- struct{}{}:
+	default: // already requested
 	}
 }
 
@@ -210,11 +210,9 @@ func (c *client) await(ctx context.Context, frames frameWriter, full int) (quiet
 
 // pass waits for duration, or until ctx or until is done.
 func pass(ctx context.Context, duration time.Duration, until <-chan struct{}) {
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-until:
-	case <-timer.C:
+	case <-time.After(duration):
 	}
 }

@@ -17,15 +17,15 @@ import (
 // it.
 type conn struct {
 	*tls.Conn
-	// records is what tls.Conn writes to.
+	// records is below tls.Conn.
 	records *records
 	client  *client
 	// streams is the server's limit on concurrent streams.
 	streams int
 
 	reading bufio.Reader
-	// left is how much of a frame, including its header, is still to be read; acks counts
-	// acknowledged settings.
+	// left is the unread part of a frame, including its header; acks counts acknowledged
+	// settings.
 	left, acks int
 
 	writing sync.Mutex
@@ -186,8 +186,7 @@ func payloadLength(header []byte) int {
 // can be inserted.
 type frames struct {
 	header [frameHeaderLength]byte
-	// have is how much of the current header was written, left how much of its payload
-	// was not.
+	// have bytes of the current header were written, and left bytes of its payload were not.
 	have, left int
 	seen       bool
 }

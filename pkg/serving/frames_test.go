@@ -14,7 +14,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// sample is what a server writes; after each frame, whether another may follow.
+// sample has the frames that a server writes, and whether another may follow each.
 func sample(t *testing.T) (stream []byte, places map[int]bool) {
 	t.Helper()
 	var buffer bytes.Buffer

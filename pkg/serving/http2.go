@@ -62,15 +62,13 @@ func (s *Server) leave(ctx context.Context, c *conn) {
 	var aged <-chan time.Time
 	if s.options.MaxAge > 0 {
 		// Clients that connected at the same time, as after a restart, leave at different times.
-		timer := time.NewTimer(wait.Jitter(s.options.MaxAge, 0.1))
-		defer timer.Stop()
-		aged = timer.C
+		aged = time.After(wait.Jitter(s.options.MaxAge, 0.1))
 	}
 	select {
 	case <-ctx.Done():
 		return
 	case <-aged:
-	case <-c.client.asked:
+	case <-c.client.draining:
 	}
 	c.client.leave(ctx, c)
 }

@@ -48,12 +48,12 @@ const (
 // buffers has to fit into 31 bits.
 const MaxStreams = 1<<31/streamBuffer - 1
 
-// leaveInterval is how often new connections are asked to leave.
+// leaveInterval is the time between passes over the connections while clients leave.
 const leaveInterval = 100 * time.Millisecond
 
 // Options configure when clients have to use a new connection.
 type Options struct {
-	// MaxAge is how long a connection is used for new requests; 0 is unlimited. Open
+	// MaxAge bounds the time in which a connection is used for new requests; 0 is unlimited. Open
 	// requests, such as watches, continue.
 	MaxAge time.Duration
 	// Chance is the probability, 0 to 1, that a request makes its client leave.
@@ -126,7 +126,7 @@ func (s *Server) handle(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if client, ok := r.Context().Value(clientKey{}).(*client); ok {
 			if s.options.Chance > 0 && rand.Float64() < s.options.Chance {
-				client.askToLeave()
+				client.drain()
 			}
 			client.begin(r.Context())
 			defer client.end()
@@ -143,7 +143,7 @@ func (s *Server) isLeaving() bool {
 	return s.leaving
 }
 
-// Leave asks all clients, including new ones until ctx is done, to send their next requests
+// Leave makes all clients, including new ones until ctx is done, send their next requests
 // over other connections. It still serves all requests.
 func (s *Server) Leave(ctx context.Context) {
 	s.mu.Lock()
@@ -152,7 +152,7 @@ func (s *Server) Leave(ctx context.Context) {
 	for {
 		s.mu.Lock()
 		for c := range s.conns {
-			c.client.askToLeave()
+			c.client.drain()
 		}
 		s.mu.Unlock()
 		select {
@@ -217,7 +217,7 @@ func (l *placeholder) Close() error {
 	return nil
 }
 
-// Addr is where the Server listens.
+// Addr returns the Server's address.
 func (l *placeholder) Addr() net.Addr { return l.server.listener.Addr() }
 
 // keepAliveListener closes connections to machines that are gone, and sends TLS records together.

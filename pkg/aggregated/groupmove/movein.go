@@ -161,8 +161,8 @@ func (m *moveIn) takeOver(ctx context.Context) error {
 
 func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
 	if of.importer == nil {
-		config := move.ImportConfig{
-			Resource: of.Served.GroupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, From: m.config.MainCopy.InMain(of.Served),
+		config := move.Config{
+			Resource: of.Served.GroupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, Source: m.config.MainCopy.InMain(of.Served),
 			Report: func(progress move.Progress) { of.progress.Store(&progress) }, Pace: m.load,
 		}
 		if limit := m.Migration.Spec.ObjectsPerSecond; limit > 0 {

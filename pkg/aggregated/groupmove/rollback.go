@@ -70,7 +70,7 @@ func (r *rollback) takeOver(ctx context.Context) error {
 	}
 	r.pairs, r.stores = maincopy.NewPairs(r.group(), r.copies...), storesHeld
 	for _, of := range r.resources {
-		of.exporter, err = r.config.NewExporter(of.hosted.Spec.StoreName, move.ExportConfig{
+		of.exporter, err = r.config.NewExporter(of.hosted.Spec.StoreName, move.Config{
 			Resource: of.Served.GroupResource(), UID: r.Migration.UID, HostedResource: of.hosted.UID,
 		})
 		if err != nil {

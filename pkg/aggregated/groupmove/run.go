@@ -58,9 +58,9 @@ type Config struct {
 	AnnexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
 	AnnexHosting     hostingclient.HostingV1alpha1Interface
 	// NewImporter returns what copies a resource into a Store. config has everything except To.
-	NewImporter func(store string, config move.ImportConfig) (*move.Importer, error)
+	NewImporter func(store string, config move.Config) (*move.Importer, error)
 	// NewExporter returns what moves a resource out of a Store. config has everything except From.
-	NewExporter func(store string, config move.ExportConfig) (*move.Exporter, error)
+	NewExporter func(store string, config move.Config) (*move.Exporter, error)
 
 	// MainCopy works on the objects that the main cluster stores of the groups.
 	MainCopy *maincopy.Copy

@@ -72,14 +72,14 @@ func TestParseRefuses(t *testing.T) {
 		want   string
 	}{
 		"another type":     {func(_ *testing.T, s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, "it has the type Opaque, not annex.dev/serving-ca"},
-		"empty":            {func(_ *testing.T, s *corev1.Secret) { s.Data = nil }, "ca.crt, ca.key: contains no certificate"},
-		"no key":           {func(_ *testing.T, s *corev1.Secret) { delete(s.Data, PrivateKey) }, "contains no private key"},
-		"another CA's key": {func(_ *testing.T, s *corev1.Secret) { s.Data[PrivateKey] = other.Data[PrivateKey] }, "do not match"},
-		"another CA":       {func(_ *testing.T, s *corev1.Secret) { s.Data[CertKey] = other.Data[CertKey] }, "do not match"},
+		"empty":            {func(_ *testing.T, s *corev1.Secret) { s.Data = nil }, "ca.crt, ca.key: tls: failed to find any PEM data in certificate"},
+		"no key":           {func(_ *testing.T, s *corev1.Secret) { delete(s.Data, PrivateKey) }, "PEM data in key"},
+		"another CA's key": {func(_ *testing.T, s *corev1.Secret) { s.Data[PrivateKey] = other.Data[PrivateKey] }, "does not match"},
+		"another CA":       {func(_ *testing.T, s *corev1.Secret) { s.Data[CertKey] = other.Data[CertKey] }, "does not match"},
 		"another pair": {func(_ *testing.T, s *corev1.Secret) {
 			s.Data[CertKey], s.Data[PrivateKey] = other.Data[CertKey], other.Data[PrivateKey]
 		}, "does not end in"},
-		"damaged CA":            {func(_ *testing.T, s *corev1.Secret) { s.Data[CertKey] = s.Data[CertKey][:60] }, "ca.crt, ca.key: contains no certificate"},
+		"damaged CA":            {func(_ *testing.T, s *corev1.Secret) { s.Data[CertKey] = s.Data[CertKey][:60] }, "ca.crt, ca.key: tls: failed to find any PEM data in certificate"},
 		"no next key":           {func(_ *testing.T, s *corev1.Secret) { delete(s.Data, NextPrivateKey) }, "next.crt, next.key"},
 		"no next certificate":   {func(_ *testing.T, s *corev1.Secret) { delete(s.Data, NextCertKey) }, "next.crt, next.key"},
 		"no bundle":             {func(_ *testing.T, s *corev1.Secret) { delete(s.Data, BundleKey) }, "ca-bundle.crt: contains no PEM certificate"},

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 )
@@ -26,17 +27,16 @@ const (
 	// windowTime.
 	windowBytes = 1 << 20
 	windowTime  = 10 * time.Second
-	// unreadTime is how long net/http may read the unused rest of a body.
+	// unreadTime bounds the time in which net/http reads the unused rest of a body.
 	unreadTime = time.Second
 )
 
 // body is a request body. receive reads it into memory, Read returns it.
 type body struct {
-	// Closer is that of the connection.
-	io.Closer
+	io.Closer  // of the connection
 	connection io.Reader
 	control    *http.ResponseController
-	budget     *objectsize.Budget
+	limits     BodyLimits
 	// ctx ends when the client disconnects or the request times out.
 	ctx context.Context
 	// length is -1 if unknown.
@@ -52,18 +52,34 @@ type body struct {
 	values      objectsize.Values
 	content     net.Buffers
 	reservation *objectsize.Reservation
+	// items is MaxItems.
+	items int64
 }
+
+var _ objectsize.Request = &body{}
+
+// bodyOf returns the body of a request, or nil.
+func bodyOf(ctx context.Context) *body {
+	b, _ := objectsize.RequestFrom(ctx).(*body)
+	return b
+}
+
+// IsReserved implements objectsize.Request.
+func (b *body) IsReserved() bool { return b.reservation != nil }
+
+// MaxItems implements objectsize.Request.
+func (b *body) MaxItems() int64 { return b.items }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) { return b.content.Read(p) }
 
 // receive reads the body once and stores an error in err.
-func (b *body) receive(who user.Info, limit limit) {
+func (b *body) receive(who user.Info, info *request.RequestInfo) {
 	if b.received {
 		return
 	}
 	b.received = true
-	b.err = b.read(who, limit)
+	b.err = b.read(who, b.limits.of(info))
 	b.complete.Store(b.err == nil)
 }
 
@@ -72,39 +88,30 @@ func (b *body) read(who user.Info, limit limit) error {
 		return limit.exceeded(fmt.Sprint(b.length))
 	}
 	more, err := b.window(objectsize.HeavyBytes, limit)
-	if err != nil {
-		return err
-	}
-	if more {
+	if err == nil && more {
 		expected := b.length
 		if expected < 0 {
 			expected = limit.bytes
 		}
-		if b.reservation, err = b.budget.Reserve(b.ctx, who, expected); err != nil {
-			return err
-		}
+		b.reservation = b.limits.Budget.Reservation(who)
+		err = b.reservation.Share(b.ctx, expected)
 	}
-	for more {
-		if err = b.reservation.Arrive(b.ctx, windowBytes); err != nil {
-			return err
-		}
-		if more, err = b.window(windowBytes, limit); err != nil {
-			return err
+	for err == nil && more {
+		if err = b.reservation.Arrive(b.ctx, windowBytes); err == nil {
+			more, err = b.window(windowBytes, limit)
 		}
 	}
 	weight := b.weight()
-	if weight < objectsize.HeavyBytes {
-		return nil
+	if err != nil || weight < objectsize.HeavyBytes {
+		return err
 	}
 	if b.reservation == nil {
-		if b.reservation, err = b.budget.Reserve(b.ctx, who, weight); err != nil {
-			return err
-		}
+		b.reservation = b.limits.Budget.Reservation(who)
 	}
 	return b.reservation.Work(b.ctx, weight)
 }
 
-// binaryWeight bytes are reserved for each byte of Protobuf, of which two may be an empty message.
+// binaryWeight bytes are reserved for each byte of Protobuf: two bytes may be an empty message.
 const binaryWeight = 4
 
 func (b *body) weight() int64 {

@@ -1,6 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package requestbody receives the bodies of requests. A body has to arrive without
+// long pauses, is limited in size, and reserves a part of a budget if it is large. It
+// is received after authentication and before the request waits for a seat, so that
+// slow clients do not occupy seats.
 package requestbody
 
 import (
@@ -30,7 +34,7 @@ import (
 // smallBytes is upstream's limit for a request, for compiled-in kinds.
 const smallBytes = 3 << 20
 
-// BodyLimits are those of request bodies.
+// BodyLimits limits the bodies of requests.
 type BodyLimits struct {
 	// MaxBodyBytes is the size of the largest body.
 	MaxBodyBytes int64
@@ -46,7 +50,7 @@ type BodyLimits struct {
 	Authorizer authorizer.Authorizer
 }
 
-// limit is that of one request.
+// limit limits the body of one request.
 type limit struct {
 	bytes int64
 	flag  string
@@ -70,9 +74,6 @@ func (l limit) tooManyValues() error {
 		l.values(), l.bytes/l.values(), l.flag))
 }
 
-// bodyKey is the context key of the body: upstream passes only the context to FlowControl.
-type bodyKey struct{}
-
 // WithBody lets FlowControl and WithBodyLimits receive the bodies of requests. It wraps
 // all other filters.
 func WithBody(handler http.Handler, limits BodyLimits) http.Handler {
@@ -87,40 +88,37 @@ func WithBody(handler http.Handler, limits BodyLimits) http.Handler {
 		isYAML := strings.Contains(contentType, "yaml")
 		b := &body{
 			Closer: req.Body, connection: req.Body, control: http.NewResponseController(w),
-			budget: limits.Budget, ctx: ctx, length: req.ContentLength,
+			limits: limits, ctx: ctx, length: req.ContentLength,
 			isText: isYAML || contentType == "" || strings.Contains(contentType, "json"), values: objectsize.Values{IsJSON: !isYAML},
 		}
 		defer b.end()
-		req = req.WithContext(context.WithValue(req.Context(), bodyKey{}, b))
+		req = req.WithContext(objectsize.WithRequest(req.Context(), b))
 		req.Body = b
 		handler.ServeHTTP(w, req)
 	})
 }
 
 // FlowControl receives the body of a request before the request waits for its seat.
-func FlowControl(inner utilflowcontrol.Interface, limits BodyLimits) utilflowcontrol.Interface {
-	return &flowControl{inner, limits}
+func FlowControl(inner utilflowcontrol.Interface) utilflowcontrol.Interface {
+	return &flowControl{inner}
 }
 
-type flowControl struct {
-	utilflowcontrol.Interface
-	limits BodyLimits
-}
+type flowControl struct{ utilflowcontrol.Interface }
 
 // Handle implements utilflowcontrol.Interface.
 func (f *flowControl) Handle(ctx context.Context, digest utilflowcontrol.RequestDigest,
 	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
 	estimate func() fcrequest.WorkEstimate, noteQueued fairqueuing.QueueNoteFn, execute func()) {
-	if b, ok := ctx.Value(bodyKey{}).(*body); ok && f.mayReceive(ctx, b) {
+	if b := bodyOf(ctx); b != nil && b.mayReceive(ctx) {
 		// The context bounds the wait for a seat, which begins after the body was
 		// received.
 		deadline, bounded := ctx.Deadline()
-		patience := time.Until(deadline)
-		b.receive(digest.User, f.limits.of(digest.RequestInfo))
+		timeout := time.Until(deadline)
+		b.receive(digest.User, digest.RequestInfo)
 		defer b.release()
 		if bounded {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
+			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), timeout)
 			defer cancel()
 			defer context.AfterFunc(b.ctx, cancel)()
 		}
@@ -130,44 +128,40 @@ func (f *flowControl) Handle(ctx context.Context, digest utilflowcontrol.Request
 
 // mayReceive reports whether a body is small, or its request is authorized. The filter that
 // authorizes requests after they have got a seat refuses the others.
-func (f *flowControl) mayReceive(ctx context.Context, b *body) bool {
-	if f.limits.Authorizer == nil || 0 <= b.length && b.length <= objectsize.HeavyBytes {
+func (b *body) mayReceive(ctx context.Context) bool {
+	if b.limits.Authorizer == nil || 0 <= b.length && b.length <= objectsize.HeavyBytes {
 		return true
 	}
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
 		return false
 	}
-	decision, _, err := f.limits.Authorizer.Authorize(ctx, attributes)
+	decision, _, err := b.limits.Authorizer.Authorize(ctx, attributes)
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
 // WithBodyLimits rejects requests whose body was not received. It is inside all other
 // filters, and receives bodies itself without flow control.
-func WithBodyLimits(handler http.Handler, limits BodyLimits, serializer runtime.NegotiatedSerializer) http.Handler {
+func WithBodyLimits(handler http.Handler, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		b, ok := req.Context().Value(bodyKey{}).(*body)
+		b := bodyOf(req.Context())
 		info, found := request.RequestInfoFrom(req.Context())
-		if !ok || !found {
+		if b == nil || !found {
 			handler.ServeHTTP(w, req)
 			return
 		}
 		who, _ := request.UserFrom(req.Context())
-		b.receive(who, limits.of(info))
+		b.receive(who, info)
 		defer b.release()
 		if b.err == nil && info.IsResourceRequest {
 			mediaType, _, _ := mime.ParseMediaType(req.Header.Get("Content-Type"))
-			var items int64
-			if items, b.err = b.checkShape(mediaType, info, limits, serializer); items > 0 {
-				req = req.WithContext(objectsize.WithListLimit(req.Context(), items))
-			}
+			b.items, b.err = b.checkShape(mediaType, info, serializer)
 		}
 		if b.err != nil {
 			responsewriters.ErrorNegotiated(b.err, serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
 			return
 		}
 		if b.reservation != nil {
-			req = req.WithContext(objectsize.WithReservation(req.Context(), b.reservation))
 			w = responsewriter.WrapForHTTP1Or2(&answer{w, b.reservation})
 		}
 		handler.ServeHTTP(w, req)

@@ -99,7 +99,7 @@ func TestRefusesOwners(t *testing.T) {
 			_, err := all.ReadFrom(req.Body)
 			expect.NoError(t, err)
 			received = all.Len()
-		}), limits, codecs()), limits)
+		}), codecs()), limits)
 		recorder := httptest.NewRecorder()
 		handler.ServeHTTP(recorder, newRequest(t, "example.com", strings.NewReader(encoded), len(encoded)))
 		if recorder.Code != want || want == http.StatusOK && received != len(encoded) {
@@ -126,7 +126,7 @@ func TestRefusesManagers(t *testing.T) {
 			limits, recorder := newLimits(4*mib), httptest.NewRecorder()
 			sent := newRequest(t, "example.com", bytes.NewReader(encoded), len(encoded))
 			sent.Header.Set("Content-Type", mediaType)
-			WithBody(WithBodyLimits(http.NotFoundHandler(), limits, codecs()), limits).ServeHTTP(recorder, sent)
+			WithBody(WithBodyLimits(http.NotFoundHandler(), codecs()), limits).ServeHTTP(recorder, sent)
 			if recorder.Code != want {
 				t.Errorf("%s with %d managers: status %d %s, want %d", mediaType, managers, recorder.Code, recorder.Body, want)
 			}

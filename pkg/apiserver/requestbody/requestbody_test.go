@@ -120,7 +120,7 @@ func TestLimits(t *testing.T) {
 				}
 				recorder := httptest.NewRecorder()
 				req := newRequest(t, test.group, strings.NewReader(strings.Repeat("x", test.size)), length)
-				WithBody(WithBodyLimits(reads, limits, codecs()), limits).ServeHTTP(recorder, req)
+				WithBody(WithBodyLimits(reads, codecs()), limits).ServeHTTP(recorder, req)
 				if recorder.Code != test.want || !strings.Contains(recorder.Body.String(), test.message) {
 					t.Errorf("got %d %q, want %d with %q", recorder.Code, recorder.Body, test.want, test.message)
 				}
@@ -169,7 +169,7 @@ func TestValues(t *testing.T) {
 			recorder := httptest.NewRecorder()
 			req := newRequest(t, "example.com", strings.NewReader(test.body), len(test.body))
 			req.Header.Set("Content-Type", test.contentType)
-			WithBody(WithBodyLimits(http.NotFoundHandler(), limits, codecs()), limits).ServeHTTP(recorder, req)
+			WithBody(WithBodyLimits(http.NotFoundHandler(), codecs()), limits).ServeHTTP(recorder, req)
 			if test.want == http.StatusOK {
 				test.want = http.StatusNotFound
 			}
@@ -180,7 +180,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// stalled is a body of which the client sends no more than a beginning.
+// stalled is a body that ends before its length.
 type stalled struct {
 	io.Reader
 	until <-chan struct{}
@@ -207,7 +207,7 @@ func TestStalledBodies(t *testing.T) {
 		req := newRequest(t, "example.com", stalled{beginning, end}, 4*mib)
 		req = req.WithContext(request.WithUser(req.Context(), &user.DefaultInfo{Name: fmt.Sprint(i)}))
 		stalledRequests.Go(func() {
-			WithBody(WithBodyLimits(http.NotFoundHandler(), limits, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
+			WithBody(WithBodyLimits(http.NotFoundHandler(), codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
 		})
 	}
 	defer stalledRequests.Wait()
@@ -215,7 +215,7 @@ func TestStalledBodies(t *testing.T) {
 	begun.Wait()
 	recorder := httptest.NewRecorder()
 	req := newRequest(t, "example.com", strings.NewReader(strings.Repeat("x", 4*mib)), 4*mib)
-	WithBody(WithBodyLimits(http.NotFoundHandler(), limits, codecs()), limits).ServeHTTP(recorder, req)
+	WithBody(WithBodyLimits(http.NotFoundHandler(), codecs()), limits).ServeHTTP(recorder, req)
 	if recorder.Code != http.StatusNotFound {
 		t.Errorf("a body beside others that were announced: got %d %q", recorder.Code, recorder.Body)
 	}
@@ -267,7 +267,7 @@ func TestAuthorizationBeforeBody(t *testing.T) {
 				if received := content.Len() == 0; received != test.received {
 					t.Errorf("the body was received: %t, want %t", received, test.received)
 				}
-			}}, limits)
+			}})
 			handler := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 				info, _ := request.RequestInfoFrom(req.Context())
 				who, _ := request.UserFrom(req.Context())
@@ -320,7 +320,7 @@ func TestBodyBeforeSeat(t *testing.T) {
 			if body.pause != 0 || time.Until(deadline) != patience || ctx.Err() != nil {
 				t.Errorf("body received: %t, time to wait %s, %v; want it received and %s", body.pause == 0, time.Until(deadline), ctx.Err(), patience)
 			}
-		}}, limits)
+		}})
 		handler := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 			info, _ := request.RequestInfoFrom(req.Context())
 			who, _ := request.UserFrom(req.Context())
@@ -346,5 +346,5 @@ func TestSlowReader(t *testing.T) {
 		hold(t, limits.Budget, "eve", 2, 4*mib)
 	})
 	req := newRequest(t, "example.com", strings.NewReader(strings.Repeat("x", 4*mib)), 4*mib)
-	WithBody(WithBodyLimits(writes, limits, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
+	WithBody(WithBodyLimits(writes, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
 }

@@ -54,12 +54,12 @@ type shape struct {
 // nothing ends that work when the request times out. A patch may have less than the object that it
 // makes, which the admission plugins and the storage check. items bounds the items in lists of the object
 // that a patch changes, if it is not 0.
-func (b *body) checkShape(mediaType string, info *request.RequestInfo, limits BodyLimits, serializer runtime.NegotiatedSerializer) (items int64, err error) {
-	of, err := b.shape(mediaType, func() (objectsize.AssociativeLists, error) { return limits.Lists(info) }, serializer)
+func (b *body) checkShape(mediaType string, info *request.RequestInfo, serializer runtime.NegotiatedSerializer) (items int64, err error) {
+	of, err := b.shape(mediaType, func() (objectsize.AssociativeLists, error) { return b.limits.Lists(info) }, serializer)
 	if err != nil {
 		return 0, err
 	}
-	if of.items == 0 && info.Verb == "patch" && limits.Small(info.APIGroup) {
+	if of.items == 0 && info.Verb == "patch" && b.limits.Small(info.APIGroup) {
 		of.items = objectsize.MaxItems // the storage does not check them
 	}
 	kind := schema.GroupKind{Group: info.APIGroup, Kind: info.Resource}

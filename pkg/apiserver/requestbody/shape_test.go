@@ -228,7 +228,7 @@ func TestListLimit(t *testing.T) {
 			}
 			err := objectsize.NewLimiter(objectsize.Config{}).Storage(existing{}).GuaranteedUpdate(req.Context(), "/a", nil, false, nil, update, nil)
 			expect.ErrorOrNone(t, err, test.want)
-		}), limits, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
+		}), codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
 		expect.Equal(t, true, handled, name)
 	}
 }

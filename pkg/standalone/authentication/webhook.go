@@ -11,7 +11,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 
-	"github.com/annex-dev/annex/pkg/configfile/kubeconfig"
+	"github.com/annex-dev/annex/pkg/configfile"
 )
 
 // WebhookOptions configure the webhook for tokens that annex does not issue.
@@ -29,7 +29,7 @@ const questionTimeout = 30 * time.Second
 
 // NewWebhook creates the client. It sends no request.
 func NewWebhook(o WebhookOptions, audiences authenticator.Audiences) (authenticator.Token, error) {
-	config, err := kubeconfig.Load(o.ConfigFile)
+	config, err := configfile.LoadKubeconfig(o.ConfigFile)
 	if err != nil {
 		return nil, err
 	}

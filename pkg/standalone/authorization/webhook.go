@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	webhookmetrics "k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 
-	"github.com/annex-dev/annex/pkg/configfile/kubeconfig"
+	"github.com/annex-dev/annex/pkg/configfile"
 )
 
 // registerMetrics adds the metrics to upstream's registry, which is global.
@@ -35,7 +35,7 @@ type webhookMetrics struct {
 func newWebhook(fldPath *field.Path, name string, c *apiserver.WebhookConfiguration, compiler authorizationcel.Compiler) (RuleAuthorizer, error) {
 	file := *c.ConnectionInfo.KubeConfigFile
 	fldPath = fldPath.Child("connectionInfo", "kubeConfigFile")
-	config, err := kubeconfig.Load(file)
+	config, err := configfile.LoadKubeconfig(file)
 	if err != nil {
 		return nil, field.Invalid(fldPath, file, err.Error())
 	}

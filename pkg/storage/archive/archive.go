@@ -35,7 +35,7 @@ const (
 
 // Record is a line of a file.
 type Record struct {
-	// Archived is when the object was archived, just before its deletion.
+	// Archived is the time just before the deletion of the object.
 	Archived time.Time `json:"archived"`
 	// Resource is the name of the HostedResource.
 	Resource string `json:"resource"`

@@ -82,7 +82,7 @@ func checkObject(name string, plain []byte) error {
 	return nil
 }
 
-// objectIdentity is what identifies an object.
+// objectIdentity identifies an object.
 type objectIdentity struct {
 	Name      string    `json:"name"`
 	Namespace string    `json:"namespace"`

@@ -54,7 +54,7 @@ type Header struct {
 	Store string `json:"store"`
 	// Resource is "<plural>.<group>", or empty for a whole Store.
 	Resource string `json:"resource,omitempty"`
-	// Prefix is that of the Store's keys, with a trailing slash.
+	// Prefix begins the Store's keys. It ends with a slash.
 	Prefix string `json:"prefix"`
 	// Revision is the revision of etcd.
 	Revision int64 `json:"revision"`

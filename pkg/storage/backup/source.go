@@ -18,14 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
-)
-
-// A page is in memory at once, and its size is unknown before, so pages start small and
-// adapt to the size of the objects.
-const (
-	firstPage   = 8
-	largestPage = 500
-	pageBytes   = 2 << 20
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 )
 
 // Limits of a part, so that it does not exceed the timeouts of servers and proxies.
@@ -49,7 +42,7 @@ type Source struct {
 	Store string
 	// KV returns etcd's own revisions, not those of clients.
 	KV clientv3.KV
-	// Prefix is that of the Store's keys.
+	// Prefix begins the Store's keys.
 	Prefix string
 	// Offset returns the difference of clients' resource versions to etcd's revisions for a
 	// resource, or the maximum of all. It may be nil.
@@ -61,15 +54,15 @@ type Source struct {
 	Now       func() time.Time
 }
 
-// Position is that of a part of a backup.
+// Position is the beginning of a part of a backup.
 type Position struct {
 	// Resource is nil for the whole Store.
 	Resource *schema.GroupResource
-	// Revision is that of the first part, or 0 for the first part itself.
+	// Revision is the revision of the first part, or 0 for the first part itself.
 	Revision int64
 	// After is Continue of the previous part.
 	After string
-	// Data is that of the first part.
+	// Data is Header.Data of the first part.
 	Data string
 }
 
@@ -149,24 +142,20 @@ type part struct {
 }
 
 func (p *part) read(ctx context.Context, r span) error {
-	key, limit := r.key, int64(firstPage)
-	for {
-		page, err := p.source.KV.Get(ctx, key, clientv3.WithRange(r.end), clientv3.WithRev(p.at.Revision), clientv3.WithLimit(limit))
-		if errors.Is(err, rpctypes.ErrCompacted) {
+	for page, err := range etcdkv.Pages(ctx, p.source.KV, r.key, r.end, clientv3.WithRev(p.at.Revision)) {
+		switch {
+		case errors.Is(err, rpctypes.ErrCompacted):
 			return ErrCompacted
-		}
-		if errors.Is(err, rpctypes.ErrFutureRev) {
+		case errors.Is(err, rpctypes.ErrFutureRev):
 			return ErrReplaced
-		}
-		if err != nil {
-			return fmt.Errorf("read the keys below %s: %w", key, err)
+		case err != nil:
+			return fmt.Errorf("read the keys below %s: %w", r.key, err)
 		}
 		if err := p.begin(ctx, page.Header.GetRevision()); err != nil {
 			return err
 		}
-		size := 0
 		for _, kv := range page.Kvs {
-			size += len(kv.Key) + len(kv.Value)
+			p.size += len(kv.Key) + len(kv.Value)
 			p.last = strings.TrimPrefix(string(kv.Key), keys.Root(p.source.Prefix))
 			// Objects with a lease, such as events, would expire or never be deleted.
 			if kv.Lease != 0 {
@@ -180,17 +169,12 @@ func (p *part) read(ctx context.Context, r span) error {
 				return fmt.Errorf("write the backup: %w", err)
 			}
 		}
-		p.size += size
-		if !page.More || len(page.Kvs) == 0 {
-			return nil
-		}
-		if p.size >= partBytes || p.source.Now().After(p.deadline) {
+		if page.More && (p.size >= partBytes || p.source.Now().After(p.deadline)) {
 			p.full = true
 			return nil
 		}
-		key = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
-		limit = nextLimit(len(page.Kvs), size)
 	}
+	return nil
 }
 
 // isUnreadable reports whether a custom resource cannot be read, so that users learn of it
@@ -207,12 +191,6 @@ func (p *part) isUnreadable(ctx context.Context, record Record) (bool, error) {
 	}
 	_, err := decode(ctx, decoder, keys.Root(p.source.Prefix), record)
 	return err != nil, ctx.Err()
-}
-
-// nextLimit aims at pageBytes, and at most doubles the page.
-func nextLimit(objects, size int) int64 {
-	fit := pageBytes / max(1, size/objects)
-	return int64(max(1, min(fit, 2*objects, largestPage)))
 }
 
 // begin writes the header before the first page.

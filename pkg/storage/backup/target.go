@@ -35,7 +35,7 @@ const (
 type Target struct {
 	// KV returns etcd's own revisions.
 	KV clientv3.KV
-	// Prefix is that of the Store's keys.
+	// Prefix begins the Store's keys.
 	Prefix string
 	// Decoder decodes values of a backup, with the backup's dictionaries by key.
 	Decoder func(resource schema.GroupResource, dictionaries map[string][]byte, prefix string) (value.Transformer, error)
@@ -47,11 +47,11 @@ type Target struct {
 	Raise func(ctx context.Context, resource schema.GroupResource, floor int64) error
 }
 
-// Result is that of a part.
+// Result counts the objects of a restored part.
 type Result struct {
 	// Objects is the number of objects in the part.
 	Objects int64 `json:"objects"`
-	// Found is how many of them were equal in the Store already.
+	// Found is the number of objects that were equal in the Store already.
 	Found int64 `json:"found"`
 	// Present is the number of objects of the resource in the Store now.
 	Present int64 `json:"present"`
@@ -64,7 +64,7 @@ var ErrConflict = errors.New("the Store has another object in its place")
 
 // WriteError is the error of objects that etcd rejected.
 type WriteError struct {
-	// Key is that of the first, Bytes the stored size of all.
+	// Key is the key of the first, and Bytes the stored size of all.
 	Key   string
 	Bytes int
 	Err   error
@@ -78,7 +78,7 @@ func (e *WriteError) Error() string {
 // Unwrap returns the error of etcd.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// Options are those of a restore.
+// Options configure a restore.
 type Options struct {
 	// Check checks whether the part could be restored, and writes nothing.
 	Check bool

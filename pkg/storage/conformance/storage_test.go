@@ -120,7 +120,7 @@ func decorate(t *testing.T, subject *subject, router *routing.Router, etcdOption
 	return built
 }
 
-// definitionUID is that of the definition that the suite's resource would have.
+// definitionUID is the UID of a definition of the suite's resource.
 const definitionUID types.UID = "definition"
 
 func defined(string) (*apiextensionsv1.CustomResourceDefinition, error) {
@@ -223,7 +223,7 @@ func (r recordingKV) Get(ctx context.Context, key string, options ...clientv3.Op
 	return r.KV.Get(ctx, key, options...)
 }
 
-// nothing is where lists go that are only recorded.
+// nothing discards lists that are only recorded.
 type nothing struct{ kubernetes.Interface }
 
 // List implements kubernetes.Interface.
@@ -251,7 +251,7 @@ func (c compressed) TransformFromStorage(ctx context.Context, data []byte, dataC
 	return c.Transformer.TransformFromStorage(ctx, data, dataCtx)
 }
 
-// newEncryption is what --encryption-provider-config makes of the provider aesgcm.
+// newEncryption returns the transformer of --encryption-provider-config with the provider aesgcm.
 func newEncryption(t *testing.T) value.Transformer {
 	t.Helper()
 	block, err := aes.NewCipher([]byte("0123456789abcdef0123456789abcdef"))

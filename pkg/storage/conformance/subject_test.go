@@ -45,9 +45,9 @@ import (
 )
 
 const (
-	// resourcePrefix is where upstream's suite expects its pods.
+	// resourcePrefix begins the keys of the pods of upstream's suite.
 	resourcePrefix = "/pods/"
-	// valuePrefix is what the transformer puts before each value.
+	// valuePrefix begins each value that the transformer writes.
 	valuePrefix = "test!"
 )
 
@@ -80,7 +80,7 @@ type subject struct {
 	recorder    *storagetesting.KubernetesRecorder
 }
 
-// shape is how the storage of one test differs from the usual one.
+// shape configures the storage of one test.
 type shape struct {
 	clusterScoped bool
 	indexed       bool
@@ -124,7 +124,7 @@ func (s shape) keyFunc() func(runtime.Object) (string, error) {
 	}
 }
 
-// indexes are those of real pods.
+// indexes are the indexes of real pods.
 func (s shape) indexes() (storage.IndexerFuncs, *cache.Indexers) {
 	if !s.indexed {
 		return nil, nil
@@ -283,7 +283,7 @@ func (r *readAhead) run(versioner storage.Versioner) {
 // ResultChan implements watch.Interface.
 func (r *readAhead) ResultChan() <-chan watch.Event { return r.events }
 
-// unhurried is a subject that finishes writes of which the context ends. Upstream's function writes until its
+// unhurried is a subject that finishes writes after their context ends. Upstream's function writes until its
 // watch ends with the context, and a write that has begun then must not fail.
 type unhurried struct{ *subject }
 

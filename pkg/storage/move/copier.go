@@ -24,11 +24,11 @@ import (
 // copier copies a resource from a Source to a Store, for a Mover or an Importer.
 type copier struct {
 	resource schema.GroupResource
-	// uid is that of the move, and hosted that of the HostedResource.
+	// uid identifies the move, and hosted the HostedResource.
 	uid, hosted types.UID
 	// holder identifies the copier in records.
 	holder string
-	// imports is whether the source is not a Store.
+	// imports is set if the source is not a Store.
 	imports bool
 	from    Source
 	to      end
@@ -40,12 +40,12 @@ type copier struct {
 	compared
 }
 
-func newCopier(of ImportConfig) *copier {
+func newCopier(of Config, from Source) *copier {
 	if of.Report == nil {
 		of.Report = func(Progress) {}
 	}
 	return &copier{
-		resource: of.Resource, uid: of.UID, hosted: of.HostedResource, holder: string(uuid.NewUUID()), from: of.From,
+		resource: of.Resource, uid: of.UID, hosted: of.HostedResource, holder: string(uuid.NewUUID()), from: from,
 		to: newEnd(of.To, of.Resource, keys.Arrival(of.To.Prefix, of.Resource)), limit: of.Limit, pace: of.Pace, report: of.Report,
 	}
 }

@@ -35,7 +35,7 @@ type change struct {
 type batch struct {
 	*loop
 	changes []change
-	// index has the place of each key, of which etcd accepts one operation per transaction.
+	// index has the place of each key: etcd accepts one operation per key in a transaction.
 	index map[string]int
 	size  int
 	page  int64 // the limit of the next page

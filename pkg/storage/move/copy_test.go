@@ -169,11 +169,11 @@ func TestRefused(t *testing.T) {
 	}{
 		"target not empty": {func(f *importFixture) { put(f, f.config.To, "ns/x", "x") }, ReasonNotEmpty, ReasonNotEmpty},
 		"another move": {func(f *importFixture) {
-			other := f.fixture.config
+			other := f.config
 			other.UID = "other"
 			expect.NoError(f, New(other).Copy(f.ctx))
 		}, ReasonMoving, ReasonMoving},
-		"frozen source": {func(f *importFixture) { freeze(f, f.fixture.config.From) }, ReasonFrozen, ""},
+		"frozen source": {func(f *importFixture) { freeze(f, f.config.From) }, ReasonFrozen, ""},
 		"frozen target": {func(f *importFixture) { freeze(f, f.config.To) }, ReasonFrozen, ReasonFrozen},
 		"unreadable object": {func(f *importFixture) {
 			_, err := f.from.Put(f.ctx, "/one/example.com/widgets/ns/bad", "bad")
@@ -189,7 +189,7 @@ func TestRefused(t *testing.T) {
 				var m interface {
 					Check(context.Context) error
 					Copy(context.Context) error
-				} = New(f.fixture.config)
+				} = New(f.config)
 				if kind == "import" {
 					m = NewImporter(f.config)
 				}

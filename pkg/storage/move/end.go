@@ -18,6 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
+	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
 )
 
 // End is a resource in the etcd of a Store.
@@ -69,11 +71,7 @@ func (e end) Equal(ctx context.Context, from, to Object) (bool, error) {
 }
 
 func (e end) Count(ctx context.Context) (int64, error) {
-	count, err := e.KV.Get(ctx, e.objects, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		return 0, fmt.Errorf("count the objects of %s: %w", e.resource, err)
-	}
-	return count.Count, nil
+	return freeze.Target{KV: e.KV, Prefix: e.Prefix, Resource: e.resource}.Objects(ctx)
 }
 
 func (e end) Revision(ctx context.Context) (int64, error) {
@@ -122,18 +120,23 @@ func (e end) Decode(ctx context.Context, o Object) ([]byte, error) {
 func (e end) Watch(ctx context.Context, after int64) (Watch, error) {
 	// A stream of its own: others would wait for this one, and receive its progress notifications.
 	ctx = metadata.AppendToOutgoingContext(ctx, "annex-move", string(uuid.NewUUID()))
-	w := &etcdWatch{end: e, ctx: ctx, events: make(chan Events)}
 	responses := e.Watcher.Watch(ctx, e.objects, clientv3.WithPrefix(), clientv3.WithRev(after+1),
 		clientv3.WithFragment(), clientv3.WithCreatedNotify())
-	go w.run(responses)
-	return w, nil
+	events := etcdkv.Watch(ctx, func(send func(Events) bool) {
+		for response := range responses {
+			if !send(e.decoded(response)) {
+				return
+			}
+		}
+	})
+	return &etcdWatch{end: e, ctx: ctx, events: events}, nil
 }
 
 // etcdWatch is a watch of an etcd. It ends with its context.
 type etcdWatch struct {
 	end
 	ctx    context.Context
-	events chan Events
+	events <-chan Events
 }
 
 func (w *etcdWatch) Events() <-chan Events { return w.events }
@@ -154,18 +157,7 @@ func (w *etcdWatch) UntilDead(ctx context.Context, measured func()) error {
 	return context.Cause(ctx)
 }
 
-func (w *etcdWatch) run(responses clientv3.WatchChan) {
-	defer close(w.events)
-	for response := range responses {
-		select {
-		case w.events <- w.decoded(response):
-		case <-w.ctx.Done():
-			return
-		}
-	}
-}
-
-func (w *etcdWatch) decoded(response clientv3.WatchResponse) Events {
+func (e end) decoded(response clientv3.WatchResponse) Events {
 	if err := response.Err(); err != nil {
 		if response.CompactRevision > 0 {
 			return Events{Err: ErrCompacted}
@@ -175,7 +167,7 @@ func (w *etcdWatch) decoded(response clientv3.WatchResponse) Events {
 	events := Events{Current: response.Header.GetRevision(), Changes: make([]Change, 0, len(response.Events))}
 	for _, event := range response.Events {
 		events.Changes = append(events.Changes, Change{
-			Object: w.object(event.Kv), Created: event.IsCreate(), Deleted: event.Type == clientv3.EventTypeDelete,
+			Object: e.object(event.Kv), Created: event.IsCreate(), Deleted: event.Type == clientv3.EventTypeDelete,
 		})
 	}
 	switch last := len(events.Changes) - 1; {

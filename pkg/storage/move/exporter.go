@@ -7,29 +7,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 )
 
-// ExportConfig describes a move of a resource out of a Store, whose objects another API server will serve.
-type ExportConfig struct {
-	Resource schema.GroupResource
-	// UID identifies the move: the UID of the Migration.
-	UID types.UID
-	// HostedResource is the UID of the HostedResource, for which the Store is closed.
-	HostedResource types.UID
-	From           End
-}
-
-// Exporter takes the steps of such a move at the Store; its user copies the objects. Each step is a transaction that
+// Exporter takes the steps of a move to another API server at the Store; its user copies the objects. Each step is a transaction that
 // fails with ErrFenced once another Exporter has written the record.
 type Exporter struct {
 	end
@@ -41,7 +32,7 @@ type Exporter struct {
 }
 
 // NewExporter returns an Exporter. TakeOver is called before its other methods.
-func NewExporter(config ExportConfig) *Exporter {
+func NewExporter(config Config) *Exporter {
 	return &Exporter{
 		end: newEnd(config.From, config.Resource, keys.Departure(config.From.Prefix, config.Resource)),
 		uid: config.UID, hosted: config.HostedResource, holder: string(uuid.NewUUID()),
@@ -174,21 +165,17 @@ func (e *Exporter) PutPair(ctx context.Context, uid types.UID, value []byte) err
 
 // Pairs calls visit for each value that was recorded.
 func (e *Exporter) Pairs(ctx context.Context, visit func(uid types.UID, value []byte) error) error {
-	recorded := e.end
-	recorded.objects = keys.Pairs(e.Prefix, e.resource)
-	recorded.boundary = clientv3.GetPrefixRangeEnd(recorded.objects)
-	for after, more := "", true; more; {
-		page, others, err := recorded.Page(ctx, after, largestPage, 0)
+	folder := keys.Pairs(e.Prefix, e.resource)
+	for page, err := range etcdkv.Pages(ctx, e.KV, folder, clientv3.GetPrefixRangeEnd(folder)) {
 		if err != nil {
 			return fmt.Errorf("read the pairs: %w", err)
 		}
-		for _, pair := range page {
-			if err := visit(types.UID(pair.Key), pair.Value); err != nil {
-				return fmt.Errorf("read the pair of %s: %w", pair.Key, err)
+		for _, kv := range page.Kvs {
+			uid := strings.TrimPrefix(string(kv.Key), folder)
+			if err := visit(types.UID(uid), kv.Value); err != nil {
+				return fmt.Errorf("read the pair of %s: %w", uid, err)
 			}
-			after = pair.Key
 		}
-		more = others
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func (f *fixture) exporter(uid types.UID) *Exporter {
-	return NewExporter(ExportConfig{Resource: widgets, UID: uid, HostedResource: "hosted", From: f.config.From})
+	return NewExporter(Config{Resource: widgets, UID: uid, HostedResource: "hosted", From: f.config.From})
 }
 
 // heldExporter returns one that has taken the resource over.

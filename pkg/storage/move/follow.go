@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// progressInterval is how often a Mover asks for the progress of its watch while it waits.
+	// progressInterval is the time between requests for the progress of a watch while a Mover waits.
 	progressInterval = 250 * time.Millisecond
 	// eagerInterval is the same before it has caught up, and while requests wait for the switch.
 	eagerInterval = 5 * time.Millisecond
-	// saveInterval is how often it is recorded that nothing has changed.
+	// saveInterval is the time between records that nothing has changed.
 	saveInterval = 5 * time.Second
 )
 
@@ -174,12 +174,10 @@ func (l *loop) next(ctx context.Context, w Watch, poll bool) (events Events, ok 
 	if l.eager || !l.isCaughtUp() && !l.writer.isFull() {
 		interval = eagerInterval
 	}
-	timeout := time.NewTimer(interval)
-	defer timeout.Stop()
 	select {
 	case events, ok = <-w.Events():
 		return events, true, checkOpen(ctx, ok)
-	case <-timeout.C:
+	case <-time.After(interval):
 	case <-l.woken:
 	case <-ctx.Done():
 		err = context.Cause(ctx)

@@ -22,12 +22,8 @@ import (
 // newFullFixture returns a fixture whose etcds are full once fillUp was called.
 func newFullFixture(t *testing.T) *fixture {
 	t.Helper()
-	small := func() *kubernetes.Client {
-		client := &kubernetes.Client{Client: etcdtest.Start(t, func(c *embeddedetcd.Config) { c.QuotaBytes = 4 << 20 }).Client()}
-		client.Kubernetes = client
-		return client
-	}
-	f := &fixture{T: t, ctx: t.Context(), from: small(), to: small()}
+	small := func(c *embeddedetcd.Config) { c.QuotaBytes = 4 << 20 }
+	f := &fixture{T: t, ctx: t.Context(), from: etcdtest.StartClient(t, small), to: etcdtest.StartClient(t, small)}
 	f.configure()
 	return f
 }
@@ -102,7 +98,7 @@ func TestCancelIntoFullStore(t *testing.T) {
 		t.Parallel()
 		f := newFullFixture(t)
 		f.fill(deletedAtOnce + 10)
-		config := ImportConfig{Resource: widgets, UID: "import", HostedResource: "hosted", From: newEnd(f.config.From, widgets, "unused"), To: f.config.To}
+		config := Config{Resource: widgets, UID: "import", HostedResource: "hosted", Source: newEnd(f.config.From, widgets, "unused"), To: f.config.To}
 		expect.NoError(t, NewImporter(config).Copy(f.ctx))
 		f.fillUp(f.to)
 		newCanceler := func(to clientv3.KV) canceler {

@@ -8,28 +8,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 )
-
-// ImportConfig describes a move into a Store from a Source that is not a Store.
-type ImportConfig struct {
-	Resource schema.GroupResource
-	// UID identifies the move: the UID of the Migration.
-	UID types.UID
-	// HostedResource is the UID of the HostedResource, for which the target is closed.
-	HostedResource types.UID
-	From           Source
-	To             End
-	// Limit and Report are those of Config.
-	Limit  *rate.Limiter
-	Report func(Progress)
-	// Pace is shared by the Importers of a source. It may be nil.
-	Pace *Pace
-}
 
 // Importer moves a resource from the main cluster into a Store. Its methods may be repeated like the Mover's.
 type Importer struct {
@@ -41,8 +21,8 @@ type Importer struct {
 }
 
 // NewImporter returns an Importer. It does nothing until one of its methods is called.
-func NewImporter(config ImportConfig) *Importer {
-	c := newCopier(config)
+func NewImporter(config Config) *Importer {
+	c := newCopier(config, config.Source)
 	c.imports = true
 	return &Importer{copier: c}
 }

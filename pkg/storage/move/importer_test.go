@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -57,19 +58,15 @@ func (s *source) Watch(ctx context.Context, after int64) (Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := make(chan Events)
-	go func() {
-		defer close(events)
+	events := etcdkv.Watch(ctx, func(send func(Events) bool) {
 		for e := range w.Events() {
 			s.stalled.Lock()
 			s.stalled.Unlock() //nolint:staticcheck // it only waits
-			select {
-			case events <- e:
-			case <-ctx.Done():
+			if !send(e) {
 				return
 			}
 		}
-	}()
+	})
 	return watchOf{w, s, events, ctx.Done()}, nil
 }
 
@@ -117,7 +114,6 @@ func (s *source) lose() { (*s.last.Load())() }
 type importFixture struct {
 	*fixture
 	source *source
-	config ImportConfig
 	follow FollowOptions
 
 	caughtUp, proven, switched, opened chan struct{}
@@ -126,8 +122,8 @@ type importFixture struct {
 func newImportFixture(t *testing.T) *importFixture {
 	t.Helper()
 	f := &importFixture{fixture: newFixture(t)}
-	f.source = &source{end: newEnd(f.fixture.config.From, widgets, "unused")}
-	f.config = ImportConfig{Resource: widgets, UID: "import", HostedResource: "hosted", From: f.source, To: f.fixture.config.To}
+	f.source = &source{end: newEnd(f.config.From, widgets, "unused")}
+	f.config.UID, f.config.Source = "import", f.source
 	f.prepare()
 	return f
 }
@@ -194,8 +190,8 @@ func TestImport(t *testing.T) {
 		ctx, kill := context.WithCancel(f.ctx)
 		reports := 0
 		f.config.Report = func(Progress) {
-			put(t, f.fixture.config.From, fmt.Sprintf("ns/%04d", 7*attempt%300), fmt.Sprintf("attempt %d", attempt))
-			remove(t, f.fixture.config.From, fmt.Sprintf("ns/%04d", 11*attempt%300))
+			put(t, f.config.From, fmt.Sprintf("ns/%04d", 7*attempt%300), fmt.Sprintf("attempt %d", attempt))
+			remove(t, f.config.From, fmt.Sprintf("ns/%04d", 11*attempt%300))
 			if reports++; reports > 1 {
 				kill()
 			}
@@ -222,10 +218,10 @@ func TestImport(t *testing.T) {
 	f.wantEqual()
 	expect.NoError(t, i.Verify(f.ctx))
 	f.source.lose()
-	put(t, f.fixture.config.From, "ns/after", "the watch was lost")
+	put(t, f.config.From, "ns/after", "the watch was lost")
 	f.untilCopied("ns/after", "the watch was lost")
 	close(f.switched)
-	put(t, f.fixture.config.From, "ns/later", "the switch")
+	put(t, f.config.From, "ns/later", "the switch")
 	f.wait(result, f.opened)
 	f.wantEqual()
 	f.wantState(i, Switched)
@@ -235,7 +231,7 @@ func TestImport(t *testing.T) {
 	if first := state.ModRevision + state.Offset; state.Closed || first <= now || first > now+2*importGap {
 		t.Errorf("resource versions begin at %d, want a little more than %d; %+v", first, now, state)
 	}
-	put(t, f.fixture.config.From, "ns/late", "late")
+	put(t, f.config.From, "ns/late", "late")
 	f.untilCopied("ns/late", "late")
 	end()
 	expect.NoError(t, <-result, "it has ended while it settled")
@@ -246,12 +242,12 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestLateChanges changes objects at the source after the target was opened, some of which clients have
-// written there.
+// TestLateChanges changes objects at the source after the target was opened. Clients have written some of
+// them there.
 func TestLateChanges(t *testing.T) {
 	t.Parallel()
 	f := newImportFixture(t)
-	from, to := f.fixture.config.From, f.config.To
+	from, to := f.config.From, f.config.To
 	for _, name := range []string{"deleted", "deleted-here", "kept", "recreated", "twice", "updated", "written", "written-deleted"} {
 		put(t, from, "ns/"+name, "first")
 	}
@@ -367,7 +363,7 @@ func TestWatchLost(t *testing.T) {
 				return
 			}
 			f.source.dead.Store(false)
-			put(t, f.fixture.config.From, "ns/0001", "while the source serves the resource again")
+			put(t, f.config.From, "ns/0001", "while the source serves the resource again")
 			f.prepare()
 			result = f.start(i)
 			f.wait(result, f.caughtUp)
@@ -389,7 +385,7 @@ func TestProve(t *testing.T) {
 	f.follow.Prove = prove
 	_, result := f.startCopied()
 	f.source.stalled.Lock()
-	put(t, f.fixture.config.From, "ns/new", "while nothing is sent")
+	put(t, f.config.From, "ns/new", "while nothing is sent")
 	close(prove)
 	asked := f.source.asked.Load()
 	poll.UntilDone(t, "it asks for progress", func() (bool, string) {
@@ -418,7 +414,7 @@ func TestProve(t *testing.T) {
 		now := f.source.asked.Load()
 		return now > asked+2, fmt.Sprintf("asked %d times for its progress", now-asked)
 	})
-	put(t, f.fixture.config.From, "ns/newer", "to the last watch")
+	put(t, f.config.From, "ns/newer", "to the last watch")
 	f.untilCopied("ns/newer", "to the last watch")
 	close(f.switched)
 	expect.NoError(t, <-result)
@@ -467,7 +463,7 @@ func TestImportCancel(t *testing.T) {
 			close(f.switched)
 			// The record is gone with which it could write.
 			expect.NoError(f, i.Cancel(f.ctx))
-			put(f, f.fixture.config.From, "ns/x", "x")
+			put(f, f.config.From, "ns/x", "x")
 			wantError(f, <-result, ErrFenced, "what followed")
 		},
 	} {
@@ -579,8 +575,8 @@ func TestWatchEndsWithChange(t *testing.T) {
 	f := newImportFixture(t)
 	f.fill(3)
 	expect.NoError(t, NewImporter(f.config).Copy(f.ctx))
-	put(t, f.fixture.config.From, "ns/last", "of this watch")
-	f.config.From = &endingSource{source: f.source}
+	put(t, f.config.From, "ns/last", "of this watch")
+	f.config.Source = &endingSource{source: f.source}
 	result := f.start(NewImporter(f.config))
 	f.wait(result, f.caughtUp)
 	f.wantEqual()

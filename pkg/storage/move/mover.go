@@ -16,7 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 )
 
-// Config describes a move.
+// Config describes a move between two Stores, into one or out of one.
 type Config struct {
 	Resource schema.GroupResource
 	// UID identifies the move: the UID of the Migration.
@@ -24,8 +24,12 @@ type Config struct {
 	// HostedResource is the UID of the HostedResource, for which a Store is closed.
 	HostedResource types.UID
 	From, To       End
+	// Source replaces From in an Importer.
+	Source Source
 	// CopyDictionaries copies what values need to be small, before the first value is copied. It may be nil.
 	CopyDictionaries func(ctx context.Context) error
+	// Pace is shared by the Importers of a Source. It may be nil.
+	Pace *Pace
 	// Limit is in objects per second that are copied, nil without a limit. Changes are not limited.
 	Limit *rate.Limiter
 	// Report is called with the progress after each batch, and at least once a second while a Mover
@@ -45,7 +49,7 @@ type Progress struct {
 	Pending, Written int64
 }
 
-// State is how far a move is, by what is recorded at both ends.
+// State is the progress of a move that is recorded at both ends.
 type State string
 
 // States of a move. Closed is refused by Cancel, and completed by Switch.
@@ -107,11 +111,7 @@ type Mover struct {
 func New(config Config) *Mover {
 	from := newEnd(config.From, config.Resource, keys.Departure(config.From.Prefix, config.Resource))
 	return &Mover{
-		copier: newCopier(ImportConfig{
-			Resource: config.Resource, UID: config.UID, HostedResource: config.HostedResource, From: from, To: config.To,
-			Limit: config.Limit, Report: config.Report,
-		}),
-		from: from, copyDictionaries: config.CopyDictionaries,
+		copier: newCopier(config, from), from: from, copyDictionaries: config.CopyDictionaries,
 	}
 }
 

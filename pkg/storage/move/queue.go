@@ -104,7 +104,7 @@ func (q *queue) len() int {
 	return len(q.pending)
 }
 
-// isShort reports whether no more keys are pending than are in work at the same time, of which none failed.
+// isShort reports whether no key has failed, and no more are pending than can be in work at the same time.
 func (q *queue) isShort() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

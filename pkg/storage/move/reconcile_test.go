@@ -22,7 +22,7 @@ func TestReconcile(t *testing.T) {
 	close(f.switched)
 	expect.NoError(t, <-result)
 	want := objects(t, f.config.To)
-	source, target := f.fixture.config.From, f.config.To
+	source, target := f.config.From, f.config.To
 
 	// Clients write objects here without late changes.
 	put(t, target, "ns/0001", "by a client")

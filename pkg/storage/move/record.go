@@ -18,7 +18,7 @@ import (
 // deletedAtOnce is the number of objects that a transaction deletes.
 const deletedAtOnce = 500
 
-// record is what is saved about a move at an end. That at the source has only the first two fields.
+// record is the saved state of a move at an end. At the source it has only the first two fields.
 type record struct {
 	UID types.UID `json:"uid"`
 	// Holder is the Mover, Importer or Exporter that took over last.
@@ -34,7 +34,7 @@ type record struct {
 	Cursor string `json:"cursor,omitempty"`
 	// Copied is set once all keys were copied. There is no cursor then.
 	Copied bool `json:"copied,omitempty"`
-	// Objects and Bytes are those of Progress.
+	// Objects and Bytes are Progress.Copied and Progress.Bytes.
 	Objects int64 `json:"objects,omitempty"`
 	Bytes   int64 `json:"bytes,omitempty"`
 }
@@ -181,7 +181,7 @@ func (e end) removeTombstone(ctx context.Context) (int64, error) {
 	return r.Header.GetRevision(), nil
 }
 
-// giveUp ends a move out of a Store, which takes writes again, with operations, of which one is of the record. Once it is
+// giveUp ends a move out of a Store, which takes writes again, together with operations on the record. Once it is
 // closed, giveUp returns ErrSwitched.
 func (e end) giveUp(ctx context.Context, s stored, ops ...clientv3.Op) error {
 	if s.state.Closed {

@@ -30,15 +30,14 @@ func newLate(t *term) *late {
 
 // settle applies late changes for a time, or until ctx is done.
 func (l *late) settle(ctx context.Context, w Watch, during time.Duration) error {
-	timeout := time.NewTimer(during)
-	defer timeout.Stop()
+	timeout := time.After(during)
 	for ctx.Err() == nil {
 		select {
 		case events, ok := <-w.Events():
 			if err := l.applyAll(ctx, events, ok); err != nil && ctx.Err() == nil {
 				return errors.Join(l.result(), err)
 			}
-		case <-timeout.C:
+		case <-timeout:
 			return l.result()
 		case <-ctx.Done():
 		}

@@ -33,9 +33,9 @@ type Source interface {
 type Object struct {
 	// Key is the name, or the namespace and the name with a slash between.
 	Key string
-	// Value is what Decode decodes.
+	// Value is the input of Decode.
 	Value []byte
-	// Revision is that of its last change.
+	// Revision is the revision of its last change.
 	Revision int64
 
 	leased bool // etcd would delete it
@@ -60,7 +60,7 @@ type Events struct {
 	Complete int64
 	// Current is the highest revision of the source that is known.
 	Current int64
-	// Err is why the watch ends. It is ErrCompacted if changes were missed.
+	// Err ends the watch. It is ErrCompacted if changes were missed.
 	Err error
 }
 

@@ -21,7 +21,7 @@ const (
 	lowestPause = 50 * time.Millisecond
 )
 
-// FollowOptions are how Follow ends.
+// FollowOptions configure the end of Follow.
 type FollowOptions struct {
 	// CaughtUp is called once, when the target has all that the source had when Follow was called.
 	CaughtUp func()
@@ -32,14 +32,14 @@ type FollowOptions struct {
 	Proven func()
 	// Switch is closed once the source gets no new writes. From then on the watch cannot be opened again.
 	Switch <-chan struct{}
-	// Quiet is for how long no change has to arrive after that before the target opens.
+	// The target opens after no change has arrived for Quiet since then.
 	Quiet time.Duration
 	// Lowest returns a revision above which resource versions of the target begin.
 	Lowest func(ctx context.Context) (int64, error)
 	// Opened is called once, when the target is open.
 	Opened func()
-	// Settle is for how long late changes are applied after that, at most until the context is done, which
-	// is no error then.
+	// Late changes are applied for Settle after that, or until the context is done, which is no error
+	// then.
 	Settle time.Duration
 }
 
@@ -84,8 +84,8 @@ type importing struct {
 	FollowOptions
 	// proving is set once Prove was seen to be closed.
 	proving bool
-	// switched is when the Switch was seen to be closed, and read when Lowest returned lowest. The target opens
-	// if there is no change for a while after that.
+	// switched is the time at which Switch was found to be closed, and read the time at which Lowest returned lowest.
+	// The target opens if there is no change for a while after that.
 	switched, read time.Time
 	lowest         int64
 	pause          time.Duration

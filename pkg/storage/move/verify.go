@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// namedDifferences is how many objects an error names.
+	// namedDifferences bounds the objects that an error names.
 	namedDifferences = 10
 	// verifyAttempts and verifyPause bound the wait for a Mover that records a revision that is not
 	// compacted.
@@ -133,10 +133,8 @@ func (s sides) differing(ctx context.Context, p pair, first map[string][2]int64)
 }
 
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -79,14 +79,10 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/configfile",
-		duty:     "Reloads configuration files, and reports the line of an error.",
-		others:   append([]string{"go.yaml.in/yaml/v3", "k8s.io/apiserver/pkg/util/filesystem"}, machinery...),
-	},
-	{
-		packages: "pkg/configfile/kubeconfig",
-		duty:     "Reads the kubeconfig of a webhook, and reports the line of an error.",
-		ours:     []string{"pkg/configfile"},
-		others:   append([]string{"k8s.io/client-go/rest", "k8s.io/client-go/tools/clientcmd/..."}, machinery...),
+		duty:     "Reloads configuration files and reads the kubeconfigs of webhooks, and reports the line of an error.",
+		others: append([]string{
+			"go.yaml.in/yaml/v3", "k8s.io/apiserver/pkg/util/filesystem", "k8s.io/client-go/rest", "k8s.io/client-go/tools/clientcmd/...",
+		}, machinery...),
 	},
 	{
 		packages: "pkg/datadir",
@@ -136,7 +132,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/etcd/usage",
 		duty:     "Counts the objects and bytes of each resource in etcd.",
-		ours:     []string{"pkg/storage/handlers"},
+		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/handlers", "pkg/storage/layer/etcdkv"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -156,9 +152,9 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/etcd/stores",
 		duty:     "The connections to the etcd clusters of Stores, their probes, and the breaker that refuses requests.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys", "pkg/storage/layer/revision", "pkg/storage/etcd/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys", "pkg/storage/layer/revision", "pkg/storage/etcd/usage", "pkg/storage/handlers"},
 		others: append([]string{
-			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
+			"golang.org/x/sync/semaphore", "go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
 		}, apiTypes...),
 	},
@@ -171,12 +167,12 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/backup",
 		duty:     "Backups: their format, writing them from an etcd and restoring them to one; never the server.",
-		ours:     []string{"pkg/storage/etcd/keys"},
+		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/layer/etcdkv"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{
 		packages: "pkg/storage/layer/etcdkv",
-		duty:     "Implements the operations of an etcd client by one function, for the layers over an etcd.",
+		duty:     "Forwards the operations, streams and watches of an etcd client, for the layers over an etcd.",
 		others:   []string{"go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3", "google.golang.org/grpc"},
 	},
 	{
@@ -188,14 +184,14 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/move",
 		duty:     "Copies the objects of a resource from one Store or API server to another while they are served.",
-		ours:     []string{"pkg/storage/layer/freeze", "pkg/storage/etcd/keys", "pkg/storage/layer/revision"},
+		ours:     []string{"pkg/storage/layer/etcdkv", "pkg/storage/layer/freeze", "pkg/storage/etcd/keys", "pkg/storage/layer/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/errgroup", "golang.org/x/time/rate", "google.golang.org/grpc/metadata", "k8s.io/apiserver/pkg/storage/value", "k8s.io/client-go/util/workqueue"}, machinery...),
 	},
 	{
 		packages: "pkg/storage/layer/limits",
 		duty:     "Enforces the limits of a HostedResource, with any number of replicas.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/keys", "pkg/storage/etcd/usage", "pkg/storage/layer/writeinfo"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
+		others:   append([]string{"golang.org/x/sync/semaphore", "go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/routing",
@@ -251,8 +247,8 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/layer/compression",
 		duty:     "Compression of objects before encryption, and its dictionaries.",
-		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/layer/writeinfo"},
-		others:   append([]string{"github.com/klauspost/compress/zstd", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
+		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/layer/etcdkv", "pkg/storage/layer/writeinfo"},
+		others:   append([]string{"github.com/klauspost/compress/zstd", "golang.org/x/sync/semaphore", "go.etcd.io/etcd/api/v3/mvccpb", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/layer/writeinfo",
@@ -436,13 +432,13 @@ var rules = []rule{
 	{
 		packages: "pkg/standalone/authentication",
 		duty:     "Authentication in standalone mode, in its order; issues no tokens.",
-		ours:     []string{"pkg/configfile/..."},
+		ours:     []string{"pkg/configfile"},
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
 		packages: "pkg/standalone/authorization",
 		duty:     "Authorization in standalone mode: the authorizers, their order and configuration.",
-		ours:     []string{"pkg/configfile/..."},
+		ours:     []string{"pkg/configfile"},
 		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
 	},
 	{
@@ -575,7 +571,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/configfile", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),

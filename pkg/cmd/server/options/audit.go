@@ -17,7 +17,6 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 
 	"github.com/annex-dev/annex/pkg/configfile"
-	"github.com/annex-dev/annex/pkg/configfile/kubeconfig"
 )
 
 // Audit configures auditing.
@@ -47,7 +46,7 @@ func (o *Audit) ApplyTo(generic *genericapiserver.Config) error {
 		return fmt.Errorf("--audit-policy-file: %w", err)
 	}
 	if file := o.WebhookOptions.ConfigFile; file != "" {
-		if err := kubeconfig.Check(file); err != nil {
+		if _, err := configfile.LoadKubeconfig(file); err != nil {
 			return fmt.Errorf("--audit-webhook-config-file: %w", err)
 		}
 	}

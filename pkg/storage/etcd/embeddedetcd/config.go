@@ -14,6 +14,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 )
 
@@ -29,7 +30,7 @@ const (
 	// unusedPeerURL satisfies etcd's bookkeeping of members. Nothing listens.
 	unusedPeerURL = "http://127.0.0.1:0"
 
-	// progressInterval is what Kubernetes sets on its etcd: without it the watch cache of an
+	// progressInterval has the value that Kubernetes sets on its etcd: without it the watch cache of an
 	// idle resource keeps a resource version that is compacted, and its clients must list again.
 	progressInterval = 5 * time.Second
 
@@ -55,22 +56,6 @@ type Config struct {
 	MaxRequestBytes int64
 	// UnsafeNoFsync trades durability for speed. For tests only.
 	UnsafeNoFsync bool
-}
-
-func (cfg *Config) validate() error {
-	if cfg.Dir == "" {
-		return errors.New("no data directory given")
-	}
-	if !filepath.IsAbs(cfg.SocketPath) {
-		return fmt.Errorf("path of the client socket %q is not absolute", cfg.SocketPath)
-	}
-	if cfg.QuotaBytes < 0 {
-		return fmt.Errorf("quota of %d bytes is negative", cfg.QuotaBytes)
-	}
-	if cfg.MaxRequestBytes < 0 {
-		return fmt.Errorf("request limit of %d bytes is negative", cfg.MaxRequestBytes)
-	}
-	return nil
 }
 
 // prepare creates the directories and checks that other users cannot enter them.
@@ -133,4 +118,24 @@ func (cfg *Config) embedConfig(log *zap.Logger, register func(*grpc.Server)) (*e
 	ec.ServiceRegister = register
 	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
 	return ec, nil
+}
+
+// Disk returns the free and the total bytes of the volume of a folder. Free excludes what the
+// file system keeps for root.
+func Disk(dir string) (free, size int64, err error) {
+	var found unix.Statfs_t
+	if err := unix.Statfs(dir, &found); err != nil {
+		return 0, 0, fmt.Errorf("read the free space of %s: %w", dir, err)
+	}
+	block := uint64(found.Bsize)
+	return int64(found.Bavail * block), int64(found.Blocks * block), nil
+}
+
+// DatabaseSize returns the size of the database in a folder of etcd, 0 without one.
+func DatabaseSize(dir string) int64 {
+	info, err := os.Stat(dbPath(dir))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }

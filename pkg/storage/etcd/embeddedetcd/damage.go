@@ -16,8 +16,8 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// dbLockTimeout is how long a database in use by another process is waited
-// for. etcd itself would wait forever.
+// dbLockTimeout bounds the wait for a database that another process uses. etcd itself would wait
+// forever.
 const dbLockTimeout = time.Second
 
 func dbPath(dir string) string { return filepath.Join(dir, "member", "snap", "db") }

@@ -1,6 +1,17 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package embeddedetcd runs a single-member etcd inside the process.
+//
+// It is reachable only through one unix socket in a directory that only its owner may enter:
+// etcd has no authentication here, so a TCP port, even on loopback, would let every local user
+// read every Secret. There is no peer listener either. (A unix peer URL is no alternative: embed
+// would open it in the abstract namespace, where file permissions do not apply.)
+//
+// etcd registers its metrics in prometheus.DefaultRegisterer when its packages are loaded, which
+// is not the registry of a Kubernetes server's /metrics: handlers must gather from both.
+//
+// The package imports no other package of annex.
 package embeddedetcd
 
 import (
@@ -20,8 +31,8 @@ import (
 )
 
 const (
-	// closeGrace is how long Close lets requests finish. Watches never do;
-	// etcd alone would wait seven seconds for them.
+	// Close lets requests finish for closeGrace. Watches never do; etcd alone would wait
+	// seven seconds for them.
 	closeGrace = time.Second
 	// readyTimeout bounds the election of the only member, and the applying of the
 	// last part of the log before it.
@@ -58,9 +69,6 @@ type Server struct {
 // ctx bounds the start and has the logger; the server runs until Close, because storage outlives
 // its users.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("embedded etcd: %w", err)
-	}
 	s := newServer(cfg, klog.LoggerWithName(klog.FromContext(ctx), "etcd"))
 	if err := s.start(ctx); err != nil {
 		return nil, fmt.Errorf("embedded etcd in %s: %w", cfg.Dir, err)
@@ -138,12 +146,10 @@ func (s *Server) startEtcd(ctx context.Context) error {
 		s.abandon(result)
 		return fmt.Errorf("starting: %w", context.Cause(ctx))
 	}
-	timeout := time.NewTimer(readyTimeout)
-	defer timeout.Stop()
 	select {
 	case <-s.etcd.Server.ReadyNotify():
 		return nil
-	case <-timeout.C:
+	case <-time.After(readyTimeout):
 		err = fmt.Errorf("it is not ready after %s", readyTimeout)
 	case <-s.failed.Done():
 		err = context.Cause(s.failed)
@@ -158,15 +164,13 @@ func (s *Server) startEtcd(ctx context.Context) error {
 // the directory is free only when it is closed.
 func (s *Server) abandon(result <-chan started) {
 	s.closing.Store(true)
-	timeout := time.NewTimer(abandonTimeout)
-	defer timeout.Stop()
 	select {
 	case r := <-result:
 		if r.etcd != nil {
 			r.etcd.Close()
 		}
 	case <-s.failed.Done():
-	case <-timeout.C:
+	case <-time.After(abandonTimeout):
 	}
 }
 
@@ -195,7 +199,7 @@ func (s *Server) forwardErrors() {
 	}
 }
 
-// Endpoint is where a client in this process, or of this user, reaches etcd.
+// Endpoint returns the URL of the socket, for clients of this user.
 func (s *Server) Endpoint() string { return "unix://" + s.cfg.SocketPath }
 
 // Client returns the shared client, which Close closes. Like the API server's own clients it
@@ -232,20 +236,17 @@ func (s *Server) close() error {
 
 // awaitStopped waits for etcd, which may fail before and meanwhile.
 func (s *Server) awaitStopped(stopped <-chan struct{}) error {
-	timeout := time.NewTimer(closeTimeout)
-	defer timeout.Stop()
 	select {
 	case <-stopped:
 		return nil
 	case <-s.failed.Done():
-	case <-timeout.C:
+	case <-time.After(closeTimeout):
 		return fmt.Errorf("embedded etcd in %s did not stop within %s", s.cfg.Dir, closeTimeout)
 	}
-	timeout.Reset(abandonTimeout)
 	select {
 	case <-stopped:
 		return nil
-	case <-timeout.C:
+	case <-time.After(abandonTimeout):
 		return fmt.Errorf("embedded etcd in %s did not stop within %s after it failed: %w", s.cfg.Dir, abandonTimeout, context.Cause(s.failed))
 	}
 }

@@ -32,7 +32,7 @@ import (
 // fix too, but the 3.4 line is no longer maintained.
 const MinimumVersion = "3.5.13"
 
-// Timeout is how long Check waits for each endpoint: as long as upstream's client for a connection.
+// Timeout bounds the check of each endpoint, as upstream's client bounds a connection attempt.
 // An etcd on a busy machine may take seconds for its first answer.
 const Timeout = 20 * time.Second
 
@@ -142,13 +142,21 @@ func checkEndpoint(ctx context.Context, endpoint string, config storagebackend.T
 	return CheckTransactions(ctx, client)
 }
 
-func checkStatus(ctx context.Context, endpoint string, response *clientv3.StatusResponse) error {
-	found, err := version.ParseSemantic(response.Version)
+// CheckVersion returns an error for a version of etcd that annex cannot use.
+func CheckVersion(found string) error {
+	parsed, err := version.ParseSemantic(found)
 	if err != nil {
-		return fmt.Errorf("has the version %q: %w", response.Version, err)
+		return fmt.Errorf("has the version %q: %w", found, err)
 	}
-	if found.LessThan(minimumVersion) {
-		return fmt.Errorf("etcd %s is %w, annex needs %s or newer", response.Version, errTooOld, MinimumVersion)
+	if parsed.LessThan(minimumVersion) {
+		return fmt.Errorf("etcd %s is %w, annex needs %s or newer", found, errTooOld, MinimumVersion)
+	}
+	return nil
+}
+
+func checkStatus(ctx context.Context, endpoint string, response *clientv3.StatusResponse) error {
+	if err := CheckVersion(response.Version); err != nil {
+		return err
 	}
 	if response.Header.GetClusterId() == 0 {
 		return notEtcd("its status names no cluster")

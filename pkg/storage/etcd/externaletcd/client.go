@@ -33,8 +33,8 @@ const (
 	keepAliveTimeout = 10 * time.Second
 )
 
-// reconnect is how often a connection to an unreachable etcd is tried. gRPC's own backoff grows
-// to two minutes, during which an etcd that is back would not be used.
+// reconnect bounds the time until an etcd that is reachable again is used. gRPC's own backoff grows
+// to two minutes.
 var reconnect = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 	MinConnectTimeout: 10 * time.Second,

@@ -32,7 +32,7 @@ func Above(prefix string) []string {
 	return above
 }
 
-// IsStore reports whether a key is that of Store for any prefix.
+// IsStore reports whether a key is the key Store of any prefix.
 func IsStore(key string) bool { return strings.HasSuffix(key, Store("")) }
 
 // Root begins the keys below a Store's prefix, which may be written with or without slashes

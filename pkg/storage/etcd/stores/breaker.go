@@ -13,12 +13,13 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/semaphore"
 )
 
 // breaker holds the connection for requests, or the reason for refusing them. It is immutable; a
 // Store replaces it by another.
 type breaker struct {
-	// unavailable is why requests are refused, nil if they pass.
+	// unavailable is the error of refused requests, nil if requests pass.
 	unavailable *UnavailableError
 	// connection is nil before the first one.
 	connection *connection
@@ -155,7 +156,7 @@ type connection struct {
 
 func newConnection(t target, creds *credentials, client *clientv3.Client, keep bool) *connection {
 	c := &connection{target: t, credentials: creds, client: client, shared: keep}
-	c.streams.verifying = make(chan struct{}, 1)
+	c.streams.verifying = semaphore.NewWeighted(1)
 	c.watcher = clientv3.NewWatchFromWatchClient(countedStreams{etcdserverpb.NewWatchClient(client.ActiveConnection()), &c.streams}, client)
 	c.retired, c.cancel = context.WithCancel(context.Background())
 	return c

@@ -15,6 +15,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 )
 
@@ -260,15 +261,11 @@ func (c *connection) inspect(ctx context.Context, claim claimRequest) (prefixSta
 	return found, c.checkNothingBelow(ctx, claim)
 }
 
-// pageOfKeys is the page size of reads of keys.
-const pageOfKeys = 10_000
-
 // checkNothingBelow refuses a prefix that has another Store below it.
 func (c *connection) checkNothingBelow(ctx context.Context, claim claimRequest) error {
 	prefix := c.target.prefix
 	end := clientv3.GetPrefixRangeEnd(keys.Root(prefix))
-	for from := keys.Root(prefix); ; {
-		page, err := c.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(pageOfKeys))
+	for page, err := range etcdkv.Pages(ctx, c.client, keys.Root(prefix), end, clientv3.WithKeysOnly()) {
 		if err != nil {
 			return fmt.Errorf("look for other Stores below the prefix %s: %w", prefix, err)
 		}
@@ -278,11 +275,8 @@ func (c *connection) checkNothingBelow(ctx context.Context, claim claimRequest) 
 					FormatClusterID(claim.cluster), prefix, key)
 			}
 		}
-		if !page.More {
-			return nil
-		}
-		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 	}
+	return nil
 }
 
 func (c claimRequest) refused(reason, message string, args ...any) *UnavailableError {

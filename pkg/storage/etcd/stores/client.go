@@ -5,8 +5,6 @@ package stores
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -41,19 +39,8 @@ func newKV(s *Store) *kv {
 	return k
 }
 
-// errWriteOtherwise refuses a transaction that the fence cannot guard: etcd also executes Else
-// when annex's mark is missing.
-var errWriteOtherwise = errors.New("a transaction on a store may write only if its conditions hold, not otherwise")
-
-// do performs an operation in a transaction with the fence.
+// do performs an operation, with the fence if there is one.
 func (k *kv) do(ctx context.Context, op clientv3.Op) (response clientv3.OpResponse, err error) {
-	compares, then, otherwise := op.Txn()
-	if slices.ContainsFunc(otherwise, etcdkv.IsWrite) {
-		return clientv3.OpResponse{}, errWriteOtherwise
-	}
-	if !op.IsTxn() {
-		then = []clientv3.Op{op}
-	}
 	if err := k.store.checkDisk(op); err != nil {
 		k.store.metrics.refused(nameOf(op))
 		return clientv3.OpResponse{}, err
@@ -71,30 +58,30 @@ func (k *kv) do(ctx context.Context, op clientv3.Op) (response clientv3.OpRespon
 		}
 		return response, err
 	}
-	all := c.fence.withCheckpoint(then)
-	// If a condition does not hold, the reads show whether it is the fence.
-	fenced := clientv3.OpTxn(slices.Concat(compares, c.fence.compares(c.checkpoint)), all, slices.Concat(otherwise, c.fence.reads()))
-	if response, err = c.perform(ctx, fenced, etcdkv.IsRead(op)); err != nil {
-		return clientv3.OpResponse{}, err
+	return c.guarded(ctx, op)
+}
+
+// guarded performs an operation in a transaction with the fence.
+func (c *call) guarded(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	guard := etcdkv.Guard{Conditions: c.fence.compares(c.checkpoint), Reads: c.fence.reads()}
+	if puts(op) {
+		guard.Adds = []clientv3.Op{c.fence.putCheckpoint()}
 	}
-	txn, own := response.Txn(), len(then)
-	if !txn.Succeeded {
-		own = len(otherwise)
-		if err = c.checkFence(txn.Header, txn.Responses[own:]); err != nil {
-			return clientv3.OpResponse{}, err
+	perform := func(txn clientv3.Op) (clientv3.OpResponse, error) { return c.perform(ctx, txn, etcdkv.IsRead(op)) }
+	return guard.Do(op, perform, func(txn *clientv3.TxnResponse, reads []*etcdserverpb.ResponseOp) error {
+		if !txn.Succeeded {
+			if err := c.checkFence(txn.Header, reads); err != nil {
+				return err
+			}
 		}
-	}
-	if err = c.checkRevision(txn.Header); err != nil {
-		return clientv3.OpResponse{}, err
-	}
-	if txn.Succeeded && len(all) > own {
-		c.fence.wroteCheckpoint(txn.Header)
-	}
-	txn.Responses = txn.Responses[:own]
-	if op.IsTxn() {
-		return response, nil
-	}
-	return etcdkv.Unwrap(txn), nil
+		if err := c.checkRevision(txn.Header); err != nil {
+			return err
+		}
+		if txn.Succeeded && guard.Adds != nil {
+			c.fence.wroteCheckpoint(txn.Header)
+		}
+		return nil
+	})
 }
 
 // nameOf returns the name of an operation in metrics. A transaction that only reads is a get with
@@ -112,8 +99,8 @@ func nameOf(op clientv3.Op) string {
 }
 
 const (
-	// readAttempts and readPause are those of etcd's client, which retries reads, but not
-	// transactions, while the cluster elects a leader.
+	// etcd's client retries reads with these values while the cluster elects a leader, but no
+	// transactions.
 	readAttempts = 100
 	readPause    = 25 * time.Millisecond
 )
@@ -193,15 +180,8 @@ func (c *call) verify(ctx context.Context) error {
 	if c.fence == nil {
 		return nil
 	}
-	response, err := c.perform(ctx, clientv3.OpTxn(c.fence.compares(c.checkpoint), nil, c.fence.reads()), true)
-	if err != nil {
-		return err
-	}
-	txn := response.Txn()
-	if !txn.Succeeded {
-		return c.checkFence(txn.Header, txn.Responses)
-	}
-	return c.checkRevision(txn.Header)
+	_, err := c.guarded(ctx, clientv3.OpTxn(nil, nil, nil))
+	return err
 }
 
 // Compact implements clientv3.KV.

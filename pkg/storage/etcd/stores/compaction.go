@@ -15,13 +15,10 @@ import (
 type compaction struct {
 	mu       sync.Mutex
 	revision int64
-	running  compactor
-}
-
-// compactor is the type of upstream's.
-type compactor interface {
-	etcd3.Compactor
-	Stop()
+	running  interface { // upstream's, nil while the Store is unavailable
+		etcd3.Compactor
+		Stop()
+	}
 }
 
 // CompactRevision implements etcd3.Compactor.
@@ -37,32 +34,14 @@ func (c *compaction) CompactRevision() int64 {
 // set starts or stops the compactor. Upstream's would log an error every second for an
 // unavailable Store.
 func (c *compaction) set(on bool, s *Store) {
-	if s.pool.config.CompactionInterval == 0 || on == c.isRunning() {
-		return
-	}
-	if !on {
-		c.stop()
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.running = etcd3.NewCompactor(s.client.Client, s.pool.config.CompactionInterval, clock.RealClock{}, nil)
-}
-
-func (c *compaction) isRunning() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.running != nil
-}
-
-// stop stops the compactor.
-func (c *compaction) stop() {
-	c.CompactRevision()
-	c.mu.Lock()
-	running := c.running
-	c.running = nil
-	c.mu.Unlock()
-	if running != nil {
-		running.Stop()
+	switch {
+	case on && c.running == nil && s.pool.config.CompactionInterval > 0:
+		c.running = etcd3.NewCompactor(s.client.Client, s.pool.config.CompactionInterval, clock.RealClock{}, nil)
+	case !on && c.running != nil:
+		c.revision = max(c.revision, c.running.CompactRevision())
+		c.running.Stop()
+		c.running = nil
 	}
 }

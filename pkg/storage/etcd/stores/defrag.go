@@ -22,8 +22,8 @@ import (
 // upstream's compactor cannot, because it first writes a key. Any other etcd may have other
 // users, so its Store must allow it.
 const (
-	// minFreePercent is the minimum part of a member's file that is free, for a defragmentation:
-	// the member answers no request meanwhile.
+	// A member is defragmented only if at least minFreePercent of its file is free, because it blocks
+	// requests meanwhile.
 	minFreePercent = 5
 	// maxFilePercent is the part of the quota that a member's file may take when the alarm is
 	// disarmed.
@@ -33,7 +33,7 @@ const (
 	restFactor = 10
 	// reclaimInterval is the minimum time between attempts.
 	reclaimInterval = 3 * time.Second
-	// disarmInterval is how often the alarm is disarmed on trial where etcd does not report its
+	// disarmInterval is the time between trials to disarm the alarm of an etcd that does not report its
 	// quota (before 3.6): if it is still full, the next write raises the alarm again.
 	disarmInterval = time.Minute
 	// defragmentTimeout is for one member.
@@ -43,15 +43,15 @@ const (
 // reclaimResult is the result of an attempt to free space.
 type reclaimResult struct {
 	at time.Time
-	// revision is that of the etcd. The next attempt compacts up to it, so that reads at it can
+	// revision is etcd's. The next attempt compacts up to it, so that reads at it can
 	// finish.
 	revision int64
-	// disarmed is when the alarm was last disarmed.
+	// disarmed is the time at which the alarm was last disarmed.
 	disarmed time.Time
 	// stale is set after a compaction: a member may report that its file is full until it writes
 	// again, which a full one hardly does.
 	stale bool
-	// rested is when members may again be defragmented on suspicion.
+	// rested is the time from which on members may again be defragmented on suspicion.
 	rested time.Time
 	err    error
 }

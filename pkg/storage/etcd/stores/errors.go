@@ -19,46 +19,25 @@ import (
 
 // Reasons of the condition Ready of a Store.
 const (
-	// ReasonConnecting is a Store before its first probe.
-	ReasonConnecting = "Connecting"
-	// ReasonNotFound is a Store that does not exist.
-	ReasonNotFound = "NotFound"
-	// ReasonUnreachable is a Store without an endpoint that answers.
-	ReasonUnreachable = "Unreachable"
-	// ReasonNoQuorum is a Store whose members answer, but not as a cluster.
-	ReasonNoQuorum = "NoQuorum"
-	// ReasonTooOld is a Store with a member of an unsupported version.
-	ReasonTooOld = "TooOld"
-	// ReasonNotEtcd is a Store whose server only imitates a part of etcd.
-	ReasonNotEtcd = "NotEtcd"
-	// ReasonCorrupt is a Store whose members found that their data differ.
-	ReasonCorrupt = "Corrupt"
-	// ReasonWrongCluster is a Store whose endpoints lead to another etcd cluster than before.
-	ReasonWrongCluster = "WrongCluster"
-	// ReasonDataReplaced is a Store whose cluster has no mark of annex, or one of another epoch.
-	ReasonDataReplaced = "DataReplaced"
-	// ReasonRolledBack is a Store whose cluster is at an earlier revision than before.
-	ReasonRolledBack = "RolledBack"
-	// ReasonDiverged is a Store whose cluster has the mark, but not the history that annex
-	// knows.
-	ReasonDiverged = "Diverged"
-	// ReasonNewerFormat is a Store whose data were written by a newer release of annex.
-	ReasonNewerFormat = "NewerFormat"
-	// ReasonNotEmpty is a Store whose prefix has keys that are not annex's.
-	ReasonNotEmpty = "NotEmpty"
-	// ReasonInUse is a Store whose cluster and prefix belong to another Store.
-	ReasonInUse = "InUse"
-	// ReasonUnclaimed is a Store that was reached, but is not claimed yet.
-	ReasonUnclaimed = "Unclaimed"
-	// ReasonBadCredentials is a Store whose Secret cannot be read or used.
-	ReasonBadCredentials = "BadCredentials"
-	// ReasonCertificateExpired is a Store whose client certificate has expired, without an
-	// endpoint that answers.
-	ReasonCertificateExpired = "CertificateExpired"
-	// ReasonNoSpace is a Store that refuses writes because it is full.
-	ReasonNoSpace = "NoSpace"
-	// ReasonFailed is a request that etcd failed to answer.
-	ReasonFailed = "Failed"
+	ReasonConnecting         = "Connecting"         // it was not probed yet
+	ReasonNotFound           = "NotFound"           // it does not exist
+	ReasonUnreachable        = "Unreachable"        // no endpoint answers
+	ReasonNoQuorum           = "NoQuorum"           // its members answer, but not as a cluster
+	ReasonTooOld             = "TooOld"             // a member has an unsupported version
+	ReasonNotEtcd            = "NotEtcd"            // its server only imitates a part of etcd
+	ReasonCorrupt            = "Corrupt"            // its members found that their data differ
+	ReasonWrongCluster       = "WrongCluster"       // its endpoints lead to another etcd cluster than before
+	ReasonDataReplaced       = "DataReplaced"       // its cluster has no mark of annex, or one of another epoch
+	ReasonRolledBack         = "RolledBack"         // its cluster is at an earlier revision than before
+	ReasonDiverged           = "Diverged"           // its cluster has the mark, but not the history that annex knows
+	ReasonNewerFormat        = "NewerFormat"        // a newer release of annex wrote its data
+	ReasonNotEmpty           = "NotEmpty"           // its prefix has keys that are not annex's
+	ReasonInUse              = "InUse"              // its cluster and prefix belong to another Store
+	ReasonUnclaimed          = "Unclaimed"          // it was reached, but is not claimed yet
+	ReasonBadCredentials     = "BadCredentials"     // its Secret cannot be read or used
+	ReasonCertificateExpired = "CertificateExpired" // its client certificate has expired, and no endpoint answers
+	ReasonNoSpace            = "NoSpace"            // it is full, and refuses writes
+	ReasonFailed             = "Failed"             // etcd failed to answer a request
 )
 
 // UnavailableError is the error of requests to an unavailable Store. The API server answers 503.

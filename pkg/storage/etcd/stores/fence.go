@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 )
 
 // fence is the condition on which etcd performs a request: it has the data that annex knows,
@@ -41,25 +42,18 @@ func (f *fence) compares(checkpoint int64) []clientv3.Cmp {
 	return compares
 }
 
-// withCheckpoint adds a write of the checkpoint to operations that put: an etcd without it has
-// lost writes. A full etcd accepts deletes but no puts.
-func (f *fence) withCheckpoint(ops []clientv3.Op) []clientv3.Op {
-	if !slices.ContainsFunc(ops, clientv3.Op.IsPut) {
-		return ops
-	}
-	return append(slices.Clip(ops), clientv3.OpPut(f.checkpointKey, ""))
+// puts reports whether an operation puts a key of the Store. It then writes the checkpoint too: an etcd without that
+// has lost writes. A full etcd accepts deletes but no puts.
+func puts(op clientv3.Op) bool {
+	_, then, _ := op.Txn()
+	return op.IsPut() || slices.ContainsFunc(then, clientv3.Op.IsPut)
 }
+
+func (f *fence) putCheckpoint() clientv3.Op { return clientv3.OpPut(f.checkpointKey, "") }
 
 // wroteCheckpoint records the revision of a written checkpoint.
 func (f *fence) wroteCheckpoint(header *etcdserverpb.ResponseHeader) {
-	raise(&f.checkpoint, header.GetRevision())
-}
-
-// raise sets highest to revision if that is higher.
-func raise(highest *atomic.Int64, revision int64) {
-	for known := highest.Load(); revision > known && !highest.CompareAndSwap(known, revision); {
-		known = highest.Load()
-	}
+	etcdkv.Raise(&f.checkpoint, header.GetRevision())
 }
 
 // reads returns the operations whose results show why the conditions do not hold.
@@ -89,7 +83,7 @@ func (c *call) checkRevision(header *etcdserverpb.ResponseHeader) error {
 	if header.GetRevision() < c.floor {
 		return c.store.trip(c.breaker, ReasonRolledBack, rolledBack(c.floor))
 	}
-	raise(&c.store.highest, header.GetRevision())
+	etcdkv.Raise(&c.store.highest, header.GetRevision())
 	return nil
 }
 

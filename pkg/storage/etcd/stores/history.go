@@ -14,9 +14,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 )
 
-// History is how far annex knows the history of a Store's etcd. The zero value is no knowledge.
+// History is the newest point of the history of a Store's etcd that annex knows. The zero value is no knowledge.
 type History struct {
 	// Epoch is the epoch of the mark.
 	Epoch string
@@ -28,12 +29,11 @@ type History struct {
 	CheckpointRevision int64
 }
 
-// checkpointInterval is how often a checkpoint is written while others write. Every put of this
-// process writes it too.
+// checkpointInterval is the minimum time between checkpoints while others write. Every put of this
+// process writes one too.
 const checkpointInterval = time.Minute
 
-// maxCheckpoints is how many checkpoints are kept: each process has one, and leaves it when it
-// ends.
+// maxCheckpoints bounds the checkpoints: each process has one, and leaves it behind.
 const maxCheckpoints = 64
 
 // writeCheckpoint writes the checkpoint of this process if other keys were written since, so
@@ -58,7 +58,7 @@ func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence,
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	unchanged := clientv3.Compare(clientv3.Value(f.markKey), "=", f.mark)
-	ops := []clientv3.Op{clientv3.OpPut(f.checkpointKey, "")}
+	ops := []clientv3.Op{f.putCheckpoint()}
 	if oldest := s.oldestCheckpoint(f, seen); oldest != "" {
 		ops = append(ops, clientv3.OpDelete(oldest))
 	}
@@ -69,7 +69,7 @@ func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence,
 		klog.FromContext(ctx).V(1).Info("No checkpoint was written", "err", err)
 	case response.Succeeded:
 		f.wroteCheckpoint(response.Header)
-		raise(&s.highest, response.Header.GetRevision())
+		etcdkv.Raise(&s.highest, response.Header.GetRevision())
 		s.state.checkpointed = time.Now()
 	}
 }
@@ -87,7 +87,7 @@ func (s *Store) oldestCheckpoint(f *fence, seen *Snapshot) string {
 	return slices.MinFunc(candidates, func(a, b string) int { return int(seen.checkpoints[a] - seen.checkpoints[b]) })
 }
 
-// history returns how far the etcd is known.
+// history returns the newest known point of the history of the etcd.
 func (s *Store) history(f *fence, seen *Snapshot) History {
 	h := History{Epoch: seen.Mark.Epoch, Revision: s.highest.Load() + seen.offset}
 	if f != nil && f.checkpoint.Load() > 0 {

@@ -24,6 +24,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
+	"github.com/annex-dev/annex/pkg/storage/handlers"
 )
 
 // ReadSecret reads a Secret with certificates.
@@ -75,9 +76,10 @@ type Pool struct {
 
 	progress sync.Once
 
-	mu        sync.RWMutex
-	stores    map[string]*Store
-	listeners map[*func(string)]struct{}
+	listeners handlers.Set[func(store string)]
+
+	mu     sync.RWMutex
+	stores map[string]*Store
 	// closingStores are removed Stores that are still closing.
 	closingStores sync.WaitGroup
 }
@@ -87,7 +89,7 @@ type Pool struct {
 func Open(ctx context.Context, config Config) (*Pool, error) {
 	config.secretInterval = cmp.Or(config.secretInterval, secretInterval)
 	config.checkpointInterval = cmp.Or(config.checkpointInterval, checkpointInterval)
-	p := &Pool{config: config, process: string(uuid.NewUUID()), stores: map[string]*Store{}, listeners: map[*func(string)]struct{}{}}
+	p := &Pool{config: config, process: string(uuid.NewUUID()), stores: map[string]*Store{}}
 	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	t := target{endpoints: config.Default.Endpoints, prefix: config.Default.Prefix}
 	store := p.newStore(hostingv1alpha1.DefaultStoreName, desiredState{target: t})
@@ -117,7 +119,7 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 	return p, nil
 }
 
-// initialProbes is how often the Store "default" is probed at the start, until it answers: annex
+// initialProbes bounds the probes of the Store "default" at the start, until it answers: annex
 // cannot serve without it.
 const initialProbes = 3
 
@@ -178,23 +180,11 @@ func (p *Pool) Get(name string) (*Store, error) {
 // AddListener calls a function with the name of a Store when that is added or removed, or
 // becomes available or unavailable, until remove is called. The function must not block.
 func (p *Pool) AddListener(listener func(store string)) (remove func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.listeners[&listener] = struct{}{}
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.listeners, &listener)
-	}
+	return p.listeners.Add(listener)
 }
 
 func (p *Pool) notify(store string) {
-	p.mu.RLock()
-	listeners := maps.Clone(p.listeners)
-	p.mu.RUnlock()
-	for listener := range listeners {
-		(*listener)(store)
-	}
+	p.listeners.Notify(func(listener func(string)) { listener(store) })
 }
 
 // Run syncs the Pool with the API objects until ctx is done. The Stores stay as they are then.

@@ -11,33 +11,30 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/etcd/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 )
 
 const (
-	// probeTimeout is how long an etcd may take to answer a probe, and embeddedProbeTimeout how
-	// long the one inside the process may.
+	// probeTimeout bounds a probe of an etcd, and embeddedProbeTimeout a probe of the one inside the
+	// process.
 	probeTimeout         = 4 * time.Second
 	embeddedProbeTimeout = time.Minute
-	// dialCheckDelay is how long it may take before annex finds out whether it will answer
-	// at all, and explainTimeout bounds that.
+	// After dialCheckDelay without an answer, annex checks whether the endpoints accept connections, for at
+	// most explainTimeout.
 	dialCheckDelay = 500 * time.Millisecond
 	explainTimeout = 2 * time.Second
-	// secretInterval is how often a Secret is read again while the Store is available.
+	// secretInterval is the time between reads of a Secret while the Store is available.
 	secretInterval = 30 * time.Second
-	// failureThreshold is how many probes in a row must fail before an available Store becomes
-	// unavailable: a cluster that elects a leader may miss one. slowFailureThreshold is for
-	// endpoints that accept connections, and for the etcd inside the process: a busy machine may be
-	// the cause.
+	// An available Store becomes unavailable after failureThreshold failed probes in a row: a cluster
+	// that elects a leader may miss one. slowFailureThreshold is for endpoints that accept connections,
+	// and for the etcd inside the process: a busy machine may be the cause.
 	failureThreshold     = 2
 	slowFailureThreshold = 6
 )
-
-var minimumVersion = version.MustParseSemantic(externaletcd.MinimumVersion)
 
 // probeState is kept from one probe to the next.
 type probeState struct {
@@ -48,10 +45,10 @@ type probeState struct {
 	secretErr   error
 	failures    int
 	reclaiming  bool
-	// data identifies the data that requests read, and fence is on them.
+	// data identifies the data that requests read, and fence guards the requests.
 	data  data
 	fence *fence
-	// checkpointed is when the last checkpoint was written.
+	// checkpointed is the time of the last checkpoint.
 	checkpointed   time.Time
 	reclaimResults chan reclaimResult
 	lastReclaim    reclaimResult
@@ -217,7 +214,7 @@ func (s *Store) applyProbe(ctx context.Context, conn *connection, w desiredState
 	if seen.Unavailable == nil {
 		s.state.failures = 0
 		s.pool.enableWatchProgress(seen)
-		raise(&s.highest, seen.revision)
+		etcdkv.Raise(&s.highest, seen.revision)
 		s.updateFence(ctx, conn, w, seen)
 	}
 	s.updateBreaker(seen.Unavailable, conn, w.pinned, s.state.fence)
@@ -263,9 +260,8 @@ func (s *Store) evaluate(ctx context.Context, conn *connection, w desiredState, 
 		if found := answer.Status.Header.GetClusterId(); w.pinned != 0 && found != w.pinned {
 			return s.unavailable(ReasonWrongCluster, wrongCluster(fmt.Sprintf("its endpoint %s leads", answer.Endpoint), found, w.pinned))
 		}
-		found, err := version.ParseSemantic(answer.Status.Version)
-		if err != nil || found.LessThan(minimumVersion) {
-			return s.unavailable(ReasonTooOld, fmt.Sprintf("%s runs etcd %s, annex needs %s or newer", answer.Endpoint, answer.Status.Version, externaletcd.MinimumVersion))
+		if err := externaletcd.CheckVersion(answer.Status.Version); err != nil {
+			return s.unavailable(ReasonTooOld, fmt.Sprintf("%s: %v", answer.Endpoint, err))
 		}
 	}
 	switch {

@@ -22,58 +22,57 @@ import (
 
 // Snapshot is the result of a probe.
 type Snapshot struct {
-	// UID and Generation are those of the API object that the look went by; the UID
+	// UID and Generation identify the API object that configured the probe; the UID
 	// is empty for the Store "default".
 	UID        types.UID
 	Generation int64
-	// Unavailable is why no requests pass, nil if they do.
+	// Unavailable is the reason for refusing requests, nil if they pass.
 	Unavailable *UnavailableError
 	// Endpoints holds an answer or an error for each endpoint, in order.
 	Endpoints []EndpointStatus
-	// Members and MembersErr are the answer of the cluster as a whole: it needs a
-	// quorum, which the answer of an endpoint does not.
+	// Members and MembersErr are the answer of the cluster as a whole, which needs a quorum; an endpoint
+	// answers without.
 	Members    *clientv3.MemberListResponse
 	MembersErr error
 	// Cluster is the ID that all endpoints which answered agree on, else 0.
 	Cluster uint64
-	// Mark is what annex left in the cluster, nil if there is nothing that can be read.
+	// Mark is the mark below the prefix, nil if there is none or it cannot be parsed.
 	Mark *Mark
-	// History is how far annex knows what happened in the etcd, as long as requests
-	// pass. It is for whoever keeps it longer than this process lives.
+	// History is the newest point of etcd's history that annex knows, while requests pass. The controller
+	// persists it, so that a rollback is detected after a restart too.
 	History History
-	// RoundTrip is how long the cluster took to answer a read.
+	// RoundTrip is the duration of a quorum read.
 	RoundTrip time.Duration
 	// NoSpace is set if etcd refuses writes because it is full, or annex because the volume is.
 	NoSpace bool
 	// Disk is the volume of the etcd inside the process, and LowDisk is set if it is almost full.
 	Disk    Disk
 	LowDisk bool
-	// Alarms are those that etcd raised.
+	// Alarms are etcd's.
 	Alarms []string
-	// CertificateExpires is when the client certificate expires; zero without one.
+	// CertificateExpires is the expiry of the client certificate; zero without one.
 	CertificateExpires time.Time
-	// SecretErr is why the Secret cannot be used, while the credentials that it had
-	// before still are.
+	// SecretErr is the error of reading the Secret, while its previous credentials are still in use.
 	SecretErr error
 	// Reclaiming describes the attempt to free space, empty without one.
 	Reclaiming string
 
-	// rawMark is the stored mark, empty if there is none, and markErr why it cannot be parsed.
+	// rawMark is the stored mark, empty if there is none, and markErr the error of parsing it.
 	rawMark string
 	markErr error
-	// claimErr is why the prefix could not be claimed.
+	// claimErr is the error of claiming the prefix.
 	claimErr *UnavailableError
-	// revision is that of etcd. floor is the highest revision, and checkpoint the checkpoint,
-	// that were known before the probe.
+	// revision is etcd's. floor is the highest revision, and checkpoint the checkpoint, that were known
+	// before the probe.
 	revision, floor, checkpoint int64
-	// offset is the highest revision offset, and offsetErr why it is unknown.
+	// offset is the highest revision offset, and offsetErr the error of reading it.
 	offset    int64
 	offsetErr error
 	// checkpoints are the revisions of the checkpoints, by key.
 	checkpoints map[string]int64
-	// readErr is why a quorum read failed.
+	// readErr is the error of a quorum read.
 	readErr error
-	// notEtcd is why the server is not taken for an etcd.
+	// notEtcd is set if the server only imitates an etcd.
 	notEtcd error
 	// accepted means that an endpoint accepts connections, although none answers requests.
 	accepted bool

@@ -32,8 +32,8 @@ type Store struct {
 	disk *disk
 
 	breaker atomic.Pointer[breaker]
-	// highest is the highest revision that etcd has returned, and known how far its history is
-	// known.
+	// highest is the highest revision that etcd has returned, and known the newest point of its
+	// history that annex knows.
 	highest  atomic.Int64
 	known    atomic.Pointer[History]
 	snapshot atomic.Pointer[Snapshot]
@@ -120,7 +120,7 @@ func (s *Store) Data() (uid types.UID, epoch string) {
 // Store of the same name. Objects that were read through this one are outdated then.
 func (s *Store) Done() <-chan struct{} { return s.done }
 
-// firstProbeTimeout is how long requests wait for the first probe.
+// firstProbeTimeout bounds the wait of requests for the first probe.
 const firstProbeTimeout = 3 * time.Second
 
 // current returns the breaker after the first probe.
@@ -128,13 +128,7 @@ func (s *Store) current(ctx context.Context) *breaker {
 	if g := s.breaker.Load(); g.unavailable == nil || g.unavailable.Reason != ReasonConnecting {
 		return g
 	}
-	timeout := time.NewTimer(firstProbeTimeout)
-	defer timeout.Stop()
-	select {
-	case <-s.probed:
-	case <-timeout.C:
-	case <-ctx.Done():
-	}
+	pause(ctx, firstProbeTimeout, s.probed)
 	return s.breaker.Load()
 }
 
@@ -176,9 +170,9 @@ func (w desiredState) equal(other desiredState) bool {
 }
 
 const (
-	// probeInterval is how often an available etcd is probed.
+	// probeInterval is the time between probes of an available etcd.
 	probeInterval = 5 * time.Second
-	// failedProbeInterval is how often an unavailable or full one is probed.
+	// failedProbeInterval is the time between probes of an unavailable or full one.
 	failedProbeInterval = time.Second
 	// minProbeInterval is the minimum time between probes.
 	minProbeInterval = 100 * time.Millisecond
@@ -192,7 +186,7 @@ func (s *Store) start(ctx context.Context) {
 }
 
 func (s *Store) run(ctx context.Context) {
-	defer s.compact.stop()
+	defer s.compact.set(false, s)
 	for ctx.Err() == nil {
 		s.probe(ctx)
 		interval := probeInterval
@@ -204,14 +198,12 @@ func (s *Store) run(ctx context.Context) {
 	}
 }
 
-// pause returns after d, when woken, or when ctx is done.
-func pause(ctx context.Context, d time.Duration, asked <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// pause returns after d, or earlier if ctx is done or the channel receives.
+func pause(ctx context.Context, d time.Duration, early <-chan struct{}) {
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
-	case <-asked:
+	case <-time.After(d):
+	case <-early:
 	}
 }
 

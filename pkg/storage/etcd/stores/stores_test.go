@@ -24,6 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/etcd/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -407,7 +408,7 @@ func TestOtherwise(t *testing.T) {
 		for name, write := range map[string]clientv3.Op{
 			"put": put, "nested": clientv3.OpTxn(nil, []clientv3.Op{put}, nil), "nested otherwise": clientv3.OpTxn([]clientv3.Cmp{absent}, nil, []clientv3.Op{put}),
 		} {
-			if _, err := kv.Txn(t.Context()).If(absent).Else(write).Commit(); !errors.Is(err, errWriteOtherwise) {
+			if _, err := kv.Txn(t.Context()).If(absent).Else(write).Commit(); !errors.Is(err, etcdkv.ErrWriteOtherwise) {
 				t.Errorf("%s: %s: %v", store.Name(), name, err)
 			}
 		}

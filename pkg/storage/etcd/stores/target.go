@@ -32,12 +32,12 @@ type secretRef struct{ namespace, name string }
 // String implements fmt.Stringer.
 func (r secretRef) String() string { return r.namespace + "/" + r.name }
 
-// credentials are those in a Secret.
+// credentials are read from a Secret.
 type credentials struct {
 	// version identifies the version of the Secret.
 	version string
 	config  *tls.Config
-	// expires is when the client certificate expires; zero without one.
+	// expires is the expiry of the client certificate; zero without one.
 	expires time.Time
 }
 

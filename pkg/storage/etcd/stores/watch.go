@@ -12,7 +12,10 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 )
 
 // watcher is a Watcher behind the breaker of a Store.
@@ -30,28 +33,20 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 	bound, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.connection.retired, cancel)
 	events := g.connection.watcher.Watch(bound, key, opts...)
-	checked := make(chan clientv3.WatchResponse)
-	go func() {
-		defer close(checked)
+	return etcdkv.Watch(bound, func(send func(clientv3.WatchResponse) bool) {
 		defer cancel()
 		defer stop()
 		for response := range events {
 			if header := response.Header; header != nil && header.ClusterId != 0 && header.ClusterId != g.cluster {
-				response = failedWatch(w.store.tripWrongCluster(g, header.ClusterId))
+				response = etcdkv.FailedWatch(w.store.tripWrongCluster(g, header.ClusterId))
 			} else if err := w.store.verifyStreams(bound, g); err != nil {
-				response = failedWatch(err)
+				response = etcdkv.FailedWatch(err)
 			}
-			select {
-			case checked <- response:
-			case <-bound.Done():
-				return
-			}
-			if response.Canceled {
+			if !send(response) || response.Canceled {
 				return
 			}
 		}
-	}()
-	return checked
+	})
 }
 
 // refusalDelay delays the end of a refused watch, which watch caches retry at once.
@@ -59,20 +54,10 @@ const refusalDelay = time.Second
 
 // refusedWatch returns a watch that ends with the reason after refusalDelay.
 func refusedWatch(ctx context.Context, err error) clientv3.WatchChan {
-	responses := make(chan clientv3.WatchResponse, 1)
-	go func() {
-		defer close(responses)
-		select {
-		case <-ctx.Done():
-		case <-time.After(refusalDelay):
-			responses <- failedWatch(err)
-		}
-	}()
-	return responses
-}
-
-func failedWatch(err error) clientv3.WatchResponse {
-	return clientv3.WatchResponse{Canceled: true, CancelReason: err.Error()}
+	return etcdkv.Watch(ctx, func(send func(clientv3.WatchResponse) bool) {
+		pause(ctx, refusalDelay, nil)
+		send(etcdkv.FailedWatch(err))
+	})
 }
 
 // RequestProgress implements clientv3.Watcher.
@@ -92,7 +77,7 @@ type streams struct {
 	// last found to hold.
 	opened, verified atomic.Int64
 	// verifying is the lock for verifying the fence.
-	verifying chan struct{}
+	verifying *semaphore.Weighted
 }
 
 // countedStreams counts streams.
@@ -136,13 +121,11 @@ func (s *Store) verifyStreams(ctx context.Context, g *breaker) error {
 	streams := &g.connection.streams
 	opened := streams.opened.Load()
 	for streams.verified.Load() < opened {
-		select {
-		case streams.verifying <- struct{}{}:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := streams.verifying.Acquire(ctx, 1); err != nil {
+			return err
 		}
 		err := s.verifyStreamsOnce(ctx, g)
-		<-streams.verifying
+		streams.verifying.Release(1)
 		switch {
 		case isOtherData(err):
 			return err

@@ -6,19 +6,21 @@ package usage
 import (
 	"bytes"
 	"cmp"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 )
 
-// internalPrefix is the segment below the root of annex's own keys, which are not objects.
-const internalPrefix = "_annex/"
+// internalPrefix begins annex's own keys below the root, which are not objects.
+var internalPrefix = []byte(strings.TrimPrefix(keys.Own(""), keys.Root("")))
 
 // counts are the usage by resource and namespace below root.
 type counts struct {
-	root       string
-	total      Usage
-	byPrefix   map[string]*counter
-	byResource map[schema.GroupResource]*counter
+	root     string
+	total    Usage
+	byPrefix map[string]*counter
 }
 
 type counter struct {
@@ -29,12 +31,12 @@ type counter struct {
 }
 
 func newCounts(root string) *counts {
-	return &counts{root: root, byPrefix: map[string]*counter{}, byResource: map[schema.GroupResource]*counter{}}
+	return &counts{root: root, byPrefix: map[string]*counter{}}
 }
 
 // of returns the counter of a resource, an empty one if there are no objects.
 func (c *counts) of(resource schema.GroupResource) *counter {
-	return cmp.Or(c.byResource[resource], &counter{})
+	return cmp.Or(c.byPrefix[toPrefix(resource)], &counter{})
 }
 
 // count adds to the counters of a key. It returns the resource's counter, or nil if
@@ -49,7 +51,6 @@ func (c *counts) count(key []byte, d Usage) *counter {
 	if found == nil {
 		found = &counter{resource: toResource(string(prefix), groupLength)}
 		c.byPrefix[string(prefix)] = found
-		c.byResource[found.resource] = found
 	}
 	found.usage.add(d)
 	found.addToNamespace(namespaceOf(key[len(prefix):]), d)
@@ -79,18 +80,18 @@ func (c *counter) addToNamespace(namespace []byte, d Usage) {
 // accumulate on a server with changing CRDs.
 func (c *counts) settle(changed []schema.GroupResource) {
 	for _, resource := range changed {
-		counter := c.byResource[resource]
+		prefix := toPrefix(resource)
+		counter := c.byPrefix[prefix]
 		counter.changed = false
 		if counter.usage == (Usage{}) {
-			delete(c.byResource, resource)
-			delete(c.byPrefix, toPrefix(resource))
+			delete(c.byPrefix, prefix)
 		}
 	}
 }
 
-// isObject reports whether a key below the root is that of an object.
+// isObject reports whether a key below the root belongs to an object.
 func isObject(root string, key []byte) bool {
-	return len(key) >= len(root) && !bytes.HasPrefix(key[len(root):], []byte(internalPrefix))
+	return len(key) >= len(root) && !bytes.HasPrefix(key[len(root):], internalPrefix)
 }
 
 // resourcePrefix returns the part of a key below the root that names the resource: the

@@ -10,15 +10,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-)
 
-// A page is in memory at once, and its size is unknown before, so pages start small and
-// adapt to the size of the objects. For each page etcd counts all keys that follow: a million
-// objects in pages of 500 took minutes of its CPU time.
-const (
-	firstPage   = 20
-	largestPage = 10_000
-	pageBytes   = 4 << 20
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 )
 
 var (
@@ -36,36 +29,22 @@ func (t *Tracker) load(ctx context.Context) error {
 	fresh := newCounts(t.root)
 	t.sizer.reset()
 	end := clientv3.GetPrefixRangeEnd(t.root)
-	key, limit, revision := t.root, int64(firstPage), int64(0)
-	for {
-		page, err := t.annexEtcd.Get(ctx, key, clientv3.WithRange(end), clientv3.WithRev(revision), clientv3.WithLimit(limit))
+	revision := int64(0)
+	for page, err := range etcdkv.Pages(ctx, t.annexEtcd, t.root, end) {
 		if err != nil {
 			return fmt.Errorf("read the keys below %s: %w", t.root, err)
 		}
 		if revision == 0 {
 			revision = page.Header.GetRevision()
 		}
-		size := 0
 		for _, kv := range page.Kvs {
 			if isObject(t.root, kv.Key) {
 				fresh.count(kv.Key, t.sizer.put(kv.Key, kv.Value))
 			}
-			size += len(kv.Key) + len(kv.Value)
 		}
-		if !page.More || len(page.Kvs) == 0 {
-			break
-		}
-		key = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
-		limit = nextLimit(len(page.Kvs), size)
 	}
 	t.replace(fresh, revision)
 	return nil
-}
-
-// nextLimit aims at pageBytes, and at most doubles the page.
-func nextLimit(objects, size int) int64 {
-	fit := pageBytes / max(1, size/objects)
-	return int64(max(1, min(fit, 2*objects, largestPage)))
 }
 
 // follow counts events from the last revision until the watch ends, and reports whether

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd"
@@ -37,7 +36,7 @@ func startEtcd(t testing.TB) *testEtcd {
 	}}
 	etcd.start(t)
 	t.Cleanup(func() { etcd.server.Close() })
-	etcd.client = newClient(t, etcd.endpoint())
+	etcd.client = etcdtest.Dial(t, etcd.endpoint()).Client
 	return etcd
 }
 
@@ -83,7 +82,7 @@ func (e *testEtcd) track(t testing.TB, prefix string) *Tracker {
 
 func (e *testEtcd) trackThrough(t testing.TB, endpoint, prefix string) *Tracker {
 	t.Helper()
-	tracker := NewTracker(newClient(t, endpoint), prefix, nil)
+	tracker := NewTracker(etcdtest.Dial(t, endpoint).Client, prefix, nil)
 	run(t, tracker)
 	return tracker
 }
@@ -145,9 +144,9 @@ func (e *testEtcd) wantExact(t testing.TB, tracker *Tracker) {
 func (t *Tracker) all() map[schema.GroupResource]Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	all := make(map[schema.GroupResource]Usage, len(t.counts.byResource))
-	for resource, counter := range t.counts.byResource {
-		all[resource] = counter.usage
+	all := make(map[schema.GroupResource]Usage, len(t.counts.byPrefix))
+	for _, counter := range t.counts.byPrefix {
+		all[counter.resource] = counter.usage
 	}
 	return all
 }
@@ -155,14 +154,6 @@ func (t *Tracker) all() map[schema.GroupResource]Usage {
 // plain returns the usage of uncompressed objects.
 func plain(objects, bytes int64) Usage {
 	return Usage{Objects: objects, Bytes: bytes, PlainBytes: bytes}
-}
-
-func newClient(t testing.TB, endpoint string) *clientv3.Client {
-	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-	expect.NoError(t, err)
-	t.Cleanup(func() { client.Close() })
-	return client
 }
 
 func run(t testing.TB, tracker *Tracker) {

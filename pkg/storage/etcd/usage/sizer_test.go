@@ -138,7 +138,7 @@ func TestNamespaces(t *testing.T) {
 	etcd.caughtUp(t, tracker)
 	tracker.mu.RLock()
 	defer tracker.mu.RUnlock()
-	if got := len(tracker.counts.byResource[widgets].byNamespace); got != 1 {
+	if got := len(tracker.counts.of(widgets).byNamespace); got != 1 {
 		t.Errorf("%d namespaces of widgets are remembered, want 1", got)
 	}
 }

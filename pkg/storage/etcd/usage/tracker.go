@@ -1,13 +1,20 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package usage counts the objects and bytes of each resource in etcd.
+//
+// A Tracker reads all keys once, in pages at one revision, and then follows them with one
+// watch. Each event contains the previous value, so memory is proportional to the number
+// of resources and namespaces, not of objects.
+//
+// The counts are exact as of a revision. If the watch loses events or previous values to a
+// compaction, all keys are read again; the last counts stay visible meanwhile.
 package usage
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"sync"
 	"time"
 
@@ -16,14 +23,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/storage/handlers"
 )
 
-// progressDelay is how long WaitFor waits before it requests the progress of the watch:
-// etcd sends events below the prefix at once, but no others.
+// After progressDelay WaitFor requests the progress of the watch: etcd sends events below the prefix
+// at once, but reports no writes elsewhere.
 const progressDelay = 100 * time.Millisecond
 
-// Usage is what etcd holds of a resource.
+// Usage counts the objects of a resource in etcd.
 type Usage struct {
 	// Objects is the number of objects.
 	Objects int64
@@ -78,10 +86,7 @@ type Tracker struct {
 // NewTracker returns a Tracker of the keys below the API server's storage prefix. Without
 // plainSize all values count as plain.
 func NewTracker(annexEtcd Etcd, prefix string, plainSize SizeFunc) *Tracker {
-	root := path.Join("/", prefix)
-	if root != "/" {
-		root += "/"
-	}
+	root := keys.Root(prefix)
 	return &Tracker{
 		annexEtcd: annexEtcd,
 		root:      root,
@@ -248,17 +253,14 @@ func (t *Tracker) setRevision(revision int64) {
 
 // WaitFor waits until the usage includes all writes up to a revision of etcd.
 func (t *Tracker) WaitFor(ctx context.Context, revision int64) error {
-	var ticker *time.Ticker
 	var request <-chan time.Time
 	for {
 		moved := t.movedFrom(revision)
 		if moved == nil {
 			return nil
 		}
-		if ticker == nil {
-			ticker = time.NewTicker(progressDelay)
-			defer ticker.Stop()
-			request = ticker.C
+		if request == nil {
+			request = time.Tick(progressDelay)
 		}
 		select {
 		case <-moved:

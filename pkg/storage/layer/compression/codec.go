@@ -25,7 +25,7 @@ var (
 	decoders = pool[*zstd.Decoder]{limit: 2 * runtime.GOMAXPROCS(0), make: newDecoder, change: changeDecoder}
 )
 
-func compress(d *dictionary, data []byte) ([]byte, error) {
+func compress(d *Dictionary, data []byte) ([]byte, error) {
 	encoder, err := encoders.take(d)
 	if err != nil {
 		return nil, fmt.Errorf("compress with dictionary %d: %w", d.id, err)
@@ -37,26 +37,13 @@ func compress(d *dictionary, data []byte) ([]byte, error) {
 }
 
 // decompress decompresses a value with header h and dictionary d.
-func decompress(d *dictionary, value []byte, h header) ([]byte, error) {
+func decompress(d *Dictionary, value []byte, h header) ([]byte, error) {
 	if err := checkSize(value, h); err != nil {
 		return nil, err
 	}
-	decoder, err := decoders.take(d)
+	data, err := d.Decompress(newBuffer(h.plain), value[len(magic):])
 	if err != nil {
-		return nil, fmt.Errorf("decompress with dictionary %d: %w", d.id, err)
-	}
-	var data []byte
-	defer func() {
-		// A decoder retains its last result.
-		if len(data) <= maxRetained {
-			decoders.put(decoder, d)
-		} else {
-			decoders.drop()
-		}
-	}()
-	data, err = decoder.DecodeAll(value[len(magic):], newBuffer(h.plain))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+		return nil, err
 	}
 	if uint64(len(data)) != h.plain {
 		return nil, fmt.Errorf("%w: it has %d bytes, want %d", errDamaged, len(data), h.plain)
@@ -64,10 +51,41 @@ func decompress(d *dictionary, value []byte, h header) ([]byte, error) {
 	return data, nil
 }
 
+// Compress compresses data that stays in memory. It returns false if the result is hardly shorter.
+func (d *Dictionary) Compress(data []byte) (compressed []byte, ok bool, err error) {
+	if len(data) < minSize || len(data) > MaxPlainSize {
+		return nil, false, nil
+	}
+	value, err := compress(d, data)
+	if err != nil || !worthwhile(value, data) {
+		return nil, false, err
+	}
+	return value[len(magic):], true, nil
+}
+
+// Decompress appends the data of a compressed value to a buffer.
+func (d *Dictionary) Decompress(buffer, compressed []byte) ([]byte, error) {
+	decoder, err := decoders.take(d)
+	if err != nil {
+		return buffer, fmt.Errorf("decompress with dictionary %d: %w", d.id, err)
+	}
+	result, err := decoder.DecodeAll(compressed, buffer)
+	// A decoder retains its last result.
+	if len(result)-len(buffer) <= maxRetained {
+		decoders.put(decoder, d)
+	} else {
+		decoders.drop()
+	}
+	if err != nil {
+		return buffer, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return result, nil
+}
+
 // worthwhile reports whether compression saves at least a sixteenth.
 func worthwhile(value, data []byte) bool { return len(value) < len(data)-len(data)/16 }
 
-func newEncoder(d *dictionary) (*zstd.Encoder, error) {
+func newEncoder(d *Dictionary) (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil,
 		zstd.WithEncoderConcurrency(1),
 		// Other levels save a tenth more on values of a few kB, and take at least twice the
@@ -79,11 +97,11 @@ func newEncoder(d *dictionary) (*zstd.Encoder, error) {
 	)
 }
 
-func changeEncoder(encoder *zstd.Encoder, d *dictionary) error {
+func changeEncoder(encoder *zstd.Encoder, d *Dictionary) error {
 	return encoder.ResetWithOptions(nil, zstd.WithEncoderDictRaw(d.id, d.content))
 }
 
-func newDecoder(d *dictionary) (*zstd.Decoder, error) {
+func newDecoder(d *Dictionary) (*zstd.Decoder, error) {
 	return zstd.NewReader(nil,
 		zstd.WithDecoderConcurrency(1),
 		zstd.WithDecoderMaxMemory(MaxPlainSize),
@@ -92,7 +110,7 @@ func newDecoder(d *dictionary) (*zstd.Decoder, error) {
 	)
 }
 
-func changeDecoder(decoder *zstd.Decoder, d *dictionary) error {
+func changeDecoder(decoder *zstd.Decoder, d *Dictionary) error {
 	return decoder.ResetWithOptions(nil, zstd.WithDecoderDictDelete(), zstd.WithDecoderDictRaw(d.id, d.content))
 }
 
@@ -100,8 +118,8 @@ func changeDecoder(decoder *zstd.Decoder, d *dictionary) error {
 // takes longer than coding a value.
 type pool[T any] struct {
 	limit  int
-	make   func(*dictionary) (T, error)
-	change func(T, *dictionary) error
+	make   func(*Dictionary) (T, error)
+	change func(T, *Dictionary) error
 
 	mu   sync.Mutex
 	free *sync.Cond
@@ -112,11 +130,11 @@ type pool[T any] struct {
 
 type idleCoder[T any] struct {
 	coder      T
-	dictionary *dictionary
+	dictionary *Dictionary
 }
 
 // take returns a coder for a dictionary. It waits while all are in use.
-func (p *pool[T]) take(d *dictionary) (T, error) {
+func (p *pool[T]) take(d *Dictionary) (T, error) {
 	p.mu.Lock()
 	if p.free == nil {
 		p.free = sync.NewCond(&p.mu)
@@ -153,7 +171,7 @@ func (p *pool[T]) take(d *dictionary) (T, error) {
 }
 
 // put returns a coder.
-func (p *pool[T]) put(coder T, d *dictionary) {
+func (p *pool[T]) put(coder T, d *Dictionary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idle = append(p.idle, idleCoder[T]{coder, d})

@@ -15,14 +15,14 @@ import (
 
 // collision returns two dictionaries with the same ID, and a value with text of both.
 type collision struct {
-	a, b  *dictionary
+	a, b  *Dictionary
 	plain []byte
 }
 
 var findCollision = sync.OnceValue(func() collision {
 	random := newRandom()
 	one, other := widget(random), widget(random)
-	variant := func(of []byte, i int) *dictionary {
+	variant := func(of []byte, i int) *Dictionary {
 		return trained(strconv.AppendInt(of[:len(of):len(of)], int64(i), 10))
 	}
 	ids := map[uint32]int{}
@@ -42,7 +42,7 @@ func TestCollision(t *testing.T) {
 	t.Parallel()
 	c := findCollision()
 	for range 20 {
-		for _, d := range []*dictionary{c.a, c.b} {
+		for _, d := range []*Dictionary{c.a, c.b} {
 			stored, err := compress(d, c.plain)
 			expect.NoError(t, err)
 			h, err := parse(stored)

@@ -8,12 +8,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/klog/v2"
@@ -27,8 +29,8 @@ const loadTimeout = 10 * time.Second
 // MissingDictionaryError means that the dictionary of a value is not in the Store. The
 // value itself may be intact.
 type MissingDictionaryError struct {
-	// Key is that of the missing dictionary.
-	ID  uint32
+	ID uint32
+	// Key is the missing key.
 	Key string
 }
 
@@ -39,17 +41,16 @@ func (e *MissingDictionaryError) Error() string {
 
 var errExists = errors.New("it exists, or another replica added one")
 
-// dictionaries are those of a resource in its Store. They are read once and cached while
-// the resource is served.
+// dictionaries reads the dictionaries of a resource once, and caches them while the resource is
+// served.
 type dictionaries struct {
 	resource   schema.GroupResource
-	prefix     string // that of the Store
+	prefix     string // of the Store
 	kv         clientv3.KV
 	encryption func() value.Transformer
 
-	// loading is a lock around requests to etcd, as a channel so that waiting can be
-	// canceled.
-	loading chan struct{}
+	// loading is a lock around requests to etcd.
+	loading *semaphore.Weighted
 
 	mu     sync.Mutex
 	listed bool // ids is known
@@ -67,7 +68,7 @@ type listedID struct {
 }
 
 type cachedDictionary struct {
-	*dictionary
+	*Dictionary
 	// probe was encrypted before the dictionary was read. Once it is stale, the
 	// dictionary has to be encrypted again, too.
 	probe []byte
@@ -77,23 +78,22 @@ type cachedDictionary struct {
 func newDictionaries(resource schema.GroupResource, prefix string, kv clientv3.KV, encryption func() value.Transformer) *dictionaries {
 	return &dictionaries{
 		resource: resource, prefix: prefix, kv: kv, encryption: encryption,
-		loading: make(chan struct{}, 1), byID: map[uint32]*cachedDictionary{},
+		loading: semaphore.NewWeighted(1), byID: map[uint32]*cachedDictionary{},
 	}
 }
 
 // current returns the newest dictionary, or the generic one if there is none.
-func (d *dictionaries) current(ctx context.Context) (*dictionary, error) {
+func (d *dictionaries) current(ctx context.Context) (*Dictionary, error) {
 	if d.kv == nil {
 		return newestGeneric, nil
 	}
 	if newest, known := d.newest(); known {
 		return newest, nil
 	}
-	release, err := d.startLoading(ctx)
-	if err != nil {
+	if err := d.loading.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer release()
+	defer d.loading.Release(1)
 	if newest, known := d.newest(); known {
 		return newest, nil
 	}
@@ -110,7 +110,7 @@ func (d *dictionaries) current(ctx context.Context) (*dictionary, error) {
 }
 
 // newest returns the current dictionary if it is cached.
-func (d *dictionaries) newest() (*dictionary, bool) {
+func (d *dictionaries) newest() (*Dictionary, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.listed {
@@ -120,7 +120,7 @@ func (d *dictionaries) newest() (*dictionary, bool) {
 		return newestGeneric, true
 	}
 	if newest := d.byID[d.ids[len(d.ids)-1].id]; newest != nil {
-		return newest.dictionary, true
+		return newest.Dictionary, true
 	}
 	return newestGeneric, false
 }
@@ -132,31 +132,20 @@ func (d *dictionaries) recentlyTried() bool {
 	return time.Since(d.tried) < loadTimeout
 }
 
-// startLoading locks d.loading until release.
-func (d *dictionaries) startLoading(ctx context.Context) (release func(), err error) {
-	select {
-	case d.loading <- struct{}{}:
-		return func() { <-d.loading }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (d *dictionaries) get(ctx context.Context, id uint32) (*dictionary, error) {
+func (d *dictionaries) get(ctx context.Context, id uint32) (*Dictionary, error) {
 	if found := d.cached(id); found != nil {
-		return found.dictionary, nil
+		return found.Dictionary, nil
 	}
 	key := d.key(id)
 	if d.kv == nil {
 		return nil, &MissingDictionaryError{ID: id, Key: key}
 	}
-	release, err := d.startLoading(ctx)
-	if err != nil {
+	if err := d.loading.Acquire(ctx, 1); err != nil {
 		return nil, fmt.Errorf("get dictionary %d from %s: %w", id, key, err)
 	}
-	defer release()
+	defer d.loading.Release(1)
 	if found := d.cached(id); found != nil {
-		return found.dictionary, nil
+		return found.Dictionary, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -164,7 +153,7 @@ func (d *dictionaries) get(ctx context.Context, id uint32) (*dictionary, error) 
 	if err != nil {
 		return nil, err
 	}
-	return found.dictionary, nil
+	return found.Dictionary, nil
 }
 
 func (d *dictionaries) cached(id uint32) *cachedDictionary {
@@ -196,14 +185,20 @@ func (d *dictionaries) list(ctx context.Context) ([]listedID, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the dictionaries below %s: %w", folder, err)
 	}
-	var ids []listedID
-	for _, kv := range list.Kvs {
+	return byFolder(list.Kvs)[folder], nil
+}
+
+// byFolder returns the dictionaries among keys, by what precedes their IDs.
+func byFolder(found []*mvccpb.KeyValue) map[string][]listedID {
+	ids := map[string][]listedID{}
+	for _, kv := range found {
+		folder, name := path.Split(string(kv.Key))
 		// Other keys are ignored.
-		if id, err := parseDictionaryName(strings.TrimPrefix(string(kv.Key), folder)); err == nil {
-			ids = append(ids, listedID{id, kv.CreateRevision})
+		if id, err := parseDictionaryName(name); err == nil {
+			ids[folder] = append(ids[folder], listedID{id, kv.CreateRevision})
 		}
 	}
-	return ids, nil
+	return ids
 }
 
 // adopt sets the list of dictionaries, and reads the newest.
@@ -251,7 +246,7 @@ func (d *dictionaries) load(ctx context.Context, id uint32) (*cachedDictionary, 
 	if err != nil {
 		return fail(err)
 	}
-	found := &cachedDictionary{dictionary: parsed, probe: probe, stale: stale}
+	found := &cachedDictionary{Dictionary: parsed, probe: probe, stale: stale}
 	d.store(found, got.Kvs[0].CreateRevision)
 	return found, got.Kvs[0].ModRevision, nil
 }
@@ -271,16 +266,16 @@ func (d *dictionaries) store(found *cachedDictionary, created int64) {
 // follow updates the cache to ids, the dictionaries in etcd. If values are encrypted, it
 // re-encrypts dictionaries with an outdated key.
 func (d *dictionaries) follow(ctx context.Context, ids []listedID, encrypted bool) error {
-	release, err := d.startLoading(ctx)
-	if err != nil {
+	if err := d.loading.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer release()
+	defer d.loading.Release(1)
 	d.mu.Lock()
 	listed := d.listed
 	d.mu.Unlock()
 	// An unused resource is listed on its first use.
 	if listed {
+		var err error
 		if ids, err = d.restore(ctx, ids); err != nil {
 			return err
 		}
@@ -308,7 +303,7 @@ func (d *dictionaries) restore(ctx context.Context, ids []listedID) ([]listedID,
 		if found == nil || slices.ContainsFunc(ids, func(l listedID) bool { return l.id == known.id }) {
 			continue
 		}
-		err := d.write(ctx, found.dictionary, clientv3.Compare(clientv3.CreateRevision(d.key(known.id)), "=", 0))
+		err := d.write(ctx, found.Dictionary, clientv3.Compare(clientv3.CreateRevision(d.key(known.id)), "=", 0))
 		if err != nil && !errors.Is(err, errExists) {
 			return nil, err
 		}
@@ -337,7 +332,7 @@ func (d *dictionaries) reencrypt(ctx context.Context, id uint32) error {
 	if err != nil || !found.stale {
 		return err
 	}
-	err = d.write(ctx, found.dictionary, clientv3.Compare(clientv3.ModRevision(d.key(id)), "=", written))
+	err = d.write(ctx, found.Dictionary, clientv3.Compare(clientv3.ModRevision(d.key(id)), "=", written))
 	if err != nil && !errors.Is(err, errExists) {
 		return err
 	}
@@ -347,12 +342,11 @@ func (d *dictionaries) reencrypt(ctx context.Context, id uint32) error {
 
 // add writes a new dictionary unless etcd has one that is not in known, or one with the
 // same ID, which values may need.
-func (d *dictionaries) add(ctx context.Context, added *dictionary, known []listedID) error {
-	release, err := d.startLoading(ctx)
-	if err != nil {
+func (d *dictionaries) add(ctx context.Context, added *Dictionary, known []listedID) error {
+	if err := d.loading.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer release()
+	defer d.loading.Release(1)
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	newest := int64(0)
@@ -360,7 +354,7 @@ func (d *dictionaries) add(ctx context.Context, added *dictionary, known []liste
 		newest = known[len(known)-1].created
 	}
 	folder := keys.Dictionaries(d.prefix, d.resource)
-	err = d.write(ctx, added,
+	err := d.write(ctx, added,
 		clientv3.Compare(clientv3.CreateRevision(folder), "<", newest+1).WithPrefix(),
 		clientv3.Compare(clientv3.CreateRevision(d.key(added.id)), "=", 0))
 	if err != nil && !errors.Is(err, errExists) {
@@ -369,7 +363,7 @@ func (d *dictionaries) add(ctx context.Context, added *dictionary, known []liste
 	return errors.Join(err, d.refresh(ctx))
 }
 
-func (d *dictionaries) write(ctx context.Context, written *dictionary, conditions ...clientv3.Cmp) error {
+func (d *dictionaries) write(ctx context.Context, written *Dictionary, conditions ...clientv3.Cmp) error {
 	key := d.key(written.id)
 	stored, err := d.encryption().TransformToStorage(ctx, written.content, value.DefaultContext(key))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// dictionary is immutable.
-type dictionary struct {
+// Dictionary compresses similar values. It is immutable.
+type Dictionary struct {
 	// id is in the header of values. Dictionaries of different resources may collide.
 	id      uint32
 	sum     [sha256.Size]byte
@@ -33,10 +33,21 @@ const (
 //go:embed generic-1.txt
 var generic1 []byte
 
-var newestGeneric = &dictionary{id: genericID1, sum: sha256.Sum256(generic1), content: generic1}
+var newestGeneric = &Dictionary{id: genericID1, sum: sha256.Sum256(generic1), content: generic1}
+
+// Generic returns the generic dictionary.
+func Generic() *Dictionary { return newestGeneric }
+
+// Is reports whether both are the same dictionary, or nil.
+func (d *Dictionary) Is(other *Dictionary) bool {
+	if d == nil || other == nil {
+		return d == other
+	}
+	return d.sum == other.sum
+}
 
 // generic returns the generic dictionary with an ID, or nil.
-func generic(id uint32) *dictionary {
+func generic(id uint32) *Dictionary {
 	if id == genericID1 {
 		return newestGeneric
 	}
@@ -44,17 +55,17 @@ func generic(id uint32) *dictionary {
 }
 
 // trained returns the dictionary of a content, from which its ID is derived.
-func trained(content []byte) *dictionary {
+func trained(content []byte) *Dictionary {
 	sum := sha256.Sum256(content)
 	id := binary.BigEndian.Uint32(sum[:]) & lastTrainedID
 	if id < firstTrainedID {
 		id |= 1 << 30
 	}
-	return &dictionary{id: id, sum: sum, content: content}
+	return &Dictionary{id: id, sum: sum, content: content}
 }
 
 // parseDictionary verifies the content against the ID.
-func parseDictionary(id uint32, content []byte) (*dictionary, error) {
+func parseDictionary(id uint32, content []byte) (*Dictionary, error) {
 	d := trained(content)
 	if d.id != id {
 		return nil, fmt.Errorf("it is damaged or a different one: its content is that of dictionary %d", d.id)

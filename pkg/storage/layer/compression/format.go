@@ -53,7 +53,7 @@ func DictionaryID(value []byte) (uint32, bool) {
 	return header.dictionary, err == nil && generic(header.dictionary) == nil
 }
 
-// header is that of a compressed value.
+// header begins a compressed value.
 type header struct {
 	dictionary uint32
 	plain      uint64 // size before compression

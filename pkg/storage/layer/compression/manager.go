@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,7 +33,7 @@ const (
 type Resource struct {
 	schema.GroupResource
 
-	// Store is the name of the Store, Prefix that of its keys.
+	// Store is the name of the Store, and Prefix begins its keys.
 	Store, Prefix string
 
 	// KV is the etcd of the Store. Without it only the generic dictionary is used.
@@ -114,19 +113,29 @@ func (m *Manager) release(key resourceKey, r *resource) {
 	}
 }
 
+// Dictionary returns the dictionary that new values of a resource are compressed with, which is
+// the generic one until the resource has its own.
+func (m *Manager) Dictionary(ctx context.Context, store string, name schema.GroupResource, kv clientv3.KV) *Dictionary {
+	m.mu.Lock()
+	found := m.resources[resourceKey{store, name, kv}]
+	m.mu.Unlock()
+	if found == nil {
+		return Generic()
+	}
+	return found.current(ctx)
+}
+
 // Run trains dictionaries and follows those of other replicas until ctx is done.
 func (m *Manager) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), "compression"))
-	train, follow := time.NewTicker(trainInterval), time.NewTicker(followInterval)
-	defer train.Stop()
-	defer follow.Stop()
+	train, follow := time.Tick(trainInterval), time.Tick(followInterval)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-train.C:
+		case <-train:
 			m.Train(ctx)
-		case <-follow.C:
+		case <-follow:
 			m.follow(ctx)
 			encoders.discardIdle()
 			decoders.discardIdle()
@@ -153,15 +162,7 @@ func followStore(ctx context.Context, resources []*resource) error {
 	if err != nil {
 		return fmt.Errorf("list the dictionaries below %s: %w", folder, err)
 	}
-	found := map[string][]listedID{}
-	for _, kv := range list.Kvs {
-		at := strings.LastIndexByte(string(kv.Key), '/') + 1
-		resource := string(kv.Key[:at])
-		// Other keys are ignored.
-		if id, err := parseDictionaryName(string(kv.Key[at:])); err == nil {
-			found[resource] = append(found[resource], listedID{id, kv.CreateRevision})
-		}
-	}
+	found := byFolder(list.Kvs)
 	var errs []error
 	for _, r := range resources {
 		ids := found[keys.Dictionaries(r.prefix, r.name)]

@@ -41,7 +41,7 @@ type sample struct {
 //
 // The raw dictionaries of klauspost's dict.BuildRawDict store 7 to 100 % more of the
 // benchmark's objects than these, and it panics on equal samples.
-func train(samples []sample, total int64, inUse *dictionary) (*dictionary, error) {
+func train(samples []sample, total int64, inUse *Dictionary) (*Dictionary, error) {
 	var training, evaluation []sample
 	for i, sample := range samples {
 		if i%heldOut == 0 {
@@ -55,7 +55,7 @@ func train(samples []sample, total int64, inUse *dictionary) (*dictionary, error
 		return nil, err
 	}
 	size := int(max(minDictionary, min(maxDictionary, total/dictionaryShare)))
-	var best *dictionary
+	var best *Dictionary
 	least := int(float64(now) * (1 - minSaving))
 	for _, piece := range []int{shortPiece, mediumPiece, longPiece} {
 		content := shared(cover(training, size, piece), training)
@@ -75,7 +75,7 @@ func train(samples []sample, total int64, inUse *dictionary) (*dictionary, error
 }
 
 // cost returns the compressed size of samples with a dictionary.
-func cost(d *dictionary, samples []sample) (int, error) {
+func cost(d *Dictionary, samples []sample) (int, error) {
 	// The pooled encoders are for requests.
 	encoder, err := newEncoder(d)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 )
 
 const (
@@ -32,8 +33,8 @@ const (
 	// Limits of a sample: objects, bytes of each, and bytes in total.
 	sampledObjects, sampledBytes, sampledTotal = 512, 32 << 10, 1 << 20
 
-	// Limits of the keys that a sample is chosen from.
-	keysPerPage, maxKeys = 5000, 200_000
+	// maxKeys bounds the keys that a sample is chosen from.
+	maxKeys = 200_000
 )
 
 // encryptedPrefix begins values that upstream encrypted.
@@ -199,11 +200,10 @@ func (r *resource) sample(ctx context.Context, folder string) ([]sample, error) 
 // choose returns random keys.
 func (r *resource) choose(ctx context.Context, folder string) ([]string, error) {
 	var chosen []string
-	from, end := folder, clientv3.GetPrefixRangeEnd(folder)
-	for seen := 0; seen < maxKeys; {
-		page, err := r.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(keysPerPage))
+	seen := 0
+	for page, err := range etcdkv.Pages(ctx, r.kv, folder, clientv3.GetPrefixRangeEnd(folder), clientv3.WithKeysOnly()) {
 		if err != nil {
-			return nil, fmt.Errorf("list the keys from %s: %w", from, err)
+			return nil, fmt.Errorf("list the keys below %s: %w", folder, err)
 		}
 		for _, kv := range page.Kvs {
 			seen++
@@ -213,10 +213,9 @@ func (r *resource) choose(ctx context.Context, folder string) ([]string, error) 
 				chosen[at] = string(kv.Key)
 			}
 		}
-		if !page.More || len(page.Kvs) == 0 {
+		if seen >= maxKeys {
 			break
 		}
-		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 	}
 	rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 	return chosen, nil

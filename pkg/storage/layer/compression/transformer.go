@@ -80,7 +80,7 @@ func (r *resource) compress(ctx context.Context, data []byte) ([]byte, bool, err
 
 // current returns the dictionary for writes. If it cannot be read, the generic one is used,
 // so that the write succeeds.
-func (r *resource) current(ctx context.Context) *dictionary {
+func (r *resource) current(ctx context.Context) *Dictionary {
 	d, err := r.dictionaries.current(ctx)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Compressing without the dictionary of the resource", "resource", r.name, "store", r.store, "err", err)
@@ -89,7 +89,7 @@ func (r *resource) current(ctx context.Context) *dictionary {
 	return d
 }
 
-func (r *resource) dictionary(ctx context.Context, id uint32) (*dictionary, error) {
+func (r *resource) dictionary(ctx context.Context, id uint32) (*Dictionary, error) {
 	if d := generic(id); d != nil {
 		return d, nil
 	}

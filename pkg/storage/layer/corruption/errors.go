@@ -58,8 +58,8 @@ func storeReadError(resource schema.GroupResource, message string) *apierrors.St
 	}}
 }
 
-// isExternal reports whether an error is that of a service that provides a key or a
-// dictionary, and not of the value.
+// isExternal reports whether a service that provides a key or a dictionary failed, and the value may be
+// intact.
 func isExternal(ctx context.Context, err error) bool {
 	if err == nil {
 		return false

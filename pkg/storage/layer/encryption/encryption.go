@@ -73,7 +73,7 @@ type reloader struct {
 	drained <-chan struct{}
 
 	transformers *encryptionconfig.DynamicTransformers
-	// hash is that of the current configuration.
+	// hash identifies the current configuration.
 	hash string
 }
 

@@ -8,6 +8,7 @@ package etcdkv
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -30,8 +31,15 @@ func IsRead(op clientv3.Op) bool {
 	return !slices.ContainsFunc(then, IsWrite) && !slices.ContainsFunc(otherwise, IsWrite)
 }
 
-// Unwrap returns the result of the only operation of a transaction.
-func Unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
+// Raise sets the highest known revision to another if that is higher.
+func Raise(highest *atomic.Int64, revision int64) {
+	for known := highest.Load(); revision > known && !highest.CompareAndSwap(known, revision); {
+		known = highest.Load()
+	}
+}
+
+// unwrap returns the result of the only operation of a transaction.
+func unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
 	for _, inner := range txn.Responses {
 		switch {
 		case inner.GetResponseRange() != nil:

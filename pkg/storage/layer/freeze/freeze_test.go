@@ -9,7 +9,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
-	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,9 +31,7 @@ type replica struct {
 
 func newReplica(t *testing.T, endpoint string) *replica {
 	t.Helper()
-	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-	expect.NoError(t, err)
-	t.Cleanup(func() { client.Close() })
+	client := etcdtest.Dial(t, endpoint)
 	r := &replica{T: t, Target: Target{KV: client.KV, Prefix: "/annex", Resource: widgets}}
 	state, err := revision.LoadState(t.Context(), client.KV, r.Prefix, widgets)
 	expect.NoError(t, err)

@@ -6,7 +6,6 @@ package freeze
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -50,42 +49,30 @@ type gatedKV struct {
 }
 
 func (g *Gate) do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	compares, then, otherwise := op.Txn()
 	switch {
-	case slices.ContainsFunc(otherwise, etcdkv.IsWrite):
-		return clientv3.OpResponse{}, fmt.Errorf("write %s: only what is written if a condition holds can be guarded", g.Resource)
 	case op.IsGet() && g.isBefore(op):
 		return clientv3.OpResponse{}, rpctypes.ErrCompacted
-	case op.IsGet():
-		then = []clientv3.Op{op}
-	case !op.IsTxn():
+	case !op.IsGet() && !op.IsTxn():
 		return clientv3.OpResponse{}, fmt.Errorf("write %s: only transactions can be guarded", g.Resource)
 	}
 	frozen := keys.Frozen(g.Prefix, g.Resource)
-	conditions := []clientv3.Cmp{revision.Unchanged(g.Prefix, g.Resource, g.state)}
+	guard := etcdkv.Guard{
+		Conditions: []clientv3.Cmp{revision.Unchanged(g.Prefix, g.Resource, g.state)},
+		Reads:      []clientv3.Op{clientv3.OpGet(keys.Revision(g.Prefix, g.Resource)), clientv3.OpGet(frozen)},
+	}
 	if !etcdkv.IsRead(op) {
-		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(frozen), "=", 0))
+		guard.Conditions = append(guard.Conditions, clientv3.Compare(clientv3.CreateRevision(frozen), "=", 0))
 	}
-	response, err := g.Target.KV.Txn(ctx).
-		If(slices.Concat(compares, conditions)...).
-		Then(then...).
-		Else(append(slices.Clip(otherwise), clientv3.OpGet(keys.Revision(g.Prefix, g.Resource)), clientv3.OpGet(frozen))...).
-		Commit()
-	if err != nil {
-		return clientv3.OpResponse{}, err
-	}
-	if !response.Succeeded {
-		own := len(otherwise)
-		if err := g.check(response.Responses[own:]); err != nil {
-			return clientv3.OpResponse{}, err
+	perform := func(txn clientv3.Op) (clientv3.OpResponse, error) { return g.Target.KV.Do(ctx, txn) }
+	return guard.Do(op, perform, func(txn *clientv3.TxnResponse, reasons []*etcdserverpb.ResponseOp) error {
+		if !txn.Succeeded {
+			if err := g.check(reasons); err != nil {
+				return err
+			}
 		}
-		response.Responses = response.Responses[:own]
-	}
-	g.verifiedAt(response.Header.GetRevision())
-	if op.IsTxn() {
-		return response.OpResponse(), nil
-	}
-	return etcdkv.Unwrap(response), nil
+		etcdkv.Raise(&g.verified, txn.Header.GetRevision())
+		return nil
+	})
 }
 
 // isBefore reports whether a read is of the time before the resource was opened.
@@ -117,12 +104,6 @@ func (g *Gate) verify(ctx context.Context) error {
 		return err
 	}
 	return fmt.Errorf("read whether %s is open: %w", g.Resource, err)
-}
-
-func (g *Gate) verifiedAt(revision int64) {
-	for known := g.verified.Load(); revision > known && !g.verified.CompareAndSwap(known, revision); {
-		known = g.verified.Load()
-	}
 }
 
 // GetStream implements clientv3.KV. The last part, without which the others are not used, is sent

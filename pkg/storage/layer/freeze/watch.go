@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 )
 
 // Watcher returns a Watcher behind the Gate, whose watches end without an error when the resource is
@@ -33,9 +34,8 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	events := w.Watcher.Watch(ctx, key, options...)
-	passed := make(chan clientv3.WatchResponse)
-	go func() {
-		defer close(passed)
+	isOfAll := key == keys.Objects(w.gate.Prefix, w.gate.Resource)
+	return etcdkv.Watch(ctx, func(send func(clientv3.WatchResponse) bool) {
 		defer cancel()
 		err := w.gate.verify(ctx)
 		for err == nil {
@@ -43,33 +43,20 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 			if !ok {
 				return
 			}
-			var closed bool
-			if key == keys.Objects(w.gate.Prefix, w.gate.Resource) {
+			closed := false
+			if isOfAll {
 				closed = w.gate.cut(&response)
-			} else {
-				err = w.gate.prove(ctx, &response)
-			}
-			if err != nil || closed && len(response.Events) == 0 {
+			} else if err = w.gate.prove(ctx, &response); err != nil {
 				break
 			}
-			select {
-			case passed <- response:
-			case <-ctx.Done():
-				return
-			}
-			if closed {
+			if isEmpty := closed && len(response.Events) == 0; !isEmpty && !send(response) || closed {
 				return
 			}
 		}
-		if err == nil || isRefused(err) || ctx.Err() != nil {
-			return
+		if !isRefused(err) && ctx.Err() == nil {
+			send(etcdkv.FailedWatch(err))
 		}
-		select {
-		case passed <- clientv3.WatchResponse{Canceled: true, CancelReason: err.Error()}:
-		case <-ctx.Done():
-		}
-	}()
-	return passed
+	})
 }
 
 // compacted returns a watch that ends because the history begins at a later revision.

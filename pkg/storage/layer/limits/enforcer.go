@@ -1,6 +1,19 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package limits enforces the limits of a HostedResource on the number of objects and the bytes
+// that these take in the Store, for the resource as a whole and in each namespace. It is a layer
+// over the Store's keys and values, so it counts what is really stored.
+//
+// Limits hold with any number of replicas. Every write that may add to a limited resource also
+// writes a key of the resource, the fence, on condition that the fence has not changed since the
+// writer last read it; and the writer has counted everything up to that write of the fence. So
+// two such writes are never based on the same count. Deletes and updates that do not grow an
+// object need no fence and are never refused. Nor are writes that are exempt (isExempt); they
+// are counted.
+//
+// The bytes that an update adds are known only with the value that it replaces. That is read
+// only if the update would exceed the limit as a new object.
 package limits
 
 import (
@@ -12,17 +25,19 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
+	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/layer/writeinfo"
 )
 
-// countTimeout is how long a write waits for the count of earlier writes, which is milliseconds
-// behind unless etcd has a problem.
+// countTimeout bounds the wait of a write for the count of earlier writes. The count lags by milliseconds
+// unless etcd has a problem.
 const countTimeout = 10 * time.Second
 
 // Counter counts objects. *usage.Tracker implements it.
@@ -48,14 +63,37 @@ type Config struct {
 	Limits func() Limits
 }
 
+// KV returns the config's KV with limited writes. The caller releases it after its last use.
+func KV(config Config) (limited clientv3.KV, release func()) {
+	register()
+	e := &enforcer{
+		Config: config, root: keys.Objects(config.Prefix, config.Resource), fenceKey: keys.Limit(config.Prefix, config.Resource), turn: semaphore.NewWeighted(1),
+	}
+	return etcdkv.New(config.KV, e.do), countEnforcer(config.Resource.String())
+}
+
 // enforcer makes the writes that may add to a resource, one at a time.
 type enforcer struct {
 	Config
-	fenceKey string
-	// turn is the lock of the writer. Unlike a mutex it can be waited for with a context.
-	turn chan struct{}
+	// root begins the keys of the objects.
+	root, fenceKey string
+	// turn is the lock of the writer.
+	turn *semaphore.Weighted
 	// fence is the last known write of the fence.
 	fence fence
+}
+
+// do performs an operation below the limits.
+func (e *enforcer) do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	w, err := writeOf(e.root, op)
+	if w == nil && err == nil || e.Limits().None() {
+		return e.KV.Do(ctx, op)
+	}
+	if err != nil {
+		return clientv3.OpResponse{}, err
+	}
+	response, err := e.commit(ctx, *w)
+	return response.OpResponse(), err
 }
 
 // fence is the revision of a write of the fence's key, 0 if there was none. Earlier writes under
@@ -66,21 +104,15 @@ type fence struct {
 	limits   version
 }
 
-func newEnforcer(config Config) *enforcer {
-	return &enforcer{Config: config, fenceKey: keys.Limit(config.Prefix, config.Resource), turn: make(chan struct{}, 1)}
-}
-
 // commit makes a write, or returns why it is forbidden.
 func (e *enforcer) commit(ctx context.Context, w write) (*clientv3.TxnResponse, error) {
 	if isExempt(writeinfo.FromContext(ctx)) || !w.mayGrow(e.Limits()) {
 		return w.commit(ctx, e.KV)
 	}
-	select {
-	case e.turn <- struct{}{}:
-		defer func() { <-e.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for other writes of %s: %w", e.Resource, ctx.Err())
+	if err := e.turn.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("wait for other writes of %s: %w", e.Resource, err)
 	}
+	defer e.turn.Release(1)
 	for {
 		limits := e.Limits()
 		if err := e.catchUp(ctx, limits); err != nil {
@@ -100,9 +132,8 @@ func (e *enforcer) commit(ctx context.Context, w write) (*clientv3.TxnResponse, 
 	}
 }
 
-// isExempt reports whether limits do not apply to a write that may add some bytes: updates
-// of the status, by which controllers report, and those of objects that are being deleted,
-// which is how room is made.
+// isExempt reports whether limits do not apply to a write that may add some bytes: an update of the
+// status, by which controllers report, or of a terminating object, whose deletion makes room.
 func isExempt(info *writeinfo.Info) bool {
 	return info != nil && (info.Status || info.Terminating)
 }
@@ -220,4 +251,14 @@ func uncounted(resource schema.GroupResource, cause error) error {
 	err := apierrors.NewServiceUnavailable(fmt.Sprintf("the limits of hostedresource %s cannot be checked: %v", resource, cause))
 	err.ErrStatus.Details = &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, RetryAfterSeconds: 1}
 	return err
+}
+
+// CheckCreate returns the error of creating another object, however small, nil if there is room.
+// It uses the current count, which may be outdated: only a real write is checked exactly.
+func CheckCreate(counter Counter, limits Limits, resource schema.GroupResource, namespace, name string) error {
+	why := exceeded(counter, limits, resource, namespace, usage.Usage{Objects: 1, Bytes: 1})
+	if why == "" {
+		return nil
+	}
+	return apierrors.NewForbidden(resource, name, errors.New(why))
 }

@@ -16,10 +16,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
@@ -43,21 +41,11 @@ type store struct {
 	limits   atomic.Pointer[Limits]
 }
 
-func startStore(t testing.TB, limits Limits) *store {
+func startStore(t *testing.T, limits Limits) *store {
 	t.Helper()
-	_, measured := t.(*testing.B)
-	etcd := etcdtest.Start(t, func(config *embeddedetcd.Config) { config.UnsafeNoFsync = !measured })
-	s := &store{endpoint: etcd.Endpoint()}
+	s := &store{endpoint: etcdtest.Start(t, nil).Endpoint()}
 	s.limits.Store(&limits)
 	return s
-}
-
-func (s *store) client(t testing.TB) *kubernetes.Client {
-	t.Helper()
-	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{s.endpoint}, Logger: zap.NewNop()})
-	expect.NoError(t, err)
-	t.Cleanup(func() { client.Close() })
-	return client
 }
 
 // replica writes below limits, with a connection and a count of its own.
@@ -67,9 +55,9 @@ type replica struct {
 	line  *faultyKV
 }
 
-func (s *store) replica(t testing.TB) *replica {
+func (s *store) replica(t *testing.T) *replica {
 	t.Helper()
-	client := s.client(t)
+	client := etcdtest.Dial(t, s.endpoint)
 	line := &faultyKV{KV: client.KV, watcher: client.Watcher}
 	tracker := usage.NewTracker(line, prefix, nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -121,21 +109,17 @@ type faultyKV struct {
 
 // Watch implements usage.Etcd.
 func (l *faultyKV) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
-	in, out := l.watcher.Watch(ctx, key, options...), make(chan clientv3.WatchResponse)
-	go func() {
-		defer close(out)
-		for r := range in {
+	responses := l.watcher.Watch(ctx, key, options...)
+	return etcdkv.Watch(ctx, func(send func(clientv3.WatchResponse) bool) {
+		for response := range responses {
 			if l.bad.Load() {
 				pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
 			}
-			select {
-			case out <- r:
-			case <-ctx.Done():
+			if !send(response) {
 				return
 			}
 		}
-	}()
-	return out
+	})
 }
 
 // RequestProgress implements usage.Etcd.
@@ -175,7 +159,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// history is what a Store held at each revision.
+// history holds the contents of a Store at each revision.
 type history struct {
 	sizes      map[string]int64
 	whole      usage.Usage
@@ -186,7 +170,7 @@ type history struct {
 // more than the limits.
 func (s *store) replay(t *testing.T, limits Limits) *history {
 	t.Helper()
-	client := s.client(t)
+	client := etcdtest.Dial(t, s.endpoint)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	end, err := client.Put(ctx, root+"end-of-history", "")

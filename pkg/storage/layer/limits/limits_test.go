@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -286,7 +287,7 @@ func TestCreateDuringDelete(t *testing.T) {
 	s := startStore(t, limitsOf(list("1", ""), nil))
 	r := s.replica(t)
 	at := mustPut(t, r, "a/1", 1, 0)
-	plain := s.client(t)
+	plain := etcdtest.Dial(t, s.endpoint)
 	r.line.KV = &before{KV: r.line.KV, commit: 2, do: func() {
 		if _, err := plain.OptimisticDelete(t.Context(), root+"a/1", at, kubernetes.DeleteOptions{}); err != nil {
 			t.Error(err)

@@ -17,9 +17,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
 )
 
-// errUnsupportedWrite refuses writes that the API server never makes, because they would bypass
-// the limits.
-var errUnsupportedWrite = errors.New("only one object at a time can be written below limits, at a revision that is named")
+// errUnsupportedWrite refuses writes that would bypass the limits. The API server makes none.
+var errUnsupportedWrite = errors.New("below limits a transaction can write one object, on condition of its revision")
 
 // write is a transaction that puts one object if it is at a revision.
 type write struct {
@@ -71,45 +70,35 @@ func (w write) commit(ctx context.Context, kv clientv3.KV) (*clientv3.TxnRespons
 	return kv.Txn(ctx).If(w.compares...).Then(w.then...).Else(w.otherwise...).Commit()
 }
 
-// toWrite recognizes a transaction that writes an object below root; writes is false for others.
-func toWrite(root string, op clientv3.Op) (w write, writes bool, err error) {
+// writeOf returns the write of an object below root that an operation makes, nil if it makes none.
+func writeOf(root string, op clientv3.Op) (*write, error) {
+	if !puts(root, op) {
+		return nil, nil
+	}
 	compares, then, otherwise := op.Txn()
-	w = write{compares: compares, then: then, otherwise: otherwise}
-	var put *clientv3.Op
-	for i, op := range then {
-		if !puts(root, op) {
-			continue
-		}
-		if put != nil || op.IsTxn() {
-			return w, true, errUnsupportedWrite
-		}
-		put = &then[i]
+	putsOne := func(op clientv3.Op) bool { return puts(root, op) }
+	at := slices.IndexFunc(then, putsOne)
+	if at < 0 || then[at].IsTxn() || slices.ContainsFunc(then[at+1:], putsOne) || slices.ContainsFunc(otherwise, putsOne) {
+		return nil, errUnsupportedWrite
 	}
-	if slices.ContainsFunc(otherwise, func(op clientv3.Op) bool { return puts(root, op) }) {
-		return w, true, errUnsupportedWrite
-	}
-	if put == nil {
-		return w, false, nil
-	}
-	w.key, w.size = string(put.KeyBytes()), int64(len(put.ValueBytes()))
+	w := &write{compares: compares, then: then, otherwise: otherwise, key: string(then[at].KeyBytes()), size: int64(len(then[at].ValueBytes()))}
 	w.namespace, w.name = objectOf(strings.TrimPrefix(w.key, root))
-	for _, compare := range compares {
+	required := slices.IndexFunc(compares, func(compare clientv3.Cmp) bool {
 		c := compare.GetCompare()
-		if c.Target == etcdserverpb.Compare_MOD && c.Result == etcdserverpb.Compare_EQUAL && len(c.RangeEnd) == 0 && string(c.Key) == w.key {
-			w.revision = c.GetModRevision()
-			return w, true, nil
-		}
+		return c.Target == etcdserverpb.Compare_MOD && c.Result == etcdserverpb.Compare_EQUAL && len(c.RangeEnd) == 0 && string(c.Key) == w.key
+	})
+	if required < 0 {
+		return nil, fmt.Errorf("write %s: %w", w.key, errUnsupportedWrite)
 	}
-	return w, true, fmt.Errorf("write %s: %w", w.key, errUnsupportedWrite)
+	w.revision = compares[required].GetCompare().GetModRevision()
+	return w, nil
 }
 
 // puts reports whether an operation may write an object.
 func puts(root string, op clientv3.Op) bool {
-	if op.IsTxn() {
-		_, then, otherwise := op.Txn()
-		return slices.ContainsFunc(slices.Concat(then, otherwise), func(op clientv3.Op) bool { return puts(root, op) })
-	}
-	return op.IsPut() && strings.HasPrefix(string(op.KeyBytes()), root)
+	putsOne := func(op clientv3.Op) bool { return puts(root, op) }
+	_, then, otherwise := op.Txn()
+	return op.IsPut() && strings.HasPrefix(string(op.KeyBytes()), root) || slices.ContainsFunc(then, putsOne) || slices.ContainsFunc(otherwise, putsOne)
 }
 
 // objectOf splits the part of a key after the resource: namespace/name, or name.

@@ -46,7 +46,7 @@ type Budget struct {
 	users map[string]*share
 }
 
-// share is that of a user with requests in the budget.
+// share is the memory of one user who has requests in the budget.
 type share struct {
 	bytes    *semaphore.Weighted
 	requests int
@@ -73,7 +73,7 @@ func NewBudget(largest int64, timeout time.Duration) *Budget {
 	}
 }
 
-// Reservation is that of a request in the budget.
+// Reservation is the memory that a request holds in a Budget.
 type Reservation struct {
 	budget                *Budget
 	caller                user.Info
@@ -81,40 +81,46 @@ type Reservation struct {
 	arrived               []func()
 }
 
-// Reserve waits for the caller's share of the memory of a body.
-func (b *Budget) Reserve(ctx context.Context, caller user.Info, bytes int64) (*Reservation, error) {
-	share, err := b.acquireShare(ctx, caller, bytes)
-	if err != nil {
-		return nil, err
+// Reservation returns an empty Reservation of a caller, which is released at the end of its request.
+func (b *Budget) Reservation(caller user.Info) *Reservation {
+	return &Reservation{budget: b, caller: caller, releaseShare: func() {}, written: func() {}}
+}
+
+// Share waits for the caller's share of the memory of a body.
+func (r *Reservation) Share(ctx context.Context, bytes int64) error {
+	release, err := r.budget.acquireShare(ctx, r.caller, bytes)
+	if err == nil {
+		r.releaseShare = release
 	}
-	return &Reservation{budget: b, caller: caller, releaseShare: share, written: func() {}}, nil
+	return err
 }
 
 // Arrive waits for the memory of the next part of a body before that is received. A body occupies
 // only what its client has sent.
 func (r *Reservation) Arrive(ctx context.Context, bytes int64) error {
 	release, err := r.budget.acquire(ctx, r.budget.arriving, r.caller, bytes)
-	if err != nil {
-		return err
+	if err == nil {
+		r.arrived = append(r.arrived, release)
 	}
-	r.arrived = append(r.arrived, release)
-	return nil
+	return err
 }
 
-// Work waits until the received body may be processed, as an object of a weight.
+// Work waits until an object of a weight may be processed, whose body was received.
 func (r *Reservation) Work(ctx context.Context, weight int64) error {
 	// The share of what has arrived is released first: two requests of a user would wait for each other.
 	r.releaseShare()
-	share, err := r.budget.acquireShare(ctx, r.caller, weight)
+	if err := r.Share(ctx, weight); err != nil {
+		return err
+	}
+	release, err := r.budget.acquire(ctx, r.budget.working, r.caller, weight)
 	if err != nil {
 		return err
 	}
-	r.releaseShare = share
-	written, err := r.budget.work(ctx, r.caller, weight)
-	if err != nil {
-		return err
-	}
-	r.written = written
+	held.Add(float64(weight))
+	r.written = sync.OnceFunc(func() {
+		held.Add(-float64(weight))
+		release()
+	})
 	r.leaveArriving()
 	return nil
 }
@@ -136,46 +142,40 @@ func (r *Reservation) Release() {
 	r.releaseShare()
 }
 
-type reservationKey struct{}
+// Request has the decisions about a request that the filter which receives its body makes for the storage.
+type Request interface {
+	// IsReserved reports whether the request has a Reservation.
+	IsReserved() bool
+	// MaxItems bounds the [Values.Items] of an object that the request changes; 0 means no bound.
+	MaxItems() int64
+}
 
-// WithReservation marks a request that has a reservation. Upstream's handlers lie between the
-// filter that reserves and the storage, and pass only the context.
-func WithReservation(ctx context.Context, r *Reservation) context.Context {
-	return context.WithValue(ctx, reservationKey{}, r)
+type requestKey struct{}
+
+// WithRequest adds a Request to its context, which alone reaches the storage through upstream's handlers.
+func WithRequest(ctx context.Context, r Request) context.Context {
+	return context.WithValue(ctx, requestKey{}, r)
+}
+
+// RequestFrom returns the Request of a context, or nil.
+func RequestFrom(ctx context.Context) Request {
+	r, _ := ctx.Value(requestKey{}).(Request)
+	return r
 }
 
 // Acquire waits until an existing object of a weight may be processed, as for a patch. A request
 // with a reservation does not wait.
 func (b *Budget) Acquire(ctx context.Context, weight int64) (release func(), err error) {
-	if weight < HeavyBytes || ctx.Value(reservationKey{}) != nil {
+	if r := RequestFrom(ctx); weight < HeavyBytes || r != nil && r.IsReserved() {
 		return func() {}, nil
 	}
 	caller, _ := request.UserFrom(ctx)
-	releaseShare, err := b.acquireShare(ctx, caller, weight)
-	if err != nil {
+	r := b.Reservation(caller)
+	if err := r.Work(ctx, weight); err != nil {
+		r.Release()
 		return nil, err
 	}
-	written, err := b.work(ctx, caller, weight)
-	if err != nil {
-		releaseShare()
-		return nil, err
-	}
-	return func() {
-		written()
-		releaseShare()
-	}, nil
-}
-
-func (b *Budget) work(ctx context.Context, caller user.Info, weight int64) (written func(), err error) {
-	release, err := b.acquire(ctx, b.working, caller, weight)
-	if err != nil {
-		return nil, err
-	}
-	held.Add(float64(weight))
-	return sync.OnceFunc(func() {
-		held.Add(-float64(weight))
-		release()
-	}), nil
+	return r.Release, nil
 }
 
 func (b *Budget) acquireShare(ctx context.Context, caller user.Info, bytes int64) (release func(), err error) {

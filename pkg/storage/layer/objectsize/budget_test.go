@@ -39,9 +39,10 @@ func TestBudget(t *testing.T) {
 	for i := range 50 {
 		caller := &user.DefaultInfo{Name: fmt.Sprint(i)}
 		writers.Go(func() {
-			reservation, err := budget.Reserve(t.Context(), caller, 16*mib)
+			reservation := budget.Reservation(caller)
+			defer reservation.Release()
+			err := reservation.Share(t.Context(), 16*mib)
 			if err == nil {
-				defer reservation.Release()
 				err = reservation.Work(t.Context(), 16*mib)
 			}
 			if err != nil {
@@ -89,9 +90,9 @@ func TestShares(t *testing.T) {
 			t.Parallel()
 			budget := NewBudget(4*mib, 10*time.Millisecond)
 			for range userObjects {
-				reservation, err := budget.Reserve(t.Context(), &user.DefaultInfo{Name: test.slow}, 4*mib)
-				expect.NoError(t, err)
+				reservation := budget.Reservation(&user.DefaultInfo{Name: test.slow})
 				defer reservation.Release()
+				expect.NoError(t, reservation.Share(t.Context(), 4*mib))
 			}
 			release, err := budget.Acquire(as(t.Context(), test.other), mib)
 			if (err != nil) != test.shared {
@@ -113,11 +114,11 @@ func TestReserve(t *testing.T) {
 	t.Parallel()
 	budget := NewBudget(4*mib, 10*time.Millisecond)
 	receive := func(caller user.Info, bytes, weight int64) error {
-		reservation, err := budget.Reserve(t.Context(), caller, bytes)
-		if err != nil {
+		reservation := budget.Reservation(caller)
+		t.Cleanup(reservation.Release)
+		if err := reservation.Share(t.Context(), bytes); err != nil {
 			return err
 		}
-		t.Cleanup(reservation.Release)
 		if err := reservation.Arrive(t.Context(), bytes); err != nil {
 			return err
 		}
@@ -147,8 +148,8 @@ func TestGrowingShare(t *testing.T) {
 	ann := &user.DefaultInfo{Name: "ann"}
 	var writers sync.WaitGroup
 	for range userObjects {
-		reservation, err := budget.Reserve(t.Context(), ann, 4*mib)
-		expect.NoError(t, err)
+		reservation := budget.Reservation(ann)
+		expect.NoError(t, reservation.Share(t.Context(), 4*mib))
 		writers.Go(func() {
 			defer reservation.Release()
 			if err := reservation.Work(t.Context(), 100*mib); err != nil {

@@ -6,7 +6,6 @@ package objectsize
 import (
 	"testing"
 
-	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,9 +25,7 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 // newStorage returns a storage of widgets. etcdBytes is the request limit of its etcd.
 func newStorage(t *testing.T, config Config, etcdBytes int64) storage.Interface {
 	t.Helper()
-	etcd := etcdtest.Start(t, func(config *embeddedetcd.Config) { config.MaxRequestBytes = etcdBytes })
-	annexEtcd := &kubernetes.Client{Client: etcd.Client()}
-	annexEtcd.Kubernetes = annexEtcd
+	annexEtcd := etcdtest.StartClient(t, func(config *embeddedetcd.Config) { config.MaxRequestBytes = etcdBytes })
 	config.Resource, config.Store, config.Prefix = widgets, "archive", testPrefix
 	limiter := NewLimiter(config)
 	codec := unstructured.UnstructuredJSONScheme

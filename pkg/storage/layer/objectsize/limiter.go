@@ -39,7 +39,7 @@ type Config struct {
 	Resource schema.GroupResource
 	// Store is the name of the resource's Store.
 	Store string
-	// Prefix is that of the Store's keys.
+	// Prefix begins the Store's keys.
 	Prefix string
 	// MaxBytes bounds the size of an encoded object before compression.
 	MaxBytes int64
@@ -61,13 +61,11 @@ func NewLimiter(config Config) *Limiter {
 	return &Limiter{config: config, heavy: newHeavy(config.Prefix)}
 }
 
-var errTooLarge = errors.New("larger than --max-object-bytes")
-
-// shapeError says which limit an object exceeds by what it consists of.
-type shapeError string
+// limitError says which limit an object exceeds.
+type limitError string
 
 // Error implements error.
-func (e shapeError) Error() string { return string(e) }
+func (e limitError) Error() string { return string(e) }
 
 // Transformer wraps the compression and encryption of values.
 func (l *Limiter) Transformer(inner value.Transformer) value.Transformer {
@@ -97,17 +95,17 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 	if info.Terminating {
 		return stored, nil
 	}
-	if int64(len(data)) > t.limiter.config.MaxBytes {
-		return nil, errTooLarge
-	}
 	if refusal := t.limiter.config.refusal(values, data); refusal != "" {
-		return nil, shapeError(refusal)
+		return nil, limitError(refusal)
 	}
 	return stored, nil
 }
 
-// refusal says which limit an object exceeds by what it consists of, or is empty.
+// refusal says which limit an object exceeds, or is empty.
 func (c *Config) refusal(values *Values, data []byte) string {
+	if int64(len(data)) > c.MaxBytes {
+		return fmt.Sprintf("an object may have %d bytes (--max-object-bytes)", c.MaxBytes)
+	}
 	if limit := MaxValues(c.MaxBytes); values.Count() > limit {
 		return fmt.Sprintf("an object may have %d values, one for each %d bytes of --max-object-bytes", limit, bytesPerValue)
 	}
@@ -175,18 +173,11 @@ func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination 
 		}
 		defer release()
 	}
-	if items, ok := ctx.Value(listLimitKey{}).(int64); ok {
-		tryUpdate = ofShortLists(items, tryUpdate)
+	if r := RequestFrom(ctx); r != nil && r.MaxItems() > 0 {
+		tryUpdate = ofShortLists(r.MaxItems(), tryUpdate)
 	}
 	err := s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
 	return s.limiter.explain(ctx, err, key)
-}
-
-type listLimitKey struct{}
-
-// WithListLimit lets a request change an object only if its lists have at most so many [Values.Items].
-func WithListLimit(ctx context.Context, items int64) context.Context {
-	return context.WithValue(ctx, listLimitKey{}, items)
 }
 
 func ofShortLists(items int64, tryUpdate storage.UpdateFunc) storage.UpdateFunc {
@@ -206,17 +197,13 @@ func ofShortLists(items int64, tryUpdate storage.UpdateFunc) storage.UpdateFunc 
 
 // explain converts errors about sizes to 413 with both sizes.
 func (l *Limiter) explain(ctx context.Context, err error, key string) error {
-	var limit string
-	var shape shapeError
+	var limit limitError
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errTooLarge):
-		limit = fmt.Sprintf("an object may have %d bytes (--max-object-bytes)", l.config.MaxBytes)
-	case errors.As(err, &shape):
-		limit = shape.Error()
+	case errors.As(err, &limit):
 	case RefusedByEtcd(err):
-		limit = fmt.Sprintf("that does not fit into a request to the etcd of Store %q (its --max-request-bytes, 1.5 MiB by default)", l.config.Store)
+		limit = limitError(fmt.Sprintf("that does not fit into a request to the etcd of Store %q (its --max-request-bytes, 1.5 MiB by default)", l.config.Store))
 	default:
 		return err
 	}

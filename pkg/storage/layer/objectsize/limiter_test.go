@@ -118,6 +118,12 @@ func TestTerminating(t *testing.T) {
 	expect.NoError(t, update(func(object *unstructured.Unstructured) { object.SetFinalizers(nil) }), "take off the finalizer")
 }
 
+// reserved is a request with a reservation.
+type reserved struct{}
+
+func (reserved) IsReserved() bool { return true }
+func (reserved) MaxItems() int64  { return 0 }
+
 // TestUpdateAcquiresBudget: only a change of a large object waits for the budget.
 func TestUpdateAcquiresBudget(t *testing.T) {
 	t.Parallel()
@@ -150,7 +156,7 @@ func TestUpdateAcquiresBudget(t *testing.T) {
 	if err := update("large"); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a large object without budget: got %v, want 429", err)
 	}
-	ctx := WithReservation(t.Context(), &Reservation{})
+	ctx := WithRequest(t.Context(), reserved{})
 	if err := store.GuaranteedUpdate(ctx, widgetKey("large"), newWidget(), false, nil, tryUpdate, nil); err != nil {
 		t.Errorf("a large object with a reservation: %v", err)
 	}

@@ -1,9 +1,21 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package revision shifts the revisions of an etcd: in a view of an etcd client every revision,
+// in requests, comparisons and responses, is higher than etcd's own by a constant offset.
+//
+// Clients of a restored resource have seen revisions that the new etcd reaches only much later,
+// and revisions must never decrease. With an offset above all of these, they continue from
+// there. Revisions from before the restore are answered as compacted, so that clients list
+// again.
+//
+// A view is indistinguishable from a client of an etcd that was compacted at the first revision
+// above the offset. Load and Save store offsets in the etcd itself.
 package revision
 
 import (
+	"context"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apiserver/pkg/storage"
@@ -23,7 +35,7 @@ func Client(annexEtcd *kubernetes.Client, offset int64) *kubernetes.Client {
 	feature.DefaultFeatureSupportChecker.CheckClient(annexEtcd.Ctx(), annexEtcd, storage.RequestWatchProgress)
 	view := clientv3.NewCtxClient(annexEtcd.Ctx())
 	view.KV = KV(annexEtcd.KV, offset)
-	view.Watcher = newWatcher(annexEtcd.Watcher, shift(offset))
+	view.Watcher = &watcher{annexEtcd.Watcher, shift(offset)}
 	view.Lease = &lease{etcd: annexEtcd.Lease, shift: shift(offset)}
 	view.Cluster, view.Auth, view.Maintenance = annexEtcd.Cluster, annexEtcd.Auth, annexEtcd.Maintenance
 	client := &kubernetes.Client{Client: view}
@@ -58,3 +70,22 @@ func (c compactor) CompactRevision() int64 {
 	c.shift.up(&revision)
 	return revision
 }
+
+// lease is a shifted clientv3.Lease with Grant alone, which is all that storage uses.
+type lease struct {
+	clientv3.Lease
+	etcd  clientv3.Lease
+	shift shift
+}
+
+// Grant implements clientv3.Lease.
+func (l *lease) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
+	r, err := l.etcd.Grant(ctx, ttl)
+	if r != nil {
+		l.shift.header(r.ResponseHeader)
+	}
+	return r, err
+}
+
+// Close implements clientv3.Lease. It does not close the shared one.
+func (l *lease) Close() error { return nil }

@@ -14,7 +14,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// patience is how long a test waits.
+// patience bounds each wait of a test.
 const patience = 30 * time.Second
 
 // offsetOfTwins is small, so that requests often are at the edges of it.

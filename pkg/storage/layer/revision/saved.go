@@ -30,7 +30,7 @@ const (
 	returnedMark = " returned "
 )
 
-// State is what is saved for a resource in a Store.
+// State is the saved state of a resource in a Store.
 type State struct {
 	// Offset is the higher of the offsets of the resource and of AllResources.
 	Offset int64
@@ -78,8 +78,8 @@ func LoadState(ctx context.Context, annexEtcd clientv3.KV, prefix string, resour
 // and is idempotent. A closed resource stays closed.
 func Save(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource schema.GroupResource, offset int64) error {
 	key := key(prefix, resource)
-	if offset < 0 || offset > highestOffset {
-		return fmt.Errorf("save %s: an offset of revisions cannot be %d, only 0 to %d", key, offset, int64(highestOffset))
+	if err := checkOffset(offset); err != nil {
+		return fmt.Errorf("save %s: %w", key, err)
 	}
 	for {
 		before, err := load(ctx, annexEtcd, key)
@@ -101,6 +101,11 @@ func Save(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource sc
 	}
 }
 
+// Put returns the operation that sets the offset of AllResources.
+func Put(prefix string, offset int64) (clientv3.Op, error) {
+	return put(prefix, AllResources, State{own: offset}), checkOffset(offset)
+}
+
 // Close returns the operation that closes a resource in the Store for a HostedResource. It keeps
 // the offset.
 func Close(prefix string, resource schema.GroupResource, before State, hosted types.UID) clientv3.Op {
@@ -112,16 +117,20 @@ func Return(prefix string, resource schema.GroupResource, before State, hosted t
 	return put(prefix, resource, State{own: before.own, Closed: true, Returned: true, ClosedFor: hosted})
 }
 
+func checkOffset(offset int64) error {
+	if offset < 0 || offset > highestOffset {
+		return fmt.Errorf("an offset of revisions cannot be %d, only 0 to %d", offset, int64(highestOffset))
+	}
+	return nil
+}
+
 func put(prefix string, resource schema.GroupResource, s State) clientv3.Op {
 	return clientv3.OpPut(key(prefix, resource), s.encode())
 }
 
 // Open returns the operation that opens a resource in the Store, with an offset of at least this.
 func Open(prefix string, resource schema.GroupResource, before State, offset int64) (clientv3.Op, error) {
-	if offset < 0 || offset > highestOffset {
-		return clientv3.Op{}, fmt.Errorf("an offset of revisions cannot be %d, only 0 to %d", offset, int64(highestOffset))
-	}
-	return put(prefix, resource, State{own: max(before.own, offset)}), nil
+	return put(prefix, resource, State{own: max(before.own, offset)}), checkOffset(offset)
 }
 
 // Unchanged returns the condition that nothing was saved for a resource since a state was read.
@@ -159,7 +168,7 @@ func Of(found []*mvccpb.KeyValue) (State, error) {
 		text, closedFor, closed = strings.Cut(text, closedMark)
 	}
 	offset, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || offset < 0 || offset > highestOffset {
+	if err != nil || checkOffset(offset) != nil {
 		// Resource versions would decrease without it.
 		return State{}, fmt.Errorf("%s holds %q, which is no offset of revisions", found[0].Key, found[0].Value)
 	}
@@ -173,4 +182,45 @@ func key(prefix string, resource schema.GroupResource) string {
 		return keys.Revisions(prefix)
 	}
 	return keys.Revision(prefix, resource)
+}
+
+// Raise saves an offset that raises the next revision of a resource, or of AllResources, above
+// floor, unless the saved one already does.
+func Raise(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource schema.GroupResource, floor int64) error {
+	now, err := annexEtcd.Get(ctx, keys.Revisions(prefix), clientv3.WithCountOnly())
+	if err != nil {
+		return fmt.Errorf("read the revision of etcd: %w", err)
+	}
+	offset := floor - now.Header.GetRevision()
+	if offset <= 0 {
+		return nil
+	}
+	saved, err := Load(ctx, annexEtcd, prefix, resource)
+	if err != nil || saved >= offset {
+		return err
+	}
+	return Save(ctx, annexEtcd, prefix, resource, offset)
+}
+
+// HighestOffset reads the highest offset of any resource in the etcd with this prefix.
+func HighestOffset(ctx context.Context, annexEtcd clientv3.KV, prefix string) (int64, error) {
+	all := keys.Revisions(prefix)
+	found, err := annexEtcd.Get(ctx, all, clientv3.WithPrefix())
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", all, err)
+	}
+	return HighestOf(found.Kvs)
+}
+
+// HighestOf returns the highest offset in the keys below keys.Revisions.
+func HighestOf(found []*mvccpb.KeyValue) (int64, error) {
+	var highest int64
+	for i := range found {
+		saved, err := Of(found[i : i+1])
+		if err != nil {
+			return 0, err
+		}
+		highest = max(highest, saved.own)
+	}
+	return highest, nil
 }

@@ -98,8 +98,8 @@ func (f *fixture) remove(name string) {
 }
 
 func (f *fixture) importer() *move.Importer {
-	return move.NewImporter(move.ImportConfig{
-		Resource: f.resource.GroupResource(), UID: "import", HostedResource: "hosted", From: f.source, To: f.to,
+	return move.NewImporter(move.Config{
+		Resource: f.resource.GroupResource(), UID: "import", HostedResource: "hosted", Source: f.source, To: f.to,
 	})
 }
 

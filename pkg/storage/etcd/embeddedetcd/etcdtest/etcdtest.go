@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -43,10 +44,26 @@ func Start(t testing.TB, change func(*embeddedetcd.Config)) *embeddedetcd.Server
 
 // StartClient runs an embedded etcd until the end of the test, and returns its client in
 // upstream's form.
-func StartClient(t testing.TB) *kubernetes.Client {
+func StartClient(t testing.TB, changes ...func(*embeddedetcd.Config)) *kubernetes.Client {
 	t.Helper()
-	client := &kubernetes.Client{Client: Start(t, nil).Client()}
+	etcd := Start(t, func(config *embeddedetcd.Config) {
+		for _, change := range changes {
+			change(config)
+		}
+	})
+	client := &kubernetes.Client{Client: etcd.Client()}
 	client.Kubernetes = client
+	return client
+}
+
+// Dial returns a client of an etcd, which is closed at the end of the test.
+func Dial(t testing.TB, endpoint string) *kubernetes.Client {
+	t.Helper()
+	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
 	return client
 }
 

@@ -1,11 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeconfig loads the kubeconfigs of webhooks, more strictly than upstream, which
-// loads them as kubectl does: it ignores unknown fields, and uses another server if the
-// file is empty. A webhook decides about logins and authorization, or receives all audit
-// events, so a server without verified identity is rejected.
-package kubeconfig
+package configfile
 
 import (
 	"fmt"
@@ -19,42 +15,37 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdlatest "k8s.io/client-go/tools/clientcmd/api/latest"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
-
-	"github.com/annex-dev/annex/pkg/configfile"
 )
 
-// decoder rejects unknown fields.
-var decoder = serializer.NewCodecFactory(clientcmdlatest.Scheme, serializer.EnableStrict).UniversalDeserializer()
+// kubeconfigDecoder rejects unknown fields.
+var kubeconfigDecoder = serializer.NewCodecFactory(clientcmdlatest.Scheme, serializer.EnableStrict).UniversalDeserializer()
 
-// Check returns the errors of the kubeconfig at a path, with file, line and field. It does
-// not connect to the server.
-func Check(path string) error {
-	_, err := Load(path)
-	return err
-}
-
-// Load returns the configuration of a client without rate limit: calls of a webhook are
-// limited as the requests that cause them.
-func Load(path string) (*restclient.Config, error) {
+// LoadKubeconfig returns the configuration of a webhook's client from the kubeconfig at a path, or errors
+// with file, line and field. It is stricter than upstream, which loads these files as kubectl does: it
+// ignores unknown fields, and uses another server if the file is empty. A webhook decides about logins and
+// authorization, or receives all audit events, so a server without verified identity is rejected.
+//
+// The client has no rate limit: calls of a webhook are limited as the requests that cause them.
+func LoadKubeconfig(path string) (*restclient.Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read a kubeconfig: %w", err)
 	}
-	config, err := load(path, data)
+	config, err := loadKubeconfig(path, data)
 	if err != nil {
-		return nil, configfile.Explain(path, data, err)
+		return nil, Explain(path, data, err)
 	}
 	config.QPS = -1
 	return config, nil
 }
 
-func load(path string, data []byte) (*restclient.Config, error) {
+func loadKubeconfig(path string, data []byte) (*restclient.Config, error) {
 	config := &clientcmdv1.Config{}
 	kind := clientcmdv1.SchemeGroupVersion.WithKind("Config")
-	if _, _, err := decoder.Decode(data, &kind, config); err != nil {
+	if _, _, err := kubeconfigDecoder.Decode(data, &kind, config); err != nil {
 		return nil, err
 	}
-	if errs := validate(config); len(errs) > 0 {
+	if errs := validateKubeconfig(config); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
 	// The files that it names, and errors of users.
@@ -68,8 +59,8 @@ func load(path string, data []byte) (*restclient.Config, error) {
 	return clientcmd.NewDefaultClientConfig(*loaded, &clientcmd.ConfigOverrides{}).ClientConfig()
 }
 
-// validate follows the current context to a server.
-func validate(config *clientcmdv1.Config) field.ErrorList {
+// validateKubeconfig follows the current context to a server.
+func validateKubeconfig(config *clientcmdv1.Config) field.ErrorList {
 	if config.CurrentContext == "" {
 		return field.ErrorList{field.Required(field.NewPath("current-context"), "it selects the server")}
 	}

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package kubeconfig
+package configfile
 
 import (
 	"os"
@@ -30,7 +30,7 @@ contexts:
 current-context: webhook
 `
 
-func TestCheck(t *testing.T) {
+func TestLoadKubeconfig(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		replace, by string
@@ -58,7 +58,7 @@ func TestCheck(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "kubeconfig")
 			expect.NoError(t, os.WriteFile(path, []byte(strings.Replace(usable, test.replace, test.by, 1)), 0o600))
-			err := Check(path)
+			_, err := LoadKubeconfig(path)
 			if (err == nil) != (test.want == "") {
 				t.Fatalf("got %v, want %q", err, test.want)
 			}
@@ -67,7 +67,7 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
-	if err := Check("/nowhere.kubeconfig"); err == nil || !strings.Contains(err.Error(), "/nowhere.kubeconfig") {
+	if _, err := LoadKubeconfig("/nowhere.kubeconfig"); err == nil || !strings.Contains(err.Error(), "/nowhere.kubeconfig") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }
