@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 func newDefinition() *apiextensionsv1.CustomResourceDefinition {
@@ -21,8 +21,8 @@ func newDefinition() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-func newEncodedEndpoint() encoded.Endpoint {
-	return encoded.Endpoint{Definition: newDefinition(), Resource: &encoded.Resource{Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}}}
+func newEncodedEndpoint() watchcache.Endpoint {
+	return watchcache.Endpoint{Definition: newDefinition(), Resource: &watchcache.Resource{Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}}}
 }
 
 func TestFind(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/util/jsonpath"
 
-	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // columnsOf returns the columns of a version. Without any the age is shown, as upstream does
@@ -38,12 +38,12 @@ func columnsOf(definition *apiextensionsv1.CustomResourceDefinition, version str
 }
 
 // shown returns the parts of objects that columns show.
-func shown(columns []apiextensionsv1.CustomResourceColumnDefinition) *encoded.Columns {
+func shown(columns []apiextensionsv1.CustomResourceColumnDefinition) *watchcache.Parts {
 	paths := make([]string, len(columns))
 	for i := range columns {
 		paths[i] = columns[i].JSONPath
 	}
-	return encoded.NewColumns(paths)
+	return watchcache.NewParts(paths)
 }
 
 // tables are upstream's tables, with cells that it gets wrong: dates in the future, numbers that are no

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // cacheSwitch is a watch cache of encoded objects that can be dropped and created again. Without
@@ -33,11 +33,11 @@ type cacheSwitch struct {
 // encodedCache is a watch cache with its accounting.
 type encodedCache struct {
 	storage.Interface
-	memory  *encoded.Cache
+	memory  *watchcache.Memory
 	destroy func()
 }
 
-// Apply implements cachememory.Cache.
+// Apply implements watchcache.Budgeted.
 func (s *cacheSwitch) Apply(ctx context.Context, form hostingv1alpha1.Cache) error {
 	compressed := form == hostingv1alpha1.CacheCompressed
 	s.mu.Lock()
@@ -77,12 +77,12 @@ func (s *cacheSwitch) close() {
 	s.drop()
 }
 
-// Usage implements cachememory.Cache.
-func (s *cacheSwitch) Usage() encoded.Usage {
+// Usage implements watchcache.Budgeted.
+func (s *cacheSwitch) Usage() watchcache.Usage {
 	if cache := s.cache.Load(); cache != nil {
 		return cache.memory.Usage()
 	}
-	return encoded.Usage{}
+	return watchcache.Usage{}
 }
 
 func (s *cacheSwitch) current() storage.Interface {

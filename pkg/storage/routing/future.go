@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // watch opens a watch. From a later revision than etcd has, upstream's would drop all events up to that
@@ -20,7 +22,7 @@ func (s *lazyStorage) watch(ctx context.Context, options storage.ListOptions, op
 	err = s.read(ctx, func(b *backend) error {
 		expired, err := b.isFuture(ctx, options)
 		if expired != nil {
-			watcher = watchLater(ctx, func(context.Context) (watch.Interface, error) { return nil, expired })
+			watcher = watchcache.ForwardLater(ctx, func(context.Context) (watch.Interface, error) { return nil, expired })
 		} else if err == nil {
 			watcher, err = open(b)
 		}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
+
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 const (
@@ -310,7 +312,7 @@ func (c *lazyCache) Watch(ctx context.Context, key string, options storage.ListO
 	}
 	// It needs no seat of priority and fairness while it waits.
 	flowcontrol.WatchInitialized(ctx)
-	return watchLater(ctx, func(ctx context.Context) (watch.Interface, error) {
+	return watchcache.ForwardLater(ctx, func(ctx context.Context) (watch.Interface, error) {
 		if err := c.wait(ctx, cache); err != nil {
 			return nil, err
 		}

@@ -27,6 +27,7 @@ import (
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -82,7 +83,7 @@ func (s *source) Watch(ctx context.Context, key string, options storage.ListOpti
 	}
 	if err := s.failing.Load(); err != nil {
 		failed := watch.NewFakeWithChanSize(1, false)
-		failed.Action(errorEvent(*err).Type, errorEvent(*err).Object)
+		failed.Action(watchcache.ErrorEvent(*err).Type, watchcache.ErrorEvent(*err).Object)
 		return failed, nil
 	}
 	events, err := s.Interface.Watch(ctx, key, options)
@@ -92,7 +93,7 @@ func (s *source) Watch(ctx context.Context, key string, options storage.ListOpti
 	return watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
 		if revision, err := versioner.ObjectResourceVersion(event.Object); err == nil {
 			if err := s.deliver(revision); err != nil {
-				return errorEvent(err), true
+				return watchcache.ErrorEvent(err), true
 			}
 		}
 		return event, true

@@ -16,7 +16,6 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
-	"github.com/annex-dev/annex/pkg/storage/retry"
 )
 
 const (
@@ -74,7 +73,7 @@ func endHold(ctx context.Context, since time.Time, err error) error {
 		return err
 	}
 	if returned != nil {
-		retry.Now(ctx)
+		repeatNow(ctx)
 	}
 	observeHeld(result, since)
 	return err

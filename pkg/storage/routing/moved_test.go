@@ -21,7 +21,6 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
-	"github.com/annex-dev/annex/pkg/storage/retry"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -132,7 +131,7 @@ func TestFrozen(t *testing.T) {
 		object.(*example.Pod).Labels = map[string]string{"changed": rand.Text()}
 		return object, nil, nil
 	}
-	write := retry.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	write := WithRepeats(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		calls <- s.GuaranteedUpdate(req.Context(), widgetKey, &example.Pod{}, false, nil, update, nil)
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))

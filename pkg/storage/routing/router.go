@@ -24,10 +24,9 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/canonical"
-	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
 	"github.com/annex-dev/annex/pkg/storage/layer/limits"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // Store is an etcd that holds objects. A *stores.Store is one.
@@ -103,7 +102,7 @@ type DefinitionFunc func(name string) (*apiextensionsv1.CustomResourceDefinition
 
 // AddEncodedFunc adds storage of encoded objects to those that are served. remove is called
 // before the storage is closed.
-type AddEncodedFunc func(encoded.Endpoint) (remove func())
+type AddEncodedFunc func(watchcache.Endpoint) (remove func())
 
 // Custom routes the objects of CustomResourceDefinitions. With add their watch caches have
 // encoded objects; it may be nil.
@@ -195,10 +194,10 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 		isEncoded := custom && add != nil && storageConfig.cached
 		if isEncoded {
 			kind := newFunc().GetObjectKind().GroupVersionKind()
-			storageConfig.encoded = &encoded.Resource{
+			storageConfig.encoded = &watchcache.Resource{
 				Kind: kind, ListKind: newListFunc().GetObjectKind().GroupVersionKind(), Attrs: attrs,
 				Selectable: selectableFields(hosted.definition, kind.Version),
-				Schema:     sync.OnceValue(func() *canonical.Schema { return canonical.NewSchema(hosted.definition, kind.Version) }),
+				Schema:     sync.OnceValue(func() *watchcache.Schema { return watchcache.NewSchema(hosted.definition, kind.Version) }),
 			}
 		}
 		_, storageConfig.eager = to.(pinned)
@@ -216,7 +215,7 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 		if !isEncoded {
 			return s, r.tracked(s, s.destroy), nil
 		}
-		remove := add(encoded.Endpoint{
+		remove := add(watchcache.Endpoint{
 			Definition: hosted.definition, Resource: storageConfig.encoded, Storage: encodedStorage{s}, Prefix: resourcePrefix,
 		})
 		return s, r.tracked(s, func() {

@@ -23,8 +23,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/cachememory"
-	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
@@ -32,6 +30,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 	"github.com/annex-dev/annex/pkg/storage/layer/writeinfo"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // The storage stack of a resource, from the registry's store down to etcd. A layer knows
@@ -87,7 +86,7 @@ type Layers struct {
 	// Unreadable collects the objects that cannot be read.
 	Unreadable *corruption.Registry
 	// Caches has the watch caches of custom resources.
-	Caches *cachememory.Registry
+	Caches *watchcache.Budget
 	// OwnTokens is set if another server may serve custom resources before or after annex: their continue
 	// tokens are then valid in annex only, and no others are.
 	OwnTokens bool
@@ -111,8 +110,8 @@ type storageConfig struct {
 	eager bool
 	// encoded is set if the watch cache has encoded objects, and memory is the part of it that is
 	// annex's.
-	encoded *encoded.Resource
-	memory  *encoded.Cache
+	encoded *watchcache.Resource
+	memory  *watchcache.Memory
 	// packed is set if the watch cache has packed objects.
 	packed bool
 	// definition defines the resource; nil for a compiled-in one.
@@ -292,7 +291,7 @@ func (b *backend) buildEtcd(c storageConfig, below lower) (storage.Interface, er
 // addEncodedCache adds a watch cache of encoded objects, which reads etcd through storage of
 // its own.
 func (b *backend) addEncodedCache(c storageConfig, below lower) error {
-	c.newFunc, c.newListFunc, c.attrs = c.encoded.NewObject, c.encoded.NewList, encoded.CacheAttrs
+	c.newFunc, c.newListFunc, c.attrs = c.encoded.NewObject, c.encoded.NewList, watchcache.CacheAttrs
 	c.setCodec(c.encoded.Codec(c.Codec))
 	etcd, err := b.buildEtcd(c, below) // 9, 8
 	if err != nil {
@@ -306,9 +305,9 @@ func (b *backend) addEncodedCache(c storageConfig, below lower) error {
 		return err
 	}
 	b.onDestroy(c.Caches.Add(c.GroupResource, switched))
-	cached := encoded.SelectNames(switched, etcd)                                // 4
-	b.encoded = encoded.ConsistentGet(cached, below.client.KV, b.store.Prefix()) // 4
-	b.Interface = encoded.Storage(b.Interface, b.encoded)                        // 4
+	cached := watchcache.SelectNames(switched, etcd)                                // 4
+	b.encoded = watchcache.ConsistentGet(cached, below.client.KV, b.store.Prefix()) // 4
+	b.Interface = watchcache.Storage(b.Interface, b.encoded)                        // 4
 	return nil
 }
 
@@ -325,7 +324,7 @@ func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed boo
 	if err != nil {
 		return nil, err
 	}
-	memory := encoded.NewCache(c.encoded, c.keyFunc, func() *compression.Dictionary {
+	memory := watchcache.NewMemory(c.encoded, c.keyFunc, func() *compression.Dictionary {
 		if c.Compression == nil {
 			return compression.Generic()
 		}
@@ -344,11 +343,11 @@ func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed boo
 // addPackedCache adds a watch cache of packed objects, which reads etcd through storage of its own.
 // Without a cache that is read.
 func (b *backend) addPackedCache(c storageConfig, below lower) error {
-	typed, err := encoded.NewTyped(c.Codec, c.newFunc, c.attrs)
+	typed, err := watchcache.NewPacking(c.Codec, c.newFunc, c.attrs)
 	if err != nil {
 		return err
 	}
-	c.newFunc, c.newListFunc, c.attrs = encoded.NewPacked, encoded.NewPackedList, encoded.PackedAttrs
+	c.newFunc, c.newListFunc, c.attrs = watchcache.NewPacked, watchcache.NewPackedList, watchcache.PackedAttrs
 	c.triggers, c.indexers = nil, nil
 	c.setCodec(typed.CacheCodec())
 	etcd, err := b.buildEtcd(c, below) // 9, 8

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
-	"github.com/annex-dev/annex/pkg/storage/handlers"
+	"github.com/annex-dev/annex/pkg/observers"
 )
 
 // progressDelay is how long WaitFor waits before it requests the progress of the watch:
@@ -66,7 +66,7 @@ type Tracker struct {
 	synced     chan struct{}
 	syncedOnce sync.Once
 
-	handlers handlers.Set[Handler]
+	handlers observers.Set[Handler]
 
 	mu       sync.RWMutex
 	counts   *counts

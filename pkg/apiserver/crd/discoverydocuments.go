@@ -1,0 +1,138 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+)
+
+var (
+	allVerbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
+	// terminatingVerbs are allowed while a definition is being deleted.
+	terminatingVerbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "watch"}
+	subresourceVerbs = metav1.Verbs{"get", "patch", "update"}
+)
+
+// documents are those of a group.
+type documents struct {
+	group    metav1.APIGroup
+	versions map[string]*versionDocuments
+}
+
+// versionDocuments are those of a version: its own, and what the aggregated one has of it.
+type versionDocuments struct {
+	resources  []metav1.APIResource
+	aggregated []apidiscoveryv2.APIResourceDiscovery
+}
+
+// newDocuments returns the documents of a group with its definitions, as
+// k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_discovery_controller.go builds them.
+// It returns nil if nothing is served.
+func newDocuments(group string, definitions []*apiextensionsv1.CustomResourceDefinition) (*documents, error) {
+	d := &documents{versions: map[string]*versionDocuments{}}
+	slices.SortFunc(definitions, func(a, b *apiextensionsv1.CustomResourceDefinition) int {
+		return strings.Compare(a.Status.AcceptedNames.Plural, b.Status.AcceptedNames.Plural)
+	})
+	for _, crd := range definitions {
+		if !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+			continue
+		}
+		for i := range crd.Spec.Versions {
+			served := &crd.Spec.Versions[i]
+			if !served.Served {
+				continue
+			}
+			if d.versions[served.Name] == nil {
+				d.versions[served.Name] = &versionDocuments{}
+			}
+			if err := d.versions[served.Name].add(crd, served.Name); err != nil {
+				return nil, fmt.Errorf("build the discovery documents of %s: %w", crd.Name, err)
+			}
+		}
+	}
+	if len(d.versions) == 0 {
+		return nil, nil
+	}
+	d.group.Name = group
+	for name := range d.versions {
+		d.group.Versions = append(d.group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: group + "/" + name, Version: name})
+	}
+	slices.SortFunc(d.group.Versions, func(a, b metav1.GroupVersionForDiscovery) int {
+		return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
+	})
+	d.group.PreferredVersion = d.group.Versions[0]
+	return d, nil
+}
+
+// add adds a definition that serves the version.
+func (d *versionDocuments) add(crd *apiextensionsv1.CustomResourceDefinition, version string) error {
+	verbs := allVerbs
+	if apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating) {
+		verbs = terminatingVerbs
+	}
+	names, namespaced := &crd.Status.AcceptedNames, crd.Spec.Scope == apiextensionsv1.NamespaceScoped
+	kind := &metav1.GroupVersionKind{Group: crd.Spec.Group, Version: version, Kind: names.Kind}
+	scope := apidiscoveryv2.ScopeCluster
+	if namespaced {
+		scope = apidiscoveryv2.ScopeNamespace
+	}
+	d.resources = append(d.resources, metav1.APIResource{
+		Name: names.Plural, SingularName: names.Singular, Namespaced: namespaced, Kind: names.Kind, Verbs: verbs,
+		ShortNames: names.ShortNames, Categories: names.Categories, StorageVersionHash: storageVersionHash(crd),
+	})
+	aggregated := apidiscoveryv2.APIResourceDiscovery{
+		Resource: names.Plural, SingularResource: names.Singular, Scope: scope, ResponseKind: kind, Verbs: verbs,
+		ShortNames: names.ShortNames, Categories: names.Categories,
+	}
+	subresources, err := apihelpers.GetSubresourcesForVersion(crd, version)
+	if err != nil {
+		return err
+	}
+	if subresources != nil && subresources.Status != nil {
+		d.resources = append(d.resources, metav1.APIResource{
+			Name: names.Plural + "/status", Namespaced: namespaced, Kind: names.Kind, Verbs: subresourceVerbs,
+		})
+		aggregated.Subresources = append(aggregated.Subresources, apidiscoveryv2.APISubresourceDiscovery{
+			Subresource: "status", ResponseKind: kind, Verbs: subresourceVerbs,
+		})
+	}
+	if subresources != nil && subresources.Scale != nil {
+		scale := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+		d.resources = append(d.resources, metav1.APIResource{
+			Group: scale.Group, Version: scale.Version, Kind: scale.Kind,
+			Name: names.Plural + "/scale", Namespaced: namespaced, Verbs: subresourceVerbs,
+		})
+		aggregated.Subresources = append(aggregated.Subresources, apidiscoveryv2.APISubresourceDiscovery{
+			Subresource: "scale", ResponseKind: (*metav1.GroupVersionKind)(&scale), Verbs: subresourceVerbs,
+		})
+	}
+	d.aggregated = append(d.aggregated, aggregated)
+	return nil
+}
+
+// storageVersionHash is that of the version that objects are stored in, if that is served.
+func storageVersionHash(crd *apiextensionsv1.CustomResourceDefinition) string {
+	for i := range crd.Spec.Versions {
+		if v := &crd.Spec.Versions[i]; v.Storage && v.Served {
+			return discovery.StorageVersionHash(crd.Spec.Group, v.Name, crd.Spec.Names.Kind)
+		}
+	}
+	return ""
+}
+
+// groupVersion returns a version of the group.
+func (d *documents) groupVersion(version string) schema.GroupVersion {
+	return schema.GroupVersion{Group: d.group.Name, Version: version}
+}

@@ -1,0 +1,89 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reads
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
+)
+
+// rows returns a projection for tables: only the metadata and the parts for the columns are decoded.
+func rows(parts *watchcache.Parts) projection {
+	return func(obj runtime.Object) (runtime.Object, error) {
+		switch typed := obj.(type) {
+		case *watchcache.Object:
+			content, err := parts.Decode(typed)
+			return &row{metadata: metadata{typed}, content: content}, err
+		case *watchcache.List:
+			list := &rowList{TypeMeta: typed.TypeMeta, ListMeta: typed.ListMeta, Items: make([]row, len(typed.Items))}
+			for i := range typed.Items {
+				content, err := parts.Decode(&typed.Items[i])
+				if err != nil {
+					return nil, err
+				}
+				list.Items[i] = row{metadata: metadata{&typed.Items[i]}, content: content}
+			}
+			return list, nil
+		}
+		return obj, nil
+	}
+}
+
+// row is an object of which the metadata and some other parts are decoded.
+type row struct {
+	metadata
+	content map[string]any
+	// meta is the decoded metadata, for which upstream asks several times.
+	meta metav1.Object
+}
+
+var _ runtime.Unstructured = &row{}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (r *row) GetObjectMeta() metav1.Object {
+	if r.meta == nil {
+		r.meta = r.object.DecodeMetadata()
+	}
+	return r.meta
+}
+
+// UnstructuredContent implements runtime.Unstructured.
+func (r *row) UnstructuredContent() map[string]any { return r.content }
+
+// SetUnstructuredContent implements runtime.Unstructured.
+func (r *row) SetUnstructuredContent(content map[string]any) { r.content = content }
+
+// NewEmptyInstance implements runtime.Unstructured.
+func (r *row) NewEmptyInstance() runtime.Unstructured { return &unstructured.Unstructured{} }
+
+// IsList implements runtime.Unstructured.
+func (r *row) IsList() bool { return false }
+
+// EachListItem implements runtime.Unstructured.
+func (r *row) EachListItem(func(runtime.Object) error) error { return nil }
+
+// EachListItemWithAlloc implements runtime.Unstructured.
+func (r *row) EachListItemWithAlloc(func(runtime.Object) error) error { return nil }
+
+// DeepCopyObject implements runtime.Object.
+func (r *row) DeepCopyObject() runtime.Object {
+	return &row{metadata: r.metadata, content: runtime.DeepCopyJSON(r.content)}
+}
+
+type rowList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []row `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *rowList) DeepCopyObject() runtime.Object {
+	copied := &rowList{TypeMeta: l.TypeMeta, Items: append([]row(nil), l.Items...)}
+	l.DeepCopyInto(&copied.ListMeta)
+	return copied
+}

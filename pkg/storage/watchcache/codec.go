@@ -1,0 +1,60 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Codec returns a storage codec of Objects. inner is the codec of the custom resource.
+func (r *Resource) Codec(inner runtime.Codec) runtime.Codec { return codec{inner, r} }
+
+type codec struct {
+	runtime.Codec
+	resource *Resource
+}
+
+// Decode implements runtime.Decoder. The Object is encoded when its resource version is set.
+func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	object, ok := into.(*Object)
+	if into != nil && !ok {
+		return c.Codec.Decode(data, defaults, into)
+	}
+	if object == nil {
+		object = &Object{}
+	}
+	if found := c.resource.fromStored(data); found != nil {
+		object.record = found
+		kind := c.resource.Kind
+		return object, &kind, nil
+	}
+	// With no object to decode into, upstream would take one with a field `items` for a list.
+	decoded, kind, err := c.Codec.Decode(data, defaults, c.resource.newDecoded())
+	if err != nil {
+		return nil, kind, err
+	}
+	custom, ok := decoded.(*unstructured.Unstructured)
+	if !ok {
+		return nil, kind, fmt.Errorf("decode %s: got a %T", c.resource.Kind.Kind, decoded)
+	}
+	object.record = &record{resource: c.resource, decoded: custom}
+	return object, kind, nil
+}
+
+// Encode implements runtime.Encoder.
+func (c codec) Encode(obj runtime.Object, w io.Writer) error {
+	if object, ok := obj.(*Object); ok {
+		decoded, err := object.Decode()
+		if err != nil {
+			return err
+		}
+		return c.Codec.Encode(decoded, w)
+	}
+	return c.Codec.Encode(obj, w)
+}

@@ -1,0 +1,418 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+	"weak"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher/store"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
+)
+
+// Usage is the memory of a watch cache, in bytes, and what it holds.
+type Usage struct {
+	// Objects are those that are served.
+	Objects int64
+	// Bytes is the memory of Objects, and of those that a cache has read before it replaces
+	// all that it has.
+	Bytes int64
+	// History is the memory of objects that were replaced or deleted, which watches and reads of
+	// earlier resource versions may need. It falls when the garbage collector has freed them.
+	History int64
+}
+
+// Total returns all bytes.
+func (u Usage) Total() int64 { return u.Bytes + u.History }
+
+// Memory accounts for the memory of a watch cache of Objects, has them in order, and compresses them. Upstream's
+// watch cache has no hook for that. It calls index functions for each object that it stores,
+// replaces or deletes; only when it replaces all objects does it not call them for the previous
+// ones.
+type Memory struct {
+	keyFunc    func(apiruntime.Object) (string, error)
+	dictionary func() *compression.Dictionary
+	notify     func(change int64)
+	// contents locks before mu.
+	contents *contents
+
+	// compress is set while new objects are to be compressed.
+	compress atomic.Bool
+
+	mu    sync.Mutex
+	usage Usage
+	// filling is the part of usage.Bytes that is not stored yet, and indexed that of indexes of
+	// labels.
+	filling, indexed int64
+	// generation counts how often all objects were replaced. Records have the one in which they
+	// were stored.
+	generation uint32
+	closed     bool
+	// converted is how SetCompressed has converted the objects of a generation.
+	converted conversion
+}
+
+// conversion is to texts of a dictionary, or to plain ones.
+type conversion struct {
+	generation uint32
+	dictionary *compression.Dictionary
+}
+
+// removed is the generation of records that were replaced or deleted.
+const removed = math.MaxUint32
+
+// NewMemory returns the Memory of a watch cache of objects with keys from keyFunc. dictionary returns what to compress
+// objects with. notify is called with each change of the total usage, and must not block.
+func NewMemory(resource *Resource, keyFunc func(apiruntime.Object) (string, error), dictionary func() *compression.Dictionary, notify func(change int64)) *Memory {
+	c := &Memory{keyFunc: keyFunc, dictionary: dictionary, notify: notify, generation: 1}
+	c.contents = newContents(resource.Selectable, c.accountIndexes)
+	return c
+}
+
+// Compress sets whether new objects are compressed.
+func (c *Memory) Compress(compress bool) { c.compress.Store(compress) }
+
+// Usage returns the current usage.
+func (c *Memory) Usage() Usage {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.usage
+}
+
+// Close ends the accounting. The watch cache has ended.
+func (c *Memory) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notify(-c.usage.Total())
+	c.usage, c.closed = Usage{}, true
+}
+
+// change changes the usage. It requires c.mu.
+func (c *Memory) change(objects, bytes, history int64) {
+	if c.closed {
+		return
+	}
+	c.usage.Objects += objects
+	c.usage.Bytes += bytes
+	c.usage.History += history
+	c.notify(bytes + history)
+}
+
+// Key is the key function of the watch cache.
+func (c *Memory) Key(obj apiruntime.Object) (string, error) {
+	if object, ok := obj.(*Object); ok && object.record != nil && object.key != "" {
+		return object.key, nil
+	}
+	return c.keyFunc(obj)
+}
+
+// Indexers returns the index function of the watch cache, for the accounting. It returns no values.
+func (c *Memory) Indexers() *toolscache.Indexers { return &toolscache.Indexers{"accounting": c.index} }
+
+// index is called with each object when it is stored, and again when it is replaced or deleted.
+func (c *Memory) index(obj any) ([]string, error) {
+	object, ok := obj.(*Object)
+	if !ok || object.record == nil || object.decoded != nil {
+		return nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch r := object.record; r.generation {
+	case 0:
+		r.generation = c.generation
+		c.change(1, r.size(), 0)
+	case c.generation:
+		c.change(-1, -r.size(), 0)
+		c.keepInHistory(r)
+	}
+	return nil, nil
+}
+
+// keepInHistory accounts for a record until it is freed. It requires c.mu.
+func (c *Memory) keepInHistory(r *record) {
+	r.generation = removed
+	size := r.size()
+	c.change(0, 0, size)
+	// The cleanup must not keep the record, and the functions of c may reach the watch cache.
+	cache := weak.Make(c)
+	runtime.AddCleanup(r, func(size int64) {
+		if c := cache.Value(); c != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.change(0, 0, -size)
+		}
+	}, size)
+}
+
+// accountIndexes accounts for the indexes of labels.
+func (c *Memory) accountIndexes(records int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if bytes := int64(records) * indexSize; bytes != c.indexed && !c.closed {
+		c.change(0, bytes-c.indexed, 0)
+		c.indexed = bytes
+	}
+}
+
+// Source returns storage for the watch cache to read from. failed is called with the errors of watches.
+func (c *Memory) Source(etcd storage.Interface, failed func(error)) storage.Interface {
+	return &source{Interface: etcd, cache: c, failed: failed}
+}
+
+type source struct {
+	storage.Interface
+	cache  *Memory
+	failed func(error)
+	// read is what a list reads in pages, one after the other.
+	read *version
+}
+
+// GetList implements storage.Interface. The watch cache lists all objects in pages, and then
+// replaces those that it has.
+func (s *source) GetList(ctx context.Context, key string, options storage.ListOptions, out apiruntime.Object) error {
+	if err := s.Interface.GetList(ctx, key, options, out); err != nil {
+		return err
+	}
+	list, ok := out.(*List)
+	if !ok {
+		return fmt.Errorf("list into a %T: only lists of encoded objects are supported", out)
+	}
+	if options.Predicate.Continue == "" {
+		s.read = s.cache.restartFilling()
+	}
+	for i := range list.Items {
+		if err := s.cache.add(&list.Items[i], s.read); err != nil {
+			return err
+		}
+	}
+	if list.Continue == "" {
+		revision, err := s.Versioner().ParseResourceVersion(list.ResourceVersion)
+		if err != nil {
+			return err
+		}
+		s.cache.replace(s.read, revision)
+	}
+	return nil
+}
+
+// Watch implements storage.Interface.
+func (s *source) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	events, err := s.Interface.Watch(ctx, key, options)
+	if err != nil {
+		return nil, err
+	}
+	var read *version // while all objects are read
+	if options.SendInitialEvents != nil && *options.SendInitialEvents {
+		read = s.cache.restartFilling()
+	}
+	return Forward(events, func(event watch.Event) (watch.Event, bool) {
+		obj := event.Object
+		if timed, ok := obj.(storage.WatchEventWithRecordTime); ok {
+			obj = timed.Unwrap()
+		}
+		object, ok := obj.(*Object)
+		switch {
+		case event.Type == watch.Error:
+			s.failed(apierrors.FromObject(event.Object))
+		case !ok:
+		case event.Type == watch.Bookmark:
+			if isEnd, err := storage.HasInitialEventsEndBookmarkAnnotation(object); read != nil && err == nil && isEnd {
+				s.cache.replace(read, s.revisionOf(object))
+				read = nil
+			}
+			if read == nil {
+				s.cache.contents.bookmark(s.revisionOf(object))
+			}
+		case event.Type == watch.Deleted:
+			s.cache.addDeleted(object, read)
+		default:
+			// The watch cache reports an object without a key.
+			_ = s.cache.add(object, read)
+		}
+		return event, true
+	}), nil
+}
+
+// revisionOf returns the resource version of a bookmark, or 0.
+func (s *source) revisionOf(object *Object) uint64 {
+	revision, _ := s.Versioner().ObjectResourceVersion(object)
+	return revision
+}
+
+// add prepares an object that the watch cache is about to read: one of all, or with nil an event.
+func (c *Memory) add(object *Object, read *version) (err error) {
+	if object.record == nil || object.decoded != nil {
+		c.contents.invalidate() // it could not be encoded
+		return nil
+	}
+	r := object.record
+	if r.key, err = c.keyFunc(object); err != nil {
+		return err
+	}
+	if c.compress.Load() {
+		if err := r.compress(c.dictionary()); err != nil {
+			return err
+		}
+	}
+	c.contents.put(r, read)
+	if read == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.filling += r.size()
+	c.change(0, r.size(), 0)
+	return nil
+}
+
+// addDeleted accounts for an object whose deletion the watch cache is about to read. It is kept
+// in the history, beside the object that was deleted.
+func (c *Memory) addDeleted(object *Object, read *version) {
+	key, err := c.keyFunc(object)
+	if object.record == nil || object.decoded != nil || err != nil {
+		c.contents.invalidate()
+		return
+	}
+	c.contents.remove(key, object.revision, read)
+	if c.compress.Load() {
+		// Otherwise it stays as it is.
+		_ = object.compress(c.dictionary())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keepInHistory(object.record)
+}
+
+// restartFilling drops what was read and not stored.
+func (c *Memory) restartFilling() *version {
+	c.mu.Lock()
+	c.change(0, -c.filling, 0)
+	c.filling = 0
+	c.mu.Unlock()
+	return c.contents.restart()
+}
+
+// replace drops all objects: the watch cache is about to replace them by those that it has read,
+// as of a resource version.
+func (c *Memory) replace(read *version, revision uint64) {
+	c.mu.Lock()
+	c.change(-c.usage.Objects, -c.usage.Bytes, 0)
+	c.filling, c.indexed = 0, 0
+	c.generation++
+	c.mu.Unlock()
+	c.contents.filled(read, revision)
+}
+
+// Sizes of what a watch cache has of each object, besides texts: upstream's element, its places
+// in the B-tree and in upstream's map of the sizes of values in etcd, a set of up to eight labels,
+// and its place in an index, in bytes of the heap.
+const (
+	elementSize = int64(unsafe.Sizeof(store.Element{}) + unsafe.Sizeof(Object{}))
+	placeSize   = 96
+	setSize     = 336
+	indexSize   = 11
+	recordSize  = int64(unsafe.Sizeof(record{}) + unsafe.Sizeof(text{}))
+)
+
+// size returns the memory of a stored record.
+func (r *record) size() int64 {
+	texts := int64(len(r.text.Load().data) + 2*len(r.key))
+	// The heap has sizes in steps of about an eighth.
+	return recordSize + elementSize + placeSize + int64(r.ownSets)*setSize + int64(1+len(r.resource.Selectable))*indexSize + texts + texts/16
+}
+
+// compress compresses a record that is not shared yet.
+func (r *record) compress(dictionary *compression.Dictionary) error {
+	return r.convert(dictionary, func(t *text) { r.text.Store(t) })
+}
+
+// convert calls replace with the text for a dictionary, or with a plain one if that is nil. It
+// does not if the text has that form.
+func (r *record) convert(dictionary *compression.Dictionary, replace func(*text)) error {
+	if r.text.Load().dictionary.Is(dictionary) {
+		return nil
+	}
+	json, err := r.json()
+	if err != nil {
+		return err
+	}
+	converted, err := newText(json, dictionary)
+	if err != nil {
+		return err
+	}
+	replace(converted)
+	return nil
+}
+
+// errFilling means that the objects that were read before a change are converted later.
+var errFilling = errors.New("the watch cache is being filled")
+
+// SetCompressed compresses all objects and new ones, or decompresses them. cached is the watch
+// cache. Nothing changes for its clients. It must not be called concurrently.
+func (c *Memory) SetCompressed(ctx context.Context, compress bool, cached storage.Interface, prefix string) error {
+	c.compress.Store(compress)
+	var dictionary *compression.Dictionary
+	if compress {
+		dictionary = c.dictionary()
+	}
+	c.mu.Lock()
+	to := conversion{c.generation, dictionary}
+	done := c.converted.dictionary.Is(dictionary) && (c.converted.generation == to.generation || !compress)
+	if !done && compress {
+		c.converted = conversion{dictionary: dictionary} // of no generation: it has begun
+	}
+	empty, filling := c.usage.Objects == 0, c.filling > 0
+	c.mu.Unlock()
+	switch {
+	case done:
+		return nil
+	case empty && filling:
+		return errFilling
+	case empty: // a read may wait until the cache is filled
+		return nil
+	}
+	var list List
+	options := storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true}
+	if err := cached.GetList(ctx, prefix, options, &list); err != nil {
+		return fmt.Errorf("list the cached objects: %w", err)
+	}
+	for i := range list.Items {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r := list.Items[i].record
+		if err := r.convert(dictionary, func(converted *text) { c.replaceText(r, converted) }); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.converted = to
+	return nil
+}
+
+// replaceText replaces the text of a record that is stored.
+func (c *Memory) replaceText(r *record, converted *text) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.generation != c.generation {
+		return
+	}
+	before := r.size()
+	r.text.Store(converted)
+	c.change(0, r.size()-before, 0)
+}

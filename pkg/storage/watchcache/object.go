@@ -1,0 +1,286 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// Resource describes a version of a custom resource.
+type Resource struct {
+	// Kind and ListKind are the kinds of an object and of a list.
+	Kind, ListKind schema.GroupVersionKind
+	// Attrs returns the labels and fields of a decoded object.
+	Attrs storage.AttrFunc
+	// Selectable are the fields besides name and namespace. They are indexed.
+	Selectable []string
+	// Schema returns the schema of the version. It may be nil, or return nil.
+	Schema func() *Schema
+
+	shared sharedSets
+}
+
+// NewObject returns an empty Object.
+func (r *Resource) NewObject() runtime.Object {
+	return &Object{&record{resource: r, decoded: r.newDecoded()}}
+}
+
+// NewList returns an empty List.
+func (r *Resource) NewList() runtime.Object {
+	list := &List{}
+	list.SetGroupVersionKind(r.ListKind)
+	return list
+}
+
+func (r *Resource) newDecoded() *unstructured.Unstructured {
+	decoded := &unstructured.Unstructured{}
+	decoded.SetGroupVersionKind(r.Kind)
+	return decoded
+}
+
+// Object is an encoded custom resource. Copies share an immutable record; setters replace it.
+type Object struct{ *record }
+
+// record has either a decoded object, which waits for its resource version, or JSON.
+type record struct {
+	resource *Resource
+	decoded  *unstructured.Unstructured
+
+	// text is the JSON. A Memory replaces it by an equal one that is compressed, or by a plain one.
+	text atomic.Pointer[text]
+	// key is that of the watch cache, where the object is in one. Its last segment is the name.
+	key string
+	// metadata is the value of metadata in the JSON, and revision the resource version, or 0.
+	metadata span
+	revision uint64
+	// labels and fields are shared by objects with equal ones. fields lacks the name.
+	labels labels.Set
+	fields fields.Set
+	// length is that of the JSON. ownSets is how many of labels and fields were new.
+	length  uint32
+	ownSets uint8
+	// spare is how much longer the JSON may become in place. It is 0 once the object has its resource
+	// version, and may be shared.
+	spare uint8
+	// generation is that of the Memory that has stored the object, which guards it.
+	generation uint32
+}
+
+var (
+	_ runtime.Object = &Object{}
+	_ metav1.Object  = &Object{}
+)
+
+// encode returns the record of a decoded object.
+func encode(resource *Resource, decoded *unstructured.Unstructured) (*record, error) {
+	encoded, err := decoded.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("encode %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
+	}
+	json := string(encoded)
+	metadata, found := member(json, 0, "metadata")
+	if !found {
+		return nil, fmt.Errorf("encode %s: the object has no metadata", resource.Kind.Kind)
+	}
+	var revision uint64
+	if version, found := member(json, int(metadata.start), "resourceVersion"); found {
+		revision, _ = strconv.ParseUint(json[version.start+1:version.end-1], 10, 64)
+	}
+	return newRecord(resource, json, metadata, revision, decoded)
+}
+
+// newRecord returns the record of an encoded object, with its metadata and its resource version,
+// or 0. decoded needs only what Attrs reads.
+func newRecord(resource *Resource, json string, metadata span, revision uint64, decoded *unstructured.Unstructured) (*record, error) {
+	r := &record{resource: resource, metadata: metadata, revision: revision, length: uint32(len(json))}
+	r.text.Store(&text{data: json})
+	labelSet, fieldSet, err := resource.Attrs(decoded)
+	if err != nil {
+		return nil, fmt.Errorf("read the labels and fields of %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
+	}
+	delete(fieldSet, nameField)
+	var newLabels, newFields bool
+	r.labels, newLabels = resource.shared.get(labelSet)
+	sharedFields, newFields := resource.shared.get(labels.Set(fieldSet))
+	r.fields = fields.Set(sharedFields)
+	for _, own := range []bool{newLabels, newFields} {
+		if own {
+			r.ownSets++
+		}
+	}
+	return r, nil
+}
+
+// JSON returns the encoded object, which ends with a newline. It must not be changed.
+func (o *Object) JSON() ([]byte, error) {
+	if o.record == nil {
+		return nil, errors.New("encode an object: it is empty")
+	}
+	if o.decoded == nil {
+		json, err := o.json()
+		return bytesOf(json), err
+	}
+	return o.decoded.MarshalJSON()
+}
+
+// Decode returns the decoded object. The caller may change it.
+func (o *Object) Decode() (*unstructured.Unstructured, error) {
+	decoded := &unstructured.Unstructured{}
+	switch {
+	case o.record == nil:
+	case o.decoded != nil:
+		return o.decoded.DeepCopy(), nil
+	default:
+		json, err := o.json()
+		if err != nil {
+			return nil, err
+		}
+		if err := decoded.UnmarshalJSON([]byte(json)); err != nil {
+			return nil, fmt.Errorf("decode %s from the watch cache: %w", o.resource.Kind.Kind, err)
+		}
+	}
+	return decoded, nil
+}
+
+// CacheAttrs returns the labels and fields of an Object for the watch cache, without the name.
+// It is a storage.AttrFunc.
+func CacheAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	o, ok := obj.(*Object)
+	if !ok || o.record == nil {
+		return nil, nil, fmt.Errorf("read the labels and fields of a %T: it is not an encoded object", obj)
+	}
+	if o.decoded != nil {
+		return o.resource.Attrs(o.decoded)
+	}
+	return o.labels, o.fields, nil
+}
+
+// Attrs returns the labels and all fields of an Object. It is a storage.AttrFunc.
+func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	labelSet, cached, err := CacheAttrs(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := fields.Set{nameField: obj.(*Object).GetName()}
+	maps.Copy(all, cached)
+	return labelSet, all, nil
+}
+
+// DecodeMetadata returns the decoded metadata.
+func (o *Object) DecodeMetadata() metav1.Object {
+	switch {
+	case o.record == nil:
+		return &metav1.ObjectMeta{}
+	case o.decoded != nil:
+		return o.decoded
+	}
+	meta := &metav1.ObjectMeta{}
+	json, err := o.json()
+	if err == nil {
+		meta, err = decodeMeta(json[o.metadata.start:o.metadata.end], o.labels)
+	}
+	if err != nil {
+		// The codec of custom resources lets only valid metadata pass.
+		utilruntime.HandleError(fmt.Errorf("decode the metadata of %s %s/%s: %w", o.resource.Kind.Kind, o.GetNamespace(), o.GetName(), err))
+	}
+	return meta
+}
+
+// edit changes the object.
+func (o *Object) edit(change func(metav1.Object)) {
+	decoded, err := o.Decode()
+	if err != nil || o.record == nil {
+		return
+	}
+	change(decoded)
+	o.record = &record{resource: o.resource, decoded: decoded}
+}
+
+// SetResourceVersion implements metav1.Object. It is called for each object that comes from
+// etcd, and encodes it.
+func (o *Object) SetResourceVersion(version string) {
+	switch {
+	case o.record == nil:
+	case o.decoded != nil:
+		decoded := o.decoded
+		decoded.SetResourceVersion(version)
+		if r, err := encode(o.resource, decoded); err == nil {
+			o.record = r
+		} // else JSON returns the error
+	case o.revision == 0:
+		o.edit(func(object metav1.Object) { object.SetResourceVersion(version) })
+	default:
+		changed, err := o.withVersion(version)
+		if err != nil {
+			utilruntime.HandleError(err)
+			return
+		}
+		o.record = changed
+	}
+}
+
+// withVersion returns a record with another resource version: itself, if nothing else refers to it.
+func (r *record) withVersion(version string) (*record, error) {
+	json, err := r.json()
+	if err != nil {
+		return nil, err
+	}
+	at, found := member(json, int(r.metadata.start), "resourceVersion")
+	if !found {
+		return nil, fmt.Errorf("set the resource version of %s: the object has none", r.key)
+	}
+	if r.spare > 0 && len(version) > 0 && len(version) <= int(r.spare)+1 {
+		r.setVersion(version, at)
+		return r, nil
+	}
+	json = json[:at.start] + `"` + version + `"` + json[at.end:]
+	changed := &record{
+		resource: r.resource, key: r.key, metadata: r.metadata, labels: r.labels, fields: r.fields, ownSets: r.ownSets, length: uint32(len(json)),
+	}
+	changed.metadata.end += uint32(len(json)) - r.length
+	changed.text.Store(&text{data: json})
+	changed.revision, _ = strconv.ParseUint(version, 10, 64)
+	return changed, nil
+}
+
+// GetResourceVersion implements metav1.Object.
+func (o *Object) GetResourceVersion() string {
+	if o.record == nil || o.decoded != nil || o.revision == 0 {
+		return o.DecodeMetadata().GetResourceVersion()
+	}
+	return strconv.FormatUint(o.revision, 10)
+}
+
+// DeepCopyObject implements runtime.Object.
+func (o *Object) DeepCopyObject() runtime.Object {
+	if o.record != nil && o.decoded != nil {
+		return &Object{&record{resource: o.resource, decoded: o.decoded.DeepCopy()}}
+	}
+	if o.record != nil && o.spare > 0 {
+		o.spare = 0 // from now on it is shared
+	}
+	return &Object{o.record}
+}
+
+// GetObjectKind implements runtime.Object. The kind cannot be changed.
+func (o *Object) GetObjectKind() schema.ObjectKind {
+	kind := &metav1.TypeMeta{}
+	if o.record != nil {
+		kind.SetGroupVersionKind(o.resource.Kind)
+	}
+	return kind
+}

@@ -1,0 +1,143 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// Parts are the parts of objects that some JSONPaths read.
+type Parts struct {
+	// parts has the names of the fields, and of fields below. Without names below a field is
+	// needed whole.
+	parts map[string][]string
+	whole bool
+}
+
+// simplePath matches the first fields of a JSONPath, which ends or continues below them.
+var simplePath = regexp.MustCompile(`^\.([A-Za-z][A-Za-z0-9_-]*)(?:\.([A-Za-z][A-Za-z0-9_-]*))?(?:[.\[]|$)`)
+
+// NewParts returns what JSONPaths read. Objects are decoded whole for unusual paths.
+func NewParts(paths []string) *Parts {
+	p := &Parts{parts: map[string][]string{}}
+	for _, path := range paths {
+		found := simplePath.FindStringSubmatch(path)
+		if found == nil {
+			return &Parts{whole: true}
+		}
+		below, known := p.parts[found[1]]
+		switch {
+		case found[2] == "" || known && below == nil:
+			p.parts[found[1]] = nil
+		default:
+			if !slices.Contains(below, found[2]) {
+				p.parts[found[1]] = append(below, found[2])
+			}
+		}
+	}
+	return p
+}
+
+// Decode returns the parts of an object.
+func (p *Parts) Decode(object *Object) (map[string]any, error) {
+	if p.whole || object.record == nil || object.decoded != nil {
+		decoded, err := object.Decode()
+		if err != nil {
+			return nil, err
+		}
+		return decoded.Object, nil
+	}
+	text, err := object.json()
+	if err != nil {
+		return nil, err
+	}
+	content := make(map[string]any, len(p.parts))
+	if err := p.read(text, object.metadata, content); err != nil {
+		return nil, fmt.Errorf("decode parts of %s %s/%s: %w", object.resource.Kind.Kind, object.GetNamespace(), object.GetName(), err)
+	}
+	return content, nil
+}
+
+// read decodes the parts of an object, and reads no more of it than it has to. known is a value of
+// which the end is known.
+func (p *Parts) read(text string, known span, content map[string]any) error {
+	at := 1
+	for left := len(p.parts); left > 0 && text[at] == '"'; {
+		value := skipString(text, at) + 1
+		name := text[at+1 : value-2]
+		below, wanted := p.parts[name]
+		at = value
+		if wanted {
+			left--
+			read, end, err := readParts(text, value, below)
+			if err != nil {
+				return err
+			}
+			content[name], at = read, end
+		}
+		switch {
+		case left == 0:
+		case value == int(known.start):
+			at = int(known.end)
+		case at == value:
+			at = skipValue(text, at)
+		case below != nil && text[value] == '{':
+			at = skipRest(text, at)
+		}
+		if text[at] == ',' {
+			at++
+		}
+	}
+	return nil
+}
+
+// readParts decodes some fields of an object, or any other value. It returns the offset up to
+// which it has read, in the object or after the other value.
+func readParts(text string, at int, names []string) (any, int, error) {
+	if names == nil || text[at] != '{' {
+		end := skipValue(text, at)
+		value, err := decodeValue(text[at:end])
+		return value, end, err
+	}
+	parts := make(map[string]any, len(names))
+	at++
+	for left := len(names); left > 0 && text[at] == '"'; {
+		value := skipString(text, at) + 1
+		name := text[at+1 : value-2]
+		at = skipValue(text, value)
+		if slices.Contains(names, name) {
+			left--
+			decoded, err := decodeValue(text[value:at])
+			if err != nil {
+				return nil, at, err
+			}
+			parts[name] = decoded
+		}
+		if text[at] == ',' {
+			at++
+		}
+	}
+	return parts, at, nil
+}
+
+// decodeValue decodes a value. Usual scalars need no decoder.
+func decodeValue(text string) (value any, err error) {
+	switch {
+	case text[0] == '"' && strings.IndexByte(text, '\\') < 0:
+		return text[1 : len(text)-1], nil
+	case text == "true" || text == "false":
+		return text == "true", nil
+	case text[0] >= '1' && text[0] <= '9':
+		if number, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return number, nil
+		}
+	}
+	return value, json.Unmarshal([]byte(text), &value)
+}

@@ -1,0 +1,134 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+const (
+	// minRestore is how long a resource stays reduced. It doubles with each reduction, up to
+	// maxRestore, so that a budget that is too small does not fill caches again and again.
+	minRestore, maxRestore = 30 * time.Second, time.Hour
+
+	// A resource is restored if all caches then take at most this part of the budget.
+	restoreNumerator, restoreDenominator = 3, 4
+)
+
+// reduction is how a resource is kept below what is specified.
+type reduction struct {
+	// to is empty if the resource is not reduced.
+	to  hostingv1alpha1.Cache
+	why string
+	// saved is what the last reduction to each form saved, in bytes.
+	saved map[hostingv1alpha1.Cache]int64
+	// count is the number of reductions, and last the time of the last change.
+	count int
+	last  time.Time
+}
+
+var sizes = map[hostingv1alpha1.Cache]int{hostingv1alpha1.CachePlain: 2, hostingv1alpha1.CacheCompressed: 1, hostingv1alpha1.CacheNone: 0}
+
+// smaller reports whether a form takes less memory than another.
+func smaller(form, than hostingv1alpha1.Cache) bool { return form != "" && sizes[form] < sizes[than] }
+
+// reduce reduces the largest resource if the budget is exceeded: plain ones are compressed
+// before any is dropped. While an earlier reduction is not applied, for example because a cache is
+// still filling, the budget may be exceeded by a quarter.
+func (r *Budget) reduce(ctx context.Context, applied bool) bool {
+	allowed := r.bytes
+	if !applied {
+		allowed += r.bytes / 4
+	}
+	if r.bytes == 0 || r.total.Load() <= allowed || ctx.Err() != nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, to := range []hostingv1alpha1.Cache{hostingv1alpha1.CacheCompressed, hostingv1alpha1.CacheNone} {
+		name, size := r.largest(to)
+		if size == 0 {
+			continue
+		}
+		of := r.resources[name]
+		total := r.total.Load()
+		if of.saved == nil {
+			of.saved = map[hostingv1alpha1.Cache]int64{}
+		}
+		of.to, of.last, of.count = to, r.now(), of.count+1
+		of.saved[to] = size
+		of.why = fmt.Sprintf("Watch caches took %s of --cache-memory-budget=%s, and the largest was that of this resource with %s",
+			quantity(total), quantity(r.bytes), quantity(size))
+		reductions.WithLabelValues(name.String(), string(to)).Inc()
+		klog.FromContext(ctx).Info("Reducing a watch cache to stay within the memory budget", "resource", name, "to", to,
+			"bytes", size, "total", total, "budget", r.bytes)
+		r.changed(name)
+		return true
+	}
+	return false
+}
+
+// largest returns the resource with the most memory among those that can be reduced to a form.
+// It requires r.mu.
+func (r *Budget) largest(to hostingv1alpha1.Cache) (name schema.GroupResource, size int64) {
+	for candidate, of := range r.resources {
+		if bytes := of.usage().Total(); bytes > size && smaller(to, r.form(candidate)) {
+			name, size = candidate, bytes
+		}
+	}
+	return name, size
+}
+
+// restore gives the resource that was reduced first the next larger form, if there is room.
+func (r *Budget) restore(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var name schema.GroupResource
+	var first *resource
+	for candidate, of := range r.resources {
+		if of.to != "" && r.now().Sub(of.last) >= of.delay() && (first == nil || of.last.Before(first.last)) {
+			name, first = candidate, of
+		}
+	}
+	if first == nil || (r.total.Load()+first.saved[first.to])*restoreDenominator > r.bytes*restoreNumerator {
+		return
+	}
+	from := first.to
+	first.to, first.last = "", r.now()
+	if from == hostingv1alpha1.CacheNone {
+		first.to = hostingv1alpha1.CacheCompressed
+	}
+	klog.FromContext(ctx).Info("Restoring a watch cache, there is room in the memory budget", "resource", name, "from", from)
+	r.forget(name, first)
+	r.changed(name)
+}
+
+// delay returns how long a resource stays as it is before it is restored.
+func (r *reduction) delay() time.Duration {
+	return min(minRestore<<min(max(r.count-1, 0), 10), maxRestore)
+}
+
+// changed calls the handlers. It requires r.mu.
+func (r *Budget) changed(name schema.GroupResource) {
+	r.handlers.Notify(func(handler func(schema.GroupResource)) { handler(name) })
+}
+
+// quantity returns a number of bytes in two digits at least.
+func quantity(bytes int64) string {
+	for _, unit := range []int64{1 << 20, 1 << 10} {
+		if bytes >= 10*unit {
+			bytes -= bytes % unit
+			break
+		}
+	}
+	return apiresource.NewQuantity(bytes, apiresource.BinarySI).String()
+}
