@@ -53,7 +53,7 @@ func pack(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition, in schema
 	expect.NoError(t, apiextensionsapiserver.Scheme.Convert(crd, internal, nil))
 	var data bytes.Buffer
 	expect.NoError(t, codec.Encode(internal, &data))
-	packed, _, err := typed.CacheCodec().Decode(data.Bytes(), nil, watchcache.NewPacked())
+	packed, _, err := typed.Form().Codec.Decode(data.Bytes(), nil, &watchcache.Packed{})
 	expect.NoError(t, err)
 	packed.(*watchcache.Packed).SetResourceVersion(crd.ResourceVersion)
 	return packed.(*watchcache.Packed)

@@ -29,7 +29,7 @@ func BenchmarkEvent(b *testing.B) {
 			}
 			stored := fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{},"spec":{"text":%q}}`, strings.Repeat("x", size))
 			object := &watchcache.Object{}
-			expect.NoError(b, runtime.DecodeInto(resource.Codec(unstructured.UnstructuredJSONScheme), stored, object))
+			expect.NoError(b, runtime.DecodeInto(resource.Form(unstructured.UnstructuredJSONScheme).Codec, stored, object))
 			object.SetResourceVersion("7")
 			encode := encoder{}
 			embedded, event := runtime.NewSpliceBuffer(), runtime.NewSpliceBuffer()

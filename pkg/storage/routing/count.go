@@ -16,7 +16,7 @@ const countJitter = 1.2
 // count updates upstream's metrics of a resource, and the number of objects by which priority and
 // fairness estimates the cost of lists. Upstream has a goroutine for that, which only upstream's own
 // server ends.
-func (s *lazyStorage) count() {
+func (s *lazyBackend) count() {
 	resource := s.config.GroupResource
 	defer metrics.DeleteStoreStats(resource)
 	wait.JitterUntilWithContext(s.lifetime, func(ctx context.Context) {

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -127,8 +128,8 @@ func newLazyFixture(t *testing.T) *lazyFixture {
 			closed: f.closed,
 		})
 		detector := corruption.New(corruption.Config{Resource: widgets, New: config.newFunc, Registry: f.unreadable})
-		lazy.config.create = func(since []uint64) (*filledCache, error) {
-			return config.createCache(from, detector, since, lazy)
+		lazy.config.create = func(since []uint64, _ hostingv1alpha1.Cache, dropped <-chan struct{}) (*filledCache, error) {
+			return config.createCache(from, detector, nil, lazy, since, dropped)
 		}
 		t.Cleanup(lazy.destroy)
 		return lazy
@@ -248,7 +249,7 @@ func TestCacheIsCreatedWhenNeeded(t *testing.T) {
 				f.objects.Store(0)
 			}
 			tc.use(t, f)
-			if created := f.created.Load() != nil; created != tc.want {
+			if created := f.cache.Load() != nil; created != tc.want {
 				t.Errorf("the cache was created: %t, want %t", created, tc.want)
 			}
 		})

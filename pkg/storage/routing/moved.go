@@ -31,7 +31,7 @@ const (
 // hold repeats a call that was refused because the resource is being moved, until it is served by
 // another backend or returned to the main cluster, for at most holdTimeout. What is refused so was not
 // performed. Any other error ends it: the outcome may be unknown.
-func (s *lazyStorage) hold(ctx context.Context, call func() error) error {
+func (s *lazyBackend) hold(ctx context.Context, call func() error) error {
 	var giveUp <-chan time.Time
 	var since time.Time
 	for pause := firstHeldPause; ; pause = min(2*pause, maxHeldPause) {

@@ -62,7 +62,7 @@ func BenchmarkList(b *testing.B) {
 // BenchmarkStored decodes an object of 2.5 kB, as each one when a watch cache is filled.
 func BenchmarkStored(b *testing.B) {
 	stored := fmt.Appendf(nil, `{"apiVersion":"example.com/v1","color":"%0*d","kind":"Widget","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","generation":1,"labels":{"a":"b"},"name":"a","uid":"u"}}`+"\n", 2300, 1)
-	codec := newRecognising(false).Codec(unstructured.UnstructuredJSONScheme)
+	codec := newRecognising(false).Form(unstructured.UnstructuredJSONScheme).Codec
 	b.ReportAllocs()
 	for b.Loop() {
 		decoded, err := runtime.Decode(codec, stored)

@@ -17,7 +17,7 @@ type layout struct {
 
 // match returns the layout of an encoded object if upstream's codec would decode it to what it
 // is, and encode it to the same bytes again. The object ends with a newline.
-func (s *Schema) match(text []byte) (at layout, matches bool) {
+func (s *canonicalSchema) match(text []byte) (at layout, matches bool) {
 	if len(text) == 0 || text[len(text)-1] != '\n' {
 		return at, false
 	}

@@ -106,7 +106,7 @@ func decodeWidget(codec runtime.Codec, text []byte) (*unstructured.Unstructured,
 }
 
 // checkMatch fails if an object is recognised that upstream's codec decodes to another one.
-func checkMatch(t *testing.T, s *Schema, codec runtime.Codec, text []byte) bool {
+func checkMatch(t *testing.T, s *canonicalSchema, codec runtime.Codec, text []byte) bool {
 	t.Helper()
 	layout, matches := s.match(text)
 	if !matches {
@@ -299,7 +299,7 @@ func TestMatchAgreesWithUpstream(t *testing.T) {
 			delete(root.Properties, "metadata")
 		}
 		definition := newDefinition(root)
-		codec, s := upstreamCodec(t, definition), NewSchema(definition, "v1")
+		codec, s := upstreamCodec(t, definition), newCanonicalSchema(definition, "v1")
 		if s == nil {
 			continue
 		}
@@ -355,7 +355,7 @@ func TestMatch(t *testing.T) {
 		}},
 	}
 	definition := newDefinition(apiextensionsv1.JSONSchemaProps{Type: "object", Properties: properties})
-	s, codec := NewSchema(definition, "v1"), upstreamCodec(t, definition)
+	s, codec := newCanonicalSchema(definition, "v1"), upstreamCodec(t, definition)
 	const metadata = `{"creationTimestamp":"2026-01-02T03:04:05Z","generation":1,"name":"a","namespace":"b"}`
 	object := func(spec string) string {
 		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":%s,"spec":%s}`+"\n", metadata, spec)
@@ -416,7 +416,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func TestNewSchemaOfUnsupported(t *testing.T) {
+func TestCanonicalSchemaOfUnsupported(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*apiextensionsv1.CustomResourceDefinition){
 		"preserveUnknownFields": func(d *apiextensionsv1.CustomResourceDefinition) { d.Spec.PreserveUnknownFields = true },
@@ -428,7 +428,7 @@ func TestNewSchemaOfUnsupported(t *testing.T) {
 	} {
 		definition := newDefinition(apiextensionsv1.JSONSchemaProps{Type: "object"})
 		change(definition)
-		if NewSchema(definition, "v1") != nil {
+		if newCanonicalSchema(definition, "v1") != nil {
 			t.Errorf("%s: there is a schema", name)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Schema recognises the objects of a version of a custom resource.
-type Schema struct {
+// canonicalSchema recognises the objects of a version of a custom resource.
+type canonicalSchema struct {
 	apiVersion, kind string
 	root             *node
 }
 
-// NewSchema returns the schema of a version. It is nil if none of its objects can be recognised.
-func NewSchema(definition *apiextensionsv1.CustomResourceDefinition, version string) *Schema {
+// newCanonicalSchema returns the schema of a version. It is nil if none of its objects can be recognised.
+func newCanonicalSchema(definition *apiextensionsv1.CustomResourceDefinition, version string) *canonicalSchema {
 	if definition.Spec.PreserveUnknownFields {
 		return nil
 	}
@@ -34,7 +34,7 @@ func NewSchema(definition *apiextensionsv1.CustomResourceDefinition, version str
 		}
 		delete(root.properties, always)
 	}
-	return &Schema{apiVersion: definition.Spec.Group + "/" + version, kind: definition.Status.AcceptedNames.Kind, root: root}
+	return &canonicalSchema{apiVersion: definition.Spec.Group + "/" + version, kind: definition.Status.AcceptedNames.Kind, root: root}
 }
 
 // node describes the values at a place of the schema that are not changed by pruning and

@@ -12,8 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Codec returns a storage codec of Objects. inner is the codec of the custom resource.
-func (r *Resource) Codec(inner runtime.Codec) runtime.Codec { return codec{inner, r} }
+// Form returns Objects as the form of a watch cache. inner is the codec of the custom resource.
+func (r *Resource) Form(inner runtime.Codec) Form {
+	return Form{NewObject: r.NewObject, NewList: r.NewList, Attrs: Attrs, CacheAttrs: CacheAttrs, Codec: codec{inner, r}, decode: decodeObject}
+}
+
+// decodeObject returns the decoded object, or another object as it is.
+func decodeObject(kept runtime.Object) (runtime.Object, error) {
+	if object, ok := kept.(*Object); ok {
+		return object.Decode()
+	}
+	return kept, nil
+}
 
 type codec struct {
 	runtime.Codec

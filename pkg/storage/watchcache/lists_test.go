@@ -35,7 +35,7 @@ const indexedGroup = "indexed.example.com"
 func newIndexed() *Resource {
 	kind := schema.GroupVersionKind{Group: indexedGroup, Version: "v1", Kind: "Widget"}
 	return &Resource{
-		Kind: kind, ListKind: kind.GroupVersion().WithKind("WidgetList"), Selectable: []string{"spec.content"},
+		Kind: kind, ListKind: kind.GroupVersion().WithKind("WidgetList"), selectable: []string{"spec.content"},
 		Attrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
 			labelSet, fieldSet, err := widgets.Attrs(obj)
 			fieldSet["spec.content"], _, _ = unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "spec", "content")

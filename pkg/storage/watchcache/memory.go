@@ -79,7 +79,7 @@ const removed = math.MaxUint32
 // objects with. notify is called with each change of the total usage, and must not block.
 func NewMemory(resource *Resource, keyFunc func(apiruntime.Object) (string, error), dictionary func() *compression.Dictionary, notify func(change int64)) *Memory {
 	c := &Memory{keyFunc: keyFunc, dictionary: dictionary, notify: notify, generation: 1}
-	c.contents = newContents(resource.Selectable, c.accountIndexes)
+	c.contents = newContents(resource.selectable, c.accountIndexes)
 	return c
 }
 
@@ -332,7 +332,7 @@ const (
 func (r *record) size() int64 {
 	texts := int64(len(r.text.Load().data) + 2*len(r.key))
 	// The heap has sizes in steps of about an eighth.
-	return recordSize + elementSize + placeSize + int64(r.ownSets)*setSize + int64(1+len(r.resource.Selectable))*indexSize + texts + texts/16
+	return recordSize + elementSize + placeSize + int64(r.ownSets)*setSize + int64(1+len(r.resource.selectable))*indexSize + texts + texts/16
 }
 
 // compress compresses a record that is not shared yet.

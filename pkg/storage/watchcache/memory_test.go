@@ -54,7 +54,7 @@ func newCachedWidgets(t testing.TB) *cachedWidgets { return newCached(t, widgets
 func newCached(t testing.TB, resource *Resource) *cachedWidgets {
 	t.Helper()
 	client := etcdtest.StartClient(t)
-	codec := resource.Codec(unstructured.UnstructuredJSONScheme)
+	codec := resource.Form(unstructured.UnstructuredJSONScheme).Codec
 	versioner := storage.APIObjectVersioner{}
 	group := schema.GroupResource{Group: resource.Kind.Group, Resource: "widgets"}
 	etcd, err := etcd3.New(client, nil, codec, resource.NewObject, resource.NewList, "/test", widgetsPrefix, group,

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -26,12 +29,28 @@ type Resource struct {
 	Kind, ListKind schema.GroupVersionKind
 	// Attrs returns the labels and fields of a decoded object.
 	Attrs storage.AttrFunc
-	// Selectable are the fields besides name and namespace. They are indexed.
-	Selectable []string
-	// Schema returns the schema of the version. It may be nil, or return nil.
-	Schema func() *Schema
+	// selectable are the fields besides name and namespace. They are indexed.
+	selectable []string
+	// canonical returns what recognises stored objects. It may be nil, or return nil.
+	canonical func() *canonicalSchema
 
 	shared sharedSets
+}
+
+// NewResource returns the version of kind of a definition.
+func NewResource(definition *apiextensionsv1.CustomResourceDefinition, kind, listKind schema.GroupVersionKind, attrs storage.AttrFunc) *Resource {
+	r := &Resource{
+		Kind: kind, ListKind: listKind, Attrs: attrs,
+		canonical: sync.OnceValue(func() *canonicalSchema { return newCanonicalSchema(definition, kind.Version) }),
+	}
+	for i := range definition.Spec.Versions {
+		if v := &definition.Spec.Versions[i]; v.Name == kind.Version {
+			for _, field := range v.SelectableFields {
+				r.selectable = append(r.selectable, strings.TrimPrefix(field.JSONPath, "."))
+			}
+		}
+	}
+	return r
 }
 
 // NewObject returns an empty Object.

@@ -5,8 +5,6 @@ package watchcache
 
 import (
 	"encoding/json"
-	"strconv"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,11 +12,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// decodeMeta decodes the metadata of an encoded object. It is what garbage collectors, quotas
-// and tables need of each object, and several times as fast as encoding/json, which decodes
-// what it does not know. labels are those of the object, if they are known.
+// decodeMeta decodes the metadata of an object. Garbage collectors, quotas and tables need them of each object, and
+// encoding/json takes several times as long. labels are the labels of the object, if they are known.
 func decodeMeta(text string, labels map[string]string) (*metav1.ObjectMeta, error) {
-	r := &reader{text: text, labels: labels}
+	r := &metaReader{reader: reader{text: text}, labels: labels}
 	meta := r.meta()
 	if !r.failed {
 		return meta, nil
@@ -27,11 +24,9 @@ func decodeMeta(text string, labels map[string]string) (*metav1.ObjectMeta, erro
 	return meta, json.Unmarshal([]byte(text), meta)
 }
 
-// reader reads JSON without white space. It fails at what it does not expect.
-type reader struct {
-	text   string
-	at     int
-	failed bool
+// metaReader reads metadata.
+type metaReader struct {
+	reader
 	// labels are those of the metadata, if they are known.
 	labels map[string]string
 	// last is the time that was read last, from lastTime: managed fields often have the same.
@@ -39,7 +34,7 @@ type reader struct {
 	lastTime string
 }
 
-func (r *reader) meta() *metav1.ObjectMeta {
+func (r *metaReader) meta() *metav1.ObjectMeta {
 	m := &metav1.ObjectMeta{}
 	r.object(func(key string) {
 		switch key {
@@ -82,7 +77,7 @@ func (r *reader) meta() *metav1.ObjectMeta {
 	return m
 }
 
-func (r *reader) managedFields() (entry metav1.ManagedFieldsEntry) {
+func (r *metaReader) managedFields() (entry metav1.ManagedFieldsEntry) {
 	r.object(func(key string) {
 		switch key {
 		case "apiVersion":
@@ -106,7 +101,7 @@ func (r *reader) managedFields() (entry metav1.ManagedFieldsEntry) {
 	return entry
 }
 
-func (r *reader) ownerReference() (owner metav1.OwnerReference) {
+func (r *metaReader) ownerReference() (owner metav1.OwnerReference) {
 	r.object(func(key string) {
 		switch key {
 		case "apiVersion":
@@ -128,105 +123,8 @@ func (r *reader) ownerReference() (owner metav1.OwnerReference) {
 	return owner
 }
 
-// next skips a character, if it is next.
-func (r *reader) next(c byte) bool {
-	if r.at < len(r.text) && r.text[r.at] == c {
-		r.at++
-		return true
-	}
-	return false
-}
-
-func (r *reader) expect(c byte) {
-	if !r.next(c) {
-		r.failed = true
-	}
-}
-
-// object calls member at the value of each key. member must read the value.
-func (r *reader) object(member func(key string)) {
-	r.expect('{')
-	for !r.failed && !r.next('}') {
-		key := r.string()
-		r.expect(':')
-		if !r.failed {
-			member(key)
-		}
-		if !r.next(',') && (r.at >= len(r.text) || r.text[r.at] != '}') {
-			r.failed = true
-		}
-	}
-}
-
-// array calls item at each item. item must read it.
-func (r *reader) array(item func()) {
-	r.expect('[')
-	for !r.failed && !r.next(']') {
-		item()
-		if !r.next(',') && (r.at >= len(r.text) || r.text[r.at] != ']') {
-			r.failed = true
-		}
-	}
-}
-
-// value returns any value as it is.
-func (r *reader) value() string {
-	begin := r.at
-	r.at = skipValue(r.text, r.at)
-	return r.text[begin:r.at]
-}
-
-func (r *reader) string() string {
-	begin := r.at
-	if !r.next('"') {
-		r.failed = true
-		return ""
-	}
-	length := strings.IndexByte(r.text[r.at:], '"')
-	if length < 0 {
-		r.failed = true
-		return ""
-	}
-	found := r.text[r.at : r.at+length]
-	if strings.IndexByte(found, '\\') >= 0 {
-		r.at = begin
-		return r.escaped()
-	}
-	r.at += length + 1
-	return found
-}
-
-func (r *reader) escaped() (decoded string) {
-	if err := json.Unmarshal([]byte(r.value()), &decoded); err != nil {
-		r.failed = true
-	}
-	return decoded
-}
-
-func (r *reader) stringMap() map[string]string {
-	values := map[string]string{}
-	r.object(func(key string) { values[key] = r.string() })
-	return values
-}
-
-func (r *reader) integer() int64 {
-	value, err := strconv.ParseInt(r.value(), 10, 64)
-	if err != nil {
-		r.failed = true
-	}
-	return value
-}
-
-func (r *reader) boolean() bool {
-	value := r.value()
-	if value != "true" && value != "false" {
-		r.failed = true
-	}
-	return value == "true"
-}
-
 // time returns nil for null.
-func (r *reader) time() *metav1.Time {
+func (r *metaReader) time() *metav1.Time {
 	if r.at < len(r.text) && r.text[r.at] == 'n' {
 		r.value()
 		return nil

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
+	"unsafe"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,12 +62,6 @@ var (
 	_ runtime.Object = &Packed{}
 	_ metav1.Object  = &Packed{}
 )
-
-// NewPacked returns an empty Packed.
-func NewPacked() runtime.Object { return &Packed{} }
-
-// NewPackedList returns an empty PackedList.
-func NewPackedList() runtime.Object { return &PackedList{} }
 
 // PackedAttrs returns the labels and fields of a Packed. It is a storage.AttrFunc.
 func PackedAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
@@ -169,8 +165,23 @@ func (p *Packed) unpack(into runtime.Object) error {
 	return nil
 }
 
-// CacheCodec returns the codec of the watch cache.
-func (t *Packing) CacheCodec() runtime.Codec { return packingCodec{t.codec, t} }
+// Form returns Packed objects as the form of a watch cache.
+func (t *Packing) Form() Form {
+	return Form{
+		NewObject: func() runtime.Object { return &Packed{} }, NewList: func() runtime.Object { return &PackedList{} },
+		Attrs: PackedAttrs, CacheAttrs: PackedAttrs, Codec: packingCodec{t.codec, t}, decode: t.unpack,
+	}
+}
+
+// unpack returns the decoded object, or another object as it is.
+func (t *Packing) unpack(kept runtime.Object) (runtime.Object, error) {
+	found, ok := kept.(*Packed)
+	if !ok {
+		return kept, nil
+	}
+	object := t.newObject()
+	return object, found.unpack(object)
+}
 
 type packingCodec struct {
 	runtime.Codec
@@ -203,4 +214,57 @@ func (c packingCodec) Encode(obj runtime.Object, w io.Writer) error {
 		}
 	}
 	return c.Codec.Encode(obj, w)
+}
+
+// IsBookmark reports whether it is the object of a bookmark, which is not stored.
+func (p *Packed) IsBookmark() bool { return p.packed == nil }
+
+// Stored returns the object as it is stored, before conversion and defaulting.
+func (p *Packed) Stored() ([]byte, error) {
+	data := bytesOf(p.stored.data)
+	if p.stored.dictionary == nil {
+		return data, nil
+	}
+	data, err := p.stored.dictionary.Decompress(nil, data)
+	if err != nil {
+		return nil, fmt.Errorf("decompress %s: %w", p.Name, err)
+	}
+	return data, nil
+}
+
+// WithoutMember removes a member from each object of an array. path leads to the array, through
+// objects. The JSON is what encoding/json writes. It returns false if there is no such array.
+func WithoutMember(data []byte, path []string, name string) ([]byte, bool) {
+	text := unsafe.String(unsafe.SliceData(data), len(data))
+	at := newSpan(0, len(text))
+	for _, key := range path {
+		var found bool
+		if at, found = member(text, int(at.start), key); !found {
+			return nil, false
+		}
+	}
+	var result strings.Builder
+	copied, items := 0, reader{text: text, at: int(at.start)}
+	if !items.next('[') {
+		return nil, false
+	}
+	for items.at < int(at.end)-1 {
+		if value, found := member(text, items.at, name); found {
+			// The value goes with its name, and with one of the commas beside it.
+			begin := int(value.start) - len(name) - len(`"":`)
+			end := int(value.end)
+			switch {
+			case text[begin-1] == ',':
+				begin--
+			case text[end] == ',':
+				end++
+			}
+			result.WriteString(text[copied:begin])
+			copied = end
+		}
+		items.skip()
+		items.next(',')
+	}
+	result.WriteString(text[copied:])
+	return []byte(result.String()), true
 }

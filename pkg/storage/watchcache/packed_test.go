@@ -52,7 +52,7 @@ func TestPacked(t *testing.T) {
 		}
 		var stored bytes.Buffer
 		expect.NoError(t, typed.codec.Encode(pod, &stored))
-		decoded, _, err := typed.CacheCodec().Decode(stored.Bytes(), nil, NewPacked())
+		decoded, _, err := typed.Form().Codec.Decode(stored.Bytes(), nil, &Packed{})
 		expect.NoError(t, err)
 		packed := decoded.(*Packed)
 		packed.SetResourceVersion("7")
@@ -71,11 +71,11 @@ func TestPacked(t *testing.T) {
 		pod.ResourceVersion = "7"
 		expect.Equal(t, pod, unpacked, "the object")
 		var again bytes.Buffer
-		expect.NoError(t, typed.CacheCodec().Encode(packed, &again))
+		expect.NoError(t, typed.Form().Codec.Encode(packed, &again))
 		if !strings.Contains(again.String(), `"resourceVersion":"7"`) {
 			t.Errorf("encoded as %s", again.String())
 		}
-		if _, _, err := typed.CacheCodec().Decode(stored.Bytes()[:stored.Len()-3], nil, NewPacked()); err == nil {
+		if _, _, err := typed.Form().Codec.Decode(stored.Bytes()[:stored.Len()-3], nil, &Packed{}); err == nil {
 			t.Error("an incomplete object was decoded")
 		}
 	}
@@ -83,7 +83,7 @@ func TestPacked(t *testing.T) {
 
 func TestPackedBookmark(t *testing.T) {
 	t.Parallel()
-	bookmark := NewPacked().(*Packed)
+	bookmark := &Packed{}
 	bookmark.SetResourceVersion("7")
 	bookmark.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	unpacked := &example.Pod{}
@@ -91,4 +91,24 @@ func TestPackedBookmark(t *testing.T) {
 	expect.Equal(t, &example.Pod{ObjectMeta: metav1.ObjectMeta{
 		ResourceVersion: "7", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 	}}, unpacked, "the bookmark")
+}
+
+func TestWithoutMember(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, from, want string }{
+		{"first", `{"a":{"b":[{"x":1,"y":2}]},"c":3}`, `{"a":{"b":[{"y":2}]},"c":3}`},
+		{"last", `{"a":{"b":[{"w":[],"x":{"x":"}"}}]}}`, `{"a":{"b":[{"w":[]}]}}`},
+		{"only", `{"a":{"b":[{"x":null}]}}`, `{"a":{"b":[{}]}}`},
+		{"several objects", `{"a":{"b":[{"w":0,"x":1,"y":2},{"y":3},{"x":"],"}]}}`, `{"a":{"b":[{"w":0,"y":2},{"y":3},{}]}}`},
+		{"only in the array", `{"x":1,"a":{"x":2,"b":[{"y":{"x":3}}],"x":4},"x":5}`, `{"x":1,"a":{"x":2,"b":[{"y":{"x":3}}],"x":4},"x":5}`},
+		{"empty array", `{"a":{"b":[]}}`, `{"a":{"b":[]}}`},
+		{"no array", `{"a":{"b":{"x":1}}}`, ""},
+		{"null", `{"a":{"b":null}}`, ""},
+		{"no path", `{"a":{}}`, ""},
+		{"no object", `[]`, ""},
+	} {
+		got, ok := WithoutMember([]byte(tc.from), []string{"a", "b"}, "x")
+		expect.Equal(t, tc.want, string(got), tc.name)
+		expect.Equal(t, tc.want != "", ok, tc.name+": there is an array")
+	}
 }

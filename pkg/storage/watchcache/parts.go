@@ -65,66 +65,62 @@ func (p *Parts) Decode(object *Object) (map[string]any, error) {
 	return content, nil
 }
 
-// read decodes the parts of an object, and reads no more of it than it has to. known is a value of
-// which the end is known.
+// read decodes the parts of an object, and reads no more of it than it has to. The end of the value known is known.
 func (p *Parts) read(text string, known span, content map[string]any) error {
-	at := 1
-	for left := len(p.parts); left > 0 && text[at] == '"'; {
-		value := skipString(text, at) + 1
-		name := text[at+1 : value-2]
+	r := &reader{text: text}
+	left := len(p.parts)
+	for more := r.next('{'); more && left > 0; more = r.next(',') {
+		name, ok := r.name()
+		if !ok {
+			return nil // an empty object
+		}
+		begin := r.at
 		below, wanted := p.parts[name]
-		at = value
 		if wanted {
 			left--
-			read, end, err := readParts(text, value, below)
-			if err != nil {
+			var err error
+			if content[name], err = r.parts(below); err != nil {
 				return err
 			}
-			content[name], at = read, end
 		}
 		switch {
 		case left == 0:
-		case value == int(known.start):
-			at = int(known.end)
-		case at == value:
-			at = skipValue(text, at)
-		case below != nil && text[value] == '{':
-			at = skipRest(text, at)
-		}
-		if text[at] == ',' {
-			at++
+		case begin == int(known.start):
+			r.at = int(known.end)
+		case r.at == begin:
+			r.skip()
+		case below != nil && text[begin] == '{':
+			r.at = skipRest(text, r.at)
 		}
 	}
 	return nil
 }
 
-// readParts decodes some fields of an object, or any other value. It returns the offset up to
-// which it has read, in the object or after the other value.
-func readParts(text string, at int, names []string) (any, int, error) {
-	if names == nil || text[at] != '{' {
-		end := skipValue(text, at)
-		value, err := decodeValue(text[at:end])
-		return value, end, err
+// parts decodes some fields of an object, and reads up to the last of them. Of any other value, and without names, it
+// decodes all.
+func (r *reader) parts(names []string) (any, error) {
+	if names == nil || r.text[r.at] != '{' {
+		return decodeValue(r.value())
 	}
 	parts := make(map[string]any, len(names))
-	at++
-	for left := len(names); left > 0 && text[at] == '"'; {
-		value := skipString(text, at) + 1
-		name := text[at+1 : value-2]
-		at = skipValue(text, value)
-		if slices.Contains(names, name) {
-			left--
-			decoded, err := decodeValue(text[value:at])
-			if err != nil {
-				return nil, at, err
-			}
-			parts[name] = decoded
+	left := len(names)
+	for more := r.next('{'); more && left > 0; more = r.next(',') {
+		name, ok := r.name()
+		if !ok {
+			break // an empty object
 		}
-		if text[at] == ',' {
-			at++
+		value := r.value()
+		if !slices.Contains(names, name) {
+			continue
 		}
+		left--
+		decoded, err := decodeValue(value)
+		if err != nil {
+			return nil, err
+		}
+		parts[name] = decoded
 	}
-	return parts, at, nil
+	return parts, nil
 }
 
 // decodeValue decodes a value. Usual scalars need no decoder.

@@ -5,31 +5,40 @@ package watchcache
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/util/workqueue"
 )
 
-// Storage returns storage of decoded objects whose watch cache has Objects: reads that the
-// cache may answer are decoded, everything else goes to etcd.
-func Storage(etcd, cached storage.Interface) storage.Interface {
-	s := &decoding{writing{Interface: etcd, cached: cached}}
-	s.current = s.decoded
-	return s
+// Form is how a watch cache keeps the objects of a resource, which are not decoded: as Objects or as Packed.
+type Form struct {
+	// NewObject and NewList return an empty kept object, and an empty list of kept objects.
+	NewObject, NewList func() runtime.Object
+	// Attrs returns the labels and fields of a kept object, CacheAttrs those that the watch cache selects by.
+	Attrs, CacheAttrs storage.AttrFunc
+	// Codec is the storage codec of kept objects.
+	Codec runtime.Codec
+
+	decode func(kept runtime.Object) (runtime.Object, error)
 }
 
-type decoding struct{ writing }
+// Storage returns storage of decoded objects. cached is their watch cache, which keeps them in a form: reads that it
+// may answer are decoded, everything else goes to etcd.
+func (f Form) Storage(etcd, cached storage.Interface) storage.Interface {
+	return &decoding{Interface: etcd, form: f, cached: cached}
+}
 
-// writing passes what the watch cache has of an object to etcd's storage. Upstream's watch cache
-// does so as well, which saves a read of etcd before a write.
-type writing struct {
+type decoding struct {
 	storage.Interface
+	form   Form
 	cached storage.Interface
-	// current returns the decoded object that the watch cache has, or nil.
-	current func(ctx context.Context, key string) runtime.Object
 }
 
 // Get implements storage.Interface.
@@ -37,77 +46,106 @@ func (s *decoding) Get(ctx context.Context, key string, options storage.GetOptio
 	if options.ResourceVersion == "" {
 		return s.Interface.Get(ctx, key, options, out)
 	}
-	var object Object
-	if err := s.cached.Get(ctx, key, options, &object); err != nil {
+	kept := s.form.NewObject()
+	if err := s.cached.Get(ctx, key, options, kept); err != nil {
 		return err
 	}
-	return object.decodeInto(out)
+	return s.decodeInto(kept, reflect.ValueOf(out).Elem())
 }
 
-func (o *Object) decodeInto(out runtime.Object) error {
-	decoded, err := o.Decode()
+func (s *decoding) decodeInto(kept runtime.Object, out reflect.Value) error {
+	decoded, err := s.form.decode(kept)
 	if err != nil {
 		return err
 	}
-	into, ok := out.(*unstructured.Unstructured)
-	if !ok {
-		return fmt.Errorf("decode into a %T: only unstructured objects are supported", out)
+	value := reflect.ValueOf(decoded).Elem()
+	if value.Type() != out.Type() {
+		return fmt.Errorf("decode a %s into a %s", value.Type(), out.Type())
 	}
-	*into = *decoded
+	out.Set(value)
 	return nil
 }
 
+// decoders is the number of objects of a list that are decoded at the same time, as upstream's
+// storage does for watches.
+const decoders = 10
+
 // GetList implements storage.Interface.
 func (s *decoding) GetList(ctx context.Context, key string, options storage.ListOptions, out runtime.Object) error {
-	into, ok := out.(*unstructured.UnstructuredList)
-	if !ok {
-		return fmt.Errorf("list into a %T: only unstructured lists are supported", out)
-	}
-	var list List
-	options.Predicate.GetAttrs = Attrs
-	if err := s.cached.GetList(ctx, key, options, &list); err != nil {
+	list := s.form.NewList()
+	options.Predicate.GetAttrs = s.form.Attrs
+	if err := s.cached.GetList(ctx, key, options, list); err != nil {
 		return err
 	}
-	into.Items = make([]unstructured.Unstructured, len(list.Items))
-	for i := range list.Items {
-		if err := list.Items[i].decodeInto(&into.Items[i]); err != nil {
-			return err
-		}
+	kept, err := meta.ExtractList(list)
+	if err != nil {
+		return fmt.Errorf("list cached objects: %w", err)
 	}
-	into.SetResourceVersion(list.ResourceVersion)
-	into.SetContinue(list.Continue)
-	into.SetRemainingItemCount(list.RemainingItemCount)
+	items, err := meta.GetItemsPtr(out)
+	if err != nil {
+		return fmt.Errorf("list into a %T: %w", out, err)
+	}
+	slice := reflect.ValueOf(items).Elem()
+	slice.Set(reflect.MakeSlice(slice.Type(), len(kept), len(kept)))
+	failed := make([]error, len(kept)+1)
+	workqueue.ParallelizeUntil(ctx, decoders, len(kept), func(i int) {
+		failed[i] = s.decodeInto(kept[i], slice.Index(i))
+	})
+	failed[len(kept)] = ctx.Err()
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	return copyListMeta(list, out)
+}
+
+func copyListMeta(from, to runtime.Object) error {
+	list, err := meta.ListAccessor(from)
+	if err != nil {
+		return fmt.Errorf("list a %T: %w", from, err)
+	}
+	out, err := meta.ListAccessor(to)
+	if err != nil {
+		return fmt.Errorf("list into a %T: %w", to, err)
+	}
+	out.SetResourceVersion(list.GetResourceVersion())
+	out.SetContinue(list.GetContinue())
+	out.SetRemainingItemCount(list.GetRemainingItemCount())
 	return nil
 }
 
 // Watch implements storage.Interface.
 func (s *decoding) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
-	options.Predicate.GetAttrs = Attrs
+	options.Predicate.GetAttrs = s.form.Attrs
 	events, err := s.cached.Watch(ctx, key, options)
 	if err != nil {
 		return nil, err
 	}
-	return MapEvents(events, decodeEvent), nil
+	return Project(events, func(obj runtime.Object) runtime.Object {
+		decoded, err := s.form.decode(obj)
+		if err != nil {
+			utilruntime.HandleError(err)
+			return obj
+		}
+		return decoded
+	}), nil
 }
 
-// decodeEvent returns the decoded object of an event, or another object as it is.
-func decodeEvent(obj runtime.Object) runtime.Object {
-	if shared, ok := obj.(runtime.CacheableObject); ok {
-		obj = shared.GetObject()
+// current returns the decoded object that the watch cache has, or nil. Upstream's watch cache passes that to etcd's
+// storage as well, which saves a read of etcd before a write.
+func (s *decoding) current(ctx context.Context, key string) runtime.Object {
+	kept := s.form.NewObject()
+	if s.cached.ReadinessCheck() != nil || s.cached.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, kept) != nil {
+		return nil
 	}
-	object, ok := obj.(*Object)
-	if !ok {
-		return obj
-	}
-	decoded, err := object.Decode()
+	decoded, err := s.form.decode(kept)
 	if err != nil {
-		return &unstructured.Unstructured{}
+		return nil
 	}
 	return decoded
 }
 
 // GuaranteedUpdate implements storage.Interface.
-func (s *writing) GuaranteedUpdate(
+func (s *decoding) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object,
 ) error {
@@ -116,36 +154,23 @@ func (s *writing) GuaranteedUpdate(
 }
 
 // Delete implements storage.Interface.
-func (s *writing) Delete(
+func (s *decoding) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, _ runtime.Object, options storage.DeleteOptions,
 ) error {
 	return s.Interface.Delete(ctx, key, out, preconditions, validate, s.current(ctx, key), options)
 }
 
-// decoded returns the object that the watch cache has, or nil.
-func (s *decoding) decoded(ctx context.Context, key string) runtime.Object {
-	object := lookUp(ctx, s.cached, key)
-	if object == nil {
-		return nil
-	}
-	decoded, err := object.Decode()
-	if err != nil {
-		return nil
-	}
-	return decoded
-}
-
 // ReadinessCheck implements storage.Interface.
-func (s *writing) ReadinessCheck() error { return s.cached.ReadinessCheck() }
+func (s *decoding) ReadinessCheck() error { return s.cached.ReadinessCheck() }
 
-// EnableResourceSizeEstimation implements storage.Interface. Stats are those of the cache.
-func (s *writing) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
+// EnableResourceSizeEstimation implements storage.Interface.
+func (s *decoding) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	return s.cached.EnableResourceSizeEstimation(keys)
 }
 
 // Stats implements storage.Interface.
-func (s *writing) Stats(ctx context.Context) (storage.Stats, error) { return s.cached.Stats(ctx) }
+func (s *decoding) Stats(ctx context.Context) (storage.Stats, error) { return s.cached.Stats(ctx) }
 
 // CompactRevision implements storage.Interface.
-func (s *writing) CompactRevision() int64 { return s.cached.CompactRevision() }
+func (s *decoding) CompactRevision() int64 { return s.cached.CompactRevision() }

@@ -17,10 +17,10 @@ import (
 
 // match returns the layout of a stored object that the codec would not change.
 func (r *Resource) match(stored []byte) (layout, bool) {
-	if r.Schema == nil {
+	if r.canonical == nil {
 		return layout{}, false
 	}
-	s := r.Schema()
+	s := r.canonical()
 	if s == nil {
 		return layout{}, false
 	}
@@ -48,7 +48,7 @@ func (r *Resource) fromStored(stored []byte) *record {
 	data = append(data, stored[at.version:]...)
 	json := unsafe.String(unsafe.SliceData(data), len(data))
 	decoded := named(stored, at)
-	for _, field := range r.Selectable {
+	for _, field := range r.selectable {
 		if err := decodeField(decoded.Object, json, 0, field); err != nil {
 			return nil
 		}

@@ -51,8 +51,8 @@ func newRecognising(selectable bool) *Resource {
 		names = []string{"color"}
 	}
 	return &Resource{
-		Kind: widgets.Kind, ListKind: widgets.ListKind, Selectable: names,
-		Schema: func() *Schema { return NewSchema(definition, "v1") },
+		Kind: widgets.Kind, ListKind: widgets.ListKind, selectable: names,
+		canonical: func() *canonicalSchema { return newCanonicalSchema(definition, "v1") },
 		Attrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
 			labelSet, fieldSet, err := widgets.Attrs(obj)
 			if selectable {
@@ -83,8 +83,8 @@ func TestCodecRecognises(t *testing.T) {
 		stored := []byte(`{"apiVersion":"example.com/v1","color":"red","kind":"Widget","metadata":{` + test.metadata + "}}\n")
 		recognising, inner := newRecognising(test.selectable), &counting{Codec: unstructured.UnstructuredJSONScheme}
 		plain := newRecognising(test.selectable)
-		plain.Schema = nil
-		got, want := readObject(t, recognising.Codec(inner), stored), readObject(t, plain.Codec(unstructured.UnstructuredJSONScheme), stored)
+		plain.canonical = nil
+		got, want := readObject(t, recognising.Form(inner).Codec, stored), readObject(t, plain.Form(unstructured.UnstructuredJSONScheme).Codec, stored)
 		if got != want || inner.decoded != test.decoded {
 			t.Errorf("%s: %d objects were decoded, want %d; the object is\n%s\nwant %s", name, inner.decoded, test.decoded, got, want)
 		}
@@ -133,7 +133,7 @@ func TestFirstResourceVersion(t *testing.T) {
 		stored := `{"apiVersion":"example.com/v1","color":"red","kind":"Widget","metadata":{` + metadata + `},"spec":{"text":"after"}}` + "\n"
 		versions := []string{"1", "12", "1234567890", "12345678901", strconv.FormatUint(math.MaxInt64, 10), "7"}
 		read := func() *Object {
-			decoded, err := runtime.Decode(newRecognising(false).Codec(unstructured.UnstructuredJSONScheme), []byte(stored))
+			decoded, err := runtime.Decode(newRecognising(false).Form(unstructured.UnstructuredJSONScheme).Codec, []byte(stored))
 			expect.NoError(t, err)
 			return decoded.(*Object)
 		}

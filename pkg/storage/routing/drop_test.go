@@ -5,6 +5,8 @@ package routing
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +26,12 @@ type answering struct {
 
 func (a answering) ReadinessCheck() error { return nil }
 
+func (a answering) Versioner() storage.Versioner { return versioner }
+
+func (a answering) GetCurrentResourceVersion(context.Context) (uint64, error) {
+	return 0, errors.New("unknown")
+}
+
 func (a answering) Get(context.Context, string, storage.GetOptions, runtime.Object) error {
 	return a.answer()
 }
@@ -41,51 +49,59 @@ func (a answering) Watch(context.Context, string, storage.ListOptions) (watch.In
 func TestReadWhileCacheChanges(t *testing.T) {
 	t.Parallel()
 	stopped := apierrors.NewTooManyRequests("apiserver cacher is stopped", 1)
-	reads := map[string]func(context.Context, *cacheSwitch) error{
-		"get": func(ctx context.Context, s *cacheSwitch) error { return s.Get(ctx, "", storage.GetOptions{}, nil) },
-		"list": func(ctx context.Context, s *cacheSwitch) error {
-			return s.GetList(ctx, "", storage.ListOptions{}, nil)
+	reads := map[string]func(context.Context, *lazyCache) error{
+		"get": func(ctx context.Context, s *lazyCache) error {
+			return s.Get(ctx, "", storage.GetOptions{ResourceVersion: "0"}, nil)
 		},
-		"watch": func(ctx context.Context, s *cacheSwitch) error {
-			_, err := s.Watch(ctx, "", storage.ListOptions{})
+		"list": func(ctx context.Context, s *lazyCache) error {
+			return s.GetList(ctx, "", storage.ListOptions{ResourceVersion: "0"}, nil)
+		},
+		"watch": func(ctx context.Context, s *lazyCache) error {
+			_, err := s.Watch(ctx, "", storage.ListOptions{ResourceVersion: "0"})
 			return err
 		},
 	}
 	for name, tc := range map[string]struct {
 		// during is called by the first cache.
-		during                          func(context.Context, *cacheSwitch) error
+		during                          func(context.Context, *lazyCache) error
 		wantCaches, wantCache, wantEtcd int
 		wantErr                         bool
 	}{
 		"to no cache": {
-			during:     func(ctx context.Context, s *cacheSwitch) error { return s.Apply(ctx, hostingv1alpha1.CacheNone) },
+			during:     func(ctx context.Context, s *lazyCache) error { return s.Apply(ctx, hostingv1alpha1.CacheNone) },
 			wantCaches: 1, wantEtcd: 1,
 		},
 		"to none and back": {
-			during: func(ctx context.Context, s *cacheSwitch) error {
+			during: func(ctx context.Context, s *lazyCache) error {
 				expect.NoError(t, s.Apply(ctx, hostingv1alpha1.CacheNone))
 				return s.Apply(ctx, hostingv1alpha1.CacheCompressed)
 			},
 			wantCaches: 2, wantCache: 1,
 		},
-		"not at all": {during: func(context.Context, *cacheSwitch) error { return nil }, wantCaches: 1, wantErr: true},
+		"not at all": {during: func(context.Context, *lazyCache) error { return nil }, wantCaches: 1, wantErr: true},
 	} {
 		for verb, read := range reads {
 			t.Run(verb+" "+name, func(t *testing.T) {
 				t.Parallel()
 				var caches, ofCache, ofEtcd int
-				s := &cacheSwitch{Interface: answering{answer: func() error { ofEtcd++; return nil }}}
-				s.build = func(bool) (*encodedCache, error) {
+				s := newLazyCache(answering{answer: func() error { ofEtcd++; return nil }}, lazyCacheConfig{
+					usage: func() (objects, bytes int64, known bool) { return 0, 0, false },
+				})
+				s.config.create = func([]uint64, hostingv1alpha1.Cache, <-chan struct{}) (*filledCache, error) {
 					caches++
 					first := caches == 1
-					return &encodedCache{Interface: answering{answer: func() error {
+					made := &filledCache{current: make(chan struct{}), attempt: &atomic.Pointer[attempt]{}, destroy: func() {}}
+					close(made.current)
+					made.attempt.Store(newAttempt())
+					made.Interface = answering{answer: func() error {
 						if !first {
 							ofCache++
 							return nil
 						}
 						expect.NoError(t, tc.during(t.Context(), s))
 						return stopped
-					}}, destroy: func() {}}, nil
+					}}
+					return made, nil
 				}
 				expect.NoError(t, s.Apply(t.Context(), hostingv1alpha1.CacheCompressed))
 				if err := read(t.Context(), s); (err != nil) != tc.wantErr {

@@ -5,8 +5,12 @@ package watchcache
 
 import (
 	"context"
+	"path"
 	"slices"
+	"strconv"
+	"strings"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,21 +25,46 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// SelectNames wraps a watch cache with CacheAttrs, and evaluates selectors of names in front of
-// it: a set of fields for each object would take as much memory as 300 bytes of JSON. The name
-// of a key never changes, so the types of events do not depend on it. etcd has the same objects.
-func SelectNames(cached, etcd storage.Interface) storage.Interface {
-	return &selectNames{Interface: cached, etcd: etcd}
+// Reads wraps a watch cache of Objects, which etcd has too, below a prefix of keys of kv.
+//
+// A consistent read requests only the revision of the key from etcd: if the cache has that revision it has the
+// object, because a key never has two values of one revision.
+//
+// Selectors of names are evaluated in front of the cache: a set of fields for each object would take as much memory
+// as 300 bytes of JSON. The name of a key never changes, so the types of events do not depend on it.
+func Reads(cached, etcd storage.Interface, kv clientv3.KV, prefix string) storage.Interface {
+	return &reads{Interface: cached, etcd: etcd, kv: kv, prefix: path.Join("/", prefix) + "/"}
 }
 
-type selectNames struct {
+type reads struct {
 	storage.Interface
-	etcd storage.Interface
+	etcd   storage.Interface
+	kv     clientv3.KV
+	prefix string
 }
 
-// Watch implements storage.Interface. Without its name in the context too, because upstream's
-// watch cache sends to a watch that has one only events with that field.
-func (s *selectNames) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+// Get implements storage.Interface.
+func (s *reads) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
+	if into, ok := out.(*Object); ok && options.ResourceVersion == "" && s.Interface.ReadinessCheck() == nil {
+		cached := Object{}
+		err := s.Interface.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, &cached)
+		if err == nil && s.isCurrent(ctx, key, cached.GetResourceVersion()) {
+			*into = cached
+			return nil
+		}
+	}
+	return s.Interface.Get(ctx, key, options, out)
+}
+
+// isCurrent reports whether etcd has an object in a version.
+func (s *reads) isCurrent(ctx context.Context, key, version string) bool {
+	found, err := s.kv.Get(ctx, s.prefix+strings.TrimPrefix(key, "/"), clientv3.WithKeysOnly())
+	return err == nil && len(found.Kvs) == 1 && strconv.FormatInt(found.Kvs[0].ModRevision, 10) == version
+}
+
+// Watch implements storage.Interface. The context of the cache's watch has no name, because upstream's watch cache
+// sends to a watch with a name only events with that field.
+func (s *reads) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
 	names, others := split(options.Predicate.Field)
 	if len(names) == 0 {
 		return s.Interface.Watch(ctx, key, options)
@@ -55,7 +84,7 @@ func (s *selectNames) Watch(ctx context.Context, key string, options storage.Lis
 }
 
 // GetList implements storage.Interface.
-func (s *selectNames) GetList(ctx context.Context, key string, options storage.ListOptions, out runtime.Object) error {
+func (s *reads) GetList(ctx context.Context, key string, options storage.ListOptions, out runtime.Object) error {
 	names, others := split(options.Predicate.Field)
 	list, ok := out.(*List)
 	single := isKey(names, options.Recursive)
@@ -96,7 +125,7 @@ func split(selector fields.Selector) (names fields.Requirements, others fields.S
 	return names, others
 }
 
-// isKey reports whether the requirements are those that the key of a request stands for.
+// isKey reports whether the requirements only repeat the name in the key of a request.
 func isKey(names fields.Requirements, recursive bool) bool {
 	return !recursive && len(names) == 1 && names[0].Operator != selection.NotEquals
 }
