@@ -30,7 +30,8 @@ type codec struct {
 	resource *Resource
 }
 
-// Decode implements runtime.Decoder. The Object is encoded when its resource version is set.
+// Decode implements runtime.Decoder. The Object has a resource version that is to be replaced: objects are stored
+// without.
 func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	object, ok := into.(*Object)
 	if into != nil && !ok {
@@ -53,8 +54,9 @@ func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runti
 	if !ok {
 		return nil, kind, fmt.Errorf("decode %s: got a %T", c.resource.Kind.Kind, decoded)
 	}
-	object.record = &record{resource: c.resource, decoded: custom}
-	return object, kind, nil
+	custom.SetResourceVersion(placeholder)
+	object.record, err = c.resource.encode(custom, spareBytes)
+	return object, kind, err
 }
 
 // Encode implements runtime.Encoder.

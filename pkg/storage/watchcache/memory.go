@@ -126,7 +126,7 @@ func (c *Memory) Indexers() *toolscache.Indexers { return &toolscache.Indexers{"
 // index is called with each object when it is stored, and again when it is replaced or deleted.
 func (c *Memory) index(obj any) ([]string, error) {
 	object, ok := obj.(*Object)
-	if !ok || object.record == nil || object.decoded != nil {
+	if !ok || object.record == nil {
 		return nil, nil
 	}
 	c.mu.Lock()
@@ -255,10 +255,6 @@ func (s *source) revisionOf(object *Object) uint64 {
 
 // add prepares an object that the watch cache is about to read: one of all, or with nil an event.
 func (c *Memory) add(object *Object, read *version) (err error) {
-	if object.record == nil || object.decoded != nil {
-		c.contents.invalidate() // it could not be encoded
-		return nil
-	}
 	r := object.record
 	if r.key, err = c.keyFunc(object); err != nil {
 		return err
@@ -283,7 +279,7 @@ func (c *Memory) add(object *Object, read *version) (err error) {
 // in the history, beside the object that was deleted.
 func (c *Memory) addDeleted(object *Object, read *version) {
 	key, err := c.keyFunc(object)
-	if object.record == nil || object.decoded != nil || err != nil {
+	if err != nil {
 		c.contents.invalidate()
 		return
 	}

@@ -139,8 +139,8 @@ func (w *cachedWidgets) update(t testing.TB, object *unstructured.Unstructured) 
 			return nil, nil, err
 		}
 		decoded.Object["spec"] = object.Object["spec"]
-		changed := &Object{&record{resource: widgets, decoded: decoded}}
-		return changed, nil, nil
+		changed, err := widgets.encode(decoded, 0)
+		return &Object{changed}, nil, err
 	}, nil)
 	if !storage.IsNotFound(err) {
 		expect.NoError(t, err)
@@ -259,7 +259,6 @@ func TestCacheIsCollected(t *testing.T) {
 	t.Parallel()
 	object := newWidget(t, `{"metadata":{"name":"a","namespace":"ns"}}`, "7")
 	c := NewMemory(widgets, widgetKey, compression.Generic, func(int64) { runtime.KeepAlive(object) })
-	object.decoded = nil
 	for range 2 { // it is stored, and deleted
 		_, err := c.index(object)
 		expect.NoError(t, err)

@@ -13,16 +13,16 @@ import (
 
 // GetNamespace implements metav1.Object.
 func (o *Object) GetNamespace() string {
-	if o.record != nil && o.decoded == nil {
+	if o.record != nil {
 		return o.fields[namespaceField]
 	}
-	return o.DecodeMetadata().GetNamespace()
+	return ""
 }
 
 // GetName implements metav1.Object.
 func (o *Object) GetName() string {
-	if o.record == nil || o.decoded != nil {
-		return o.DecodeMetadata().GetName()
+	if o.record == nil {
+		return ""
 	}
 	if o.key != "" {
 		return o.key[strings.LastIndexByte(o.key, '/')+1:]
@@ -42,10 +42,10 @@ func (o *Object) GetName() string {
 
 // GetLabels implements metav1.Object.
 func (o *Object) GetLabels() map[string]string {
-	if o.record != nil && o.decoded == nil {
+	if o.record != nil {
 		return maps.Clone(o.labels)
 	}
-	return o.DecodeMetadata().GetLabels()
+	return nil
 }
 
 // GetGenerateName implements metav1.Object.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,9 @@ type Resource struct {
 	canonical func() *canonicalSchema
 
 	shared sharedSets
+	// empty has the JSON of an object without metadata.
+	empty     *record
+	emptyOnce sync.Once
 }
 
 // NewResource returns the version of kind of a definition.
@@ -55,7 +59,15 @@ func NewResource(definition *apiextensionsv1.CustomResourceDefinition, kind, lis
 
 // NewObject returns an empty Object.
 func (r *Resource) NewObject() runtime.Object {
-	return &Object{&record{resource: r, decoded: r.newDecoded()}}
+	r.emptyOnce.Do(func() {
+		var err error
+		decoded := r.newDecoded()
+		decoded.Object["metadata"] = map[string]any{}
+		if r.empty, err = r.encode(decoded, 0); err != nil {
+			utilruntime.HandleError(err)
+		}
+	})
+	return &Object{r.empty}
 }
 
 // NewList returns an empty List.
@@ -71,14 +83,12 @@ func (r *Resource) newDecoded() *unstructured.Unstructured {
 	return decoded
 }
 
-// Object is an encoded custom resource. Copies share an immutable record; setters replace it.
+// Object is an encoded custom resource. Copies share an immutable record, which is nil for the zero Object; setters
+// replace it.
 type Object struct{ *record }
 
-// record has either a decoded object, which waits for its resource version, or JSON.
 type record struct {
 	resource *Resource
-	decoded  *unstructured.Unstructured
-
 	// text is the JSON. A Memory replaces it by an equal one that is compressed, or by a plain one.
 	text atomic.Pointer[text]
 	// key is that of the watch cache, where the object is in one. Its last segment is the name.
@@ -104,22 +114,27 @@ var (
 	_ metav1.Object  = &Object{}
 )
 
-// encode returns the record of a decoded object.
-func encode(resource *Resource, decoded *unstructured.Unstructured) (*record, error) {
+// encode returns the record of a decoded object, with room for a resource version that is longer by spare bytes.
+func (r *Resource) encode(decoded *unstructured.Unstructured, spare uint8) (*record, error) {
 	encoded, err := decoded.MarshalJSON()
 	if err != nil {
-		return nil, fmt.Errorf("encode %s %s/%s: %w", resource.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
+		return nil, fmt.Errorf("encode %s %s/%s: %w", r.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
 	}
-	json := string(encoded)
+	encoded = append(make([]byte, 0, len(encoded)+int(spare)), encoded...)
+	json := unsafe.String(unsafe.SliceData(encoded), len(encoded))
 	metadata, found := member(json, 0, "metadata")
 	if !found {
-		return nil, fmt.Errorf("encode %s: the object has no metadata", resource.Kind.Kind)
+		return nil, fmt.Errorf("encode %s: the object has no metadata", r.Kind.Kind)
 	}
 	var revision uint64
 	if version, found := member(json, int(metadata.start), "resourceVersion"); found {
 		revision, _ = strconv.ParseUint(json[version.start+1:version.end-1], 10, 64)
 	}
-	return newRecord(resource, json, metadata, revision, decoded)
+	made, err := newRecord(r, json, metadata, revision, decoded)
+	if err == nil {
+		made.spare = spare
+	}
+	return made, err
 }
 
 // newRecord returns the record of an encoded object, with its metadata and its resource version,
@@ -149,28 +164,22 @@ func (o *Object) JSON() ([]byte, error) {
 	if o.record == nil {
 		return nil, errors.New("encode an object: it is empty")
 	}
-	if o.decoded == nil {
-		json, err := o.json()
-		return bytesOf(json), err
-	}
-	return o.decoded.MarshalJSON()
+	json, err := o.json()
+	return bytesOf(json), err
 }
 
 // Decode returns the decoded object. The caller may change it.
 func (o *Object) Decode() (*unstructured.Unstructured, error) {
 	decoded := &unstructured.Unstructured{}
-	switch {
-	case o.record == nil:
-	case o.decoded != nil:
-		return o.decoded.DeepCopy(), nil
-	default:
-		json, err := o.json()
-		if err != nil {
-			return nil, err
-		}
-		if err := decoded.UnmarshalJSON([]byte(json)); err != nil {
-			return nil, fmt.Errorf("decode %s from the watch cache: %w", o.resource.Kind.Kind, err)
-		}
+	if o.record == nil {
+		return decoded, nil
+	}
+	json, err := o.json()
+	if err != nil {
+		return nil, err
+	}
+	if err := decoded.UnmarshalJSON([]byte(json)); err != nil {
+		return nil, fmt.Errorf("decode %s from the watch cache: %w", o.resource.Kind.Kind, err)
 	}
 	return decoded, nil
 }
@@ -181,9 +190,6 @@ func CacheAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	o, ok := obj.(*Object)
 	if !ok || o.record == nil {
 		return nil, nil, fmt.Errorf("read the labels and fields of a %T: it is not an encoded object", obj)
-	}
-	if o.decoded != nil {
-		return o.resource.Attrs(o.decoded)
 	}
 	return o.labels, o.fields, nil
 }
@@ -201,13 +207,10 @@ func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 
 // DecodeMetadata returns the decoded metadata.
 func (o *Object) DecodeMetadata() metav1.Object {
-	switch {
-	case o.record == nil:
-		return &metav1.ObjectMeta{}
-	case o.decoded != nil:
-		return o.decoded
-	}
 	meta := &metav1.ObjectMeta{}
+	if o.record == nil {
+		return meta
+	}
 	json, err := o.json()
 	if err == nil {
 		meta, err = decodeMeta(json[o.metadata.start:o.metadata.end], o.labels)
@@ -221,35 +224,33 @@ func (o *Object) DecodeMetadata() metav1.Object {
 
 // edit changes the object.
 func (o *Object) edit(change func(metav1.Object)) {
-	decoded, err := o.Decode()
-	if err != nil || o.record == nil {
+	if o.record == nil {
 		return
 	}
-	change(decoded)
-	o.record = &record{resource: o.resource, decoded: decoded}
+	var changed *record
+	decoded, err := o.Decode()
+	if err == nil {
+		change(decoded)
+		changed, err = o.resource.encode(decoded, 0)
+	}
+	o.replace(changed, err)
 }
 
-// SetResourceVersion implements metav1.Object. It is called for each object that comes from
-// etcd, and encodes it.
-func (o *Object) SetResourceVersion(version string) {
-	switch {
-	case o.record == nil:
-	case o.decoded != nil:
-		decoded := o.decoded
-		decoded.SetResourceVersion(version)
-		if r, err := encode(o.resource, decoded); err == nil {
-			o.record = r
-		} // else JSON returns the error
-	case o.revision == 0:
-		o.edit(func(object metav1.Object) { object.SetResourceVersion(version) })
-	default:
-		changed, err := o.withVersion(version)
-		if err != nil {
-			utilruntime.HandleError(err)
-			return
-		}
-		o.record = changed
+func (o *Object) replace(by *record, err error) {
+	if err != nil {
+		utilruntime.HandleError(err)
+		return
 	}
+	o.record = by
+}
+
+// SetResourceVersion implements metav1.Object. It is called for each object that comes from etcd.
+func (o *Object) SetResourceVersion(version string) {
+	if o.record == nil || o.revision == 0 {
+		o.edit(func(object metav1.Object) { object.SetResourceVersion(version) })
+		return
+	}
+	o.replace(o.withVersion(version))
 }
 
 // withVersion returns a record with another resource version: itself, if nothing else refers to it.
@@ -278,7 +279,7 @@ func (r *record) withVersion(version string) (*record, error) {
 
 // GetResourceVersion implements metav1.Object.
 func (o *Object) GetResourceVersion() string {
-	if o.record == nil || o.decoded != nil || o.revision == 0 {
+	if o.record == nil || o.revision == 0 {
 		return o.DecodeMetadata().GetResourceVersion()
 	}
 	return strconv.FormatUint(o.revision, 10)
@@ -286,9 +287,6 @@ func (o *Object) GetResourceVersion() string {
 
 // DeepCopyObject implements runtime.Object.
 func (o *Object) DeepCopyObject() runtime.Object {
-	if o.record != nil && o.decoded != nil {
-		return &Object{&record{resource: o.resource, decoded: o.decoded.DeepCopy()}}
-	}
 	if o.record != nil && o.spare > 0 {
 		o.spare = 0 // from now on it is shared
 	}

@@ -34,15 +34,19 @@ var widgets = &Resource{
 	},
 }
 
-// newWidget returns an Object as storage does: decoded, then with a resource version.
+// newWidget returns an Object with a resource version.
 func newWidget(t testing.TB, text, version string) *Object {
 	t.Helper()
 	decoded := widgets.newDecoded()
 	if err := json.Unmarshal([]byte(text), &decoded.Object); err != nil {
 		t.Fatal(err)
 	}
-	object := &Object{&record{resource: widgets, decoded: decoded}}
-	object.SetResourceVersion(version)
+	decoded.SetResourceVersion(version)
+	made, err := widgets.encode(decoded, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := &Object{made}
 	return object
 }
 

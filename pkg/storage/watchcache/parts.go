@@ -47,7 +47,7 @@ func NewParts(paths []string) *Parts {
 
 // Decode returns the parts of an object.
 func (p *Parts) Decode(object *Object) (map[string]any, error) {
-	if p.whole || object.record == nil || object.decoded != nil {
+	if p.whole || object.record == nil {
 		decoded, err := object.Decode()
 		if err != nil {
 			return nil, err

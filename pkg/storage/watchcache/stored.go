@@ -27,20 +27,23 @@ func (r *Resource) match(stored []byte) (layout, bool) {
 	return s.match(stored)
 }
 
-// spareBytes is what a resource version may be longer than the one that it replaces. Those of etcd
-// have at most 19 digits, nearly all of them at most 10.
-const spareBytes = 9
+const (
+	// placeholder is the resource version before it is set.
+	placeholder = "1"
+	// spareBytes is how much longer the first resource version may be than the placeholder. Resource versions of
+	// etcd have at most 19 digits, nearly all of them at most 10.
+	spareBytes = 9
+)
 
-// fromStored returns the record of a stored object that the codec would not change, or nil. It
-// has a resource version, which is to be replaced: objects are stored without.
+// fromStored returns the record of a stored object that the codec would not change, or nil.
 func (r *Resource) fromStored(stored []byte) *record {
 	at, ok := r.match(stored)
 	if !ok {
 		return nil
 	}
-	version := `"resourceVersion":"1",`
+	version := `"resourceVersion":"` + placeholder + `",`
 	if stored[at.version] == '}' {
-		version = `,"resourceVersion":"1"`
+		version = `,"resourceVersion":"` + placeholder + `"`
 	}
 	data := make([]byte, 0, len(stored)+len(version)+spareBytes)
 	data = append(data, stored[:at.version]...)

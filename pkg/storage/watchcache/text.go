@@ -41,7 +41,7 @@ func (r *record) json() (string, error) {
 
 // appendJSON appends the JSON to a buffer.
 func (o *Object) appendJSON(buffer []byte) ([]byte, error) {
-	if o.record != nil && o.decoded == nil {
+	if o.record != nil {
 		if t := o.text.Load(); t.dictionary != nil {
 			return t.dictionary.Decompress(buffer, bytesOf(t.data))
 		}
