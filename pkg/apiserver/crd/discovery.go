@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// buildInterval is how long changes of a group are collected.
+// buildInterval delays the documents of a group after a change, to collect more.
 const buildInterval = 10 * time.Millisecond
 
 // Upstream's priority of CustomResourceDefinitions.

@@ -25,13 +25,13 @@ var (
 	subresourceVerbs = metav1.Verbs{"get", "patch", "update"}
 )
 
-// documents are those of a group.
+// documents has the documents of a group.
 type documents struct {
 	group    metav1.APIGroup
 	versions map[string]*versionDocuments
 }
 
-// versionDocuments are those of a version: its own, and what the aggregated one has of it.
+// versionDocuments has the content of the document of a version, and its part of the aggregated document.
 type versionDocuments struct {
 	resources  []metav1.APIResource
 	aggregated []apidiscoveryv2.APIResourceDiscovery
@@ -122,7 +122,7 @@ func (d *versionDocuments) add(crd *apiextensionsv1.CustomResourceDefinition, ve
 	return nil
 }
 
-// storageVersionHash is that of the version that objects are stored in, if that is served.
+// storageVersionHash returns the hash of the version in which objects are stored, if that is served.
 func storageVersionHash(crd *apiextensionsv1.CustomResourceDefinition) string {
 	for i := range crd.Spec.Versions {
 		if v := &crd.Spec.Versions[i]; v.Storage && v.Served {

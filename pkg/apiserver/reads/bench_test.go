@@ -24,7 +24,7 @@ func BenchmarkEvent(b *testing.B) {
 	for _, size := range []int{2500, 14000, 100_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			resource := &watchcache.Resource{
-				Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"},
+				Kind:  schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"},
 				Attrs: func(runtime.Object) (labels.Set, fields.Set, error) { return nil, nil, nil },
 			}
 			stored := fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{},"spec":{"text":%q}}`, strings.Repeat("x", size))

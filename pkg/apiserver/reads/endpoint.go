@@ -76,7 +76,7 @@ func newEndpoint(from watchcache.Endpoint, minRequestTimeout time.Duration) *end
 	}
 }
 
-// reader is what a resource needs to be read.
+// reader reads a resource.
 type reader interface {
 	rest.Getter
 	rest.Lister
@@ -91,7 +91,7 @@ func newHandlers(from reader, scope *handlers.RequestScope, minRequestTimeout ti
 	}
 }
 
-// metadataKinds has the kind that clients ask for with a verb. For another kind upstream
+// metadataKinds has the kind that clients request with a verb. For another kind upstream
 // returns an error that names the type of the object.
 var metadataKinds = map[string]string{"get": "PartialObjectMetadata", "list": "PartialObjectMetadataList", "watch": "PartialObjectMetadata"}
 
@@ -140,7 +140,7 @@ func newStore(from watchcache.Endpoint, resource schema.GroupResource, clusterSc
 	return store
 }
 
-// projected returns objects of which only a part is decoded.
+// projected returns the projections of objects.
 type projected struct {
 	*genericregistry.Store
 	project projection

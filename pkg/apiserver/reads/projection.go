@@ -14,8 +14,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
-// projection returns an object or list of which only a part is decoded. It returns other objects
-// as they are.
+// projection decodes a part of an object, or of the objects of a list. It returns other objects as they are.
 type projection func(runtime.Object) (runtime.Object, error)
 
 // withMetadata is a projection from which upstream makes PartialObjectMetadata.
@@ -67,7 +66,7 @@ func (p projection) watch(events watch.Interface) watch.Interface {
 	})
 }
 
-// metadata is an object of which only the metadata is used.
+// metadata is an object whose metadata alone is used.
 type metadata struct{ object *watchcache.Object }
 
 var _ metav1.ObjectMetaAccessor = &metadata{}

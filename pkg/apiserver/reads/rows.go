@@ -33,11 +33,11 @@ func rows(parts *watchcache.Parts) projection {
 	}
 }
 
-// row is an object of which the metadata and some other parts are decoded.
+// row is an object whose metadata and some other parts are decoded.
 type row struct {
 	metadata
 	content map[string]any
-	// meta is the decoded metadata, for which upstream asks several times.
+	// meta is the decoded metadata, which upstream reads several times.
 	meta metav1.Object
 }
 

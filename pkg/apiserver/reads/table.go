@@ -46,8 +46,8 @@ func shown(columns []apiextensionsv1.CustomResourceColumnDefinition) *watchcache
 	return watchcache.NewParts(paths)
 }
 
-// tables are upstream's tables, with cells that it gets wrong: dates in the future, numbers that are no
-// int64, and entries of maps, of which it shows a random one.
+// tables are upstream's tables, with other cells where upstream's are wrong: for dates in the future, numbers that
+// are no int64, and paths through maps, for which upstream shows a random entry.
 type tables struct {
 	rest.TableConvertor
 	columns []column
@@ -108,7 +108,7 @@ type column struct {
 
 const aloneField = "value"
 
-// cell returns the cell for which upstream has another.
+// cell returns the cell in place of upstream's.
 func (c *column) cell(ctx context.Context, content map[string]any, upstream any) (any, error) {
 	if c.alone != nil {
 		value, found := c.path.find(content)

@@ -29,11 +29,11 @@ import (
 
 const (
 	// fillsAtOnce bounds the large resources whose caches are filled at the same time: after a
-	// restart clients ask for all of them.
+	// restart clients read all of them.
 	fillsAtOnce = 4
-	// catchUpPause is between requests for etcd's revision that fail.
+	// catchUpPause is the time between requests for etcd's revision that fail.
 	catchUpPause = 100 * time.Millisecond
-	// fillTimeout is how long a cache that cannot be filled keeps others waiting.
+	// fillTimeout ends the turn of a cache that cannot be filled, so that others are.
 	fillTimeout = time.Minute
 )
 

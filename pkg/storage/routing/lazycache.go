@@ -31,7 +31,7 @@ const (
 	// kubectl's, which upstream too reads from etcd while the cache is not ready.
 	smallObjects = 500
 	smallBytes   = 4 << 20
-	// smallTimeout is how long a watch of such a resource waits before it is answered: without a
+	// smallTimeout bounds the wait of a watch of such a resource before it is answered: without a
 	// resource version it begins with the objects of the time when the cache is filled.
 	smallTimeout = 5 * time.Second
 
@@ -63,7 +63,7 @@ type lazyCache struct {
 
 	// changing is the lock for creating, converting and dropping the cache.
 	changing sync.Mutex
-	// form is how the cache keeps objects. ended is set once there is no cache any more.
+	// form is the form in which the cache keeps objects. ended is set once there is no cache any more.
 	form  hostingv1alpha1.Cache
 	ended bool
 

@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// placementTimeout is how long a request waits for the scheduler, which takes
+	// placementTimeout bounds the wait of a request for the scheduler, which takes
 	// milliseconds if a Store fits.
 	placementTimeout = 2 * time.Second
 	// prepareTimeout bounds the creation of the storage of annex's own kinds.
 	prepareTimeout = time.Minute
 	// attemptTimeout bounds one attempt. A request that etcd does not answer is sent again.
 	attemptTimeout = 10 * time.Second
-	// prepareInterval is how often it is tried to create storage again.
+	// prepareInterval is the time between attempts to create storage.
 	prepareInterval = time.Second
 )
 

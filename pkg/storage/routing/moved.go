@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// holdTimeout is how long a request waits while its resource is switched to another Store,
+	// holdTimeout bounds the wait of a request while its resource is switched to another Store,
 	// which takes a fraction of a second.
 	holdTimeout = 5 * time.Second
-	// A held request is tried again when a route changes, and in these intervals, which grow: a
-	// move may also be given up.
+	// A held request is repeated when a route changes, and in these intervals, which grow: a
+	// move may also be abandoned.
 	firstHeldPause = 10 * time.Millisecond
 	maxHeldPause   = 200 * time.Millisecond
 )

@@ -41,7 +41,7 @@ import (
 // Storage, which has objects:
 //
 //	 1. lazyStorage            finds the Store through the HostedResource when it is first used:
-//	                           upstream asks for storage before a Store is chosen
+//	                           upstream creates storage before a Store is chosen
 //	 2. writeinfo              describes a write to the layers below etcd3
 //	 3. objectsize.Storage     waits for memory before a large object is read to be changed
 //	 4. watchcache.Form        custom resources and CRDs: decodes what is read from the watch cache,

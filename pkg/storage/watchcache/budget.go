@@ -19,8 +19,8 @@ import (
 	"github.com/annex-dev/annex/pkg/observers"
 )
 
-// interval is how often the caches are compared with what they should be. A budget that is
-// exceeded is noticed at once.
+// interval is the time between comparisons of the caches with what they should be. If the budget is exceeded, they
+// are compared at once.
 const interval = time.Second
 
 // Budgeted is a watch cache of a version of a resource, or none at present.
@@ -51,7 +51,7 @@ type Budget struct {
 type resource struct {
 	caches map[Budgeted]struct{}
 	reduction
-	// reported is the usage that handlers know of.
+	// reported is the usage of which handlers were notified.
 	reported Usage
 }
 

@@ -10,8 +10,8 @@ type layout struct {
 	// metadata, name, namespace and labels are values in the object, name and namespace without
 	// their quotes. An object without namespace or labels has an empty span.
 	metadata, name, namespace, labels span
-	// version is where the resource version belongs, with which objects are not stored: before
-	// the key that is there, or at the end of the metadata.
+	// version is the offset for the resource version, with which objects are not stored: before
+	// the key that follows it, or at the end of the metadata.
 	version int
 }
 

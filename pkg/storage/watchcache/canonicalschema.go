@@ -59,7 +59,7 @@ type property struct {
 	defaulted bool
 }
 
-// Places without a schema, of which there are many.
+// Nodes of the many places without a schema.
 var (
 	// free keeps everything.
 	free = newFree(nil)
@@ -69,7 +69,7 @@ var (
 	closed = newClosed()
 )
 
-// newFree returns a node that keeps null itself if all below it is as free.
+// newFree returns a node that keeps null if below is nil. All below it is as free then.
 func newFree(below *node) *node {
 	n := &node{nullable: below == nil, unknown: below, items: below}
 	if below == nil {

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// A label is indexed when it is asked for a second time by a list that reads at least
-	// minScan objects, of which it selects at most one of selective.
+	// A label is indexed for the second list with a selector of it that reads at least minScan
+	// objects and returns at most one of selective.
 	minScan   = 32
 	selective = 8
-	// maxLabels bounds the indexed labels. One that unusedLists lists did without is replaced.
+	// maxLabels bounds the indexed labels. One that no list of the last unusedLists used is replaced.
 	maxLabels   = 8
 	unusedLists = 1000
-	// maxAsked bounds the labels that are remembered before they are indexed.
+	// maxAsked bounds the labels that are counted before they are indexed.
 	maxAsked = 64
 
 	// Contents of maxPast earlier resource versions are kept for clients that read page after
@@ -30,10 +30,10 @@ const (
 	maxChanges = 10_000
 )
 
-// contents has what a watch cache has read, in order, so that lists need not read objects that they
-// do not return. It is as new as the watch cache, or newer by what that has not processed yet.
+// contents has the objects that a watch cache has read, in order, so that lists read only objects that they
+// return. It is as new as the watch cache, or newer by events that this has not processed yet.
 type contents struct {
-	// fields are indexed always, labels when they are asked for.
+	// fields are indexed always, labels when lists need them.
 	fields []string
 	// account receives the number of records in indexes of labels.
 	account func(records int)
@@ -45,17 +45,17 @@ type contents struct {
 	past []past
 	// changes counts changes, and lists those with labels.
 	changes, lists uint64
-	// asked counts how often labels were asked for that have no index, and used has the number of
+	// asked counts the lists that needed a label without an index, and used has the number of
 	// the last list that used the index of a label.
 	asked map[string]int
 	used  map[string]uint64
 }
 
-// version has all objects, and indexes of those by names of upstream's.
+// version has all objects, and indexes of them by upstream's names of indexes.
 type version struct {
 	all     *ordered
 	indexes map[string]*ordered
-	// The objects are those of all resource versions from changed to revision.
+	// The objects are the same at all resource versions from changed to revision.
 	changed, revision uint64
 	// building has the changes since an index is being built, or nil.
 	building *[]change

@@ -26,10 +26,9 @@ import (
 
 // Usage is the memory of a watch cache, in bytes, and what it holds.
 type Usage struct {
-	// Objects are those that are served.
+	// Objects is the number of served objects.
 	Objects int64
-	// Bytes is the memory of Objects, and of those that a cache has read before it replaces
-	// all that it has.
+	// Bytes is the memory of these, and of objects that a cache has read before it replaces all.
 	Bytes int64
 	// History is the memory of objects that were replaced or deleted, which watches and reads of
 	// earlier resource versions may need. It falls when the garbage collector has freed them.
@@ -55,18 +54,18 @@ type Memory struct {
 
 	mu    sync.Mutex
 	usage Usage
-	// filling is the part of usage.Bytes that is not stored yet, and indexed that of indexes of
+	// filling is the part of usage.Bytes that is not stored yet, and indexed the part of indexes of
 	// labels.
 	filling, indexed int64
 	// generation counts how often all objects were replaced. Records have the one in which they
 	// were stored.
 	generation uint32
 	closed     bool
-	// converted is how SetCompressed has converted the objects of a generation.
+	// converted is the last conversion by SetCompressed.
 	converted conversion
 }
 
-// conversion is to texts of a dictionary, or to plain ones.
+// conversion is the compression of all objects of a generation, or their decompression without a dictionary.
 type conversion struct {
 	generation uint32
 	dictionary *compression.Dictionary
@@ -177,7 +176,7 @@ type source struct {
 	storage.Interface
 	cache  *Memory
 	failed func(error)
-	// read is what a list reads in pages, one after the other.
+	// read receives the pages of a list, one after the other.
 	read *version
 }
 

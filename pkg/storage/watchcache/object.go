@@ -32,7 +32,7 @@ type Resource struct {
 	Attrs storage.AttrFunc
 	// selectable are the fields besides name and namespace. They are indexed.
 	selectable []string
-	// canonical returns what recognises stored objects. It may be nil, or return nil.
+	// canonical returns the schema that recognises stored objects. It may be nil, or return nil.
 	canonical func() *canonicalSchema
 
 	shared sharedSets
@@ -91,7 +91,7 @@ type record struct {
 	resource *Resource
 	// text is the JSON. A Memory replaces it by an equal one that is compressed, or by a plain one.
 	text atomic.Pointer[text]
-	// key is that of the watch cache, where the object is in one. Its last segment is the name.
+	// key is the key in the watch cache, if the object is in one. Its last segment is the name.
 	key string
 	// metadata is the value of metadata in the JSON, and revision the resource version, or 0.
 	metadata span
@@ -99,13 +99,13 @@ type record struct {
 	// labels and fields are shared by objects with equal ones. fields lacks the name.
 	labels labels.Set
 	fields fields.Set
-	// length is that of the JSON. ownSets is how many of labels and fields were new.
+	// length is the length of the JSON. ownSets counts the new sets of labels and fields.
 	length  uint32
 	ownSets uint8
-	// spare is how much longer the JSON may become in place. It is 0 once the object has its resource
-	// version, and may be shared.
+	// spare is the number of bytes by which the JSON may grow in place. It is 0 once the object has its
+	// resource version, and may be shared.
 	spare uint8
-	// generation is that of the Memory that has stored the object, which guards it.
+	// generation is the generation of the Memory in which the object was stored. The Memory guards it.
 	generation uint32
 }
 

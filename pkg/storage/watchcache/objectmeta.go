@@ -27,7 +27,7 @@ func decodeMeta(text string, labels map[string]string) (*metav1.ObjectMeta, erro
 // metaReader reads metadata.
 type metaReader struct {
 	reader
-	// labels are those of the metadata, if they are known.
+	// labels are the labels of the object, if they are known.
 	labels map[string]string
 	// last is the time that was read last, from lastTime: managed fields often have the same.
 	last     time.Time

@@ -41,7 +41,7 @@ type block struct {
 	since uint64
 }
 
-// position is that of a record, or the one after the last.
+// position is the place of a record, or the one after the last.
 type position struct{ block, offset int }
 
 func newOrdered(value valueFunc) *ordered { return &ordered{view: view{value: value}} }

@@ -72,7 +72,7 @@ func PackedAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return p.labels, p.fields, nil
 }
 
-// GetObjectKind implements runtime.Object. The kind is that of the resource.
+// GetObjectKind implements runtime.Object. The resource determines the kind.
 func (p *Packed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject implements runtime.Object.
@@ -233,7 +233,7 @@ func (p *Packed) Stored() ([]byte, error) {
 }
 
 // WithoutMember removes a member from each object of an array. path leads to the array, through
-// objects. The JSON is what encoding/json writes. It returns false if there is no such array.
+// objects. encoding/json has written the JSON. It returns false if there is no such array.
 func WithoutMember(data []byte, path []string, name string) ([]byte, bool) {
 	text := unsafe.String(unsafe.SliceData(data), len(data))
 	at := newSpan(0, len(text))

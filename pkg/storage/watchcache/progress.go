@@ -24,7 +24,7 @@ type progress struct {
 	send func(context.Context) error
 	// pending is set while a request waits for its turn. It serves all lists that find it.
 	pending atomic.Bool
-	// sent is when the last one was sent. Only the list that has set pending uses it.
+	// sent is the time of the last request. Only the list that has set pending uses it.
 	sent time.Time
 }
 

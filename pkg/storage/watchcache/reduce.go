@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// minRestore is how long a resource stays reduced. It doubles with each reduction, up to
+	// minRestore is the shortest time for which a resource stays reduced. It doubles with each reduction, up to
 	// maxRestore, so that a budget that is too small does not fill caches again and again.
 	minRestore, maxRestore = 30 * time.Second, time.Hour
 
@@ -24,12 +24,12 @@ const (
 	restoreNumerator, restoreDenominator = 3, 4
 )
 
-// reduction is how a resource is kept below what is specified.
+// reduction is the form of a resource below the specified one.
 type reduction struct {
 	// to is empty if the resource is not reduced.
 	to  hostingv1alpha1.Cache
 	why string
-	// saved is what the last reduction to each form saved, in bytes.
+	// saved has the bytes that the last reduction to each form saved.
 	saved map[hostingv1alpha1.Cache]int64
 	// count is the number of reductions, and last the time of the last change.
 	count int

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// maxSharedSets bounds the sets that are remembered for new objects.
+// maxSharedSets bounds the sets that new objects can share.
 const maxSharedSets = 8192
 
 // sharedSets lets objects with equal labels share a set: a map takes 300 bytes at least.
@@ -21,7 +21,7 @@ type sharedSets struct {
 	sets map[string]labels.Set
 }
 
-// get returns a set that is equal, and whether it is a new one. It must not be changed.
+// get returns an equal set, and whether it is new. It must not be changed.
 func (s *sharedSets) get(set labels.Set) (shared labels.Set, isNew bool) {
 	if len(set) == 0 {
 		return nil, false
@@ -39,7 +39,7 @@ func (s *sharedSets) get(set labels.Set) (shared labels.Set, isNew bool) {
 	return set, true
 }
 
-// identity returns a string that only equal sets have. Fields may have any value.
+// identity returns a string that differs for different sets. Fields may have any value.
 func identity(set labels.Set) string {
 	var id []byte
 	for _, key := range slices.Sorted(maps.Keys(set)) {

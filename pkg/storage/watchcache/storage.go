@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Form is how a watch cache keeps the objects of a resource, which are not decoded: as Objects or as Packed.
+// Form is the form in which a watch cache keeps the objects of a resource, which are not decoded: Objects or Packed.
 type Form struct {
 	// NewObject and NewList return an empty kept object, and an empty list of kept objects.
 	NewObject, NewList func() runtime.Object

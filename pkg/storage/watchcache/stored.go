@@ -60,7 +60,7 @@ func (r *Resource) fromStored(stored []byte) *record {
 	metadata.end += uint32(len(version))
 	found, err := newRecord(r, json, metadata, 1, decoded)
 	if err != nil {
-		return nil // the codec tells why
+		return nil // the codec returns the error
 	}
 	found.spare = spareBytes
 	return found
