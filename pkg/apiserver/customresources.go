@@ -59,7 +59,7 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 	}
 	whole := with.definitions.Whole(nil)
 	var readers *reads.Registry
-	var add routing.AddEncodedFunc
+	var add routing.AddEndpointFunc
 	minRequestTimeout := time.Duration(with.config.MinRequestTimeout) * time.Second
 	if reads.Enabled() {
 		readers = reads.NewRegistry(minRequestTimeout)

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 )
 
@@ -82,44 +83,37 @@ func (d *versionDocuments) add(crd *apiextensionsv1.CustomResourceDefinition, ve
 	if apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating) {
 		verbs = terminatingVerbs
 	}
-	names, namespaced := &crd.Status.AcceptedNames, crd.Spec.Scope == apiextensionsv1.NamespaceScoped
-	kind := &metav1.GroupVersionKind{Group: crd.Spec.Group, Version: version, Kind: names.Kind}
-	scope := apidiscoveryv2.ScopeCluster
-	if namespaced {
-		scope = apidiscoveryv2.ScopeNamespace
-	}
-	d.resources = append(d.resources, metav1.APIResource{
-		Name: names.Plural, SingularName: names.Singular, Namespaced: namespaced, Kind: names.Kind, Verbs: verbs,
+	names := &crd.Status.AcceptedNames
+	resource := metav1.APIResource{
+		Name: names.Plural, SingularName: names.Singular, Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped, Kind: names.Kind, Verbs: verbs,
 		ShortNames: names.ShortNames, Categories: names.Categories, StorageVersionHash: storageVersionHash(crd),
-	})
-	aggregated := apidiscoveryv2.APIResourceDiscovery{
-		Resource: names.Plural, SingularResource: names.Singular, Scope: scope, ResponseKind: kind, Verbs: verbs,
-		ShortNames: names.ShortNames, Categories: names.Categories,
 	}
+	added := []metav1.APIResource{resource}
 	subresources, err := apihelpers.GetSubresourcesForVersion(crd, version)
 	if err != nil {
 		return err
 	}
 	if subresources != nil && subresources.Status != nil {
-		d.resources = append(d.resources, metav1.APIResource{
-			Name: names.Plural + "/status", Namespaced: namespaced, Kind: names.Kind, Verbs: subresourceVerbs,
-		})
-		aggregated.Subresources = append(aggregated.Subresources, apidiscoveryv2.APISubresourceDiscovery{
-			Subresource: "status", ResponseKind: kind, Verbs: subresourceVerbs,
+		added = append(added, metav1.APIResource{
+			Name: names.Plural + "/status", Namespaced: resource.Namespaced, Kind: names.Kind, Verbs: subresourceVerbs,
 		})
 	}
 	if subresources != nil && subresources.Scale != nil {
 		scale := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-		d.resources = append(d.resources, metav1.APIResource{
+		added = append(added, metav1.APIResource{
 			Group: scale.Group, Version: scale.Version, Kind: scale.Kind,
-			Name: names.Plural + "/scale", Namespaced: namespaced, Verbs: subresourceVerbs,
-		})
-		aggregated.Subresources = append(aggregated.Subresources, apidiscoveryv2.APISubresourceDiscovery{
-			Subresource: "scale", ResponseKind: (*metav1.GroupVersionKind)(&scale), Verbs: subresourceVerbs,
+			Name: names.Plural + "/scale", Namespaced: resource.Namespaced, Verbs: subresourceVerbs,
 		})
 	}
-	d.aggregated = append(d.aggregated, aggregated)
-	return nil
+	d.resources = append(d.resources, added...)
+	for i := range added { // the aggregated document repeats the group and version
+		if added[i].Group == "" {
+			added[i].Group, added[i].Version = crd.Spec.Group, version
+		}
+	}
+	aggregated, err := endpoints.ConvertGroupVersionIntoToDiscovery(added)
+	d.aggregated = append(d.aggregated, aggregated...)
+	return err
 }
 
 // storageVersionHash returns the hash of the version in which objects are stored, if that is served.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// EncodedReads keeps custom resources encoded in the watch cache and serves reads from there.
+// EncodedReads keeps custom resources in watch caches as JSON, from which reads are served.
 const EncodedReads featuregate.Feature = "EncodedReads"
 
 func init() {
@@ -19,7 +19,7 @@ func init() {
 	}))
 }
 
-// Enabled reports whether custom resources are read encoded. Responses in CBOR, an alpha of
+// Enabled reports whether this package serves custom resources. Responses in CBOR, an alpha of
 // upstream, need decoded objects.
 func Enabled() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(EncodedReads) && !utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage)

@@ -4,6 +4,8 @@
 package reads
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,42 +19,41 @@ import (
 // projection decodes a part of an object, or of the objects of a list. It returns other objects as they are.
 type projection func(runtime.Object) (runtime.Object, error)
 
-// withMetadata is a projection from which upstream makes PartialObjectMetadata.
-func withMetadata(obj runtime.Object) (runtime.Object, error) {
-	switch typed := obj.(type) {
-	case *watchcache.Object:
-		return &metadata{typed}, nil
-	case *watchcache.List:
-		list := &metadataList{TypeMeta: typed.TypeMeta, ListMeta: typed.ListMeta, Items: make([]metadata, len(typed.Items))}
-		for i := range typed.Items {
-			list.Items[i] = metadata{&typed.Items[i]}
+// project returns a projection of each object by one.
+func project[T any, P interface {
+	*T
+	runtime.Object
+}](one func(*watchcache.Object) (T, error)) projection {
+	return func(obj runtime.Object) (runtime.Object, error) {
+		switch typed := obj.(type) {
+		case *watchcache.Object:
+			projected, err := one(typed)
+			return P(&projected), err
+		case *watchcache.List:
+			list := &projectedList[T]{TypeMeta: typed.TypeMeta, ListMeta: typed.ListMeta, Items: make([]T, len(typed.Items))}
+			for i := range typed.Items {
+				var err error
+				if list.Items[i], err = one(&typed.Items[i]); err != nil {
+					return nil, err
+				}
+			}
+			return list, nil
 		}
-		return list, nil
+		return obj, nil
 	}
-	return obj, nil
 }
 
-// decoded is a projection from which upstream makes tables with whole objects.
-func decoded(obj runtime.Object) (runtime.Object, error) {
-	switch typed := obj.(type) {
-	case *watchcache.Object:
-		return typed.Decode()
-	case *watchcache.List:
-		list := &unstructured.UnstructuredList{Items: make([]unstructured.Unstructured, len(typed.Items))}
-		list.SetResourceVersion(typed.ResourceVersion)
-		list.SetContinue(typed.Continue)
-		list.SetRemainingItemCount(typed.RemainingItemCount)
-		for i := range typed.Items {
-			object, err := typed.Items[i].Decode()
-			if err != nil {
-				return nil, err
-			}
-			list.Items[i] = *object
+// Upstream makes PartialObjectMetadata from withMetadata, and tables with whole objects from decoded.
+var (
+	withMetadata = project(func(object *watchcache.Object) (metadata, error) { return metadata{object}, nil })
+	decoded      = project(func(object *watchcache.Object) (unstructured.Unstructured, error) {
+		whole, err := object.Decode()
+		if err != nil {
+			return unstructured.Unstructured{}, err
 		}
-		return list, nil
-	}
-	return obj, nil
-}
+		return *whole, nil
+	})
+)
 
 // watch projects the objects of a watch. An object that cannot be decoded has only its metadata.
 func (p projection) watch(events watch.Interface) watch.Interface {
@@ -82,16 +83,17 @@ func (m *metadata) DeepCopyObject() runtime.Object {
 	return &metadata{m.object.DeepCopyObject().(*watchcache.Object)}
 }
 
-type metadataList struct {
+// projectedList is a list of projected objects.
+type projectedList[T any] struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
 
-	Items []metadata `json:"items"`
+	Items []T `json:"items"`
 }
 
 // DeepCopyObject implements runtime.Object.
-func (l *metadataList) DeepCopyObject() runtime.Object {
-	copied := &metadataList{TypeMeta: l.TypeMeta, Items: append([]metadata(nil), l.Items...)}
+func (l *projectedList[T]) DeepCopyObject() runtime.Object {
+	copied := &projectedList[T]{TypeMeta: l.TypeMeta, Items: slices.Clone(l.Items)}
 	l.DeepCopyInto(&copied.ListMeta)
 	return copied
 }

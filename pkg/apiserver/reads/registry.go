@@ -17,7 +17,7 @@ import (
 // drainTimeout is twice the timeout of requests, as in upstream's handler of custom resources.
 const drainTimeout = 2 * time.Minute
 
-// Registry has the storage of custom resources that can be read encoded.
+// Registry has the storage of the custom resources that this package serves.
 type Registry struct {
 	minRequestTimeout time.Duration
 

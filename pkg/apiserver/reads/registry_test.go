@@ -21,7 +21,7 @@ func newDefinition() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-func newEncodedEndpoint() watchcache.Endpoint {
+func newTestEndpoint() watchcache.Endpoint {
 	return watchcache.Endpoint{Definition: newDefinition(), Resource: &watchcache.Resource{Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}}}
 }
 
@@ -41,7 +41,7 @@ func TestFind(t *testing.T) {
 		"other names":             {func(d *apiextensionsv1.CustomResourceDefinition) { d.Status.AcceptedNames.Plural = "x" }, "v1", false},
 	} {
 		r := NewRegistry(time.Minute)
-		remove := r.Add(newEncodedEndpoint())
+		remove := r.Add(newTestEndpoint())
 		now := newDefinition()
 		test.change(now)
 		for range 2 { // the second result is remembered
@@ -61,12 +61,12 @@ func TestFind(t *testing.T) {
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(time.Minute)
-	removeOld := r.Add(newEncodedEndpoint())
+	removeOld := r.Add(newTestEndpoint())
 	old := r.find(newDefinition(), "v1")
 	if err := old.requests.Add(1); err != nil {
 		t.Fatal(err)
 	}
-	r.Add(newEncodedEndpoint())
+	r.Add(newTestEndpoint())
 	removed := make(chan struct{})
 	go func() {
 		removeOld()

@@ -13,24 +13,10 @@ import (
 
 // rows returns a projection for tables: only the metadata and the parts for the columns are decoded.
 func rows(parts *watchcache.Parts) projection {
-	return func(obj runtime.Object) (runtime.Object, error) {
-		switch typed := obj.(type) {
-		case *watchcache.Object:
-			content, err := parts.Decode(typed)
-			return &row{metadata: metadata{typed}, content: content}, err
-		case *watchcache.List:
-			list := &rowList{TypeMeta: typed.TypeMeta, ListMeta: typed.ListMeta, Items: make([]row, len(typed.Items))}
-			for i := range typed.Items {
-				content, err := parts.Decode(&typed.Items[i])
-				if err != nil {
-					return nil, err
-				}
-				list.Items[i] = row{metadata: metadata{&typed.Items[i]}, content: content}
-			}
-			return list, nil
-		}
-		return obj, nil
-	}
+	return project(func(object *watchcache.Object) (row, error) {
+		content, err := parts.Decode(object)
+		return row{metadata: metadata{object}, content: content}, err
+	})
 }
 
 // row is an object whose metadata and some other parts are decoded.
@@ -72,18 +58,4 @@ func (r *row) EachListItemWithAlloc(func(runtime.Object) error) error { return n
 // DeepCopyObject implements runtime.Object.
 func (r *row) DeepCopyObject() runtime.Object {
 	return &row{metadata: r.metadata, content: runtime.DeepCopyJSON(r.content)}
-}
-
-type rowList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-
-	Items []row `json:"items"`
-}
-
-// DeepCopyObject implements runtime.Object.
-func (l *rowList) DeepCopyObject() runtime.Object {
-	copied := &rowList{TypeMeta: l.TypeMeta, Items: append([]row(nil), l.Items...)}
-	l.DeepCopyInto(&copied.ListMeta)
-	return copied
 }

@@ -94,7 +94,7 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 func decorate(t *testing.T, subject *subject, router *routing.Router, etcdOptions *genericoptions.EtcdOptions, s shape) storage.Interface {
 	t.Helper()
 	var endpoint watchcache.Endpoint
-	var add routing.AddEncodedFunc
+	var add routing.AddEndpointFunc
 	newObject, newList, attrs := newPod, newPodList, podAttrs
 	triggers, indexers := s.indexes()
 	config := etcdOptions.StorageConfig

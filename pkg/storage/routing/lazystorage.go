@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
@@ -80,26 +81,14 @@ func newLazyStorage(to route, store func(string) (Store, error), config storageC
 // prepare builds the backend before it is used. It retries until prepareTimeout: an etcd that
 // has just started on a busy disk may time out, and upstream panics without storage.
 func (s *lazyBackend) prepare() error {
-	ctx, cancel := context.WithTimeout(context.Background(), prepareTimeout)
-	defer cancel()
-	for {
-		err := s.attempt(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(prepareInterval):
-		}
-	}
-}
-
-func (s *lazyBackend) attempt(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	_, err := s.getBackend(ctx)
-	return err
+	var last error
+	_ = wait.PollUntilContextTimeout(context.Background(), prepareInterval, prepareTimeout, true, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+		defer cancel()
+		_, last = s.getBackend(ctx)
+		return last == nil, nil
+	})
+	return last
 }
 
 // follow builds a new backend when the resource or the data of the Store of a backend are

@@ -57,7 +57,7 @@ type Config struct {
 	LiveHostedResource LiveFunc
 	// Cached reports whether a resource has a watch cache.
 	Cached func(resource schema.GroupResource) bool
-	// Packed reports whether a watch cache without encoded objects has packed ones. It may be nil.
+	// Packed reports whether the watch cache of a compiled-in resource has Packed objects. It may be nil.
 	Packed func(resource schema.GroupResource) bool
 	Layers
 }
@@ -103,13 +103,13 @@ func (r *Router) Pinned(upstream generic.RESTOptionsGetter) generic.RESTOptionsG
 // DefinitionFunc returns a CustomResourceDefinition that is served.
 type DefinitionFunc func(name string) (*apiextensionsv1.CustomResourceDefinition, error)
 
-// AddEncodedFunc adds storage of encoded objects to those that are served. remove is called
+// AddEndpointFunc adds the storage of a version to those that are served. remove is called
 // before the storage is closed.
-type AddEncodedFunc func(watchcache.Endpoint) (remove func())
+type AddEndpointFunc func(watchcache.Endpoint) (remove func())
 
 // Custom routes the objects of CustomResourceDefinitions. With add their watch caches have
 // encoded objects; it may be nil.
-func (r *Router) Custom(upstream generic.RESTOptionsGetter, definition DefinitionFunc, add AddEncodedFunc) generic.RESTOptionsGetter {
+func (r *Router) Custom(upstream generic.RESTOptionsGetter, definition DefinitionFunc, add AddEndpointFunc) generic.RESTOptionsGetter {
 	return getter{router: r, upstream: upstream, custom: true, add: add, route: func(resource schema.GroupResource) route {
 		// The storage serves only the definition that it was made for.
 		served, err := definition(resource.String())
@@ -130,7 +130,7 @@ type getter struct {
 	upstream generic.RESTOptionsGetter
 	route    func(schema.GroupResource) route
 	custom   bool
-	add      AddEncodedFunc
+	add      AddEndpointFunc
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -167,7 +167,7 @@ func (r *Router) isShadowed(prefix string, custom bool) bool {
 
 // decorator builds storage that follows a route. Only pinned storage reads etcd at once:
 // upstream calls the decorator with a lock that all custom resources share.
-func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorator {
+func (r *Router) decorator(to route, add AddEndpointFunc) generic.StorageDecorator {
 	return func(
 		config *storagebackend.ConfigForResource,
 		resourcePrefix string,

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,9 +30,9 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
-)
 
-var widget = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
 
 func newDefinition(root apiextensionsv1.JSONSchemaProps) *apiextensionsv1.CustomResourceDefinition {
 	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"}
@@ -43,7 +43,7 @@ func newDefinition(root apiextensionsv1.JSONSchemaProps) *apiextensionsv1.Custom
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: "1"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: widget.Group, Names: names, Scope: apiextensionsv1.NamespaceScoped, Versions: versions,
+			Group: widgets.Kind.Group, Names: names, Scope: apiextensionsv1.NamespaceScoped, Versions: versions,
 			Conversion: &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter},
 		},
 		Status: apiextensionsv1.CustomResourceDefinitionStatus{AcceptedNames: names},
@@ -54,22 +54,15 @@ func newDefinition(root apiextensionsv1.JSONSchemaProps) *apiextensionsv1.Custom
 func upstreamCodec(t testing.TB, definition *apiextensionsv1.CustomResourceDefinition) runtime.Codec {
 	t.Helper()
 	client, err := clientset.NewForConfig(&restclient.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	definitions := externalversions.NewSharedInformerFactory(client, 0).Apiextensions().V1().CustomResourceDefinitions()
-	if err := definitions.Informer().GetIndexer().Add(definition); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, definitions.Informer().GetIndexer().Add(definition))
 	found := &codecs{}
-	handler, err := apiserver.NewCustomResourceDefinitionHandler(
+	handler, err := apiextensionsapiserver.NewCustomResourceDefinitionHandler(
 		nil, nil, definitions, http.NotFoundHandler(), found, nil, nil, nil, nil, 1, nil, 0, 0, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := handler.GetCustomResourceListerCollectionDeleter(definition); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	_, err = handler.GetCustomResourceListerCollectionDeleter(definition)
+	expect.NoError(t, err)
 	return found.codecs[0]
 }
 
@@ -91,16 +84,14 @@ func (c *codecs) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 func encodeContent(t testing.TB, object map[string]any) []byte {
 	t.Helper()
 	text, err := (&unstructured.Unstructured{Object: object}).MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return text
 }
 
 // decodeWidget decodes as storage does.
 func decodeWidget(codec runtime.Codec, text []byte) (*unstructured.Unstructured, error) {
 	into := &unstructured.Unstructured{}
-	into.SetGroupVersionKind(widget)
+	into.SetGroupVersionKind(widgets.Kind)
 	_, _, err := codec.Decode(text, nil, into)
 	return into, err
 }
@@ -117,9 +108,7 @@ func checkMatch(t *testing.T, s *canonicalSchema, codec runtime.Codec, text []by
 		t.Fatalf("%s is recognised, upstream: %v", text, err)
 	}
 	var plain map[string]any
-	if err := utiljson.Unmarshal(text, &plain); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, utiljson.Unmarshal(text, &plain))
 	if again := encodeContent(t, decoded.Object); string(again) != string(text) || !reflect.DeepEqual(decoded.Object, plain) {
 		t.Fatalf("recognised: %s\nupstream:   %s", text, again)
 	}
@@ -135,9 +124,7 @@ func checkMatch(t *testing.T, s *canonicalSchema, codec runtime.Codec, text []by
 	at := func(span span) string { return string(text[span.start:span.end]) }
 	labels := map[string]string{}
 	if at(layout.labels) != "" {
-		if err := json.Unmarshal(text[layout.labels.start:layout.labels.end], &labels); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, json.Unmarshal(text[layout.labels.start:layout.labels.end], &labels))
 	}
 	if at(layout.name) != decoded.GetName() || at(layout.namespace) != decoded.GetNamespace() || !maps.Equal(labels, decoded.GetLabels()) {
 		t.Fatalf("the layout of %s is %+v", text, layout)

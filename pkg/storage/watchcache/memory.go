@@ -188,7 +188,7 @@ func (s *source) GetList(ctx context.Context, key string, options storage.ListOp
 	}
 	list, ok := out.(*List)
 	if !ok {
-		return fmt.Errorf("list into a %T: only lists of encoded objects are supported", out)
+		return fmt.Errorf("list into a %T: only a List is supported", out)
 	}
 	if options.Predicate.Continue == "" {
 		s.read = s.cache.restartFilling()

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var widgets = &Resource{
@@ -38,16 +40,11 @@ var widgets = &Resource{
 func newWidget(t testing.TB, text, version string) *Object {
 	t.Helper()
 	decoded := widgets.newDecoded()
-	if err := json.Unmarshal([]byte(text), &decoded.Object); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal([]byte(text), &decoded.Object))
 	decoded.SetResourceVersion(version)
 	made, err := widgets.encode(decoded, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	object := &Object{made}
-	return object
+	expect.NoError(t, err)
+	return &Object{made}
 }
 
 const tricky = `{"apiVersion":"example.com/v1","kind":"Widget","items":[{"metadata":{"resourceVersion":"1"}}],"aa":"\"metadata\":{",
@@ -61,9 +58,7 @@ func TestResourceVersion(t *testing.T) {
 	for _, version := range []string{"8", "123456", "9"} {
 		copied.SetResourceVersion(version)
 		want, err := object.Decode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		want.SetResourceVersion(version)
 		wantJSON, _ := want.MarshalJSON()
 		if got, err := copied.JSON(); err != nil || string(got) != string(wantJSON) {
@@ -108,9 +103,7 @@ func TestDecodeMeta(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		text, err := json.Marshal(randomMeta(random))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		checkMeta(t, string(text))
 	}
 	for _, text := range []string{
@@ -172,9 +165,7 @@ func TestParts(t *testing.T) {
 		"not an object":    {[]string{".list.x", ".list[0]"}, `{"list":[1]}`},
 	} {
 		content, err := NewParts(test.paths).Decode(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if got, _ := json.Marshal(content); string(got) != test.want {
 			t.Errorf("%s: got %s, want %s", name, got, test.want)
 		}
@@ -196,9 +187,7 @@ func TestListJSON(t *testing.T) {
 		object := newWidget(t, strings.Replace(tricky, `"aa":"`, `"aa":"`+strings.Repeat("x", i*100), 1), "7")
 		list.Items = append(list.Items, *object)
 		decoded, err := object.Decode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		want.Items = append(want.Items, *decoded)
 	}
 }
@@ -211,13 +200,9 @@ func checkList(t *testing.T, list *List, want *unstructured.UnstructuredList) {
 		want.SetContinue("<token>")
 		want.SetRemainingItemCount(remaining)
 		var got bytes.Buffer
-		if err := list.WriteJSON(&got); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, list.WriteJSON(&got))
 		encoded, err := want.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if diff := cmp.Diff(string(encoded), got.String()); diff != "" {
 			t.Errorf("%d items: %s", len(list.Items), diff)
 		}
@@ -226,9 +211,7 @@ func checkList(t *testing.T, list *List, want *unstructured.UnstructuredList) {
 
 func BenchmarkDecodeMeta(b *testing.B) {
 	text, err := json.Marshal(randomMeta(rand.New(rand.NewPCG(4, 4))))
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 	b.Run("encoded", func(b *testing.B) {
 		for b.Loop() {
 			_, _ = decodeMeta(string(text), nil)

@@ -38,29 +38,17 @@ func (c *counting) Decode(data []byte, defaults *schema.GroupVersionKind, into r
 
 // newRecognising returns widgets with a schema, of which the color may be selectable.
 func newRecognising(selectable bool) *Resource {
-	definition := &apiextensionsv1.CustomResourceDefinition{
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-			Name: "v1", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-				Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"color": {Type: "string"}},
-			}},
-		}}},
-		Status: apiextensionsv1.CustomResourceDefinitionStatus{AcceptedNames: apiextensionsv1.CustomResourceDefinitionNames{Kind: "Widget"}},
-	}
-	var names []string
+	definition := newDefinition(apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"color": {Type: "string"}}})
 	if selectable {
-		names = []string{"color"}
+		definition.Spec.Versions[0].SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".color"}}
 	}
-	return &Resource{
-		Kind: widgets.Kind, ListKind: widgets.ListKind, selectable: names,
-		canonical: func() *canonicalSchema { return newCanonicalSchema(definition, "v1") },
-		Attrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
-			labelSet, fieldSet, err := widgets.Attrs(obj)
-			if selectable {
-				fieldSet["color"], _, _ = unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "color")
-			}
-			return labelSet, fieldSet, err
-		},
-	}
+	return NewResource(definition, widgets.Kind, widgets.ListKind, func(obj runtime.Object) (labels.Set, fields.Set, error) {
+		labelSet, fieldSet, err := widgets.Attrs(obj)
+		if selectable {
+			fieldSet["color"], _, _ = unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "color")
+		}
+		return labelSet, fieldSet, err
+	})
 }
 
 // TestCodecRecognises compares objects that need no decoding with those that are decoded.
@@ -106,19 +94,13 @@ func TestCodecRecognises(t *testing.T) {
 func readObject(t *testing.T, codec runtime.Codec, stored []byte) string {
 	t.Helper()
 	decoded, err := runtime.Decode(codec, stored)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	object := decoded.(*Object)
 	object.SetResourceVersion("12345")
 	text, err := object.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	labelSet, fieldSet, err := Attrs(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	metadata := fmt.Sprint(object.GetUID(), object.GetCreationTimestamp(), object.GetLabels())
 	return string(text) + object.GetNamespace() + "/" + object.GetName() + "@" + object.GetResourceVersion() + " " + labelSet.String() + " " + fieldSet.String() + " " + metadata
 }
