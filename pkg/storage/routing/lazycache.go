@@ -156,7 +156,7 @@ func (c *lazyCache) isEmpty() bool {
 
 // get returns the cache, or nil if there is none. It creates it for a watch from a revision, which is 0 for reads.
 func (c *lazyCache) get(ctx context.Context, from uint64) (*filledCache, error) {
-	if made := c.cache.Load(); made != nil || !c.isWanted() {
+	if made := c.cache.Load(); made != nil || c.isOff() {
 		return made, nil
 	}
 	since := c.history(ctx, from)
@@ -175,10 +175,14 @@ func (c *lazyCache) get(ctx context.Context, from uint64) (*filledCache, error) 
 	return made, nil
 }
 
-func (c *lazyCache) isWanted() bool {
+// isOff reports whether there is to be no cache.
+func (c *lazyCache) isOff() bool {
+	if c.cache.Load() != nil {
+		return false
+	}
 	c.changing.Lock()
 	defer c.changing.Unlock()
-	return c.form != hostingv1alpha1.CacheNone
+	return c.form == hostingv1alpha1.CacheNone
 }
 
 // history returns the revisions from which the cache is to have history, the best first. etcd
@@ -292,6 +296,9 @@ func (c *lazyCache) wait(ctx context.Context, cache *filledCache) error {
 
 // Get implements storage.Interface.
 func (c *lazyCache) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
+	if c.isOff() {
+		return c.Interface.Get(ctx, key, options, out)
+	}
 	// As the watch cache does: etcd's storage has another error.
 	if _, err := c.Versioner().ParseResourceVersion(options.ResourceVersion); err != nil {
 		return err

@@ -396,16 +396,18 @@ func TestWithoutHistory(t *testing.T) {
 	}
 }
 
-// TestInvalidVersionBeforeFilled has the watch cache's error, which clients get as another code
-// than that of etcd's storage.
-func TestInvalidVersionBeforeFilled(t *testing.T) {
+// TestInvalidVersion has the watch cache's error before it is filled, which clients get as another code than
+// that of etcd's storage. Without a cache it has etcd's.
+func TestInvalidVersion(t *testing.T) {
 	t.Parallel()
-	f := newLazyFixture(t)
-	f.objects.Store(0)
-	err := f.Get(t.Context(), "/example.com/widgets/default/any", storage.GetOptions{ResourceVersion: "x"}, &example.Pod{})
-	var invalid storage.InvalidError
-	if !errors.As(err, &invalid) {
-		t.Errorf("the error is a %T: %v", err, err)
+	for form, ofCache := range map[hostingv1alpha1.Cache]bool{hostingv1alpha1.CachePlain: true, hostingv1alpha1.CacheNone: false} {
+		f := newLazyFixture(t)
+		f.objects.Store(0)
+		expect.NoError(t, f.Apply(t.Context(), form))
+		err := f.Get(t.Context(), "/example.com/widgets/default/any", storage.GetOptions{ResourceVersion: "x"}, &example.Pod{})
+		if invalid := new(storage.InvalidError); errors.As(err, invalid) != ofCache {
+			t.Errorf("%s: the error is a %T: %v", form, err, err)
+		}
 	}
 }
 
