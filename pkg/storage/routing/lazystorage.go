@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
 
 	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
@@ -422,4 +423,22 @@ func (s *lazyStorage) CompactRevision() int64 {
 		return 0
 	}
 	return b.CompactRevision()
+}
+
+// countJitter is upstream's, so that resources are not counted at the same moment.
+const countJitter = 1.2
+
+// count updates upstream's metrics of a resource, and the number of objects by which priority and
+// fairness estimates the cost of lists. Upstream has a goroutine for that, which only upstream's own
+// server ends.
+func (s *lazyBackend) count() {
+	resource := s.config.GroupResource
+	defer metrics.DeleteStoreStats(resource)
+	wait.JitterUntilWithContext(s.lifetime, func(ctx context.Context) {
+		stats, err := s.Stats(ctx)
+		metrics.UpdateStoreStats(resource, stats, err)
+		if tracker := s.config.StorageObjectCountTracker; err == nil && tracker != nil {
+			tracker.Set(resource.String(), stats)
+		}
+	}, s.config.CountMetricPollPeriod, countJitter, true)
 }

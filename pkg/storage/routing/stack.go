@@ -44,23 +44,25 @@ import (
 //	                           upstream creates storage before a Store is chosen
 //	 2. writeinfo              describes a write to the layers below etcd3
 //	 3. objectsize.Storage     waits for memory before a large object is read to be changed
-//	 4. watchcache.Form        custom resources and CRDs: decodes what is read from the watch cache,
+//	 4. Form.Storage           custom resources and CRDs: decodes what is read from the watch cache,
 //	                           which has no decoded objects
-//	 5. watchcache.Reads       custom resources: answers consistent reads of an object from the cache,
+//	 5. Reads                  custom resources: answers consistent reads of an object from the cache,
 //	                           and evaluates selectors of names
 //	 6. lazyCache              creates the watch cache when it is first needed, drops that of a custom
 //	                           resource if there is too little memory, and reads etcd without it
 //	 7. corruption.Cached      reports lists of the watch cache that fail
-//	 8. watchcache.Lists       custom resources: answers lists from objects in order
+//	 8. Memory.Lists           custom resources: answers lists from objects in order
 //	 9. cacher*                answers reads from memory
 //	10. filling                what the watch cache reads: in turn with others, with the history that
 //	                           watches need; reports why it fails
-//	11. watchcache.Source      custom resources: accounts for the objects, and compresses them;
-//	    watched                reports the errors of watches, as Source does, for decoded objects
+//	11. Memory.Source          custom resources: accounts for the objects, compresses them, and
+//	                           reports the errors of watches;
+//	    watched                the errors of watches, for decoded objects
 //	12. corruption.Storage     names the objects that make a read of etcd fail
 //	13. etcd3*                 encodes objects, and deletes those that cannot be read
 //
-// The codecs of 13 are Form.Codec or Resource.DecodedCodec over corruption.Codec over upstream's.
+// The codecs of 13 are Form.Codec over corruption.Codec over Resource.DecodedCodec over upstream's. Form, Reads,
+// Memory and Resource are of pkg/storage/watchcache.
 //
 // Transformers, which have values:
 //
@@ -68,6 +70,8 @@ import (
 //	15. objectsize.Transformer limits the size of the encoded object, before compression
 //	16. compression            compresses; ciphertext would not compress
 //	17. encryption*            encrypts
+//
+// compression.Manager.Transformer composes 16 and 17, also for backups and moves.
 //
 // Clients, which have keys and values:
 //
