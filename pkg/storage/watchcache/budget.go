@@ -63,81 +63,81 @@ func NewBudget(bytes int64) *Budget {
 }
 
 // SetSpecified sets the function that returns spec.cache of a resource.
-func (r *Budget) SetSpecified(specified func(schema.GroupResource) hostingv1alpha1.Cache) {
-	r.specified.Store(&specified)
+func (b *Budget) SetSpecified(specified func(schema.GroupResource) hostingv1alpha1.Cache) {
+	b.specified.Store(&specified)
 }
 
 // Notify changes the total usage.
-func (r *Budget) Notify(change int64) {
-	if total := r.total.Add(change); change > 0 && r.bytes > 0 && total > r.bytes {
+func (b *Budget) Notify(change int64) {
+	if total := b.total.Add(change); change > 0 && b.bytes > 0 && total > b.bytes {
 		select {
-		case r.exceeded <- struct{}{}:
+		case b.exceeded <- struct{}{}:
 		default:
 		}
 	}
 }
 
 // Add adds a cache until remove is called.
-func (r *Budget) Add(name schema.GroupResource, cache Budgeted) (remove func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	of := r.resources[name]
+func (b *Budget) Add(name schema.GroupResource, cache Budgeted) (remove func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	of := b.resources[name]
 	if of == nil {
 		of = &resource{caches: map[Budgeted]struct{}{}}
-		r.resources[name] = of
+		b.resources[name] = of
 	}
 	of.caches[cache] = struct{}{}
 	of.reported = of.usage()
 	setMetrics(name, of.reported)
 	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		delete(of.caches, cache)
-		r.forget(name, of)
+		b.forget(name, of)
 	}
 }
 
 // forget forgets a resource without caches. While it is reduced it stays: its definition may have
-// changed, at which its caches are created again. It requires r.mu.
-func (r *Budget) forget(name schema.GroupResource, of *resource) {
+// changed, at which its caches are created again. It requires b.mu.
+func (b *Budget) forget(name schema.GroupResource, of *resource) {
 	if len(of.caches) == 0 {
 		forgetMetrics(name)
 		if of.to == "" {
-			delete(r.resources, name)
+			delete(b.resources, name)
 		}
 	}
 }
 
 // Form returns how the objects of a resource are to be kept now.
-func (r *Budget) Form(name schema.GroupResource) hostingv1alpha1.Cache {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.form(name)
+func (b *Budget) Form(name schema.GroupResource) hostingv1alpha1.Cache {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.form(name)
 }
 
-// form requires r.mu.
-func (r *Budget) form(name schema.GroupResource) hostingv1alpha1.Cache {
-	form := r.specifiedForm(name)
-	if of := r.resources[name]; of != nil && smaller(of.to, form) {
+// form requires b.mu.
+func (b *Budget) form(name schema.GroupResource) hostingv1alpha1.Cache {
+	form := b.specifiedForm(name)
+	if of := b.resources[name]; of != nil && smaller(of.to, form) {
 		return of.to
 	}
 	return form
 }
 
 // specifiedForm returns what is specified for a resource.
-func (r *Budget) specifiedForm(name schema.GroupResource) hostingv1alpha1.Cache {
+func (b *Budget) specifiedForm(name schema.GroupResource) hostingv1alpha1.Cache {
 	form := hostingv1alpha1.CachePlain
-	if specified := r.specified.Load(); specified != nil {
+	if specified := b.specified.Load(); specified != nil {
 		form = cmp.Or((*specified)(name), form)
 	}
 	return form
 }
 
 // Usage returns the usage of a resource in all versions. known is false if it has no caches.
-func (r *Budget) Usage(name schema.GroupResource) (usage Usage, known bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	of := r.resources[name]
+func (b *Budget) Usage(name schema.GroupResource) (usage Usage, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	of := b.resources[name]
 	if of == nil {
 		return Usage{}, false
 	}
@@ -156,11 +156,11 @@ func (r *resource) usage() (total Usage) {
 
 // Reduced returns how the objects of a resource are kept because the budget does not allow what
 // is specified, and why.
-func (r *Budget) Reduced(name schema.GroupResource) (to hostingv1alpha1.Cache, why string, reduced bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	of := r.resources[name]
-	if of == nil || !smaller(of.to, r.specifiedForm(name)) {
+func (b *Budget) Reduced(name schema.GroupResource) (to hostingv1alpha1.Cache, why string, reduced bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	of := b.resources[name]
+	if of == nil || !smaller(of.to, b.specifiedForm(name)) {
 		return "", "", false
 	}
 	return of.to, of.why, true
@@ -168,12 +168,12 @@ func (r *Budget) Reduced(name schema.GroupResource) (to hostingv1alpha1.Cache, w
 
 // AddHandler registers a handler of changes of Usage and Reduced until remove is called. It must
 // not block.
-func (r *Budget) AddHandler(handler func(schema.GroupResource)) (remove func()) {
-	return r.handlers.Add(handler)
+func (b *Budget) AddHandler(handler func(schema.GroupResource)) (remove func()) {
+	return b.handlers.Add(handler)
 }
 
 // Run keeps the caches as they are to be until ctx is done.
-func (r *Budget) Run(ctx context.Context) {
+func (b *Budget) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), "watchcache"))
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -181,41 +181,41 @@ func (r *Budget) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.exceeded:
+		case <-b.exceeded:
 		case <-ticker.C:
 		}
-		if err := r.sync(ctx); err != nil && ctx.Err() == nil {
+		if err := b.sync(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(1).Info("Failed to change watch caches, retrying", "err", err)
 		}
 	}
 }
 
 // sync applies the budget and what is specified.
-func (r *Budget) sync(ctx context.Context) error {
-	err := r.apply(ctx)
-	for r.reduce(ctx, err == nil) {
-		err = r.apply(ctx)
+func (b *Budget) sync(ctx context.Context) error {
+	err := b.apply(ctx)
+	for b.reduce(ctx, err == nil) {
+		err = b.apply(ctx)
 	}
-	r.restore(ctx)
-	r.report()
+	b.restore(ctx)
+	b.report()
 	return err
 }
 
 // apply applies the form of each resource to its caches.
-func (r *Budget) apply(ctx context.Context) error {
+func (b *Budget) apply(ctx context.Context) error {
 	type change struct {
 		Budgeted
 		to hostingv1alpha1.Cache
 	}
 	var changes []change
-	r.mu.Lock()
-	for name, of := range r.resources {
-		to := r.form(name)
+	b.mu.Lock()
+	for name, of := range b.resources {
+		to := b.form(name)
 		for cache := range of.caches {
 			changes = append(changes, change{cache, to})
 		}
 	}
-	r.mu.Unlock()
+	b.mu.Unlock()
 	var errs []error
 	for _, c := range changes {
 		if err := c.Apply(ctx, c.to); err != nil {
@@ -226,16 +226,16 @@ func (r *Budget) apply(ctx context.Context) error {
 }
 
 // report sets metrics and calls handlers for the resources whose usage changed.
-func (r *Budget) report() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for name, of := range r.resources {
+func (b *Budget) report() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, of := range b.resources {
 		usage := of.usage()
 		if usage == of.reported || len(of.caches) == 0 {
 			continue
 		}
 		of.reported = usage
 		setMetrics(name, usage)
-		r.changed(name)
+		b.changed(name)
 	}
 }

@@ -20,9 +20,9 @@ import (
 // Lists wraps a watch cache that reads the Source. It answers lists as the watch cache does, with
 // the same objects, resource versions, continue tokens and counts, but reads only what it returns:
 // the watch cache collects all objects that follow for each page, and all for each selector.
-func (c *Memory) Lists(cached storage.Interface, watchCache *cacher.Cacher, resource schema.GroupResource, prefix string) storage.Interface {
+func (m *Memory) Lists(cached storage.Interface, watchCache *cacher.Cacher, resource schema.GroupResource, prefix string) storage.Interface {
 	return &lists{
-		Interface: cached, watchCache: watchCache, contents: c.contents, resource: resource, prefix: prefix,
+		Interface: cached, watchCache: watchCache, contents: m.contents, resource: resource, prefix: prefix,
 		progress: progress{send: cached.RequestWatchProgress},
 	}
 }

@@ -77,99 +77,99 @@ const removed = math.MaxUint32
 // NewMemory returns the Memory of a watch cache of objects with keys from keyFunc. dictionary returns what to compress
 // objects with. notify is called with each change of the total usage, and must not block.
 func NewMemory(resource *Resource, keyFunc func(apiruntime.Object) (string, error), dictionary func() *compression.Dictionary, notify func(change int64)) *Memory {
-	c := &Memory{keyFunc: keyFunc, dictionary: dictionary, notify: notify, generation: 1}
-	c.contents = newContents(resource.selectable, c.accountIndexes)
-	return c
+	m := &Memory{keyFunc: keyFunc, dictionary: dictionary, notify: notify, generation: 1}
+	m.contents = newContents(resource.selectable, m.accountIndexes)
+	return m
 }
 
 // Compress sets whether new objects are compressed.
-func (c *Memory) Compress(compress bool) { c.compress.Store(compress) }
+func (m *Memory) Compress(compress bool) { m.compress.Store(compress) }
 
 // Usage returns the current usage.
-func (c *Memory) Usage() Usage {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.usage
+func (m *Memory) Usage() Usage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.usage
 }
 
 // Close ends the accounting. The watch cache has ended.
-func (c *Memory) Close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.notify(-c.usage.Total())
-	c.usage, c.closed = Usage{}, true
+func (m *Memory) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.notify(-m.usage.Total())
+	m.usage, m.closed = Usage{}, true
 }
 
-// change changes the usage. It requires c.mu.
-func (c *Memory) change(objects, bytes, history int64) {
-	if c.closed {
+// change changes the usage. It requires m.mu.
+func (m *Memory) change(objects, bytes, history int64) {
+	if m.closed {
 		return
 	}
-	c.usage.Objects += objects
-	c.usage.Bytes += bytes
-	c.usage.History += history
-	c.notify(bytes + history)
+	m.usage.Objects += objects
+	m.usage.Bytes += bytes
+	m.usage.History += history
+	m.notify(bytes + history)
 }
 
 // Key is the key function of the watch cache.
-func (c *Memory) Key(obj apiruntime.Object) (string, error) {
+func (m *Memory) Key(obj apiruntime.Object) (string, error) {
 	if object, ok := obj.(*Object); ok && object.record != nil && object.key != "" {
 		return object.key, nil
 	}
-	return c.keyFunc(obj)
+	return m.keyFunc(obj)
 }
 
 // Indexers returns the index function of the watch cache, for the accounting. It returns no values.
-func (c *Memory) Indexers() *toolscache.Indexers { return &toolscache.Indexers{"accounting": c.index} }
+func (m *Memory) Indexers() *toolscache.Indexers { return &toolscache.Indexers{"accounting": m.index} }
 
 // index is called with each object when it is stored, and again when it is replaced or deleted.
-func (c *Memory) index(obj any) ([]string, error) {
+func (m *Memory) index(obj any) ([]string, error) {
 	object, ok := obj.(*Object)
 	if !ok || object.record == nil {
 		return nil, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	switch r := object.record; r.generation {
 	case 0:
-		r.generation = c.generation
-		c.change(1, r.size(), 0)
-	case c.generation:
-		c.change(-1, -r.size(), 0)
-		c.keepInHistory(r)
+		r.generation = m.generation
+		m.change(1, r.size(), 0)
+	case m.generation:
+		m.change(-1, -r.size(), 0)
+		m.keepInHistory(r)
 	}
 	return nil, nil
 }
 
-// keepInHistory accounts for a record until it is freed. It requires c.mu.
-func (c *Memory) keepInHistory(r *record) {
+// keepInHistory accounts for a record until it is freed. It requires m.mu.
+func (m *Memory) keepInHistory(r *record) {
 	r.generation = removed
 	size := r.size()
-	c.change(0, 0, size)
-	// The cleanup must not keep the record, and the functions of c may reach the watch cache.
-	cache := weak.Make(c)
+	m.change(0, 0, size)
+	// The cleanup must not keep the record, and the functions of m may reach the watch cache.
+	cache := weak.Make(m)
 	runtime.AddCleanup(r, func(size int64) {
-		if c := cache.Value(); c != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.change(0, 0, -size)
+		if m := cache.Value(); m != nil {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.change(0, 0, -size)
 		}
 	}, size)
 }
 
 // accountIndexes accounts for the indexes of labels.
-func (c *Memory) accountIndexes(records int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if bytes := int64(records) * indexSize; bytes != c.indexed && !c.closed {
-		c.change(0, bytes-c.indexed, 0)
-		c.indexed = bytes
+func (m *Memory) accountIndexes(records int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if bytes := int64(records) * indexSize; bytes != m.indexed && !m.closed {
+		m.change(0, bytes-m.indexed, 0)
+		m.indexed = bytes
 	}
 }
 
 // Source returns storage for the watch cache to read from. failed is called with the errors of watches.
-func (c *Memory) Source(etcd storage.Interface, failed func(error)) storage.Interface {
-	return &source{Interface: etcd, cache: c, failed: failed}
+func (m *Memory) Source(etcd storage.Interface, failed func(error)) storage.Interface {
+	return &source{Interface: etcd, cache: m, failed: failed}
 }
 
 type source struct {
@@ -253,63 +253,63 @@ func (s *source) revisionOf(object *Object) uint64 {
 }
 
 // add prepares an object that the watch cache is about to read: one of all, or with nil an event.
-func (c *Memory) add(object *Object, read *version) (err error) {
+func (m *Memory) add(object *Object, read *version) (err error) {
 	r := object.record
-	if r.key, err = c.keyFunc(object); err != nil {
+	if r.key, err = m.keyFunc(object); err != nil {
 		return err
 	}
-	if c.compress.Load() {
-		if err := r.compress(c.dictionary()); err != nil {
+	if m.compress.Load() {
+		if err := r.compress(m.dictionary()); err != nil {
 			return err
 		}
 	}
-	c.contents.put(r, read)
+	m.contents.put(r, read)
 	if read == nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.filling += r.size()
-	c.change(0, r.size(), 0)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.filling += r.size()
+	m.change(0, r.size(), 0)
 	return nil
 }
 
 // addDeleted accounts for an object whose deletion the watch cache is about to read. It is kept
 // in the history, beside the object that was deleted.
-func (c *Memory) addDeleted(object *Object, read *version) {
-	key, err := c.keyFunc(object)
+func (m *Memory) addDeleted(object *Object, read *version) {
+	key, err := m.keyFunc(object)
 	if err != nil {
-		c.contents.invalidate()
+		m.contents.invalidate()
 		return
 	}
-	c.contents.remove(key, object.revision, read)
-	if c.compress.Load() {
+	m.contents.remove(key, object.revision, read)
+	if m.compress.Load() {
 		// Otherwise it stays as it is.
-		_ = object.compress(c.dictionary())
+		_ = object.compress(m.dictionary())
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.keepInHistory(object.record)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keepInHistory(object.record)
 }
 
 // restartFilling drops what was read and not stored.
-func (c *Memory) restartFilling() *version {
-	c.mu.Lock()
-	c.change(0, -c.filling, 0)
-	c.filling = 0
-	c.mu.Unlock()
-	return c.contents.restart()
+func (m *Memory) restartFilling() *version {
+	m.mu.Lock()
+	m.change(0, -m.filling, 0)
+	m.filling = 0
+	m.mu.Unlock()
+	return m.contents.restart()
 }
 
 // replace drops all objects: the watch cache is about to replace them by those that it has read,
 // as of a resource version.
-func (c *Memory) replace(read *version, revision uint64) {
-	c.mu.Lock()
-	c.change(-c.usage.Objects, -c.usage.Bytes, 0)
-	c.filling, c.indexed = 0, 0
-	c.generation++
-	c.mu.Unlock()
-	c.contents.filled(read, revision)
+func (m *Memory) replace(read *version, revision uint64) {
+	m.mu.Lock()
+	m.change(-m.usage.Objects, -m.usage.Bytes, 0)
+	m.filling, m.indexed = 0, 0
+	m.generation++
+	m.mu.Unlock()
+	m.contents.filled(read, revision)
 }
 
 // Sizes of what a watch cache has of each object, besides texts: upstream's element, its places
@@ -358,20 +358,20 @@ var errFilling = errors.New("the watch cache is being filled")
 
 // SetCompressed compresses all objects and new ones, or decompresses them. cached is the watch
 // cache. Nothing changes for its clients. It must not be called concurrently.
-func (c *Memory) SetCompressed(ctx context.Context, compress bool, cached storage.Interface, prefix string) error {
-	c.compress.Store(compress)
+func (m *Memory) SetCompressed(ctx context.Context, compress bool, cached storage.Interface, prefix string) error {
+	m.compress.Store(compress)
 	var dictionary *compression.Dictionary
 	if compress {
-		dictionary = c.dictionary()
+		dictionary = m.dictionary()
 	}
-	c.mu.Lock()
-	to := conversion{c.generation, dictionary}
-	done := c.converted.dictionary.Is(dictionary) && (c.converted.generation == to.generation || !compress)
+	m.mu.Lock()
+	to := conversion{m.generation, dictionary}
+	done := m.converted.dictionary.Is(dictionary) && (m.converted.generation == to.generation || !compress)
 	if !done && compress {
-		c.converted = conversion{dictionary: dictionary} // of no generation: it has begun
+		m.converted = conversion{dictionary: dictionary} // of no generation: it has begun
 	}
-	empty, filling := c.usage.Objects == 0, c.filling > 0
-	c.mu.Unlock()
+	empty, filling := m.usage.Objects == 0, m.filling > 0
+	m.mu.Unlock()
 	switch {
 	case done:
 		return nil
@@ -390,24 +390,24 @@ func (c *Memory) SetCompressed(ctx context.Context, compress bool, cached storag
 			return err
 		}
 		r := list.Items[i].record
-		if err := r.convert(dictionary, func(converted *text) { c.replaceText(r, converted) }); err != nil {
+		if err := r.convert(dictionary, func(converted *text) { m.replaceText(r, converted) }); err != nil {
 			return err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.converted = to
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.converted = to
 	return nil
 }
 
 // replaceText replaces the text of a record that is stored.
-func (c *Memory) replaceText(r *record, converted *text) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if r.generation != c.generation {
+func (m *Memory) replaceText(r *record, converted *text) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.generation != m.generation {
 		return
 	}
 	before := r.size()
 	r.text.Store(converted)
-	c.change(0, r.size()-before, 0)
+	m.change(0, r.size()-before, 0)
 }

@@ -44,44 +44,44 @@ func smaller(form, than hostingv1alpha1.Cache) bool { return form != "" && sizes
 // reduce reduces the largest resource if the budget is exceeded: plain ones are compressed
 // before any is dropped. While an earlier reduction is not applied, for example because a cache is
 // still filling, the budget may be exceeded by a quarter.
-func (r *Budget) reduce(ctx context.Context, applied bool) bool {
-	allowed := r.bytes
+func (b *Budget) reduce(ctx context.Context, applied bool) bool {
+	allowed := b.bytes
 	if !applied {
-		allowed += r.bytes / 4
+		allowed += b.bytes / 4
 	}
-	if r.bytes == 0 || r.total.Load() <= allowed || ctx.Err() != nil {
+	if b.bytes == 0 || b.total.Load() <= allowed || ctx.Err() != nil {
 		return false
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, to := range []hostingv1alpha1.Cache{hostingv1alpha1.CacheCompressed, hostingv1alpha1.CacheNone} {
-		name, size := r.largest(to)
+		name, size := b.largest(to)
 		if size == 0 {
 			continue
 		}
-		of := r.resources[name]
-		total := r.total.Load()
+		of := b.resources[name]
+		total := b.total.Load()
 		if of.saved == nil {
 			of.saved = map[hostingv1alpha1.Cache]int64{}
 		}
-		of.to, of.last, of.count = to, r.now(), of.count+1
+		of.to, of.last, of.count = to, b.now(), of.count+1
 		of.saved[to] = size
 		of.why = fmt.Sprintf("Watch caches took %s of --cache-memory-budget=%s, and the largest was that of this resource with %s",
-			quantity(total), quantity(r.bytes), quantity(size))
+			quantity(total), quantity(b.bytes), quantity(size))
 		reductions.WithLabelValues(name.String(), string(to)).Inc()
 		klog.FromContext(ctx).Info("Reducing a watch cache to stay within the memory budget", "resource", name, "to", to,
-			"bytes", size, "total", total, "budget", r.bytes)
-		r.changed(name)
+			"bytes", size, "total", total, "budget", b.bytes)
+		b.changed(name)
 		return true
 	}
 	return false
 }
 
 // largest returns the resource with the most memory among those that can be reduced to a form.
-// It requires r.mu.
-func (r *Budget) largest(to hostingv1alpha1.Cache) (name schema.GroupResource, size int64) {
-	for candidate, of := range r.resources {
-		if bytes := of.usage().Total(); bytes > size && smaller(to, r.form(candidate)) {
+// It requires b.mu.
+func (b *Budget) largest(to hostingv1alpha1.Cache) (name schema.GroupResource, size int64) {
+	for candidate, of := range b.resources {
+		if bytes := of.usage().Total(); bytes > size && smaller(to, b.form(candidate)) {
 			name, size = candidate, bytes
 		}
 	}
@@ -89,27 +89,27 @@ func (r *Budget) largest(to hostingv1alpha1.Cache) (name schema.GroupResource, s
 }
 
 // restore gives the resource that was reduced first the next larger form, if there is room.
-func (r *Budget) restore(ctx context.Context) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (b *Budget) restore(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var name schema.GroupResource
 	var first *resource
-	for candidate, of := range r.resources {
-		if of.to != "" && r.now().Sub(of.last) >= of.delay() && (first == nil || of.last.Before(first.last)) {
+	for candidate, of := range b.resources {
+		if of.to != "" && b.now().Sub(of.last) >= of.delay() && (first == nil || of.last.Before(first.last)) {
 			name, first = candidate, of
 		}
 	}
-	if first == nil || (r.total.Load()+first.saved[first.to])*restoreDenominator > r.bytes*restoreNumerator {
+	if first == nil || (b.total.Load()+first.saved[first.to])*restoreDenominator > b.bytes*restoreNumerator {
 		return
 	}
 	from := first.to
-	first.to, first.last = "", r.now()
+	first.to, first.last = "", b.now()
 	if from == hostingv1alpha1.CacheNone {
 		first.to = hostingv1alpha1.CacheCompressed
 	}
 	klog.FromContext(ctx).Info("Restoring a watch cache, there is room in the memory budget", "resource", name, "from", from)
-	r.forget(name, first)
-	r.changed(name)
+	b.forget(name, first)
+	b.changed(name)
 }
 
 // delay returns how long a resource stays as it is before it is restored.
@@ -117,9 +117,9 @@ func (r *reduction) delay() time.Duration {
 	return min(minRestore<<min(max(r.count-1, 0), 10), maxRestore)
 }
 
-// changed calls the handlers. It requires r.mu.
-func (r *Budget) changed(name schema.GroupResource) {
-	r.handlers.Notify(func(handler func(schema.GroupResource)) { handler(name) })
+// changed calls the handlers. It requires b.mu.
+func (b *Budget) changed(name schema.GroupResource) {
+	b.handlers.Notify(func(handler func(schema.GroupResource)) { handler(name) })
 }
 
 // quantity returns a number of bytes in two digits at least.
