@@ -60,11 +60,12 @@ type lazyCache struct {
 	storage.Interface
 	config lazyCacheConfig
 	cache  atomic.Pointer[filledCache]
+	// form is the hostingv1alpha1.Cache in which the cache keeps objects.
+	form atomic.Value
 
 	// changing is the lock for creating, converting and dropping the cache.
 	changing sync.Mutex
-	// form is the form in which the cache keeps objects. ended is set once there is no cache any more.
-	form  hostingv1alpha1.Cache
+	// ended is set once there is no cache any more.
 	ended bool
 
 	// lists is a semaphore of the lists that wait.
@@ -162,11 +163,12 @@ func (c *lazyCache) get(ctx context.Context, from uint64) (*filledCache, error) 
 	since := c.history(ctx, from)
 	c.changing.Lock()
 	defer c.changing.Unlock()
-	if made := c.cache.Load(); made != nil || c.form == hostingv1alpha1.CacheNone {
+	if made := c.cache.Load(); made != nil || c.isOff() {
 		return made, nil
 	}
 	dropped := make(chan struct{})
-	made, err := c.config.create(since, c.form, dropped)
+	form, _ := c.form.Load().(hostingv1alpha1.Cache)
+	made, err := c.config.create(since, form, dropped)
 	if err != nil {
 		return nil, err
 	}
@@ -177,12 +179,7 @@ func (c *lazyCache) get(ctx context.Context, from uint64) (*filledCache, error) 
 
 // isOff reports whether there is to be no cache.
 func (c *lazyCache) isOff() bool {
-	if c.cache.Load() != nil {
-		return false
-	}
-	c.changing.Lock()
-	defer c.changing.Unlock()
-	return c.form == hostingv1alpha1.CacheNone
+	return c.cache.Load() == nil && c.form.Load() == hostingv1alpha1.CacheNone
 }
 
 // history returns the revisions from which the cache is to have history, the best first. etcd
@@ -206,7 +203,7 @@ func (c *lazyCache) Apply(ctx context.Context, form hostingv1alpha1.Cache) error
 	if c.ended {
 		return nil
 	}
-	c.form = form
+	c.form.Store(form)
 	compressed := form == hostingv1alpha1.CacheCompressed
 	switch made := c.cache.Load(); {
 	case form == hostingv1alpha1.CacheNone:
@@ -241,7 +238,8 @@ func (c *lazyCache) drop() {
 func (c *lazyCache) destroy() {
 	c.changing.Lock()
 	defer c.changing.Unlock()
-	c.form, c.ended = hostingv1alpha1.CacheNone, true
+	c.form.Store(hostingv1alpha1.CacheNone)
+	c.ended = true
 	c.drop()
 }
 
