@@ -136,13 +136,16 @@ func TestFirstResourceVersion(t *testing.T) {
 		for _, version := range versions {
 			once := read()
 			once.SetResourceVersion(version)
-			check(once, version)
+			stored := *once
+			once.SetResourceVersion("98")
+			check(&stored, version)
 			twice.SetResourceVersion(version)
 			check(twice, version)
 		}
 		original := read()
 		copied := original.DeepCopyObject().(*Object)
 		original.SetResourceVersion("23")
+		check(copied, placeholder)
 		copied.SetResourceVersion("456")
 		check(original, "23")
 		check(copied, "456")
