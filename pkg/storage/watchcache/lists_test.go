@@ -4,6 +4,7 @@
 package watchcache
 
 import (
+	stdcmp "cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	storagemetrics "k8s.io/apiserver/pkg/storage/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -44,24 +46,15 @@ func newIndexed() *Resource {
 	}
 }
 
-// objectsRead returns how many objects lists have read through the index.
+// objectsRead returns how many objects lists of widgets have read through the index.
 func objectsRead(t *testing.T, group, index string) float64 {
 	t.Helper()
-	families, err := legacyregistry.DefaultGatherer.Gather()
-	expect.NoError(t, err)
-	sum := 0.0
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			of := map[string]string{}
-			for _, label := range metric.GetLabel() {
-				of[label.GetName()] = label.GetValue()
-			}
-			if family.GetName() == "apiserver_storage_list_fetched_objects_total" && of["group"] == group && of["index"] == index {
-				sum += metric.GetCounter().GetValue()
-			}
-		}
+	read, err := testutil.GetCounterValuesFromGatherer(legacyregistry.DefaultGatherer, "apiserver_storage_list_fetched_objects_total",
+		map[string]string{"group": group, "index": index}, "resource")
+	if err != nil {
+		return 0 // no list yet
 	}
-	return sum
+	return read["widgets"]
 }
 
 // TestFieldIndexes lists by a selectable field that is added, changed and missing.
@@ -338,7 +331,7 @@ func TestOrdered(t *testing.T) {
 				ar, br := all[a[strings.Index(a, " ")+1:]], all[b[strings.Index(b, " ")+1:]]
 				av, _ := value(ar)
 				bv, _ := value(br)
-				return cmp2(av, bv, ar.key, br.key)
+				return stdcmp.Or(strings.Compare(av, bv), strings.Compare(ar.key, br.key))
 			})
 			if o.count != len(want) {
 				t.Fatalf("it has %d records, want %d", o.count, len(want))
@@ -355,11 +348,4 @@ func TestOrdered(t *testing.T) {
 			}
 		}
 	}
-}
-
-func cmp2(pairs ...string) int {
-	if order := strings.Compare(pairs[0], pairs[1]); order != 0 {
-		return order
-	}
-	return strings.Compare(pairs[2], pairs[3])
 }
