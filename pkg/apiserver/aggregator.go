@@ -9,10 +9,10 @@ import (
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 
-	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd"
 )
 
-func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarget, crds *definitions.Informer) (*aggregatorapiserver.APIAggregator, error) {
+func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarget, crds *crd.Informer) (*aggregatorapiserver.APIAggregator, error) {
 	generic, _, err := c.forDelegate(upstreamServer{
 		stored: apiregistrationv1.SchemeGroupVersion, codecs: aggregatorscheme.Codecs,
 		scheme: aggregatorscheme.Scheme, resources: aggregatorapiserver.DefaultAPIResourceConfigSource(),

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 
-	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
@@ -25,7 +25,7 @@ type Chain struct {
 	Core       *genericapiserver.GenericAPIServer
 	Extensions *genericapiserver.GenericAPIServer
 	// Definitions are the CRDs that Extensions serves.
-	Definitions *definitions.Informer
+	Definitions *crd.Informer
 	// NewMover returns what moves a resource between two Stores. config has everything except
 	// the Stores.
 	NewMover func(from, to string, config move.Config) (*move.Mover, error)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
 
-	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd"
 )
 
 // crdRegistration registers an APIService for every group version that a CRD serves,
@@ -84,7 +84,7 @@ func (c *crdRegistration) versions(obj any) map[schema.GroupVersion]bool {
 
 func (c *crdRegistration) isServed(version schema.GroupVersion) bool {
 	// The index exists, and reading memory cannot fail.
-	crds, _ := c.crds.ByIndex(definitions.ByGroup, version.Group)
+	crds, _ := c.crds.ByIndex(crd.ByGroup, version.Group)
 	return slices.ContainsFunc(crds, func(obj any) bool {
 		crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 		return ok && apiextensionshelpers.HasServedCRDVersion(crd, version.Version)

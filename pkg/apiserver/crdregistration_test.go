@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -52,7 +52,7 @@ func (r *registered) list() []string {
 	return sets.List(r.names)
 }
 
-func crd(plural, group string, served map[string]bool) *apiextensionsv1.CustomResourceDefinition {
+func newCRD(plural, group string, served map[string]bool) *apiextensionsv1.CustomResourceDefinition {
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group}}
 	crd.Spec.Group = group
 	for version, isServed := range served {
@@ -63,11 +63,11 @@ func crd(plural, group string, served map[string]bool) *apiextensionsv1.CustomRe
 
 func TestCRDRegistration(t *testing.T) {
 	t.Parallel()
-	first, second := crd("as", "x.com", map[string]bool{"v1": true, "v2": false}), crd("bs", "x.com", map[string]bool{"v1": true})
+	first, second := newCRD("as", "x.com", map[string]bool{"v1": true, "v2": false}), newCRD("bs", "x.com", map[string]bool{"v1": true})
 	annexClient := fake.NewClientset(first, second)
 	informers := crdinformers.NewSharedInformerFactory(annexClient, 0)
 	got := &registered{names: sets.New[string]()}
-	expect.NoError(t, informers.Apiextensions().V1().CustomResourceDefinitions().Informer().AddIndexers(definitions.Indexers()))
+	expect.NoError(t, informers.Apiextensions().V1().CustomResourceDefinitions().Informer().AddIndexers(crd.Indexers()))
 	registered, err := registerCRDs(informers.Apiextensions().V1().CustomResourceDefinitions(), got)
 	expect.NoError(t, err)
 	if registered() {
@@ -88,13 +88,13 @@ func TestCRDRegistration(t *testing.T) {
 		want []string
 	}{
 		{"a version is switched on", func() error {
-			first = crd("as", "x.com", map[string]bool{"v1": true, "v2": true})
+			first = newCRD("as", "x.com", map[string]bool{"v1": true, "v2": true})
 			_, err := crds.Update(ctx, first, metav1.UpdateOptions{})
 			return err
 		}, []string{"v1.x.com", "v2.x.com"}},
 		{"a CRD is removed, another still serves v1", func() error { return crds.Delete(ctx, first.Name, metav1.DeleteOptions{}) }, []string{"v1.x.com"}},
 		{"a version is renamed", func() error {
-			_, err := crds.Update(ctx, crd("bs", "x.com", map[string]bool{"v3": true}), metav1.UpdateOptions{})
+			_, err := crds.Update(ctx, newCRD("bs", "x.com", map[string]bool{"v3": true}), metav1.UpdateOptions{})
 			return err
 		}, []string{"v3.x.com"}},
 		{"the last CRD is removed", func() error { return crds.Delete(ctx, second.Name, metav1.DeleteOptions{}) }, []string{}},

@@ -24,11 +24,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
-	crddiscovery "github.com/annex-dev/annex/pkg/apiserver/crd/discovery"
-	"github.com/annex-dev/annex/pkg/apiserver/crd/openapiv3"
+	"github.com/annex-dev/annex/pkg/apiserver/crd"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/openapi"
 	"github.com/annex-dev/annex/pkg/apiserver/reads"
-	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
@@ -37,7 +35,7 @@ type customResources struct {
 	server      *genericapiserver.GenericAPIServer
 	config      *genericapiserver.Config
 	delegate    http.Handler
-	definitions *definitions.Informer
+	definitions *crd.Informer
 	// staticSpec has the schemas of metadata, for managed fields.
 	staticSpec map[string]*spec.Schema
 	// options configure the storage.
@@ -61,9 +59,9 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 	}
 	whole := with.definitions.Whole(nil)
 	var readers *reads.Registry
-	var add routing.AddEncodedFunc
+	var add routing.AddEndpointFunc
 	minRequestTimeout := time.Duration(with.config.MinRequestTimeout) * time.Second
-	if encoded.Enabled() {
+	if reads.Enabled() {
 		readers = reads.NewRegistry(minRequestTimeout)
 		add = readers.Add
 	}
@@ -81,7 +79,7 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 	if documents != nil {
 		documents = documents.WithSource(aggregated.CRDSource)
 	}
-	discovery, err := crddiscovery.New(outlines.Informer(), definitions.ByGroup, documents)
+	discovery, err := crd.NewDiscovery(outlines.Informer(), documents)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +87,7 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 	served := discovery.Handler(resources, with.delegate)
 	handler.NonGoRestfulMux.Handle("/apis", served)
 	handler.NonGoRestfulMux.HandlePrefix("/apis/", served)
-	if handler.Director, err = openapiv3.Handler(handler.Director, outlines, with.definitions.WithSchemas); err != nil {
+	if handler.Director, err = openapi.V3Handler(handler.Director, openAPIOf(with.definitions), outlines.Informer()); err != nil {
 		return nil, fmt.Errorf("serve OpenAPI v3: %w", err)
 	}
 	if readers != nil {
@@ -105,10 +103,15 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 	return resources, with.addHooks(client, establishing, resources, discovery)
 }
 
+// openAPIOf returns the definitions of an informer for OpenAPI documents.
+func openAPIOf(crds *crd.Informer) openapi.Definitions {
+	return openapi.Definitions{Lister: crds.Outlines().Lister(), WithSchemas: crds.WithSchemas}
+}
+
 // addHooks adds the hooks that run the informer of CRDs and their controllers.
 func (r customResources) addHooks(
 	client apiextensionsclient.CustomResourceDefinitionsGetter, establishing *establish.EstablishingController,
-	objects finalizer.CRClientGetter, discovery *crddiscovery.Controller,
+	objects finalizer.CRClientGetter, discovery *crd.Discovery,
 ) error {
 	outlines := r.definitions.Outlines()
 	// Requests for unknown paths get 503 instead of 404 until the documents of all CRDs are built. Upstream

@@ -26,7 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
+	"github.com/annex-dev/annex/pkg/apiserver/crd"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
@@ -34,7 +34,7 @@ import (
 // k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go does, with these differences: the
 // informer has definitions without schemas, discovery is built once per group, and OpenAPI on
 // request.
-func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*genericapiserver.GenericAPIServer, *definitions.Informer, finalizer.CRClientGetter, error) {
+func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*genericapiserver.GenericAPIServer, *crd.Informer, finalizer.CRClientGetter, error) {
 	// Upstream stores CRDs as v1beta1 for old clusters; annex has none.
 	config, etcd, err := c.forDelegate(upstreamServer{
 		stored: apiextensionsv1.SchemeGroupVersion, codecs: apiextensionsapiserver.Codecs,
@@ -66,12 +66,12 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 }
 
 // installDefinitions serves CRDs. It returns their informer, and the schemas of the group.
-func installDefinitions(server *genericapiserver.GenericAPIServer, options generic.RESTOptionsGetter) (*definitions.Informer, map[string]*spec.Schema, error) {
+func installDefinitions(server *genericapiserver.GenericAPIServer, options generic.RESTOptionsGetter) (*crd.Informer, map[string]*spec.Schema, error) {
 	crds, err := customresourcedefinition.NewREST(apiextensionsapiserver.Scheme, options)
 	if err != nil {
 		return nil, nil, err
 	}
-	definitions.Limit(crds.Store)
+	crd.Limit(crds.Store)
 	packed, err := routing.Packed(crds.Storage.Storage)
 	if err != nil {
 		return nil, nil, err
@@ -85,7 +85,7 @@ func installDefinitions(server *genericapiserver.GenericAPIServer, options gener
 	if err := server.InstallAPIGroup(&group); err != nil {
 		return nil, nil, err
 	}
-	return definitions.NewInformer(packed, crds.KeyRootFunc(context.Background())), group.StaticOpenAPISpec, nil
+	return crd.NewInformer(packed, crds.KeyRootFunc(context.Background())), group.StaticOpenAPISpec, nil
 }
 
 // upstreamServer is a server of the chain that upstream builds.

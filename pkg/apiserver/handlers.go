@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/annex-dev/annex/pkg/apiserver/crd/definitions"
-	"github.com/annex-dev/annex/pkg/apiserver/crd/openapiv2"
+	"github.com/annex-dev/annex/pkg/apiserver/crd"
+	"github.com/annex-dev/annex/pkg/apiserver/crd/openapi"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
 	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 )
@@ -22,7 +22,7 @@ import (
 //     during shutdown (pkg/cmd/server/drain.go puts it in place of upstream's).
 //  2. ExtraConfig.WrapAll, behind a main cluster: pkg/aggregated/maincluster returns 503
 //     instead of 401 if the main cluster is unavailable, and sets the header that
-//     names annex's Service; pkg/storage/retry lets clients repeat writes of a group that
+//     names annex's Service; routing.WithRepeats lets clients repeat writes of a group that
 //     was returned to the main cluster.
 //  3. requestbody.WithBody: makes the body readable once, at step 5 or 6.
 //  4. genericapiserver.DefaultBuildHandlerChain, outer part: panic recovery, timeouts,
@@ -35,19 +35,19 @@ import (
 //  7. ExtraConfig.WrapAPIs, behind a main cluster: pkg/aggregated/discovery filters
 //     OpenAPI and discovery for the main cluster's aggregator. It needs the user.
 //  8. refuseRequests: returns 404 for resources whose name has a dot, 400 for long selectors. Then
-//     the aggregator, core, extensions, not found (chain.go). openapiv2 adds custom resources to
+//     the aggregator, core, extensions, not found (chain.go). crd/openapi adds custom resources to
 //     the aggregator's OpenAPI v2 document.
 //  9. Upstream's endpoint handlers: decoding, admission (pkg/admission), validation, and
-//     the REST storage (pkg/registry, or the custom resource handler). encodedreads answers
+//     the REST storage (pkg/registry, or the custom resource handler). pkg/apiserver/reads answers
 //     reads of custom resources in front of that handler, which decodes what it reads.
 //
 // Below that, pkg/storage/routing/stack.go continues from the storage to etcd.
-func (c CompletedConfig) buildHandlerChain(crds *definitions.Informer) func(http.Handler, *genericapiserver.Config) http.Handler {
+func (c CompletedConfig) buildHandlerChain(crds *crd.Informer) func(http.Handler, *genericapiserver.Config) http.Handler {
 	limits := c.extra.BodyLimits
 	limits.Lists = listsOf(crds)
 	return func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
-		handler = openapiv2.Handler(handler, crds.Outlines().Lister(), crds.WithSchemas) // 8
-		handler = refuseRequests(handler, generic.Serializer)                            // 8
+		handler = openapi.V2Handler(handler, openAPIOf(crds)) // 8
+		handler = refuseRequests(handler, generic.Serializer) // 8
 		if wrap := c.extra.WrapAPIs; wrap != nil {
 			handler = wrap(handler, crds.Outlines()) // 7
 		}
@@ -70,7 +70,7 @@ func (c *Config) limitBodies() {
 }
 
 // listsOf returns the lists of type set or map of the custom resource that a request is for.
-func listsOf(crds *definitions.Informer) func(*request.RequestInfo) (objectsize.AssociativeLists, error) {
+func listsOf(crds *crd.Informer) func(*request.RequestInfo) (objectsize.AssociativeLists, error) {
 	return func(info *request.RequestInfo) (objectsize.AssociativeLists, error) {
 		definition, err := crds.Whole(nil).Lister().Get(info.Resource + "." + info.APIGroup)
 		if err != nil && !apierrors.IsNotFound(err) {

@@ -24,11 +24,11 @@ import (
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/staticobjects"
-	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 	"github.com/annex-dev/annex/pkg/storage/move"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // UsageTracker counts the objects of each resource. A *usage.Aggregator is one.
@@ -89,7 +89,7 @@ type Config struct {
 	// Unreadable records the objects that cannot be read.
 	Unreadable *corruption.Registry
 	// Caches has the watch caches of custom resources.
-	Caches *cachememory.Registry
+	Caches *watchcache.Budget
 	// Stores holds the connections to Stores.
 	Stores Stores
 	// NewMover returns what moves a resource between two Stores.

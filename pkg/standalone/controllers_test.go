@@ -30,10 +30,10 @@ import (
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/staticobjects"
-	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -132,7 +132,7 @@ func newAnnex(t *testing.T) *annex {
 		Usage:                         a.usage,
 		Stores:                        noStores{},
 		Unreadable:                    corruption.NewRegistry(),
-		Caches:                        cachememory.NewRegistry(cachememory.Config{}),
+		Caches:                        watchcache.NewBudget(0),
 		DefaultStore:                  hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
 	}
 	a.config.RequestInformers()

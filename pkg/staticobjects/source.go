@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/annex-dev/annex/pkg/storage/handlers"
+	"github.com/annex-dev/annex/pkg/observers"
 )
 
 // maxBytes is the maximum size of a file, and of the response of a URL.
@@ -52,7 +52,7 @@ type Source interface {
 // what they have.
 type Sources struct {
 	all     []Source
-	changed handlers.Set[func(source string)]
+	changed observers.Set[func(source string)]
 
 	mu        sync.Mutex
 	snapshots map[string]Snapshot

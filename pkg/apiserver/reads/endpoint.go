@@ -27,7 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // endpoint has the handlers of a version by verb.
@@ -39,7 +39,7 @@ type endpoint struct {
 }
 
 // newEndpoint returns an endpoint. It serves nothing if its definition is not valid.
-func newEndpoint(from encoded.Endpoint, minRequestTimeout time.Duration) *endpoint {
+func newEndpoint(from watchcache.Endpoint, minRequestTimeout time.Duration) *endpoint {
 	resource := schema.GroupVersionResource{
 		Group: from.Resource.Kind.Group, Version: from.Resource.Kind.Version, Resource: from.Definition.Spec.Names.Plural,
 	}
@@ -49,7 +49,7 @@ func newEndpoint(from encoded.Endpoint, minRequestTimeout time.Duration) *endpoi
 		utilruntime.HandleError(fmt.Errorf("read the selectable fields of %s: %w", from.Definition.Name, err))
 		return &endpoint{}
 	}
-	serializer := encoded.Serializer(apiextensionsapiserver.Scheme)
+	serializer := newSerializer(apiextensionsapiserver.Scheme)
 	scope := &handlers.RequestScope{
 		Namer:            handlers.ContextBasedNaming{Namer: meta.NewAccessor(), ClusterScoped: clusterScoped},
 		Serializer:       serializer,
@@ -70,13 +70,13 @@ func newEndpoint(from encoded.Endpoint, minRequestTimeout time.Duration) *endpoi
 	return &endpoint{
 		scope:       scope,
 		objects:     newHandlers(store, scope, minRequestTimeout),
-		metadata:    newHandlers(projected{store, encoded.Metadata}, scope, minRequestTimeout),
-		tables:      newHandlers(projected{store, shown(columns).Rows}, scope, minRequestTimeout),
-		wholeTables: newHandlers(projected{store, encoded.Decoded}, scope, minRequestTimeout),
+		metadata:    newHandlers(projected{store, withMetadata}, scope, minRequestTimeout),
+		tables:      newHandlers(projected{store, rows(shown(columns))}, scope, minRequestTimeout),
+		wholeTables: newHandlers(projected{store, decoded}, scope, minRequestTimeout),
 	}
 }
 
-// reader is what a resource needs to be read.
+// reader reads a resource.
 type reader interface {
 	rest.Getter
 	rest.Lister
@@ -91,7 +91,7 @@ func newHandlers(from reader, scope *handlers.RequestScope, minRequestTimeout ti
 	}
 }
 
-// metadataKinds has the kind that clients ask for with a verb. For another kind upstream
+// metadataKinds has the kind that clients request with a verb. For another kind upstream
 // returns an error that names the type of the object.
 var metadataKinds = map[string]string{"get": "PartialObjectMetadata", "list": "PartialObjectMetadataList", "watch": "PartialObjectMetadata"}
 
@@ -117,13 +117,13 @@ func (e *endpoint) handlerFor(req *http.Request, verb string) http.HandlerFunc {
 }
 
 // newStore returns a registry's store that only reads.
-func newStore(from encoded.Endpoint, resource schema.GroupResource, clusterScoped bool) *genericregistry.Store {
+func newStore(from watchcache.Endpoint, resource schema.GroupResource, clusterScoped bool) *genericregistry.Store {
 	store := &genericregistry.Store{
 		NewFunc:                  from.Resource.NewObject,
 		NewListFunc:              from.Resource.NewList,
 		DefaultQualifiedResource: resource,
 		PredicateFunc: func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-			return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: encoded.Attrs}
+			return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: watchcache.Attrs}
 		},
 		KeyRootFunc: func(ctx context.Context) string { return genericregistry.NamespaceKeyRootFunc(ctx, from.Prefix) },
 		KeyFunc: func(ctx context.Context, name string) (string, error) {
@@ -140,10 +140,10 @@ func newStore(from encoded.Endpoint, resource schema.GroupResource, clusterScope
 	return store
 }
 
-// projected returns objects of which only a part is decoded.
+// projected returns the projections of objects.
 type projected struct {
 	*genericregistry.Store
-	project encoded.Projection
+	project projection
 }
 
 // Get implements rest.Getter.
@@ -170,7 +170,7 @@ func (s projected) Watch(ctx context.Context, options *metainternalversion.ListO
 	if err != nil {
 		return nil, err
 	}
-	return s.project.Watch(events), nil
+	return s.project.watch(events), nil
 }
 
 // fieldLabels returns upstream's converter of custom resources, which knows the field labels.

@@ -10,9 +10,13 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	definitionlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/server/filters"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
 )
 
 // Handler serves what it can from a Registry. It passes on everything else to next, which is
@@ -84,4 +88,19 @@ func servedVersion(definition *apiextensionsv1.CustomResourceDefinition, info *r
 		}
 	}
 	return nil
+}
+
+// EncodedReads keeps custom resources in watch caches as JSON, from which reads are served.
+const EncodedReads featuregate.Feature = "EncodedReads"
+
+func init() {
+	runtime.Must(utilfeature.DefaultMutableFeatureGate.Add(map[featuregate.Feature]featuregate.FeatureSpec{
+		EncodedReads: {Default: true, PreRelease: featuregate.Beta},
+	}))
+}
+
+// Enabled reports whether this package serves custom resources. Responses in CBOR, an alpha of
+// upstream, need decoded objects.
+func Enabled() bool {
+	return utilfeature.DefaultFeatureGate.Enabled(EncodedReads) && !utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage)
 }

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/waitgroup"
 
-	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // drainTimeout is twice the timeout of requests, as in upstream's handler of custom resources.
 const drainTimeout = 2 * time.Minute
 
-// Registry has the storage of custom resources that can be read encoded.
+// Registry has the storage of the custom resources that this package serves.
 type Registry struct {
 	minRequestTimeout time.Duration
 
@@ -30,7 +30,7 @@ type version struct{ definition, name string }
 
 // entry is an Endpoint with what requests need.
 type entry struct {
-	encoded.Endpoint
+	watchcache.Endpoint
 	requests waitgroup.SafeWaitGroup
 	// endpoint is created by the first request.
 	endpoint func() *endpoint
@@ -48,7 +48,7 @@ func NewRegistry(minRequestTimeout time.Duration) *Registry {
 
 // Add adds storage. The caller calls remove before it closes the storage: remove waits for the
 // requests that use it, except watches.
-func (r *Registry) Add(added encoded.Endpoint) (remove func()) {
+func (r *Registry) Add(added watchcache.Endpoint) (remove func()) {
 	key := version{added.Definition.Name, added.Resource.Kind.Version}
 	e := &entry{Endpoint: added}
 	e.endpoint = sync.OnceValue(func() *endpoint { return newEndpoint(added, r.minRequestTimeout) })

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 func newDefinition() *apiextensionsv1.CustomResourceDefinition {
@@ -21,8 +21,8 @@ func newDefinition() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-func newEncodedEndpoint() encoded.Endpoint {
-	return encoded.Endpoint{Definition: newDefinition(), Resource: &encoded.Resource{Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}}}
+func newTestEndpoint() watchcache.Endpoint {
+	return watchcache.Endpoint{Definition: newDefinition(), Resource: &watchcache.Resource{Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}}}
 }
 
 func TestFind(t *testing.T) {
@@ -41,7 +41,7 @@ func TestFind(t *testing.T) {
 		"other names":             {func(d *apiextensionsv1.CustomResourceDefinition) { d.Status.AcceptedNames.Plural = "x" }, "v1", false},
 	} {
 		r := NewRegistry(time.Minute)
-		remove := r.Add(newEncodedEndpoint())
+		remove := r.Add(newTestEndpoint())
 		now := newDefinition()
 		test.change(now)
 		for range 2 { // the second result is remembered
@@ -61,12 +61,12 @@ func TestFind(t *testing.T) {
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(time.Minute)
-	removeOld := r.Add(newEncodedEndpoint())
+	removeOld := r.Add(newTestEndpoint())
 	old := r.find(newDefinition(), "v1")
 	if err := old.requests.Add(1); err != nil {
 		t.Fatal(err)
 	}
-	r.Add(newEncodedEndpoint())
+	r.Add(newTestEndpoint())
 	removed := make(chan struct{})
 	go func() {
 		removeOld()

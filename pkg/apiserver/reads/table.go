@@ -21,7 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/util/jsonpath"
 
-	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // columnsOf returns the columns of a version. Without any the age is shown, as upstream does
@@ -38,16 +38,16 @@ func columnsOf(definition *apiextensionsv1.CustomResourceDefinition, version str
 }
 
 // shown returns the parts of objects that columns show.
-func shown(columns []apiextensionsv1.CustomResourceColumnDefinition) *encoded.Columns {
+func shown(columns []apiextensionsv1.CustomResourceColumnDefinition) *watchcache.Parts {
 	paths := make([]string, len(columns))
 	for i := range columns {
 		paths[i] = columns[i].JSONPath
 	}
-	return encoded.NewColumns(paths)
+	return watchcache.NewParts(paths)
 }
 
-// tables are upstream's tables, with cells that it gets wrong: dates in the future, numbers that are no
-// int64, and entries of maps, of which it shows a random one.
+// tables are upstream's tables, with other cells where upstream's are wrong: for dates in the future, numbers that
+// are no int64, and paths through maps, for which upstream shows a random entry.
 type tables struct {
 	rest.TableConvertor
 	columns []column
@@ -108,7 +108,7 @@ type column struct {
 
 const aloneField = "value"
 
-// cell returns the cell for which upstream has another.
+// cell returns the cell in place of upstream's.
 func (c *column) cell(ctx context.Context, content map[string]any, upstream any) (any, error) {
 	if c.alone != nil {
 		value, found := c.path.find(content)

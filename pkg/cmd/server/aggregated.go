@@ -20,7 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/controller"
 	"github.com/annex-dev/annex/pkg/leader"
-	"github.com/annex-dev/annex/pkg/storage/retry"
+	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
 // aggregated is the mode behind a main cluster, which authenticates and authorizes
@@ -137,7 +137,7 @@ func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, co
 func responses(service maincluster.Service) func(http.Handler, runtime.NegotiatedSerializer) http.Handler {
 	value := hostingv1alpha1.PublishedBy(service.Namespace, service.Name)
 	return func(next http.Handler, serializer runtime.NegotiatedSerializer) http.Handler {
-		next = maincluster.WithUnavailableStatus(retry.Handler(next), serializer)
+		next = maincluster.WithUnavailableStatus(routing.WithRepeats(next), serializer)
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set(hostingv1alpha1.PublishedByHeader, value)
 			next.ServeHTTP(w, req)

@@ -20,11 +20,11 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
-	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/routing"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // informerResync is the time after which informers deliver all objects again, as in kube-apiserver.
@@ -89,7 +89,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 			Compression:        compression.NewManager(),
 			DefaultCompression: hostingv1alpha1.Compression(o.Etcd.Compression),
 			Unreadable:         corruption.NewRegistry(),
-			Caches:             cachememory.NewRegistry(cachememory.Config{Budget: cacheBudget}),
+			Caches:             watchcache.NewBudget(cacheBudget),
 		},
 	}
 	if err := mode.applyTo(ctx, o, config, kinds, identity); err != nil {

@@ -11,7 +11,7 @@ import (
 	"runtime/metrics"
 	"sync/atomic"
 
-	"github.com/annex-dev/annex/pkg/storage/cachememory"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 const (
@@ -49,7 +49,7 @@ func newPacer() *pacer {
 		return nil
 	}
 	p := &pacer{allowed: minGarbage, pace: &pace{}}
-	if limit := cachememory.ContainerLimit(); limit != math.MaxInt64 {
+	if limit := watchcache.ContainerLimit(); limit != math.MaxInt64 {
 		p.allowed = min(p.allowed, uint64(limit)/garbagePart)
 	}
 	p.pace.adjustAfterCollections()

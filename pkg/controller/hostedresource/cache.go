@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/cachememory"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // Reasons of the condition CachedAsSpecified.
@@ -20,10 +20,10 @@ const (
 	reasonWithinMemoryBudget = "WithinMemoryBudget"
 )
 
-// Caches has the watch caches of this process. A *cachememory.Registry is one.
+// Caches has the watch caches of this process. A *watchcache.Budget is one.
 type Caches interface {
 	// Usage returns the memory of the watch caches of a resource.
-	Usage(resource schema.GroupResource) (usage cachememory.Usage, known bool)
+	Usage(resource schema.GroupResource) (usage watchcache.Usage, known bool)
 	// Reduced returns how the objects are kept because spec.cache would exceed the memory
 	// budget, and why.
 	Reduced(resource schema.GroupResource) (to hostingv1alpha1.Cache, why string, reduced bool)

@@ -13,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/cachememory"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // fakeCaches are the caches of one resource.
 type fakeCaches struct {
-	usage   cachememory.Usage
+	usage   watchcache.Usage
 	reduced hostingv1alpha1.Cache
 }
 
-func (c *fakeCaches) Usage(schema.GroupResource) (cachememory.Usage, bool) { return c.usage, true }
+func (c *fakeCaches) Usage(schema.GroupResource) (watchcache.Usage, bool) { return c.usage, true }
 
 func (c *fakeCaches) Reduced(schema.GroupResource) (hostingv1alpha1.Cache, string, bool) {
 	return c.reduced, "The budget is exceeded", c.reduced != ""

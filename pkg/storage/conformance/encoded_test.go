@@ -18,7 +18,7 @@ import (
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/annex-dev/annex/pkg/storage/encoded"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // customPods lets the suite use storage of custom resources, which has unstructured objects and
@@ -70,7 +70,7 @@ func podOf(obj runtime.Object) (*example.Pod, error) {
 	if shared, ok := obj.(runtime.CacheableObject); ok {
 		obj = shared.GetObject()
 	}
-	if object, ok := obj.(*encoded.Object); ok {
+	if object, ok := obj.(*watchcache.Object); ok {
 		decoded, err := object.Decode()
 		if err != nil {
 			return nil, err
@@ -167,7 +167,7 @@ func (s customPods) GuaranteedUpdate(
 
 // Get implements storage.Interface.
 func (s customPods) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
-	object := &encoded.Object{}
+	object := &watchcache.Object{}
 	if err := s.encoded.Get(ctx, key, options, object); err != nil {
 		return err
 	}
@@ -176,8 +176,8 @@ func (s customPods) Get(ctx context.Context, key string, options storage.GetOpti
 
 // GetList implements storage.Interface.
 func (s customPods) GetList(ctx context.Context, key string, options storage.ListOptions, out runtime.Object) error {
-	list, into := &encoded.List{}, out.(*example.PodList)
-	options.Predicate.GetAttrs = encoded.Attrs
+	list, into := &watchcache.List{}, out.(*example.PodList)
+	options.Predicate.GetAttrs = watchcache.Attrs
 	if err := s.encoded.GetList(ctx, key, options, list); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (s customPods) GetList(ctx context.Context, key string, options storage.Lis
 
 // Watch implements storage.Interface.
 func (s customPods) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
-	options.Predicate.GetAttrs = encoded.Attrs
+	options.Predicate.GetAttrs = watchcache.Attrs
 	events, err := s.encoded.Watch(ctx, key, options)
 	if err != nil {
 		return nil, err

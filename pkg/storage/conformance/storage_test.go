@@ -27,8 +27,6 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
-	"github.com/annex-dev/annex/pkg/storage/cachememory"
-	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/etcd/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
@@ -37,6 +35,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 	"github.com/annex-dev/annex/pkg/storage/routing"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -94,8 +93,8 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 // decorate calls the router as upstream does for a registry's store.
 func decorate(t *testing.T, subject *subject, router *routing.Router, etcdOptions *genericoptions.EtcdOptions, s shape) storage.Interface {
 	t.Helper()
-	var endpoint encoded.Endpoint
-	var add routing.AddEncodedFunc
+	var endpoint watchcache.Endpoint
+	var add routing.AddEndpointFunc
 	newObject, newList, attrs := newPod, newPodList, podAttrs
 	triggers, indexers := s.indexes()
 	config := etcdOptions.StorageConfig
@@ -103,7 +102,7 @@ func decorate(t *testing.T, subject *subject, router *routing.Router, etcdOption
 		newObject, newList, attrs = newCustomPod, newCustomPodList, customPodAttrs
 		triggers, indexers = nil, nil // custom resources have none
 		config.Codec = customCodec{config.Codec}
-		add = func(added encoded.Endpoint) func() {
+		add = func(added watchcache.Endpoint) func() {
 			endpoint = added
 			return func() {}
 		}
@@ -152,7 +151,7 @@ func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager,
 		Layers: routing.Layers{
 			MaxObjectBytes: maxObjectBytes, ObjectBudget: objectsize.NewBudget(1<<30, time.Minute),
 			Compression: manager, DefaultCompression: hostingv1alpha1.CompressionZstd,
-			Caches: cachememory.NewRegistry(cachememory.Config{}),
+			Caches: watchcache.NewBudget(0),
 		},
 	})
 	expect.NoError(t, err)

@@ -4,8 +4,8 @@
 // Package routing sends the objects of every resource to the Store that its
 // HostedResource names, for compiled-in resources and custom resources alike.
 //
-// It replaces upstream's storage decorators. Upstream asks for a storage.Interface when it
-// creates a resource; the one that it gets here finds its Store when it is first used.
+// It replaces upstream's storage decorators. Upstream needs a storage.Interface when it
+// creates a resource; the one from here finds its Store when it is first used.
 // A resource without a Store, or with one that is unavailable, answers 503, and nothing else
 // waits for it.
 //

@@ -15,51 +15,29 @@ import (
 // WithDryRunLimits refuses dry runs of creates that would exceed the limits of the resource.
 // Otherwise only a real write is checked against them.
 func (r *Router) WithDryRunLimits(next admission.Interface) admission.Interface {
-	return dryRunAdmission{router: r, next: next}
+	if next == nil {
+		return dryRunLimits{r}
+	}
+	return admission.NewChainHandler(next, dryRunLimits{r})
 }
 
-type dryRunAdmission struct {
-	router *Router
-	next   admission.Interface
-}
+type dryRunLimits struct{ router *Router }
 
-var (
-	_ admission.MutationInterface   = dryRunAdmission{}
-	_ admission.ValidationInterface = dryRunAdmission{}
-)
+var _ admission.ValidationInterface = dryRunLimits{}
 
 // Handles implements admission.Interface.
-func (d dryRunAdmission) Handles(operation admission.Operation) bool {
-	return operation == admission.Create || d.nextHandles(operation)
-}
-
-func (d dryRunAdmission) nextHandles(operation admission.Operation) bool {
-	return d.next != nil && d.next.Handles(operation)
-}
-
-// Admit implements admission.MutationInterface.
-func (d dryRunAdmission) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
-	if mutates, ok := d.next.(admission.MutationInterface); ok && d.nextHandles(attributes.GetOperation()) {
-		return mutates.Admit(ctx, attributes, objects)
-	}
-	return nil
-}
+func (dryRunLimits) Handles(operation admission.Operation) bool { return operation == admission.Create }
 
 // Validate implements admission.ValidationInterface.
-func (d dryRunAdmission) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
-	if validates, ok := d.next.(admission.ValidationInterface); ok && d.nextHandles(attributes.GetOperation()) {
-		if err := validates.Validate(ctx, attributes, objects); err != nil {
-			return err
-		}
-	}
-	if !attributes.IsDryRun() || attributes.GetOperation() != admission.Create || attributes.GetSubresource() != "" {
+func (d dryRunLimits) Validate(_ context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !attributes.IsDryRun() || attributes.GetSubresource() != "" {
 		return nil
 	}
 	return d.checkLimits(attributes)
 }
 
 // checkLimits returns the error that a create would get, if that can be known now.
-func (d dryRunAdmission) checkLimits(attributes admission.Attributes) error {
+func (d dryRunLimits) checkLimits(attributes admission.Attributes) error {
 	resource := attributes.GetResource().GroupResource()
 	hosted, err := d.router.routes.hosted.Get(resource.String())
 	if apierrors.IsNotFound(err) {

@@ -24,15 +24,16 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 const (
 	// fillsAtOnce bounds the large resources whose caches are filled at the same time: after a
-	// restart clients ask for all of them.
+	// restart clients read all of them.
 	fillsAtOnce = 4
-	// catchUpPause is between requests for etcd's revision that fail.
+	// catchUpPause is the time between requests for etcd's revision that fail.
 	catchUpPause = 100 * time.Millisecond
-	// fillTimeout is how long a cache that cannot be filled keeps others waiting.
+	// fillTimeout ends the turn of a cache that cannot be filled, so that others are.
 	fillTimeout = time.Minute
 )
 
@@ -54,91 +55,78 @@ func (f fills) acquire(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
-// createCache creates the layers 7 and 6 over etcd for a lazyCache, with the history since the first of some
-// revisions that etcd has.
-func (c storageConfig) createCache(etcd storage.Interface, detector *corruption.Detector, since []uint64, lazy *lazyCache) (*filledCache, error) {
-	lifetime, end := context.WithCancel(context.Background())
-	filled := func() {}
-	current := make(chan struct{})
-	source := &filling{
-		Interface: etcd, resource: c.GroupResource, detector: detector, hasEnded: lazy.hasEnded, failed: make(chan struct{}, 1), current: current,
-		turn: sync.OnceValue(func() (err error) {
-			if !c.eager && !lazy.isSmall() {
-				filled, err = c.fills.acquire(lifetime)
-			}
-			return err
-		}),
+// filling is etcd as a watch cache reads it.
+type filling struct {
+	storage.Interface
+	resource schema.GroupResource
+	detector *corruption.Detector
+	// attempt is the last one to fill the cache, which makes one after the other. failed has a value after
+	// one has failed.
+	attempt atomic.Pointer[attempt]
+	failed  chan struct{}
+	// current is closed when the cache is current.
+	current chan struct{}
+	// since has the revisions from which the cache is to have history. It is used once.
+	since atomic.Pointer[[]uint64]
+	// turn waits until the cache may be filled, at the first call. filled ends the turn.
+	turn   func() error
+	filled func()
+	// hasEnded reports whether the cache will not be filled any more.
+	hasEnded func() bool
+	// lifetime ends with end.
+	lifetime context.Context
+	end      context.CancelFunc
+}
+
+// newFilling returns etcd for the watch cache of a lazyCache. The cache of a pinned resource has no history, with
+// which it would take longer until annex is ready.
+func (c storageConfig) newFilling(etcd storage.Interface, detector *corruption.Detector, since []uint64, lazy *lazyCache, dropped <-chan struct{}) *filling {
+	f := &filling{
+		Interface: etcd, resource: c.GroupResource, detector: detector, failed: make(chan struct{}, 1), current: make(chan struct{}), filled: func() {},
+		hasEnded: func() bool { return isClosed(dropped) || isClosed(lazy.config.closed) },
 	}
-	source.since.Store(&since)
-	source.attempt.Store(newAttempt())
-	switch {
-	case c.memory != nil:
-		source.Interface = c.memory.Source(etcd, source.failLate)
-	case len(since) > 0:
-		source.Interface = watched{etcd, source.failLate}
-	}
-	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
-		Storage:             source,
-		Versioner:           versioner,
-		GroupResource:       c.GroupResource,
-		EventsHistoryWindow: c.EventsHistoryWindow,
-		ResourcePrefix:      c.resourcePrefix,
-		KeyFunc:             c.keyFunc,
-		NewFunc:             c.newFunc,
-		NewListFunc:         c.newListFunc,
-		GetAttrsFunc:        c.attrs,
-		IndexerFuncs:        c.triggers,
-		Indexers:            c.indexers,
-		Codec:               c.Codec,
+	f.lifetime, f.end = context.WithCancel(context.Background())
+	f.turn = sync.OnceValue(func() (err error) {
+		if !c.eager && !lazy.isSmall() {
+			f.filled, err = c.fills.acquire(f.lifetime)
+		}
+		return err
 	})
-	if err != nil {
-		end()
-		return nil, fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
+	if !c.eager {
+		f.since.Store(&since)
 	}
-	delegator := cacher.NewCacheDelegator(watchCache, etcd) // 7
-	var cached storage.Interface = delegator
-	if c.memory != nil {
-		cached = c.memory.Lists(delegator, watchCache, c.GroupResource, c.resourcePrefix)
+	f.attempt.Store(newAttempt())
+	return f
+}
+
+// follow ends the turn of a watch cache when it is filled, each time, and reports when it is current.
+func (f *filling) follow(c storageConfig, watchCache *cacher.Cacher, etcd storage.Interface) (following *sync.WaitGroup) {
+	following = &sync.WaitGroup{}
+	endTurn := func() {
+		if f.turn() == nil {
+			f.filled()
+		}
 	}
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		defer func() {
-			end()
-			if source.turn() == nil {
-				filled()
-			}
-		}()
+	following.Go(func() {
+		defer endTurn()
+		defer f.end()
 		for watchCache.Wait(context.Background()) == nil { // or stopped
 			// Compiled-in resources have one cache, and it would take longer until annex is ready.
-			if !isClosed(current) && (c.eager || c.waitCurrent(lifetime, watchCache, etcd)) {
-				close(current)
+			if !isClosed(f.current) && (c.eager || c.waitCurrent(f.lifetime, watchCache, etcd)) {
+				close(f.current)
 			}
-			if isClosed(current) {
-				detector.NoteAllRead()
+			if isClosed(f.current) {
+				f.detector.NoteAllRead()
 			}
-			if source.turn() == nil {
-				filled()
-			}
+			endTurn()
 			select {
-			case <-source.failed: // it is being filled again
-			case <-lifetime.Done():
+			case <-f.failed: // it is being filled again
+			case <-f.lifetime.Done():
 				return
 			}
 		}
 	})
-	return &filledCache{
-		Interface: detector.Cached(cached), // 6
-		cacher:    watchCache,
-		created:   time.Now(),
-		current:   current,
-		attempt:   &source.attempt,
-		destroy: func() {
-			end()
-			delegator.Stop()
-			watchCache.Stop()
-			waiting.Wait()
-		},
-	}, nil
+	return following
 }
 
 // waitCurrent waits until a watch cache that has been filled is as new as etcd. It begins with history, and
@@ -168,25 +156,6 @@ func (c storageConfig) catchUp(ctx context.Context, watchCache *cacher.Cacher, e
 		}
 	}
 	return false
-}
-
-// filling is etcd as a watch cache reads it.
-type filling struct {
-	storage.Interface
-	resource schema.GroupResource
-	detector *corruption.Detector
-	// attempt is the last one to fill the cache, which makes one after the other. failed has a value after
-	// one has failed.
-	attempt atomic.Pointer[attempt]
-	failed  chan struct{}
-	// current is the signal of the cache.
-	current <-chan struct{}
-	// since has the revisions from which the cache is to have history. It is used once.
-	since atomic.Pointer[[]uint64]
-	// turn waits until the cache may be filled.
-	turn func() error
-	// hasEnded reports whether the cache will not be filled any more.
-	hasEnded func() bool
 }
 
 // attempt is an attempt to fill a watch cache. failed is closed when it has failed, with err for clients.
@@ -226,7 +195,7 @@ func (w watched) Watch(ctx context.Context, key string, options storage.ListOpti
 	if err != nil {
 		return nil, err
 	}
-	return watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
+	return watchcache.Forward(events, func(event watch.Event) (watch.Event, bool) {
 		if event.Type == watch.Error {
 			w.failed(apierrors.FromObject(event.Object))
 		}

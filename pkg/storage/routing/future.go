@@ -9,25 +9,8 @@ import (
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
-
-// watch opens a watch. From a later revision than etcd has, upstream's would drop all events up to that
-// revision. Such a version comes from another server or from an etcd that lost writes, so the client gets
-// 410, as for one that is too old.
-func (s *lazyStorage) watch(ctx context.Context, options storage.ListOptions, open func(*backend) (watch.Interface, error)) (watcher watch.Interface, err error) {
-	err = s.read(ctx, func(b *backend) error {
-		expired, err := b.isFuture(ctx, options)
-		if expired != nil {
-			watcher = watchLater(ctx, func(context.Context) (watch.Interface, error) { return nil, expired })
-		} else if err == nil {
-			watcher, err = open(b)
-		}
-		return err
-	})
-	return watcher, err
-}
 
 // isFuture returns an error to report if a watch begins at a revision that etcd does not have. It reads
 // etcd only if no response to the watch cache has had that revision: another replica may have.

@@ -106,9 +106,7 @@ func TestWatchFromTheFuture(t *testing.T) {
 func TestWatchWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	one := startStore(t, "one")
-	w := newFixture(t, one)
-	w.place(t, placedOn("one", "first"))
-	s := w.widgetStorage(t)
+	_, s := serveWidgets(t, placedOn("one", "first"), one)
 	expect.NoError(t, create(t.Context(), s, widgetKey))
 	waitCached(t, s, 1)
 	var pod example.Pod

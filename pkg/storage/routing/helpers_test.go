@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -225,6 +226,23 @@ func (w *fixture) storageOf(t testing.TB, getter generic.RESTOptionsGetter, reso
 func (w *fixture) widgetStorage(t testing.TB) storage.Interface {
 	t.Helper()
 	return w.storageOf(t, w.Custom(plainOptions{}, w.defined, nil), widgets)
+}
+
+// serveWidgets returns the storage of widgets that are placed.
+func serveWidgets(t testing.TB, placed func(*hostingv1alpha1.HostedResource), stores ...*fakeStore) (*fixture, storage.Interface) {
+	t.Helper()
+	w := newFixture(t, stores...)
+	w.place(t, placed)
+	return w, w.widgetStorage(t)
+}
+
+// watchWidgets watches all widgets until the end of the test.
+func watchWidgets(t *testing.T, s storage.Interface) watch.Interface {
+	t.Helper()
+	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+	expect.NoError(t, err)
+	t.Cleanup(watcher.Stop)
+	return watcher
 }
 
 func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {

@@ -15,6 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 const (
@@ -28,7 +31,7 @@ const (
 	// kubectl's, which upstream too reads from etcd while the cache is not ready.
 	smallObjects = 500
 	smallBytes   = 4 << 20
-	// smallTimeout is how long a watch of such a resource waits before it is answered: without a
+	// smallTimeout bounds the wait of a watch of such a resource before it is answered: without a
 	// resource version it begins with the objects of the time when the cache is filled.
 	smallTimeout = 5 * time.Second
 
@@ -49,15 +52,21 @@ const (
 // or by a read unless the resource is known to be empty. Until it is filled, lists of pages and
 // of small resources are read from etcd, and whole lists and watches wait, where upstream
 // answers 429.
+//
+// The cache of a custom resource can be dropped, and created again. Without it reads and watches go to
+// etcd, as upstream's do with --watch-cache=false.
 type lazyCache struct {
 	// Interface is etcd.
 	storage.Interface
 	config lazyCacheConfig
+	cache  atomic.Pointer[filledCache]
+	// form is the hostingv1alpha1.Cache in which the cache keeps objects.
+	form atomic.Value
 
-	// creating is the lock for creating and destroying the cache.
-	creating  sync.Mutex
-	destroyed chan struct{}
-	created   atomic.Pointer[filledCache]
+	// changing is the lock for creating, converting and dropping the cache.
+	changing sync.Mutex
+	// ended is set once there is no cache any more.
+	ended bool
 
 	// lists is a semaphore of the lists that wait.
 	lists chan struct{}
@@ -65,21 +74,28 @@ type lazyCache struct {
 
 type lazyCacheConfig struct {
 	// create creates the cache, with the history since the first of some revisions that etcd has.
-	create func(since []uint64) (*filledCache, error)
+	// dropped is closed before the cache is destroyed.
+	create func(since []uint64, form hostingv1alpha1.Cache, dropped <-chan struct{}) (*filledCache, error)
 	// usage returns the number of objects and their size, if known.
 	usage func() (objects, bytes int64, known bool)
 	// closed is closed when the Store no longer serves the resource; it may be nil.
 	closed <-chan struct{}
+	// prefix is the key of all objects.
+	prefix string
 }
 
 // filledCache is a watch cache that is filled, or being filled.
 type filledCache struct {
 	storage.Interface
-	cacher  *cacher.Cacher
+	cacher *cacher.Cacher
+	// memory is nil for compiled-in resources.
+	memory  *watchcache.Memory
 	created time.Time
 	// current is closed when the cache has first been as new as etcd was when it had been filled: it
 	// begins with history.
 	current chan struct{}
+	// dropped is closed when the cache is no longer used.
+	dropped chan struct{}
 	// attempt is the last attempt to fill the cache.
 	attempt *atomic.Pointer[attempt]
 	destroy func()
@@ -114,7 +130,7 @@ func (c *filledCache) wait(ctx context.Context) error {
 }
 
 func newLazyCache(etcd storage.Interface, config lazyCacheConfig) *lazyCache {
-	return &lazyCache{Interface: etcd, config: config, destroyed: make(chan struct{}), lists: make(chan struct{}, waitingLists)}
+	return &lazyCache{Interface: etcd, config: config, lists: make(chan struct{}, waitingLists)}
 }
 
 // usageOf returns a function for lazyCacheConfig.usage.
@@ -139,26 +155,31 @@ func (c *lazyCache) isEmpty() bool {
 	return known && objects == 0
 }
 
-// get returns the cache. It creates it for a watch from a revision, which is 0 for reads.
+// get returns the cache, or nil if there is none. It creates it for a watch from a revision, which is 0 for reads.
 func (c *lazyCache) get(ctx context.Context, from uint64) (*filledCache, error) {
-	if made := c.created.Load(); made != nil {
+	if made := c.cache.Load(); made != nil || c.isOff() {
 		return made, nil
 	}
 	since := c.history(ctx, from)
-	c.creating.Lock()
-	defer c.creating.Unlock()
-	if made := c.created.Load(); made != nil {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if made := c.cache.Load(); made != nil || c.isOff() {
 		return made, nil
 	}
-	if isClosed(c.destroyed) {
-		return nil, errDestroyed
-	}
-	made, err := c.config.create(since)
+	dropped := make(chan struct{})
+	form, _ := c.form.Load().(hostingv1alpha1.Cache)
+	made, err := c.config.create(since, form, dropped)
 	if err != nil {
 		return nil, err
 	}
-	c.created.Store(made)
+	made.dropped = dropped
+	c.cache.Store(made)
 	return made, nil
+}
+
+// isOff reports whether there is to be no cache.
+func (c *lazyCache) isOff() bool {
+	return c.cache.Load() == nil && c.form.Load() == hostingv1alpha1.CacheNone
 }
 
 // history returns the revisions from which the cache is to have history, the best first. etcd
@@ -175,20 +196,71 @@ func (c *lazyCache) history(ctx context.Context, from uint64) []uint64 {
 	return []uint64{min(from, max(usual, uint64(max(c.Interface.CompactRevision(), 0)))), from, now}
 }
 
-// destroy closes the cache and prevents the creation of another.
-func (c *lazyCache) destroy() {
-	c.creating.Lock()
-	defer c.creating.Unlock()
-	if !isClosed(c.destroyed) {
-		close(c.destroyed)
+// Apply implements watchcache.Budgeted.
+func (c *lazyCache) Apply(ctx context.Context, form hostingv1alpha1.Cache) error {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.ended {
+		return nil
 	}
-	if made := c.created.Load(); made != nil {
+	c.form.Store(form)
+	compressed := form == hostingv1alpha1.CacheCompressed
+	switch made := c.cache.Load(); {
+	case form == hostingv1alpha1.CacheNone:
+		c.drop()
+	case made == nil:
+	case made.ReadinessCheck() != nil:
+		made.memory.Compress(compressed) // what it will read
+	default:
+		return made.memory.SetCompressed(ctx, compressed, made, c.config.prefix)
+	}
+	return nil
+}
+
+// Usage implements watchcache.Budgeted.
+func (c *lazyCache) Usage() watchcache.Usage {
+	if made := c.cache.Load(); made != nil {
+		return made.memory.Usage()
+	}
+	return watchcache.Usage{}
+}
+
+// drop ends the cache and its watches: their clients continue with etcd, from the resource
+// version that they have. It requires c.changing.
+func (c *lazyCache) drop() {
+	if made := c.cache.Swap(nil); made != nil {
+		close(made.dropped)
 		made.destroy()
 	}
 }
 
-// hasEnded reports whether the cache will not be filled any more.
-func (c *lazyCache) hasEnded() bool { return isClosed(c.destroyed) || isClosed(c.config.closed) }
+// destroy drops the cache and prevents the creation of another.
+func (c *lazyCache) destroy() {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	c.form.Store(hostingv1alpha1.CacheNone)
+	c.ended = true
+	c.drop()
+}
+
+// hasEnded reports whether a cache will not be filled any more.
+func (c *lazyCache) hasEnded(cache *filledCache) bool {
+	return isClosed(cache.dropped) || isClosed(c.config.closed)
+}
+
+// read calls read with the cache, or with nil if there is none, and again if it returns an error and the cache was
+// dropped meanwhile.
+func (c *lazyCache) read(ctx context.Context, from uint64, read func(*filledCache) error) error {
+	for {
+		cache, err := c.get(ctx, from)
+		if err != nil {
+			return err
+		}
+		if err := read(cache); err == nil || cache == nil || !isClosed(cache.dropped) {
+			return err
+		}
+	}
+}
 
 func isClosed(signal <-chan struct{}) bool {
 	select {
@@ -209,12 +281,12 @@ func (c *lazyCache) wait(ctx context.Context, cache *filledCache) error {
 		defer cancel()
 		select {
 		case <-attempt.failed:
-		case <-c.destroyed:
+		case <-cache.dropped:
 		case <-c.config.closed:
 		case <-ctx.Done():
 		}
 	}()
-	if cache.wait(ctx) != nil && isClosed(attempt.failed) && !c.hasEnded() {
+	if cache.wait(ctx) != nil && isClosed(attempt.failed) && !c.hasEnded(cache) {
 		return attempt.err
 	}
 	return nil
@@ -222,31 +294,35 @@ func (c *lazyCache) wait(ctx context.Context, cache *filledCache) error {
 
 // Get implements storage.Interface.
 func (c *lazyCache) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
+	if c.isOff() {
+		return c.Interface.Get(ctx, key, options, out)
+	}
 	// As the watch cache does: etcd's storage has another error.
 	if _, err := c.Versioner().ParseResourceVersion(options.ResourceVersion); err != nil {
 		return err
 	}
-	if options.ResourceVersion == "" || c.created.Load() == nil && c.isEmpty() {
+	if options.ResourceVersion == "" || c.cache.Load() == nil && c.isEmpty() {
 		return c.Interface.Get(ctx, key, options, out)
 	}
-	cache, err := c.get(ctx, 0)
-	if err != nil {
-		return err
-	}
-	if cache.ReadinessCheck() != nil {
-		return c.Interface.Get(ctx, key, options, out)
-	}
-	return cache.Get(ctx, key, options, out)
+	return c.read(ctx, 0, func(cache *filledCache) error {
+		if cache == nil || cache.ReadinessCheck() != nil {
+			return c.Interface.Get(ctx, key, options, out)
+		}
+		return cache.Get(ctx, key, options, out)
+	})
 }
 
 // GetList implements storage.Interface.
 func (c *lazyCache) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
-	if c.created.Load() == nil && c.isEmpty() {
+	if c.cache.Load() == nil && c.isEmpty() {
 		return c.Interface.GetList(ctx, key, options, list)
 	}
-	cache, err := c.get(ctx, 0)
-	if err != nil {
-		return err
+	return c.read(ctx, 0, func(cache *filledCache) error { return c.list(ctx, cache, key, options, list) })
+}
+
+func (c *lazyCache) list(ctx context.Context, cache *filledCache, key string, options storage.ListOptions, list runtime.Object) error {
+	if cache == nil {
+		return c.Interface.GetList(ctx, key, options, list)
 	}
 	filled := cache.ReadinessCheck() == nil
 	warm := filled && (options.ResourceVersion != "" || time.Since(cache.created) >= warmUpTime)
@@ -257,7 +333,7 @@ func (c *lazyCache) GetList(ctx context.Context, key string, options storage.Lis
 		if err := c.waitToList(ctx, cache); err != nil {
 			return err
 		}
-		if c.hasEnded() {
+		if c.hasEnded(cache) {
 			return c.Interface.GetList(ctx, key, options, list)
 		}
 	}
@@ -284,16 +360,23 @@ func (c *lazyCache) waitToList(ctx context.Context, cache *filledCache) error {
 	return c.wait(ctx, cache)
 }
 
-// Watch implements storage.Interface. Only the cache serves watches: it answers at once, and
+// Watch implements storage.Interface. If there is a cache, only that serves watches: it answers at once, and
 // sends events when it is filled.
-func (c *lazyCache) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+func (c *lazyCache) Watch(ctx context.Context, key string, options storage.ListOptions) (events watch.Interface, err error) {
 	from, err := c.Versioner().ParseResourceVersion(options.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
-	cache, err := c.get(ctx, from)
-	if err != nil {
-		return nil, err
+	err = c.read(ctx, from, func(cache *filledCache) error {
+		events, err = c.watch(ctx, cache, key, options)
+		return err
+	})
+	return events, err
+}
+
+func (c *lazyCache) watch(ctx context.Context, cache *filledCache, key string, options storage.ListOptions) (watch.Interface, error) {
+	if cache == nil {
+		return c.Interface.Watch(ctx, key, options)
 	}
 	if err := cache.failure(); err != nil {
 		return nil, err
@@ -310,20 +393,20 @@ func (c *lazyCache) Watch(ctx context.Context, key string, options storage.ListO
 	}
 	// It needs no seat of priority and fairness while it waits.
 	flowcontrol.WatchInitialized(ctx)
-	return watchLater(ctx, func(ctx context.Context) (watch.Interface, error) {
+	return watchcache.ForwardLater(ctx, func(ctx context.Context) (watch.Interface, error) {
 		if err := c.wait(ctx, cache); err != nil {
 			return nil, err
 		}
-		if c.hasEnded() {
+		if c.hasEnded(cache) {
 			return watch.NewEmptyWatch(), nil // the client opens it again
 		}
 		return cache.Watch(ctx, key, options)
 	}), nil
 }
 
-// current returns the cache, or etcd before it is created.
+// current returns the cache, or etcd without one.
 func (c *lazyCache) current() storage.Interface {
-	if made := c.created.Load(); made != nil {
+	if made := c.cache.Load(); made != nil {
 		return made
 	}
 	return c.Interface
@@ -347,7 +430,7 @@ func (c *lazyCache) GuaranteedUpdate(
 
 // ReadinessCheck implements storage.Interface.
 func (c *lazyCache) ReadinessCheck() error {
-	if made := c.created.Load(); made != nil {
+	if made := c.cache.Load(); made != nil {
 		return made.ReadinessCheck()
 	}
 	return storage.ErrStorageNotReady

@@ -26,7 +26,9 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -82,7 +84,7 @@ func (s *source) Watch(ctx context.Context, key string, options storage.ListOpti
 	}
 	if err := s.failing.Load(); err != nil {
 		failed := watch.NewFakeWithChanSize(1, false)
-		failed.Action(errorEvent(*err).Type, errorEvent(*err).Object)
+		failed.Action(watchcache.ErrorEvent(*err).Type, watchcache.ErrorEvent(*err).Object)
 		return failed, nil
 	}
 	events, err := s.Interface.Watch(ctx, key, options)
@@ -92,7 +94,7 @@ func (s *source) Watch(ctx context.Context, key string, options storage.ListOpti
 	return watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
 		if revision, err := versioner.ObjectResourceVersion(event.Object); err == nil {
 			if err := s.deliver(revision); err != nil {
-				return errorEvent(err), true
+				return watchcache.ErrorEvent(err), true
 			}
 		}
 		return event, true
@@ -126,8 +128,8 @@ func newLazyFixture(t *testing.T) *lazyFixture {
 			closed: f.closed,
 		})
 		detector := corruption.New(corruption.Config{Resource: widgets, New: config.newFunc, Registry: f.unreadable})
-		lazy.config.create = func(since []uint64) (*filledCache, error) {
-			return config.createCache(from, detector, since, lazy)
+		lazy.config.create = func(since []uint64, _ hostingv1alpha1.Cache, dropped <-chan struct{}) (*filledCache, error) {
+			return config.createCache(from, detector, nil, lazy, since, dropped)
 		}
 		t.Cleanup(lazy.destroy)
 		return lazy
@@ -247,7 +249,7 @@ func TestCacheIsCreatedWhenNeeded(t *testing.T) {
 				f.objects.Store(0)
 			}
 			tc.use(t, f)
-			if created := f.created.Load() != nil; created != tc.want {
+			if created := f.cache.Load() != nil; created != tc.want {
 				t.Errorf("the cache was created: %t, want %t", created, tc.want)
 			}
 		})
@@ -394,16 +396,18 @@ func TestWithoutHistory(t *testing.T) {
 	}
 }
 
-// TestInvalidVersionBeforeFilled has the watch cache's error, which clients get as another code
-// than that of etcd's storage.
-func TestInvalidVersionBeforeFilled(t *testing.T) {
+// TestInvalidVersion has the watch cache's error before it is filled, which clients get as another code than
+// that of etcd's storage. Without a cache it has etcd's.
+func TestInvalidVersion(t *testing.T) {
 	t.Parallel()
-	f := newLazyFixture(t)
-	f.objects.Store(0)
-	err := f.Get(t.Context(), "/example.com/widgets/default/any", storage.GetOptions{ResourceVersion: "x"}, &example.Pod{})
-	var invalid storage.InvalidError
-	if !errors.As(err, &invalid) {
-		t.Errorf("the error is a %T: %v", err, err)
+	for form, ofCache := range map[hostingv1alpha1.Cache]bool{hostingv1alpha1.CachePlain: true, hostingv1alpha1.CacheNone: false} {
+		f := newLazyFixture(t)
+		f.objects.Store(0)
+		expect.NoError(t, f.Apply(t.Context(), form))
+		err := f.Get(t.Context(), "/example.com/widgets/default/any", storage.GetOptions{ResourceVersion: "x"}, &example.Pod{})
+		if invalid := new(storage.InvalidError); errors.As(err, invalid) != ofCache {
+			t.Errorf("%s: the error is a %T: %v", form, err, err)
+		}
 	}
 }
 

@@ -12,30 +12,51 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
 
 	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 const (
-	// placementTimeout is how long a request waits for the scheduler, which takes
+	// placementTimeout bounds the wait of a request for the scheduler, which takes
 	// milliseconds if a Store fits.
 	placementTimeout = 2 * time.Second
 	// prepareTimeout bounds the creation of the storage of annex's own kinds.
 	prepareTimeout = time.Minute
 	// attemptTimeout bounds one attempt. A request that etcd does not answer is sent again.
 	attemptTimeout = 10 * time.Second
-	// prepareInterval is how often it is tried to create storage again.
+	// prepareInterval is the time between attempts to create storage.
 	prepareInterval = time.Second
 )
 
 var errDestroyed = errors.New("the storage has been closed")
 
-// lazyStorage is the storage of a resource. It builds a backend in the Store of the resource
-// when it is first used, and another when the resource or the data of the Store are replaced.
+// lazyStorage is the storage of a resource.
 type lazyStorage struct {
+	*lazyBackend
+	// kept is set if reads return objects as the watch cache keeps them.
+	kept bool
+}
+
+var _ storage.Interface = &lazyStorage{}
+
+// Packed returns storage that reads the Packed objects of a resource for which Config.Packed is true.
+func Packed(of storage.Interface) (storage.Interface, error) {
+	lazy, ok := of.(*lazyStorage)
+	if !ok || !lazy.config.packed {
+		return nil, fmt.Errorf("read packed objects from a %T: it has none", of)
+	}
+	return &lazyStorage{lazy.lazyBackend, true}, nil
+}
+
+// lazyBackend builds a backend in the Store of a resource when it is first used, and another when the
+// resource or the data of the Store are replaced.
+type lazyBackend struct {
 	route  route
 	store  func(name string) (Store, error)
 	config storageConfig
@@ -52,42 +73,28 @@ type lazyStorage struct {
 	stop      context.CancelFunc
 }
 
-var _ storage.Interface = &lazyStorage{}
-
 func newLazyStorage(to route, store func(string) (Store, error), config storageConfig) *lazyStorage {
-	s := &lazyStorage{route: to, store: store, config: config, building: make(chan struct{}, 1)}
+	s := &lazyBackend{route: to, store: store, config: config, building: make(chan struct{}, 1)}
 	s.lifetime, s.stop = context.WithCancel(context.Background())
-	return s
+	return &lazyStorage{lazyBackend: s}
 }
 
 // prepare builds the backend before it is used. It retries until prepareTimeout: an etcd that
 // has just started on a busy disk may time out, and upstream panics without storage.
-func (s *lazyStorage) prepare() error {
-	ctx, cancel := context.WithTimeout(context.Background(), prepareTimeout)
-	defer cancel()
-	for {
-		err := s.attempt(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(prepareInterval):
-		}
-	}
-}
-
-func (s *lazyStorage) attempt(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	_, err := s.getBackend(ctx)
-	return err
+func (s *lazyBackend) prepare() error {
+	var last error
+	_ = wait.PollUntilContextTimeout(context.Background(), prepareInterval, prepareTimeout, true, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+		defer cancel()
+		_, last = s.getBackend(ctx)
+		return last == nil, nil
+	})
+	return last
 }
 
 // follow builds a new backend when the resource or the data of the Store of a backend are
 // replaced, which ends the watches of the old one.
-func (s *lazyStorage) follow(made *backend) {
+func (s *lazyBackend) follow(made *backend) {
 	ctx := s.lifetime
 	s.waitRerouted(ctx, made)
 	for s.waitPlaced(ctx) {
@@ -110,7 +117,7 @@ func (s *lazyStorage) follow(made *backend) {
 }
 
 // waitPlaced returns once the resource has a Store, or false if ctx is done before.
-func (s *lazyStorage) waitPlaced(ctx context.Context) bool {
+func (s *lazyBackend) waitPlaced(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		changed := s.route.changed()
 		if _, err := s.route.find(); err == nil {
@@ -125,7 +132,7 @@ func (s *lazyStorage) waitPlaced(ctx context.Context) bool {
 }
 
 // waitRerouted returns when the backend is no longer current.
-func (s *lazyStorage) waitRerouted(ctx context.Context, made *backend) {
+func (s *lazyBackend) waitRerouted(ctx context.Context, made *backend) {
 	for ctx.Err() == nil {
 		changed := s.route.changed()
 		if !s.isCurrent(made) {
@@ -142,13 +149,13 @@ func (s *lazyStorage) waitRerouted(ctx context.Context, made *backend) {
 
 // isCurrent reports whether the route leads to a backend. A HostedResource that was created
 // again may name another Store, which does not have the objects of this one.
-func (s *lazyStorage) isCurrent(made *backend) bool {
+func (s *lazyBackend) isCurrent(made *backend) bool {
 	at, err := s.route.find()
 	return err == nil && made.location == at && !made.isStale()
 }
 
 // getBackend returns the current backend. The first caller builds it.
-func (s *lazyStorage) getBackend(ctx context.Context) (*backend, error) {
+func (s *lazyBackend) getBackend(ctx context.Context) (*backend, error) {
 	if made := s.backend.Load(); made != nil && s.isCurrent(made) {
 		return made, nil
 	}
@@ -193,7 +200,7 @@ func (s *lazyStorage) getBackend(ctx context.Context) (*backend, error) {
 }
 
 // find returns the location of the resource. It waits for placementTimeout until there is one.
-func (s *lazyStorage) find(ctx context.Context) (location, error) {
+func (s *lazyBackend) find(ctx context.Context) (location, error) {
 	var giveUp <-chan time.Time
 	for {
 		changed := s.route.changed()
@@ -222,7 +229,7 @@ func (s *lazyStorage) find(ctx context.Context) (location, error) {
 }
 
 // destroy closes the backend and prevents the creation of another.
-func (s *lazyStorage) destroy() {
+func (s *lazyBackend) destroy() {
 	s.stop()
 	defer s.following.Wait()
 	s.building <- struct{}{}
@@ -233,32 +240,26 @@ func (s *lazyStorage) destroy() {
 	}
 }
 
-// do calls the backend for requests that need etcd, unless the Store is unavailable.
-func (s *lazyStorage) do(ctx context.Context, call func(*backend) error) error {
+// do calls the backend, unless the Store is unavailable. The watch cache can serve a read without etcd.
+func (s *lazyBackend) do(ctx context.Context, fromCache bool, call func(*backend) error) error {
 	return s.hold(ctx, func() error {
 		b, err := s.getBackend(ctx)
 		if err != nil {
 			return err
 		}
-		if down := b.store.Available(); down != nil {
+		if down := b.store.Available(); down != nil && !(fromCache && b.canServeReads()) {
 			return storeUnavailable(b.store.Name(), down)
 		}
 		return call(b)
 	})
 }
 
-// read calls the backend for requests that the watch cache can serve without etcd.
-func (s *lazyStorage) read(ctx context.Context, call func(*backend) error) error {
-	return s.hold(ctx, func() error {
-		b, err := s.getBackend(ctx)
-		if err != nil {
-			return err
-		}
-		if down := b.store.Available(); down != nil && !b.canServeReads() {
-			return storeUnavailable(b.store.Name(), down)
-		}
-		return call(b)
-	})
+// reads returns what reads the objects of a backend.
+func (s *lazyStorage) reads(b *backend) storage.Interface {
+	if s.kept {
+		return b.kept
+	}
+	return b
 }
 
 // Versioner implements storage.Interface.
@@ -266,7 +267,7 @@ func (s *lazyStorage) Versioner() storage.Versioner { return versioner }
 
 // Create implements storage.Interface.
 func (s *lazyStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	return s.do(ctx, func(b *backend) error { return b.Create(ctx, key, obj, out, ttl) })
+	return s.do(ctx, false, func(b *backend) error { return b.Create(ctx, key, obj, out, ttl) })
 }
 
 // Delete implements storage.Interface.
@@ -274,7 +275,7 @@ func (s *lazyStorage) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions,
 ) error {
-	return s.do(ctx, func(b *backend) error {
+	return s.do(ctx, false, func(b *backend) error {
 		return b.Delete(ctx, key, out, preconditions, validate, cached, options)
 	})
 }
@@ -284,31 +285,18 @@ func (s *lazyStorage) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
-	return s.do(ctx, func(b *backend) error {
+	return s.do(ctx, false, func(b *backend) error {
 		return b.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	})
 }
 
 // Get implements storage.Interface.
 func (s *lazyStorage) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
-	return s.get(ctx, options, func(b *backend) error { return b.Get(ctx, key, options, out) })
-}
-
-func (s *lazyStorage) get(ctx context.Context, options storage.GetOptions, call func(*backend) error) error {
-	if options.ResourceVersion == "" {
-		return s.do(ctx, call)
-	}
-	return s.read(ctx, call)
+	return s.do(ctx, options.ResourceVersion != "", func(b *backend) error { return s.reads(b).Get(ctx, key, options, out) })
 }
 
 // GetList implements storage.Interface.
-func (s *lazyStorage) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
-	return s.getList(ctx, options, list, func(b *backend, options storage.ListOptions) error { return b.GetList(ctx, key, options, list) })
-}
-
-func (s *lazyStorage) getList(
-	ctx context.Context, options storage.ListOptions, list runtime.Object, from func(*backend, storage.ListOptions) error,
-) (err error) {
+func (s *lazyStorage) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) (err error) {
 	_, ofClient := request.RequestInfoFrom(ctx)
 	if !ofClient && s.isEmpty(ctx) {
 		return nil
@@ -319,12 +307,7 @@ func (s *lazyStorage) getList(
 			return err
 		}
 	}
-	call := func(b *backend) error { return from(b, options) }
-	if options.ResourceVersion == "" {
-		err = s.do(ctx, call)
-	} else {
-		err = s.read(ctx, call)
-	}
+	err = s.do(ctx, options.ResourceVersion != "", func(b *backend) error { return s.reads(b).GetList(ctx, key, options, list) })
 	if !ofClient && freeze.IsReturned(err) && s.isCleared(ctx) {
 		return nil
 	}
@@ -337,14 +320,16 @@ func (s *lazyStorage) getList(
 // isEmpty reports whether a resource was never placed while its definition is being deleted:
 // the finalizer of the definition must not wait for a Store. Requests of clients are refused
 // instead, because there is no resource version to return.
-func (s *lazyStorage) isEmpty(ctx context.Context) bool {
+func (s *lazyBackend) isEmpty(ctx context.Context) bool {
 	if s.backend.Load() != nil {
 		return false
 	}
+	if none, ok := s.route.(refused); ok {
+		return none.empty
+	}
 	to, ok := s.route.(*hostedRoute)
 	if !ok {
-		_, none := s.route.(shadowed)
-		return none
+		return false
 	}
 	_, err := to.find()
 	var missing *notPlacedError
@@ -353,7 +338,7 @@ func (s *lazyStorage) isEmpty(ctx context.Context) bool {
 
 // isCleared reports whether a resource that was returned to the main cluster has no objects left. The finalizer
 // of its definition lists them, and must not be refused.
-func (s *lazyStorage) isCleared(ctx context.Context) bool {
+func (s *lazyBackend) isCleared(ctx context.Context) bool {
 	at, err := s.route.find()
 	if err != nil {
 		return false
@@ -366,13 +351,24 @@ func (s *lazyStorage) isCleared(ctx context.Context) bool {
 	return err == nil && objects == 0
 }
 
-// Watch implements storage.Interface.
-func (s *lazyStorage) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
-	return s.watch(ctx, options, func(b *backend) (watch.Interface, error) { return b.Watch(ctx, key, options) })
+// Watch implements storage.Interface. From a later revision than etcd has, upstream's would drop all events up to
+// that revision. Such a version comes from another server or from an etcd that lost writes, so the client gets
+// 410, as for one that is too old.
+func (s *lazyStorage) Watch(ctx context.Context, key string, options storage.ListOptions) (events watch.Interface, err error) {
+	err = s.do(ctx, true, func(b *backend) error {
+		expired, err := b.isFuture(ctx, options)
+		if expired != nil {
+			events = watchcache.ForwardLater(ctx, func(context.Context) (watch.Interface, error) { return nil, expired })
+		} else if err == nil {
+			events, err = s.reads(b).Watch(ctx, key, options)
+		}
+		return err
+	})
+	return events, err
 }
 
 // Stats implements storage.Interface. Upstream calls it periodically, so it does not wait.
-func (s *lazyStorage) Stats(ctx context.Context) (storage.Stats, error) {
+func (s *lazyBackend) Stats(ctx context.Context) (storage.Stats, error) {
 	b := s.backend.Load()
 	if b == nil {
 		return storage.Stats{}, storage.ErrStorageNotReady
@@ -397,13 +393,13 @@ func (s *lazyStorage) ReadinessCheck() error {
 
 // RequestWatchProgress implements storage.Interface.
 func (s *lazyStorage) RequestWatchProgress(ctx context.Context) error {
-	return s.do(ctx, func(b *backend) error { return b.RequestWatchProgress(ctx) })
+	return s.do(ctx, false, func(b *backend) error { return b.RequestWatchProgress(ctx) })
 }
 
 // GetCurrentResourceVersion implements storage.Interface.
 func (s *lazyStorage) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	var version uint64
-	err := s.do(ctx, func(b *backend) error {
+	err := s.do(ctx, false, func(b *backend) error {
 		var err error
 		version, err = b.GetCurrentResourceVersion(ctx)
 		return err
@@ -427,4 +423,22 @@ func (s *lazyStorage) CompactRevision() int64 {
 		return 0
 	}
 	return b.CompactRevision()
+}
+
+// countJitter is upstream's, so that resources are not counted at the same moment.
+const countJitter = 1.2
+
+// count updates upstream's metrics of a resource, and the number of objects by which priority and
+// fairness estimates the cost of lists. Upstream has a goroutine for that, which only upstream's own
+// server ends.
+func (s *lazyBackend) count() {
+	resource := s.config.GroupResource
+	defer metrics.DeleteStoreStats(resource)
+	wait.JitterUntilWithContext(s.lifetime, func(ctx context.Context) {
+		stats, err := s.Stats(ctx)
+		metrics.UpdateStoreStats(resource, stats, err)
+		if tracker := s.config.StorageObjectCountTracker; err == nil && tracker != nil {
+			tracker.Set(resource.String(), stats)
+		}
+	}, s.config.CountMetricPollPeriod, countJitter, true)
 }

@@ -195,9 +195,7 @@ func TestUnavailableStore(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
 	two.set(errDown)
-	w := newFixture(t, two)
-	w.place(t, placedOn("two", "first"))
-	s := w.widgetStorage(t)
+	_, s := serveWidgets(t, placedOn("two", "first"), two)
 	const want = `store "two" is not available: connection refused`
 
 	refused := func(t *testing.T, err error) {
@@ -214,9 +212,7 @@ func TestUnavailableStore(t *testing.T) {
 	two.set(nil)
 	expect.NoError(t, create(t.Context(), s, widgetKey), "after it came back")
 	waitCached(t, s, 1)
-	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
-	expect.NoError(t, err)
-	defer watcher.Stop()
+	watcher := watchWidgets(t, s)
 
 	two.set(errDown)
 	for name, call := range map[string]func() error{
@@ -254,16 +250,12 @@ func TestUnavailableStore(t *testing.T) {
 func TestReplacedData(t *testing.T) {
 	t.Parallel()
 	before, after := startStore(t, "two"), startStore(t, "two")
-	w := newFixture(t, before)
-	w.place(t, placedOn("two", "first"))
-	s := w.widgetStorage(t)
+	w, s := serveWidgets(t, placedOn("two", "first"), before)
 	for _, key := range []string{widgetKey, widgetKey + "2"} {
 		expect.NoError(t, create(t.Context(), s, key))
 	}
 	waitCached(t, s, 2)
-	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
-	expect.NoError(t, err)
-	defer watcher.Stop()
+	watcher := watchWidgets(t, s)
 	w.replace(after)
 	waitEnded(t, watcher)
 	waitCached(t, s, 0)
@@ -295,14 +287,10 @@ func waitEnded(t *testing.T, watcher watch.Interface) {
 func TestResourceOnAnotherStore(t *testing.T) {
 	t.Parallel()
 	one, two := startStore(t, "one"), startStore(t, "two")
-	w := newFixture(t, one, two)
-	w.place(t, withUID("a", placedOn("one", "first")))
-	s := w.widgetStorage(t)
+	w, s := serveWidgets(t, withUID("a", placedOn("one", "first")), one, two)
 	expect.NoError(t, create(t.Context(), s, widgetKey))
 	waitCached(t, s, 1)
-	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
-	expect.NoError(t, err)
-	defer watcher.Stop()
+	watcher := watchWidgets(t, s)
 
 	w.place(t, withUID("b", placedOn("two", ""))) // not for this definition yet
 	poll.UntilDone(t, "writes are refused", func() (bool, string) {

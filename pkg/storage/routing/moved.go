@@ -16,15 +16,14 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
-	"github.com/annex-dev/annex/pkg/storage/retry"
 )
 
 const (
-	// holdTimeout is how long a request waits while its resource is switched to another Store,
+	// holdTimeout bounds the wait of a request while its resource is switched to another Store,
 	// which takes a fraction of a second.
 	holdTimeout = 5 * time.Second
-	// A held request is tried again when a route changes, and in these intervals, which grow: a
-	// move may also be given up.
+	// A held request is repeated when a route changes, and in these intervals, which grow: a
+	// move may also be abandoned.
 	firstHeldPause = 10 * time.Millisecond
 	maxHeldPause   = 200 * time.Millisecond
 )
@@ -32,7 +31,7 @@ const (
 // hold repeats a call that was refused because the resource is being moved, until it is served by
 // another backend or returned to the main cluster, for at most holdTimeout. What is refused so was not
 // performed. Any other error ends it: the outcome may be unknown.
-func (s *lazyStorage) hold(ctx context.Context, call func() error) error {
+func (s *lazyBackend) hold(ctx context.Context, call func() error) error {
 	var giveUp <-chan time.Time
 	var since time.Time
 	for pause := firstHeldPause; ; pause = min(2*pause, maxHeldPause) {
@@ -74,7 +73,7 @@ func endHold(ctx context.Context, since time.Time, err error) error {
 		return err
 	}
 	if returned != nil {
-		retry.Now(ctx)
+		repeatNow(ctx)
 	}
 	observeHeld(result, since)
 	return err

@@ -21,24 +21,27 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
-	"github.com/annex-dev/annex/pkg/storage/retry"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
+
+// closeMoved closes a Store for the HostedResource with the UID "moved", as a move does.
+func closeMoved(t *testing.T, store *fakeStore) {
+	t.Helper()
+	before, err := revision.LoadState(t.Context(), store.client.KV, store.Prefix(), widgets)
+	expect.NoError(t, err)
+	_, err = store.client.Txn(t.Context()).Then(revision.Close(store.Prefix(), widgets, before, "moved")).Commit()
+	expect.NoError(t, err)
+}
 
 // TestClosedStore holds requests to a Store that is closed, until it is opened for a HostedResource
 // that was created since.
 func TestClosedStore(t *testing.T) {
 	t.Parallel()
 	one := startStore(t, "one")
-	w := newFixture(t, one)
-	w.place(t, withUID("moved", placedOn("one", "first")))
-	s := w.widgetStorage(t)
+	w, s := serveWidgets(t, withUID("moved", placedOn("one", "first")), one)
 	expect.NoError(t, create(t.Context(), s, widgetKey))
-	before, err := revision.LoadState(t.Context(), one.client.KV, one.Prefix(), widgets)
-	expect.NoError(t, err)
-	_, err = one.client.Txn(t.Context()).Then(revision.Close(one.Prefix(), widgets, before, "moved")).Commit()
-	expect.NoError(t, err)
+	closeMoved(t, one)
 	refused := map[string]chan error{}
 	for name, call := range map[string]func(context.Context) error{
 		"create": func(ctx context.Context) error { return create(ctx, s, widgetKey+"2") },
@@ -72,16 +75,11 @@ func TestHeldListBeginsAnew(t *testing.T) {
 	t.Parallel()
 	const objects = 25 // etcd sends them in parts of 10 and more
 	one := startStore(t, "one")
-	w := newFixture(t, one)
-	w.place(t, withUID("moved", placedOn("one", "first")))
-	s := w.widgetStorage(t)
+	w, s := serveWidgets(t, withUID("moved", placedOn("one", "first")), one)
 	for i := range objects {
 		expect.NoError(t, create(t.Context(), s, fmt.Sprintf("%s%02d", widgetKey, i)))
 	}
-	before, err := revision.LoadState(t.Context(), one.client.KV, one.Prefix(), widgets)
-	expect.NoError(t, err)
-	_, err = one.client.Txn(t.Context()).Then(revision.Close(one.Prefix(), widgets, before, "moved")).Commit()
-	expect.NoError(t, err)
+	closeMoved(t, one)
 	limits := []int64{0, 15}
 	lists, results := make([]example.PodList, len(limits)), make(chan error, len(limits))
 	for i, limit := range limits {
@@ -112,9 +110,7 @@ func expectHeld(t *testing.T, result string, want uint64) {
 func startHosted(t *testing.T) (w *fixture, s storage.Interface, target freeze.Target) {
 	t.Helper()
 	one := startStore(t, "one")
-	w = newFixture(t, one)
-	w.place(t, withUID("hosted", placedOn("one", "first")))
-	s = w.widgetStorage(t)
+	w, s = serveWidgets(t, withUID("hosted", placedOn("one", "first")), one)
 	expect.NoError(t, create(t.Context(), s, widgetKey))
 	return w, s, freeze.Target{KV: one.client.KV, Prefix: one.Prefix(), Resource: widgets}
 }
@@ -132,7 +128,7 @@ func TestFrozen(t *testing.T) {
 		object.(*example.Pod).Labels = map[string]string{"changed": rand.Text()}
 		return object, nil, nil
 	}
-	write := retry.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	write := WithRepeats(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		calls <- s.GuaranteedUpdate(req.Context(), widgetKey, &example.Pod{}, false, nil, update, nil)
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
@@ -24,10 +23,10 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/canonical"
-	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 	"github.com/annex-dev/annex/pkg/storage/layer/limits"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // Store is an etcd that holds objects. A *stores.Store is one.
@@ -58,7 +57,7 @@ type Config struct {
 	LiveHostedResource LiveFunc
 	// Cached reports whether a resource has a watch cache.
 	Cached func(resource schema.GroupResource) bool
-	// Packed reports whether a watch cache without encoded objects has packed ones. It may be nil.
+	// Packed reports whether the watch cache of a compiled-in resource has Packed objects. It may be nil.
 	Packed func(resource schema.GroupResource) bool
 	Layers
 }
@@ -83,6 +82,9 @@ func New(config Config) (*Router, error) {
 		return nil, fmt.Errorf("route resources to Stores: %w", err)
 	}
 	config.fills = make(fills, fillsAtOnce)
+	if config.Compression == nil {
+		config.Compression = compression.NewManager()
+	}
 	r := &Router{config: config, routes: routes, compiledIn: sets.New[string](), custom: map[*lazyStorage]func(){}}
 	if config.Caches != nil {
 		config.Caches.SetSpecified(r.cacheOf)
@@ -101,18 +103,19 @@ func (r *Router) Pinned(upstream generic.RESTOptionsGetter) generic.RESTOptionsG
 // DefinitionFunc returns a CustomResourceDefinition that is served.
 type DefinitionFunc func(name string) (*apiextensionsv1.CustomResourceDefinition, error)
 
-// AddEncodedFunc adds storage of encoded objects to those that are served. remove is called
+// AddEndpointFunc adds the storage of a version to those that are served. remove is called
 // before the storage is closed.
-type AddEncodedFunc func(encoded.Endpoint) (remove func())
+type AddEndpointFunc func(watchcache.Endpoint) (remove func())
 
 // Custom routes the objects of CustomResourceDefinitions. With add their watch caches have
 // encoded objects; it may be nil.
-func (r *Router) Custom(upstream generic.RESTOptionsGetter, definition DefinitionFunc, add AddEncodedFunc) generic.RESTOptionsGetter {
+func (r *Router) Custom(upstream generic.RESTOptionsGetter, definition DefinitionFunc, add AddEndpointFunc) generic.RESTOptionsGetter {
 	return getter{router: r, upstream: upstream, custom: true, add: add, route: func(resource schema.GroupResource) route {
 		// The storage serves only the definition that it was made for.
 		served, err := definition(resource.String())
 		if err != nil {
-			return undefined{resource: resource, err: err}
+			// The definition was deleted while its storage was built.
+			return refused{err: notPlaced(resource, fmt.Sprintf("is not routed: %v", err), true)}
 		}
 		return &hostedRoute{routes: r.routes, resource: resource, definition: served, terminating: func() bool {
 			current, err := definition(resource.String())
@@ -127,7 +130,7 @@ type getter struct {
 	upstream generic.RESTOptionsGetter
 	route    func(schema.GroupResource) route
 	custom   bool
-	add      AddEncodedFunc
+	add      AddEndpointFunc
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -138,7 +141,11 @@ func (g getter) GetRESTOptions(resource schema.GroupResource, example runtime.Ob
 	}
 	to := g.route(resource)
 	if g.router.isShadowed(options.ResourcePrefix, g.custom) {
-		to = shadowed{resource}
+		// Admission refuses such definitions. For an existing one nothing is read, and nothing deleted when it is deleted.
+		to = refused{
+			err:   notPlaced(resource, "is not routed: the resource is compiled into annex, delete its CustomResourceDefinition", true),
+			empty: true,
+		}
 	}
 	options.Decorator = g.router.decorator(to, g.add)
 	if g.custom {
@@ -160,7 +167,7 @@ func (r *Router) isShadowed(prefix string, custom bool) bool {
 
 // decorator builds storage that follows a route. Only pinned storage reads etcd at once:
 // upstream calls the decorator with a lock that all custom resources share.
-func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorator {
+func (r *Router) decorator(to route, add AddEndpointFunc) generic.StorageDecorator {
 	return func(
 		config *storagebackend.ConfigForResource,
 		resourcePrefix string,
@@ -188,41 +195,31 @@ func (r *Router) decorator(to route, add AddEncodedFunc) generic.StorageDecorato
 				return r.routes.isPlaced(ctx, config.GroupResource.String(), at)
 			},
 		}
-		hosted, custom := to.(*hostedRoute)
-		if custom {
+		_, storageConfig.eager = to.(pinned)
+		hosted, ok := to.(*hostedRoute)
+		if ok {
 			storageConfig.definition = hosted.definition
 		}
-		isEncoded := custom && add != nil && storageConfig.cached
-		if isEncoded {
-			kind := newFunc().GetObjectKind().GroupVersionKind()
-			storageConfig.encoded = &encoded.Resource{
-				Kind: kind, ListKind: newListFunc().GetObjectKind().GroupVersionKind(), Attrs: attrs,
-				Selectable: selectableFields(hosted.definition, kind.Version),
-				Schema:     sync.OnceValue(func() *canonical.Schema { return canonical.NewSchema(hosted.definition, kind.Version) }),
-			}
+		if ok && add != nil && storageConfig.cached {
+			storageConfig.custom = watchcache.NewResource(hosted.definition, newFunc().GetObjectKind().GroupVersionKind(),
+				newListFunc().GetObjectKind().GroupVersionKind(), attrs)
 		}
-		_, storageConfig.eager = to.(pinned)
-		storageConfig.packed = !isEncoded && r.config.Packed != nil && r.config.Packed(config.GroupResource)
+		storageConfig.packed = storageConfig.custom == nil && r.config.Packed != nil && r.config.Packed(config.GroupResource)
 		s := newLazyStorage(to, r.config.Store, storageConfig)
-		if storageConfig.eager {
-			// Readiness waits for its cache.
-			if err := s.prepare(); err != nil {
-				return nil, nil, err
+		destroy := s.destroy
+		switch {
+		case storageConfig.eager: // readiness waits for its cache
+			return s, destroy, s.prepare()
+		case storageConfig.custom != nil:
+			remove := add(watchcache.Endpoint{
+				Definition: hosted.definition, Resource: storageConfig.custom, Storage: &lazyStorage{s.lazyBackend, true}, Prefix: resourcePrefix,
+			})
+			destroy = func() {
+				remove()
+				s.destroy()
 			}
 		}
-		if storageConfig.eager {
-			return s, s.destroy, nil
-		}
-		if !isEncoded {
-			return s, r.tracked(s, s.destroy), nil
-		}
-		remove := add(encoded.Endpoint{
-			Definition: hosted.definition, Resource: storageConfig.encoded, Storage: encodedStorage{s}, Prefix: resourcePrefix,
-		})
-		return s, r.tracked(s, func() {
-			remove()
-			s.destroy()
-		}), nil
+		return s, r.tracked(s, destroy), nil
 	}
 }
 
@@ -268,19 +265,6 @@ func (r *Router) DestroyCustom() {
 	}
 }
 
-// selectableFields returns the selectable fields of a version, besides name and namespace, as
-// they are in field selectors.
-func selectableFields(definition *apiextensionsv1.CustomResourceDefinition, version string) (names []string) {
-	for i := range definition.Spec.Versions {
-		if v := &definition.Spec.Versions[i]; v.Name == version {
-			for _, field := range v.SelectableFields {
-				names = append(names, strings.TrimPrefix(field.JSONPath, "."))
-			}
-		}
-	}
-	return names
-}
-
 // IsCompressed reports whether new values of a resource are to be compressed. A HostedResource
 // may set that for any resource, also for one that it does not place.
 func (r *Router) IsCompressed(resource schema.GroupResource) bool {
@@ -309,25 +293,13 @@ func (pinned) find() (location, error) {
 func (pinned) changed() <-chan struct{} { return nil }
 func (pinned) limits() limits.Limits    { return limits.Unlimited() }
 
-// undefined is the route of a resource whose definition was deleted while its storage was built.
-type undefined struct {
-	resource schema.GroupResource
-	err      error
+// refused is the route of a resource without a Store.
+type refused struct {
+	err error
+	// empty is set if the resource has no objects.
+	empty bool
 }
 
-func (u undefined) find() (location, error) {
-	return location{}, notPlaced(u.resource, fmt.Sprintf("is not routed: %v", u.err), true)
-}
-func (undefined) changed() <-chan struct{} { return nil }
-func (undefined) limits() limits.Limits    { return limits.Unlimited() }
-
-// shadowed is the route of a definition whose objects would have the keys of a compiled-in
-// resource. Admission refuses such definitions. For an existing one nothing is read, and
-// nothing deleted when it is deleted.
-type shadowed struct{ resource schema.GroupResource }
-
-func (s shadowed) find() (location, error) {
-	return location{}, notPlaced(s.resource, "is not routed: the resource is compiled into annex, delete its CustomResourceDefinition", true)
-}
-func (shadowed) changed() <-chan struct{} { return nil }
-func (shadowed) limits() limits.Limits    { return limits.Unlimited() }
+func (r refused) find() (location, error) { return location{}, r.err }
+func (refused) changed() <-chan struct{}  { return nil }
+func (refused) limits() limits.Limits     { return limits.Unlimited() }

@@ -86,7 +86,7 @@ func isRerouted(old, updated *hostingv1alpha1.HostedResource) bool {
 			meta.FindStatusCondition(updated.Status.Conditions, hostingv1alpha1.HostedResourceScheduled))
 }
 
-// broadcast wakes the storage of the resource of a HostedResource.
+// broadcast notifies the storage of the resource of a HostedResource.
 func (r *routes) broadcast(hosted any) {
 	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(hosted)
 	if err != nil {
@@ -164,7 +164,7 @@ func unscheduled(resource schema.GroupResource, hosted *hostingv1alpha1.HostedRe
 }
 
 // neverPlaced reports whether the resource certainly has no objects: its definition is being
-// deleted, and it still has no Store. It asks the server, because a stale cache would leave
+// deleted, and it still has no Store. It reads from the server, because a stale cache would leave
 // objects behind.
 func (p *hostedRoute) neverPlaced(ctx context.Context) bool {
 	if !p.terminating() {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
@@ -15,16 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/value"
-	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/cachememory"
-	"github.com/annex-dev/annex/pkg/storage/encoded"
 	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
@@ -32,44 +31,58 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 	"github.com/annex-dev/annex/pkg/storage/layer/writeinfo"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // The storage stack of a resource, from the registry's store down to etcd. A layer knows
-// only the interface that it wraps; their order is known here alone. Upstream's layers are
-// marked with *.
+// only the interface that it wraps; their order is known here alone, and each wrapper is in
+// this list. Upstream's layers are marked with *.
 //
 // Storage, which has objects:
 //
 //	 1. lazyStorage            finds the Store through the HostedResource when it is first used:
-//	                           upstream asks for storage before a Store is chosen
+//	                           upstream creates storage before a Store is chosen
 //	 2. writeinfo              describes a write to the layers below etcd3
 //	 3. objectsize.Storage     waits for memory before a large object is read to be changed
-//	 4. encoded                custom resources: decodes what upstream's handler reads from the watch
-//	                           cache, and answers consistent reads of an object from the cache;
-//	                           CRDs: decodes what is read from the watch cache
-//	 5. lazyCache              creates the watch cache when it is first needed, and reads etcd until
-//	                           it is filled
-//	 6. corruption.Cached      reports lists of the watch cache that fail
-//	 7. cacher*                answers reads from memory; of custom resources encoded answers lists
-//	 8. corruption.Storage     names the objects that make a read of etcd fail
-//	 9. etcd3*                 encodes objects, and deletes those that cannot be read
+//	 4. Form.Storage           custom resources and CRDs: decodes what is read from the watch cache,
+//	                           which has no decoded objects
+//	 5. Reads                  custom resources: answers consistent reads of an object from the cache,
+//	                           and evaluates selectors of names
+//	 6. lazyCache              creates the watch cache when it is first needed, drops that of a custom
+//	                           resource if there is too little memory, and reads etcd without it
+//	 7. corruption.Cached      reports lists of the watch cache that fail
+//	 8. Memory.Lists           custom resources: answers lists from objects in order
+//	 9. cacher*                answers reads from memory
+//	10. filling                what the watch cache reads: in turn with others, with the history that
+//	                           watches need; reports why it fails
+//	11. Memory.Source          custom resources: accounts for the objects, compresses them, and
+//	                           reports the errors of watches;
+//	    watched                the errors of watches, for decoded objects
+//	12. corruption.Storage     names the objects that make a read of etcd fail
+//	13. etcd3*                 encodes objects, and deletes those that cannot be read
+//
+// The codecs of 13 are Form.Codec over corruption.Codec over Resource.DecodedCodec over upstream's. Form, Reads,
+// Memory and Resource are of pkg/storage/watchcache.
 //
 // Transformers, which have values:
 //
-//	10. corruption.Transformer records values that cannot be read, whatever the reason below
-//	11. objectsize.Transformer limits the size of the encoded object, before compression
-//	12. compression            compresses; ciphertext would not compress
-//	13. encryption*            encrypts
+//	14. corruption.Transformer records values that cannot be read, whatever the reason below
+//	15. objectsize.Transformer limits the size of the encoded object, before compression
+//	16. compression            compresses; ciphertext would not compress
+//	17. encryption*            encrypts
+//
+// compression.Manager.Transformer composes 16 and 17, also for backups and moves.
 //
 // Clients, which have keys and values:
 //
-//	14. latency tracker*       adds the time that etcd took to the audit log
-//	15. revision               shifts revisions of a restored resource; all below see those of etcd
-//	16. limits                 counts what is really stored: compressed and encrypted
-//	17. freeze                 refuses writes while the resource is moved, those of 16 included, and
+//	18. sinceKV                reads at an earlier revision for 10
+//	19. latency tracker*       adds the time that etcd took to the audit log
+//	20. revision               shifts revisions of a restored resource; all below see those of etcd
+//	21. limits                 counts what is really stored: compressed and encrypted
+//	22. freeze                 refuses writes while the resource is moved, those of 21 included, and
 //	                           all requests and watches once it is served from another Store
-//	18. stream                 gives the resource a watch stream of its own
-//	19. stores.Store           the client of the Store that all its resources share
+//	23. stream                 gives the resource a watch stream of its own
+//	24. stores.Store           the client of the Store that all its resources share
 //
 // A new layer is a package, a line in this list and in the code below, and if it has state
 // of the whole process a field of Layers.
@@ -80,14 +93,14 @@ type Layers struct {
 	MaxObjectBytes int64
 	// ObjectBudget bounds the memory of large objects.
 	ObjectBudget *objectsize.Budget
-	// Compression has the dictionaries. With nil nothing is compressed.
+	// Compression has the dictionaries.
 	Compression *compression.Manager
 	// DefaultCompression applies to resources whose HostedResource sets none.
 	DefaultCompression hostingv1alpha1.Compression
 	// Unreadable collects the objects that cannot be read.
 	Unreadable *corruption.Registry
 	// Caches has the watch caches of custom resources.
-	Caches *cachememory.Registry
+	Caches *watchcache.Budget
 	// OwnTokens is set if another server may serve custom resources before or after annex: their continue
 	// tokens are then valid in annex only, and no others are.
 	OwnTokens bool
@@ -109,11 +122,8 @@ type storageConfig struct {
 	cached         bool
 	// eager is set if the watch cache is created at once.
 	eager bool
-	// encoded is set if the watch cache has encoded objects, and memory is the part of it that is
-	// annex's.
-	encoded *encoded.Resource
-	memory  *encoded.Cache
-	// packed is set if the watch cache has packed objects.
+	// custom is set if the watch cache has Objects of the custom resource, and packed if it has Packed ones.
+	custom *watchcache.Resource
 	packed bool
 	// definition defines the resource; nil for a compiled-in one.
 	definition *apiextensionsv1.CustomResourceDefinition
@@ -137,8 +147,8 @@ var versioner storage.Versioner = storage.APIObjectVersioner{}
 // backend is the storage of a resource in a Store: all layers but the first.
 type backend struct {
 	storage.Interface
-	// encoded reads encoded objects, if storageConfig.encoded is set, or packed ones, if packed is.
-	encoded  storage.Interface
+	// kept reads objects as the watch cache keeps them: Objects, Packed ones, or decoded ones.
+	kept     storage.Interface
 	store    Store
 	location location
 	cached   bool
@@ -169,7 +179,7 @@ func (b *backend) isStale() bool { return isClosed(b.store.Done()) || isClosed(b
 // canServeReads reports whether the watch cache can serve reads while the Store is unavailable.
 func (b *backend) canServeReads() bool { return b.cached && b.ReadinessCheck() == nil }
 
-// build builds the layers 18 to 2 in the Store of a location.
+// build builds the layers 24 to 2 in the Store of a location.
 func (c storageConfig) build(ctx context.Context, store Store, at location) (_ *backend, err error) {
 	b := &backend{store: store, location: at, cached: c.cached}
 	defer func() {
@@ -185,31 +195,27 @@ func (c storageConfig) build(ctx context.Context, store Store, at location) (_ *
 		Resource: c.GroupResource, Store: store.Name(), Prefix: store.Prefix(), MaxBytes: c.MaxObjectBytes, Budget: c.ObjectBudget,
 		Definition: c.definition,
 	})
-	if c.encoded != nil {
-		c.setCodec(c.encoded.DecodedCodec(c.Codec)) // 9
+	if c.custom != nil {
+		c.setCodec(c.custom.DecodedCodec(c.Codec)) // 13
 	}
 	detector := corruption.New(corruption.Config{
 		Resource: c.GroupResource, Prefix: store.Prefix(), ResourcePrefix: c.resourcePrefix,
 		Codec: c.Codec, New: c.newFunc, Registry: c.Unreadable,
 	})
 	b.onDestroy(detector.Close)
-	transformer := b.buildTransformer(c)            // 13, 12
-	transformer = limiter.Transformer(transformer)  // 11
-	transformer = detector.Transformer(transformer) // 10
-	c.setCodec(detector.Codec())                    // 9
+	transformer, release := c.Compression.Transformer(compression.Resource{ // 17, 16
+		GroupResource: c.GroupResource, Store: store.Name(), Prefix: store.Prefix(), KV: store.Client().KV,
+		Encryption: c.Transformer, Enabled: c.compress,
+	})
+	b.onDestroy(release)
+	transformer = limiter.Transformer(transformer)  // 15
+	transformer = detector.Transformer(transformer) // 14
+	c.setCodec(detector.Codec())                    // 13
 	below := lower{client, compactor, transformer, detector}
-	if b.Interface, err = b.buildEtcd(c, below); err != nil { // 9, 8
+	if b.Interface, err = b.buildEtcd(c, below); err != nil { // 13, 12
 		return nil, err
 	}
-	switch {
-	case c.cached && c.encoded != nil:
-		err = b.addEncodedCache(c, below)
-	case c.packed:
-		err = b.addPackedCache(c, below)
-	case c.cached:
-		b.Interface, err = b.buildCache(c, b.Interface, detector) // 5
-	}
-	if err != nil {
+	if err := b.addCache(c, below); err != nil { // 13 to 4
 		return nil, err
 	}
 	b.Interface = limiter.Storage(b.Interface)   // 3
@@ -220,7 +226,7 @@ func (c storageConfig) build(ctx context.Context, store Store, at location) (_ *
 // buildClient returns a client of the resource's own. It has no connection: its requests go
 // through the client of the Store.
 func (b *backend) buildClient(ctx context.Context, c storageConfig) (*kubernetes.Client, etcd3.Compactor, error) {
-	shared, prefix, resource := b.store.Client(), b.store.Prefix(), c.GroupResource // 19
+	shared, prefix, resource := b.store.Client(), b.store.Prefix(), c.GroupResource // 24
 	state, err := c.openState(ctx, b.store, b.location)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the revision offset of %s in Store %s: %w", resource, b.store.Name(), err)
@@ -230,42 +236,25 @@ func (b *backend) buildClient(ctx context.Context, c storageConfig) (*kubernetes
 	base := clientv3.NewCtxClient(lifetime)
 	base.Lease, base.Maintenance = shared.Lease, shared.Maintenance
 	b.latest.offset = state.Offset
-	base.Watcher = newStream(shared.Watcher, shared.KV, resource.String(), &b.latest) // 18
+	base.Watcher = newStream(shared.Watcher, shared.KV, resource.String(), &b.latest) // 23
 	base.KV = shared.KV
 	if !c.eager { // nothing moves or restores compiled-in resources
 		gate := freeze.NewGate(freeze.Target{KV: shared.KV, Prefix: prefix, Resource: resource}, state)
 		b.changed = gate.Changed()
-		base.KV, base.Watcher = gate.KV(), gate.Watcher(base.Watcher) // 17
+		base.KV, base.Watcher = gate.KV(), gate.Watcher(base.Watcher) // 22
 	}
 	var release func()
-	base.KV, release = limits.KV(limits.Config{ // 16
+	base.KV, release = limits.KV(limits.Config{ // 21
 		KV: base.KV, Prefix: prefix, Resource: resource, Usage: b.store.Usage(), Limits: c.limits,
 	})
 	b.onDestroy(release)
-	client := revision.Client(&kubernetes.Client{Client: base}, state.Offset) // 15
-	client.KV = sinceKV{etcd3.NewETCDLatencyTracker(client.KV)}               // 14
+	client := revision.Client(&kubernetes.Client{Client: base}, state.Offset) // 20
+	client.KV = sinceKV{etcd3.NewETCDLatencyTracker(client.KV)}               // 19, 18
 	client.Kubernetes = client
 	return client, revision.Compactor(b.store.Compactor(), state.Offset), nil
 }
 
-// buildTransformer returns the transformer that compresses values, then encrypts them.
-func (b *backend) buildTransformer(c storageConfig) value.Transformer {
-	if c.Compression != nil {
-		transformer, release := c.Compression.Transformer(compression.Resource{
-			GroupResource: c.GroupResource,
-			Store:         b.store.Name(), Prefix: b.store.Prefix(), KV: b.store.Client().KV,
-			Encryption: c.Transformer, Enabled: c.compress,
-		})
-		b.onDestroy(release)
-		return transformer
-	}
-	if c.Transformer != nil {
-		return c.Transformer
-	}
-	return identity.NewEncryptCheckTransformer()
-}
-
-// lower has the layers below etcd3.
+// lower has the layers below 12.
 type lower struct {
 	client      *kubernetes.Client
 	compactor   etcd3.Compactor
@@ -273,7 +262,7 @@ type lower struct {
 	detector    *corruption.Detector
 }
 
-// buildEtcd builds the layers 9 and 8.
+// buildEtcd builds the layers 13 and 12.
 func (b *backend) buildEtcd(c storageConfig, below lower) (storage.Interface, error) {
 	decoder := below.detector.Decoder(etcd3.NewDefaultDecoder(c.Codec, versioner))
 	raw, err := etcd3.New(below.client, below.compactor, c.Codec, c.newFunc, c.newListFunc, b.store.Prefix(),
@@ -289,99 +278,147 @@ func (b *backend) buildEtcd(c storageConfig, below lower) (storage.Interface, er
 	return below.detector.Storage(etcd), nil
 }
 
-// addEncodedCache adds a watch cache of encoded objects, which reads etcd through storage of
-// its own.
-func (b *backend) addEncodedCache(c storageConfig, below lower) error {
-	c.newFunc, c.newListFunc, c.attrs = c.encoded.NewObject, c.encoded.NewList, encoded.CacheAttrs
-	c.setCodec(c.encoded.Codec(c.Codec))
-	etcd, err := b.buildEtcd(c, below) // 9, 8
+// form returns how the watch cache keeps objects, or nil if it has decoded ones.
+func (c storageConfig) form() (*watchcache.Form, error) {
+	switch {
+	case c.custom != nil:
+		form := c.custom.Form(c.Codec)
+		return &form, nil
+	case c.packed:
+		packing, err := watchcache.NewPacking(c.Codec, c.newFunc, c.attrs)
+		if err != nil {
+			return nil, err
+		}
+		form := packing.Form()
+		return &form, nil
+	}
+	return nil, nil
+}
+
+// addCache adds the layers 13 to 4 of the watch cache. One that has no decoded objects reads etcd through an etcd3
+// of its own.
+func (b *backend) addCache(c storageConfig, below lower) error {
+	form, err := c.form()
 	if err != nil {
 		return err
 	}
-	switched := &cacheSwitch{Interface: etcd, prefix: c.resourcePrefix, build: func(compressed bool) (*encodedCache, error) {
-		return b.buildEncodedCache(c, below, compressed)
-	}}
-	b.onDestroy(switched.close)
-	if err := switched.Apply(context.Background(), c.Caches.Form(c.GroupResource)); err != nil {
-		return err
+	b.kept = b.Interface
+	if form != nil {
+		c.newFunc, c.newListFunc, c.attrs = form.NewObject, form.NewList, form.CacheAttrs
+		c.triggers, c.indexers = nil, nil
+		c.setCodec(form.Codec)
+		if b.kept, err = b.buildEtcd(c, below); err != nil { // 13, 12
+			return err
+		}
 	}
-	b.onDestroy(c.Caches.Add(c.GroupResource, switched))
-	cached := encoded.SelectNames(switched, etcd)                                // 4
-	b.encoded = encoded.ConsistentGet(cached, below.client.KV, b.store.Prefix()) // 4
-	b.Interface = encoded.Storage(b.Interface, b.encoded)                        // 4
-	return nil
+	if !c.cached {
+		return nil
+	}
+	etcd, lazy := b.kept, newLazyCache(b.kept, lazyCacheConfig{ // 6
+		usage: usageOf(b.store, c.GroupResource), closed: b.changed, prefix: c.resourcePrefix,
+	})
+	lazy.config.create = func(since []uint64, kept hostingv1alpha1.Cache, dropped <-chan struct{}) (*filledCache, error) {
+		if c.custom != nil {
+			return b.createCustomCache(c, below, lazy, since, kept, dropped)
+		}
+		return c.createCache(etcd, below.detector, nil, lazy, since, dropped) // 10 to 7
+	}
+	b.onDestroy(lazy.destroy)
+	b.kept = lazy
+	switch {
+	case c.eager: // readiness waits for the cache
+		_, err = lazy.get(context.Background(), 0)
+	case c.custom != nil:
+		err = lazy.Apply(context.Background(), c.Caches.Form(c.GroupResource))
+		b.onDestroy(c.Caches.Add(c.GroupResource, lazy))
+		b.kept = watchcache.Reads(lazy, etcd, below.client.KV, b.store.Prefix()) // 5
+	}
+	if form != nil {
+		b.Interface = form.Storage(b.Interface, b.kept) // 4
+	} else {
+		b.Interface = b.kept
+	}
+	return err
 }
 
-// buildEncodedCache builds the layers 9 to 5, which can be destroyed before the others. Each cache
-// has an etcd3 of its own, because that estimates the sizes of objects for one cache only.
-func (b *backend) buildEncodedCache(c storageConfig, below lower, compressed bool) (_ *encodedCache, err error) {
-	layers := &backend{store: b.store, changed: b.changed}
+// createCustomCache creates the layers 13 to 7 of the watch cache of a custom resource, which is destroyed before
+// the others. It has an etcd3 of its own, because that estimates the sizes of objects for one cache only.
+func (b *backend) createCustomCache(
+	c storageConfig, below lower, lazy *lazyCache, since []uint64, kept hostingv1alpha1.Cache, dropped <-chan struct{},
+) (_ *filledCache, err error) {
+	layers := &backend{store: b.store}
 	defer func() {
 		if err != nil {
 			layers.destroy()
 		}
 	}()
-	etcd, err := layers.buildEtcd(c, below) // 9, 8
+	etcd, err := layers.buildEtcd(c, below) // 13, 12
 	if err != nil {
 		return nil, err
 	}
-	memory := encoded.NewCache(c.encoded, c.keyFunc, func() *compression.Dictionary {
-		if c.Compression == nil {
-			return compression.Generic()
-		}
+	memory := watchcache.NewMemory(c.custom, c.keyFunc, func() *compression.Dictionary {
 		return c.Compression.Dictionary(context.Background(), b.store.Name(), c.GroupResource, b.store.Client().KV)
 	}, c.Caches.Notify)
 	layers.onDestroy(memory.Close)
-	memory.Compress(compressed)
-	c.memory, c.keyFunc, c.indexers = memory, memory.Key, memory.Indexers()
-	cached, err := layers.buildCache(c, etcd, below.detector) // 5
+	memory.Compress(kept == hostingv1alpha1.CacheCompressed)
+	c.keyFunc, c.indexers = memory.Key, memory.Indexers()
+	made, err := c.createCache(etcd, below.detector, memory, lazy, since, dropped) // 11 to 7
 	if err != nil {
 		return nil, err
 	}
-	return &encodedCache{cached, memory, layers.destroy}, nil
+	layers.onDestroy(made.destroy)
+	made.destroy = layers.destroy
+	return made, nil
 }
 
-// addPackedCache adds a watch cache of packed objects, which reads etcd through storage of its own.
-// Without a cache that is read.
-func (b *backend) addPackedCache(c storageConfig, below lower) error {
-	typed, err := encoded.NewTyped(c.Codec, c.newFunc, c.attrs)
-	if err != nil {
-		return err
+// createCache creates the layers 11 to 7 over etcd for a lazyCache, with the history since the first of some
+// revisions that etcd has. memory is nil unless the cache has Objects.
+func (c storageConfig) createCache(
+	etcd storage.Interface, detector *corruption.Detector, memory *watchcache.Memory, lazy *lazyCache, since []uint64, dropped <-chan struct{},
+) (*filledCache, error) {
+	source := c.newFilling(etcd, detector, since, lazy, dropped) // 10
+	switch {
+	case memory != nil:
+		source.Interface = memory.Source(etcd, source.failLate) // 11
+	case !c.eager:
+		source.Interface = watched{etcd, source.failLate} // 11
 	}
-	c.newFunc, c.newListFunc, c.attrs = encoded.NewPacked, encoded.NewPackedList, encoded.PackedAttrs
-	c.triggers, c.indexers = nil, nil
-	c.setCodec(typed.CacheCodec())
-	etcd, err := b.buildEtcd(c, below) // 9, 8
-	if err != nil {
-		return err
-	}
-	if b.encoded = etcd; !c.cached {
-		return nil
-	}
-	if b.encoded, err = b.buildCache(c, etcd, below.detector); err != nil { // 5
-		return err
-	}
-	b.Interface = typed.Storage(b.Interface, b.encoded) // 4
-	return nil
-}
-
-// buildCache builds the layer 5 over storage. The cache of a pinned resource is created at once,
-// because readiness waits for it.
-func (b *backend) buildCache(c storageConfig, etcd storage.Interface, detector *corruption.Detector) (storage.Interface, error) {
-	lazy := newLazyCache(etcd, lazyCacheConfig{
-		usage: usageOf(b.store, c.GroupResource), closed: b.changed,
+	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{ // 9
+		Storage:             source,
+		Versioner:           versioner,
+		GroupResource:       c.GroupResource,
+		EventsHistoryWindow: c.EventsHistoryWindow,
+		ResourcePrefix:      c.resourcePrefix,
+		KeyFunc:             c.keyFunc,
+		NewFunc:             c.newFunc,
+		NewListFunc:         c.newListFunc,
+		GetAttrsFunc:        c.attrs,
+		IndexerFuncs:        c.triggers,
+		Indexers:            c.indexers,
+		Codec:               c.Codec,
 	})
-	lazy.config.create = func(since []uint64) (*filledCache, error) {
-		if c.eager {
-			since = nil // it would take longer until annex is ready
-		}
-		return c.createCache(etcd, detector, since, lazy)
+	if err != nil {
+		source.end()
+		return nil, fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
 	}
-	b.onDestroy(lazy.destroy)
-	if c.eager {
-		if _, err := lazy.get(context.Background(), 0); err != nil {
-			return nil, err
-		}
+	delegator := cacher.NewCacheDelegator(watchCache, etcd) // 9
+	var cached storage.Interface = delegator
+	if memory != nil {
+		cached = memory.Lists(delegator, watchCache, c.GroupResource, c.resourcePrefix) // 8
 	}
-	return lazy, nil
+	following := source.follow(c, watchCache, etcd)
+	return &filledCache{
+		Interface: detector.Cached(cached), // 7
+		cacher:    watchCache,
+		memory:    memory,
+		created:   time.Now(),
+		current:   source.current,
+		attempt:   &source.attempt,
+		destroy: func() {
+			source.end()
+			delegator.Stop()
+			watchCache.Stop()
+			following.Wait()
+		},
+	}, nil
 }

@@ -126,13 +126,13 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, machinery...),
 	},
 	{
-		packages: "pkg/storage/handlers",
-		duty:     "Sets of handlers of changes.",
+		packages: "pkg/observers",
+		duty:     "Sets of observers of changes.",
 	},
 	{
 		packages: "pkg/storage/etcd/usage",
 		duty:     "Counts the objects and bytes of each resource in etcd.",
-		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/handlers", "pkg/storage/layer/etcdkv"},
+		ours:     []string{"pkg/observers", "pkg/storage/etcd/keys", "pkg/storage/layer/etcdkv"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -152,7 +152,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/etcd/stores",
 		duty:     "The connections to the etcd clusters of Stores, their probes, and the breaker that refuses requests.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys", "pkg/storage/layer/revision", "pkg/storage/etcd/usage", "pkg/storage/handlers"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys", "pkg/storage/layer/revision", "pkg/storage/etcd/usage", "pkg/observers"},
 		others: append([]string{
 			"golang.org/x/sync/semaphore", "go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
@@ -200,23 +200,12 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/...", "k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
-		packages: "pkg/storage/cachememory",
-		duty:     "Keeps the watch caches of custom resources within a budget of memory.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/encoded", "pkg/storage/handlers"},
-		others:   append([]string{"k8s.io/component-base/metrics/..."}, machinery...),
-	},
-	{
-		packages: "pkg/storage/canonical",
-		duty:     "Recognises stored custom resources that upstream's codec would not change.",
-		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/..."}, apiTypes...),
-	},
-	{
-		packages: "pkg/storage/encoded",
-		duty:     "Custom resources as the JSON that clients read, definitions as they are stored, and the memory of watch caches.",
-		ours:     []string{"pkg/storage/canonical", "pkg/storage/layer/compression"},
+		packages: "pkg/storage/watchcache",
+		duty:     "Watch caches of custom resources as the JSON that clients read, and of definitions as they are stored, within a budget of memory.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/observers", "pkg/storage/layer/compression"},
 		others: append([]string{
-			"go.etcd.io/etcd/client/v3", "google.golang.org/grpc/metadata", "k8s.io/apiserver/...", "k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue",
-			"k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
+			"go.etcd.io/etcd/client/v3", "google.golang.org/grpc/metadata", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...",
+			"k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue", "k8s.io/component-base/metrics/...",
 		}, apiTypes...),
 	},
 	{
@@ -228,7 +217,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/layer/corruption",
 		duty:     "Counts unreadable objects, and names them in errors.",
-		ours:     []string{"pkg/storage/handlers"},
+		ours:     []string{"pkg/observers"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...",
 			"k8s.io/apiserver/...", "k8s.io/component-base/metrics/...",
@@ -259,11 +248,6 @@ var rules = []rule{
 		packages: "pkg/storage/archive",
 		duty:     "The files of objects that were archived before their deletion; writes and reads them.",
 		others:   append([]string{"github.com/klauspost/compress/zstd"}, machinery...),
-	},
-	{
-		packages: "pkg/storage/retry",
-		duty:     "Lets storage tell a client to repeat a write at once.",
-		others:   []string{"k8s.io/apiserver/pkg/endpoints/responsewriter"},
 	},
 	{
 		packages: "pkg/storage/...",
@@ -314,7 +298,7 @@ var rules = []rule{
 	{
 		packages: "pkg/staticobjects",
 		duty:     "Reads objects from a folder and a URL, and decides what becomes of their mirrors; no client.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/handlers", "pkg/storage/layer/objectsize"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/observers", "pkg/storage/layer/objectsize"},
 		others: append([]string{
 			"k8s.io/apiserver/pkg/util/filesystem", "k8s.io/client-go/util/cert", "k8s.io/component-base/metrics/...", "sigs.k8s.io/yaml",
 		}, machinery...),
@@ -341,35 +325,26 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/apiserver/reads",
-		duty:     "Serves reads of custom resources from their encoded form, in front of upstream's handler.",
-		ours:     []string{"pkg/storage/encoded"},
-		others:   append([]string{"github.com/klauspost/compress/gzip", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
+		duty:     "Serves reads of custom resources from the JSON in watch caches, in front of upstream's handler.",
+		ours:     []string{"pkg/storage/watchcache"},
+		others: append([]string{
+			"github.com/klauspost/compress/gzip", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
+		}, clients...),
 	},
 	{
-		packages: "pkg/apiserver/crd/definitions",
-		duty:     "The informer of CRDs, which decodes their schemas when they are needed.",
-		ours:     []string{"pkg/storage/encoded"},
+		packages: "pkg/apiserver/crd",
+		duty:     "The informer of CRDs, which decodes their schemas when they are needed, their limits and their discovery.",
+		ours:     []string{"pkg/storage/watchcache"},
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
 	},
 	{
-		packages: "pkg/apiserver/crd/discovery",
-		duty:     "Serves the discovery documents of CRDs.",
-		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/..."}, clients...),
-	},
-	{
-		packages: "pkg/apiserver/crd/openapiv2",
-		duty:     "Serves the OpenAPI v2 document, built when it is asked for.",
-		ours:     []string{"pkg/storage/layer/compression"},
+		packages: "pkg/apiserver/crd/openapi",
+		duty:     "Serves the OpenAPI documents of CRDs, built when they are requested.",
+		ours:     []string{"pkg/storage/layer/compression", "pkg/version"},
 		others: append([]string{
 			"github.com/klauspost/compress/gzip", "google.golang.org/protobuf/encoding/protowire",
 			"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-openapi/...",
 		}, clients...),
-	},
-	{
-		packages: "pkg/apiserver/crd/openapiv3",
-		duty:     "Serves the OpenAPI v3 documents of custom resources, built when they are asked for.",
-		ours:     []string{"pkg/version"},
-		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-openapi/..."}, clients...),
 	},
 	{
 		packages: "pkg/apiserver",
@@ -511,7 +486,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/hostedresource",
 		duty:     "The controller of HostedResources: creates them, and writes their status, usage, limits and unreadable objects included.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/cachememory", "pkg/storage/layer/corruption", "pkg/storage/layer/limits", "pkg/storage/etcd/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/watchcache", "pkg/storage/layer/corruption", "pkg/storage/layer/limits", "pkg/storage/etcd/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
@@ -548,7 +523,7 @@ var rules = []rule{
 		packages: "pkg/controller",
 		duty:     "Runs the controllers: lists those of both modes, and has the controller of InjectionProfiles; never one mode's own.",
 		ours: []string{
-			"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/injection", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/cachememory",
+			"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/injection", "pkg/scheduler", "pkg/staticobjects", "pkg/storage/watchcache",
 			"pkg/storage/layer/corruption", "pkg/storage/move", "pkg/storage/etcd/stores", "pkg/storage/etcd/usage",
 		},
 		others: clients,

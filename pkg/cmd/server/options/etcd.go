@@ -19,9 +19,9 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
-	"github.com/annex-dev/annex/pkg/storage/cachememory"
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/layer/encryption"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // defaultEtcdPrefix differs from kube-apiserver's /registry, in case they share an etcd.
@@ -186,7 +186,7 @@ const autoBudget = "auto"
 // CacheBudget returns --cache-memory-budget in bytes.
 func (o *Etcd) CacheBudget() (int64, error) {
 	if o.CacheMemoryBudget == autoBudget {
-		return cachememory.DefaultBudget(), nil
+		return watchcache.DefaultBudget(), nil
 	}
 	budget, err := resource.ParseQuantity(o.CacheMemoryBudget)
 	if err != nil || budget.Value() < 0 {

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/observers"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
-	"github.com/annex-dev/annex/pkg/storage/handlers"
 )
 
 // ReadSecret reads a Secret with certificates.
@@ -76,7 +76,7 @@ type Pool struct {
 
 	progress sync.Once
 
-	listeners handlers.Set[func(store string)]
+	listeners observers.Set[func(store string)]
 
 	mu     sync.RWMutex
 	stores map[string]*Store

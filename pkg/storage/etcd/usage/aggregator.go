@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/annex-dev/annex/pkg/storage/handlers"
+	"github.com/annex-dev/annex/pkg/observers"
 )
 
 // StoreHandler is notified of changes per Store. It must not block.
@@ -21,8 +21,8 @@ type StoreHandler interface {
 // Aggregator adds up the usage of Stores, which have a Tracker each.
 type Aggregator struct {
 	// Handlers are called without mu.
-	handlers      handlers.Set[Handler]
-	storeHandlers handlers.Set[StoreHandler]
+	handlers      observers.Set[Handler]
+	storeHandlers observers.Set[StoreHandler]
 
 	mu     sync.RWMutex
 	stores map[string]*member

@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/observers"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
-	"github.com/annex-dev/annex/pkg/storage/handlers"
 )
 
 // After progressDelay WaitFor requests the progress of the watch: etcd sends events below the prefix
@@ -74,7 +74,7 @@ type Tracker struct {
 	synced     chan struct{}
 	syncedOnce sync.Once
 
-	handlers handlers.Set[Handler]
+	handlers observers.Set[Handler]
 
 	mu       sync.RWMutex
 	counts   *counts

@@ -13,7 +13,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/annex-dev/annex/pkg/storage/handlers"
+	"github.com/annex-dev/annex/pkg/observers"
 )
 
 var unreadable = metrics.NewGaugeVec(&metrics.GaugeOpts{
@@ -45,7 +45,7 @@ func (o Object) String() string {
 type Registry struct {
 	mu        sync.Mutex
 	resources map[schema.GroupResource]map[*Detector]report
-	handlers  handlers.Set[func(schema.GroupResource)]
+	handlers  observers.Set[func(schema.GroupResource)]
 }
 
 // report is the state of a Detector.

@@ -1,0 +1,54 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"unsafe"
+
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
+)
+
+// text is the JSON of an object, which ends with a newline. With a dictionary data is
+// compressed.
+type text struct {
+	data       string
+	dictionary *compression.Dictionary
+}
+
+// newText returns a text that is compressed with a dictionary, unless that is nil or the text
+// would hardly become shorter.
+func newText(json string, dictionary *compression.Dictionary) (*text, error) {
+	if dictionary == nil {
+		return &text{data: json}, nil
+	}
+	compressed, ok, err := dictionary.Compress(bytesOf(json))
+	if err != nil || !ok {
+		return &text{data: json}, err
+	}
+	return &text{string(compressed), dictionary}, nil
+}
+
+// json returns the JSON.
+func (r *record) json() (string, error) {
+	t := r.text.Load()
+	if t.dictionary == nil {
+		return t.data, nil
+	}
+	json, err := t.dictionary.Decompress(nil, bytesOf(t.data))
+	return unsafe.String(unsafe.SliceData(json), len(json)), err
+}
+
+// appendJSON appends the JSON to a buffer.
+func (o *Object) appendJSON(buffer []byte) ([]byte, error) {
+	if o.record != nil {
+		if t := o.text.Load(); t.dictionary != nil {
+			return t.dictionary.Decompress(buffer, bytesOf(t.data))
+		}
+	}
+	json, err := o.JSON()
+	return append(buffer, json...), err
+}
+
+// bytesOf returns the bytes of a string, which must not be changed, without copying them.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
