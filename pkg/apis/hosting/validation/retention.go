@@ -177,9 +177,10 @@ func validateRetentionStatus(status *hostingv1alpha1.RetentionStatus, path *fiel
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Archived, path.Child("archived"))...)
 	for i, rule := range status.Rules {
 		rulePath := path.Child("rules").Index(i)
-		for name, count := range map[string]int64{"matched": rule.Matched, "due": rule.Due, "skipped": rule.Skipped, "deleted": rule.Deleted} {
-			errs = append(errs, apivalidation.ValidateNonnegativeField(count, rulePath.Child(name))...)
-		}
+		errs = append(errs, apivalidation.ValidateNonnegativeField(rule.Matched, rulePath.Child("matched"))...)
+		errs = append(errs, apivalidation.ValidateNonnegativeField(rule.Due, rulePath.Child("due"))...)
+		errs = append(errs, apivalidation.ValidateNonnegativeField(rule.Skipped, rulePath.Child("skipped"))...)
+		errs = append(errs, apivalidation.ValidateNonnegativeField(rule.Deleted, rulePath.Child("deleted"))...)
 	}
 	return errs
 }

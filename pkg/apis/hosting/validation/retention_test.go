@@ -132,7 +132,9 @@ func TestValidateRetentionStatus(t *testing.T) {
 	updated := hostedResource()
 	updated.Status.Retention = &hostingv1alpha1.RetentionStatus{Deleted: 1, Rules: []hostingv1alpha1.RetentionRuleStatus{{Name: "a", Matched: 1, Due: 1}}}
 	expect.FieldErrors(t, ValidateHostedResourceStatusUpdate(updated, hostedResource()))
-	updated.Status.Retention.Deleted, updated.Status.Retention.Rules[0].Due = -1, -1
+	updated.Status.Retention.Deleted = -1
+	updated.Status.Retention.Rules[0] = hostingv1alpha1.RetentionRuleStatus{Name: "a", Matched: -1, Due: -1, Deleted: -1}
 	expect.FieldErrors(t, ValidateHostedResourceStatusUpdate(updated, hostedResource()),
-		"status.retention.deleted: Invalid value", "status.retention.rules[0].due: Invalid value")
+		"status.retention.deleted: Invalid value", "status.retention.rules[0].matched: Invalid value",
+		"status.retention.rules[0].due: Invalid value", "status.retention.rules[0].deleted: Invalid value")
 }
