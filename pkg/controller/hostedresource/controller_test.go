@@ -131,11 +131,7 @@ func (r *controllerFixture) condition(t *testing.T, kind string) string {
 // wantEvents compares the events since the previous call.
 func (r *controllerFixture) wantEvents(t *testing.T, what string, want ...string) {
 	t.Helper()
-	var got []string
-	for len(r.recorder.Events) > 0 {
-		got = append(got, <-r.recorder.Events)
-	}
-	expect.Equal(t, want, got, "%s: events", what)
+	expect.Equal(t, want, controllertest.Events(r.recorder), "%s: events", what)
 }
 
 // statusWrites counts the writes of statuses so far.

@@ -228,17 +228,8 @@ func (f *fixture) wantCondition(name string, status metav1.ConditionStatus, reas
 	}
 }
 
-// events returns the events until now.
-func (f *fixture) events() (all []string) {
-	for {
-		select {
-		case event := <-f.recorder.Events:
-			all = append(all, event)
-		default:
-			return all
-		}
-	}
-}
+// events returns the events since the last call.
+func (f *fixture) events() []string { return controllertest.Events(f.recorder) }
 
 const (
 	valid     = hostingv1alpha1.HostedResourceRetentionValid

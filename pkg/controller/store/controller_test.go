@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
@@ -72,7 +73,7 @@ func run(t *testing.T) *running {
 			defer r.mu.Unlock()
 			return r.objects, true
 		},
-		Events: &recorder{},
+		Events: events.NewFakeRecorder(100),
 	})
 	expect.NoError(t, err)
 	r.Controller = c

@@ -15,9 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
+	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -83,7 +85,7 @@ func TestReconcile(t *testing.T) {
 				},
 				objects:  func(string) (int64, bool) { return 3, !tc.unknown },
 				placed:   func(string) int32 { return 2 },
-				events:   &recorder{},
+				events:   events.NewFakeRecorder(10),
 				throttle: p,
 				now:      func() time.Time { return epoch },
 				trouble:  map[string]string{},
@@ -105,13 +107,13 @@ func TestReconcile(t *testing.T) {
 type one struct {
 	*reconciler
 	*connection
-	recorder
+	events   *events.FakeRecorder
 	store    *hostingv1alpha1.Store
 	resident int32
 }
 
 func newOne(store *hostingv1alpha1.Store, seen *stores.Snapshot) *one {
-	o := &one{store: store, connection: &connection{seen: seen}}
+	o := &one{store: store, connection: &connection{seen: seen}, events: events.NewFakeRecorder(100)}
 	update := func(_ context.Context, s *hostingv1alpha1.Store, _ metav1.UpdateOptions) (*hostingv1alpha1.Store, error) {
 		o.store = s
 		return s, nil
@@ -123,7 +125,7 @@ func newOne(store *hostingv1alpha1.Store, seen *stores.Snapshot) *one {
 		objects:    func(string) (int64, bool) { return 0, false },
 		placed:     func(string) int32 { return o.resident },
 		livePlaced: func(context.Context, string) (int32, error) { return o.resident, nil },
-		events:     &o.recorder,
+		events:     o.events,
 		throttle:   framework.NewThrottle(0, time.Now),
 		now:        func() time.Time { return epoch },
 		trouble:    map[string]string{},
@@ -235,15 +237,15 @@ func TestEvents(t *testing.T) {
 		o.look(t, seen)
 	}
 	want := []string{
-		"Normal Claimed: Objects are kept in the etcd cluster c1 from now on",
-		"Normal Ready: Etcd takes reads and writes",
-		"Warning Unreachable: No endpoint answers: https://etcd-1: refused. Start the etcd, or correct spec.etcd.endpoints or spec.etcd.tls",
-		"Normal Ready: Etcd takes reads and writes",
-		"Warning NoSpace: The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. Annex makes room",
-		"Normal Ready: Etcd takes reads and writes",
-		"Normal PressureRelieved: There is space for more, and etcd answers in time",
+		"Normal Claimed Objects are kept in the etcd cluster c1 from now on",
+		"Normal Ready Etcd takes reads and writes",
+		"Warning Unreachable No endpoint answers: https://etcd-1: refused. Start the etcd, or correct spec.etcd.endpoints or spec.etcd.tls",
+		"Normal Ready Etcd takes reads and writes",
+		"Warning NoSpace The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. Annex makes room",
+		"Normal Ready Etcd takes reads and writes",
+		"Normal PressureRelieved There is space for more, and etcd answers in time",
 	}
-	expect.Equal(t, want, o.all(), "events")
+	expect.Equal(t, want, controllertest.Events(o.events), "events")
 }
 
 func TestFinalizes(t *testing.T) {
@@ -258,7 +260,7 @@ func TestFinalizes(t *testing.T) {
 	if !hasFinalizer(o.store) || o.released != 0 || o.store.Status.Resources != 1 {
 		t.Errorf("a store that holds a resource: finalizers %v, released %d times, %d resources", o.store.Finalizers, o.released, o.store.Status.Resources)
 	}
-	if recorded := o.all(); len(recorded) == 0 || !strings.Contains(recorded[0], "Warning HoldsResources: ") {
+	if recorded := controllertest.Events(o.events); len(recorded) == 0 || !strings.Contains(recorded[0], "Warning HoldsResources ") {
 		t.Errorf("events %v lack the reason why the store is not deleted", recorded)
 	}
 	o.resident = 0

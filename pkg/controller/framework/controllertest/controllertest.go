@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/client-go/tools/events"
 )
 
 // Factory starts and stops informers.
@@ -51,4 +53,13 @@ func Start(t *testing.T, run func(ctx context.Context), factories ...Factory) (s
 func Advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// Events returns what was recorded since the last call.
+func Events(recorder *events.FakeRecorder) []string {
+	var recorded []string
+	for len(recorder.Events) > 0 {
+		recorded = append(recorded, <-recorder.Events)
+	}
+	return recorded
 }
