@@ -75,11 +75,7 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 		return nil, err
 	}
 	with.server.RegisterDestroyFunc(c.router.DestroyCustom)
-	documents := with.server.AggregatedDiscoveryGroupManager
-	if documents != nil {
-		documents = documents.WithSource(aggregated.CRDSource)
-	}
-	discovery, err := crd.NewDiscovery(outlines.Informer(), documents)
+	discovery, err := crd.NewDiscovery(outlines.Informer(), with.server.AggregatedDiscoveryGroupManager.WithSource(aggregated.CRDSource))
 	if err != nil {
 		return nil, err
 	}

@@ -44,8 +44,8 @@ type Discovery struct {
 	built map[string][]string
 }
 
-// NewDiscovery returns the discovery of the definitions of an informer with Indexers. aggregated, which may be
-// nil, gets the documents too.
+// NewDiscovery returns the discovery of the definitions of an informer with Indexers. aggregated gets
+// the documents too.
 func NewDiscovery(informer cache.SharedIndexInformer, aggregated aggregated.ResourceManager) (*Discovery, error) {
 	c := &Discovery{
 		informer: informer, aggregated: aggregated,
@@ -121,9 +121,7 @@ func (c *Discovery) set(group string, d *documents) {
 	delete(c.built, group)
 	if d == nil {
 		delete(c.groups, group)
-		if c.aggregated != nil {
-			c.aggregated.RemoveGroup(group)
-		}
+		c.aggregated.RemoveGroup(group)
 		d = &documents{}
 	} else {
 		c.groups[group] = discovery.NewAPIGroupHandler(apiextensionsapiserver.Codecs, d.group)
@@ -131,9 +129,7 @@ func (c *Discovery) set(group string, d *documents) {
 	for _, name := range before {
 		if d.versions[name] == nil {
 			delete(c.versions, schema.GroupVersion{Group: group, Version: name})
-			if c.aggregated != nil {
-				c.aggregated.RemoveGroupVersion(metav1.GroupVersion{Group: group, Version: name})
-			}
+			c.aggregated.RemoveGroupVersion(metav1.GroupVersion{Group: group, Version: name})
 		}
 	}
 	for name, of := range d.versions {
@@ -141,12 +137,10 @@ func (c *Discovery) set(group string, d *documents) {
 		c.built[group] = append(c.built[group], name)
 		c.versions[version] = discovery.NewAPIVersionHandler(apiextensionsapiserver.Codecs, version,
 			discovery.APIResourceListerFunc(func() []metav1.APIResource { return of.resources }))
-		if c.aggregated != nil {
-			c.aggregated.AddGroupVersion(group, apidiscoveryv2.APIVersionDiscovery{
-				Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Version: name, Resources: of.aggregated,
-			})
-			c.aggregated.SetGroupVersionPriority(metav1.GroupVersion(version), groupPriority, versionPriority)
-		}
+		c.aggregated.AddGroupVersion(group, apidiscoveryv2.APIVersionDiscovery{
+			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Version: name, Resources: of.aggregated,
+		})
+		c.aggregated.SetGroupVersionPriority(metav1.GroupVersion(version), groupPriority, versionPriority)
 	}
 }
 

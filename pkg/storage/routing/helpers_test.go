@@ -37,7 +37,9 @@ import (
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
+	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -137,7 +139,10 @@ func newFixture(t testing.TB, stores ...*fakeStore) *fixture {
 			return w.annex.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 		},
 		Cached: func(resource schema.GroupResource) bool { return resource == widgets },
-		Layers: Layers{MaxObjectBytes: 1 << 20, ObjectBudget: objectsize.NewBudget(1<<24, time.Second)},
+		Packed: func(schema.GroupResource) bool { return false },
+		Layers: Layers{
+			MaxObjectBytes: 1 << 20, ObjectBudget: objectsize.NewBudget(1<<24, time.Second), Compression: compression.NewManager(), Caches: watchcache.NewBudget(0),
+		},
 	})
 	expect.NoError(t, err)
 	w.Router = router

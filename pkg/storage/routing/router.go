@@ -24,7 +24,6 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
-	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 	"github.com/annex-dev/annex/pkg/storage/layer/limits"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
@@ -57,7 +56,7 @@ type Config struct {
 	LiveHostedResource LiveFunc
 	// Cached reports whether a resource has a watch cache.
 	Cached func(resource schema.GroupResource) bool
-	// Packed reports whether the watch cache of a compiled-in resource has Packed objects. It may be nil.
+	// Packed reports whether the watch cache of a compiled-in resource has Packed objects.
 	Packed func(resource schema.GroupResource) bool
 	Layers
 }
@@ -82,13 +81,8 @@ func New(config Config) (*Router, error) {
 		return nil, fmt.Errorf("route resources to Stores: %w", err)
 	}
 	config.fills = make(fills, fillsAtOnce)
-	if config.Compression == nil {
-		config.Compression = compression.NewManager()
-	}
 	r := &Router{config: config, routes: routes, compiledIn: sets.New[string](), custom: map[*lazyStorage]func(){}}
-	if config.Caches != nil {
-		config.Caches.SetSpecified(r.cacheOf)
-	}
+	config.Caches.SetSpecified(r.cacheOf)
 	return r, nil
 }
 
@@ -204,7 +198,7 @@ func (r *Router) decorator(to route, add AddEndpointFunc) generic.StorageDecorat
 			storageConfig.custom = watchcache.NewResource(hosted.definition, newFunc().GetObjectKind().GroupVersionKind(),
 				newListFunc().GetObjectKind().GroupVersionKind(), attrs)
 		}
-		storageConfig.packed = storageConfig.custom == nil && r.config.Packed != nil && r.config.Packed(config.GroupResource)
+		storageConfig.packed = storageConfig.custom == nil && r.config.Packed(config.GroupResource)
 		s := newLazyStorage(to, r.config.Store, storageConfig)
 		destroy := s.destroy
 		switch {
