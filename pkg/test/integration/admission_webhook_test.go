@@ -6,10 +6,7 @@ package integration
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -28,6 +25,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -39,14 +37,15 @@ type reviewHandler func(w http.ResponseWriter, r *http.Request, review *admissio
 type webhookServer struct {
 	*httptest.Server
 
-	mu       sync.Mutex
-	requests []admissionv1.AdmissionRequest
+	authority []byte
+	mu        sync.Mutex
+	requests  []admissionv1.AdmissionRequest
 }
 
 func newWebhookServer(t *testing.T, answer reviewHandler) *webhookServer {
 	t.Helper()
 	s := &webhookServer{}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Server, s.authority = clients.ServeTLS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		review := &admissionv1.AdmissionReview{}
 		if err := json.NewDecoder(r.Body).Decode(review); err != nil || review.Request == nil {
 			http.Error(w, fmt.Sprintf("not a review: %v", err), http.StatusBadRequest)
@@ -56,20 +55,13 @@ func newWebhookServer(t *testing.T, answer reviewHandler) *webhookServer {
 		s.requests = append(s.requests, *review.Request)
 		s.mu.Unlock()
 		answer(w, r, review)
-	}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // some callers have to fail
-	s.StartTLS()
-	t.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-	})
+	}), nil)
 	return s
 }
 
 // client returns the client configuration of the server.
 func (s *webhookServer) client() admissionregistrationv1.WebhookClientConfig {
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(s.URL + "/review"), CABundle: authority}
+	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(s.URL + "/review"), CABundle: s.authority}
 }
 
 // asked returns the requests about an object, in their order.

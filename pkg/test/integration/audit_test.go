@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -523,12 +522,6 @@ func (a *authority) serve(t *testing.T, handler http.Handler) (url string) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(a.issue(t, "server"))
 	expect.NoError(t, err)
-	server := httptest.NewUnstartedServer(handler)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert}
-	server.StartTLS()
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
+	server, _ := clients.ServeTLS(t, handler, &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert})
 	return server.URL
 }

@@ -5,10 +5,8 @@ package integration
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/oidcissuer"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -88,13 +87,9 @@ func startTokenWebhook(t *testing.T) string {
 // startAuthWebhook serves a webhook with TLS, and returns a kubeconfig for it.
 func startAuthWebhook(t *testing.T, handler http.HandlerFunc) (kubeconfig string) {
 	t.Helper()
-	server := httptest.NewTLSServer(handler)
-	t.Cleanup(server.Close)
+	server, authority := clients.ServeTLS(t, handler, nil)
 	config := clientcmdapi.NewConfig()
-	config.Clusters["webhook"] = &clientcmdapi.Cluster{
-		Server:                   server.URL,
-		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}
+	config.Clusters["webhook"] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: authority}
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
 	config.CurrentContext = "webhook"
 	kubeconfig = filepath.Join(t.TempDir(), "webhook.kubeconfig")

@@ -22,8 +22,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/reflectors"
 )
 
 // describe returns the type and the name of an event.
@@ -225,12 +225,12 @@ func TestReflectors(t *testing.T) {
 	}
 	for _, moment := range []string{"at once", "after a start"} {
 		t.Log(moment)
-		reflectors.Check(t, a.AnnexConfig,
-			reflectors.Resource{GroupVersionResource: widgets.gvr("v1"), Objects: objects, Namespaces: []string{metav1.NamespaceAll, widgets.namespace}},
-			reflectors.Resource{GroupVersionResource: empty.gvr("v1"), Namespaces: []string{metav1.NamespaceAll, empty.namespace}},
-			reflectors.Resource{GroupVersionResource: hostingv1alpha1.SchemeGroupVersion.WithResource("stores"), Objects: 1, Namespaces: []string{metav1.NamespaceAll}},
-			reflectors.Resource{GroupVersionResource: hostingv1alpha1.SchemeGroupVersion.WithResource("hostedresources"), Objects: 2, Namespaces: []string{metav1.NamespaceAll}},
-			reflectors.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), Namespaces: []string{metav1.NamespaceAll, empty.namespace}},
+		clients.CheckReflectors(t, a.AnnexConfig,
+			clients.ListedResource{GroupVersionResource: widgets.gvr("v1"), Objects: objects, Namespaces: []string{metav1.NamespaceAll, widgets.namespace}},
+			clients.ListedResource{GroupVersionResource: empty.gvr("v1"), Namespaces: []string{metav1.NamespaceAll, empty.namespace}},
+			clients.ListedResource{GroupVersionResource: hostingv1alpha1.SchemeGroupVersion.WithResource("stores"), Objects: 1, Namespaces: []string{metav1.NamespaceAll}},
+			clients.ListedResource{GroupVersionResource: hostingv1alpha1.SchemeGroupVersion.WithResource("hostedresources"), Objects: 2, Namespaces: []string{metav1.NamespaceAll}},
+			clients.ListedResource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), Namespaces: []string{metav1.NamespaceAll, empty.namespace}},
 		)
 		if moment == "at once" {
 			a = a.restart(t)
