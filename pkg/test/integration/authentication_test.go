@@ -234,33 +234,6 @@ func TestAuthenticationReload(t *testing.T) {
 	wait(first, "401")
 }
 
-func TestInvalidAuthenticationConfiguration(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	users := newAuthority(t)
-	config := writeFile(t, "authentication.yaml", []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous:\n  enabled: true\n"))
-	for name, test := range map[string]struct {
-		flags []string
-		want  []string
-	}{
-		"anonymous on all paths": {[]string{"--authentication-config=" + config}, []string{"--authentication-config: " + config + ":3: anonymous.conditions: Required value"}},
-		"no configuration":       {[]string{"--authentication-config=/no/authn.yaml"}, []string{"--authentication-config", "/no/authn.yaml"}},
-		"no webhook":             {[]string{"--authentication-token-webhook-config-file=/no/hook"}, []string{"--authentication-token-webhook-config-file", "/no/hook"}},
-		"no CA of proxies":       {[]string{"--requestheader-client-ca-file=/no/ca"}, []string{"--requestheader-client-ca-file", "/no/ca"}},
-		"users as proxies": {
-			[]string{"--client-ca-file=" + users.file(t), "--requestheader-client-ca-file=" + users.file(t)},
-			[]string{"--requestheader-client-ca-file", "--requestheader-allowed-names"},
-		},
-	} {
-		_, err := testserver.TryStartIn(t, filepath.Join(dir, strings.ReplaceAll(name, " ", "-")), test.flags...)
-		if err == nil {
-			t.Errorf("%s: annex starts", name)
-			continue
-		}
-		expect.Error(t, err, test.want...)
-	}
-}
-
 // Both CA files are reloaded, and a CA is never trusted for users and for front proxies.
 func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 	t.Parallel()
