@@ -6,10 +6,14 @@ package clients
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -66,4 +70,19 @@ func Send(ctx context.Context, client *http.Client, method, url, body string, he
 	defer answer.Body.Close()
 	content, err := io.ReadAll(answer.Body)
 	return Response{Code: answer.StatusCode, Header: answer.Header, Body: bytes.TrimSpace(content)}, err
+}
+
+// ServeTLS serves until the end of the test, with a certificate that signs itself if the configuration has none. Clients
+// may fail to connect, or give up.
+func ServeTLS(t testing.TB, handler http.Handler, config *tls.Config) (server *httptest.Server, certificate []byte) {
+	t.Helper()
+	server = httptest.NewUnstartedServer(handler)
+	server.TLS = config
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 }

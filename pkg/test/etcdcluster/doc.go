@@ -3,7 +3,7 @@
 
 // Package etcdcluster runs an external etcd cluster for a test. Members are processes that
 // can be killed, frozen and restarted, and require client certificates. Connections to a
-// member can be cut, slowed down, or redirected to a member of another cluster.
+// member can be redirected to a member of another cluster.
 //
 // A member is another process of the test binary, so importing the package is enough.
 package etcdcluster

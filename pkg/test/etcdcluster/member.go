@@ -188,16 +188,6 @@ func (m *Member) end() {
 	m.process = nil
 }
 
-// Cut closes all connections of clients to the member and refuses new ones. Other members
-// still reach it.
-func (m *Member) Cut() { m.line.Cut() }
-
-// Restore reverts Cut.
-func (m *Member) Restore() { m.line.Restore() }
-
-// SlowDown delays data between the member and clients, in each direction; 0 reverts it.
-func (m *Member) SlowDown(delay time.Duration) { m.line.SetDelay(delay) }
-
 func (m *Member) logPath() string { return filepath.Join(m.cluster.dir, m.Name+".log") }
 
 // tail is the end of the member's log.

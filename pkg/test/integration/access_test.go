@@ -27,7 +27,6 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 // httpClientAs returns an HTTP client with another login, or without one.
@@ -159,16 +158,6 @@ func TestClientCAFile(t *testing.T) {
 	} {
 		annexHTTP := a.httpClientAs(t, clientCertificate(authority.issue(t, "carol", test.groups...)))
 		send(t, annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", "").Expect(t, test.code, "%s", name)
-	}
-}
-
-func TestInvalidTokenFile(t *testing.T) {
-	t.Parallel()
-	junk := filepath.Join(t.TempDir(), "tokens.csv")
-	expect.NoError(t, os.WriteFile(junk, []byte("only-a-token\n"), 0o600))
-	for _, file := range []string{junk, "/nowhere/tokens.csv"} {
-		_, err := testserver.TryStartIn(t, t.TempDir(), "--token-auth-file="+file)
-		expect.Error(t, err, "--token-auth-file", file)
 	}
 }
 

@@ -5,10 +5,8 @@ package integration
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/oidcissuer"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -88,13 +87,9 @@ func startTokenWebhook(t *testing.T) string {
 // startAuthWebhook serves a webhook with TLS, and returns a kubeconfig for it.
 func startAuthWebhook(t *testing.T, handler http.HandlerFunc) (kubeconfig string) {
 	t.Helper()
-	server := httptest.NewTLSServer(handler)
-	t.Cleanup(server.Close)
+	server, authority := clients.ServeTLS(t, handler, nil)
 	config := clientcmdapi.NewConfig()
-	config.Clusters["webhook"] = &clientcmdapi.Cluster{
-		Server:                   server.URL,
-		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}
+	config.Clusters["webhook"] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: authority}
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
 	config.CurrentContext = "webhook"
 	kubeconfig = filepath.Join(t.TempDir(), "webhook.kubeconfig")
@@ -237,33 +232,6 @@ func TestAuthenticationReload(t *testing.T) {
 	expect.NoError(t, os.WriteFile(path, []byte(issuersConfig(second)), 0o600))
 	wait(second, "jwt:alice")
 	wait(first, "401")
-}
-
-func TestInvalidAuthenticationConfiguration(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	users := newAuthority(t)
-	config := writeFile(t, "authentication.yaml", []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous:\n  enabled: true\n"))
-	for name, test := range map[string]struct {
-		flags []string
-		want  []string
-	}{
-		"anonymous on all paths": {[]string{"--authentication-config=" + config}, []string{"--authentication-config: " + config + ":3: anonymous.conditions: Required value"}},
-		"no configuration":       {[]string{"--authentication-config=/no/authn.yaml"}, []string{"--authentication-config", "/no/authn.yaml"}},
-		"no webhook":             {[]string{"--authentication-token-webhook-config-file=/no/hook"}, []string{"--authentication-token-webhook-config-file", "/no/hook"}},
-		"no CA of proxies":       {[]string{"--requestheader-client-ca-file=/no/ca"}, []string{"--requestheader-client-ca-file", "/no/ca"}},
-		"users as proxies": {
-			[]string{"--client-ca-file=" + users.file(t), "--requestheader-client-ca-file=" + users.file(t)},
-			[]string{"--requestheader-client-ca-file", "--requestheader-allowed-names"},
-		},
-	} {
-		_, err := testserver.TryStartIn(t, filepath.Join(dir, strings.ReplaceAll(name, " ", "-")), test.flags...)
-		if err == nil {
-			t.Errorf("%s: annex starts", name)
-			continue
-		}
-		expect.Error(t, err, test.want...)
-	}
 }
 
 // Both CA files are reloaded, and a CA is never trusted for users and for front proxies.

@@ -220,20 +220,3 @@ func (a *annex) wantReloads(t *testing.T, status string, count int) {
 		return fmt.Sprint(counted)
 	})
 }
-
-func TestInvalidAuthorizationConfiguration(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "authorization.yaml")
-	mustWrite(t, file, []byte(rightsFile+"- {type: ABAC, name: abac}\n"))
-	for flags, want := range map[string][]string{
-		"--authorization-config=" + file:                                           {"--authorization-config: " + file + ":6: authorizers[1].type: Unsupported value"},
-		"--authorization-config=/nowhere.yaml":                                     {"--authorization-config", "/nowhere.yaml"},
-		"--authorization-mode=Webhook":                                             {"--authorization-mode=Webhook needs --authorization-webhook-config-file"},
-		"--authorization-mode=Node":                                                {"--authorization-mode"},
-		"--authorization-webhook-config-file=" + file:                              {"--authorization-webhook-config-file"},
-		"--authorization-mode=Webhook --authorization-webhook-config-file=" + file: {"--authorization-webhook-config-file", file},
-	} {
-		_, err := testserver.TryStartIn(t, t.TempDir(), strings.Fields(flags)...)
-		expect.Error(t, err, want...)
-	}
-}

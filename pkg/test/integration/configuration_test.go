@@ -21,6 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 // etcdTLSFlags returns the flags for the certificates of an etcd cluster.
@@ -123,14 +124,6 @@ func TestEmulatedVersion(t *testing.T) {
 		t.Errorf("a custom resource has the color %v", got)
 	}
 
-	old := startProcess(t, t.TempDir(), "--emulated-version=1.20")
-	code, err := old.Wait(t.Context())
-	if err != nil || code != 1 {
-		t.Errorf("a version that cannot be emulated: exit code %d, %v", code, err)
-	}
-	if message := old.Stderr(); !strings.Contains(message, "1.20") || strings.Count(message, "\n") != 1 {
-		t.Errorf("stderr is %q, want one line with the version", message)
-	}
 }
 
 func TestFeatureGate(t *testing.T) {
@@ -142,9 +135,73 @@ func TestFeatureGate(t *testing.T) {
 	got := a.get(t, "/api/v1/namespaces?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1")
 	got.Expect(t, http.StatusUnprocessableEntity, "a disabled WatchList")
 
-	unknown := startProcess(t, t.TempDir(), "--feature-gates=Nonsense=true")
-	code, err := unknown.Wait(t.Context())
-	if message := unknown.Stderr(); err != nil || code != 1 || !strings.Contains(message, "Nonsense") || !strings.Contains(message, "feature-gates") {
-		t.Errorf("an unknown gate: exit code %d, %v, %q", code, err, message)
+}
+
+// TestInvalidFiles breaks each file in a way that upstream's loaders accept or report badly. TestRefusesToStart of
+// package e2e has the other reasons not to start.
+func TestInvalidFiles(t *testing.T) {
+	t.Parallel()
+	const (
+		policy     = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
+		tracing    = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
+		anonymous  = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous:\n  enabled: true\n"
+		encryption = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n"
+		absent     = ""
+	)
+	valid, users := writeFile(t, "policy.yaml", []byte(auditEverything)), newAuthority(t).file(t)
+	toFile, withPolicy := "--audit-log-path="+filepath.Join(t.TempDir(), "log"), "--audit-policy-file="+valid
+	for name, test := range map[string]struct {
+		flag, content string
+		// want follows the flag and the file in the message.
+		want string
+		more []string
+	}{
+		"audit level":             {"audit-policy-file", policy + "rules:\n- users: [a]\n  level: Most\n", `:5: rules[0].level: Unsupported value: "Most"`, []string{toFile}},
+		"audit typing error":      {"audit-policy-file", policy + "rules:\n- level: None\n  user: [a]\n", ":5: rules[0].user: unknown field", []string{toFile}},
+		"audit without rules":     {"audit-policy-file", policy, ":1: rules: Required value", []string{toFile}},
+		"audit of another kind":   {"audit-policy-file", tracing, ":2: kind: there is no kind", []string{toFile}},
+		"audit is not there":      {"audit-policy-file", absent, "no such file", []string{toFile}},
+		"webhook without server":  {"audit-webhook-config-file", "clusters:\n- name: c\ncurrent-context: c\n", `:3: current-context: Not found: "c"`, []string{withPolicy}},
+		"tracing rate":            {"tracing-config-file", tracing + "samplingRatePerMillion: 1000001\n", ":3: samplingRatePerMillion: Invalid value: 1000001", nil},
+		"tracing scheme":          {"tracing-config-file", tracing + "endpoint: http://localhost:4317\n", `:3: endpoint: Invalid value: "http://localhost:4317"`, nil},
+		"tracing typing error":    {"tracing-config-file", tracing + "samplingRate: 1\n", ":3: samplingRate: unknown field", nil},
+		"tracing syntax":          {"tracing-config-file", tracing + "endpoint: [\n", ":3: did not find expected node content", nil},
+		"encryption key length":   {"encryption-provider-config", encryption + "  - secretbox:\n      keys:\n      - name: a\n        secret: c2hvcnQ=\n", ":9: resources[0].providers[0].secretbox.keys[0].secret: Invalid value: \"REDACTED\"", nil},
+		"encryption typing error": {"encryption-provider-config", encryption + "  - identiti: {}\n", ":6: resources[0].providers[0].identiti: unknown field", nil},
+		"anonymous on all paths":  {"authentication-config", anonymous, ":3: anonymous.conditions: Required value", nil},
+		"no authentication":       {"authentication-config", absent, "no such file", nil},
+		"no token webhook":        {"authentication-token-webhook-config-file", absent, "no such file", nil},
+		"no CA of proxies":        {"requestheader-client-ca-file", absent, "no such file", nil},
+		"unknown authorizer":      {"authorization-config", rightsFile + "- {type: ABAC, name: abac}\n", ":6: authorizers[1].type: Unsupported value", nil},
+		"no authorization":        {"authorization-config", absent, "no such file", nil},
+		"rights webhook":          {"authorization-webhook-config-file", rightsFile, "", []string{"--authorization-mode=Webhook"}},
+		"no signing key":          {"service-account-signing-key-file", absent, "no such file", nil},
+		"rubbish signing key":     {"service-account-signing-key-file", "rubbish", "", nil},
+		"no verifying key":        {"service-account-key-file", absent, "no such file", nil},
+		"rubbish that verifies":   {"service-account-key-file", "rubbish", "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := "/nowhere.yaml"
+			if test.content != absent {
+				file = writeFile(t, "config.yaml", []byte(test.content))
+			}
+			_, err := testserver.TryStartIn(t, t.TempDir(), append(test.more, "--"+test.flag+"="+file)...)
+			expect.ErrorLine(t, err, "--"+test.flag, file, test.want)
+		})
+	}
+	for flags, want := range map[string][]string{
+		"--audit-log-path=/proc/no/log " + withPolicy:                            {"--audit-log-path", "/proc/no"},
+		"--audit-log-path=-":                                                     {"--audit-policy-file", "--audit-log-path", "need"},
+		"--audit-policy-file=/p":                                                 {"--audit-policy-file", "--audit-log-path", "need"},
+		"--authorization-mode=Webhook":                                           {"--authorization-mode=Webhook needs --authorization-webhook-config-file"},
+		"--authorization-mode=Node":                                              {"--authorization-mode"},
+		"--authorization-webhook-config-file=" + valid:                           {"--authorization-webhook-config-file"},
+		"--runtime-config=pods.example.com/v1=true":                              {"pods.example.com"},
+		"--runtime-config=hosting.annex.dev/v1alpha1=false":                      {"--runtime-config", "hosting.annex.dev/v1alpha1 cannot be disabled"},
+		"--client-ca-file=" + users + " --requestheader-client-ca-file=" + users: {"--requestheader-client-ca-file", "--requestheader-allowed-names"},
+	} {
+		_, err := testserver.TryStartIn(t, t.TempDir(), strings.Fields(flags)...)
+		expect.ErrorLine(t, err, want...)
 	}
 }

@@ -4,17 +4,13 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -98,134 +94,6 @@ func TestHostedResourceOfEveryCRD(t *testing.T) {
 	widgets.waitForHostedResourceDeleted(t)
 }
 
-func TestHostedResourceInUseCannotBeDeleted(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	widgets := a.installCRD(t, newCRD(t, anySchema))
-	first := widgets.waitForHostedResource(t, "is hosted", isHosted)
-	err := a.HostedResources().Delete(t.Context(), widgets.name, metav1.DeleteOptions{})
-	if !apierrors.IsConflict(err) {
-		t.Errorf("delete it: %v, want a conflict", err)
-	}
-	expect.Error(t, err, "delete the CustomResourceDefinition", widgets.name, "first")
-	widgets.create(t, "v1", "widget", "spec: {}")
-
-	// A new CRD of the same name gets a new HostedResource.
-	widgets.deleteCRD(t)
-	widgets.waitForHostedResourceDeleted(t)
-	again := newCRD(t, anySchema)
-	again.Name, again.Spec.Group = widgets.name, widgets.group
-	widgets = a.installCRD(t, again)
-	next := widgets.waitForHostedResource(t, "is there again", isHosted)
-	if next.UID == first.UID || next.Status.DefinitionUID == first.Status.DefinitionUID {
-		t.Errorf("a new CRD of that name has the HostedResource %s of the old CRD %s", next.UID, next.Status.DefinitionUID)
-	}
-	if got := widgets.list(t); len(got) > 0 {
-		t.Errorf("objects of the old CRD: %v", got)
-	}
-}
-
-func TestHostedResourceCreatedBeforeCRD(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	crd := newCRD(t, anySchema)
-	mine := &hostingv1alpha1.HostedResource{
-		ObjectMeta: metav1.ObjectMeta{Name: crd.Name},
-		Spec:       hostingv1alpha1.HostedResourceSpec{Priority: 7},
-	}
-	mine = expect.Create(t, a.HostedResources(), mine)
-	widgets := &resource{annex: a, name: crd.Name, group: crd.Spec.Group}
-	widgets.waitForHostedResource(t, "is pending", isPending)
-
-	widgets = a.installCRD(t, crd)
-	adopted := widgets.waitForHostedResource(t, "is hosted", isHosted)
-	if adopted.UID != mine.UID || adopted.Spec.Priority != 7 || adopted.Spec.StoreName != "default" || adopted.Labels[automanagedLabel] != "" {
-		t.Errorf("adopted: %+v, want the same object with its priority, on the Store default, and without the label automanaged", adopted)
-	}
-	widgets.create(t, "v1", "widget", "spec: {}")
-	widgets.waitForExactUsage(t)
-
-	widgets.deleteCRD(t)
-	kept := widgets.waitForHostedResource(t, "is pending and empty", func(hosted *hostingv1alpha1.HostedResource) bool {
-		return isPending(hosted) && hosted.Status.Objects == 0 && hosted.Status.Bytes == 0
-	})
-	if kept.UID != mine.UID {
-		t.Error("a user's HostedResource was deleted with its CRD")
-	}
-}
-
-func TestHostedResourceOfConflictingCRD(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	crd := newCRD(t, anySchema)
-	a.createCRD(t, crd)
-	rival := crd.DeepCopy()
-	rival.Name = "gadgets." + crd.Spec.Group
-	rival.Spec.Names.Plural = "gadgets"
-	rival.Spec.Names.ListKind = "GadgetList" // and the same kind
-	expect.Create(t, a.CRDs(), rival)
-	gadgets := &resource{annex: a, name: rival.Name, group: crd.Spec.Group}
-	gadgets.waitForHostedResource(t, "has the reason KindConflict", func(hosted *hostingv1alpha1.HostedResource) bool {
-		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
-		return isPending(hosted) && ready.Reason == "KindConflict" && ready.ObservedGeneration == hosted.Generation
-	})
-}
-
-func TestHostedResourceOfTerminatingCRD(t *testing.T) {
-	t.Parallel()
-	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
-	widgets.createWithFinalizer(t, "held")
-	widgets.deleteCRD(t)
-	widgets.waitForHostedResource(t, "is terminating", func(hosted *hostingv1alpha1.HostedResource) bool {
-		return hosted.Status.Phase == hostingv1alpha1.HostedResourceTerminating && hosted.Status.Objects == 1
-	})
-	widgets.removeFinalizers(t, "held")
-	widgets.waitForHostedResourceDeleted(t)
-}
-
-// Many writes cause few writes of the status, and the last one is exact.
-func TestHostedResourceUnderLoad(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	widgets := a.installCRD(t, newCRD(t, anySchema))
-	widgets.waitForHostedResource(t, "is hosted", isHosted)
-
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	statuses := a.etcd(t).Watch(ctx, "/annex/hosting.annex.dev/hostedresources/"+widgets.name)
-	started := time.Now()
-	const writers, each = 4, 100
-	var writing sync.WaitGroup
-	for writer := range writers {
-		writing.Go(func() {
-			for i := range each {
-				object := widgets.object(t, "v1", fmt.Sprintf("widget-%d-%d", writer, i), "spec: {}")
-				if _, err := widgets.in("v1").Create(ctx, object, metav1.CreateOptions{}); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	writing.Wait()
-	hosted := widgets.waitForExactUsage(t)
-	most := int(time.Since(started)/time.Second) + 2
-	if hosted.Status.Objects != writers*each {
-		t.Errorf("%d objects, want %d", hosted.Status.Objects, writers*each)
-	}
-	writes := 0
-	for response := range statuses {
-		expect.NoError(t, response.Err())
-		writes += len(response.Events)
-		if last := response.Events[len(response.Events)-1]; fmt.Sprint(last.Kv.ModRevision) == hosted.ResourceVersion {
-			break
-		}
-	}
-	if writes > most {
-		t.Errorf("the status was written %d times in %s, want at most %d", writes, time.Since(started), most)
-	}
-}
-
 // waitForExactStoreUsage waits until the status of the Store default counts the objects in etcd.
 func (a *annex) waitForExactStoreUsage(t *testing.T) *hostingv1alpha1.Store {
 	t.Helper()
@@ -271,14 +139,6 @@ func TestDefaultStoreStatus(t *testing.T) {
 		t.Errorf("%d objects after one was created, %d before", after.Status.Objects, status.Objects)
 	}
 
-	// The status of this Store is stored in it. Writing it must not cause another write.
-	quiet, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	for response := range a.etcd(t).Watch(quiet, "/annex/hosting.annex.dev/", clientv3.WithPrefix()) {
-		for _, event := range response.Events {
-			t.Errorf("%s was written without a reason: %s", event.Kv.Key, event.Kv.Value)
-		}
-	}
 }
 
 func TestUnreachableStore(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
-	"github.com/annex-dev/annex/pkg/test/conversionwebhook"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -42,7 +42,7 @@ properties: {spec: {type: object, properties: {host: {type: string}, port: {type
 )
 
 // convertAddresses converts between v1 and v2.
-var convertAddresses = conversionwebhook.Each(convertAddress)
+var convertAddresses = crds.ConvertEach(convertAddress)
 
 func convertAddress(raw []byte, apiVersion string) ([]byte, error) {
 	object := &unstructured.Unstructured{}
@@ -143,7 +143,7 @@ func TestConversionWebhookFailures(t *testing.T) {
 	// Not the shared server: deleting any namespace lists all resources, including these.
 	a := startAnnex(t)
 	refuse := func(change func(*apiextensionsv1.ConversionResponse)) *apiextensionsv1.WebhookConversion {
-		return conversionwebhook.Reviewer(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+		return crds.Converter(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
 			response := convertAddresses(ctx, request)
 			change(response)
 			return response
@@ -209,7 +209,7 @@ func TestConversionWebhookFailures(t *testing.T) {
 func TestSlowConversionWebhook(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 100)
-	slow := conversionwebhook.Reviewer(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+	slow := crds.Converter(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
 		asked <- struct{}{}
 		<-ctx.Done()
 		return nil

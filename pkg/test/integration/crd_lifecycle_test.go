@@ -95,6 +95,23 @@ properties: {spec: {type: object, properties: {size: {type: string}}}}
 	expect.Error(t, err, "spec.size in body must be of type string")
 }
 
+// A new default of the schema applies to stored objects.
+func TestDefaultsOfStoredObjects(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, `
+type: object
+properties: {spec: {type: object, properties: {size: {type: integer}}}}
+`))
+	widgets.create(t, "v1", "a", "spec: {size: 1}")
+	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Versions[0].Schema.OpenAPIV3Schema = parseSchema(t, strictSchema)
+	})
+	poll.UntilDone(t, "the old object has the new default", func() (bool, string) {
+		object := widgets.get(t, "v1", "a")
+		return field(object, "spec", "color") == "blue", cmp.Diff(nil, object.Object["spec"])
+	})
+}
+
 func TestStorageVersionChanges(t *testing.T) {
 	t.Parallel()
 	crd := newCRD(t, anySchema)

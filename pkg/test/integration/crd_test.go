@@ -42,6 +42,12 @@ properties:
   status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 `
 
+// strictSchema has a required field, and one with a default.
+const strictSchema = `
+type: object
+properties: {spec: {type: object, required: [size], properties: {size: {type: integer}, color: {type: string, default: blue}}}}
+`
+
 // newCRD returns a CRD of namespaced Widgets, in a group that no other
 // test uses, with one version v1. The schema is YAML.
 func newCRD(t *testing.T, schema string) *apiextensionsv1.CustomResourceDefinition {
@@ -212,6 +218,19 @@ func (r *resource) mustPatch(t *testing.T, version, name, patch string, subresou
 	patched, err := r.patch(t, version, name, patch, subresources...)
 	expect.NoError(t, err, "patch %s through %s", name, version)
 	return patched
+}
+
+// apply applies an object; the content is YAML.
+func (r *resource) apply(t *testing.T, manager, content string, force bool, subresources ...string) (*unstructured.Unstructured, error) {
+	t.Helper()
+	return r.in("v1").Apply(t.Context(), "a", r.object(t, "v1", "a", content), metav1.ApplyOptions{FieldManager: manager, Force: force}, subresources...)
+}
+
+func (r *resource) mustApply(t *testing.T, manager, content string, force bool, subresources ...string) *unstructured.Unstructured {
+	t.Helper()
+	applied, err := r.apply(t, manager, content, force, subresources...)
+	expect.NoError(t, err, "%s applies %s", manager, content)
+	return applied
 }
 
 // delete deletes a Widget.

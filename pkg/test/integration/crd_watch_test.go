@@ -6,8 +6,6 @@ package integration
 import (
 	"errors"
 	"fmt"
-	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,11 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/reflectors"
 )
 
 // describe returns the type and the name of an event.
@@ -67,40 +64,6 @@ func TestWatchEvents(t *testing.T) {
 	}
 }
 
-// A WatchList sends the existing objects, then a bookmark, then changes. Informers start
-// with it.
-func TestWatchList(t *testing.T) {
-	t.Parallel()
-	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
-	for _, name := range []string{"a", "b"} {
-		widgets.create(t, "v1", name, "spec: {}")
-	}
-	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{
-		SendInitialEvents:    ptr.To(true),
-		AllowWatchBookmarks:  true,
-		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
-	})
-	expect.NoError(t, err)
-	defer events.Stop()
-	first := []string{describe(nextEvent(t, events)), describe(nextEvent(t, events))}
-	slices.Sort(first)
-	if diff := cmp.Diff([]string{"ADDED a", "ADDED b"}, first); diff != "" {
-		t.Errorf("initial events (-want +got):\n%s", diff)
-	}
-	bookmark := nextEvent(t, events)
-	accessor, err := meta.Accessor(bookmark.Object)
-	if err != nil {
-		t.Fatalf("after the initial events came %v", bookmark)
-	}
-	if bookmark.Type != watch.Bookmark || accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" || accessor.GetResourceVersion() == "" {
-		t.Errorf("after the initial events came %v, want the bookmark of their end", bookmark)
-	}
-	widgets.create(t, "v1", "c", "spec: {}")
-	if got := describe(nextEvent(t, events)); got != "ADDED c" {
-		t.Errorf("then came %s", got)
-	}
-}
-
 // TestWatchFromTheFuture: versions of another server expire, with and without a watch cache.
 func TestWatchFromTheFuture(t *testing.T) {
 	t.Parallel()
@@ -135,48 +98,6 @@ func TestInformer(t *testing.T) {
 	widgets.create(t, "v1", "b", "spec: {}")
 	widgets.delete(t, "a")
 	informer.waitForNames(t, "b")
-}
-
-func TestPaging(t *testing.T) {
-	t.Parallel()
-	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
-	var want []string
-	for i := range 7 {
-		name := fmt.Sprintf("widget-%d", i)
-		widgets.create(t, "v1", name, "spec: {}")
-		want = append(want, name)
-	}
-	var got []string
-	options := metav1.ListOptions{Limit: 3}
-	resourceVersion := ""
-	for page := 0; ; page++ {
-		list, err := widgets.in("v1").List(t.Context(), options)
-		expect.NoError(t, err)
-		for _, item := range list.Items {
-			got = append(got, item.GetName())
-		}
-		if page == 0 {
-			resourceVersion = list.GetResourceVersion()
-			if remaining := list.GetRemainingItemCount(); remaining == nil || *remaining != 4 {
-				t.Errorf("after the first page %v remain, want 4", ptr.Deref(remaining, -1))
-			}
-			// All pages show the revision of the first.
-			widgets.create(t, "v1", "widget-5-late", "spec: {}")
-			widgets.delete(t, "widget-6")
-		}
-		if list.GetResourceVersion() != resourceVersion {
-			t.Errorf("page %d is of resource version %s, the first of %s", page, list.GetResourceVersion(), resourceVersion)
-		}
-		if options.Continue = list.GetContinue(); options.Continue == "" {
-			break
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("all pages together (-want +got):\n%s", diff)
-	}
-	for query, code := range map[string]int{"?limit=1&continue=junk": http.StatusBadRequest, "?limit=many": http.StatusBadRequest, "?labelSelector=!!": http.StatusBadRequest} {
-		widgets.annex.get(t, widgets.path("v1")+query).Expect(t, code, "%s", query)
-	}
 }
 
 // A page of a compacted revision is gone. The error has a token for an inconsistent
@@ -225,12 +146,12 @@ func TestReflectors(t *testing.T) {
 	}
 	for _, moment := range []string{"at once", "after a start"} {
 		t.Log(moment)
-		reflectors.Check(t, a.AnnexConfig,
-			reflectors.Resource{GroupVersionResource: widgets.gvr("v1"), Objects: objects, Namespaces: []string{metav1.NamespaceAll, widgets.namespace}},
-			reflectors.Resource{GroupVersionResource: empty.gvr("v1"), Namespaces: []string{metav1.NamespaceAll, empty.namespace}},
-			reflectors.Resource{GroupVersionResource: hostingv1alpha1.SchemeGroupVersion.WithResource("stores"), Objects: 1, Namespaces: []string{metav1.NamespaceAll}},
-			reflectors.Resource{GroupVersionResource: hostingv1alpha1.SchemeGroupVersion.WithResource("hostedresources"), Objects: 2, Namespaces: []string{metav1.NamespaceAll}},
-			reflectors.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), Namespaces: []string{metav1.NamespaceAll, empty.namespace}},
+		clients.CheckReflectors(t, a.AnnexConfig,
+			clients.ListedResource{GroupVersionResource: widgets.gvr("v1"), Objects: objects, Namespaces: []string{metav1.NamespaceAll, widgets.namespace}},
+			clients.ListedResource{GroupVersionResource: empty.gvr("v1"), Namespaces: []string{metav1.NamespaceAll, empty.namespace}},
+			clients.ListedResource{GroupVersionResource: hostingv1alpha1.SchemeGroupVersion.WithResource("stores"), Objects: 1, Namespaces: []string{metav1.NamespaceAll}},
+			clients.ListedResource{GroupVersionResource: hostingv1alpha1.SchemeGroupVersion.WithResource("hostedresources"), Objects: 2, Namespaces: []string{metav1.NamespaceAll}},
+			clients.ListedResource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), Namespaces: []string{metav1.NamespaceAll, empty.namespace}},
 		)
 		if moment == "at once" {
 			a = a.restart(t)

@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/random"
 )
 
 var configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
@@ -388,39 +389,6 @@ func TestGarbageCollectionAfterCRDDeletion(t *testing.T) {
 	}
 }
 
-func TestGarbageCollectionOfCycles(t *testing.T) {
-	t.Parallel()
-	a := readableAnnex(t)
-	namespace := a.newNamespace(t)
-	cycle := func(name string, n int) []*testObject {
-		var objects []*testObject
-		for i := range n {
-			objects = append(objects, a.configMap(t, namespace, fmt.Sprintf("%s-%d", name, i)))
-		}
-		for i, object := range objects {
-			reference := objects[(i+1)%n].reference(true)
-			patch := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":%q,"uid":%q,"blockOwnerDeletion":true}]}}`, reference.Name, reference.UID)
-			expect.Patch(t, object.objects(), object.meta.Name, patch)
-		}
-		return objects
-	}
-	one, three, both, untouched := cycle("one", 1), cycle("three", 3), cycle("both", 2), cycle("untouched", 3)
-	one[0].delete(t, metav1.DeletePropagationForeground)
-	three[0].delete(t, metav1.DeletePropagationForeground)
-	both[0].delete(t, metav1.DeletePropagationForeground)
-	// It may already be deleted.
-	foreground := metav1.DeletePropagationForeground
-	if err := both[1].objects().Delete(t.Context(), both[1].meta.Name, metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil && !apierrors.IsNotFound(err) {
-		t.Fatal(err)
-	}
-	for _, object := range slices.Concat(one, three, both) {
-		object.waitForDeletion(t)
-	}
-	for _, object := range untouched {
-		object.expectPresent(t)
-	}
-}
-
 // An unreadable resource delays only deletions of owners that may have dependents in it.
 func TestGarbageCollectionWithUnreadableResource(t *testing.T) {
 	t.Parallel()
@@ -561,25 +529,25 @@ type family struct {
 }
 
 // newFamily creates objects of two kinds, each owned by some of the previous ones.
-func newFamily(t *testing.T, widgets *resource, random *rand.Rand, name string) *family {
+func newFamily(t *testing.T, widgets *resource, choices *rand.Rand, name string) *family {
 	t.Helper()
 	f := &family{owners: map[types.UID][]types.UID{}}
 	for i := range 8 {
 		var changes []change
 		var owners []types.UID
 		for _, owner := range f.members {
-			if random.IntN(3) > 0 {
+			if choices.IntN(3) > 0 {
 				continue
 			}
 			owners = append(owners, owner.meta.UID)
-			if random.IntN(2) == 0 {
+			if choices.IntN(2) == 0 {
 				changes = append(changes, ownedBy(owner))
 			} else {
 				changes = append(changes, ownedWithoutBlocking(owner))
 			}
 		}
 		var member *testObject
-		if name := fmt.Sprintf("%s-%d", name, i); random.IntN(2) == 0 {
+		if name := fmt.Sprintf("%s-%d", name, i); choices.IntN(2) == 0 {
 			member = widgets.own(t, name, changes...)
 		} else {
 			member = widgets.annex.configMap(t, widgets.namespace, name, changes...)
@@ -592,7 +560,7 @@ func newFamily(t *testing.T, widgets *resource, random *rand.Rand, name string) 
 
 // delete deletes a member, and updates the model: dependents without any owner left are
 // deleted, others lose the reference.
-func (f *family) delete(t *testing.T, random *rand.Rand) (what string) {
+func (f *family) delete(t *testing.T, choices *rand.Rand) (what string) {
 	t.Helper()
 	var left []*testObject
 	for _, member := range f.members {
@@ -603,10 +571,10 @@ func (f *family) delete(t *testing.T, random *rand.Rand) (what string) {
 	if len(left) == 0 {
 		return ""
 	}
-	member := left[random.IntN(len(left))]
+	member := left[choices.IntN(len(left))]
 	propagation := []metav1.DeletionPropagation{
 		metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
-	}[random.IntN(3)]
+	}[choices.IntN(3)]
 	member.delete(t, propagation)
 	if propagation == metav1.DeletePropagationOrphan {
 		for uid, owners := range f.owners {
@@ -654,25 +622,25 @@ func TestGarbageCollectionMatchesModel(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 0))
+	run := random.Start(t, 3)
+	choices := run.Rand(0)
 	families := make([]*family, 12)
 	history := make([]string, len(families))
 	for i := range families {
-		families[i] = newFamily(t, widgets, random, fmt.Sprintf("family-%d", i))
+		families[i] = newFamily(t, widgets, choices, fmt.Sprintf("family-%d", i))
 	}
-	for range 3 {
+	for run.Next() {
 		for i, f := range families {
-			history[i] += f.delete(t, random)
+			history[i] += f.delete(t, choices)
 		}
 		for i, f := range families {
-			poll.Until(t, fmt.Sprintf("seed %d: family %d agrees after: %s", seed, i, history[i]), func() string { return f.difference(t) })
+			poll.Until(t, fmt.Sprintf("family %d agrees after: %s", i, history[i]), func() string { return f.difference(t) })
 		}
 	}
 	a.waitForGarbageCollector(t, widgets.namespace)
 	for i, f := range families {
 		if problem := f.difference(t); problem != "" {
-			t.Errorf("seed %d: family %d in the end: %s after: %s", seed, i, problem, history[i])
+			t.Errorf("family %d in the end: %s after: %s", i, problem, history[i])
 		}
 	}
 }

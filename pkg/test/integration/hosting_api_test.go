@@ -4,32 +4,22 @@
 package integration
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	applyhosting "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
-	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // newStore creates a Store of an unreachable etcd; nothing is placed on it.
@@ -127,135 +117,6 @@ func TestStoreApply(t *testing.T) {
 	}
 }
 
-func TestDefaultStoreCannotBeDeleted(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	stores := a.Stores()
-	err := stores.Delete(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.DeleteOptions{})
-	if !apierrors.IsForbidden(err) {
-		t.Errorf("got %v, want Forbidden", err)
-	}
-	expect.Error(t, err, `stores.hosting.annex.dev "default" is forbidden: this Store always exists`)
-
-	// Stores of the shared server are in use, so another deletes the collection.
-	own := startAnnex(t)
-	own.newStore(t, "other")
-	ownStores := own.Stores()
-	err = ownStores.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
-	poll.UntilDone(t, "only the Store default is left", func() (bool, string) {
-		list, listErr := ownStores.List(t.Context(), metav1.ListOptions{})
-		done := listErr == nil && len(list.Items) == 1 && list.Items[0].Name == hostingv1alpha1.DefaultStoreName
-		return done, fmt.Sprintf("after all were deleted (%v) there are %v (%v)", err, list, listErr)
-	})
-}
-
-func TestHostingInformers(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	factory := hostinginformers.NewSharedInformerFactory(a.Hosting, 0)
-	informer := factory.Hosting().V1alpha1().Stores()
-	var mu sync.Mutex
-	var seen []string
-	note := func(event string, object any) {
-		if store, ok := object.(*hostingv1alpha1.Store); ok && store.Name == "informed" {
-			mu.Lock()
-			defer mu.Unlock()
-			if entry := event + " " + fmt.Sprint(store.Spec.Unschedulable); !slices.Contains(seen, entry) {
-				seen = append(seen, entry)
-			}
-		}
-	}
-	_, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { note("add", object) },
-		UpdateFunc: func(_, object any) { note("update", object) },
-		DeleteFunc: func(object any) { note("delete", object) },
-	})
-	expect.NoError(t, err)
-	factory.StartWithContext(t.Context())
-	for kind, synced := range factory.WaitForCacheSync(t.Context().Done()) {
-		if !synced {
-			t.Fatalf("the informer of %s did not sync", kind)
-		}
-	}
-	if _, err := informer.Lister().Get(hostingv1alpha1.DefaultStoreName); err != nil {
-		t.Errorf("the lister: %v", err)
-	}
-	stores := a.Stores()
-	a.newStore(t, "informed")
-	expect.Patch(t, stores, "informed", `{"spec": {"unschedulable": true}}`)
-	expect.Delete(t, stores, "informed")
-	poll.UntilDone(t, "the informer receives the deletion", func() (bool, string) {
-		mu.Lock()
-		defer mu.Unlock()
-		return slices.Contains(seen, "delete true") && slices.Contains(seen, "update true") && seen[0] == "add false", fmt.Sprint(seen)
-	})
-	if _, err := informer.Lister().Get("informed"); !apierrors.IsNotFound(err) {
-		t.Errorf("the lister still has it: %v", err)
-	}
-	if all, err := informer.Lister().List(labels.Everything()); err != nil || len(all) == 0 {
-		t.Errorf("the lister lists %v, %v", all, err)
-	}
-}
-
-func TestHostedResourceClientset(t *testing.T) {
-	t.Parallel()
-	hosted := sharedAnnex(t).Hosting.HostingV1alpha1().HostedResources()
-	const name = "plans.future.example.com"
-	events, err := hosted.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	expect.NoError(t, err)
-	defer events.Stop()
-	created := expect.Create(t, hosted, &hostingv1alpha1.HostedResource{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName, Priority: 7},
-	})
-	if created.Spec.SchedulerName != hostingv1alpha1.DefaultSchedulerName {
-		t.Errorf("created %+v", created.Spec)
-	}
-	if event := nextEvent(t, events); event.Type != watch.Added || event.Object.(*hostingv1alpha1.HostedResource).UID != created.UID {
-		t.Errorf("the watch received %v", event)
-	}
-	_, err = hosted.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec": {"storeName": "other"}}`), metav1.PatchOptions{})
-	expect.Error(t, err, "spec.storeName")
-	_, err = hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: "nodots"}}, metav1.CreateOptions{})
-	expect.Error(t, err, `HostedResource.hosting.annex.dev "nodots" is invalid: metadata.name`)
-	expect.Eventually(t, hosted, name, "it is pending", func(current *hostingv1alpha1.HostedResource) bool {
-		return current.Status.Phase == hostingv1alpha1.HostedResourcePending && meta.IsStatusConditionFalse(current.Status.Conditions, hostingv1alpha1.HostedResourceReady)
-	})
-}
-
-func TestHostingTables(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	tests := map[string]struct {
-		want []string
-		row  string
-	}{
-		"stores":          {[]string{"Name", "Ready", "Objects", "Size", "Age"}, "default"},
-		"hostedresources": {[]string{"Name", "Store", "Phase", "Objects", "Age"}, ""},
-		"migrations":      {[]string{"Name", "Resource", "From", "To", "Phase", "Copied", "Age"}, ""},
-		"staticsources":   {[]string{"Name", "Location", "Read", "Applied", "Orphaned", "Age"}, ""},
-	}
-	for name, test := range tests {
-		var table metav1.Table
-		a.get(t, "/apis/hosting.annex.dev/v1alpha1/"+name, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Into(t, &table)
-		var columns []string
-		for _, column := range table.ColumnDefinitions {
-			columns = append(columns, column.Name)
-			if column.Description == "" {
-				t.Errorf("%s: the column %s has no description", name, column.Name)
-			}
-		}
-		for _, want := range test.want {
-			if !slices.Contains(columns, want) {
-				t.Errorf("%s: columns %v lack %s", name, columns, want)
-			}
-		}
-		if test.row != "" && !slices.ContainsFunc(table.Rows, func(row metav1.TableRow) bool { return row.Cells[0] == test.row }) {
-			t.Errorf("%s: no row %s in %v", name, test.row, table.Rows)
-		}
-	}
-}
-
 // Clients may use protobuf. Objects that are stored as JSON, as by an annex without protobuf of
 // its own kinds, are read beside others, and are protobuf after the next write.
 func TestHostingProtobuf(t *testing.T) {
@@ -314,16 +175,5 @@ func TestHostingProtobuf(t *testing.T) {
 	a.get(t, path+"/"+name, "Accept", "application/yaml").ExpectText(t, http.StatusOK, "priority: 8\n", "as YAML")
 	for _, name := range []string{name, other.Name} {
 		expect.Delete(t, hosted, name)
-	}
-}
-
-func TestDynamicClientReadsStores(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	unstructured, err := a.Dynamic.Resource(hostingv1alpha1.SchemeGroupVersion.WithResource("stores")).Get(t.Context(), "default", metav1.GetOptions{})
-	expect.NoError(t, err)
-	typed := expect.Get(t, a.Stores(), "default")
-	if diff := cmp.Diff(string(typed.UID), string(unstructured.GetUID())); diff != "" || unstructured.GetKind() != "Store" {
-		t.Errorf("the dynamic client reads %v", unstructured)
 	}
 }

@@ -274,59 +274,6 @@ func TestInformerDuringRestart(t *testing.T) {
 	})
 }
 
-func TestInvalidConfigurationIsRefused(t *testing.T) {
-	t.Parallel()
-	running := startAnnex(t)
-	damaged := startAnnex(t)
-	damaged.Stop(t)
-	authorityFile := filepath.Join(damaged.DataDir, "pki", "ca.crt")
-	expect.NoError(t, os.WriteFile(authorityFile, []byte("junk"), 0o600))
-	foreign := t.TempDir()
-	expect.NoError(t, os.WriteFile(filepath.Join(foreign, "letter.txt"), []byte("dear"), 0o600))
-	_, port, _ := strings.Cut(strings.TrimPrefix(running.URL, "https://"), ":")
-	closed := freeport.ForTest(t)
-	junk := writeFile(t, "junk", []byte("}"))
-	tests := map[string]struct {
-		dataDir string
-		flags   []string
-		want    []string
-	}{
-		"port in use":         {t.TempDir(), []string{"--secure-port=" + port}, []string{"--secure-port", "address already in use"}},
-		"locked data dir":     {running.DataDir, nil, []string{"--data-dir " + running.DataDir}},
-		"other data dir":      {foreign, nil, []string{"--data-dir " + foreign, "letter.txt"}},
-		"corrupt authority":   {damaged.DataDir, nil, []string{"--data-dir", authorityFile}},
-		"etcd is down":        {t.TempDir(), []string{"--etcd-servers=http://" + closed}, []string{"--etcd-servers", closed, "connection refused"}},
-		"audit policy":        {t.TempDir(), []string{"--audit-policy-file=" + junk, "--audit-log-path=" + filepath.Join(t.TempDir(), "log")}, []string{"audit", junk}},
-		"encryption config":   {t.TempDir(), []string{"--encryption-provider-config=" + junk}, []string{"encryption", junk}},
-		"runtime config":      {t.TempDir(), []string{"--runtime-config=pods.example.com/v1=true"}, []string{"pods.example.com"}},
-		"required group":      {t.TempDir(), []string{"--runtime-config=hosting.annex.dev/v1alpha1=false"}, []string{"--runtime-config", "hosting.annex.dev/v1alpha1 cannot be disabled"}},
-		"client CA":           {t.TempDir(), []string{"--client-ca-file=" + junk}, []string{"--client-ca-file", junk}},
-		"serving certificate": {t.TempDir(), []string{"--tls-cert-file=" + junk, "--tls-private-key-file=" + junk}, []string{"--tls-cert-file", junk}},
-		"admission config":    {t.TempDir(), []string{"--admission-control-config-file=" + junk}, []string{"--admission-control-config-file"}},
-		"admission plugin":    {t.TempDir(), []string{"--enable-admission-plugins=Nonsense"}, []string{"Nonsense"}},
-		"tracing config":      {t.TempDir(), []string{"--tracing-config-file=" + junk}, []string{"--tracing-config-file"}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := testserver.TryStartIn(t, test.dataDir, test.flags...)
-			expect.Error(t, err, test.want...)
-			if err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("the error has several lines: %v", err)
-			}
-		})
-	}
-	t.Run("the running server and the other folder are unchanged", func(t *testing.T) {
-		running.get(t, "/readyz").Expect(t, http.StatusOK, "the running server")
-		if got := readFile(t, foreign, "letter.txt"); string(got) != "dear" {
-			t.Errorf("the other file is %q", got)
-		}
-		if entries, err := os.ReadDir(foreign); err != nil || len(entries) != 1 {
-			t.Errorf("the other folder has %v, %v", entries, err)
-		}
-	})
-}
-
 // TestAnotherEtcd starts annex with another etcd than that of its data directory.
 func TestAnotherEtcd(t *testing.T) {
 	t.Parallel()

@@ -4,13 +4,9 @@
 package integration
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -116,7 +111,7 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 	applied := "spec: {color: red, text: " + strings.Repeat("a", 100) + "}"
 	r.mustApply(t, "user", applied, false)
 	r.create(t, "v1", "b", content(4<<10))
-	r.createWithFinalizer(t, "held")
+	r.own(t, "held", withFinalizer)
 	r.setLimits(t, `{"limits": {"objects": "1", "storage": "1"}}`)
 	r.waitForLimit(t)
 	r.wantNames(t, "before the limit", "a", "b", "held")
@@ -145,127 +140,4 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 	}
 	r.removeFinalizers(t, "held")
 	r.wantNames(t, "at the end", "a")
-}
-
-// replicas serve one resource from one etcd.
-type replicas struct {
-	etcd string
-	of   []*resource
-}
-
-// TestLimitsOnTwoReplicas creates and grows objects with many clients of two replicas until
-// both refuse.
-func TestLimitsOnTwoReplicas(t *testing.T) {
-	t.Parallel()
-	etcd := etcdtest.Start(t, nil).Endpoint()
-	first, second := startReplica(t, etcd), startReplica(t, etcd)
-	widgets := first.installCRD(t, newCRD(t, anySchema))
-	r := replicas{etcd: etcd, of: []*resource{widgets, widgets.on(second.annex)}}
-
-	r.testObjectLimit(t, 40)
-	r.testRoomAfterDelete(t)
-	r.testStorageLimit(t, 50<<10)
-
-	// A new replica knows the usage.
-	first.Stop(t)
-	third := widgets.on(startReplica(t, etcd).annex)
-	wantExceeded(t, third.tryCreateOf(t, "third", 100<<10), "in namespace "+third.namespace+", requested: storage=")
-}
-
-// setLimits sets limits, and waits until every replica enforces them.
-func (r replicas) setLimits(t *testing.T, spec string) {
-	t.Helper()
-	r.of[0].setLimits(t, `{"limits": {"objects": "0"}}`)
-	for _, replica := range r.of {
-		replica.waitForLimit(t)
-	}
-	r.of[0].setLimits(t, spec)
-	for i, replica := range r.of {
-		poll.UntilNoError(t, "there is room for more", func() error {
-			err := replica.tryCreateOf(t, fmt.Sprintf("room-%d", i), 1)
-			if err != nil {
-				return err
-			}
-			return replica.in("v1").Delete(t.Context(), fmt.Sprintf("room-%d", i), metav1.DeleteOptions{})
-		})
-	}
-}
-
-// testObjectLimit creates objects with all clients until the limit is reached exactly.
-func (r replicas) testObjectLimit(t *testing.T, objects int) {
-	t.Helper()
-	r.setLimits(t, fmt.Sprintf(`{"limits": {"objects": "%d"}}`, objects))
-	r.createUntilRefused(t, func(replica *resource, worker string) error {
-		for i := 0; ; i++ {
-			if err := replica.tryCreateOf(t, fmt.Sprintf("%s-%d", worker, i), 10); err != nil {
-				return err
-			}
-		}
-	})
-	if got := len(r.of[0].names(t, "v1", metav1.ListOptions{})); got != objects {
-		t.Errorf("there are %d objects, want %d", got, objects)
-	}
-}
-
-// testRoomAfterDelete deletes on one replica and creates on the other.
-func (r replicas) testRoomAfterDelete(t *testing.T) {
-	t.Helper()
-	for i, name := range r.of[0].names(t, "v1", metav1.ListOptions{})[:10] {
-		expect.NoError(t, r.of[i%2].in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}))
-		expect.NoError(t, r.of[1-i%2].tryCreateOf(t, name, 10), "after a delete")
-	}
-}
-
-// testStorageLimit grows objects with all clients until the limit is almost reached.
-func (r replicas) testStorageLimit(t *testing.T, more int64) {
-	t.Helper()
-	most := r.stored(t) + more
-	r.setLimits(t, fmt.Sprintf(`{"limits": null, "namespaceLimits": {"storage": "%d"}}`, most))
-	const step = 1 << 10
-	r.createUntilRefused(t, func(replica *resource, worker string) error {
-		if err := replica.tryCreateOf(t, "grown-by-"+worker, step); err != nil {
-			return err
-		}
-		for size := 2 * step; ; size += step {
-			grown, err := json.Marshal(replica.object(t, "v1", "grown-by-"+worker, content(size)).Object)
-			if err != nil {
-				return err
-			}
-			if _, err := replica.patch(t, "v1", "grown-by-"+worker, string(grown)); err != nil {
-				return err
-			}
-		}
-	})
-	if got := r.stored(t); got > most || got < most-2*step {
-		t.Errorf("%d bytes are stored, want almost %d", got, most)
-	}
-}
-
-// stored returns the bytes of the resource in etcd.
-func (r replicas) stored(t *testing.T) int64 {
-	t.Helper()
-	found, err := newEtcdClient(t, clientv3.Config{Endpoints: []string{r.etcd}}).
-		Get(t.Context(), "/annex/"+r.of[0].group+"/widgets/", clientv3.WithPrefix())
-	expect.NoError(t, err)
-	var bytes int64
-	for _, kv := range found.Kvs {
-		bytes += int64(len(kv.Value))
-	}
-	return bytes
-}
-
-// createUntilRefused runs workers at every replica until they are refused.
-func (r replicas) createUntilRefused(t *testing.T, work func(replica *resource, worker string) error) {
-	t.Helper()
-	var workers sync.WaitGroup
-	for i, replica := range r.of {
-		for j := range 8 {
-			workers.Go(func() {
-				if err := work(replica, fmt.Sprintf("%d-%d", i, j)); !apierrors.IsForbidden(err) {
-					t.Errorf("worker %d of replica %d ended with %v", j, i, err)
-				}
-			})
-		}
-	}
-	workers.Wait()
 }

@@ -89,15 +89,6 @@ func (r *resource) removeFinalizers(t *testing.T, name string) {
 	expect.Patch(t, r.in("v1"), name, `{"metadata":{"finalizers":null}}`)
 }
 
-// createWithFinalizer creates a Widget with a finalizer.
-func (r *resource) createWithFinalizer(t *testing.T, name string) {
-	t.Helper()
-	object := r.object(t, "v1", name, "spec: {}")
-	object.SetFinalizers([]string{testFinalizer})
-	_, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
-	expect.NoError(t, err, "create %s", name)
-}
-
 func TestNamespaceDeletion(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -123,35 +114,10 @@ func TestNamespaceDeletionWithNewCRD(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
-	widgets.createWithFinalizer(t, "widget")
+	widgets.own(t, "widget", withFinalizer)
 	a.deleteNamespace(t, widgets.namespace)
 	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceContentRemaining, "widgets."+widgets.group)
 	widgets.removeFinalizers(t, "widget")
-	a.waitForNamespaceDeleted(t, widgets.namespace)
-}
-
-// The objects of a CRD that serves no version must not be in the next namespace of that name.
-func TestNamespaceDeletionWithUnservedCRD(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	widgets := a.installCRD(t, newCRD(t, anySchema))
-	widgets.create(t, "v1", "free", "spec: {}")
-	widgets.createWithFinalizer(t, "held")
-	serve := func(served bool) {
-		widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[0].Served = served })
-	}
-	serve(false)
-	a.deleteNamespace(t, widgets.namespace)
-	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceContentRemaining, widgets.name+" has 1 resource instances")
-	serve(true)
-	poll.UntilDone(t, "the version is served again", func() (bool, string) {
-		_, err := widgets.in("v1").Get(t.Context(), "held", metav1.GetOptions{})
-		return err == nil, fmt.Sprint(err)
-	})
-	if _, err := widgets.in("v1").Get(t.Context(), "free", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("an object without finalizers is read with %v", err)
-	}
-	widgets.removeFinalizers(t, "held")
 	a.waitForNamespaceDeleted(t, widgets.namespace)
 }
 
@@ -161,7 +127,7 @@ func TestNamespaceDeletionWaitsForContents(t *testing.T) {
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	a.createContents(t, widgets.namespace)
 	widgets.create(t, "v1", "free", "spec: {}")
-	widgets.createWithFinalizer(t, "held")
+	widgets.own(t, "held", withFinalizer)
 	a.deleteNamespace(t, widgets.namespace)
 
 	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceContentRemaining, "widgets."+widgets.group+" has 1 resource instances")
@@ -176,27 +142,6 @@ func TestNamespaceDeletionWaitsForContents(t *testing.T) {
 
 	widgets.removeFinalizers(t, "held")
 	a.waitForNamespaceDeleted(t, widgets.namespace)
-}
-
-func TestNamespaceDeletionWaitsForSpecFinalizers(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	namespaces := a.Kube.CoreV1().Namespaces()
-	namespace, err := namespaces.Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "held-"},
-		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{testFinalizer}},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
-	a.deleteNamespace(t, namespace.Name)
-	poll.UntilDone(t, "annex removes its finalizer of the namespace", func() (bool, string) {
-		namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{})
-		expect.NoError(t, err, "the namespace is deleted despite its finalizer")
-		return len(namespace.Spec.Finalizers) == 1 && namespace.Spec.Finalizers[0] == testFinalizer, fmt.Sprintf("finalizers %q", namespace.Spec.Finalizers)
-	})
-	namespace.Spec.Finalizers = nil
-	_, err = namespaces.Finalize(t.Context(), namespace, metav1.UpdateOptions{})
-	expect.NoError(t, err)
-	a.waitForNamespaceDeleted(t, namespace.Name)
 }
 
 // A namespace with unreadable objects is not deleted, and has a condition with the reason.

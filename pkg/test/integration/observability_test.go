@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,6 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/freeport"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 // spanCollector is an OpenTelemetry collector that keeps the received spans.
@@ -210,53 +208,5 @@ func TestFeatureGateMetrics(t *testing.T) {
 	}
 	for path, code := range map[string]int{"/statusz": http.StatusNotFound, "/flagz": http.StatusOK} {
 		a.get(t, path).Expect(t, code, "%s", path)
-	}
-}
-
-// TestInvalidFiles breaks each file in a way that upstream's loaders accept or report badly.
-func TestInvalidFiles(t *testing.T) {
-	t.Parallel()
-	const policy, tracing = "apiVersion: audit.k8s.io/v1\nkind: Policy\n", "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
-	const encryption = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n"
-	tests := map[string]struct{ flag, content, want string }{
-		"audit level":             {"audit-policy-file", policy + "rules:\n- users: [a]\n  level: Most\n", `:5: rules[0].level: Unsupported value: "Most"`},
-		"audit typing error":      {"audit-policy-file", policy + "rules:\n- level: None\n  user: [a]\n", ":5: rules[0].user: unknown field"},
-		"audit without rules":     {"audit-policy-file", policy, ":1: rules: Required value"},
-		"audit of another kind":   {"audit-policy-file", tracing, ":2: kind: there is no kind"},
-		"audit is not there":      {"audit-policy-file", "", "no such file"},
-		"webhook without server":  {"audit-webhook-config-file", "clusters:\n- name: c\ncurrent-context: c\n", `:3: current-context: Not found: "c"`},
-		"tracing rate":            {"tracing-config-file", tracing + "samplingRatePerMillion: 1000001\n", ":3: samplingRatePerMillion: Invalid value: 1000001"},
-		"tracing scheme":          {"tracing-config-file", tracing + "endpoint: http://localhost:4317\n", `:3: endpoint: Invalid value: "http://localhost:4317"`},
-		"tracing typing error":    {"tracing-config-file", tracing + "samplingRate: 1\n", ":3: samplingRate: unknown field"},
-		"tracing syntax":          {"tracing-config-file", tracing + "endpoint: [\n", ":3: did not find expected node content"},
-		"encryption key length":   {"encryption-provider-config", encryption + "  - secretbox:\n      keys:\n      - name: a\n        secret: c2hvcnQ=\n", ":9: resources[0].providers[0].secretbox.keys[0].secret: Invalid value: \"REDACTED\""},
-		"encryption typing error": {"encryption-provider-config", encryption + "  - identiti: {}\n", ":6: resources[0].providers[0].identiti: unknown field"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			file := "/nowhere.yaml"
-			if test.content != "" {
-				file = writeFile(t, "config.yaml", []byte(test.content))
-			}
-			flags := []string{"--" + test.flag + "=" + file}
-			if strings.HasPrefix(test.flag, "audit") {
-				flags = append(flags, "--audit-log-path="+filepath.Join(t.TempDir(), "log"))
-			}
-			if test.flag == "audit-webhook-config-file" {
-				flags = append(flags, "--audit-policy-file="+writeFile(t, "policy.yaml", []byte(auditEverything)))
-			}
-			_, err := testserver.TryStartIn(t, t.TempDir(), flags...)
-			expect.Error(t, err, "--"+test.flag+": ", file, test.want)
-			if err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("the error has several lines: %v", err)
-			}
-		})
-	}
-	_, err := testserver.TryStartIn(t, t.TempDir(), "--audit-log-path=/proc/no/log", "--audit-policy-file="+writeFile(t, "policy.yaml", []byte(auditEverything)))
-	expect.Error(t, err, "--audit-log-path", "/proc/no")
-	for _, flag := range []string{"--audit-log-path=-", "--audit-policy-file=/p"} {
-		_, err := testserver.TryStartIn(t, t.TempDir(), flag)
-		expect.Error(t, err, "--audit-policy-file", "--audit-log-path", "need")
 	}
 }

@@ -43,19 +43,11 @@ func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: resourceList(append(of, "secrets=0")...)}}
 	expect.Create(t, a.Kube.CoreV1().ResourceQuotas(namespace), quota)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}
-	a.waitForRefusal(t, "exceeded quota: "+name+", requested: secrets=1, used: secrets=0, limited: secrets=0", func(options metav1.CreateOptions) error {
-		_, err := a.Kube.CoreV1().Secrets(namespace).Create(t.Context(), secret, options)
+	// A dry run charges no quota.
+	waitForRefusal(t, "a Secret", func() error {
+		_, err := a.Kube.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
-	})
-}
-
-// waitForRefusal waits until admission refuses a dry run, which charges no quota.
-func (a *annex) waitForRefusal(t *testing.T, message string, create func(metav1.CreateOptions) error) {
-	t.Helper()
-	poll.UntilDone(t, "a refusal with "+message, func() (bool, string) {
-		err := create(metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), message), fmt.Sprint(err)
-	})
+	}, "exceeded quota: "+name+", requested: secrets=1, used: secrets=0, limited: secrets=0")
 }
 
 func (a *annex) quota(t *testing.T, namespace, name string) *corev1.ResourceQuota {
@@ -80,16 +72,10 @@ func (a *annex) waitForUsage(t *testing.T, namespace, name string, want map[stri
 	})
 }
 
-// tryCreateConfigMapNamed creates a ConfigMap.
-func (a *annex) tryCreateConfigMapNamed(t *testing.T, namespace, name string) error {
+// create creates a ConfigMap.
+func (a *annex) create(t *testing.T, namespace, name string) error {
 	t.Helper()
-	return a.tryCreateConfigMap(t, namespace, name, metav1.CreateOptions{})
-}
-
-func (a *annex) tryCreateConfigMap(t *testing.T, namespace, name string, options metav1.CreateOptions) error {
-	t.Helper()
-	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	_, err := a.Kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, options)
+	_, err := a.tryConfigMap(t, namespace, name, false)
 	return err
 }
 
@@ -106,19 +92,19 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	ns := a.newNamespace(t)
 	a.waitForRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts
 	for i := range 2 {
-		expect.NoError(t, a.tryCreateConfigMapNamed(t, ns, fmt.Sprintf("before-%d", i)))
+		expect.NoError(t, a.create(t, ns, fmt.Sprintf("before-%d", i)))
 	}
 	a.newQuota(t, ns, "small", "configmaps=4", "count/configmaps=9", "resourcequotas=2", "count/leases.coordination.k8s.io=1")
 	want := map[string]int64{"configmaps": 3, "count/configmaps": 3, "secrets": 0, "resourcequotas": 1, "count/leases.coordination.k8s.io": 0}
 	a.waitForUsage(t, ns, "small", want)
 
-	expect.NoError(t, a.tryCreateConfigMapNamed(t, ns, "third"))
+	expect.NoError(t, a.create(t, ns, "third"))
 	// Admission charges before the object is created, so no wait is needed.
 	want["configmaps"], want["count/configmaps"] = 4, 4
 	if diff := cmp.Diff(want, a.usage(t, ns, "small")); diff != "" {
 		t.Errorf("usage after a create (-want +got):\n%s", diff)
 	}
-	wantExceeded(t, a.tryCreateConfigMapNamed(t, ns, "fourth"), "exceeded quota: small, requested: configmaps=1, used: configmaps=4, limited: configmaps=4")
+	wantExceeded(t, a.create(t, ns, "fourth"), "exceeded quota: small, requested: configmaps=1, used: configmaps=4, limited: configmaps=4")
 	_, err := a.Kube.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{})
 	wantExceeded(t, err, "exceeded quota: small, requested: secrets=1, used: secrets=0, limited: secrets=0")
 
@@ -132,14 +118,15 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 		_, err := a.Kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{})
 		return err
 	})
-	a.waitForRefusal(t, "limited: configmaps=1", func(options metav1.CreateOptions) error {
-		return a.tryCreateConfigMap(t, ns, "fourth", options)
-	})
+	waitForRefusal(t, "a ConfigMap", func() error {
+		_, err := a.tryConfigMap(t, ns, "fourth", true)
+		return err
+	}, "limited: configmaps=1")
 	updated := a.quota(t, ns, "small")
 	if diff := cmp.Diff(updated.Spec.Hard, updated.Status.Hard); diff != "" {
 		t.Errorf("limits in the status (-want +got):\n%s", diff)
 	}
-	wantExceeded(t, a.tryCreateConfigMapNamed(t, ns, "fourth"), "limited: configmaps=1")
+	wantExceeded(t, a.create(t, ns, "fourth"), "limited: configmaps=1")
 }
 
 func TestQuotaOfCustomResources(t *testing.T) {
@@ -155,7 +142,7 @@ func TestQuotaOfCustomResources(t *testing.T) {
 		a.createCRD(t, crd.DeepCopy())
 		r.names(t, "v1", metav1.ListOptions{}) // tries again while the watch cache fills
 		r.create(t, "v1", "one", "{}")
-		r.createWithFinalizer(t, "held")
+		r.own(t, "held", withFinalizer)
 		_, err := r.in("v1").Create(t.Context(), r.object(t, "v1", "three", "{}"), metav1.CreateOptions{})
 		wantExceeded(t, err, "exceeded quota: widgets, requested: "+count+"=1, used: "+count+"=2, limited: "+count+"=2")
 		if _, err := r.in("v1").Create(t.Context(), r.object(t, "v1", "three", "{}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsForbidden(err) {
@@ -200,7 +187,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 				name := fmt.Sprintf("%d-%d", worker, round)
 				var last error
 				err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, poll.Timeout, true, func(context.Context) (bool, error) {
-					if last = a.tryCreateConfigMapNamed(t, ns, name); apierrors.IsForbidden(last) {
+					if last = a.create(t, ns, name); apierrors.IsForbidden(last) {
 						refused.Add(1)
 					}
 					return last == nil, nil
@@ -245,33 +232,9 @@ func TestQuotaOfFailedCreates(t *testing.T) {
 	a.waitForRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts
 	a.newQuota(t, ns, "nine", "configmaps=9")
 	for range 3 {
-		if err := a.tryCreateConfigMapNamed(t, ns, "one"); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := a.create(t, ns, "one"); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 	}
 	a.waitForUsage(t, ns, "nine", map[string]int64{"configmaps": 2, "secrets": 0})
-}
-
-func TestInvalidQuota(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	ns := a.newNamespace(t)
-	tests := map[string]struct {
-		spec corev1.ResourceQuotaSpec
-		want string
-	}{
-		"scope":    {corev1.ResourceQuotaSpec{Hard: resourceList("configmaps=1"), Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}}, "unsupported scope applied to resource"},
-		"fraction": {corev1.ResourceQuotaSpec{Hard: resourceList("count/widgets.example.com=1500m")}, "must be an integer"},
-		"name":     {corev1.ResourceQuotaSpec{Hard: resourceList("widgets=1")}, "must be a standard resource for quota"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "refused"}, Spec: test.spec}
-			_, err := a.Kube.CoreV1().ResourceQuotas(ns).Create(t.Context(), quota, metav1.CreateOptions{})
-			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want invalid and %q", err, test.want)
-			}
-		})
-	}
 }

@@ -251,61 +251,6 @@ func TestRBACAggregation(t *testing.T) {
 	})
 }
 
-// A start restores missing defaults, and nothing else.
-func TestRBACRestart(t *testing.T) {
-	t.Parallel()
-	a := startAnnex(t)
-	roles, bindings := a.Kube.RbacV1().ClusterRoles(), a.Kube.RbacV1().ClusterRoleBindings()
-	must := func(err error) {
-		t.Helper()
-		expect.NoError(t, err)
-	}
-	change := func(name, patch string) {
-		t.Helper()
-		_, err := roles.Patch(t.Context(), name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-		must(err)
-	}
-	untouched, err := roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
-	must(err)
-	change("system:monitoring", `[{"op":"add","path":"/rules/-","value":{"verbs":["get"],"nonResourceURLs":["/mine"]}}]`)
-	change("system:aggregate-to-view", `[{"op":"replace","path":"/rules","value":[]},{"op":"replace","path":"/metadata/annotations/rbac.authorization.kubernetes.io~1autoupdate","value":"false"}]`)
-	must(roles.Delete(t.Context(), "system:basic-user", metav1.DeleteOptions{}))
-	must(bindings.Delete(t.Context(), "system:basic-user", metav1.DeleteOptions{}))
-	_, err = bindings.Patch(t.Context(), "system:monitoring", types.JSONPatchType,
-		[]byte(`[{"op":"add","path":"/subjects/-","value":{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"prometheus"}}]`), metav1.PatchOptions{})
-	must(err)
-	mine := a.newClusterRole(t, nil, coreRule("get", "pods"))
-
-	a = a.restart(t)
-	roles, bindings = a.Kube.RbacV1().ClusterRoles(), a.Kube.RbacV1().ClusterRoleBindings()
-	after, err := roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
-	must(err)
-	if after.ResourceVersion != untouched.ResourceVersion {
-		t.Error("a correct role was written")
-	}
-	monitoring, err := roles.Get(t.Context(), "system:monitoring", metav1.GetOptions{})
-	must(err)
-	if len(monitoring.Rules) != 2 {
-		t.Errorf("rules of system:monitoring: %v, want the added one kept", monitoring.Rules)
-	}
-	view, err := roles.Get(t.Context(), "view", metav1.GetOptions{})
-	must(err)
-	if len(view.Rules) != 0 {
-		t.Errorf("rules of view: %v, want none, as the administrator set it", view.Rules)
-	}
-	binding, err := bindings.Get(t.Context(), "system:monitoring", metav1.GetOptions{})
-	must(err)
-	if len(binding.Subjects) != 2 {
-		t.Errorf("subjects %v, want the added one kept", binding.Subjects)
-	}
-	_, err = roles.Get(t.Context(), mine.Name, metav1.GetOptions{})
-	must(err)
-	_, err = roles.Get(t.Context(), "system:basic-user", metav1.GetOptions{})
-	must(err)
-	_, err = bindings.Get(t.Context(), "system:basic-user", metav1.GetOptions{})
-	must(err)
-}
-
 // Rights on a group do not reach a group below it, in whose CRDs' names the resource and the group
 // are joined.
 func TestRBACGroupBelow(t *testing.T) {

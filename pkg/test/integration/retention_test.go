@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -59,11 +58,7 @@ func (r *resource) createDone(t *testing.T, names ...string) {
 // waitForRetention waits for the condition RetentionSucceeded.
 func (r *resource) waitForRetention(t *testing.T, status metav1.ConditionStatus, reason, words string) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	return r.waitForRetentionCondition(t, hostingv1alpha1.HostedResourceRetentionSucceeded, status, reason, words)
-}
-
-func (r *resource) waitForRetentionCondition(t *testing.T, name string, status metav1.ConditionStatus, reason, words string) *hostingv1alpha1.HostedResource {
-	t.Helper()
+	const name = hostingv1alpha1.HostedResourceRetentionSucceeded
 	what := fmt.Sprintf("has the condition %s %s %s %q", name, status, reason, words)
 	return r.waitForHostedResource(t, what, func(hosted *hostingv1alpha1.HostedResource) bool {
 		condition := meta.FindStatusCondition(hosted.Status.Conditions, name)
@@ -131,28 +126,6 @@ func TestRetentionOfObjectsThatFinishLater(t *testing.T) {
 	r.waitForRetention(t, metav1.ConditionTrue, "Completed", "rule done applies to none of 2 objects")
 	r.mustPatch(t, "v1", "b", `{"status": {"phase": "Done"}}`)
 	r.waitForNames(t, "a")
-}
-
-func TestRetentionOfAnUnknownField(t *testing.T) {
-	t.Parallel()
-	crd := newCRD(t, "{type: object, properties: {status: {type: object, properties: {state: {type: string}}}}}")
-	r := sharedAnnex(t).installCRD(t, crd)
-	const valid = hostingv1alpha1.HostedResourceRetentionValid
-	r.create(t, "v1", "a", "status: {state: Done}")
-	r.setRetention(t, `{"rules": [`+doneRule+`]}`)
-	r.waitForRetentionCondition(t, valid, metav1.ConditionFalse, "FieldNotFound", "rule done: phase.path: the schema has no field .status.phase; .status has state")
-
-	// The definition gets the fields, and loses them.
-	r.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
-		crd.Spec.Versions[0].Schema.OpenAPIV3Schema = parseSchema(t, finishedSchema)
-	})
-	r.waitForRetentionCondition(t, valid, metav1.ConditionTrue, "FieldsFound", "Version v1")
-	r.createDone(t, "b")
-	r.waitForNames(t, "a")
-	r.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
-		crd.Spec.Versions[0].Schema.OpenAPIV3Schema = parseSchema(t, "{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {status: {type: object}}}")
-	})
-	r.waitForRetentionCondition(t, valid, metav1.ConditionFalse, "FieldNotFound", ".status has no fields")
 }
 
 // TestRetentionOfOwners has a dependent with blockOwnerDeletion and a finalizer.
@@ -249,15 +222,6 @@ func TestRetentionArchives(t *testing.T) {
 	expect.NoError(t, os.Rename(dir+"-away", dir))
 	r.setRetention(t, `{"archive": true, "deletionsPerSecond": 60, "rules": [`+doneRule+`]}`)
 	r.waitForNames(t)
-}
-
-func TestRetentionWithoutAnArchive(t *testing.T) {
-	t.Parallel()
-	r := sharedAnnex(t).installCRD(t, newCRD(t, finishedSchema))
-	r.createDone(t, "a")
-	r.setRetention(t, `{"archive": true, "rules": [`+doneRule+`]}`)
-	r.waitForRetention(t, metav1.ConditionFalse, "ArchiveNotConfigured", "--archive-dir")
-	r.wantNames(t, "without an archive", "a")
 }
 
 // TestRetentionContinuesOnAnotherReplica stops the leader while it deletes.

@@ -60,21 +60,6 @@ func (r *resource) waitForEvent(t *testing.T, reporter, reason string, words ...
 	})
 }
 
-func TestSchedulerRetriesUnschedulable(t *testing.T) {
-	t.Parallel()
-	a := sharedAnnex(t)
-	label := "for-" + rand.String(8)
-	r := a.host(t, hostingv1alpha1.HostedResourceSpec{StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: "yes"}}})
-	words := []string{"Stores fit", "default: does not match the selector " + label + "=yes"}
-	r.waitForHostedResource(t, "waits for a Store", scheduled(metav1.ConditionFalse, "Unschedulable", words...))
-	r.waitForEvent(t, "annex-scheduler", "FailedScheduling", words...)
-
-	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: "yes"}}}`, label)
-	a.patchStore(t, "default", patch)
-	r.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
-	r.waitForEvent(t, "annex-scheduler", "Scheduled", "Placed on Store default", "default: score ")
-}
-
 func TestBinding(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)

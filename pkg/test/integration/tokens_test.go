@@ -31,7 +31,6 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 // newServiceAccount creates a namespace with the service account "robot".
@@ -329,25 +328,6 @@ func TestTokenKeysNeedLogin(t *testing.T) {
 		if got := send(t, a.httpClientAs(t, bearerToken(robot)), http.MethodGet, a.URL+path, ""); got.Code != http.StatusOK || !strings.Contains(got.Header.Get("Cache-Control"), "public, max-age=") {
 			t.Errorf("%s: %s, %s", path, got, got.Header.Get("Cache-Control"))
 		}
-	}
-}
-
-func TestInvalidTokenKeys(t *testing.T) {
-	t.Parallel()
-	rubbish := writeFile(t, "rubbish.pem", []byte("rubbish"))
-	for name, test := range map[string]struct{ flag, want string }{
-		"no signing key":        {"--service-account-signing-key-file=/no/key", "/no/key"},
-		"rubbish signing key":   {"--service-account-signing-key-file=" + rubbish, rubbish},
-		"no verifying key":      {"--service-account-key-file=/no/key", "/no/key"},
-		"rubbish that verifies": {"--service-account-key-file=" + rubbish, rubbish},
-	} {
-		_, err := testserver.TryStartIn(t, t.TempDir(), test.flag)
-		flag, _, _ := strings.Cut(test.flag, "=")
-		if err == nil {
-			t.Errorf("%s: annex starts", name)
-			continue
-		}
-		expect.Error(t, err, flag, test.want)
 	}
 }
 

@@ -5,7 +5,6 @@ package maincluster
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,21 +72,4 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 		_, err := mainClient.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
-}
-
-// StopControllerManager stops all controllers of the main cluster.
-func (c *Cluster) StopControllerManager(ctx context.Context) error {
-	manager := c.controllerManager.Load()
-	if manager == nil {
-		return errors.New("the cluster has no kube-controller-manager")
-	}
-	return manager.stop(ctx)
-}
-
-// StartControllerManager restarts the controllers.
-func (c *Cluster) StartControllerManager(ctx context.Context) error {
-	if manager := c.controllerManager.Load(); manager != nil && manager.running() {
-		return errors.New("kube-controller-manager runs already")
-	}
-	return c.startControllerManager(ctx)
 }

@@ -12,15 +12,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -56,10 +55,8 @@ func New(t testing.TB) *Issuer {
 		})
 	})
 	mux.HandleFunc(keysPath, func(w http.ResponseWriter, _ *http.Request) { i.respond(w, i.keys()) })
-	server := httptest.NewTLSServer(mux)
-	t.Cleanup(server.Close)
-	i.URL = server.URL
-	i.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	server, authority := clients.ServeTLS(t, mux, nil)
+	i.URL, i.CA = server.URL, string(authority)
 	return i
 }
 

@@ -4,12 +4,9 @@
 package main
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestJudge(t *testing.T) {
@@ -45,31 +42,5 @@ func TestJudge(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, states); diff != "" {
 		t.Errorf("wrong outcomes (-want +got):\n%s", diff)
-	}
-}
-
-func TestReadEvents(t *testing.T) {
-	t.Parallel()
-	const events = `{"Action":"start","Package":"m/test/integration"}
-{"Action":"output","Package":"m/test/integration","Test":"TestA/bad","Output":"too large\n"}
-{"Action":"fail","Package":"m/test/integration","Test":"TestA/bad"}
-{"Action":"pass","Package":"m/test/integration","Test":"TestA/good"}
-{"Action":"fail","Package":"m/test/integration","Test":"TestA"}
-{"Action":"pass","Package":"m/test/integration","Test":"TestB"}
-{"Action":"fail","Package":"m/test/integration"}
-{"Action":"skip","Package":"m/test/integration/fixtures"}
-{"Action":"output","Package":"m/test/integration/conversion","Output":"panic\n"}
-{"Action":"fail","Package":"m/test/integration/conversion"}
-`
-	got, err := readEvents(strings.NewReader(events))
-	expect.NoError(t, err)
-	want := []attempt{
-		{test: "integration/TestA/bad", state: failed, message: "too large\n"},
-		{test: "integration/TestA/good", state: passed},
-		{test: "integration/TestB", state: passed},
-		{test: "conversion", state: failed, message: "panic\n"},
-	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(attempt{})); diff != "" {
-		t.Errorf("wrong attempts (-want +got):\n%s", diff)
 	}
 }

@@ -24,12 +24,7 @@ var mainCluster *maincluster.Cluster
 func TestMain(m *testing.M) {
 	// The quota controller counts a new kind at its next full sync, by default every five minutes.
 	options := maincluster.Options{ControllerManagerFlags: []string{"--resource-quota-sync-period=5s"}}
-	os.Exit(maincluster.RunTests(m, options, func(started *maincluster.Cluster) {
-		if os.Getenv(parentVariable) != "" {
-			select {} // until killed
-		}
-		mainCluster = started
-	}))
+	os.Exit(maincluster.RunTests(m, options, func(started *maincluster.Cluster) { mainCluster = started }))
 }
 
 func kube(t testing.TB, config *restclient.Config) kubernetes.Interface {

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -46,10 +46,7 @@ func newWebhook(t *testing.T, namespace string) *webhook {
 	pair, err := tls.X509KeyPair(certificate, key)
 	expect.NoError(t, err)
 	w := &webhook{ca: mainCluster.CA()}
-	server := httptest.NewUnstartedServer(w)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
-	server.StartTLS()
-	t.Cleanup(server.Close)
+	server, _ := clients.ServeTLS(t, w, &tls.Config{Certificates: []tls.Certificate{pair}})
 	port := int32(server.Listener.Addr().(*net.TCPAddr).Port)
 	w.service = &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: "webhook", Port: &port}
 	return w

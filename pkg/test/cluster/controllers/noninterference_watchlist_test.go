@@ -15,9 +15,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/reflectors"
 )
 
 const (
@@ -121,7 +121,7 @@ func testReflectorsThroughTheMainCluster(t *testing.T, s *sharedAnnex) {
 	for _, name := range []string{"one", "two", "three"} {
 		w.create(t, name)
 	}
-	reflectors.Check(t, mainCluster.Config, reflectors.Resource{
+	clients.CheckReflectors(t, mainCluster.Config, clients.ListedResource{
 		GroupVersionResource: w.resource(), Objects: 3, Namespaces: []string{metav1.NamespaceAll, w.namespace},
 	})
 }

@@ -155,6 +155,9 @@ func TestCommandsOfAnEmptyGroup(t *testing.T) {
 	f.create("default", "second", nil)
 }
 
+// waitTimeout bounds kubectl wait as migrationTimeout does.
+var waitTimeout = "--timeout=" + migrationTimeout.String()
+
 // TestMigrationOfTheDocumentation moves a group with the manifest of docs/moving.md.
 func TestMigrationOfTheDocumentation(t *testing.T) {
 	t.Parallel()
@@ -174,17 +177,17 @@ func TestMigrationOfTheDocumentation(t *testing.T) {
 
 	f.kubectl(f.rights("move"), "apply", "-f", "-")
 	f.kubectl(manifest, "apply", "-f", "-")
-	f.kubectl("", "wait", "--for=jsonpath={.status.conditions[0].reason}=Waiting", "--timeout=60s", "migration/docs-example-com-move")
-	f.kubectl("", "wait", "--for=jsonpath={.status.phase}=Following", "--timeout=60s", "migration/docs-example-com-move")
+	f.kubectl("", "wait", "--for=jsonpath={.status.conditions[0].reason}=Waiting", waitTimeout, "migration/docs-example-com-move")
+	f.kubectl("", "wait", "--for=jsonpath={.status.phase}=Following", waitTimeout, "migration/docs-example-com-move")
 	f.kubectl(strings.Replace(manifest, "confirmed: false", "confirmed: true", 1), "apply", "-f", "-")
-	f.kubectl("", "wait", "--for=condition=Complete", "--timeout=120s", "migration/docs-example-com-move")
+	f.kubectl("", "wait", "--for=condition=Complete", waitTimeout, "migration/docs-example-com-move")
 	f.wantServed(hostingv1alpha1.PublishedBy(annextest.Namespace, annextest.ServiceName))
 	f.wantIdentity(before)
 
 	back := strings.NewReplacer("operation: Move", "operation: Rollback", "docs-example-com-move", "docs-example-com-back", "switch: Manual", "switch: Automatic").Replace(manifest)
 	f.kubectl(f.rights("rollback"), "apply", "-f", "-")
 	f.kubectl(back, "apply", "-f", "-")
-	f.kubectl("", "wait", "--for=condition=Complete", "--timeout=300s", "migration/docs-example-com-back")
+	f.kubectl("", "wait", "--for=condition=Complete", waitTimeout, "migration/docs-example-com-back")
 	f.wantServed("")
 	f.wantLabel("")
 	f.wantIdentity(before)

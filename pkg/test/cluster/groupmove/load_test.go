@@ -27,7 +27,10 @@ const (
 	// writePause leaves time to the tests beside it.
 	writePause = 50 * time.Millisecond
 	// storeWriters write other objects into annex's Store, whose revision goes on while a group is frozen there.
-	storeWriters = 16
+	// Rollbacks of all groups raise the main cluster's revision to this one, so they pause too.
+	storeWriters = 4
+	// someWork is the number of increments that the writers make between two Migrations.
+	someWork = 20
 )
 
 // startLoad starts clients that write, read and watch until finish. Nothing fails meanwhile, so that none of their
@@ -53,9 +56,8 @@ func (f *fixture) startLoad() *history {
 	for i := range storeWriters {
 		h.start(func(ctx context.Context) {
 			for n := 0; ctx.Err() == nil; n++ {
-				if f.patchStore(ctx, f.own, i, n) != nil {
-					time.Sleep(writePause) // annex does not have it now
-				}
+				_ = f.patchStore(ctx, f.own, i, n) // annex may not have it now
+				time.Sleep(writePause)
 			}
 		})
 	}
@@ -67,6 +69,16 @@ func (f *fixture) patchStore(ctx context.Context, own *clients.Clients, writer, 
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/writer-%d":"%d"}}}`, writer, n)
 	_, err := own.Hosting.HostingV1alpha1().HostedResources().Patch(ctx, "widgets."+f.group, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
+}
+
+// work waits until the clients have written more.
+func (h *history) work() {
+	h.Helper()
+	before := h.acknowledged.Load()
+	poll.UntilDone(h, "the clients write", func() (bool, string) {
+		now := h.acknowledged.Load()
+		return now >= before+someWork, fmt.Sprint(now-before, " increments were acknowledged")
+	})
 }
 
 func (f *fixture) list() *unstructured.UnstructuredList {

@@ -235,14 +235,17 @@ func (f *fixture) migrate(operation hostingv1alpha1.MigrationOperation, change f
 
 func (f *fixture) await(name string) *hostingv1alpha1.Migration {
 	f.Helper()
-	var last *hostingv1alpha1.Migration
+	last := &hostingv1alpha1.Migration{}
+	var failed error // a busy annex may not answer for a while
 	err := wait.PollUntilContextTimeout(f.Context(), 100*time.Millisecond, migrationTimeout, true, func(ctx context.Context) (bool, error) {
-		var err error
-		last, err = f.own.Hosting.HostingV1alpha1().Migrations().Get(ctx, name, metav1.GetOptions{})
-		return err == nil && last.Status.Phase.Finished(), err
+		var found *hostingv1alpha1.Migration
+		if found, failed = f.own.Hosting.HostingV1alpha1().Migrations().Get(ctx, name, metav1.GetOptions{}); failed == nil {
+			last = found
+		}
+		return last.Status.Phase.Finished(), nil
 	})
 	if err != nil {
-		f.Fatalf("wait for migration %s: %v; it is %+v", name, err, last.Status)
+		f.Fatalf("wait for migration %s: %v (%v); it is %+v", name, err, failed, last.Status)
 	}
 	return last
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	corev1 "k8s.io/api/core/v1"
@@ -27,9 +26,6 @@ import (
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
-
-// loadPause is the time for which clients work between two Migrations.
-const loadPause = 2 * time.Second
 
 // TestMoveAndRollback moves a group into annex, back, and into annex again, while clients write and watch.
 func TestMoveAndRollback(t *testing.T) {
@@ -54,7 +50,7 @@ func TestMoveAndRollback(t *testing.T) {
 		f.wantIdentity(owner)
 		born := f.create("default", "born", nil)
 		f.configMap(born)
-		time.Sleep(loadPause)
+		load.work()
 		expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("owner"))
 		if again == 1 {
 			break
@@ -73,7 +69,7 @@ func TestMoveAndRollback(t *testing.T) {
 			t.Errorf("the ConfigMap of an object that was created in annex has the owner %s, want %s", got, live.GetUID())
 		}
 		load.exactFrom.Store(load.floor())
-		time.Sleep(loadPause)
+		load.work()
 		expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), f.nameOfOwned("owner"))
 		after := expect.Get(t, f.main.Kube.CoreV1().ConfigMaps("default"), victim.Name)
 		expect.Equal(t, victim.OwnerReferences, after.OwnerReferences, "owners of another tenant's object")

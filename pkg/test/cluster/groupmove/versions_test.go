@@ -12,7 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/annex-dev/annex/pkg/test/conversionwebhook"
+	"github.com/annex-dev/annex/pkg/test/crds"
 )
 
 // secondVersion is not stored. What v1 has in spec.value, it has in spec.number.
@@ -21,7 +21,7 @@ const secondVersion = "v2"
 // withSecondVersion adds the version, with a webhook that converts until the end of the test.
 func withSecondVersion(t *testing.T, convert func(object []byte, apiVersion string) ([]byte, error)) func(*definition) {
 	t.Helper()
-	webhook := conversionwebhook.Each(convert).Start(t)
+	webhook := crds.ConvertEach(convert).Start(t)
 	return func(crd *definition) {
 		second := *crd.Spec.Versions[0].DeepCopy()
 		second.Name, second.Storage = secondVersion, false

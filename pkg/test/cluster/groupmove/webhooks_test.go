@@ -8,12 +8,8 @@ package groupmove
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -25,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -56,7 +53,7 @@ func keepSpec(request *admissionv1.AdmissionRequest) *admissionv1.AdmissionRespo
 // serve serves a webhook until the end of the test.
 func serve(t *testing.T, review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server, authority := clients.ServeTLS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent := &admissionv1.AdmissionReview{}
 		if err := json.NewDecoder(r.Body).Decode(sent); err != nil || sent.Request == nil {
 			http.Error(w, fmt.Sprintf("not a review: %v", err), http.StatusBadRequest)
@@ -66,14 +63,7 @@ func serve(t *testing.T, review func(*admissionv1.AdmissionRequest) *admissionv1
 		answer.Response.UID = sent.Request.UID
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer) // the caller may be gone
-	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // some callers give up
-	server.StartTLS()
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	}), nil)
 	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(server.URL + "/review"), CABundle: authority}
 }
 

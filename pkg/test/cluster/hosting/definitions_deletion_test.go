@@ -107,10 +107,10 @@ func (f *fixture) waitForUndiscovery(plural string) {
 
 func deletedInMain(f *fixture) {
 	name := f.createHosted("widgets", "one")
+	f.waitForMigration()
 	expect.Delete(f, f.mainCRDs, name)
 	f.waitForDeletionInMain(name)
 	f.waitForDeletion("widgets")
-
 	// A reinstalled chart starts without objects.
 	f.createInMain(hosted(f.newCRD("widgets", "v1")))
 	f.waitPublished("v1")

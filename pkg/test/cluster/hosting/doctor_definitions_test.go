@@ -187,16 +187,3 @@ func otherAnnex(t *testing.T, _ *annextest.Annex) {
 		t.Errorf("%s: %v\n%s", found.Fix, err, output)
 	}
 }
-
-// TestFrontProxyRotated: the doctor reports the new CA of the front proxy.
-func TestFrontProxyRotated(t *testing.T) {
-	t.Parallel()
-	cluster := ownCluster(t)
-	annextest.Start(t, cluster)
-	before, _ := waitForOK(t, cluster).find("front-proxy", "ok")
-	expect.NoError(t, cluster.RotateFrontProxyCA(t.Context()))
-	after, _ := waitForOK(t, cluster).find("front-proxy", "ok")
-	if before.Message == after.Message || after.Message == "" {
-		t.Errorf("before: %s\nafter: %s", before.Message, after.Message)
-	}
-}

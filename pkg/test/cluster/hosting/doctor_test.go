@@ -171,8 +171,8 @@ func openAPI(t *testing.T, annex *annextest.Annex) {
 	})
 }
 
-// TestStopped: the doctor reports a stopped annex and its deleted APIService, and releases CRDs
-// that wait for annex. After a restart no fault remains, and after a removal in the documented
+// TestStopped: the doctor reports the new CA of the front proxy, a stopped annex and its deleted APIService, and
+// releases CRDs that wait for annex. After a restart no fault remains, and after a removal in the documented
 // order every CRD can be deleted.
 func TestStopped(t *testing.T) {
 	t.Parallel()
@@ -184,7 +184,11 @@ func TestStopped(t *testing.T) {
 		expect.Create(t, definitions(t, cluster.Config), hosted(crd(name)))
 	}
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
-	waitForOK(t, cluster)
+	frontProxy, _ := waitForOK(t, cluster).find("front-proxy", "ok")
+	expect.NoError(t, cluster.RotateFrontProxyCA(t.Context()))
+	if rotated, _ := waitForOK(t, cluster).find("front-proxy", "ok"); rotated.Message == frontProxy.Message || rotated.Message == "" {
+		t.Errorf("before the rotation of the front proxy's CA: %s\nafter: %s", frontProxy.Message, rotated.Message)
+	}
 	annex.Stop(t)
 	waitForFinding(t, cluster, "leader", "FAIL", "no replica runs the controllers")
 	// A read shows it until the main cluster's own check does, within half a minute.
@@ -201,7 +205,7 @@ func TestStopped(t *testing.T) {
 	fix(t, cluster, "kubectl delete crd "+deleted+" --wait=false")
 	waitForFinding(t, cluster, "deletions", "FAIL", deleted, "Start annex")
 	fix(t, cluster, "kubectl patch crd "+deleted+` --type=merge -p '{"metadata":{"finalizers":null}}'`)
-	fix(t, cluster, "kubectl wait --for=delete --timeout=50s crd/"+deleted)
+	fix(t, cluster, "kubectl wait --for=delete --timeout=100s crd/"+deleted)
 
 	again, err := annex.Launch(annex.DataDir)
 	expect.NoError(t, err)
@@ -217,5 +221,5 @@ func TestStopped(t *testing.T) {
 	})
 	again.Stop(t)
 	fix(t, cluster, "kubectl delete apiservices -l annex.dev/published-by=annex-system.annex")
-	fix(t, cluster, "kubectl delete crd "+left+" --timeout=50s")
+	fix(t, cluster, "kubectl delete crd "+left+" --timeout=100s")
 }

@@ -25,12 +25,13 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// TestKustomize applies the manifests to a real main cluster twice, as documented, and checks
-// their pods against the strictest pod security profile.
+// TestKustomize applies the manifests to a real main cluster twice, as documented, and then the overlay for an external
+// etcd. It checks their pods against the strictest pod security profile.
 func TestKustomize(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
@@ -41,16 +42,16 @@ func TestKustomize(t *testing.T) {
 			t.Errorf("applied again, permissions change: %s", line)
 		}
 	}
-	statefulSet := expect.Get(t, kube(t, cluster.Config).AppsV1().StatefulSets(namespace), "annex")
-	tryPod(t, cluster.Config, statefulSet.Spec.Template)
-
+	apps := kube(t, cluster.Config).AppsV1()
+	tryPod(t, cluster.Config, expect.Get(t, apps.StatefulSets(namespace), "annex").Spec.Template)
+	expect.Delete(t, apps.StatefulSets(namespace), "annex")
+	checkExternalEtcd(t, cluster)
 	fix(t, cluster, "kubectl delete -k artifacts/deploy/base --ignore-not-found --wait=false")
 }
 
-// TestExternalEtcd applies the overlay, which has three replicas and no StatefulSet.
-func TestExternalEtcd(t *testing.T) {
-	t.Parallel()
-	cluster := ownCluster(t)
+// checkExternalEtcd applies the overlay, which has three replicas and no StatefulSet.
+func checkExternalEtcd(t *testing.T, cluster *maincluster.Cluster) {
+	t.Helper()
 	fix(t, cluster, "kubectl apply -k artifacts/deploy/overlays/external-etcd")
 	deployment := expect.Get(t, kube(t, cluster.Config).AppsV1().Deployments(namespace), "annex")
 	if *deployment.Spec.Replicas != 3 {

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclientv1 "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -44,12 +45,21 @@ func revokeGroups(t *testing.T) {
 	expect.Eventually(t, roles, "annex-hosted-groups", "no group is allowed", func(role *rbacv1.ClusterRole) bool { return len(role.Rules) == 0 })
 }
 
-// TestRights compares annex's permissions in the main cluster, without those of every
-// service account, with the manifests.
+// TestRights logs in as annex.
 func TestRights(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
 	revokeGroups(t)
-	annex := login(t, installation.MainKubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", installation.MainKubeconfig)
+	expect.NoError(t, err)
+	config.QPS = -1
+	t.Run("granted", func(t *testing.T) { testGranted(t, kube(t, config)) })
+	t.Run("forbidden", func(t *testing.T) { testForbidden(t, kube(t, config)) })
+	t.Run("specs of CRDs", func(t *testing.T) { testCRDSpecsAreReadOnly(t, definitions(t, config)) })
+}
+
+// testGranted compares annex's permissions in the main cluster, without those of every
+// service account, with the manifests.
+func testGranted(t *testing.T, annex kubernetes.Interface) {
 	nobody := unprivileged(t)
 	reader := []string{"get/list/watch configmaps extension-apiserver-authentication"}
 	everywhere := []string{
@@ -89,15 +99,10 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestCRDSpecsAreReadOnly: the permission on the status of CRDs, which annex needs for its
+// testCRDSpecsAreReadOnly: the permission on the status of CRDs, which annex needs for its
 // finalizer, does not allow changes of their spec.
-func TestCRDSpecsAreReadOnly(t *testing.T) {
-	installation := annextest.InstallForTest(t, mainCluster)
-	revokeGroups(t)
-	config, err := clientcmd.BuildConfigFromFlags("", installation.MainKubeconfig)
-	expect.NoError(t, err)
+func testCRDSpecsAreReadOnly(t *testing.T, annex apiextensionsclientv1.CustomResourceDefinitionInterface) {
 	expect.Create(t, definitions(t, mainCluster.Config), crd("locks.locked.example.com"))
-	annex := definitions(t, config)
 	poll.UntilDone(t, "annex writes the status", func() (bool, string) {
 		found, err := annex.Get(t.Context(), "locks.locked.example.com", metav1.GetOptions{})
 		if err != nil {
@@ -125,11 +130,8 @@ func TestCRDSpecsAreReadOnly(t *testing.T) {
 	expect.Delete(t, definitions(t, mainCluster.Config), "locks.locked.example.com")
 }
 
-// TestForbidden tries the most harmful requests with annex's token.
-func TestForbidden(t *testing.T) {
-	installation := annextest.InstallForTest(t, mainCluster)
-	revokeGroups(t)
-	annex := login(t, installation.MainKubeconfig)
+// testForbidden tries the most harmful requests with annex's token.
+func testForbidden(t *testing.T, annex kubernetes.Interface) {
 	secrets := kube(t, mainCluster.Config).CoreV1().Secrets(namespace)
 	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "another-"}}
 	other = expect.Create(t, secrets, other)

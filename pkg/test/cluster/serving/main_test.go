@@ -29,12 +29,6 @@ func TestMain(m *testing.M) {
 	os.Exit(maincluster.RunTests(m, noControllers, func(started *maincluster.Cluster) { mainCluster = started }))
 }
 
-// ownCluster starts a main cluster for a test that breaks it.
-func ownCluster(t *testing.T) *maincluster.Cluster {
-	t.Helper()
-	return maincluster.StartForTest(t, noControllers)
-}
-
 func kube(t testing.TB, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
 	return clients.For(t, config).Kube

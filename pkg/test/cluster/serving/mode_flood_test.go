@@ -20,16 +20,15 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 var reviewCount = regexp.MustCompile(`(?m)^apiserver_request_total\{.*resource="tokenreviews".*\} (\S+)$`)
 
 // tokenReviews counts the TokenReviews in the main cluster.
-func tokenReviews(t *testing.T, cluster *maincluster.Cluster) float64 {
+func tokenReviews(t *testing.T) float64 {
 	t.Helper()
-	text, err := kube(t, cluster.Config).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	text, err := kube(t, mainCluster.Config).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	expect.NoError(t, err)
 	var sum float64
 	for _, found := range reviewCount.FindAllSubmatch(text, -1) {
@@ -43,12 +42,10 @@ func tokenReviews(t *testing.T, cluster *maincluster.Cluster) float64 {
 // TestTokenFlood sends different invalid tokens. annex limits the TokenReviews, and a known user
 // is not refused.
 func TestTokenFlood(t *testing.T) {
-	t.Parallel()
-	cluster := ownCluster(t)
 	// Without a cache the token of the user is reviewed with every request.
-	annex := annextest.Start(t, cluster, "--authentication-token-webhook-cache-ttl=0s")
-	user := annex.ConfigAs(serviceAccount(t, cluster, "robot"))
-	allow(t, cluster, "stores-reader", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
+	annex := annextest.Start(t, mainCluster, "--authentication-token-webhook-cache-ttl=0s")
+	user := annex.ConfigAs(serviceAccount(t, mainCluster, "flooded"))
+	allow(t, mainCluster, "flooded", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "flooded"})
 	poll.UntilDone(t, "the user is accepted", func() (bool, string) {
 		got, body := get(t, user, stores)
 		return got == http.StatusOK, body
@@ -57,7 +54,7 @@ func TestTokenFlood(t *testing.T) {
 	const floodClients, tokens = 300, 2000
 	httpClient, err := restclient.HTTPClientFor(annex.ConfigAs(restclient.AnonymousClientConfig(annex.AnnexConfig)))
 	expect.NoError(t, err)
-	before, began := tokenReviews(t, cluster), time.Now()
+	before, began := tokenReviews(t), time.Now()
 	next := make(chan int)
 	var flood sync.WaitGroup
 	for range floodClients {
@@ -96,7 +93,7 @@ func TestTokenFlood(t *testing.T) {
 	}
 	close(next)
 	flood.Wait()
-	took, reviews := time.Since(began), tokenReviews(t, cluster)-before
+	took, reviews := time.Since(began), tokenReviews(t)-before
 	t.Logf("%d invalid tokens in %s: %.0f TokenReviews; a user waited at most %s", tokens, took.Round(time.Millisecond), reviews, slowest.Round(time.Millisecond))
 	// Upstream's limit is 200 per second with a burst of 400. A twentieth more is allowed:
 	// concurrent callers turn back the clock of golang.org/x/time/rate by some microseconds

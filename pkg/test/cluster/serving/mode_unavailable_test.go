@@ -21,15 +21,23 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// TestMainClusterGoesDown: annex stays ready and its administrator can log in; others get an
-// immediate 503 with the reason.
-func TestMainClusterGoesDown(t *testing.T) {
+// TestMainClusterUnavailable breaks a main cluster in several ways, one after the other.
+func TestMainClusterUnavailable(t *testing.T) {
 	t.Parallel()
-	cluster := ownCluster(t)
+	cluster := maincluster.StartForTest(t, noControllers)
+	t.Run("missing RoleBinding", func(t *testing.T) { testMissingRoleBinding(t, cluster) })
+	t.Run("down at the start", func(t *testing.T) { testMainClusterIsDownAtStart(t, cluster) })
+	t.Run("goes down", func(t *testing.T) { testMainClusterGoesDown(t, cluster) })
+}
+
+// testMainClusterGoesDown: annex stays ready and its administrator can log in; others get an
+// immediate 503 with the reason.
+func testMainClusterGoesDown(t *testing.T, cluster *maincluster.Cluster) {
 	annex := annextest.Start(t, cluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authentication-token-webhook-cache-ttl=0s")
 	token := annex.ConfigAs(serviceAccount(t, cluster, "robot"))
 	certificate, err := cluster.ConfigFor("alice")
@@ -78,11 +86,9 @@ func TestMainClusterGoesDown(t *testing.T) {
 	}
 }
 
-// TestMainClusterIsDownAtStart: annex logs that it waits for the main cluster, can be stopped,
+// testMainClusterIsDownAtStart: annex logs that it waits for the main cluster, can be stopped,
 // and becomes ready once the main cluster is.
-func TestMainClusterIsDownAtStart(t *testing.T) {
-	t.Parallel()
-	cluster := ownCluster(t)
+func testMainClusterIsDownAtStart(t *testing.T, cluster *maincluster.Cluster) {
 	installation := annextest.InstallForTest(t, cluster)
 	cluster.KillAPIServer()
 
@@ -101,10 +107,8 @@ func TestMainClusterIsDownAtStart(t *testing.T) {
 	expect.Succeeds(t, started.WaitReady(ctx))
 }
 
-// TestMissingRoleBinding: annex logs which manifest is missing, and starts once it is applied.
-func TestMissingRoleBinding(t *testing.T) {
-	t.Parallel()
-	cluster := ownCluster(t)
+// testMissingRoleBinding: annex logs which manifest is missing, and starts once it is applied.
+func testMissingRoleBinding(t *testing.T, cluster *maincluster.Cluster) {
 	installation := annextest.InstallForTest(t, cluster)
 	bindings := kube(t, cluster.Config).RbacV1().RoleBindings(metav1.NamespaceSystem)
 	binding := expect.Get(t, bindings, "annex-authentication-reader")
@@ -142,11 +146,10 @@ func waitForLog(t *testing.T, annex *process.Annex, reason string) {
 // TestNoUnauthorizedDuringStart sends requests through the main cluster while annex starts: they
 // may fail, but not because of the login.
 func TestNoUnauthorizedDuringStart(t *testing.T) {
-	cluster := ownCluster(t)
-	annex := annextest.Start(t, cluster)
+	annex := annextest.Start(t, mainCluster)
 	_, port, err := net.SplitHostPort(annex.Address())
 	expect.NoError(t, err)
-	mainStores := kube(t, cluster.Config).CoreV1().RESTClient()
+	mainStores := kube(t, mainCluster.Config).CoreV1().RESTClient()
 	request := func(ctx context.Context) error {
 		return mainStores.Get().AbsPath("/apis/hosting.annex.dev/v1alpha1/stores").MaxRetries(0).Do(ctx).Error()
 	}

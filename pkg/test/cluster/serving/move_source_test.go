@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -253,43 +252,5 @@ func TestCompacted(t *testing.T) {
 	}
 	if !errors.Is(err, move.ErrCompacted) {
 		t.Errorf("a watch of a compacted revision: %v", err)
-	}
-}
-
-// BenchmarkCopy copies objects of 2.5 kB.
-func BenchmarkCopy(b *testing.B) {
-	const objects, writers = 20_000, 16
-	f := newFixture(b, "benchmark.example.com")
-	text := strings.Repeat("0123456789", 200)
-	group, ctx := errgroup.WithContext(f.ctx)
-	for writer := range writers {
-		group.Go(func() error {
-			for i := writer; i < objects; i += writers {
-				object := &unstructured.Unstructured{Object: map[string]any{
-					"apiVersion": f.resource.GroupVersion().String(), "kind": "Widget",
-					"metadata": map[string]any{"name": fmt.Sprintf("w%06d", i)}, "spec": map[string]any{"text": text, "a": map[string]any{"b": "c"}},
-				}}
-				if _, err := f.widgets.Create(ctx, object, metav1.CreateOptions{}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	expect.NoError(b, group.Wait())
-	b.ResetTimer()
-	for b.Loop() {
-		i := f.importer()
-		began := time.Now()
-		expect.NoError(b, i.Copy(f.ctx))
-		b.ReportMetric(objects/time.Since(began).Seconds(), "objects/s")
-		b.StopTimer()
-		size := 0
-		for _, text := range f.copied() {
-			size += len(text)
-		}
-		b.ReportMetric(float64(size)/objects, "B/stored-object")
-		expect.NoError(b, i.Cancel(f.ctx))
-		b.StartTimer()
 	}
 }

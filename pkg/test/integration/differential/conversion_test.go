@@ -10,13 +10,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/annex-dev/annex/pkg/test/conversionwebhook"
+	"github.com/annex-dev/annex/pkg/test/crds"
 )
 
 // startConversion serves conversions of custom resources by a webhook.
 func startConversion(t testing.TB) *apiextensionsv1.CustomResourceConversion {
 	t.Helper()
-	return &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: conversionwebhook.Each(convert).Start(t)}
+	return &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: crds.ConvertEach(convert).Start(t)}
 }
 
 // convert moves a field, and changes a label, which the selectors of each version then see.

@@ -109,6 +109,7 @@ func TestReads(t *testing.T) {
 	p := startPair(t)
 	versions := fill(t, p)
 	t.Run("writes", func(t *testing.T) { compareWrites(t, p) })
+	t.Run("dry runs", func(t *testing.T) { compareDryRuns(t, p) })
 	t.Run("discovery", func(t *testing.T) { compareDiscovery(t, p) })
 	t.Run("gets and lists", func(t *testing.T) { p.compareAll(t, reads(versions), 10) })
 	t.Run("pages", func(t *testing.T) { comparePages(t, p) })

@@ -1,7 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctest
+//go:build e2e
+
+package e2e
 
 import (
 	"regexp"
@@ -17,14 +19,14 @@ var (
 	anything = "…"
 )
 
-// Fails reports whether the page shows a failure of the step.
-func (s Step) Fails() bool { return s.Compared && failure.MatchString(s.Output) }
+// fails reports whether the page shows a failure of the step.
+func (s docStep) fails() bool { return s.Compared && failure.MatchString(s.Output) }
 
-// Reads reports whether the step is read-only, so that it can be repeated.
-func (s Step) Reads() bool { return s.Compared && reading.MatchString(s.Text) }
+// reads reports whether the step is read-only, so that it can be repeated.
+func (s docStep) reads() bool { return s.Compared && reading.MatchString(s.Text) }
 
-// Printed reports whether the output of a step matches the page.
-func (s Step) Printed(output string) bool {
+// printed reports whether the output of a step matches the page.
+func (s docStep) printed(output string) bool {
 	if !s.Compared {
 		return true
 	}

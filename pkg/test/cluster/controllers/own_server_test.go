@@ -11,8 +11,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -24,6 +22,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -123,11 +122,7 @@ func startHello(t *testing.T, replica string, certificate, key []byte) *httptest
 	handler.HandleFunc("GET /apis/"+helloGroup+"/v1/greetings", func(w http.ResponseWriter, r *http.Request) {
 		respond(w, greeting{Replica: replica, User: r.Header.Get("X-Remote-User")})
 	})
-	server := httptest.NewUnstartedServer(handler)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	t.Cleanup(server.Close)
+	server, _ := clients.ServeTLS(t, handler, &tls.Config{Certificates: []tls.Certificate{pair}})
 	return server
 }
 

@@ -1,7 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctest
+//go:build e2e
+
+package e2e
 
 import (
 	"bufio"

@@ -1,7 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctest
+//go:build e2e
+
+package e2e
 
 import (
 	"fmt"
@@ -10,8 +12,8 @@ import (
 	"strings"
 )
 
-// Step is one command or file of a page.
-type Step struct {
+// docStep is one command or file of a page.
+type docStep struct {
 	// Line is its line number on the page.
 	Line int
 	// File is the file to write Text to, or empty for a command.
@@ -23,10 +25,10 @@ type Step struct {
 	Compared bool
 }
 
-// Serves reports whether the step starts annex successfully.
-func (s Step) Serves() bool { return s.startsAnnex() && !s.Fails() }
+// serves reports whether the step starts annex successfully.
+func (s docStep) serves() bool { return s.startsAnnex() && !s.fails() }
 
-func (s Step) startsAnnex() bool {
+func (s docStep) startsAnnex() bool {
 	return s.File == "" && (strings.HasPrefix(s.Text, "annex serve ") || s.Text == "annex serve")
 }
 
@@ -36,9 +38,9 @@ var (
 	hereDoc  = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
 )
 
-// Parse returns the steps of a page.
-func Parse(page string) ([]Step, error) {
-	var steps []Step
+// parsePage returns the steps of a page.
+func parsePage(page string) ([]docStep, error) {
+	var steps []docStep
 	var block []string
 	language, begin, inside := "", 0, false
 	var above, last []string // the current and the previous paragraph
@@ -73,10 +75,10 @@ func Parse(page string) ([]Step, error) {
 }
 
 // blockSteps returns the steps of one block. number is its first line.
-func blockSteps(language string, number int, lines, paragraph []string) ([]Step, error) {
+func blockSteps(language string, number int, lines, paragraph []string) ([]docStep, error) {
 	switch language {
 	case "sh":
-		return []Step{{Line: number, Text: strings.Join(lines, "\n")}}, nil
+		return []docStep{{Line: number, Text: strings.Join(lines, "\n")}}, nil
 	case "console":
 		return consoleSteps(number, lines)
 	}
@@ -84,12 +86,12 @@ func blockSteps(language string, number int, lines, paragraph []string) ([]Step,
 	if len(names) == 0 {
 		return nil, nil
 	}
-	return []Step{{Line: number, File: names[len(names)-1][1], Text: strings.Join(lines, "\n") + "\n"}}, nil
+	return []docStep{{Line: number, File: names[len(names)-1][1], Text: strings.Join(lines, "\n") + "\n"}}, nil
 }
 
 // consoleSteps separates commands from output.
-func consoleSteps(number int, lines []string) ([]Step, error) {
-	var steps []Step
+func consoleSteps(number int, lines []string) ([]docStep, error) {
+	var steps []docStep
 	var output []string
 	delimiter := "" // of the here-document that a command is in
 	for i, line := range lines {
@@ -103,7 +105,7 @@ func consoleSteps(number int, lines []string) ([]Step, error) {
 			}
 			continue
 		case prompted:
-			steps = append(finish(steps, output), Step{Line: number + i, Text: command, Compared: true})
+			steps = append(finish(steps, output), docStep{Line: number + i, Text: command, Compared: true})
 			output = nil
 		case last < 0:
 			return nil, fmt.Errorf("line %d: a block of console begins with `$ `", number+i)
@@ -121,15 +123,15 @@ func consoleSteps(number int, lines []string) ([]Step, error) {
 }
 
 // finish sets the output of the last step.
-func finish(steps []Step, output []string) []Step {
+func finish(steps []docStep, output []string) []docStep {
 	if len(steps) > 0 {
 		steps[len(steps)-1].Output = strings.Join(output, "\n")
 	}
 	return steps
 }
 
-// HasCommands reports whether a page has commands.
-func HasCommands(page string) bool {
-	steps, err := Parse(page)
-	return err != nil || slices.ContainsFunc(steps, func(s Step) bool { return s.File == "" })
+// hasCommands reports whether a page has commands.
+func hasCommands(page string) bool {
+	steps, err := parsePage(page)
+	return err != nil || slices.ContainsFunc(steps, func(s docStep) bool { return s.File == "" })
 }

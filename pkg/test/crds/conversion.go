@@ -1,33 +1,29 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conversionwebhook serves webhooks that convert custom resources, in the process of a
-// test.
-package conversionwebhook
+package crds
 
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/clients"
 )
 
-// Reviewer responds to conversion reviews.
-type Reviewer func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse
+// Converter responds to the reviews of a conversion webhook.
+type Converter func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse
 
-// Each returns a Reviewer that converts each object to an API version. With an error the review
+// ConvertEach returns a Converter that converts each object to an API version. With an error the review
 // fails.
-func Each(convert func(object []byte, apiVersion string) ([]byte, error)) Reviewer {
+func ConvertEach(convert func(object []byte, apiVersion string) ([]byte, error)) Converter {
 	return func(_ context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
 		response := &apiextensionsv1.ConversionResponse{UID: request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
 		for _, object := range request.Objects {
@@ -42,29 +38,22 @@ func Each(convert func(object []byte, apiVersion string) ([]byte, error)) Review
 	}
 }
 
-// Start serves the Reviewer with TLS until the end of the test, and returns its configuration for
+// Start serves the Converter with TLS until the end of the test, and returns its configuration for
 // a CRD.
-func (review Reviewer) Start(t testing.TB) *apiextensionsv1.WebhookConversion {
+func (convert Converter) Start(t testing.TB) *apiextensionsv1.WebhookConversion {
 	t.Helper()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server, authority := clients.ServeTLS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent := &apiextensionsv1.ConversionReview{}
 		if err := json.NewDecoder(r.Body).Decode(sent); err != nil || sent.Request == nil {
 			http.Error(w, fmt.Sprintf("not a review: %v", err), http.StatusBadRequest)
 			return
 		}
-		answer := &apiextensionsv1.ConversionReview{TypeMeta: sent.TypeMeta, Response: review(r.Context(), sent.Request)}
+		answer := &apiextensionsv1.ConversionReview{TypeMeta: sent.TypeMeta, Response: convert(r.Context(), sent.Request)}
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(answer); err != nil && r.Context().Err() == nil {
 			t.Errorf("respond to a review: %v", err)
 		}
-	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // some callers have to fail
-	server.StartTLS()
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	}), nil)
 	return &apiextensionsv1.WebhookConversion{
 		ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(server.URL + "/convert"), CABundle: authority},
 		ConversionReviewVersions: []string{"v1"},

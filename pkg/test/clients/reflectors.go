@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reflectors checks that client-go's reflectors sync by WatchList.
-package reflectors
+package clients
 
 import (
 	"fmt"
@@ -17,12 +16,11 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// Resource has a number of objects in each of the namespaces.
-type Resource struct {
+// ListedResource has a number of objects in each of the namespaces.
+type ListedResource struct {
 	schema.GroupVersionResource
 
 	Objects    int
@@ -101,9 +99,9 @@ func (l *listRecorder) recordWatch(r *http.Request, response *http.Response, err
 	l.watches[pathAndFormat(r)] = w
 }
 
-// Check runs informers of objects and of metadata for all resources and namespaces at once.
-// The test fails if one lacks objects, or sends a plain list.
-func Check(t *testing.T, config *restclient.Config, resources ...Resource) {
+// CheckReflectors runs informers of objects and of metadata for all resources and namespaces at once.
+// The test fails if one lacks objects, or does not sync by WatchList: sends a plain list.
+func CheckReflectors(t *testing.T, config *restclient.Config, resources ...ListedResource) {
 	t.Helper()
 	recorder := &listRecorder{watches: map[string]*recordedWatch{}}
 	config = restclient.CopyConfig(config)
@@ -111,7 +109,7 @@ func Check(t *testing.T, config *restclient.Config, resources ...Resource) {
 		recorder.RoundTripper = next
 		return recorder
 	})
-	c := clients.For(t, config)
+	c := For(t, config)
 	informers, want := map[string]cache.SharedIndexInformer{}, map[string]int{}
 	for _, resource := range resources {
 		for _, namespace := range resource.Namespaces {

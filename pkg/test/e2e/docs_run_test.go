@@ -1,7 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctest
+//go:build e2e
+
+package e2e
 
 import (
 	"context"
@@ -20,19 +22,19 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// timeout of a step.
-const timeout = 60 * time.Second
+// stepTimeout is generous: a machine that runs tests is busy.
+const stepTimeout = 2 * time.Minute
 
-// address matches the addresses of annex, by default 127.0.0.1:7443, and of etcds.
-var address = regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`)
+// pageAddresses match the addresses of annex, by default 127.0.0.1:7443, and of etcds.
+var pageAddresses = regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`)
 
 const annexAddress = "127.0.0.1:7443"
 
-// Run types the commands of a page in a folder of its own, and fails the test on differences.
+// followPage types the commands of a page in a folder of its own, and fails the test on differences.
 // The given folders come first in PATH.
-func Run(t *testing.T, page string, path ...string) {
+func followPage(t *testing.T, page string, path ...string) {
 	t.Helper()
-	steps, err := Parse(page)
+	steps, err := parsePage(page)
 	expect.NoError(t, err)
 	// The path is short because annex creates sockets below it.
 	dir, err := os.MkdirTemp("", "page-")
@@ -66,18 +68,18 @@ func (r *reader) address(t *testing.T, named string) string {
 	return r.addresses[named]
 }
 
-func (r *reader) follow(t *testing.T, step Step) {
+func (r *reader) follow(t *testing.T, step docStep) {
 	t.Helper()
 	free := func(named string) string { return r.address(t, named) }
-	step.Text = address.ReplaceAllStringFunc(step.Text, free)
-	step.Output = address.ReplaceAllStringFunc(step.Output, free)
+	step.Text = pageAddresses.ReplaceAllStringFunc(step.Text, free)
+	step.Output = pageAddresses.ReplaceAllStringFunc(step.Output, free)
 	switch {
 	case step.File != "":
 		r.write(t, step)
-	case step.Serves():
+	case step.serves():
 		r.stop(t)
 		r.serve(t, step)
-	case step.Reads():
+	case step.reads():
 		poll.Until(t, fmt.Sprintf("line %d: %s", step.Line, step.Text), func() string { return r.try(t, step) })
 	default:
 		if problem := r.try(t, step); problem != "" {
@@ -86,7 +88,7 @@ func (r *reader) follow(t *testing.T, step Step) {
 	}
 }
 
-func (r *reader) write(t *testing.T, step Step) {
+func (r *reader) write(t *testing.T, step docStep) {
 	t.Helper()
 	file := filepath.Join(r.shell.dir, step.File)
 	expect.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
@@ -96,7 +98,7 @@ func (r *reader) write(t *testing.T, step Step) {
 // run types a command and waits for its end.
 func (r *reader) run(t *testing.T, text string) (output string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
 	output, code, err := r.shell.run(ctx, text)
 	if err != nil {
@@ -106,7 +108,7 @@ func (r *reader) run(t *testing.T, text string) (output string, code int) {
 }
 
 // try returns the difference between the output of a step and the page.
-func (r *reader) try(t *testing.T, step Step) (problem string) {
+func (r *reader) try(t *testing.T, step docStep) (problem string) {
 	t.Helper()
 	text := step.Text
 	if step.startsAnnex() {
@@ -118,19 +120,19 @@ func (r *reader) try(t *testing.T, step Step) (problem string) {
 	}
 	output, code := r.run(t, text)
 	switch {
-	case (code != 0) != step.Fails():
+	case (code != 0) != step.fails():
 		return fmt.Sprintf("exit code %d, printed:\n%s", code, output)
-	case !step.Printed(output):
+	case !step.printed(output):
 		return fmt.Sprintf("printed:\n%s\nthe page shows:\n%s", output, step.Output)
 	}
 	return ""
 }
 
-// ready matches the line that annex prints when it is ready.
-var ready = regexp.MustCompile(`(?m)^annex .* is ready at .*$`)
+// readyLine matches the line that annex prints when it is ready.
+var readyLine = regexp.MustCompile(`(?m)^annex .* is ready at .*$`)
 
 // serve starts annex and waits until it is ready.
-func (r *reader) serve(t *testing.T, step Step) {
+func (r *reader) serve(t *testing.T, step docStep) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(r.address(t, annexAddress)) // it was returned by a listener
 	out := filepath.Join(r.shell.own, "annex.out")
@@ -143,13 +145,13 @@ func (r *reader) serve(t *testing.T, step Step) {
 	var printed string
 	poll.Until(t, fmt.Sprintf("line %d: annex is ready", step.Line), func() string {
 		content, err := os.ReadFile(out)
-		if err != nil || !ready.Match(content) {
+		if err != nil || !readyLine.Match(content) {
 			return fmt.Sprint(string(content), err)
 		}
 		printed = string(content)
 		return ""
 	})
-	if step.Output != "" && !step.Printed(printed) {
+	if step.Output != "" && !step.printed(printed) {
 		t.Errorf("line %d: annex printed:\n%s\nthe page shows:\n%s", step.Line, printed, step.Output)
 	}
 }
