@@ -36,33 +36,21 @@ func TestKubectl(t *testing.T) {
 	})
 
 	for name, test := range map[string]func(*testing.T, *server){
-		"discovery":       testDiscovery,
-		"explain":         testExplain,
-		"get-watch":       testGetWatch,
-		"apply-client":    testApplyClientSide,
-		"apply-server":    testApplyServerSide,
-		"diff":            testDiff,
-		"edit":            testEdit,
-		"patch-typed":     testPatchTyped,
-		"patch-custom":    testPatchCustom,
-		"scale":           testScale,
-		"status":          testStatus,
-		"selectors":       testSelectors,
-		"validation":      testValidation,
-		"create-typed":    testCreateTyped,
-		"events":          testEvents,
-		"wait":            testWait,
-		"hosting":         testHosting,
-		"tables":          testTables,
-		"versions":        testVersions,
-		"delete-ns":       testDeleteNamespace,
-		"cascade":         testCascade,
-		"delete-crd":      testDeleteCRD,
-		"bad-requests":    testBadRequests,
-		"too-large":       testTooLarge,
-		"who-may-what":    testAuthorization,
-		"apiservice":      testAPIServices,
-		"generated-names": testGeneratedNames,
+		"discovery":    testDiscovery,
+		"explain":      testExplain,
+		"get-watch":    testGetWatch,
+		"apply-client": testApplyClientSide,
+		"apply-server": testApplyServerSide,
+		"diff":         testDiff,
+		"edit":         testEdit,
+		"patch-typed":  testPatchTyped,
+		"scale":        testScale,
+		"selectors":    testSelectors,
+		"create-typed": testCreateTyped,
+		"events":       testEvents,
+		"wait":         testWait,
+		"tables":       testTables,
+		"versions":     testVersions,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -237,19 +225,6 @@ func testPatchTyped(t *testing.T, s *server) {
 	}
 }
 
-func testPatchCustom(t *testing.T, s *server) {
-	namespace := s.namespace(t)
-	s.kubectl.feed(t, widget(namespace, "a", `{"color":"red"}`), "create", "-f", "-")
-	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--type=merge", "-p", `{"spec":{"replicas":4}}`)
-	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--type=json", "-p", `[{"op":"replace","path":"/spec/color","value":"green"}]`)
-	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.color} {.spec.replicas}"); got != "green 4" {
-		t.Errorf("after the patches the widget is %q", got)
-	}
-	s.kubectl.refuse(t, "", []string{"patch", "widget", "a", "-n", namespace, "--type=strategic", "-p", `{"spec":{}}`}, "strategic")
-	s.kubectl.refuse(t, "", []string{"patch", "widget", "a", "-n", namespace, "--type=json", "-p", `[{"op":"test","path":"/spec/color","value":"red"}]`}, "The request is invalid")
-	s.kubectl.refuse(t, "", []string{"patch", "widget", "a", "-n", namespace, "--type=merge", "-p", `{"spec":{"color":"pink"}}`}, "Unsupported value", "pink")
-}
-
 func testScale(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	s.kubectl.feed(t, widget(namespace, "a", `{"replicas":2}`), "create", "-f", "-")
@@ -259,22 +234,6 @@ func testScale(t *testing.T, s *server) {
 	}
 	s.kubectl.refuse(t, "", []string{"scale", "widget/a", "-n", namespace, "--current-replicas=2", "--replicas=6"}, "Expected replicas to be 2, was 5")
 	s.kubectl.refuse(t, "", []string{"scale", "widget/a", "-n", namespace, "--replicas=11"}, "replicas must not be above limit")
-}
-
-func testStatus(t *testing.T, s *server) {
-	namespace := s.namespace(t)
-	s.kubectl.feed(t, widget(namespace, "a", `{"replicas":2}`), "create", "-f", "-")
-	both := `{"spec":{"replicas":7},"status":{"phase":"Painted","replicas":2}}`
-	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--subresource=status", "--type=merge", "-p", both)
-	get := []string{"get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.replicas} {.status.phase} {.metadata.generation}"}
-	if got := s.kubectl.run(t, get...); got != "2 Painted 1" {
-		t.Errorf("after a patch of the status the widget is %q", got)
-	}
-	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--type=merge", "-p", `{"spec":{"replicas":7},"status":{"phase":"Lost"}}`)
-	if got := s.kubectl.run(t, get...); got != "7 Painted 2" {
-		t.Errorf("after a patch of the spec the widget is %q", got)
-	}
-	expect.Contains(t, s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "--subresource=status", "-o", "yaml"), "phase: Painted")
 }
 
 func testSelectors(t *testing.T, s *server) {
@@ -321,42 +280,96 @@ func testSelectors(t *testing.T, s *server) {
 	}
 }
 
-func testValidation(t *testing.T, s *server) {
+func testCreateTyped(t *testing.T, s *server) {
 	namespace := s.namespace(t)
-	create := []string{"create", "-f", "-"}
-	s.kubectl.refuse(t, widget(namespace, "a", `{"color":"pink"}`), create, `spec.color: Unsupported value: "pink"`)
-	s.kubectl.refuse(t, widget(namespace, "a", `{"replicas":11}`), create, "replicas must not be above limit")
-	s.kubectl.refuse(t, widget(namespace, "a", `{"colour":"red"}`), create, `unknown field "spec.colour"`)
-	s.kubectl.refuse(t, widget(namespace, "a", `{"parts":[{"name":"x"},{"name":"x"}]}`), create, "Duplicate value")
-	s.kubectl.refuse(t, widget("nowhere-at-all", "a", `{}`), create, `namespaces "nowhere-at-all" not found`)
+	file := filepath.Join(t.TempDir(), "content")
+	expect.NoError(t, os.WriteFile(file, []byte{0xff, 0x00, 0x01}, 0o600))
+	s.kubectl.run(t, "create", "configmap", "c", "-n", namespace, "--from-literal=a=1", "--from-file=raw="+file)
+	if got := s.kubectl.run(t, "get", "cm", "c", "-n", namespace, "-o", "jsonpath={.data.a} {.binaryData.raw}"); got != "1 /wAB" {
+		t.Errorf("the configmap holds %q", got)
+	}
+	s.kubectl.run(t, "create", "secret", "generic", "s", "-n", namespace, "--from-literal=password=x")
+	if got := s.kubectl.run(t, "get", "secret", "s", "-n", namespace, "-o", "jsonpath={.type} {.data.password}"); got != "Opaque eA==" {
+		t.Errorf("the secret holds %q", got)
+	}
+	s.kubectl.run(t, "create", "secret", "docker-registry", "d", "-n", namespace, "--docker-server=r.example.com", "--docker-username=u", "--docker-password=p")
+	s.kubectl.run(t, "create", "serviceaccount", "sa", "-n", namespace)
+	s.kubectl.run(t, "get", "sa/sa", "secret/d", "-n", namespace)
 
-	// Unknown fields cause a warning and are dropped.
-	result := s.kubectl.try(t, widget(namespace, "a", `{"colour":"red","serial":"A-1"}`), "create", "--validate=warn", "-f", "-")
-	if result.code != 0 || !strings.Contains(result.stderr, `unknown field "spec.colour"`) {
-		t.Errorf("with --validate=warn: %+v", result)
-	}
-	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec}"); strings.Contains(got, "colour") {
-		t.Errorf("an unknown field was stored: %s", got)
-	}
-	s.kubectl.refuse(t, "", []string{"patch", "widget", "a", "-n", namespace, "--type=merge", "-p", `{"spec":{"serial":"B-2"}}`}, "serial is written once")
-	s.kubectl.refuse(t, widget(namespace, "a", `{}`), create, "AlreadyExists")
-	s.kubectl.refuse(t, "", []string{"get", "widget", "none", "-n", namespace}, "NotFound")
-	expect.Contains(t, s.kubectl.feed(t, widget(namespace, "dry", `{}`), "create", "--dry-run=server", "-o", "jsonpath={.spec.color}", "-f", "-"), "blue")
-	s.kubectl.refuse(t, "", []string{"get", "widget", "dry", "-n", namespace}, "NotFound")
+	s.kubectl.refuse(t, "", []string{"create", "configmap", "Not_A_Name", "-n", namespace}, `Invalid value: "Not_A_Name"`)
+	s.kubectl.refuse(t, "", []string{"create", "namespace", "Upper"}, "Invalid value")
+	s.kubectl.refuse(t, "", []string{"create", "configmap", "c", "-n", namespace}, "already exists")
+	s.kubectl.refuse(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":%q,"name":"bad"},"data":{"k":"not base64!"}}`, namespace),
+		[]string{"create", "-f", "-"}, "illegal base64")
 }
 
-func testGeneratedNames(t *testing.T, s *server) {
+func testEvents(t *testing.T, s *server) {
 	namespace := s.namespace(t)
-	manifest := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":%q,"generateName":"some-"},"spec":{}}`, namespace)
-	names := map[string]bool{}
-	for range 3 {
-		name := s.kubectl.feed(t, manifest, "create", "-f", "-", "-o", "name")
-		if !strings.HasPrefix(name, "widget.example.com/some-") {
-			t.Errorf("the generated name is %q", name)
-		}
-		names[name] = true
+	s.kubectl.feed(t, widget(namespace, "a", `{}`), "create", "-f", "-")
+	event := `{"apiVersion":"v1","kind":"Event","metadata":{"namespace":%q,"name":"a.1"},"type":"Warning","reason":"Dull","message":"needs paint",
+		"involvedObject":{"apiVersion":"example.com/v1","kind":"Widget","namespace":%q,"name":"a"},"count":2,
+		"firstTimestamp":"2026-01-02T03:04:05Z","lastTimestamp":"2026-01-02T03:05:05Z","source":{"component":"painter"}}`
+	s.kubectl.feed(t, fmt.Sprintf(event, namespace, namespace), "create", "-f", "-")
+	expect.Contains(t, s.kubectl.run(t, "events", "-n", namespace, "--for", "widgets.example.com/a"), "Warning", "Dull", "Widget/a", "needs paint")
+	expect.Contains(t, s.kubectl.run(t, "get", "events", "-n", namespace), "widget/a", "needs paint")
+	// Both groups show the same events.
+	expect.Contains(t, s.kubectl.run(t, "get", "events.events.k8s.io", "a.1", "-n", namespace, "-o", "yaml"), "apiVersion: events.k8s.io/v1", "note: needs paint", "regarding:")
+	if got := s.kubectl.run(t, "get", "events", "-n", namespace, "--field-selector", "involvedObject.name=a,reason=Dull", "-o", "name"); got != "event/a.1\n" {
+		t.Errorf("events of the widget: %q", got)
 	}
-	if len(names) != 3 {
-		t.Errorf("generated names repeat: %v", names)
+}
+
+func testWait(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	s.kubectl.feed(t, widget(namespace, "a", `{}`), "create", "-f", "-")
+	waiter := s.kubectl.command(t.Context(), "wait", "widget/a", "-n", namespace, "--for=jsonpath={.status.phase}=Painted", "--timeout=60s")
+	expect.NoError(t, waiter.Start())
+	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Painted"}}`)
+	expect.Succeeds(t, waiter.Wait(), "wait for the phase")
+	s.kubectl.refuse(t, "", []string{"wait", "widget/a", "-n", namespace, "--for=delete", "--timeout=100ms"}, "timed out")
+	s.kubectl.run(t, "delete", "widget", "a", "-n", namespace, "--wait=false")
+	s.kubectl.run(t, "wait", "widget/a", "-n", namespace, "--for=delete", "--timeout=60s")
+}
+
+func testTables(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	s.kubectl.feed(t, widget(namespace, "a", `{"color":"red"}`), "create", "-f", "-")
+	s.kubectl.run(t, "create", "configmap", "c", "-n", namespace, "--from-literal=a=1")
+	s.kubectl.run(t, "create", "secret", "generic", "s", "-n", namespace, "--from-literal=a=1")
+	s.kubectl.run(t, "create", "serviceaccount", "sa", "-n", namespace)
+	s.kubectl.feed(t, fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"namespace":%q,"name":"l"},"spec":{"holderIdentity":"me"}}`, namespace), "create", "-f", "-")
+	for resource, columns := range map[string][]string{
+		"widgets":                     {"NAME", "COLOR", "REPLICAS", "PHASE", "AGE"},
+		"widgets -o wide":             {"NAME", "COLOR", "REPLICAS", "PHASE", "SERIAL", "AGE"},
+		"widgets.v1beta1.example.com": {"NAME", "COLOR", "REPLICAS", "PHASE", "AGE"},
+		"configmaps":                  {"NAME", "DATA", "AGE"},
+		"secrets":                     {"NAME", "TYPE", "DATA", "AGE"},
+		"serviceaccounts":             {"NAME", "AGE"},
+		"leases":                      {"NAME", "HOLDER", "AGE"},
+		"namespaces":                  {"NAME", "STATUS", "AGE"},
+		"apiservices":                 {"NAME", "SERVICE", "AVAILABLE", "AGE"},
+		"crds":                        {"NAME", "SCOPE", "VERSIONS", "CREATED", "AT"},
+		"widgets -A":                  {"NAMESPACE", "NAME", "COLOR", "REPLICAS", "PHASE", "AGE"},
+		"widgets -L shop":             {"NAME", "COLOR", "REPLICAS", "PHASE", "AGE", "SHOP"},
+	} {
+		matchesColumns(t, s.kubectl.run(t, append([]string{"get", "-n", namespace}, strings.Fields(resource)...)...), columns...)
+	}
+	expect.Contains(t, s.kubectl.run(t, "get", "stores"), "NAME", "READY", "default")
+	expect.Contains(t, s.kubectl.run(t, "get", "hostedresources"), "NAME", "PHASE", "OBJECTS", "widgets.example.com")
+	expect.Contains(t, s.kubectl.run(t, "describe", "widget", "a", "-n", namespace), "Name:", "Color:", "red")
+}
+
+func testVersions(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	old := strings.Replace(widget(namespace, "a", `{"color":"red"}`), "example.com/v1", "example.com/v1beta1", 1)
+	result := s.kubectl.try(t, old, "create", "-f", "-")
+	if result.code != 0 || !strings.Contains(result.stderr, "Warning: example.com/v1beta1 Widget is deprecated; use v1") {
+		t.Errorf("create in a deprecated version: %+v", result)
+	}
+	for _, version := range []string{"v1", "v1beta1"} {
+		got := s.kubectl.run(t, "get", "widgets."+version+".example.com", "a", "-n", namespace, "-o", "jsonpath={.apiVersion} {.spec.color}")
+		if want := "example.com/" + version + " red"; got != want {
+			t.Errorf("in %s the widget is %q, want %q", version, got, want)
+		}
 	}
 }
