@@ -56,7 +56,7 @@ type Stores interface {
 	AddListener(listener func(store string)) (remove func())
 }
 
-// The informers of a leadership deliver all objects again every InformerResync, so that a
+// InformerResync is the interval at which the informers of a leadership deliver all objects again, so that a
 // controller recovers from a lost change.
 const InformerResync = 10 * time.Minute
 

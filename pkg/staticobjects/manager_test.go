@@ -31,10 +31,7 @@ func sorted(keys []Key) string {
 	return strings.Join(texts, " ")
 }
 
-var (
-	keyA = Key{Group: "example.com", Kind: "Widget", Namespace: "default", Name: "a"}
-	keyB = Key{Group: "example.com", Kind: "Widget", Namespace: "default", Name: "b"}
-)
+var keyA = Key{Group: "example.com", Kind: "Widget", Namespace: "default", Name: "a"}
 
 func TestSetSource(t *testing.T) {
 	t.Parallel()

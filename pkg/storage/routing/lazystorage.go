@@ -247,7 +247,7 @@ func (s *lazyBackend) do(ctx context.Context, fromCache bool, call func(*backend
 		if err != nil {
 			return err
 		}
-		if down := b.store.Available(); down != nil && !(fromCache && b.canServeReads()) {
+		if down := b.store.Available(); down != nil && (!fromCache || !b.canServeReads()) {
 			return storeUnavailable(b.store.Name(), down)
 		}
 		return call(b)

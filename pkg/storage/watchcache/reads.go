@@ -45,7 +45,7 @@ type reads struct {
 
 // Get implements storage.Interface.
 func (s *reads) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
-	if into, ok := out.(*Object); ok && options.ResourceVersion == "" && s.Interface.ReadinessCheck() == nil {
+	if into, ok := out.(*Object); ok && options.ResourceVersion == "" && s.ReadinessCheck() == nil {
 		cached := Object{}
 		err := s.Interface.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, &cached)
 		if err == nil && s.isCurrent(ctx, key, cached.GetResourceVersion()) {

@@ -36,7 +36,6 @@ func startShell(dir, own string, path []string) (*shell, error) {
 		return nil, fmt.Errorf("create a pipe for a shell: %w", err)
 	}
 	defer resultsWriter.Close()
-	//nolint:noctx // it ends with close
 	command := exec.Command("bash", "--noprofile", "--norc")
 	command.Dir = dir
 	command.Env = []string{

@@ -63,7 +63,7 @@ func Dial(t testing.TB, endpoint string) *kubernetes.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { client.Close() })
+	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
