@@ -20,7 +20,7 @@ import (
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
-func startEtcd(t *testing.T) *clientv3.Client {
+func startEtcd(t testing.TB) *clientv3.Client {
 	t.Helper()
 	return etcdtest.Start(t, nil).Client()
 }
@@ -33,7 +33,7 @@ type replica struct {
 	enabled  bool
 }
 
-func newReplica(t *testing.T, etcd clientv3.KV, encryption value.Transformer) *replica {
+func newReplica(t testing.TB, etcd clientv3.KV, encryption value.Transformer) *replica {
 	t.Helper()
 	r := &replica{Manager: NewManager(), enabled: true}
 	var release func()
@@ -47,7 +47,7 @@ func newReplica(t *testing.T, etcd clientv3.KV, encryption value.Transformer) *r
 }
 
 // write stores a value as etcd3 does, and returns the stored value.
-func (r *replica) write(t *testing.T, etcd clientv3.KV, name string, plain []byte) []byte {
+func (r *replica) write(t testing.TB, etcd clientv3.KV, name string, plain []byte) []byte {
 	t.Helper()
 	key := "/annex/example.com/widgets/" + name
 	stored, err := r.TransformToStorage(t.Context(), plain, value.DefaultContext(key))
@@ -60,7 +60,7 @@ func (r *replica) write(t *testing.T, etcd clientv3.KV, name string, plain []byt
 }
 
 // read reads as an update does.
-func (r *replica) read(t *testing.T, name string, stored []byte) (plain []byte, stale bool) {
+func (r *replica) read(t testing.TB, name string, stored []byte) (plain []byte, stale bool) {
 	t.Helper()
 	key := "/annex/example.com/widgets/" + name
 	plain, stale, err := r.TransformFromStorage(writeinfo.NewContext(t.Context(), &writeinfo.Info{Update: true}), stored, value.DefaultContext(key))
@@ -107,7 +107,7 @@ func incompressible(n int) []byte {
 }
 
 // fill writes n widgets.
-func (r *replica) fill(t *testing.T, etcd clientv3.KV, n int) {
+func (r *replica) fill(t testing.TB, etcd clientv3.KV, n int) {
 	t.Helper()
 	random := newRandom()
 	for i := range n {
@@ -115,18 +115,18 @@ func (r *replica) fill(t *testing.T, etcd clientv3.KV, n int) {
 	}
 }
 
-func (r *replica) trainNow(t *testing.T) {
+func (r *replica) trainNow(t testing.TB) {
 	t.Helper()
 	expect.NoError(t, r.resource.trainIfDue(t.Context()))
 }
 
-func (r *replica) followNow(t *testing.T) {
+func (r *replica) followNow(t testing.TB) {
 	t.Helper()
 	expect.NoError(t, followStore(t.Context(), []*resource{r.resource}))
 }
 
 // dictionaryIn returns the dictionary ID of a stored value.
-func dictionaryIn(t *testing.T, stored []byte) uint32 {
+func dictionaryIn(t testing.TB, stored []byte) uint32 {
 	t.Helper()
 	h, err := parse(stored)
 	expect.NoError(t, err)

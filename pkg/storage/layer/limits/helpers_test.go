@@ -41,7 +41,7 @@ type store struct {
 	limits   atomic.Pointer[Limits]
 }
 
-func startStore(t *testing.T, limits Limits) *store {
+func startStore(t testing.TB, limits Limits) *store {
 	t.Helper()
 	s := &store{endpoint: etcdtest.Start(t, nil).Endpoint()}
 	s.limits.Store(&limits)
@@ -55,7 +55,7 @@ type replica struct {
 	line  *faultyKV
 }
 
-func (s *store) replica(t *testing.T) *replica {
+func (s *store) replica(t testing.TB) *replica {
 	t.Helper()
 	client := etcdtest.Dial(t, s.endpoint)
 	line := &faultyKV{KV: client.KV, watcher: client.Watcher}
