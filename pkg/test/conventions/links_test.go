@@ -4,6 +4,7 @@
 package conventions
 
 import (
+	"go/ast"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,19 +19,54 @@ var (
 	link      = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading   = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	notAnchor = regexp.MustCompile(`[^a-z0-9 _-]`)
+
+	namedTest   = regexp.MustCompile("`(?:[a-z0-9]+\\.)?((?:Test|Benchmark)[A-Za-z0-9]+)[/`]")
+	namedFolder = regexp.MustCompile("`(pkg/[a-z0-9/]+)`")
 )
+
+// pages returns the paths of the documentation.
+func pages(t *testing.T) []string {
+	t.Helper()
+	root := moduleRoot(t)
+	all := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
+	for _, folder := range []string{"docs", "docs/design"} {
+		found, err := filepath.Glob(filepath.Join(root, folder, "*.md"))
+		expect.NoError(t, err)
+		all = append(all, found...)
+	}
+	return all
+}
+
+// TestNames checks that the tests, benchmarks and folders that the documentation names exist.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	functions := map[string]bool{}
+	eachFile(t, func(_ *testing.T, file sourceFile) {
+		for _, declaration := range file.syntax.Decls {
+			if function, ok := declaration.(*ast.FuncDecl); ok {
+				functions[function.Name.Name] = true
+			}
+		}
+	})
+	for _, page := range pages(t) {
+		content := read(t, page)
+		for _, match := range namedTest.FindAllStringSubmatch(content, -1) {
+			if !functions[match[1]] {
+				t.Errorf("%s names %s, which is not there", filepath.Base(page), match[1])
+			}
+		}
+		for _, match := range namedFolder.FindAllStringSubmatch(content, -1) {
+			if _, err := os.Stat(filepath.Join(moduleRoot(t), match[1])); err != nil {
+				t.Errorf("%s names %s, which is not there", filepath.Base(page), match[1])
+			}
+		}
+	}
+}
 
 // TestLinks checks the links of the documentation to files and headings.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	root := moduleRoot(t)
-	pages := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
-	for _, folder := range []string{"docs", "docs/design"} {
-		found, err := filepath.Glob(filepath.Join(root, folder, "*.md"))
-		expect.NoError(t, err)
-		pages = append(pages, found...)
-	}
-	for _, page := range pages {
+	for _, page := range pages(t) {
 		for _, match := range link.FindAllStringSubmatch(read(t, page), -1) {
 			target, anchor, _ := strings.Cut(match[1], "#")
 			if strings.Contains(target, "://") {
