@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package controller runs annex's controllers. Each has a package of its own. common.go
-// lists those of both modes; pkg/standalone and pkg/aggregated list their own.
+// lists the controllers of both modes; pkg/standalone and pkg/aggregated list their own.
 package controller
 
 import (

@@ -136,7 +136,7 @@ func newHandler(next http.Handler, main MainAPIs, definitions ...*apiextensionsv
 	}
 }
 
-// get asks as the user. Headers come in pairs.
+// get sends a GET request as the user. headers are pairs of names and values.
 func get(handler http.Handler, username, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	for i := 0; i < len(headers); i += 2 {

@@ -160,7 +160,7 @@ func TestMergeAsTheMainClusterDoes(t *testing.T) {
 	}
 	handler := newV2Handler(newDocuments(t, annexDocument()), behind())
 
-	// That it breaks without the filter is why there is one.
+	// This failure is the reason for the filter.
 	if _, err := merge(get(handler, "admin", openAPIV2Path).Body.Bytes()); err == nil || !strings.Contains(err.Error(), "duplicated path") {
 		t.Errorf("merging the whole document: got %v; if upstream can do it by now, the filter may go", err)
 	}

@@ -18,8 +18,8 @@ import (
 type Plan struct {
 	// Observe means that the plan is incomplete without the observations of the main cluster's objects.
 	Observe bool
-	// Order creates the Migration that the labels order, and Forget deletes one that completed: the group has
-	// returned to the main cluster since.
+	// Order is the Migration to create, because labels order it. Forget is a completed Migration to delete,
+	// because the group has returned to the main cluster since.
 	Order, Forget *Migration
 	// Withdraw and Record are HostedResources whose takeover is withdrawn or recorded.
 	Withdraw, Record []string

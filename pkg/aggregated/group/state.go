@@ -80,7 +80,7 @@ type Observation struct {
 	Object string
 }
 
-// Objects are those that a State is read from. Those of other groups are ignored.
+// Objects are the input of New. Objects of other groups are ignored.
 type Objects struct {
 	Main, Annex []*Definition
 	APIServices []*APIService

@@ -188,7 +188,7 @@ func TestRemoves(t *testing.T) {
 		return names
 	}
 	expect.Equal(t, []string{"v2.example.com", "v3.example.com", "v3beta1.example.com"}, removed())
-	// The main cluster asks annex to serve v3 again.
+	// The main cluster's definition has v3 again, so annex has to serve it.
 	of.main = definitions(crd(widgets, labelled, versions("v1", "v3")), crd(gadgets, versions("v2")))
 	expect.Equal(t, []string{"v2.example.com", "v3beta1.example.com"}, removed(), "while a version is awaited")
 }

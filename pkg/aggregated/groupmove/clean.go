@@ -79,7 +79,7 @@ func (r *rollback) correctGone(ctx context.Context) error {
 	return err
 }
 
-// forget removes the labels of the main cluster's definitions, and deletes annex's with their objects.
+// forget removes the labels of the main cluster's definitions, and deletes annex's definitions with their objects.
 func (r *rollback) forget(ctx context.Context) error {
 	definitions, err := r.mainDefinitions(ctx)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// observePeriod is the time for which a moved group must be served without a problem, and undoPeriod that for which a
-	// problem may last until the group is rolled back.
+	// A moved group must be served for observePeriod without a problem. A problem that lasts for undoPeriod rolls the
+	// group back.
 	observePeriod = 5 * time.Second
 	undoPeriod    = 30 * time.Second
 	// Within watchesPeriod the main cluster's kube-apiservers have ended watches.
@@ -149,9 +149,9 @@ func (r *Run) markMainCopy(ctx context.Context, value string) error {
 	return nil
 }
 
-// observe returns once annex reaches the group through the main cluster for a while without a problem. If one
-// stays, it makes a Migration that rolls the group back, and fails. Only its own requests count: those of
-// tenants must not undo a move.
+// observe returns once annex has reached the group through the main cluster for observePeriod without a problem.
+// If a problem lasts, it creates a Migration that rolls the group back, and fails. Only its own requests count:
+// requests of tenants must not undo a move.
 func (m *moveIn) observe(ctx context.Context) error {
 	var problem string
 	began := time.Now()

@@ -219,7 +219,7 @@ func (r *Run) prepared(ctx context.Context, crd *apiextensionsv1.CustomResourceD
 	return hosted, "", nil
 }
 
-// raising is from which revision the main cluster's is raised above another.
+// raising is the range over which a rollback raises the main cluster's revision.
 type raising struct{ from, above int64 }
 
 // ofPhase returns the progress of a phase, nil if it counts nothing.

@@ -4,11 +4,10 @@
 // Package groupmove runs Migrations of groups: it moves the objects of a group from the main cluster
 // into annex and back, while clients use them.
 //
-// The function next decides what happens, and the phase of the Migration records it. Others do the work:
-// pkg/storage/move copies objects into a Store, pkg/aggregated/maincopy writes those of the main
-// cluster, and the controller of groups changes the routes of the main cluster's
-// requests, as the phase of the Migration requires. Every step can be repeated, so that another
-// replica continues after a crash.
+// The function next decides what happens, and the phase of the Migration records it. Other packages do the
+// work: pkg/storage/move copies objects into a Store, pkg/aggregated/maincopy writes the main cluster's
+// objects, and the controller of groups routes the main cluster's requests as the phase requires. Every
+// step can be repeated, so that another replica continues after a crash.
 package groupmove
 
 import (

@@ -19,7 +19,8 @@
 //
 // All functions can be called again after an error or a restart, and continue.
 //
-// MoveRules, NamespaceRules and OwnerRules are the rights that it needs in the main cluster, beside those of rbac.yaml.
+// MoveRules, NamespaceRules and OwnerRules are the rights that it needs in the main cluster in addition to
+// rbac.yaml.
 //
 // # Progress of a Source
 //
@@ -31,6 +32,6 @@
 // the revision of the bookmark too, because no change is between the two. This holds whichever API
 // servers serve the two watches: each delivers every change in the order of revisions.
 //
-// A bookmark may be older than what is waited for, if the API server's cache does not have the
-// revision. A consistent read while the probe is open lets the cache ask etcd.
+// A bookmark may be older than the revision that a caller waits for, if the API server's cache has not
+// reached it. A consistent read while the probe is open makes the cache request its progress from etcd.
 package maincopy

@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// askInterval is between questions, whether or not earlier ones were answered: of an API server that is slow, the
-	// fastest answer counts.
+	// askInterval is the time between questions. They do not wait for earlier answers: the fastest answer of a
+	// slow API server counts.
 	askInterval = 100 * time.Millisecond
 	// cutOff is less than the second after which an API server that has lost its etcd for a moment tries
 	// to connect again (google.golang.org/grpc/backoff).
 	cutOff = 600 * time.Millisecond
-	// The patience is a multiple of the 90th percentile of the first answers from etcd. At most it is less than the
-	// 5 s that requests wait during a switch.
+	// The time limit for answers from etcd is patienceFactor times the 90th percentile of the first measuredAnswers,
+	// within leastPatience and mostPatience. mostPatience is less than the 5 s that requests wait during a switch.
 	measuredAnswers = 10
 	patienceFactor  = 7
 	leastPatience   = 700 * time.Millisecond
 	mostPatience    = 3 * time.Second
 )
 
-// liveness decides by the answers of an API server whether it reads from its etcd. A slow server answers all questions late, one that
-// is cut off only those from etcd.
+// liveness decides by the answers of an API server whether it reads from its etcd. A slow server answers all
+// questions late. A server that is cut off from etcd answers only fromEtcd late.
 type liveness struct {
 	// stored and served are the times of the last questions that were answered from etcd, and from memory.
 	stored, served time.Time
 	// checked is the time of the last call of problem.
 	checked time.Time
 	took    []time.Duration
-	// patience is the longest time without an answer from etcd. It is mostPatience until that was measured.
+	// patience is the time limit for answers from etcd. It is mostPatience until the measurement ends.
 	patience time.Duration
 	failed   error
 }

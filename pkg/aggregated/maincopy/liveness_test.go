@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// asked simulates an API server that receives annex's questions. Times are since the start.
+// asked simulates the answers of an API server. Times count from the start.
 type asked struct {
 	// delay is the server's latency.
 	delay func() time.Duration

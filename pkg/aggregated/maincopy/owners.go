@@ -23,9 +23,9 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// RewriteOwners gives the ownerReferences of all objects in the main cluster, those of other API
-// servers included, the new UIDs of owners that were created in annex. It returns how many objects had
-// others, and the resources that it had to skip, without a name if a whole group version cannot be discovered.
+// RewriteOwners writes the new UIDs of owners that were created in annex to the ownerReferences of all
+// objects in the main cluster, including objects of other API servers. It returns the number of changed
+// objects, and the resources that it had to skip, without a name if a whole group version cannot be discovered.
 //
 // References to owners in gone that do not exist get a UID that no object has: the garbage collector may have
 // missed their deletion, and reads only owners that are not in its cache. The main cluster serves gone again.

@@ -50,8 +50,8 @@ func (c *Copy) Forget(ctx context.Context, group string) error {
 	return c.remove(ctx, hostingv1alpha1.FrozenPolicyName(group))
 }
 
-// ForgetUndefined does as Forget, unless annex defines resources of the group: another leader may have moved and frozen
-// it again.
+// ForgetUndefined removes the policy of Freeze unless annex defines resources of the group: another leader may have
+// moved and frozen it again.
 func (c *Copy) ForgetUndefined(ctx context.Context, group string) error {
 	return c.Fenced(func(ctx context.Context) error {
 		definitions, err := c.annex.Resource(definitionsResource).List(ctx, metav1.ListOptions{})

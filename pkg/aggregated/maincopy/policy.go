@@ -22,7 +22,8 @@ type policy struct {
 	name, group, message string
 	// label is on the policy and its binding; its value is the group.
 	label string
-	// rules are the requests that it applies to, except excluded and those of the canary.
+	// rules select the requests that the policy applies to, in addition to the canary. excluded exempts
+	// requests.
 	rules, excluded []admissionregistrationv1.NamedRuleWithOperations
 	// denies is the condition for these requests, as an expression.
 	denies string

@@ -16,8 +16,8 @@ import (
 const (
 	// probeTimeout bounds a probe, whose bookmark comes two seconds before.
 	probeTimeout = 3 * time.Second
-	// progressInterval is between probes if nothing is waited for. The bookmarks of API servers that do not
-	// ask etcd may have revisions that etcd would compact.
+	// progressInterval is the time between probes while no caller waits for progress. API servers that do not
+	// request progress from etcd may send bookmarks with revisions so old that etcd compacts them.
 	progressInterval = 30 * time.Second
 	// probePause is after a probe that has failed.
 	probePause = time.Second
@@ -43,7 +43,7 @@ func (s *Source) probe(ctx context.Context, after int64) (result, error) {
 	defer stream.close()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		// The API server's cache asks etcd for its revision, which the bookmark then has.
+		// This read makes the API server's cache request etcd's revision, which the bookmark then has.
 		_, err := s.Revision(ctx)
 		return err
 	})

@@ -199,8 +199,8 @@ func (t *target) raiseGeneration(ctx context.Context, annex, main *unstructured.
 	return main, nil
 }
 
-// terminate deletes an object that keeps its finalizers. Without a policy those of the garbage
-// collector stay, too.
+// terminate deletes an object whose finalizers keep it terminating. Without a propagation policy, the
+// finalizers of the garbage collector stay, too.
 func (t *target) terminate(ctx context.Context, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	objects := t.mainObjects(object.GetNamespace())
 	err := objects.Delete(ctx, object.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(object.GetUID())}})

@@ -30,7 +30,8 @@ type watcher struct {
 	// pending is the result of a probe that waits for a change to be delivered.
 	pending result
 	probing bool
-	// heard is the last time at which delivered became known without a change, and failed that of a probe that failed.
+	// heard is the last time at which delivered became known without a change. failed is the time of the last
+	// failed probe.
 	heard, failed time.Time
 }
 

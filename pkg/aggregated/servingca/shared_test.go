@@ -248,7 +248,7 @@ func TestRunWatchesTheSecret(t *testing.T) {
 	}()
 	next := rotating(t)
 	for waiting := true; waiting; {
-		// The fake forgets watches that begin after a change; so change it again.
+		// The fake does not report a change to watches that begin later, so repeat the change.
 		main.change(t, func(secret *corev1.Secret) {
 			expect.Succeeds(t, next.Write(secret))
 		})

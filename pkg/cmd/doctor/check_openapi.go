@@ -117,8 +117,8 @@ type snapshot struct {
 	V3 map[string]string `json:"v3"`
 }
 
-// takeSnapshot reads the documents of the main cluster. Of v3 they have megabytes: without --save and --compare it reads
-// only those of what annex has published.
+// takeSnapshot reads the documents of the main cluster. The v3 documents have megabytes: without --save and --compare
+// it reads only the ones that annex has published, and takes the hashes in the URLs of the others.
 func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrationv1.APIService) (*snapshot, error) {
 	var v2 struct {
 		Paths       map[string]any `json:"paths"`

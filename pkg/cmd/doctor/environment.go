@@ -61,7 +61,7 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	// asked and answered are times of the local clock, of the request and the response.
+	// asked and answered are the times of the request and the response by the local clock.
 	asked, answered time.Time
 }
 

@@ -122,7 +122,8 @@ func TestReview(t *testing.T) {
 	type request = admissionv1.AdmissionRequest
 	for name, test := range map[string]struct {
 		change func(*request)
-		// patch and message are parts of those of the response; code is of an error in place of one.
+		// patch begins the response's patch, and message is part of its message. code is the HTTP status of an
+		// error without a review.
 		patch, message, warning string
 		code                    int
 	}{

@@ -43,7 +43,7 @@ const (
 type session struct {
 	in          *bufio.Reader
 	out, errOut io.Writer
-	// asks is set if standard input is a terminal: a plan ends with a question.
+	// asks is set if standard input is a terminal. Then a plan ends with a prompt.
 	asks bool
 	// program is the name of the program in suggestions.
 	program string
@@ -175,7 +175,7 @@ func wrap(text string) string {
 
 func (s *session) warn(err error) { _, _ = fmt.Fprintf(s.errOut, "annex: warning: %v\n", err) }
 
-// agree asks a question, and returns an error unless the answer is yes.
+// agree prints a question, and returns an error unless the user answers yes.
 func (s *session) agree(question, otherwise string) error {
 	return s.confirm(question+" [y/N] ", otherwise, "y", "Y", "yes", "Yes", "YES")
 }

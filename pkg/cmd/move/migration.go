@@ -206,7 +206,7 @@ func (s *session) run(ctx context.Context, o operation) error {
 	return s.start(ctx, o, under)
 }
 
-// agreeToPlan asks a user at a terminal whether to go on. It does not ask about a Migration that is under way.
+// agreeToPlan prompts for confirmation at a terminal, unless --yes is set or the Migration is already under way.
 func (s *session) agreeToPlan(o flags, under *hostingv1alpha1.Migration) error {
 	if !s.asks || o.yes || under != nil {
 		return nil

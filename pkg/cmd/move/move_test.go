@@ -186,7 +186,8 @@ func TestMoveAttaches(t *testing.T) {
 	}
 }
 
-// TestQuestion asks at a terminal, once, and only before something is begun.
+// TestQuestion counts prompts: a plan ends with one, only at a terminal and only before something is begun. Rights
+// for Secrets need another one.
 func TestQuestion(t *testing.T) {
 	t.Parallel()
 	underWay := func(operation hostingv1alpha1.MigrationOperation) *hostingv1alpha1.Migration {
@@ -196,7 +197,7 @@ func TestQuestion(t *testing.T) {
 		asks, attached, secrets, granted bool
 		typed                            string
 		flags                            flags
-		// questions are the parts of the output that ask.
+		// questions is the number of prompts in the output.
 		questions int
 		err       string
 	}{

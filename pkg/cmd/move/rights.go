@@ -153,8 +153,8 @@ func (s *session) revoke(ctx context.Context) error {
 	return nil
 }
 
-// waitForRights waits until the main cluster has aggregated the rights. Not every user may ask for
-// that; annex reports missing rights itself.
+// waitForRights waits until the main cluster has aggregated the rights. It does not wait if the user may
+// not check that: annex reports missing rights itself.
 func (s *session) waitForRights(ctx context.Context, granted rules) error {
 	subjects := s.bound(ctx)
 	if len(subjects) == 0 || subjects[0].Kind == rbacv1.GroupKind {

@@ -206,7 +206,7 @@ func TestFinalizeAttaches(t *testing.T) {
 	o := &finalizeFlags{yesDelete: group, noBackup: true}
 	expect.NoError(t, f.start(t).finalize(t.Context(), o))
 	expect.Contains(t, f.out.String(), "theirs is under way already.\n", "migration.hosting.annex.dev/theirs confirmed\n")
-	// The confirmed one asks nothing.
+	// A confirmed Migration needs no confirmation.
 	o.yesDelete = ""
 	expect.NoError(t, f.session.finalize(t.Context(), o))
 }

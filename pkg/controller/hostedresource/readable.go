@@ -34,7 +34,7 @@ const (
 
 // UnreadableObjects lists the objects that cannot be read. A *corruption.Registry is one.
 type UnreadableObjects interface {
-	// Unreadable returns those of a resource, in order.
+	// Unreadable returns the unreadable objects of a resource, in order.
 	Unreadable(resource schema.GroupResource) []corruption.Object
 	// AllRead reports whether all objects of a resource were read.
 	AllRead(resource schema.GroupResource) bool

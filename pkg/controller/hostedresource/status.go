@@ -142,7 +142,7 @@ func storeReadyCondition(status *hostingv1alpha1.HostedResourceStatus, storeName
 	return condition
 }
 
-// readyCondition summarizes the other conditions, including those of other controllers.
+// readyCondition summarizes the other conditions, including conditions that other controllers set.
 func readyCondition(status *hostingv1alpha1.HostedResourceStatus, established, stored metav1.Condition) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceReady}
 	if status.Phase == hostingv1alpha1.HostedResourceTerminating {

@@ -26,7 +26,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
-// Reasons of the condition Complete, besides the phases and those of package move.
+// Reasons of the condition Complete, in addition to the phases and the reasons of package move.
 const (
 	reasonNotFound      = "NotFound"
 	reasonNotPlaced     = "NotPlaced"

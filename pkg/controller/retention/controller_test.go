@@ -35,11 +35,11 @@ import (
 
 const widgets = "widgets.example.com"
 
-// fakeObjects are objects in memory, by name, and what was asked of them.
+// fakeObjects stores objects in memory, and records requests.
 type fakeObjects struct {
 	t  *testing.T
 	mu sync.Mutex
-	// created is when each was created.
+	// created has the creation time of each object, by name.
 	created map[string]time.Time
 	deleted []string
 	lists   int

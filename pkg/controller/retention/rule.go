@@ -17,7 +17,6 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// conditionsPath is where conditions are.
 var conditionsPath = []string{"status", "conditions"}
 
 // rule is a rule that is ready to be applied to objects.

@@ -60,7 +60,7 @@ func (c *Controller) workOf(resource *hosted) *work {
 	return w
 }
 
-// forget removes the work of a HostedResource without a retention, and its status.
+// forget removes the work, metrics and status of a HostedResource without a retention.
 func (c *Controller) forget(ctx context.Context, name string, resource *hosted) error {
 	c.mu.Lock()
 	delete(c.work, name)

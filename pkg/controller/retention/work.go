@@ -127,7 +127,7 @@ func (w *work) next(changed bool) time.Time {
 	return next
 }
 
-// begin replaces the plan. That of a dry run has examples.
+// begin replaces the plan. A dry run reports examples in the status.
 func (w *work) begin(p *plan, started time.Time, took time.Duration, dryRun bool) {
 	w.plan, w.position, w.result = p, 0, result{}
 	w.lastRun, w.took = started, took

@@ -175,7 +175,7 @@ func (c *Controller) mirrorChanged(key staticobjects.Key, object metav1.Object, 
 	}
 }
 
-// mirrorsListed forgets the mirrors of a resource that no longer exist.
+// mirrorsListed drops the mirrors of a resource that no longer exist.
 func (c *Controller) mirrorsListed(t target, mirrors cache.Store) {
 	c.forgetMirrors(func(m staticobjects.Mirror) bool {
 		_, exists, _ := mirrors.GetByKey(cache.NewObjectName(m.Key.Namespace, m.Key.Name).String()) // reading memory does not fail
@@ -183,7 +183,7 @@ func (c *Controller) mirrorsListed(t target, mirrors cache.Store) {
 	})
 }
 
-// forgetMirrors forgets and queues mirrors that are gone.
+// forgetMirrors drops mirrors that are gone, and queues their objects.
 func (c *Controller) forgetMirrors(gone func(staticobjects.Mirror) bool) {
 	for _, mirror := range c.manager.Mirrors(gone) {
 		c.manager.RemoveMirror(mirror.Key)
@@ -200,7 +200,7 @@ func (c *Controller) definitionChanged(definition *apiextensionsv1.CustomResourc
 	c.addSources() // they may have mirrors in it
 }
 
-// definitionDeleted queues all objects of the group, and forgets its mirrors, which are gone
+// definitionDeleted queues all objects of the group, and drops its mirrors, which are gone
 // with the definition.
 func (c *Controller) definitionDeleted(definition *apiextensionsv1.CustomResourceDefinition) {
 	group := definition.Spec.Group

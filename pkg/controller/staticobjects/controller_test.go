@@ -281,7 +281,7 @@ func TestOrderAndRefusal(t *testing.T) {
 	}
 }
 
-// TestMirrorDeletedBeforeItsWatch forgets a mirror that the first list of its watch does not have.
+// TestMirrorDeletedBeforeItsWatch checks that a mirror is dropped if the first list of its watch lacks it.
 func TestMirrorDeletedBeforeItsWatch(t *testing.T) {
 	t.Parallel()
 	c := newController(t)

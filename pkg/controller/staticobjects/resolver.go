@@ -39,7 +39,7 @@ type target struct {
 	manageable bool
 }
 
-// resolver finds the resource of a kind. It keeps what it discovered until forget is called.
+// resolver finds the resource of a kind. It caches discovery until forget is called.
 type resolver struct {
 	discovery Discovery
 
@@ -61,7 +61,7 @@ func newResolver(discovery Discovery) *resolver {
 	return &resolver{discovery: discovery, versions: map[schema.GroupVersion]version{}}
 }
 
-// forget discards what was discovered of a group.
+// forget drops the cached versions of a group.
 func (r *resolver) forget(group string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

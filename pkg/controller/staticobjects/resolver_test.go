@@ -17,7 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// served is what a fake annex serves, by group version.
+// served fakes annex's discovery. versions has the resources of each group version.
 type served struct {
 	versions map[string][]metav1.APIResource
 	err      error

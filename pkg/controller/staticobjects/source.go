@@ -69,9 +69,9 @@ func (c *Controller) record(ctx context.Context, source string, resource schema.
 	return nil
 }
 
-// writeStatus writes a StaticSource if something has changed; its resources are added to those
-// of status. It returns it before and after, nil if annex has no such source. The time of a
-// condition changes with its status.
+// writeStatus writes a StaticSource if something has changed. status.Resources are added to its
+// resources. It returns the source before and after, nil if annex has no such source. The time of
+// a condition changes with its status.
 func (c *Controller) writeStatus(ctx context.Context, name string, status hostingv1alpha1.StaticSourceStatus) (before, current *hostingv1alpha1.StaticSource, err error) {
 	c.recording.Lock()
 	defer c.recording.Unlock()

@@ -34,7 +34,7 @@ type watches struct {
 
 	running sync.WaitGroup
 	mu      sync.Mutex
-	ctx     context.Context //nolint:containedctx // that of the leadership, set by start
+	ctx     context.Context //nolint:containedctx // set by start, ends with the leadership
 	open    map[schema.GroupResource]context.CancelFunc
 }
 

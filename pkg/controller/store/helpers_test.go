@@ -20,7 +20,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 const mebi = 1 << 20
 
-// answer is what the endpoint of a member answers whose database has some size.
+// answer returns the status of a healthy member with a database of this size.
 func answer(id uint64, size int64, change func(*clientv3.StatusResponse)) stores.EndpointStatus {
 	status := &clientv3.StatusResponse{
 		Header:  &etcdserverpb.ResponseHeader{MemberId: id},
@@ -36,26 +36,26 @@ func silence(id uint64) stores.EndpointStatus {
 	return stores.EndpointStatus{Endpoint: "https://etcd-" + string(rune('0'+id)), Err: errors.New("refused")}
 }
 
-// cluster is what was seen of a cluster of three members.
+// cluster returns the snapshot of a cluster of three members.
 func cluster(endpoints ...stores.EndpointStatus) *stores.Snapshot {
 	return &stores.Snapshot{Endpoints: endpoints, Cluster: 0xc1, Members: &clientv3.MemberListResponse{Members: []*etcdserverpb.Member{
 		{ID: 3, Name: "c"}, {ID: 1, Name: "a"}, {ID: 26, Name: ""},
 	}}}
 }
 
-// refused is what was seen, with requests refused.
+// refused changes a snapshot: requests of the Store are refused.
 func refused(seen *stores.Snapshot, reason, message string) *stores.Snapshot {
 	seen.Unavailable = &stores.UnavailableError{Store: "some", Reason: reason, Message: message}
 	return seen
 }
 
-// marked is what was seen, with the mark of a store.
+// marked changes a snapshot: the etcd has the mark of a Store.
 func marked(seen *stores.Snapshot, store string, uid types.UID) *stores.Snapshot {
 	seen.Mark = &stores.Mark{Store: store, UID: uid}
 	return seen
 }
 
-// down is what was seen of a cluster that is unavailable.
+// down returns the snapshot of an unreachable cluster.
 func down() *stores.Snapshot {
 	seen := refused(cluster(silence(1)), stores.ReasonUnreachable, "no endpoint answers: https://etcd-1: refused")
 	seen.Members, seen.Cluster = nil, 0

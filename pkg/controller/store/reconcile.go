@@ -218,8 +218,8 @@ const (
 	actionRelease = "Release"
 )
 
-// recordEvent records an event for each changed condition, and for a claim. The reason is
-// that of the condition.
+// recordEvent records an event for each changed condition, with the condition's reason, and for a
+// claim.
 func (r *reconciler) recordEvent(before, after *hostingv1alpha1.Store, claimed bool) {
 	if claimed {
 		r.events.Eventf(after, nil, corev1.EventTypeNormal, "Claimed", actionClaim,

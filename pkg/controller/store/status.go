@@ -21,7 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 )
 
-// Reasons of the condition Ready, besides those of package stores.
+// Reasons of the condition Ready, in addition to the reasons of package stores.
 const (
 	reasonAvailable           = "Available"
 	reasonClaimFailed         = "ClaimFailed"

@@ -37,7 +37,7 @@ type Annex struct {
 
 // Start installs annex in a main cluster, runs it in the test process on a new data directory,
 // waits until the main cluster proxies hosting.annex.dev to it, and stops and uninstalls it
-// when the test ends. Flags are those of `annex serve`.
+// when the test ends. flags are flags of `annex serve`.
 func Start(t testing.TB, cluster *maincluster.Cluster, flags ...string) *Annex {
 	t.Helper()
 	return start(t, cluster, func(i *Installation) (*Annex, error) { return i.Launch(t.TempDir(), flags...) })

@@ -25,7 +25,7 @@ import (
 
 // Clients are clients with one login.
 type Clients struct {
-	// Config is what the clients are made from.
+	// Config is the configuration of all clients.
 	Config *restclient.Config
 	// HTTP is the HTTP client of all others, so they share a connection, which no other Clients use.
 	HTTP *http.Client

@@ -43,7 +43,7 @@ type listRecorder struct {
 type recordedWatch struct {
 	io.ReadCloser
 	recorder *listRecorder
-	// status is that of the response, or the error.
+	// status is the status of the response, or the error.
 	status string
 	failed bool
 	tail   []byte

@@ -111,7 +111,7 @@ func object(schema *apiextensionsv1.JSONSchemaProps, path string, n int) (any, e
 	return result, nil
 }
 
-// required returns the names of required fields, for alternatives those of the first.
+// required returns the names of required fields. Of alternatives, it takes the first schema.
 func required(schema *apiextensionsv1.JSONSchemaProps) []string {
 	names := slices.Clone(schema.Required)
 	for _, alternatives := range [][]apiextensionsv1.JSONSchemaProps{schema.OneOf, schema.AnyOf} {

@@ -22,12 +22,12 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// patience bounds every wait. It is long because machines that run tests are busy.
+// patience bounds every wait. It is long because test machines are busy.
 const patience = 60 * time.Second
 
 // Config configures a cluster. The zero value has three members.
 type Config struct {
-	// Members is how many there are.
+	// Members is the number of members.
 	Members int
 	// QuotaBytes is the size at which members refuse writes; 0 is etcd's default.
 	QuotaBytes int64
@@ -43,7 +43,7 @@ type Config struct {
 type Cluster struct {
 	// Members are its members, running or not.
 	Members []*Member
-	// Authority signed the certificates of members, and signs those of clients.
+	// Authority signs the certificates of members and clients.
 	Authority *Authority
 
 	config Config

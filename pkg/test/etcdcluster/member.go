@@ -27,7 +27,7 @@ const (
 	peerPort   = 200
 )
 
-// tailBytes is how much of a member's log a failed test shows.
+// tailBytes limits the part of a member's log that a failed test prints.
 const tailBytes = 2000
 
 // Member is one member of a cluster. Its methods are for one goroutine at a time.
@@ -54,7 +54,7 @@ func newMember(t testing.TB, c *Cluster, index int) *Member {
 	return m
 }
 
-// socket is where the member itself listens.
+// socket is the Unix socket that the member itself listens on, behind its proxy.
 func (m *Member) socket() string { return filepath.Join(m.cluster.dir, m.clientHost()) }
 
 // clientHost and peerHost are sockets in the cluster's folder. To etcd they are

@@ -100,7 +100,7 @@ func ErrorLine(t testing.TB, err error, words ...string) {
 	}
 }
 
-// Equal fails the test unless got is what is wanted.
+// Equal fails the test unless got equals want.
 func Equal(t testing.TB, want, got any, explanation ...any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -108,8 +108,8 @@ func Equal(t testing.TB, want, got any, explanation ...any) {
 	}
 }
 
-// FieldErrors fails the test unless there are exactly these errors of a validation, in
-// order. What is wanted is the beginning of each: apimachinery's explanations are long.
+// FieldErrors fails the test unless a validation returned exactly these errors, in order. want has
+// the beginning of each error: apimachinery's explanations are long.
 func FieldErrors(t testing.TB, got field.ErrorList, want ...string) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -194,7 +194,7 @@ func (p *Proxy) carry(from, to net.Conn) {
 	})
 }
 
-// forget closes both ends of a connection.
+// forget closes connections and stops tracking them.
 func (p *Proxy) forget(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -63,7 +63,7 @@ func (s *webhookServer) client() admissionregistrationv1.WebhookClientConfig {
 	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(s.URL + "/review"), CABundle: s.authority}
 }
 
-// asked returns the requests about an object, in their order.
+// requestsFor returns the requests about an object, in order.
 func (s *webhookServer) requestsFor(name string) []admissionv1.AdmissionRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (a *annex) waitForWebhooks(t *testing.T, namespace string, sentinel *webhoo
 // failure is a webhook that fails.
 type failure struct {
 	answer reviewHandler
-	// client replaces that of the server.
+	// client replaces the server's client configuration.
 	client func(t *testing.T) admissionregistrationv1.WebhookClientConfig
 	// want are parts of the error with the failure policy Fail.
 	want []string

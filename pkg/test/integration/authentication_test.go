@@ -163,8 +163,8 @@ func TestAuthenticationMethods(t *testing.T) {
 	t.Run("token reviews", func(t *testing.T) { t.Parallel(); testTokenReviews(t, e) })
 }
 
-// Only the paths of the configuration allow anonymous requests, not those of the default.
-// Authorization still applies to them.
+// testOpenPaths checks that anonymous requests are allowed for the paths of the configuration only, not
+// for the default paths, and that authorization still applies to them.
 func testOpenPaths(t *testing.T, a *annex) {
 	anonymous := a.httpClientAs(t, nil)
 	for path, want := range map[string][]int{

@@ -122,8 +122,8 @@ func TestCompressionTrainsDictionary(t *testing.T) {
 }
 
 const (
-	// trainingObjects is the number of objects that are enough to train a dictionary, and
-	// elsewhereObjects that of others in another namespace.
+	// trainingObjects is the number of objects that suffice to train a dictionary, and
+	// elsewhereObjects the number of objects in another namespace.
 	trainingObjects, elsewhereObjects = 80, 10
 	// checkedObjects is the number of objects that tests check and update.
 	checkedObjects = 5

@@ -274,7 +274,7 @@ func TestInformerDuringRestart(t *testing.T) {
 	})
 }
 
-// TestAnotherEtcd starts annex with another etcd than that of its data directory.
+// TestAnotherEtcd starts annex with an etcd that its data directory does not belong to.
 func TestAnotherEtcd(t *testing.T) {
 	t.Parallel()
 	dataDir := t.TempDir()

@@ -35,7 +35,7 @@ func (a *annex) migrations() hostingclient.MigrationInterface {
 	return a.Hosting.HostingV1alpha1().Migrations()
 }
 
-// move creates the Migration of a resource. Its name is that of the resource.
+// move creates the Migration of a resource, with the name of the resource.
 func (r *resource) move(t *testing.T, store string, changes ...func(*hostingv1alpha1.MigrationSpec)) {
 	t.Helper()
 	migration := &hostingv1alpha1.Migration{
@@ -93,7 +93,7 @@ func (r *resource) identities(t *testing.T) map[string]types.UID {
 	return found
 }
 
-// history is what an informer and writers saw.
+// history records the objects that writers have written, and what they and an informer found wrong.
 type history struct {
 	mu sync.Mutex
 	// exist has the objects of which writers know that they exist, with a number that they wrote.
@@ -203,8 +203,8 @@ func TestMigrationOnReplicas(t *testing.T) {
 	slow.SetDelay(0) // for a fast stop
 }
 
-// moveUnderLoad moves a resource while clients of these replicas write it, and one of the last
-// watches it. etcd is that of the Store default.
+// moveUnderLoad moves a resource while clients of these replicas write it, and a client of the last
+// replica watches it. etcd belongs to the Store default.
 func moveUnderLoad(t *testing.T, etcd *clientv3.Client, replicas ...*annex) {
 	t.Helper()
 	a := replicas[0]

@@ -108,8 +108,8 @@ func (r *replica) waitForLeader(t *testing.T, other string) (holder string) {
 	return holder
 }
 
-// TestControllersRunOnLeaderOnly runs two replicas on one etcd: only the controllers of the
-// leader write, and those of the other replica take over when it stops.
+// TestControllersRunOnLeaderOnly runs two replicas on one etcd: only the leader's controllers
+// write, and the other replica's controllers take over when it stops.
 func TestControllersRunOnLeaderOnly(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdtest.Start(t, nil).Endpoint()

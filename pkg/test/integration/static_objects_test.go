@@ -200,7 +200,7 @@ func (a *annex) testMirrorFollows(t *testing.T, f folder, one *unstructured.Unst
 		return fmt.Sprint(object.Object["spec"]) == "map[replicas:3 size:small]"
 	})
 	a.waitForSource(t, "file", 4, "Type:Applied Status:True")
-	// The gauges are those of the process, which other tests share.
+	// Other tests in this process share the gauges.
 	expect.Contains(t, string(a.get(t, "/metrics").Body), `annex_static_source_reads_total{result="complete",source="file"}`)
 	poll.Until(t, "an event", func() string {
 		events, err := a.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=MirrorsWritten"})

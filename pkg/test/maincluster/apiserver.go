@@ -28,7 +28,7 @@ const (
 	portTaken = "address already in use"
 )
 
-// apiServerFlags are the flags of every cluster, followed by those of the options.
+// apiServerFlags returns the flags of every cluster, followed by the flags in the options.
 func (c *Cluster) apiServerFlags() []string {
 	file := func(name string) string { return filepath.Join(c.Dir, name) }
 	return append([]string{

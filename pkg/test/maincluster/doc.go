@@ -13,7 +13,7 @@
 //	defer cluster.Stop()
 //
 // RunTests does that for all tests of a package. The programs are built by `make bin/kube-apiserver
-// bin/kube-controller-manager`; MAINCLUSTER_BIN names a folder with those of another release.
+// bin/kube-controller-manager`; MAINCLUSTER_BIN names a folder with the programs of another release.
 //
 // The test starts the server under test, with a certificate of Cluster.ServingCertificate, an APIService with
 // Cluster.CA, and Cluster.ServiceAccountKubeconfig, which has exactly the rights of its Pods. The cluster reaches it through a Service of type

@@ -14,7 +14,7 @@ import (
 // tick is the unit of CPU times in /proc, USER_HZ, which is 100 on every Linux that Go supports.
 const tick = time.Second / 100
 
-// Usage is what a process uses, from Linux's /proc.
+// Usage is the CPU time and the memory of a process, from Linux's /proc.
 type Usage struct {
 	// CPU is the time in user and system mode of all its threads, in steps of 10 ms.
 	CPU time.Duration

@@ -49,7 +49,7 @@ type Server struct {
 }
 
 // Start starts annex on a fresh data directory, waits until it is ready, and
-// stops it when the test ends. Flags are those of `annex serve`.
+// stops it when the test ends. flags are flags of `annex serve`.
 func Start(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	return StartIn(t, t.TempDir(), flags...)

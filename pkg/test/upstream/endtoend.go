@@ -71,7 +71,7 @@ func runEndToEnd(ctx context.Context, dir, kubeconfig string, exceptions []excep
 }
 
 // skip returns a regular expression of the tests that are not run. Ginkgo matches it with
-// their names, which begin with that of the suite.
+// their names, which begin with the name of the suite.
 func skip(exceptions []exception) string {
 	var patterns []string
 	for _, exception := range exceptions {

@@ -11,7 +11,7 @@ import (
 
 // exception is a reason why tests cannot pass.
 type exception struct {
-	// needs is what the tests need and annex does not have.
+	// needs names a requirement of the tests that annex does not fulfil.
 	needs string
 	// message is part of the failure of each test.
 	message string

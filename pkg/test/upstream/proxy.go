@@ -33,7 +33,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 )
 
-// definitionsPath is where CRDs are created.
+// definitionsPath is the URL path of CRDs.
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 // proxy forwards requests to the main cluster as its administrator. It delays the

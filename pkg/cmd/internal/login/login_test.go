@@ -17,7 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/version"
 )
 
-// TestModes asks servers what they are.
+// TestModes checks that commands detect whether a server is annex or a main cluster.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	const hosting = "/apis/hosting.annex.dev/v1alpha1"

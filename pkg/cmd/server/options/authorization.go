@@ -42,7 +42,7 @@ func NewAuthorization() *Authorization {
 	return &Authorization{Modes: []string{authorization.ModeRBAC}, WebhookVersion: "v1"}
 }
 
-// AddFlags adds flags with upstream's names and meaning. Those of reviews apply to a webhook
+// AddFlags adds flags with upstream's names and meaning. The flags of reviews apply to a webhook
 // and to a main cluster.
 func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.ReviewOptions) {
 	fs.StringSliceVar(&o.Modes, "authorization-mode", o.Modes,

@@ -41,7 +41,7 @@ func NewMain() *Main {
 	}
 }
 
-// AddFlags adds flags. Those of upstream's delegating options keep their names.
+// AddFlags adds flags. Flags of upstream's delegating options keep their names.
 func (o *Main) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "main-kubeconfig", o.Kubeconfig,
 		"Kubeconfig of the main cluster: it authenticates and authorizes callers, and proxies requests for annex's resources to annex.")

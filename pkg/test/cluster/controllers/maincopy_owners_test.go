@@ -83,7 +83,8 @@ func testOwners(t *testing.T, standIn *maincluster.Cluster) {
 	if !f.record(resource).has(owner.GetUID(), moved.GetUID()) {
 		t.Errorf("the pair of %s and %s is not recorded", owner.GetUID(), moved.GetUID())
 	}
-	// One is deleted after its pair was found. The garbage collector may believe in that of the main cluster.
+	// An owner is deleted after its pair was found. The garbage collector may have missed that, and assume that the
+	// owner still exists in the main cluster.
 	expect.NoError(t, served.Delete(t.Context(), "paired", metav1.DeleteOptions{}))
 	rewritten, _, err := f.copy.RewriteOwners(t.Context(), again)
 	expect.NoError(t, err)
@@ -147,7 +148,7 @@ func (f *fixture) checkDenied(t *testing.T) {
 	}
 }
 
-// denied is how many requests the policy denied.
+// denied returns the number of requests that the policy has denied.
 func (f *fixture) denied(t *testing.T) (count float64) {
 	t.Helper()
 	response, err := clients.Send(t.Context(), f.main.HTTP, http.MethodGet, mainCluster.URL+"/metrics", "")

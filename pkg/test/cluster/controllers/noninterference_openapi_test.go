@@ -28,7 +28,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// repeats is how often a document is read that must not change. Without annex's filter about a
+// repeats is the number of reads of a document that must not change. Without annex's filter about a
 // third of the reads came from the other server.
 const repeats = 40
 

@@ -199,10 +199,10 @@ func testAnnexDown(t *testing.T, s *sharedAnnex) {
 	poll.Until(t, "discovery of the group is current", func() string { return isDiscovered(t, mainClients, w.group, 1) })
 }
 
-// testMainClusterRestarts: kube-apiserver collects the documents of all APIServices at its
-// start, also those of groups that annex has taken over. OpenAPI of other aggregated servers
-// breaks then, long after their installation. The test stops the main cluster, so it does not
-// run in parallel.
+// testMainClusterRestarts: kube-apiserver collects the documents of all APIServices when it
+// starts, even for groups that annex has taken over. OpenAPI of other aggregated servers
+// breaks at that moment, long after their installation. The test stops the main cluster, so it
+// does not run in parallel.
 func testMainClusterRestarts(t *testing.T, s *sharedAnnex) {
 	mainClients := main(t)
 	followed := newMainWidgets(t, s)

@@ -31,8 +31,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// TestCommands moves a group with the commands, which also grant and take back the rights: annex has
-// no others than those of its manifests.
+// TestCommands moves a group with the commands, which also grant and revoke the rights: annex itself has
+// only the rights of its manifests.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	f := newFixtureWithoutRights(t, sharedAnnex, "commands.example.com")
@@ -206,7 +206,7 @@ func TestUnreachableGroupReturns(t *testing.T) {
 	expect.Eventually(t, migrations, name, "annex serves the group", func(m *hostingv1alpha1.Migration) bool {
 		return m.Status.Phase == hostingv1alpha1.MigrationObserving
 	})
-	// Connections that are open would survive the loss of an endpoint, but not that of the Service.
+	// Open connections would survive the deletion of an endpoint. They do not survive the deletion of the Service.
 	expect.Delete(t, f.main.Kube.CoreV1().Services(annextest.Namespace), annextest.ServiceName)
 	_, err := f.own.Dynamic.Resource(f.resource()).Namespace("default").Create(t.Context(), f.newWidget("default", "born"), metav1.CreateOptions{})
 	expect.NoError(t, err)

@@ -25,7 +25,7 @@ const (
 	keepFinalizer = "example.com/keep"
 	// requestTimeout bounds a request, longer than any hold.
 	requestTimeout = time.Minute
-	// ownersAtOnce is how many owners live at a time.
+	// ownersAtOnce is the number of owners that exist at a time.
 	ownersAtOnce = 8
 )
 

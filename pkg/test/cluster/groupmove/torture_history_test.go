@@ -34,7 +34,7 @@ import (
 // ownedLabel is on ConfigMaps that widgets own.
 const ownedLabel = "example.com/owned"
 
-// state is what a client reads of an object. The zero value is one that does not exist.
+// state has the fields of an object that the test compares. The zero value means that it does not exist.
 type state struct {
 	exists, deleting     bool
 	value, seen, applied int64
@@ -62,7 +62,7 @@ type write struct {
 	acknowledged bool
 }
 
-// history is what clients have done and seen.
+// history records the requests of clients and the responses and events that they get.
 type history struct {
 	*testing.T
 	versions
@@ -169,8 +169,8 @@ func (h *history) wrote(name string, w write) {
 	h.writes[name] = append(h.writes[name], w)
 }
 
-// wantPossible records a problem unless an object has the state that was acknowledged last, or that of a later write
-// with an unknown outcome.
+// wantPossible records a problem unless an object has the last acknowledged state, or the state of a later write with
+// an unknown outcome.
 func (h *history) wantPossible(what, name string, got state) {
 	h.mu.Lock()
 	possible := possible(h.writes[name], math.MaxInt64)
@@ -188,7 +188,7 @@ func (h *history) deletes(name string) {
 	h.deletions[name]++
 }
 
-// informer is what a client has seen of all widgets.
+// informer records the latest state and the deletions of each widget, as a client sees them.
 type informer struct {
 	cache.SharedIndexInformer
 	name string

@@ -34,7 +34,7 @@ import (
 )
 
 const (
-	// operatorGroup is that of hack/tools/operator, which copies Broadcasts to ConfigMaps.
+	// operatorGroup is the API group of hack/tools/operator, which copies Broadcasts to ConfigMaps.
 	operatorGroup     = "operator.example.com"
 	operatorNamespace = "broadcasting"
 	// copyLabel is on the copies.
@@ -161,7 +161,7 @@ func (h *history) wantKept(copied *corev1.ConfigMap) {
 	}
 }
 
-// broadcastObject is what the operator reads and writes of a Broadcast.
+// broadcastObject has the fields of a Broadcast that the operator reads and writes.
 type broadcastObject struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {

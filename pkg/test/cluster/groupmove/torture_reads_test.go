@@ -243,8 +243,9 @@ func (h *history) wantAbove(floor int64, what string, response metav1.Common) in
 	return version
 }
 
-// possible returns the states that an object may have at a resource version: that of the last write with a response of
-// this version or a lower one, and those of later writes without a response, or without a version in it.
+// possible returns the states that an object may have at a resource version: the state of the last write with a
+// response of this version or a lower one, and the states of later writes without a response, or without a version
+// in it.
 func possible(writes []write, at int64) []state {
 	states := []state{{}}
 	for _, w := range writes {

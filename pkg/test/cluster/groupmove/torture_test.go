@@ -56,7 +56,7 @@ type torture struct {
 	// annexEtcd is nil if it is embedded.
 	annexEtcd *etcdcluster.Member
 	random    *rand.Rand
-	// long is whether annex is sometimes down for longOutage.
+	// long is set if annex is sometimes down for longOutage.
 	long      bool
 	victim    *corev1.ConfigMap
 	gadgeteer *gadgeteer
@@ -280,7 +280,7 @@ func (r *torture) migrate(operation hostingv1alpha1.MigrationOperation, deleteNa
 	t.Logf("%s took %s", operation, last.Status.CompletionTime.Sub(last.Status.StartTime.Time))
 }
 
-// event is what happens in a phase of a Migration, or some time later.
+// event calls do once, some time after a Migration has reached a phase.
 type event struct {
 	what  string
 	phase int

@@ -79,8 +79,8 @@ func containerNames(job *unstructured.Unstructured) string {
 }
 
 // TestInjection: one profile, written through the main cluster, is applied to a resource of annex by
-// annex and to one of the main cluster by `annex injector`. Its rights are those of the manifests,
-// and its certificate comes from the main cluster's API.
+// annex and to a resource of the main cluster by `annex injector`. The injector has the rights of the
+// manifests, and a certificate from the main cluster's API.
 func TestInjection(t *testing.T) {
 	// Every run has names of its own: the main cluster outlives it.
 	run := utilrand.String(5)

@@ -57,8 +57,8 @@ func TestRights(t *testing.T) {
 	t.Run("specs of CRDs", func(t *testing.T) { testCRDSpecsAreReadOnly(t, definitions(t, config)) })
 }
 
-// testGranted compares annex's permissions in the main cluster, without those of every
-// service account, with the manifests.
+// testGranted compares annex's permissions in the main cluster with the manifests. It ignores
+// permissions that every service account has.
 func testGranted(t *testing.T, annex kubernetes.Interface) {
 	nobody := unprivileged(t)
 	reader := []string{"get/list/watch configmaps extension-apiserver-authentication"}

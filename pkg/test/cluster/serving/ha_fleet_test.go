@@ -115,7 +115,7 @@ func (f *fleet) restart(t testing.TB, r *replica) time.Duration {
 // kill kills a replica. The balancer detects that by its probe.
 func (f *fleet) kill(r *replica) { r.Process.Kill() }
 
-// forget removes a replica that has exited from the Service.
+// forget removes an exited replica from the Service.
 func (f *fleet) forget(r *replica) {
 	r.stopProbing()
 	r.probing.Wait()

@@ -205,7 +205,7 @@ func TestProgress(t *testing.T) {
 			f.remove("a")
 			want = map[string]bool{"default/b": false, "default/a": true}
 		}
-		// Revisions are those of all resources.
+		// A write of any resource raises the revision.
 		expect.NoError(t, mainCluster.PutEtcdKey(f.ctx, "/unrelated", "x"))
 		revision, err := f.source.Revision(f.ctx)
 		expect.NoError(t, err)

@@ -33,11 +33,11 @@ var testdata embed.FS
 type group struct {
 	// Title names the object in the names of cases.
 	Title string `json:"title"`
-	// Path is where objects are created.
+	// Path is the URL path of the resource.
 	Path string `json:"path"`
 	// CreateOnly objects are not stored or cannot be updated.
 	CreateOnly bool `json:"createOnly"`
-	// Subresource is where the object is updated, if not at its own path.
+	// Subresource is the subresource that updates go to. If it is empty, they go to the object.
 	Subresource string `json:"subresource"`
 	// Ignore are fields of responses that are not compared.
 	Ignore []string `json:"ignore"`
@@ -195,8 +195,8 @@ func compare(t *testing.T, g group, name, method, path string, body func(*server
 	}
 }
 
-// normalize removes what differs from server to server and from time to time, and what
-// kube-apiserver has because its types are not those of the API.
+// normalize removes values that differ between servers or between requests, and differences
+// that are due to kube-apiserver's internal types.
 func normalize(body object) {
 	if metadata, ok := body["metadata"].(object); ok {
 		if metadata["generateName"] != nil {

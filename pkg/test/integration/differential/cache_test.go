@@ -21,7 +21,7 @@ import (
 
 var hostedResources = schema.GroupVersionResource{Group: "hosting.annex.dev", Version: "v1alpha1", Resource: "hostedresources"}
 
-// TestMemoryBudget compares reads while the budget leaves no memory for watch caches, with those of
+// TestMemoryBudget compares reads while the budget leaves no memory for watch caches with reads from
 // an upstream without watch caches.
 func TestMemoryBudget(t *testing.T) {
 	p := newPair(t)

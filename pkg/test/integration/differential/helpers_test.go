@@ -96,7 +96,7 @@ func (r request) String() string {
 	return fmt.Sprintf("GET %s (Accept %q, User-Agent %q, Accept-Encoding %q)", r.path, r.accept, r.userAgent, r.encoding)
 }
 
-// answer is what is compared.
+// answer has the parts of a response that are compared.
 type answer struct {
 	code                          int
 	contentType, encoding, vary   string

@@ -15,7 +15,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestShardedReads reads shards of the objects (KEP-5866). The gate is that of the process.
+// TestShardedReads reads shards of the objects (KEP-5866). The feature gate applies to the whole process.
 func TestShardedReads(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ShardedListAndWatch, true)
 	p := startPair(t)

@@ -56,7 +56,7 @@ func (p *pair) startUpstream(t testing.TB, flags ...string) {
 	})
 }
 
-// upstreamConfig returns the configuration of a server that asks no other one.
+// upstreamConfig returns the configuration of a server that sends no requests to other servers.
 func (p *pair) upstreamConfig(t testing.TB, flags []string) (*extensionsapiserver.Config, error) {
 	kubeconfig := unusedKubeconfig(t)
 	options := extensionsoptions.NewCustomResourceDefinitionsServerOptions(io.Discard, io.Discard)
