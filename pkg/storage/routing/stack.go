@@ -49,7 +49,7 @@ import (
 //	 5. Reads                  custom resources: answers consistent reads of an object from the cache,
 //	                           and evaluates selectors of names
 //	 6. lazyCache              creates the watch cache when it is first needed, drops the cache of a
-//	                           custom resource if there is too little memory, and then reads etcd
+//	                           custom resource if there is too little memory, and reads etcd without it
 //	 7. corruption.Cached      reports lists of the watch cache that fail
 //	 8. Memory.Lists           custom resources: answers lists from objects in order
 //	 9. cacher*                answers reads from memory

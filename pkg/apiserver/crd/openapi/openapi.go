@@ -7,7 +7,7 @@
 // build documents for each change of a definition, and keep them decoded. They keep the v2 document, which has all
 // resources, four times. This package builds the same documents at a request. It adds the definitions to the v2
 // document of the compiled-in resources one after the other, and keeps only compressed bytes. Each group version has
-// a v3 document, of which the package keeps a few.
+// a v3 document; the package keeps a few of these.
 package openapi
 
 import (

@@ -13,8 +13,8 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// graphObjects is the number of objects that BenchmarkHeap adds. Ten objects share an
-// owner.
+// graphObjects is the number of owned objects that BenchmarkHeap adds. Ten of them share
+// an owner.
 const graphObjects = 100_000
 
 // BenchmarkHeap reports how much memory the graph takes for an object with an owner, in

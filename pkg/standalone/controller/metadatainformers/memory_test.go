@@ -57,8 +57,8 @@ func measureHeap(b *testing.B, keep any, add func(i int)) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// typicalMetadata returns the metadata of an object that kubectl apply has written. There
-// are a hundred namespaces, and ten objects share an owner.
+// typicalMetadata returns the metadata of an object that kubectl apply has written, in one of
+// a hundred namespaces. If it is owned, it shares its owner with nine others.
 func typicalMetadata(i int, owned bool) *metav1.PartialObjectMetadata {
 	// Strings that are decoded share no memory.
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
