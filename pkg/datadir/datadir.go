@@ -183,8 +183,8 @@ const restoringName = "etcd.restoring"
 // once it is complete.
 func (d *Dir) RestoringDir() string { return filepath.Join(d.path, restoringName) }
 
-// PlaceRestored durably renames RestoringDir to EtcdDir, which has at most a socket, and forgets
-// the etcd before it.
+// PlaceRestored durably renames RestoringDir to EtcdDir, which has at most a socket, and removes the
+// record of the previous etcd.
 func (d *Dir) PlaceRestored() error {
 	if err := d.RecordEtcd(nil); err != nil {
 		return err

@@ -195,7 +195,7 @@ func TestStaleSocketDirRemovesNothingElse(t *testing.T) {
 	}
 }
 
-// shortDir returns a folder whose path is short enough for a socket. That of t.TempDir may not be.
+// shortDir returns a folder whose path is short enough for a socket. The path of t.TempDir may be too long.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "d-")

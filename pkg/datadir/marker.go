@@ -42,7 +42,7 @@ func (d *Dir) Etcd() (*Etcd, error) {
 	return m.Etcd, err
 }
 
-// RecordEtcd records the etcd that the data directory is used with; nil forgets it.
+// RecordEtcd records the etcd that the data directory is used with; nil removes the record.
 func (d *Dir) RecordEtcd(etcd *Etcd) error {
 	if was, err := d.Etcd(); err != nil || reflect.DeepEqual(was, etcd) {
 		return err

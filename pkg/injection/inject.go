@@ -28,8 +28,8 @@ const maxParts = 1 << 17
 // maxConflicts bounds the refused names that an error lists.
 const maxConflicts = 10
 
-// Inject returns an object with the parts of the target, or without those of an earlier one if the
-// target is nil. The stored object is nil for a new one. Neither is changed.
+// Inject returns an object with the parts of the target. If the target is nil, it returns the object
+// without the parts of an earlier target. stored is nil for a new object. Inject changes neither object.
 func Inject(ctx context.Context, target *Target, object, stored map[string]any) (map[string]any, error) {
 	injected, err := finder{paths: map[path]*path{}, done: ctx.Err}.inject(target, object, stored)
 	if ended := ctx.Err(); ended != nil {

@@ -84,7 +84,8 @@ func addItems(object map[string]any, list string, items []any, first bool) {
 	}
 }
 
-// or returns the parts, and those of others whose names are not among them, in the order of others.
+// or returns the parts merged with others, in the order of others. If both have a part of the same name, it
+// takes the part of p.
 func (p parts) or(others parts) parts {
 	return parts{
 		containers:     mergeItems(p.containers, others.containers, nameKey),

@@ -29,7 +29,7 @@ const (
 	envField            = "env"
 )
 
-// layout is where a type of pod template has its containers.
+// layout locates the containers in a type of pod template.
 type layout struct {
 	// pod are the fields from the path to the object that has the lists.
 	pod []string
@@ -88,9 +88,9 @@ func (p *path) String() string {
 
 // finder finds pod templates in the objects of one write.
 type finder struct {
-	// paths has each path once, so that those of two objects are comparable.
+	// paths has each path once, so that the paths of two objects are comparable.
 	paths map[path]*path
-	// done is not nil once the work is to end. What is found is then incomplete.
+	// done returns an error once the finder must stop. Its results are then incomplete.
 	done func() error
 }
 

@@ -144,8 +144,8 @@ func (c *cluster) lease(t *testing.T) *coordinationv1.Lease {
 	return lease
 }
 
-// longestRetry bounds the pause of a candidate between attempts:
-// upstream adds a random part. The rest is what c.leader needs to notice.
+// longestRetry bounds the time until c.leader sees a new leader: the pause of a candidate between attempts,
+// to which upstream adds a random part, and a second for c.leader to notice.
 const longestRetry = time.Duration((1+leaderelection.JitterFactor)*float64(DefaultRetryPeriod)) + time.Second
 
 func TestStoppedLeaderIsReplacedAtOnce(t *testing.T) {

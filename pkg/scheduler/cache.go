@@ -155,8 +155,8 @@ func (s *storeCache) count(name string, resource *framework.Resource) {
 	}
 }
 
-// holders returns the Stores that a resource counts on: its own, and those of a Migration. It
-// requires s.mu.
+// holders returns the Stores that a resource counts on: its own, and the source and the target of a
+// Migration. It requires s.mu.
 func (s *storeCache) holders(name string) []string {
 	on, migration := s.on[name], s.moving[name]
 	switch {
@@ -252,7 +252,8 @@ func (s *storeCache) priority(name string) int32 {
 	return 0
 }
 
-// waiting counts the resources that wait for a Store, and those of them that wait for a change.
+// waiting counts the resources that wait for a Store. forChange counts only the unschedulable ones, which
+// wait for a change.
 func (s *storeCache) waiting(waits func(*hostingv1alpha1.HostedResource) bool) (all, forChange int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,7 +269,7 @@ func (s *storeCache) waiting(waits func(*hostingv1alpha1.HostedResource) bool) (
 	return all, forChange
 }
 
-// forget removes an assumption that failed, and returns the assumed Store, unless an
+// forget drops an assumption that failed, and returns the assumed Store. It returns "" if an
 // observation has replaced the assumption.
 func (s *storeCache) forget(resource *framework.Resource) (freed string) {
 	s.mu.Lock()

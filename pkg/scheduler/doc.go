@@ -13,10 +13,10 @@
 //     fit (packages framework and plugins).
 //  3. If a Store fits, the cache assumes the placement, so that the next decision takes
 //     it into account, and the resource is bound concurrently. If binding
-//     fails, the cache forgets the assumption, and the resource is queued again after a
+//     fails, the cache drops the assumption, and the resource is queued again after a
 //     backoff.
 //  4. If no Store fits, the condition and an event give the reasons (report.go), and the
-//     cache remembers them. Filters are pure functions, so each change of a Store is
+//     cache keeps them. Filters are pure functions, so each change of a Store is
 //     checked against all unschedulable resources: those that fit now are queued at
 //     once, those whose reasons changed after a backoff.
 //

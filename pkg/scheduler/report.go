@@ -64,8 +64,8 @@ func (s *Scheduler) reportUnschedulable(ctx context.Context, resource *framework
 	}
 }
 
-// Events are rate limited, so that those of a thousand resources do not delay placement.
-// None is dropped.
+// Events are rate limited, so that the events of a thousand resources do not delay
+// placement. No event is dropped.
 const (
 	eventsPerSecond = 100
 	eventsBurst     = 100

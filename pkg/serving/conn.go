@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// conn is an HTTP/2 connection that can send frames besides those of the server that uses
-// it.
+// conn is an HTTP/2 connection that sends additional frames between the frames of Go's
+// server, which uses it.
 type conn struct {
 	*tls.Conn
 	// records is below tls.Conn.
@@ -117,7 +117,7 @@ func (c *conn) limit(streams int) {
 // ping sends a PING, which the client answers.
 func (c *conn) ping() { c.put(ping) }
 
-// goAway asks the client to open no more streams.
+// goAway sends a GOAWAY: the client opens no more streams.
 func (c *conn) goAway() { c.put(goAway) }
 
 // put writes a frame as soon as the server is between two of its frames.

@@ -104,7 +104,7 @@ func (r *replica) stop() {
 	<-r.ended
 }
 
-// leaveFor asks clients to leave for a while.
+// leaveFor sends clients to other replicas, including new clients for the duration.
 func (r *replica) leaveFor(t *testing.T, duration time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
@@ -112,7 +112,7 @@ func (r *replica) leaveFor(t *testing.T, duration time.Duration) {
 	r.Leave(ctx)
 }
 
-// unread is a body that cannot be read twice, as that of a proxied request.
+// unread returns a body that cannot be read twice, like the body of a proxied request.
 func unread(size int) io.Reader {
 	return struct{ io.Reader }{bytes.NewReader(make([]byte, size))}
 }

@@ -114,7 +114,7 @@ func (m *Manager) arrange() {
 	}
 }
 
-// place is where an object is, for messages.
+// place describes the source of an object, and its place there, for messages.
 func (o *Object) place() string { return fmt.Sprintf("source %s %s", o.Source, o.Origin) }
 
 // Source returns what a source has, with the objects that are there twice as problems. It

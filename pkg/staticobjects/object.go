@@ -54,10 +54,10 @@ type Object struct {
 	Key Key
 	// Source is the name of the source.
 	Source string
-	// Origin is where it is in the source: the file, and the number of the document.
+	// Origin locates the object in the source: the file, and the number of the document.
 	Origin string
-	// UID identifies the static object, as the one of its mirror identifies that. It is the
-	// same on every replica and after every start.
+	// UID identifies the static object. Its mirror has a UID of its own. UID is the same on
+	// every replica and after every start.
 	UID types.UID
 	// Hash is a hash of the content.
 	Hash string

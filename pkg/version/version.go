@@ -25,11 +25,11 @@ var (
 	gitCommit  = ""
 )
 
-// kubernetesModule is the module whose version is that of the Kubernetes release annex is
-// built from: staging module v0.X.Y belongs to Kubernetes v1.X.Y.
+// kubernetesModule has the version of the Kubernetes release that annex is built from: staging
+// module v0.X.Y belongs to Kubernetes v1.X.Y.
 const kubernetesModule = "k8s.io/apiserver"
 
-// oldestSupportedSkew is how many minor versions the emulated version may be
+// oldestSupportedSkew limits how many minor versions the emulated version may be
 // behind the binary, as for kube-apiserver (KEP-4330).
 const oldestSupportedSkew = 3
 

@@ -29,9 +29,9 @@ const buildInterval = 10 * time.Millisecond
 // Upstream's priority of CustomResourceDefinitions.
 const groupPriority, versionPriority = 1000, 100
 
-// Discovery serves the discovery documents of CustomResourceDefinitions. Upstream's controller builds the
-// documents of a group version from all definitions, for each event of each of them; Discovery builds those
-// of a group from its definitions, at most every buildInterval.
+// Discovery serves the discovery documents of CustomResourceDefinitions. For each event of a definition,
+// upstream's controller builds the documents of a group version from all definitions. Discovery builds the
+// documents of a group only from the group's definitions, at most every buildInterval.
 type Discovery struct {
 	informer   cache.SharedIndexInformer
 	aggregated aggregated.ResourceManager
@@ -72,8 +72,8 @@ func (c *Discovery) enqueue(obj any) {
 	}
 }
 
-// Run keeps the documents until ctx is done. It closes built when those of all existing definitions
-// are served.
+// Run keeps the documents current until ctx is done. It closes built when the documents of all existing
+// definitions are served.
 func (c *Discovery) Run(ctx context.Context, built chan<- struct{}) {
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	if !cache.WaitForCacheSync(ctx.Done(), c.informer.HasSynced) {

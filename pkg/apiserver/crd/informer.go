@@ -134,7 +134,7 @@ func (i *Informer) outline(packed *watchcache.Packed) (*definition, error) {
 	return crd, nil
 }
 
-// forget is called when an outline is garbage.
+// forget drops the schemas of an outline that was garbage collected.
 func (i *Informer) forget(name string, outline weak.Pointer[definition]) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

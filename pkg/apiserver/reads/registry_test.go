@@ -56,8 +56,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestRemove adds storage for a new definition before that of the old one is removed, as
-// upstream does, and removes storage that a request uses.
+// TestRemove adds the storage of a new definition before it removes the old storage, as upstream
+// does. A request still uses the old storage.
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(time.Minute)

@@ -19,8 +19,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
-// newSerializer returns a serializer of responses with Objects and Lists. All others are encoded
-// with a scheme. The media types are those of upstream's handler of custom resources: clients
+// newSerializer returns a serializer of responses with Objects and Lists. It encodes all others
+// with a scheme. It offers the media types that upstream offers for custom resources: clients
 // get protobuf of metadata and errors, but not of custom resources.
 func newSerializer(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
 	compact := jsonFormat(scheme, json.SerializerOptions{StreamingCollectionsEncoding: true}, nil)

@@ -20,8 +20,8 @@ const (
 // entries has the lengths of lists in the metadata of an object.
 type entries struct{ owners, managers int }
 
-// entriesInJSON returns those of an object, or the largest number if there are several fields of the same
-// name.
+// entriesInJSON returns the entries of an object. If there are several fields of the same name, the longest
+// list counts.
 func entriesInJSON(data []byte) (most entries) {
 	// A name is as it is, or escaped.
 	if !slices.ContainsFunc([]string{ownersField, managersField, `\u`}, func(part string) bool { return bytes.Contains(data, []byte(part)) }) {

@@ -27,8 +27,8 @@ const (
 	// maxManagers bounds the entries of metadata.managedFields in a body. Upstream compares each with
 	// all fields that change.
 	maxManagers = 1000
-	// maxMerged bounds the items in lists of a strategic merge patch, and in those of the object: upstream
-	// compares all in pairs.
+	// maxMerged bounds the items in lists of a strategic merge patch, and in lists of the patched object:
+	// upstream compares all in pairs.
 	maxMerged = 2000
 	// maxOperations bounds the operations of a JSON patch of an object with long lists: each may copy one,
 	// or add an item.

@@ -79,8 +79,8 @@ func (g *authenticatorSet) awaitIssuers(ctx context.Context) error {
 	return err
 }
 
-// retire cancels a replaced set and removes the metrics of its issuers, except those of
-// the current set.
+// retire cancels a replaced set and removes the metrics of its issuers, except the issuers
+// that the current set has too.
 func (s *Structured) retire(ctx context.Context, old *authenticatorSet) {
 	s.retiring.Go(func() {
 		select {

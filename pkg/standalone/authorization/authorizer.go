@@ -28,7 +28,7 @@ type RuleAuthorizer interface {
 	authorizer.RuleResolver
 }
 
-// Config configures the authorizers: either those of Modes or those of File.
+// Config configures the authorizers, by either Modes or File.
 type Config struct {
 	// Modes are tried in their order.
 	Modes []string

@@ -98,7 +98,7 @@ func (w *fixture) issue(t testing.TB, secret *corev1.Secret, audiences ...string
 	return token.Signed
 }
 
-// header and payload are those of a valid token, with changes; nil removes a field.
+// header and payload return the parts of a valid token, with changes; nil removes a field.
 func (w *fixture) header(changes map[string]any) map[string]any {
 	return changed(map[string]any{"alg": "ES256", "kid": w.keyID}, changes)
 }

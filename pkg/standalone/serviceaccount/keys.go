@@ -135,9 +135,9 @@ func LoadSigningKey(path string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// LoadPublicKeys reads the RSA and ECDSA keys of a file in PEM, also those of
-// certificates and the public halves of private keys. It rejects unknown blocks: tokens
-// of a key that was skipped would be rejected.
+// LoadPublicKeys reads the RSA and ECDSA keys of a file in PEM, including the keys of
+// certificates and the public halves of private keys. It rejects unknown blocks: if it
+// skipped a key, the tokens of that key would be rejected.
 func LoadPublicKeys(path string) ([]crypto.PublicKey, error) {
 	rest, err := os.ReadFile(path)
 	if err != nil {

@@ -30,8 +30,8 @@ import (
 var ErrUnreadable = errors.New("cannot be read")
 
 // ResourceOf returns the resource of a key below the prefix, and its object as
-// "<namespace>/<name>" or "<name>". It supports only keys with a group, unlike those of
-// Kubernetes' own kinds.
+// "<namespace>/<name>" or "<name>". It supports only keys with a group. The keys of
+// Kubernetes' own kinds have none.
 func ResourceOf(key string) (resource schema.GroupResource, object string, found bool) {
 	group, rest, _ := strings.Cut(key, "/")
 	plural, object, found := strings.Cut(rest, "/")
@@ -64,7 +64,7 @@ func decode(ctx context.Context, decoder value.Transformer, prefix string, recor
 	return plain, nil
 }
 
-// protobufMagic begins objects in protobuf, those of compiled-in kinds.
+// protobufMagic begins objects of compiled-in kinds, which are stored in protobuf.
 var protobufMagic = []byte("k8s\x00")
 
 func checkObject(name string, plain []byte) error {

@@ -40,7 +40,7 @@ var ErrReplaced = errors.New("the data of the Store was replaced since the backu
 type Source struct {
 	// Store is its name.
 	Store string
-	// KV returns etcd's own revisions, not those of clients.
+	// KV returns etcd's own revisions, not the resource versions of clients.
 	KV clientv3.KV
 	// Prefix begins the Store's keys.
 	Prefix string

@@ -71,7 +71,7 @@ type subject struct {
 	cached      bool
 	custom      bool
 	packed      bool
-	offset      int64             // of revisions, from those of etcd
+	offset      int64             // from etcd's revisions to the storage's
 	first       int64             // revision of etcd that objects may come after
 	stored      value.Transformer // of what etcd gets
 	etcd        *embeddedetcd.Server
@@ -262,7 +262,7 @@ func (s synced) Watch(ctx context.Context, key string, options storage.ListOptio
 	return ahead, nil
 }
 
-// readAhead reads the events of a watch before they are asked for.
+// readAhead reads the events of a watch before its consumer does.
 type readAhead struct {
 	watch.Interface
 	events   chan watch.Event
@@ -300,8 +300,8 @@ func (s *subject) UpdatePrefixTransformer(modify storagetesting.PrefixTransforme
 	})
 }
 
-// unreliable is a subject with a key service: what the suite calls a corrupt object fails
-// with errSynthetic, and any other error is that of the service.
+// unreliable is a subject with a key service. The suite makes objects corrupt with
+// errSynthetic; any other error comes from the service.
 type unreliable struct{ *subject }
 
 // UpdateTransformer implements storagetesting.InterfaceWithTransformerOverride.

@@ -24,8 +24,8 @@ type entry struct {
 	gateOff featuregate.Feature
 	alone   bool
 	run     func(ctx context.Context, t *testing.T, s *subject)
-	// notRaw and notCached are why it is not run without or with the watch cache, and notCustom
-	// why not with custom resources.
+	// notRaw gives the reason to skip the function without the watch cache, notCached with the
+	// watch cache, and notCustom with custom resources.
 	notRaw, notCached, notCustom string
 }
 

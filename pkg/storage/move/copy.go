@@ -87,7 +87,7 @@ type pair struct {
 
 // replica is a copy of the objects of a Source, as a loop and a comparison need it.
 type replica interface {
-	// Page is like that of a Source. A revision of 0 is the present.
+	// Page is like Source.Page. A revision of 0 is the present.
 	Page(ctx context.Context, after string, limit, revision int64) (objects []Object, more bool, err error)
 	// Equal reports whether an object, as it is decoded, has the copy to.
 	Equal(ctx context.Context, from, to Object) (bool, error)

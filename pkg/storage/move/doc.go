@@ -21,8 +21,8 @@
 // changes after one was read is an event of a key that the cursor has passed.
 //
 // A resource is open in one Store at most (pkg/storage/layer/revision). The order of a switch is: freeze
-// the source, apply the rest, close the source, open the target with resource versions above those
-// of the source. Only then its HostedResource may name the target.
+// the source, apply the rest, close the source, open the target with higher resource versions than
+// the source. Only then its HostedResource may name the target.
 //
 // The main cluster's API cannot be frozen, and once requests are sent to annex it cannot be read either. Only the watch
 // goes on that an Importer has opened before. So the order is: prove that the watch delivers what is written, send

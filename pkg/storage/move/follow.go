@@ -41,7 +41,7 @@ type loop struct {
 	changed time.Time
 	// began is the revision of the source when the loop began, and current the highest one known.
 	began, current int64
-	// woken receives after a change of began.
+	// woken ends the wait of next when began is to be raised.
 	woken chan struct{}
 }
 

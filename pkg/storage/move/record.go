@@ -30,7 +30,7 @@ type record struct {
 	// Applied is a revision of the source: for all keys up to the cursor, the target has what the
 	// source had then.
 	Applied int64 `json:"applied,omitempty"`
-	// Cursor is the last key that was copied, below those of all objects.
+	// Cursor is the last Object.Key that was copied.
 	Cursor string `json:"cursor,omitempty"`
 	// Copied is set once all keys were copied. There is no cursor then.
 	Copied bool `json:"copied,omitempty"`

@@ -96,8 +96,8 @@ func (l *late) apply(ctx context.Context, event Change) error {
 	return err
 }
 
-// isUnwritten reports whether an object, whose revision is at or 0 if there is none, is as it was when
-// the target was opened, or as a late change has left it.
+// isUnwritten reports whether no client has written an object since the target was opened. Late changes do not
+// count. at is the revision of the object, 0 if there is none.
 func (l *late) isUnwritten(ctx context.Context, event Change, at int64) (bool, error) {
 	if applied, found := l.applied[event.Key]; found {
 		return at == applied, nil

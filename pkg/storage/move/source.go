@@ -16,8 +16,7 @@ var ErrCompacted = errors.New("the revision of the source was compacted")
 type Source interface {
 	// Count returns about how many objects there are.
 	Count(ctx context.Context) (int64, error)
-	// Revision returns a revision that is at least that of each change that was acknowledged before
-	// the call.
+	// Revision returns a revision that includes all changes that were acknowledged before the call.
 	Revision(ctx context.Context) (int64, error)
 	// Page returns at most so many objects after a key, in the order of their keys, as they were at a revision. more
 	// means that there may be others. An error is ErrCompacted if the revision is too old.

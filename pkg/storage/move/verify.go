@@ -63,8 +63,8 @@ type compared struct{ count atomic.Int64 }
 // Compared returns how many objects Verify has compared. It may be called at any time.
 func (c *compared) Compared() int64 { return c.count.Load() }
 
-// verify compares all objects of two sides. Those of a page that differ are compared again so many times, because a loop
-// may write them.
+// verify compares all objects of two sides. If objects of a page differ, it compares the page again, at most again
+// times, because a loop may be writing them.
 func (c *compared) verify(ctx context.Context, s sides, again int, at revisions) error {
 	c.count.Store(0)
 	different := &DifferentError{}

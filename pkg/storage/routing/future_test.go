@@ -101,8 +101,8 @@ func TestWatchFromTheFuture(t *testing.T) {
 	}
 }
 
-// TestWatchWithoutEtcd: the watch cache serves watches while etcd is unavailable, except those for which
-// etcd has to be asked.
+// TestWatchWithoutEtcd: the watch cache serves watches while etcd is unavailable, except watches that require
+// a request to etcd.
 func TestWatchWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	one := startStore(t, "one")

@@ -27,8 +27,8 @@ const (
 	// sends after 100 ms (k8s.io/apiserver/pkg/storage/cacher/progress).
 	warmUpTime = 250 * time.Millisecond
 
-	// Up to this size a resource is read from etcd as often as clients ask: it is a page of
-	// kubectl's, which upstream too reads from etcd while the cache is not ready.
+	// Up to this size a resource is read from etcd for each request: it is a page of kubectl's,
+	// which upstream too reads from etcd while the cache is not ready.
 	smallObjects = 500
 	smallBytes   = 4 << 20
 	// smallTimeout bounds the wait of a watch of such a resource before it is answered: without a
@@ -91,8 +91,8 @@ type filledCache struct {
 	// memory is nil for compiled-in resources.
 	memory  *watchcache.Memory
 	created time.Time
-	// current is closed when the cache has first been as new as etcd was when it had been filled: it
-	// begins with history.
+	// current is closed once the cache has caught up with etcd for the first time. A filled cache
+	// lags at first, because it begins with history.
 	current chan struct{}
 	// dropped is closed when the cache is no longer used.
 	dropped chan struct{}

@@ -45,18 +45,18 @@ type lazyFixture struct {
 	objects    atomic.Int64
 	bytes      int64
 	closed     chan struct{}
-	// another returns another cache of the objects, like that of another version.
+	// another returns a second cache of the objects, as another version has.
 	another func() *lazyCache
 }
 
 // source is etcd as the cache reads it.
 type source struct {
 	storage.Interface
-	// failing is the error of reads, if any, and unconnected that of watches.
+	// failing is the error of reads and watches, if any. unconnected makes watches fail to connect.
 	failing     atomic.Pointer[error]
 	unconnected atomic.Bool
-	// asked is called before etcd's revision is read, and deliver with the revision of each event before it is
-	// delivered, or its error. They may be nil.
+	// asked, if set, is called before each read of etcd's revision. deliver, if set, is called with the revision
+	// of each event before the event is delivered. An error of deliver is delivered instead.
 	asked   func()
 	deliver func(revision uint64) error
 }
@@ -396,8 +396,8 @@ func TestWithoutHistory(t *testing.T) {
 	}
 }
 
-// TestInvalidVersion has the watch cache's error before it is filled, which clients get as another code than
-// that of etcd's storage. Without a cache it has etcd's.
+// TestInvalidVersion checks that an unfilled watch cache returns its own error, because clients get it with a
+// different code than the error of etcd's storage. Without a cache they get etcd's error.
 func TestInvalidVersion(t *testing.T) {
 	t.Parallel()
 	for form, ofCache := range map[hostingv1alpha1.Cache]bool{hostingv1alpha1.CachePlain: true, hostingv1alpha1.CacheNone: false} {

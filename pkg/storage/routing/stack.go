@@ -48,8 +48,8 @@ import (
 //	                           which has no decoded objects
 //	 5. Reads                  custom resources: answers consistent reads of an object from the cache,
 //	                           and evaluates selectors of names
-//	 6. lazyCache              creates the watch cache when it is first needed, drops that of a custom
-//	                           resource if there is too little memory, and reads etcd without it
+//	 6. lazyCache              creates the watch cache when it is first needed, drops the cache of a
+//	                           custom resource if there is too little memory, and reads etcd without it
 //	 7. corruption.Cached      reports lists of the watch cache that fail
 //	 8. Memory.Lists           custom resources: answers lists from objects in order
 //	 9. cacher*                answers reads from memory
@@ -77,9 +77,9 @@ import (
 //
 //	18. sinceKV                reads at an earlier revision for 10
 //	19. latency tracker*       adds the time that etcd took to the audit log
-//	20. revision               shifts revisions of a restored resource; all below see those of etcd
+//	20. revision               shifts revisions of a restored resource; all below see etcd's revisions
 //	21. limits                 counts what is really stored: compressed and encrypted
-//	22. freeze                 refuses writes while the resource is moved, those of 21 included, and
+//	22. freeze                 refuses writes while the resource is moved, including writes of 21, and
 //	                           all requests and watches once it is served from another Store
 //	23. stream                 gives the resource a watch stream of its own
 //	24. stores.Store           the client of the Store that all its resources share

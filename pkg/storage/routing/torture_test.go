@@ -80,7 +80,7 @@ type replica struct {
 	storage.Interface
 }
 
-// history is what clients have seen.
+// history records the writes of all clients, and has their informers.
 type history struct {
 	*testing.T
 	writers []*writer
@@ -284,7 +284,8 @@ type listWatch struct {
 // IsWatchListSemanticsUnSupported makes reflectors list.
 func (l *listWatch) IsWatchListSemanticsUnSupported() bool { return l.lists }
 
-// informer is what a client has seen of all widgets.
+// informer is the store of a client's reflector of all widgets. It fails the test if a widget goes back in
+// time.
 type informer struct {
 	*history
 	name string

@@ -97,8 +97,8 @@ func (b *Budget) Add(name schema.GroupResource, cache Budgeted) (remove func()) 
 	}
 }
 
-// forget forgets a resource without caches. While it is reduced it stays: its definition may have
-// changed, at which its caches are created again. It requires b.mu.
+// forget removes a resource without caches. A reduced resource stays, because its caches are created again
+// after a change of its definition. It requires b.mu.
 func (b *Budget) forget(name schema.GroupResource, of *resource) {
 	if len(of.caches) == 0 {
 		forgetMetrics(name)

@@ -30,7 +30,7 @@ type fakeCache struct {
 	budget *Budget
 	form   hostingv1alpha1.Cache
 	size   int64
-	// filling makes changes fail, as those of a cache that is not ready.
+	// filling makes changes of the form fail, as in a cache that is not ready.
 	filling bool
 	usage   Usage
 }

@@ -90,8 +90,8 @@ func (r *Resource) match(stored []byte) (layout, bool) {
 const (
 	// placeholder is the resource version before it is set.
 	placeholder = "1"
-	// spareBytes is how much longer the first resource version may be than the placeholder. Resource versions of
-	// etcd have at most 19 digits, nearly all of them at most 10.
+	// spareBytes reserves room for a first resource version that is longer than the placeholder. Resource
+	// versions of etcd have at most 19 digits, nearly all of them at most 10.
 	spareBytes = 9
 )
 

@@ -45,8 +45,8 @@ type contents struct {
 	past []past
 	// changes counts changes, and lists those with labels.
 	changes, lists uint64
-	// asked counts the lists that needed a label without an index, and used has the number of
-	// the last list that used the index of a label.
+	// asked counts the lists that needed a label without an index, by label. used has the number
+	// of the last list that used the index of a label.
 	asked map[string]int
 	used  map[string]uint64
 }

@@ -102,7 +102,7 @@ func TestFieldIndexes(t *testing.T) {
 	}
 }
 
-// listOf is what a list returned.
+// listOf has the parts of a list that are compared.
 type listOf struct {
 	keys     []string
 	version  string
@@ -140,7 +140,7 @@ func summary(list *List) listOf {
 	return found
 }
 
-// TestLists compares lists, page after page, with those of upstream's watch cache, while objects are
+// TestLists compares lists, page after page, with the lists of upstream's watch cache, while objects are
 // written and read anew.
 func TestLists(t *testing.T) {
 	t.Parallel()

@@ -192,7 +192,7 @@ func TestCacheUsage(t *testing.T) {
 	}
 }
 
-// checkTexts checks that objects have the wanted form, and are those of etcd.
+// checkTexts checks that objects have the wanted form, and are equal to the objects in etcd.
 func (w *cachedWidgets) checkTexts(t *testing.T, compressed bool) {
 	t.Helper()
 	for _, object := range w.list(t) {
@@ -218,8 +218,8 @@ func (w *cachedWidgets) checkTexts(t *testing.T, compressed bool) {
 	}
 }
 
-// TestCacheHistory checks that the history is what updates and deletions have left, and is
-// dropped with the watch cache's.
+// TestCacheHistory checks that the history accounts for updated and deleted objects, and is
+// dropped with the watch cache's history.
 func TestCacheHistory(t *testing.T) {
 	t.Parallel()
 	w := newCachedWidgets(t)

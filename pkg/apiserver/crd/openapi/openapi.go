@@ -4,10 +4,10 @@
 // Package openapi adds custom resources to the OpenAPI documents, when these are requested.
 //
 // Upstream's controllers (k8s.io/apiextensions-apiserver/pkg/controller/openapi and openapiv3) and its aggregator
-// build documents for each change of a definition, and keep them decoded: that of v2, which has all resources,
-// four times. This package builds the same documents at a request. It adds the definitions to the v2 document of
-// the compiled-in resources one after the other, and keeps only compressed bytes; of the v3 documents, one for
-// each group version, it keeps a few.
+// build documents for each change of a definition, and keep them decoded. They keep the v2 document, which has all
+// resources, four times. This package builds the same documents at a request. It adds the definitions to the v2
+// document of the compiled-in resources one after the other, and keeps only compressed bytes. Each group version has
+// a v3 document; the package keeps a few of these.
 package openapi
 
 import (

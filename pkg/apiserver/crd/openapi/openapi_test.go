@@ -96,8 +96,7 @@ func compare(want, got *httptest.ResponseRecorder) string {
 	return ""
 }
 
-// TestLikeUpstream compares the documents with those of upstream's controllers, byte for byte, while
-// definitions change.
+// TestLikeUpstream compares the documents with upstream's, byte for byte, while definitions change.
 func TestLikeUpstream(t *testing.T) {
 	t.Parallel()
 	for version, tc := range map[string]struct {

@@ -23,12 +23,12 @@ import (
 // v3Root is the path of the list of documents, and begins theirs.
 const v3Root = "/openapi/v3"
 
-// keptDocuments bounds the kept documents. Clients request those of the groups that they use.
+// keptDocuments bounds the kept documents. Clients request only documents of the groups that they use.
 const keptDocuments = 16
 
 var v3Formats = formatsOf("com.github.proto-openapi.spec.v3.v1.0+protobuf", "com.github.proto-openapi.spec.v3@v1.0+protobuf")
 
-// v3Handler serves the documents of custom resources, and those of next.
+// v3Handler serves the documents of custom resources, and the documents of next.
 type v3Handler struct {
 	next        http.Handler
 	definitions Definitions

@@ -153,8 +153,8 @@ func is(u user.Info, subject *rbacv1.Subject, namespace string) bool {
 	return false
 }
 
-// subjectNamespace is the namespace of a service account, by default that of the
-// binding.
+// subjectNamespace returns the namespace of a service account. It defaults to the
+// binding's namespace.
 func subjectNamespace(subject *rbacv1.Subject, namespace string) string {
 	if subject.Namespace != "" {
 		return subject.Namespace

@@ -3,7 +3,7 @@
 
 // Package flowcontrol maintains the FlowSchemas and PriorityLevelConfigurations that
 // every annex has: it restores the mandatory ones, updates the suggested ones until an
-// administrator changes them, and deletes those of earlier versions.
+// administrator changes them, and deletes the obsolete ones of earlier versions.
 package flowcontrol
 
 import (

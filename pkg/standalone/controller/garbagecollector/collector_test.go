@@ -70,7 +70,7 @@ func newMetadata(name string, owners ...metav1.OwnerReference) *metav1.PartialOb
 	}
 }
 
-// deleted are the deletions that a client was asked for.
+// deleted returns the deletions that a client received.
 func deleted(annexMetadata *metadatafake.FakeMetadataClient) []clienttesting.DeleteActionImpl {
 	var found []clienttesting.DeleteActionImpl
 	for _, action := range annexMetadata.Actions() {

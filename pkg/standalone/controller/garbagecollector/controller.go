@@ -51,7 +51,7 @@ type Config struct {
 }
 
 // New returns a controller that collects garbage. It handles events of all objects, and
-// begins when all are known, except those of resources that cannot be read.
+// starts once all objects are known, except objects of resources that cannot be read.
 func New(config Config) *framework.Queue[types.UID] {
 	registerMetrics()
 	c := &collector{

@@ -27,7 +27,7 @@ var (
 	globals = metadatainformers.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "globals"}, Kind: "Global"}
 )
 
-// known is what the informers of a test know.
+// known fakes informers that have these objects.
 type known map[types.NamespacedName]*metadatainformers.Object
 
 func (known) ResourceFor(kind schema.GroupKind) (metadatainformers.Resource, bool) {

@@ -13,12 +13,12 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
-// graphObjects is how many objects with an owner BenchmarkHeap adds; ten have the
-// same owner.
+// graphObjects is the number of owned objects that BenchmarkHeap adds. Ten of them share
+// an owner.
 const graphObjects = 100_000
 
-// BenchmarkHeap reports how much memory the graph takes for an object that has an
-// owner, beside the object itself. For one that neither has nor is one it takes none.
+// BenchmarkHeap reports how much memory the graph takes for an object with an owner, in
+// addition to the object. An object that neither has nor is an owner takes none.
 func BenchmarkHeap(b *testing.B) {
 	f := newFixture()
 	objects := make([]*metadatainformers.Object, graphObjects)

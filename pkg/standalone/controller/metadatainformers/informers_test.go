@@ -37,7 +37,7 @@ var (
 	widgets    = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 )
 
-// newDefinition is that of Widgets, established.
+// newDefinition returns the established definition of Widgets.
 func newDefinition(uid types.UID) *apiextensionsv1.CustomResourceDefinition {
 	crd := crds.Established(crds.New("example.com", "widgets", "v2", "v1", "v0"))
 	crd.UID = uid
@@ -109,7 +109,7 @@ func (r *recorder) want(t *testing.T, resource string, want ...string) {
 	expect.Equal(t, want, r.told(resource), "events of handlers")
 }
 
-// server is what Informers see of annex.
+// server fakes annex for Informers.
 type server struct {
 	*Informers
 	recorder
@@ -175,7 +175,7 @@ func (s *server) answer(change func()) {
 	change()
 }
 
-// discovered is how often discovery was asked.
+// discovered returns the number of discovery requests.
 func (s *server) discovered() int {
 	s.answers.Lock()
 	defer s.answers.Unlock()

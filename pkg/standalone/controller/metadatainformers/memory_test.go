@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// heapObjects is how many objects BenchmarkHeap keeps.
+// heapObjects is the number of objects that BenchmarkHeap keeps.
 const heapObjects = 100_000
 
 // BenchmarkHeap reports how much memory an object takes: here, and in the store of
@@ -57,8 +57,8 @@ func measureHeap(b *testing.B, keep any, add func(i int)) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// typicalMetadata is what kubectl apply leaves, of an object in one of a hundred
-// namespaces, whose owner has ten.
+// typicalMetadata returns the metadata of an object that kubectl apply has written, in one of
+// a hundred namespaces. If it is owned, it shares its owner with nine others.
 func typicalMetadata(i int, owned bool) *metav1.PartialObjectMetadata {
 	// Strings that are decoded share no memory.
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{

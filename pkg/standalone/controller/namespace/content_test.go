@@ -69,7 +69,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// page returns the part of a list that was asked for.
+// page returns the requested part of a list.
 func (s *apiServer) page(resource string, req *http.Request) *metav1.PartialObjectMetadataList {
 	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
 	from, _ := strconv.Atoi(req.URL.Query().Get("continue"))

@@ -114,7 +114,7 @@ func (a *annex) shows(t *testing.T) string {
 	return strings.Join(shown, " ")
 }
 
-// charge is what admission does.
+// charge adds one to the used amount of a quota, as admission does.
 func (a *annex) charge(t *testing.T, name corev1.ResourceName) {
 	t.Helper()
 	quota := expect.Get(t, a.CoreV1().ResourceQuotas("ns"), "q")

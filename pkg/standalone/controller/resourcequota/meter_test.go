@@ -96,7 +96,7 @@ type fixture struct {
 	seen     tally
 
 	meter *meter
-	// read is what the controller has read and not yet written.
+	// read holds the usage that the controller has read and not yet written, or nil.
 	read *unwritten
 }
 

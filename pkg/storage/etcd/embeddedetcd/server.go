@@ -100,7 +100,7 @@ func (s *Server) start(ctx context.Context) error {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{s.Endpoint()},
 		Logger:    s.zap,
-		// Only the server limits the size of requests, and nothing that of responses.
+		// Only the server limits the size of requests. Responses have no limit.
 		MaxCallSendMsgSize: math.MaxInt32,
 		MaxCallRecvMsgSize: math.MaxInt32,
 	})

@@ -42,7 +42,7 @@ var minimumVersion = version.MustParseSemantic(MinimumVersion)
 // etcd only if all endpoints have them.
 var errTooOld = errors.New("too old")
 
-// Check asks every endpoint for its status, concurrently. It returns nil if at least one can be
+// Check requests the status of every endpoint, concurrently. It returns nil if at least one can be
 // used and none is too old, and logs the problems of the others. The error names the flag and
 // the endpoint.
 func Check(ctx context.Context, config storagebackend.TransportConfig) error {

@@ -69,7 +69,7 @@ func Dial(endpoints []string, tlsConfig *tls.Config, tracer oteltrace.TracerProv
 		TLS:                  tlsConfig,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		// Only etcd limits the size of requests, and nothing that of responses.
+		// Only etcd limits the size of requests. Responses have no limit.
 		MaxCallSendMsgSize: math.MaxInt32,
 		MaxCallRecvMsgSize: math.MaxInt32,
 		DialOptions: []grpc.DialOption{

@@ -96,7 +96,7 @@ const (
 	frameTypeSettings = 0x04
 )
 
-// greet sends the preface and waits for that of the server.
+// greet sends the preface and waits for the server's preface.
 func greet(conn net.Conn, secure bool) error {
 	_, writeErr := io.WriteString(conn, clientHello)
 	// What the server sent before it closed explains more than the failed write.

@@ -3,8 +3,8 @@
 
 // Package keys defines the keys of annex in the etcd of a Store.
 //
-// Objects have the keys "<prefix>/<group>/<plural>/", those of the Kubernetes kinds
-// "<prefix>/<plural>/". annex's own keys are below "<prefix>/_annex/": no group or plural begins
+// The keys of objects begin with "<prefix>/<group>/<plural>/", or with "<prefix>/<plural>/" for
+// Kubernetes' own kinds. annex's own keys are below "<prefix>/_annex/": no group or plural begins
 // with an underscore, so they are never taken for objects.
 package keys
 
@@ -112,8 +112,8 @@ func Pairs(prefix string, resource schema.GroupResource) string {
 	return folder(of(prefix, "pairs", resource))
 }
 
-// Tombstone is the key among those of a resource's objects that is put when the resource is closed.
-// No object has this name. It exists only for a moment.
+// Tombstone is a key among the objects of a resource. It is put when the resource is closed, and exists
+// only for a moment. No object has this name.
 func Tombstone(prefix string, resource schema.GroupResource) string {
 	return Objects(prefix, resource) + own
 }

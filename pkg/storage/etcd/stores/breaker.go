@@ -57,13 +57,13 @@ type call struct {
 	store  *Store
 	caller context.Context
 	end    func()
-	// floor is the highest known revision, and checkpoint that of the fence, when the request
-	// began.
+	// floor is the highest revision that was known when the request began, and checkpoint the
+	// fence's checkpoint at that time.
 	floor, checkpoint int64
 }
 
-// admit admits a request, or returns why it is refused. The caller ends the call. The context
-// ends with that of the caller and when the breaker trips.
+// admit admits a request, or returns why it is refused. The caller ends the call. The returned
+// context ends with the caller's context, and when the breaker trips.
 func (s *Store) admit(ctx context.Context, operation string) (context.Context, *call, error) {
 	g := s.current(ctx)
 	for g.unavailable == nil && !g.connection.acquire() {

@@ -17,7 +17,7 @@ import (
 
 // newClient returns the client that stays the same while the Store exists. It has KV, Watcher
 // and Lease, which storage needs. Its list of endpoints is empty, so that upstream's
-// process-wide check of features asks none of them: Stores that would fail it are refused.
+// process-wide check of features sends no requests: Stores that would fail it are refused.
 func newClient(ctx context.Context, s *Store) *kubernetes.Client {
 	client := &kubernetes.Client{Client: clientv3.NewCtxClient(ctx)}
 	client.KV = newKV(s)

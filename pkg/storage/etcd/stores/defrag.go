@@ -132,9 +132,9 @@ func (c *connection) tryReclaim(ctx context.Context, last reclaimResult, next *r
 	return c.disarm(ctx)
 }
 
-// defragment defragments each member, the leader last. Another replica may do the same, so each
-// member is asked again just before, and skipped if little of its file is free. That is not
-// trusted where it may be stale and the file is large.
+// defragment defragments each member, the leader last. Another replica may do the same, so it
+// requests the status of each member again just before, and skips the member if little of its file
+// is free. Unless trusting is set, the free space may be stale, so a full member is not skipped.
 func (c *connection) defragment(ctx context.Context, trusting bool) (freed bool, err error) {
 	members, err := c.statuses(ctx)
 	if err != nil {
@@ -171,7 +171,7 @@ func (c *connection) defragmentMember(ctx context.Context, endpoint string) erro
 	return nil
 }
 
-// statuses asks every endpoint; all must answer. The leader is last.
+// statuses requests the status of every endpoint; all must answer. The leader is last.
 func (c *connection) statuses(ctx context.Context) ([]EndpointStatus, error) {
 	answers := make([]EndpointStatus, 0, len(c.target.endpoints))
 	for _, endpoint := range c.target.endpoints {

@@ -651,7 +651,7 @@ func TestIdleEtcdStaysIdle(t *testing.T) {
 }
 
 // TestCheckpointOfIdleReplica: another replica restarts again and again, and leaves a checkpoint
-// each time. The oldest are removed, but not that of a live process.
+// each time. The oldest are removed, except the checkpoint of a live process.
 func TestCheckpointOfIdleReplica(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartTCP(t, nil)

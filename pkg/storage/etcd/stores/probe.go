@@ -102,7 +102,7 @@ func (s *Store) probe(ctx context.Context) {
 	s.report(ctx, w, seen)
 }
 
-// observe asks etcd. The one inside the process gets more time.
+// observe requests the state of etcd. The embedded etcd gets more time to answer.
 func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
 	timeout := probeTimeout
 	if s.embedded {

@@ -85,9 +85,9 @@ type EndpointStatus struct {
 	Err      error
 }
 
-// observe asks all endpoints and the cluster concurrently. It sends no request that etcd would
-// log, such as for the list of alarms: the status of an endpoint contains them too. With patience
-// it waits for answers also if no endpoint accepts connections.
+// observe requests the state of all endpoints and of the cluster concurrently. It sends no request
+// that etcd would log, such as for the list of alarms: the status of an endpoint contains them too.
+// It gives up early if no endpoint accepts connections, unless patience is set.
 func (c *connection) observe(ctx context.Context, patience bool) *Snapshot {
 	seen := &Snapshot{Endpoints: make([]EndpointStatus, len(c.target.endpoints))}
 	var asking, doubting sync.WaitGroup

@@ -21,7 +21,7 @@ import (
 // watcher is a Watcher behind the breaker of a Store.
 type watcher struct{ store *Store }
 
-// Watch implements clientv3.Watcher. Like those of etcd's client, a watch survives an
+// Watch implements clientv3.Watcher. As with etcd's client, a watch survives an
 // unreachable etcd. It ends when its Store gets another connection; the caller then watches from
 // the last revision.
 func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {

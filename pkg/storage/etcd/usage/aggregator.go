@@ -63,7 +63,7 @@ func (a *Aggregator) Remove(store string) {
 	storeForwarder{a, store}.AllUsageChanged()
 }
 
-// AddHandler is like that of a Tracker, for all Stores.
+// AddHandler registers a handler for all Stores, like Tracker.AddHandler.
 func (a *Aggregator) AddHandler(handler Handler) (remove func()) {
 	return a.handlers.Add(handler)
 }
@@ -106,7 +106,7 @@ func (a *Aggregator) In(store string, resource schema.GroupResource) (usage Usag
 	return Usage{}, false
 }
 
-// Tracker returns that of a Store, or nil.
+// Tracker returns the Tracker of a Store, or nil.
 func (a *Aggregator) Tracker(store string) *Tracker {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

@@ -116,8 +116,8 @@ func (t *Tracker) HasSynced() bool {
 // Synced is closed when the usage is known.
 func (t *Tracker) Synced() <-chan struct{} { return t.synced }
 
-// Usage returns the usage of a resource. Keys without a group, as those of Kubernetes'
-// own kinds, count for the empty group.
+// Usage returns the usage of a resource. Keys without a group, such as the keys of
+// Kubernetes' own kinds, count for the empty group.
 func (t *Tracker) Usage(resource schema.GroupResource) Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// pattern returns size bytes that differ from those of other buffers.
+// pattern returns size bytes that differ from the bytes in other buffers.
 func pattern(worker, size int) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%d of %d,", size, worker), size)[:size]
 }

@@ -125,7 +125,7 @@ func (m *Manager) Dictionary(ctx context.Context, store string, name schema.Grou
 	return found.current(ctx)
 }
 
-// Run trains dictionaries and follows those of other replicas until ctx is done.
+// Run trains dictionaries, and reads the dictionaries that other replicas train, until ctx is done.
 func (m *Manager) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), "compression"))
 	train, follow := time.Tick(trainInterval), time.Tick(followInterval)

@@ -63,7 +63,7 @@ func (s *uncached) GetList(ctx context.Context, key string, options storage.List
 		return err
 	}
 	s.d.record(ctx, found)
-	// Those of other pages and earlier lists may be readable by now.
+	// Unreadable objects of other pages and earlier lists may be readable by now.
 	for _, known := range s.d.below(key) {
 		if _, again := found[known]; !again {
 			_ = s.Get(ctx, known, storage.GetOptions{}, s.d.config.New()) // updates the record

@@ -24,8 +24,8 @@ type Guard struct {
 	Adds []clientv3.Op
 }
 
-// Do performs an operation in a transaction of its own, by perform. check decides by the result, and by those of the
-// reads if any condition does not hold, of the Guard or of the operation.
+// Do performs an operation in a transaction of its own, by perform. check decides by the result. If a condition of
+// the Guard or of the operation does not hold, check gets the results of the reads, too.
 func (g Guard) Do(
 	op clientv3.Op, perform func(txn clientv3.Op) (clientv3.OpResponse, error),
 	check func(txn *clientv3.TxnResponse, reads []*etcdserverpb.ResponseOp) error,

@@ -26,8 +26,8 @@ type Getter interface {
 	Get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error)
 }
 
-// Pages reads the keys from one on and before another, in pages at one revision: that of the options, or of the first
-// page.
+// Pages reads the keys from one on and before another, in pages at one revision: the revision of the options, or else
+// of the first page.
 func Pages(ctx context.Context, kv Getter, from, end string, options ...clientv3.OpOption) iter.Seq2[*clientv3.GetResponse, error] {
 	return func(yield func(*clientv3.GetResponse, error) bool) {
 		revision, limit := clientv3.OpGet(from, options...).Rev(), int64(firstPage)

@@ -24,8 +24,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
 )
 
-// Returning is the value of the key of a freeze for the return to the main cluster. That of a move between Stores
-// is its UID.
+// Returning is the value of the key of a freeze for the return to the main cluster. In a move between Stores, the
+// value is the UID of the move.
 const Returning = ""
 
 // Target is a resource in the Store that holds it.

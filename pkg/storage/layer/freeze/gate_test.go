@@ -135,7 +135,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// revisions returns those of the events of a response.
+// revisions returns the revision of each event in a response.
 func revisions(t *testing.T, response clientv3.WatchResponse) []int64 {
 	t.Helper()
 	expect.NoError(t, response.Err())

@@ -14,13 +14,13 @@ import (
 )
 
 // Watcher returns a Watcher behind the Gate, whose watches end without an error when the resource is
-// closed. None of their events is of the time after it.
+// closed. None of their events is later than the closing.
 //
 // A watch is passed on after the resource was found to be open, so the closing comes later than its
-// beginning. The events of all objects contain the tombstone, which is put when the resource is
-// closed. Those of some objects do not. The first change of these after the closing is a deletion
-// or a creation, so each one, and each notification of progress, needs a proof that the resource was
-// still open at that revision.
+// beginning. A watch of all objects gets the tombstone, which is put when the resource is closed. A
+// watch of some objects does not. Its first change after the closing is a deletion or a creation, so
+// each one, and each notification of progress, needs a proof that the resource was still open at
+// that revision.
 func (g *Gate) Watcher(below clientv3.Watcher) clientv3.Watcher { return &watcher{below, g} }
 
 type watcher struct {

@@ -4,8 +4,8 @@
 // Package objectsize bounds the size of objects, and the memory for concurrent writes of
 // large ones.
 //
-// A write has two limits: annex's, for the encoded object, and that of the Store's etcd, for
-// the compressed and encrypted value. The Transformer records both sizes, and the Storage
+// A write has two limits: annex limits the encoded object, and the Store's etcd limits the
+// compressed and encrypted value. The Transformer records both sizes, and the Storage
 // reports them in errors.
 package objectsize
 

@@ -20,8 +20,8 @@ const MaxItems = 20_000
 // stands for all lists.
 type AssociativeLists sets.Set[string]
 
-// NewAssociativeLists returns those of the custom resources of a definition, in any version. Without
-// a definition all lists may be of these types.
+// NewAssociativeLists returns the lists that a definition has in any version. Without a definition all
+// lists may be of these types.
 func NewAssociativeLists(definition *apiextensionsv1.CustomResourceDefinition) AssociativeLists {
 	if definition == nil {
 		return nil

@@ -30,8 +30,8 @@ func Client(annexEtcd *kubernetes.Client, offset int64) *kubernetes.Client {
 	if offset == 0 {
 		return annexEtcd
 	}
-	// Upstream's storage asks the endpoints of a client which features they support. A view has
-	// none.
+	// Upstream's storage requests the supported features from the endpoints of a client. A view has
+	// no endpoints.
 	feature.DefaultFeatureSupportChecker.CheckClient(annexEtcd.Ctx(), annexEtcd, storage.RequestWatchProgress)
 	view := clientv3.NewCtxClient(annexEtcd.Ctx())
 	view.KV = KV(annexEtcd.KV, offset)

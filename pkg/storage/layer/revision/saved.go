@@ -48,8 +48,8 @@ type State struct {
 	own int64 // the offset of the resource
 }
 
-// Load reads the offset of a resource in the etcd with this prefix: the higher of its own and
-// that of AllResources, 0 if there is none.
+// Load reads the offset of a resource in the etcd with this prefix: the higher of its own offset
+// and the offset of AllResources, 0 if there is none.
 func Load(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource schema.GroupResource) (int64, error) {
 	state, err := LoadState(ctx, annexEtcd, prefix, resource)
 	return state.Offset, err
@@ -157,7 +157,8 @@ func (s State) encode() string {
 	return offset
 }
 
-// Of returns the state that was found at one key, keys.Revision of a resource, without that of AllResources.
+// Of returns the state that was found at one key, keys.Revision of a resource. It does not include the state of
+// AllResources.
 func Of(found []*mvccpb.KeyValue) (State, error) {
 	if len(found) == 0 {
 		return State{}, nil

@@ -106,7 +106,7 @@ func (p *player) write(t *testing.T) {
 	})
 }
 
-// optimistic is what the API server does.
+// optimistic puts a key on the condition that it has a revision, as the API server does.
 func (p *player) optimistic(t *testing.T) {
 	t.Helper()
 	key, value, revision := p.key(), p.value(), p.around()
@@ -145,7 +145,7 @@ func (p *player) watch(t *testing.T) {
 	})
 	want, got := collect(plain, end), collect(view, end)
 	if got.CompactRevision == offsetOfTwins+1 {
-		// All that a view knows without asking for what etcd has compacted since.
+		// A view does not request the revision to which etcd was compacted since.
 		want.CompactRevision = min(want.CompactRevision, got.CompactRevision)
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {

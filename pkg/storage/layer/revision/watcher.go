@@ -44,8 +44,8 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 	})
 }
 
-// shifted returns a response with a copy of the header: all watches of a stream share that of a
-// progress notification, and the client reads there where to resume.
+// shifted returns a response with a copy of the header, because all watches of a stream share the
+// header of a progress notification. The client resumes from the revision in the header.
 func (w *watcher) shifted(r clientv3.WatchResponse) clientv3.WatchResponse {
 	r.Header = proto.CloneOf(r.Header)
 	w.shift.header(r.Header)
