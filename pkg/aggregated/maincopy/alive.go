@@ -88,7 +88,7 @@ func (s *Source) ask(ctx context.Context, q question, on net.Conn) answer {
 func (w *watcher) askShared(ctx context.Context, q question, on net.Conn) answer {
 	moment := fmt.Sprintf("%s %p %d", q, on, time.Now().UnixNano()/int64(askInterval))
 	result := w.source.client.questions.DoChan(moment, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mostPatience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLimit)
 		defer cancel()
 		return w.source.ask(ctx, q, on), nil
 	})
@@ -106,7 +106,7 @@ func (w *watcher) CheckAlive(ctx context.Context) error {
 	if on == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, mostPatience)
+	ctx, cancel := context.WithTimeout(ctx, maxLimit)
 	defer cancel()
 	return w.notAlive(w.source.ask(ctx, fromEtcd, on).err)
 }

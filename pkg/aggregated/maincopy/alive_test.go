@@ -148,7 +148,7 @@ func TestSharedQuestions(t *testing.T) {
 		all.Go(func() error { return w.UntilDead(t.Context(), func() {}) })
 	}
 	expect.Error(t, all.Wait(), "has read nothing from etcd")
-	if got, most := asked.Load(), int64(2*mostPatience/askInterval); got > most {
+	if got, most := asked.Load(), int64(2*maxLimit/askInterval); got > most {
 		t.Errorf("%d questions, want at most %d", got, most)
 	}
 }

@@ -21,12 +21,12 @@ const (
 	// cutOff is less than the second after which an API server that has lost its etcd for a moment tries
 	// to connect again (google.golang.org/grpc/backoff).
 	cutOff = 600 * time.Millisecond
-	// The time limit for answers from etcd is patienceFactor times the 90th percentile of the first measuredAnswers,
-	// within leastPatience and mostPatience. mostPatience is less than the 5 s that requests wait during a switch.
+	// The time limit for answers from etcd is limitFactor times the 90th percentile of the first measuredAnswers,
+	// within minLimit and maxLimit. maxLimit is less than the 5 s that requests wait during a switch.
 	measuredAnswers = 10
-	patienceFactor  = 7
-	leastPatience   = 700 * time.Millisecond
-	mostPatience    = 3 * time.Second
+	limitFactor     = 7
+	minLimit        = 700 * time.Millisecond
+	maxLimit        = 3 * time.Second
 )
 
 // liveness decides by the answers of an API server whether it reads from its etcd. A slow server answers all
@@ -37,13 +37,13 @@ type liveness struct {
 	// checked is the time of the last call of problem.
 	checked time.Time
 	took    []time.Duration
-	// patience is the time limit for answers from etcd. It is mostPatience until the measurement ends.
-	patience time.Duration
-	failed   error
+	// limit is the time limit for answers from etcd. It is maxLimit until the measurement ends.
+	limit  time.Duration
+	failed error
 }
 
 func newLiveness(now time.Time) *liveness {
-	return &liveness{stored: now, served: now, checked: now, patience: mostPatience}
+	return &liveness{stored: now, served: now, checked: now, limit: maxLimit}
 }
 
 // add adds an answer, and reports whether it was the last one of the measurement.
@@ -82,7 +82,7 @@ func (l *liveness) measure(took time.Duration) bool {
 		return false
 	}
 	slices.Sort(l.took)
-	l.patience = min(max(leastPatience, patienceFactor*l.took[measuredAnswers*9/10-1]), mostPatience)
+	l.limit = min(max(minLimit, limitFactor*l.took[measuredAnswers*9/10-1]), maxLimit)
 	return true
 }
 
@@ -97,7 +97,7 @@ func (l *liveness) problem(now time.Time) error {
 		return fmt.Errorf("annex has not asked it for %s", unchecked.Round(time.Millisecond))
 	case l.served.Sub(l.stored) >= cutOff:
 		return fmt.Errorf("it responds, but has read nothing from etcd for %s", now.Sub(l.stored).Round(time.Millisecond))
-	case now.Sub(l.stored) >= l.patience:
+	case now.Sub(l.stored) >= l.limit:
 		return fmt.Errorf("it has not responded for %s", now.Sub(l.stored).Round(time.Millisecond))
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// asked simulates the answers of an API server. Times count from the start.
-type asked struct {
+// answers simulates the answers of an API server. Times count from the start.
+type answers struct {
 	// delay is the server's latency.
 	delay func() time.Duration
 	// From cutOff on it has no etcd, from frozen on it does nothing, and from stalled on annex does nothing.
@@ -31,7 +31,7 @@ func (p period) end(at time.Duration) time.Duration {
 }
 
 // run returns when a problem is noticed, 0 if there is none for a minute.
-func (s asked) run() (time.Duration, error) {
+func (s answers) run() (time.Duration, error) {
 	zero := time.Now()
 	l := newLiveness(zero)
 	type event struct {
@@ -74,22 +74,22 @@ func TestLiveness(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 	noisy := func() time.Duration { return time.Duration(random.ExpFloat64() * float64(300*ms)) }
 	for name, tc := range map[string]struct {
-		asked
+		answers
 		// within is the latest time of an error, 0 if there must be none.
 		within time.Duration
 	}{
-		"fast":                     {asked{delay: constant(5 * ms)}, 0},
-		"slow":                     {asked{delay: constant(900 * ms)}, 0},
-		"very slow":                {asked{delay: constant(2500 * ms)}, 0},
-		"no answers":               {asked{delay: constant(time.Hour)}, mostPatience},
-		"of any speed":             {asked{delay: noisy}, 0},
-		"fast, cut off":            {asked{delay: constant(5 * ms), cutOff: after(time.Second)}, at + 800*ms},
-		"slow, cut off":            {asked{delay: constant(900 * ms), cutOff: after(time.Second)}, at + time.Second},
-		"very slow, cut off":       {asked{delay: constant(2500 * ms), cutOff: after(time.Second)}, at + time.Second},
-		"fast, frozen":             {asked{delay: constant(5 * ms), frozen: after(time.Second)}, at + 800*ms},
-		"slow, frozen for a while": {asked{delay: constant(400 * ms), frozen: after(time.Second)}, 0},
-		"slow, frozen":             {asked{delay: constant(400 * ms), frozen: after(10 * time.Second)}, at + mostPatience},
-		"annex stalled":            {asked{delay: constant(5 * ms), stalled: after(650 * ms)}, at + 700*ms},
+		"fast":                     {answers{delay: constant(5 * ms)}, 0},
+		"slow":                     {answers{delay: constant(900 * ms)}, 0},
+		"very slow":                {answers{delay: constant(2500 * ms)}, 0},
+		"no answers":               {answers{delay: constant(time.Hour)}, maxLimit},
+		"of any speed":             {answers{delay: noisy}, 0},
+		"fast, cut off":            {answers{delay: constant(5 * ms), cutOff: after(time.Second)}, at + 800*ms},
+		"slow, cut off":            {answers{delay: constant(900 * ms), cutOff: after(time.Second)}, at + time.Second},
+		"very slow, cut off":       {answers{delay: constant(2500 * ms), cutOff: after(time.Second)}, at + time.Second},
+		"fast, frozen":             {answers{delay: constant(5 * ms), frozen: after(time.Second)}, at + 800*ms},
+		"slow, frozen for a while": {answers{delay: constant(400 * ms), frozen: after(time.Second)}, 0},
+		"slow, frozen":             {answers{delay: constant(400 * ms), frozen: after(10 * time.Second)}, at + maxLimit},
+		"annex stalled":            {answers{delay: constant(5 * ms), stalled: after(650 * ms)}, at + 700*ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -81,7 +81,7 @@ func (e *environment) aggregated(ctx context.Context) (fresh, stale []string, to
 			}
 		}
 	}
-	return fresh, stale, answer.answered.Sub(answer.asked), nil
+	return fresh, stale, answer.answered.Sub(answer.sent), nil
 }
 
 // legacy returns the group versions of unaggregated discovery.

@@ -125,8 +125,8 @@ func skew(ctx context.Context, e *environment, path string) (ahead, exactness ti
 	if err != nil {
 		return 0, 0, fmt.Errorf("the Date of the answer: %w", err)
 	}
-	took := answer.answered.Sub(answer.asked)
-	middle := answer.asked.Add(took / 2)
+	took := answer.answered.Sub(answer.sent)
+	middle := answer.sent.Add(took / 2)
 	return date.Add(500 * time.Millisecond).Sub(middle), time.Second + took/2, nil
 }
 

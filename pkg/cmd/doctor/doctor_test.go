@@ -81,7 +81,7 @@ func found(status int, body any) answer {
 	if !isBytes {
 		content, _ = json.Marshal(body)
 	}
-	return answer{status: status, body: content, header: http.Header{}, asked: noon, answered: noon.Add(10 * time.Millisecond)}
+	return answer{status: status, body: content, header: http.Header{}, sent: noon, answered: noon.Add(10 * time.Millisecond)}
 }
 
 // wants compares findings with lines of status, words that the message has, and

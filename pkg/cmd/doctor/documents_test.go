@@ -209,7 +209,7 @@ func TestGet(t *testing.T) {
 	defer server.Close()
 	got, err := get(t.Context(), server.Client(), server.URL, "text/plain")
 	expect.NoError(t, err)
-	if got.status != http.StatusTeapot || string(got.body) != "\"text/plain\"\n" || got.answered.Before(got.asked) {
+	if got.status != http.StatusTeapot || string(got.body) != "\"text/plain\"\n" || got.answered.Before(got.sent) {
 		t.Errorf("%+v", got)
 	}
 }

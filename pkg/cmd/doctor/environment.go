@@ -61,8 +61,8 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	// asked and answered are the times of the request and the response by the local clock.
-	asked, answered time.Time
+	// sent and answered are the times of the request and the response by the local clock.
+	sent, answered time.Time
 }
 
 func newEnvironment(ctx context.Context, o *options) (*environment, error) {
@@ -165,7 +165,7 @@ func get(ctx context.Context, client *http.Client, url, accept string) (*answer,
 		return nil, fmt.Errorf("create the request for %s: %w", url, err)
 	}
 	request.Header.Set("Accept", accept)
-	a := &answer{asked: time.Now()}
+	a := &answer{sent: time.Now()}
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, err

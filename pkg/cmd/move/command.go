@@ -43,8 +43,8 @@ const (
 type session struct {
 	in          *bufio.Reader
 	out, errOut io.Writer
-	// asks is set if standard input is a terminal. Then a plan ends with a prompt.
-	asks bool
+	// interactive is set if standard input is a terminal. Then a plan ends with a prompt.
+	interactive bool
 	// program is the name of the program in suggestions.
 	program string
 	// group is the API group.
@@ -101,7 +101,7 @@ func run(cmd *cobra.Command, options *login.Options, in io.Reader, out, errOut i
 		if err != nil {
 			return err
 		}
-		s.in, s.out, s.errOut, s.asks = bufio.NewReader(in), out, errOut, output.IsTerminal(in)
+		s.in, s.out, s.errOut, s.interactive = bufio.NewReader(in), out, errOut, output.IsTerminal(in)
 		s.program = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
 		return do(cmd.Context(), s)
 	}

@@ -51,9 +51,9 @@ type fixture struct {
 	status hostingv1alpha1.MigrationStatus
 	// denied are the rights that annex never gets, as "<verb> <resource>".
 	denied string
-	// asks is set if standard input is a terminal.
-	asks  bool
-	typed string
+	// interactive is set if standard input is a terminal.
+	interactive bool
+	typed       string
 	// mainRevision and annexRevision are the resource versions of lists.
 	mainRevision, annexRevision string
 
@@ -199,7 +199,7 @@ func (f *fixture) start(t *testing.T) *session {
 	})
 	f.out = &bytes.Buffer{}
 	f.session = &session{
-		in: bufio.NewReader(strings.NewReader(f.typed)), asks: f.asks, out: f.out, errOut: f.out, program: "kubectl annex", group: group, server: "https://main",
+		in: bufio.NewReader(strings.NewReader(f.typed)), interactive: f.interactive, out: f.out, errOut: f.out, program: "kubectl annex", group: group, server: "https://main",
 		Clients: &login.Clients{Kube: f.kube, Metadata: f.meta, APIServices: f.routing.ApiregistrationV1().APIServices(), Annex: f.hosting},
 		annex:   f.hosting.HostingV1alpha1(),
 		survey:  func(context.Context) (*diagnose.Report, error) { return f.report, nil },

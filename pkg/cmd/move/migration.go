@@ -208,7 +208,7 @@ func (s *session) run(ctx context.Context, o operation) error {
 
 // agreeToPlan prompts for confirmation at a terminal, unless --yes is set or the Migration is already under way.
 func (s *session) agreeToPlan(o flags, under *hostingv1alpha1.Migration) error {
-	if !s.asks || o.yes || under != nil {
+	if !s.interactive || o.yes || under != nil {
 		return nil
 	}
 	return s.agree("Continue?", "nothing was changed")

@@ -194,24 +194,24 @@ func TestQuestion(t *testing.T) {
 		return migration("mine", operation, ended(hostingv1alpha1.MigrationCopying, "Copying", ""))
 	}
 	for name, test := range map[string]struct {
-		asks, attached, secrets, granted bool
-		typed                            string
-		flags                            flags
+		interactive, attached, secrets, granted bool
+		typed                                   string
+		flags                                   flags
 		// questions is the number of prompts in the output.
 		questions int
 		err       string
 	}{
-		"yes":                {asks: true, typed: "y\n", questions: 1},
-		"no":                 {asks: true, typed: "n\n", questions: 1, err: "not confirmed: nothing was changed"},
-		"end of the input":   {asks: true, questions: 1, err: "not confirmed"},
+		"yes":                {interactive: true, typed: "y\n", questions: 1},
+		"no":                 {interactive: true, typed: "n\n", questions: 1, err: "not confirmed: nothing was changed"},
+		"end of the input":   {interactive: true, questions: 1, err: "not confirmed"},
 		"a script":           {},
-		"--yes":              {asks: true, flags: flags{yes: true}},
-		"dry run":            {asks: true, flags: flags{dryRun: true}},
-		"under way":          {asks: true, attached: true},
-		"Secrets":            {asks: true, secrets: true, typed: "y\ny\n", questions: 2},
-		"not Secrets":        {asks: true, secrets: true, typed: "y\nn\n", questions: 2, err: "not confirmed: without rights for Secrets"},
+		"--yes":              {interactive: true, flags: flags{yes: true}},
+		"dry run":            {interactive: true, flags: flags{dryRun: true}},
+		"under way":          {interactive: true, attached: true},
+		"Secrets":            {interactive: true, secrets: true, typed: "y\ny\n", questions: 2},
+		"not Secrets":        {interactive: true, secrets: true, typed: "y\nn\n", questions: 2, err: "not confirmed: without rights for Secrets"},
 		"a script, Secrets":  {secrets: true, typed: "y\n", questions: 1},
-		"under way, Secrets": {asks: true, attached: true, secrets: true, typed: "y\n", questions: 1},
+		"under way, Secrets": {interactive: true, attached: true, secrets: true, typed: "y\n", questions: 1},
 		"no input, Secrets":  {secrets: true, questions: 1, err: "answer y, or give --yes"},
 		"--yes, Secrets":     {secrets: true, flags: flags{yes: true}},
 		"dry run, Secrets":   {secrets: true, flags: flags{dryRun: true}},
@@ -228,7 +228,7 @@ func TestQuestion(t *testing.T) {
 				if command == "rollback" {
 					f = moved()
 				}
-				if f.asks, f.typed = test.asks, test.typed; test.attached {
+				if f.interactive, f.typed = test.interactive, test.typed; test.attached {
 					f.annex = append(f.annex, underWay(operation))
 				}
 				if test.secrets {

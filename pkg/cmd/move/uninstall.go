@@ -90,7 +90,7 @@ func (s *session) uninstall(ctx context.Context, o flags) error {
 // of returns a session for a group, in which the user has agreed to the plan.
 func (s *session) of(group string) *session {
 	of := *s
-	of.group, of.asks = group, false
+	of.group, of.interactive = group, false
 	return &of
 }
 

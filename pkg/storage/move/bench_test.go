@@ -20,8 +20,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// BenchmarkCopy copies compressed objects of 2.5 kB. The metric heap-B/object is by how much the
-// heap, with that of both etcds, grows from a tenth of the copy to its end: it is less than an object
+// BenchmarkCopy copies compressed objects of 2.5 kB. The metric heap-B/object is the growth of the
+// heap, including the heaps of both etcds, from a tenth of the copy to its end: less than an object
 // if the Mover holds none.
 func BenchmarkCopy(b *testing.B) {
 	const objects = 20_000

@@ -41,8 +41,8 @@ type loop struct {
 	changed time.Time
 	// began is the revision of the source when the loop began, and current the highest one known.
 	began, current int64
-	// woken ends the wait of next when began is to be raised.
-	woken chan struct{}
+	// raise ends the wait of next when began is to be raised.
+	raise chan struct{}
 }
 
 // writer writes the changes of a loop to its target.
@@ -178,7 +178,7 @@ func (l *loop) next(ctx context.Context, w Watch, poll bool) (events Events, ok 
 	case events, ok = <-w.Events():
 		return events, true, checkOpen(ctx, ok)
 	case <-time.After(interval):
-	case <-l.woken:
+	case <-l.raise:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}

@@ -27,9 +27,9 @@ type source struct {
 	last    atomic.Pointer[context.CancelFunc]
 	// dead is set when it no longer responds.
 	dead atomic.Bool
-	// stalled is locked while watches deliver nothing, and asked counts requests for their progress.
-	stalled sync.Mutex
-	asked   atomic.Int64
+	// stalled is locked while watches deliver nothing, and progressRequests counts requests for their progress.
+	stalled          sync.Mutex
+	progressRequests atomic.Int64
 	// pages counts those that were read.
 	pages atomic.Int64
 	// holding, if set, is closed when Revision is called, which does not return before its context is done.
@@ -81,7 +81,7 @@ type watchOf struct {
 func (w watchOf) Events() <-chan Events { return w.events }
 
 func (w watchOf) RequestProgress(ctx context.Context, wanted int64) error {
-	w.source.asked.Add(1)
+	w.source.progressRequests.Add(1)
 	if err := w.Watch.RequestProgress(ctx, wanted); err != nil && !isClosed(w.lost) {
 		return err
 	}
@@ -387,10 +387,10 @@ func TestProve(t *testing.T) {
 	f.source.stalled.Lock()
 	put(t, f.config.From, "ns/new", "while nothing is sent")
 	close(prove)
-	asked := f.source.asked.Load()
+	progressRequests := f.source.progressRequests.Load()
 	poll.UntilDone(t, "it asks for progress", func() (bool, string) {
-		now := f.source.asked.Load()
-		return now > asked+5, fmt.Sprintf("%d times", now-asked)
+		now := f.source.progressRequests.Load()
+		return now > progressRequests+5, fmt.Sprintf("%d times", now-progressRequests)
 	})
 	if isClosed(f.proven) {
 		t.Error("it is proven that the watch delivers what was written, and it did not")
@@ -409,10 +409,10 @@ func TestProve(t *testing.T) {
 	f.source.dead.Store(false)
 	poll.UntilDone(t, "a watch stays", func() (bool, string) {
 		if now := f.source.watches.Load(); now != watches {
-			watches, asked = now, f.source.asked.Load()
+			watches, progressRequests = now, f.source.progressRequests.Load()
 		}
-		now := f.source.asked.Load()
-		return now > asked+2, fmt.Sprintf("asked %d times for its progress", now-asked)
+		now := f.source.progressRequests.Load()
+		return now > progressRequests+2, fmt.Sprintf("%d requests for its progress", now-progressRequests)
 	})
 	put(t, f.config.From, "ns/newer", "to the last watch")
 	f.untilCopied("ns/newer", "to the last watch")

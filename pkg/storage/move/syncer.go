@@ -58,7 +58,7 @@ type Syncer struct {
 // may be nil.
 func NewSyncer(from Source, to Target, writes *Pace) *Syncer {
 	s := &Syncer{target: to, queue: newQueue(), writes: writes}
-	s.loop = loop{sides: sides{source: from, target: to}, writer: s, restarts: &atomic.Int64{}, woken: make(chan struct{}, 1)}
+	s.loop = loop{sides: sides{source: from, target: to}, writer: s, restarts: &atomic.Int64{}, raise: make(chan struct{}, 1)}
 	s.report = func(p Progress) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -190,7 +190,7 @@ func (s *Syncer) Drain(ctx context.Context) error {
 	s.wanted.Store(frozen)
 	defer s.wanted.Store(0)
 	select {
-	case s.woken <- struct{}{}:
+	case s.raise <- struct{}{}:
 	default:
 	}
 	for s.applied.Load() < frozen || s.queue.len() > 0 {

@@ -206,8 +206,8 @@ func TestSyncIsBounded(t *testing.T) {
 	f.refuse(func(string) error { return errors.New("denied") })
 	f.start()
 	f.until("pages wait", func() (bool, string) { return f.isFull(), fmt.Sprint(f.Progress()) })
-	asked := f.source.asked.Load()
-	f.until("it goes on to follow", func() (bool, string) { return f.source.asked.Load() > asked+2, "" })
+	asked := f.source.progressRequests.Load()
+	f.until("it goes on to follow", func() (bool, string) { return f.source.progressRequests.Load() > asked+2, "" })
 	if got := f.queue.len(); got > 10+2*firstPage {
 		t.Errorf("%d objects are pending", got)
 	}

@@ -55,16 +55,16 @@ type source struct {
 	// failing is the error of reads and watches, if any. unconnected makes watches fail to connect.
 	failing     atomic.Pointer[error]
 	unconnected atomic.Bool
-	// asked, if set, is called before each read of etcd's revision. deliver, if set, is called with the revision
+	// onRead, if set, is called before each read of etcd's revision. deliver, if set, is called with the revision
 	// of each event before the event is delivered. An error of deliver is delivered instead.
-	asked   func()
+	onRead  func()
 	deliver func(revision uint64) error
 }
 
 // GetCurrentResourceVersion implements storage.Interface.
 func (s *source) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
-	if s.asked != nil {
-		s.asked()
+	if s.onRead != nil {
+		s.onRead()
 	}
 	return s.Interface.GetCurrentResourceVersion(ctx)
 }
@@ -535,7 +535,7 @@ func TestCacheIsNotOlderThanOthers(t *testing.T) {
 	f := newLazyFixture(t)
 	created, err := strconv.ParseUint(f.create(t, "a"), 10, 64)
 	expect.NoError(t, err)
-	asked, late := make(chan struct{}), make(chan struct{})
+	read, late := make(chan struct{}), make(chan struct{})
 	f.source.deliver = func(revision uint64) error {
 		if revision > created {
 			<-late
@@ -543,7 +543,7 @@ func TestCacheIsNotOlderThanOthers(t *testing.T) {
 		return nil
 	}
 	f.watch(t, "0", false) // creates the cache
-	f.source.asked = sync.OnceFunc(func() { close(asked) })
+	f.source.onRead = sync.OnceFunc(func() { close(read) })
 	f.create(t, "b")
 	other := f.another()
 	newest := func(of *lazyCache) uint64 {
@@ -558,7 +558,7 @@ func TestCacheIsNotOlderThanOthers(t *testing.T) {
 	answered := newest(other)
 	f.fill()
 	poll.UntilDone(t, "the cache is filled with what there was when it was created", func() (bool, string) {
-		return isClosed(asked) || f.ReadinessCheck() == nil, "etcd's revision was not read since"
+		return isClosed(read) || f.ReadinessCheck() == nil, "etcd's revision was not read since"
 	})
 	if got := newest(f.lazyCache); got < answered {
 		t.Errorf("a list before it is current has %d, another cache had answered %d", got, answered)

@@ -21,8 +21,8 @@ const (
 	// maxLabels bounds the indexed labels. One that no list of the last unusedLists used is replaced.
 	maxLabels   = 8
 	unusedLists = 1000
-	// maxAsked bounds the labels that are counted before they are indexed.
-	maxAsked = 64
+	// maxUnindexed bounds the labels that are counted before they are indexed.
+	maxUnindexed = 64
 
 	// Contents of maxPast earlier resource versions are kept for clients that read page after
 	// page, for at most maxChanges changes.
@@ -45,10 +45,10 @@ type contents struct {
 	past []past
 	// changes counts changes, and lists those with labels.
 	changes, lists uint64
-	// asked counts the lists that needed a label without an index, by label. used has the number
+	// unindexed counts the lists that needed a label without an index, by label. used has the number
 	// of the last list that used the index of a label.
-	asked map[string]int
-	used  map[string]uint64
+	unindexed map[string]int
+	used      map[string]uint64
 }
 
 // version has all objects, and indexes of them by upstream's names of indexes.
@@ -72,7 +72,7 @@ type past struct {
 }
 
 func newContents(fields []string, account func(records int)) *contents {
-	return &contents{fields: fields, account: account, asked: map[string]int{}, used: map[string]uint64{}}
+	return &contents{fields: fields, account: account, unindexed: map[string]int{}, used: map[string]uint64{}}
 }
 
 func everything(*record) (string, bool) { return "", true }
@@ -343,10 +343,10 @@ func (c *contents) wantsIndex(label string) bool {
 	if _, has := c.used[label]; has || c.now == nil || c.now.building != nil {
 		return false
 	}
-	if len(c.asked) >= maxAsked {
-		clear(c.asked)
+	if len(c.unindexed) >= maxUnindexed {
+		clear(c.unindexed)
 	}
-	if c.asked[label]++; c.asked[label] < 2 {
+	if c.unindexed[label]++; c.unindexed[label] < 2 {
 		return false
 	}
 	if len(c.used) < maxLabels {
@@ -386,7 +386,7 @@ func (c *contents) addIndex(label string) {
 		}
 	}
 	if c.now == now {
-		delete(c.asked, label)
+		delete(c.unindexed, label)
 		c.used[label] = c.lists
 		now.indexes[storage.LabelIndex(label)] = index
 		c.accountLabels()

@@ -22,8 +22,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// patience bounds every wait. It is long because test machines are busy.
-const patience = 60 * time.Second
+// timeout bounds every wait. It is long because test machines are busy.
+const timeout = 60 * time.Second
 
 // Config configures a cluster. The zero value has three members.
 type Config struct {
@@ -117,7 +117,7 @@ func (c *Cluster) clientOf(t testing.TB, endpoints []string) *clientv3.Client {
 	config := clientv3.Config{
 		Endpoints:   endpoints,
 		Logger:      zap.NewNop(),
-		DialTimeout: patience,
+		DialTimeout: timeout,
 		// Reconnect before the test times out.
 		BackoffWaitBetween:   50 * time.Millisecond,
 		DialKeepAliveTime:    5 * time.Second,

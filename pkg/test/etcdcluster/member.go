@@ -154,7 +154,7 @@ func (m *Member) Stop(t testing.TB) {
 	expect.NoError(t, m.process.Process.Signal(syscall.SIGTERM), "stop the member %s", m.Name)
 	select {
 	case <-m.exited:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatalf("the member %s did not stop", m.Name)
 	}
 	m.process = nil

@@ -87,15 +87,15 @@ type EndpointStatus struct {
 
 // observe requests the state of all endpoints and of the cluster concurrently. It sends no request
 // that etcd would log, such as for the list of alarms: the status of an endpoint contains them too.
-// It gives up early if no endpoint accepts connections, unless patience is set.
-func (c *connection) observe(ctx context.Context, patience bool) *Snapshot {
+// It gives up early if no endpoint accepts connections, unless wait is set.
+func (c *connection) observe(ctx context.Context, wait bool) *Snapshot {
 	seen := &Snapshot{Endpoints: make([]EndpointStatus, len(c.target.endpoints))}
 	var asking, doubting sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer doubting.Wait()
 	defer cancel()
 	doubting.Go(func() {
-		if !patience && c.isUnreachable(ctx) {
+		if !wait && c.isUnreachable(ctx) {
 			cancel()
 		}
 	})

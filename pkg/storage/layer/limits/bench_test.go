@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// BenchmarkCreate compares creates below a limit that is far away with those of a
+// BenchmarkCreate compares creates below a distant limit with creates of a
 // resource that has none: one after the other, and by several clients of one replica
 // and of two.
 func BenchmarkCreate(b *testing.B) {

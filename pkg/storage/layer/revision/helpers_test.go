@@ -14,8 +14,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// patience bounds each wait of a test.
-const patience = 30 * time.Second
+// timeout bounds each wait of a test.
+const timeout = 30 * time.Second
 
 // offsetOfTwins is small, so that requests often are at the edges of it.
 const offsetOfTwins = 10

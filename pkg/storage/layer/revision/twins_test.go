@@ -127,7 +127,7 @@ func (p *player) watch(t *testing.T) {
 	if from > p.revision+1 {
 		from = p.revision + 1
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	options := []clientv3.OpOption{clientv3.WithRev(from), clientv3.WithPrefix(), clientv3.WithPrevKV()}
 	if p.random.IntN(2) == 0 {

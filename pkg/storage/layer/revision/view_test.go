@@ -67,7 +67,7 @@ func TestEarlierThanTheOffset(t *testing.T) {
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	plain, view := newView(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	watch := view.Watch(ctx, "a", clientv3.WithCreatedNotify(), clientv3.WithProgressNotify())
 	if created := <-watch; !created.Created || created.Header.Revision != offset+1 {
@@ -94,7 +94,7 @@ func TestProgress(t *testing.T) {
 func TestProgressOfMany(t *testing.T) {
 	t.Parallel()
 	_, view := newView(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	var watches []clientv3.WatchChan
 	for range 3 {
@@ -114,7 +114,7 @@ func TestProgressOfMany(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	plain, view := newView(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	ofPlain := plain.Watch(ctx, "a", clientv3.WithCreatedNotify())
 	<-ofPlain

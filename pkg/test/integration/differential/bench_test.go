@@ -46,7 +46,7 @@ func BenchmarkReads(b *testing.B) {
 	}
 }
 
-// many is how many objects are created.
+// many is the number of objects.
 const many = 10_000
 
 // serveWidgets waits until a server has the objects in its watch caches.

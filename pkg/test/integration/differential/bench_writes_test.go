@@ -36,7 +36,7 @@ const (
 
 // BenchmarkWrites writes certificates of 2.5 kB, with cert-manager's schema, to a server with and
 // to one without encoded reads. Each is a process with an etcd of its own in the test process, so
-// that cpu-µs/op, server-allocs/op and server-B/op are what a write costs the server alone.
+// that cpu-µs/op, server-allocs/op and server-B/op measure the server alone.
 func BenchmarkWrites(b *testing.B) {
 	servers := map[string]*remote{"upstream": startRemote(b, false), "annex": startRemote(b, true)}
 	for _, operation := range []string{"create", "update", "status", "apply", "patch", "delete"} {
@@ -137,7 +137,7 @@ func newStatus(i int) map[string]any {
 	}
 }
 
-// measure writes as often as the benchmark asks for.
+// measure runs the writes of a benchmark.
 func (r *remote) measure(b *testing.B, operation string) {
 	ctx := b.Context()
 	var deleted []string
