@@ -25,7 +25,7 @@ func commonControllers() []Descriptor {
 		{Name: scheduler.ControllerName, Workers: 16, New: newScheduler},
 		// A Store that does not respond must not delay others.
 		{Name: store.ControllerName, Workers: 4, New: newStore},
-		// One deletes for all, so that what it costs does not grow with the resources.
+		// One worker deletes for all resources, so that the cost does not grow with their number.
 		{Name: retention.ControllerName, Workers: 1, New: newRetention},
 		// A Migration keeps its worker until it ends, also while it waits to be confirmed.
 		{Name: migration.ControllerName, Workers: 32, New: newMigration},

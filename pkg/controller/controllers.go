@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller runs annex's controllers. Each has a package of its own. common.go
+// Package controller runs annex's controllers. The larger ones have packages of their own. common.go
 // lists the controllers of both modes; pkg/standalone and pkg/aggregated list their own.
 package controller
 

@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// maxRecord is the most that a TLS record carries (RFC 8446, 5.1). A full frame of HTTP/2 has as
-// much, and a header, so that it needs two records.
+// maxRecord is the maximum size of the content of a TLS record (RFC 8446, 5.1). A full frame of HTTP/2
+// has content of this size and a header, and needs two records.
 const maxRecord = 16 << 10
 
 // recordPool has buffers for a full frame with what TLS adds.
 var recordPool = sync.Pool{New: func() any { return make([]byte, 0, maxRecord+1<<10) }}
 
-// records is the connection below TLS. It sends the records of a write above TLS at once: crypto/tls
-// sends each by itself, and the second record of each frame would cost a system call and a packet
-// for a few bytes.
+// records is the connection below TLS. It sends all records of one write in one system call, because
+// crypto/tls writes each record separately, and the second record of each frame would cost a system
+// call and a packet for a few bytes.
 type records struct {
 	net.Conn
 

@@ -28,7 +28,8 @@ const (
 var errDrainTimeout = errors.New("the last changes were not copied in time")
 
 // finalSync freezes the group in annex, copies the last writes, and makes the main cluster's copy ready
-// to be served. It returns when the freeze began. guarded ends with the Syncers.
+// to be served. It returns the time at which the freeze began. ctx is the context of the attempt; guarded ends
+// earlier if a Syncer fails.
 func (r *rollback) finalSync(ctx, guarded context.Context) (began time.Time, err error) {
 	for {
 		if err := r.untilFewPending(guarded); err != nil {
@@ -52,8 +53,8 @@ func (r *rollback) finalSync(ctx, guarded context.Context) (began time.Time, err
 	}
 }
 
-// untilFewPending waits until the main cluster's copy lags by few changes, and all can be written: writes do not wait
-// for what a webhook refuses.
+// untilFewPending waits until few changes are missing in the main cluster's copy and each of them can be written.
+// Otherwise clients of a frozen group would wait for a webhook that refuses a change.
 func (r *rollback) untilFewPending(ctx context.Context) error {
 	began := time.Now()
 	pending, written := r.progress()
@@ -107,8 +108,8 @@ func (r *rollback) progress() (pending, written int64) {
 	return pending, written
 }
 
-// untilOwnersAllowed lets a rollback that annex began by itself wait, if objects get new UIDs and annex may not
-// correct the references to them: what they own would be deleted.
+// untilOwnersAllowed delays a rollback that annex began by itself until annex may correct owner references, if
+// objects get new UIDs. With outdated references the garbage collector would delete their dependents.
 func (r *rollback) untilOwnersAllowed(ctx context.Context) error {
 	if r.Migration.Annotations[hostingv1alpha1.UndoesAnnotation] == "" || r.pairs.Len() == 0 {
 		return nil

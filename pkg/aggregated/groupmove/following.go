@@ -16,19 +16,19 @@ const (
 	// quietPeriod is the time for which the main cluster must be silent after all requests go to annex. A
 	// request that it accepted before takes a few milliseconds; later ones are late changes.
 	quietPeriod = 250 * time.Millisecond
-	// latePeriod bounds for how long late changes are applied. They end before, once the main cluster's
+	// latePeriod bounds the time for which late changes are applied. They end earlier, as soon as the main cluster's
 	// copy is frozen.
 	latePeriod = time.Hour
 )
 
-// following runs the importers of a group, each with one watch of the main cluster. The first error of one that is
-// not open in annex ends all.
+// following runs the importers of a group, each with one watch of the main cluster. The first error of an importer
+// whose resource is not open in annex ends all importers.
 type following struct {
 	*workers
 	// proving is closed before the main cluster gets the routes to annex, and routed when it sends all requests
 	// to annex.
 	proving, routed chan struct{}
-	// caughtUp, proven, drained and opened are done by each importer.
+	// Each importer counts down caughtUp, proven, drained and opened.
 	caughtUp, proven, drained, opened *latch
 
 	mu   sync.Mutex

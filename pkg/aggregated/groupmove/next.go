@@ -29,9 +29,9 @@ type situation struct {
 type stores string
 
 const (
-	// storesUnknown is before the attempt has taken the group over, which fences all attempts before it.
+	// storesUnknown is the value until the attempt has claimed the group in the Stores, which fences all earlier attempts.
 	storesUnknown stores = ""
-	// storesHeld is the value of Rollbacks after that. Their phase has the rest.
+	// storesHeld is the value of Rollbacks after the claim. Their progress is in the phase of the Migration.
 	storesHeld stores = "held"
 	// storesGone is a group without resources.
 	storesGone stores = "gone"
@@ -40,7 +40,7 @@ const (
 	storesOccupied stores = "occupied"
 	// storesAdopted are recorded to serve their own objects.
 	storesAdopted stores = "adopted"
-	// storesDisputed are closed for a copy, except for one that has got objects of its own.
+	// storesDisputed are closed for a copy, but a resource of one has objects that are not of the copy.
 	storesDisputed stores = "disputed"
 	// storesDiscarded are of a copy that an attempt has begun to delete.
 	storesDiscarded stores = "discarded"
@@ -88,10 +88,10 @@ type step string
 
 const (
 	stepBegin  step = "begin"  // check whether the group can be moved, and record the start
-	stepHold   step = "hold"   // find the resources, and take them over in the Stores
+	stepHold   step = "hold"   // find the resources, and claim them in the Stores
 	stepRefuse step = "refuse" // fail for good: a Store has objects that are not of the copy, or a part of the copy was deleted
 	stepDone   step = "done"
-	stepGoOn   step = "goOn" // it is too late to cancel
+	stepGoOn   step = "goOn" // continue, because it is too late to cancel
 
 	// Of a Move.
 	stepAdopt    step = "adopt"    // freeze the main cluster, which must have no objects, and record that annex has its own
@@ -116,7 +116,7 @@ const (
 	stepAbandon step = "abandon" // thaw, and make the copy unreachable and frozen again
 )
 
-// next decides.
+// next returns the step that follows from the recorded state of a Migration. It is a pure function.
 func next(s situation) step {
 	switch {
 	case s.canceled && (s.undone || !s.started):

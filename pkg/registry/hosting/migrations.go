@@ -20,16 +20,16 @@ var migrations = typed.Resource{
 	Kind:       v1alpha1.SchemeGroupVersion.WithKind("Migration"),
 	ShortNames: []string{"mig"},
 	Categories: []string{"annex"},
-	Strategy:   mainMigrationStrategy,
+	Strategy:   migrationUpdates,
 	Table:      migrationTable,
 }
 
-// migrationStrategy is the strategy of the main endpoint.
+// migrationStrategy is the strategy of Migrations, without their subresource status.
 type migrationStrategy struct {
 	typed.SpecStatusStrategy[*v1alpha1.Migration]
 }
 
-var mainMigrationStrategy = migrationStrategy{typed.SpecStatusStrategy[*v1alpha1.Migration]{
+var migrationUpdates = migrationStrategy{typed.SpecStatusStrategy[*v1alpha1.Migration]{
 	ValidatedStrategy:        typed.Validated(typed.ClusterScoped, validation.ValidateMigration, validation.ValidateMigrationUpdate),
 	ValidateStatusUpdateFunc: validation.ValidateMigrationStatusUpdate,
 }}

@@ -25,13 +25,13 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// Reads wraps a watch cache of Objects, which etcd has too, below a prefix of keys of kv.
+// Reads wraps a watch cache of Objects over etcd, whose client is kv and whose keys begin with prefix.
 //
 // A consistent read requests only the revision of the key from etcd: if the cache has that revision it has the
 // object, because a key never has two values of one revision.
 //
-// Selectors of names are evaluated in front of the cache: a set of fields for each object would take as much memory
-// as 300 bytes of JSON. The name of a key never changes, so the types of events do not depend on it.
+// Selectors of names are evaluated in front of the cache, because a set of fields for each object would take about
+// 300 bytes. The name of a key never changes, so the types of events do not depend on it.
 func Reads(cached, etcd storage.Interface, kv clientv3.KV, prefix string) storage.Interface {
 	return &reads{Interface: cached, etcd: etcd, kv: kv, prefix: path.Join("/", prefix) + "/"}
 }
@@ -56,7 +56,7 @@ func (s *reads) Get(ctx context.Context, key string, options storage.GetOptions,
 	return s.Interface.Get(ctx, key, options, out)
 }
 
-// isCurrent reports whether etcd has an object in a version.
+// isCurrent reports whether the object in etcd has a resource version.
 func (s *reads) isCurrent(ctx context.Context, key, version string) bool {
 	found, err := s.kv.Get(ctx, s.prefix+strings.TrimPrefix(key, "/"), clientv3.WithKeysOnly())
 	return err == nil && len(found.Kvs) == 1 && strconv.FormatInt(found.Kvs[0].ModRevision, 10) == version

@@ -39,7 +39,8 @@ func (s *sharedSets) get(set labels.Set) (shared labels.Set, isNew bool) {
 	return set, true
 }
 
-// identity returns a string that differs for different sets. Fields may have any value.
+// identity returns a string that differs for different sets. Fields may have any value, so that no
+// separator is safe.
 func identity(set labels.Set) string {
 	var id []byte
 	for _, key := range slices.Sorted(maps.Keys(set)) {

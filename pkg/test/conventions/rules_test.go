@@ -132,7 +132,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/etcd/usage",
 		duty:     "Counts the objects and bytes of each resource in etcd.",
-		ours:     []string{"pkg/observers", "pkg/storage/etcd/keys", "pkg/storage/layer/etcdkv"},
+		ours:     []string{"pkg/observers", "pkg/storage/etcd/keys", "pkg/storage/etcd/etcdkv"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -152,7 +152,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/etcd/stores",
 		duty:     "The connections to the etcd clusters of Stores, their probes, and the breaker that refuses requests.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys", "pkg/storage/layer/revision", "pkg/storage/etcd/usage", "pkg/observers"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/etcd/etcdkv", "pkg/storage/etcd/externaletcd", "pkg/storage/etcd/keys", "pkg/storage/layer/revision", "pkg/storage/etcd/usage", "pkg/observers"},
 		others: append([]string{
 			"golang.org/x/sync/semaphore", "go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
@@ -167,30 +167,30 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/backup",
 		duty:     "Backups: their format, writing them from an etcd and restoring them to one; never the server.",
-		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/layer/etcdkv"},
+		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/etcd/etcdkv"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{
-		packages: "pkg/storage/layer/etcdkv",
+		packages: "pkg/storage/etcd/etcdkv",
 		duty:     "Forwards the operations, streams and watches of an etcd client, for the layers over an etcd.",
 		others:   []string{"go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3", "google.golang.org/grpc"},
 	},
 	{
 		packages: "pkg/storage/layer/freeze",
 		duty:     "Stops all writes of a frozen resource and all requests of a closed one in its Store, at every replica.",
-		ours:     []string{"pkg/storage/layer/etcdkv", "pkg/storage/etcd/keys", "pkg/storage/layer/revision"},
+		ours:     []string{"pkg/storage/etcd/etcdkv", "pkg/storage/etcd/keys", "pkg/storage/layer/revision"},
 		others:   append([]string{"go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/move",
 		duty:     "Copies the objects of a resource from one Store or API server to another while they are served.",
-		ours:     []string{"pkg/storage/layer/etcdkv", "pkg/storage/layer/freeze", "pkg/storage/etcd/keys", "pkg/storage/layer/revision"},
+		ours:     []string{"pkg/storage/etcd/etcdkv", "pkg/storage/layer/freeze", "pkg/storage/etcd/keys", "pkg/storage/layer/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/errgroup", "golang.org/x/time/rate", "google.golang.org/grpc/metadata", "k8s.io/apiserver/pkg/storage/value", "k8s.io/client-go/util/workqueue"}, machinery...),
 	},
 	{
 		packages: "pkg/storage/layer/limits",
 		duty:     "Enforces the limits of a HostedResource, with any number of replicas.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/layer/etcdkv", "pkg/storage/etcd/keys", "pkg/storage/etcd/usage", "pkg/storage/layer/writeinfo"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/etcd/etcdkv", "pkg/storage/etcd/keys", "pkg/storage/etcd/usage", "pkg/storage/layer/writeinfo"},
 		others:   append([]string{"golang.org/x/sync/semaphore", "go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -211,7 +211,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/layer/revision",
 		duty:     "A view of an etcd client with revisions that are higher by a constant, and the key that stores it.",
-		ours:     []string{"pkg/storage/layer/etcdkv", "pkg/storage/etcd/keys"},
+		ours:     []string{"pkg/storage/etcd/etcdkv", "pkg/storage/etcd/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/protobuf/proto", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
 	},
 	{
@@ -236,7 +236,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/layer/compression",
 		duty:     "Compression of objects before encryption, and its dictionaries.",
-		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/layer/etcdkv", "pkg/storage/layer/writeinfo"},
+		ours:     []string{"pkg/storage/etcd/keys", "pkg/storage/etcd/etcdkv", "pkg/storage/layer/writeinfo"},
 		others:   append([]string{"github.com/klauspost/compress/zstd", "golang.org/x/sync/semaphore", "go.etcd.io/etcd/api/v3/mvccpb", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
 	},
 	{
@@ -405,8 +405,8 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/kube-openapi/..."}, clients...),
 	},
 	{
-		packages: "pkg/standalone/authentication",
-		duty:     "Authentication in standalone mode, in its order; issues no tokens.",
+		packages: "pkg/authentication",
+		duty:     "Authentication, in its order; behind a main cluster, of client certificates alone. Issues no tokens.",
 		ours:     []string{"pkg/configfile"},
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/cluster-bootstrap/..."}, clients...),
 	},
@@ -546,7 +546,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/configfile", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/authentication", "pkg/standalone/authorization", "pkg/configfile", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/staticobjects", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),

@@ -17,7 +17,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/annex-dev/annex/pkg/standalone/authentication"
+	"github.com/annex-dev/annex/pkg/authentication"
 )
 
 // openPaths are served without authentication, for load balancers and supervisors.

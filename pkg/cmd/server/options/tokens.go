@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annex-dev/annex/pkg/apiserver"
-	"github.com/annex-dev/annex/pkg/standalone/authentication"
+	"github.com/annex-dev/annex/pkg/authentication"
 	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
 )
 

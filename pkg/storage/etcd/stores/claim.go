@@ -14,8 +14,8 @@ import (
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
-	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 )
 

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"google.golang.org/grpc/codes"
 
-	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
+	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 )
 
 // newClient returns the client that stays the same while the Store exists. It has KV, Watcher

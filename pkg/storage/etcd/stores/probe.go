@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/etcd/externaletcd"
-	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 
-	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
+	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 )
 
 // watcher is a Watcher behind the breaker of a Store.

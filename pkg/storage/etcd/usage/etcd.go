@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
+	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 )
 
 var (

@@ -36,8 +36,9 @@ type sample struct {
 }
 
 // train returns the best dictionary for a resource of total bytes, or nil if none is
-// better than the one in use by minSaving. It has only text of several owners: the size of a
-// stored object, which limits tell its author, depends on what the dictionary has.
+// better than the one in use by minSaving. The dictionary has only text that occurs in objects of
+// several owners: otherwise a user could guess the text of another from the compressed size of an
+// own object, which limits report.
 //
 // The raw dictionaries of klauspost's dict.BuildRawDict store 7 to 100 % more of the
 // benchmark's objects than these, and it panics on equal samples.
@@ -76,7 +77,7 @@ func train(samples []sample, total int64, inUse *Dictionary) (*Dictionary, error
 
 // cost returns the compressed size of samples with a dictionary.
 func cost(d *Dictionary, samples []sample) (int, error) {
-	// The pooled encoders are for requests.
+	// An encoder of its own leaves the pooled ones to requests.
 	encoder, err := newEncoder(d)
 	if err != nil {
 		return 0, fmt.Errorf("try dictionary %d: %w", d.id, err)
@@ -159,8 +160,8 @@ func countGrams(samples []sample) []uint32 {
 // several is the number of several owners.
 const several = math.MaxUint32
 
-// owned returns the owner of a gram that was found in objects of owner, or in none if that is 0, and
-// then in one of another.
+// owned returns the owner of a gram after it was found in an object of another owner: owner is the
+// owner so far, 0 if there is none.
 func owned(owner, another uint32) uint32 {
 	if owner == 0 || owner == another {
 		return another
@@ -168,8 +169,8 @@ func owned(owner, another uint32) uint32 {
 	return several
 }
 
-// shared returns the parts of a text that several owners have. It tells apart what has the same
-// gramHash.
+// shared returns the parts of a text that several owners have. It compares grams, not only their
+// hashes.
 func shared(text []byte, samples []sample) []byte {
 	owners, mayBeIn := make(map[uint64]uint32, len(text)), make([]bool, 1<<gramBits)
 	for at := 0; at+gram <= len(text); at++ {

@@ -9,8 +9,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
-	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
 )
 
 // Watcher returns a Watcher behind the Gate, whose watches end without an error when the resource is

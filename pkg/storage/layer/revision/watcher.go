@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/annex-dev/annex/pkg/storage/layer/etcdkv"
+	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 )
 
 // watcher is a shifted clientv3.Watcher. The one below it is shared.
