@@ -27,8 +27,7 @@ const (
 	// writePause leaves time to the tests beside it.
 	writePause = 50 * time.Millisecond
 	// storeWriters write other objects into annex's Store, whose revision goes on while a group is frozen there.
-	// Rollbacks of all groups raise the main cluster's revision to this one, so they pause too.
-	storeWriters = 4
+	storeWriters = 16
 	// someWork is the number of increments that the writers make between two Migrations.
 	someWork = 20
 )
@@ -56,8 +55,9 @@ func (f *fixture) startLoad() *history {
 	for i := range storeWriters {
 		h.start(func(ctx context.Context) {
 			for n := 0; ctx.Err() == nil; n++ {
-				_ = f.patchStore(ctx, f.own, i, n) // annex may not have it now
-				time.Sleep(writePause)
+				if f.patchStore(ctx, f.own, i, n) != nil {
+					time.Sleep(writePause) // annex does not have it now
+				}
 			}
 		})
 	}
