@@ -6,6 +6,7 @@ package watchcache
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -34,6 +35,30 @@ type counting struct {
 func (c *counting) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	c.decoded++
 	return c.Codec.Decode(data, defaults, into)
+}
+
+// encoding passes what it encodes to a function.
+type encoding struct {
+	runtime.Codec
+	encode func(runtime.Object) error
+}
+
+func (e encoding) Encode(obj runtime.Object, _ io.Writer) error { return e.encode(obj) }
+
+// TestEmptyObject encodes an empty Object as upstream's converters recognise it: they call the conversion webhook,
+// which may be unavailable, for an object with any other field.
+func TestEmptyObject(t *testing.T) {
+	t.Parallel()
+	encoded := 0
+	form := widgets.Form(encoding{unstructured.UnstructuredJSONScheme, func(obj runtime.Object) error {
+		encoded++
+		if object := obj.(*unstructured.Unstructured).Object; len(object) != 2 {
+			t.Errorf("the object is %v, want nothing but its kind", object)
+		}
+		return nil
+	}})
+	expect.NoError(t, form.Codec.Encode(form.NewObject(), io.Discard))
+	expect.Equal(t, 1, encoded, "encoded objects")
 }
 
 // newRecognising returns widgets with a schema, of which the color may be selectable.
