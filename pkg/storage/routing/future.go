@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 )
 
 // isFuture returns an error to report if a watch begins at a revision that etcd does not have. It reads
@@ -26,7 +28,7 @@ func (b *backend) isFuture(ctx context.Context, options storage.ListOptions) (ex
 	if err != nil {
 		return nil, err
 	}
-	b.latest.raise(int64(now) - b.latest.offset)
+	etcdkv.Raise(&b.latest.revision, int64(now)-b.latest.offset)
 	if from > now {
 		expired = apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is not of this server, whose latest is %d", from, now))
 	}
@@ -40,9 +42,3 @@ type latest struct {
 }
 
 func (l *latest) inView() uint64 { return uint64(l.revision.Load() + l.offset) }
-
-func (l *latest) raise(revision int64) {
-	for known := l.revision.Load(); revision > known && !l.revision.CompareAndSwap(known, revision); {
-		known = l.revision.Load()
-	}
-}

@@ -10,6 +10,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 )
 
 // streamKey is the header by which etcd's client tells streams apart.
@@ -37,23 +39,18 @@ func newStream(watcher clientv3.Watcher, kv clientv3.KV, resource string, latest
 // at once to a watch that lags, and large ones would not fit into one message.
 func (s stream) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
 	answers := s.Watcher.Watch(s.context(ctx), key, append(options, clientv3.WithFragment())...)
-	completed := make(chan clientv3.WatchResponse)
-	go func() {
-		defer close(completed)
+	return etcdkv.Watch(ctx, func(send func(clientv3.WatchResponse) bool) {
 		for answer := range answers {
 			if answer.Canceled && ctx.Err() != nil {
 				return // etcd may give the end of the context as the reason, which is no error
 			}
-			s.latest.raise(answer.Header.GetRevision())
+			etcdkv.Raise(&s.latest.revision, answer.Header.GetRevision())
 			s.complete(ctx, answer.Events)
-			select {
-			case completed <- answer:
-			case <-ctx.Done():
+			if !send(answer) {
 				return
 			}
 		}
-	}()
-	return completed
+	})
 }
 
 // complete adds the previous value to events that lack it, at which the watch would fail: etcd

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/random"
@@ -94,12 +95,6 @@ type history struct {
 	informers []*informer
 }
 
-func raise(to *atomic.Int64, value int64) {
-	for known := to.Load(); value > known && !to.CompareAndSwap(known, value); {
-		known = to.Load()
-	}
-}
-
 // writer is a client with objects that only it writes, and one that all write.
 type writer struct {
 	*history
@@ -139,7 +134,7 @@ func (w *writer) run(ctx context.Context, number int) {
 			err = w.delete(r, existing)
 			delete(w.objects, name)
 		}
-		raise(&w.longest, int64(time.Since(began)))
+		etcdkv.Raise(&w.longest, int64(time.Since(began)))
 		if err != nil {
 			w.Errorf("%s: a write failed after %s: %v", w.name, time.Since(began), err)
 			return
@@ -150,7 +145,7 @@ func (w *writer) run(ctx context.Context, number int) {
 		if version := versionOf(written.ResourceVersion); version <= before {
 			w.Errorf("%s: %s was written at %d, clients had seen %d", w.name, written.Name, version, before)
 		} else {
-			raise(&w.highest, version)
+			etcdkv.Raise(&w.highest, version)
 		}
 	}
 }
