@@ -66,14 +66,14 @@ func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runti
 // Encode implements runtime.Encoder.
 func (c codec) Encode(obj runtime.Object, w io.Writer) error {
 	if object, ok := obj.(*Object); ok {
-		if object.record == c.resource.empty {
-			// Upstream's converters call no webhook for objects with nothing but a kind, with which every cacher tests
-			// its codec.
-			return c.Codec.Encode(c.resource.newDecoded(), w)
-		}
 		decoded, err := object.Decode()
 		if err != nil {
 			return err
+		}
+		if metadata, _ := decoded.Object["metadata"].(map[string]any); len(metadata) == 0 {
+			// Every cacher tests its codec with an empty object. Upstream's converters call no webhook for one, and
+			// recognise it by having nothing but a kind.
+			delete(decoded.Object, "metadata")
 		}
 		return c.Codec.Encode(decoded, w)
 	}
