@@ -21,16 +21,15 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 	groupcontroller "github.com/annex-dev/annex/pkg/aggregated/group/controller"
 	"github.com/annex-dev/annex/pkg/aggregated/groupmove"
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 	"github.com/annex-dev/annex/pkg/staticobjects"
 )
-
-// Service is a port of a Service.
-type Service = group.Service
 
 // Controllers is the controller.Mode of an annex behind a main cluster. Its clients are
 // clients of that cluster.
@@ -49,9 +48,9 @@ type Controllers struct {
 	Discovered func(ctx context.Context, group string) (map[string][]string, error)
 
 	// PublishService is the Service in the main cluster that leads to annex.
-	PublishService Service
+	PublishService maincluster.Service
 	// CABundle verifies annex's serving certificates.
-	CABundle controller.CABundleSource
+	CABundle framework.CABundleSource
 
 	// These are informers of one leadership.
 	apiExtensionsInformers   apiextensionsinformers.SharedInformerFactory
@@ -89,7 +88,7 @@ func (a *Controllers) ForLeadership(ctx context.Context, _ controller.Config) (c
 	led := *a
 	led.apiExtensionsInformers = apiextensionsinformers.NewSharedInformerFactory(a.APIExtensions, controller.InformerResync)
 	led.apiRegistrationInformers = aggregatorinformers.NewSharedInformerFactory(a.APIRegistration, controller.InformerResync)
-	led.CABundle = controller.CABundleUntil(ctx, a.CABundle)
+	led.CABundle = framework.CABundleUntil(ctx, a.CABundle)
 	return &led, nil
 }
 
@@ -123,7 +122,7 @@ func (a *Controllers) newGroup(config controller.Config) (controller.Controller,
 		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
 		AnnexStoreInformer:      config.AnnexStoreInformer,
 		AnnexMigrationInformer:  config.AnnexMigrationInformer,
-		Service:                 a.PublishService,
+		Service:                 group.Service(a.PublishService),
 		CABundle:                a.CABundle,
 	})
 }

@@ -18,6 +18,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/migration"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/standalone/controller/flowcontrol"
@@ -48,7 +49,7 @@ type Controllers struct {
 	// version is served.
 	StoredObjects namespace.StoredObjectsFunc
 	// RootCA verifies annex's serving certificate; nil if it is unknown.
-	RootCA controller.CABundleSource
+	RootCA framework.CABundleSource
 	// CollectGarbage turns on the garbage collector. The server then also sets the
 	// finalizers that it acts on.
 	CollectGarbage bool
@@ -129,7 +130,7 @@ func (s *Controllers) ForLeadership(ctx context.Context, config controller.Confi
 	led := *s
 	led.usage = config.Usage
 	if led.RootCA != nil {
-		led.RootCA = controller.CABundleUntil(ctx, led.RootCA)
+		led.RootCA = framework.CABundleUntil(ctx, led.RootCA)
 	}
 	var err error
 	if led.metadata, err = newMetadataInformers(config); err != nil {

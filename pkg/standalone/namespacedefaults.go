@@ -20,7 +20,6 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/controller"
 	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
@@ -41,12 +40,12 @@ type namespaceDefaults struct {
 	namespaces      corev1listers.NamespaceLister
 	serviceAccounts corev1listers.ServiceAccountLister
 	// ca is nil if annex does not know it. Then there are no ConfigMaps.
-	ca controller.CABundleSource
+	ca framework.CABundleSource
 	// configMaps has only ConfigMaps of this name.
 	configMaps cache.SharedIndexInformer
 }
 
-func newNamespaceDefaults(annex kubernetes.Interface, namespaces, serviceAccounts cache.SharedIndexInformer, ca controller.CABundleSource) (*namespaceDefaults, error) {
+func newNamespaceDefaults(annex kubernetes.Interface, namespaces, serviceAccounts cache.SharedIndexInformer, ca framework.CABundleSource) (*namespaceDefaults, error) {
 	c := &namespaceDefaults{
 		annex:           annex.CoreV1(),
 		namespaces:      corev1listers.NewNamespaceLister(namespaces.GetIndexer()),

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/annex-dev/annex/pkg/controller"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -39,7 +39,7 @@ func configMap(data map[string]string) *corev1.ConfigMap {
 }
 
 // runNamespaceDefaults runs the controller until the end of the test, and lets it come to rest.
-func runNamespaceDefaults(t *testing.T, annexKube *fake.Clientset, ca controller.CABundleSource) {
+func runNamespaceDefaults(t *testing.T, annexKube *fake.Clientset, ca framework.CABundleSource) {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(annexKube, 0)
 	core := factory.Core().V1()

@@ -154,7 +154,7 @@ func (m *aggregated) controllers(o options.CompletedOptions, _ *apiserver.Config
 		APIRegistration: m.APIRegistration,
 		ServedBy:        m.ServedBy,
 		Discovered:      m.Discovered,
-		PublishService:  aggregatedcontrollers.Service(o.Main.PublishService),
+		PublishService:  o.Main.PublishService,
 		CABundle:        m.serving,
 	}
 }

@@ -538,7 +538,7 @@ var rules = []rule{
 		packages: "pkg/aggregated",
 		duty:     "The list of the controllers that only an annex behind a main cluster has.",
 		ours: []string{
-			"pkg/controller/...", "pkg/aggregated/group/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincopy",
+			"pkg/controller/...", "pkg/aggregated/group/...", "pkg/aggregated/groupmove", "pkg/aggregated/maincluster", "pkg/aggregated/maincopy",
 			"pkg/apis/hosting/...", "pkg/staticobjects",
 		},
 		others: clients,

@@ -45,12 +45,6 @@ const (
 // hostingVersion is the group version whose APIService comes first.
 var hostingVersion = hostingv1alpha1.SchemeGroupVersion
 
-// CABundleSource has the PEM certificates that annex is verified with, and notifies of changes.
-type CABundleSource interface {
-	CABundle() []byte
-	AddListener(listener func())
-}
-
 // Config holds what the controller depends on.
 type Config struct {
 	// MainObjects reads the objects of definitions in the main cluster, and annex's own through it.
@@ -75,7 +69,7 @@ type Config struct {
 
 	// Service and CABundle are the address of annex for the main cluster.
 	Service  group.Service
-	CABundle CABundleSource
+	CABundle framework.CABundleSource
 }
 
 // Controller brings groups to the state that they should have. Its keys are API groups.
