@@ -25,6 +25,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -181,11 +182,15 @@ func (i *Installation) WaitHosting(ctx context.Context) error {
 	return i.WaitPublished(ctx, hostingv1alpha1.SchemeGroupVersion.Group, hostingv1alpha1.SchemeGroupVersion.Version)
 }
 
-// WaitPublished waits until the main cluster proxies requests for a group version to annex.
-// kube-apiserver does so shortly after the APIService is available: until then it serves
-// the CRDs that it has itself.
+// WaitPublished waits until the main cluster proxies requests for a group version to annex, and no Migration may
+// give the group back. kube-apiserver proxies them shortly after the APIService is available: until then it serves the
+// CRDs that it has itself.
 func (i *Installation) WaitPublished(ctx context.Context, group, version string) error {
 	mainAggregator, err := aggregatorclient.NewForConfig(i.Cluster.Config)
+	if err != nil {
+		return fmt.Errorf("create a client of the main cluster: %w", err)
+	}
+	hosting, err := annexclient.NewForConfig(i.Cluster.Config)
 	if err != nil {
 		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
@@ -203,6 +208,9 @@ func (i *Installation) WaitPublished(ctx context.Context, group, version string)
 			err = errors.New(describe(found))
 		}
 		if err == nil {
+			err = checkMoved(ctx, hosting, group)
+		}
+		if err == nil {
 			err = i.checkProxied(ctx, mainHTTP, group, version)
 		}
 		last = err
@@ -210,6 +218,21 @@ func (i *Installation) WaitPublished(ctx context.Context, group, version string)
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the main cluster proxies to annex for APIService %s: %w", name, errors.Join(err, last))
+	}
+	return nil
+}
+
+// checkMoved fails if a Migration of a group has not switched it for good: what is written to the main cluster is then
+// its own.
+func checkMoved(ctx context.Context, hosting annexclient.Interface, group string) error {
+	migrations, err := hosting.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, m := range migrations.Items {
+		if m.Spec.Group == group && !m.Status.Phase.Finished() && m.Status.Phase != hostingv1alpha1.MigrationObserving {
+			return fmt.Errorf("migration %s is %s", m.Name, m.Status.Phase)
+		}
 	}
 	return nil
 }

@@ -694,7 +694,7 @@ var rules = []rule{
 	{
 		packages: "pkg/test/annextest",
 		duty:     "annex behind such a cluster, with the permissions of its manifests.",
-		ours:     []string{"pkg/test/clients", "pkg/test/expect", "pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/version", "pkg/apis/hosting/..."},
+		ours:     []string{"pkg/generated/...", "pkg/test/clients", "pkg/test/expect", "pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/version", "pkg/apis/hosting/..."},
 		others:   clients,
 	},
 

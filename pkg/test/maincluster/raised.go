@@ -12,7 +12,11 @@ import (
 // RemoveRaised removes the entry of managedFields by which a rollback raises the resource version of an object. It manages
 // nothing.
 func RemoveRaised(object metav1.Object) {
-	object.SetManagedFields(slices.DeleteFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+	left := slices.DeleteFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Manager == "annex-resource-version"
-	}))
+	})
+	if len(left) == 0 {
+		left = nil // the field is absent then
+	}
+	object.SetManagedFields(left)
 }
