@@ -114,7 +114,7 @@ func unitPackages(ctx context.Context) ([]string, error) {
 // packagesOfUnits are all packages but those that need more than their own process.
 func packagesOfUnits(ctx context.Context) ([]string, error) {
 	// The longest begins first.
-	all, err := listPackages(ctx, "./pkg/storage/conformance", "./...")
+	all, err := listPackages(ctx, "./pkg/test/conformance", "./...")
 	return slices.DeleteFunc(all, func(path string) bool {
 		return strings.HasPrefix(path, module+"/pkg/generated/") ||
 			slices.ContainsFunc([]string{"integration/", "e2e/", "cluster/"}, func(level string) bool {

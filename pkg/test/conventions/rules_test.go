@@ -250,12 +250,6 @@ var rules = []rule{
 		others:   append([]string{"github.com/klauspost/compress/zstd"}, machinery...),
 	},
 	{
-		packages: "pkg/storage/...",
-		duty:     "Storage of objects in etcd.",
-		ours:     []string{"pkg/storage/..."},
-		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/..."}, machinery...),
-	},
-	{
 		packages: "pkg/standalone/authorization/rbac",
 		duty:     "Authorization by roles and bindings; never the server.",
 		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/authorization/..."}, clients...),
