@@ -46,7 +46,7 @@ import (
 //	 3. objectsize.Storage     waits for memory before a large object is read to be changed
 //	 4. Form.Storage           custom resources and CRDs: decodes what is read from the watch cache,
 //	                           which has no decoded objects
-//	 5. Reads                  custom resources: answers consistent reads of an object from the cache,
+//	 5. ConsistentReads        custom resources: answers consistent reads of an object from the cache,
 //	                           and evaluates selectors of names
 //	 6. lazyCache              creates the watch cache when it is first needed, drops the cache of a
 //	                           custom resource if there is too little memory, and reads etcd without it
@@ -61,7 +61,7 @@ import (
 //	12. corruption.Storage     names the objects that make a read of etcd fail
 //	13. etcd3*                 encodes objects, and deletes those that cannot be read
 //
-// The codecs of 13 are Form.Codec over corruption.Codec over Resource.DecodedCodec over upstream's. Form, Reads,
+// The codecs of 13 are Form.Codec over corruption.Codec over Resource.DecodedCodec over upstream's. Form, ConsistentReads,
 // Memory and Resource are of pkg/storage/watchcache.
 //
 // Transformers, which have values:
@@ -331,7 +331,7 @@ func (b *backend) addCache(c storageConfig, below lower) error {
 	case c.custom != nil:
 		err = lazy.Apply(context.Background(), c.Caches.Form(c.GroupResource))
 		b.onDestroy(c.Caches.Add(c.GroupResource, lazy))
-		b.kept = watchcache.Reads(lazy, etcd, below.client.KV, b.store.Prefix()) // 5
+		b.kept = watchcache.ConsistentReads(lazy, etcd, below.client.KV, b.store.Prefix()) // 5
 	}
 	if form != nil {
 		b.Interface = form.Storage(b.Interface, b.kept) // 4

@@ -25,18 +25,18 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// Reads wraps a watch cache of Objects over etcd, whose client is kv and whose keys begin with prefix.
+// ConsistentReads wraps a watch cache of Objects over etcd, whose client is kv and whose keys begin with prefix.
 //
 // A consistent read requests only the revision of the key from etcd: if the cache has that revision it has the
 // object, because a key never has two values of one revision.
 //
 // Selectors of names are evaluated in front of the cache, because a set of fields for each object would take about
 // 300 bytes. The name of a key never changes, so the types of events do not depend on it.
-func Reads(cached, etcd storage.Interface, kv clientv3.KV, prefix string) storage.Interface {
-	return &reads{Interface: cached, etcd: etcd, kv: kv, prefix: path.Join("/", prefix) + "/"}
+func ConsistentReads(cached, etcd storage.Interface, kv clientv3.KV, prefix string) storage.Interface {
+	return &consistentReads{Interface: cached, etcd: etcd, kv: kv, prefix: path.Join("/", prefix) + "/"}
 }
 
-type reads struct {
+type consistentReads struct {
 	storage.Interface
 	etcd   storage.Interface
 	kv     clientv3.KV
@@ -44,7 +44,7 @@ type reads struct {
 }
 
 // Get implements storage.Interface.
-func (s *reads) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
+func (s *consistentReads) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
 	if into, ok := out.(*Object); ok && options.ResourceVersion == "" && s.ReadinessCheck() == nil {
 		cached := Object{}
 		err := s.Interface.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, &cached)
@@ -57,14 +57,14 @@ func (s *reads) Get(ctx context.Context, key string, options storage.GetOptions,
 }
 
 // isCurrent reports whether the object in etcd has a resource version.
-func (s *reads) isCurrent(ctx context.Context, key, version string) bool {
+func (s *consistentReads) isCurrent(ctx context.Context, key, version string) bool {
 	found, err := s.kv.Get(ctx, s.prefix+strings.TrimPrefix(key, "/"), clientv3.WithKeysOnly())
 	return err == nil && len(found.Kvs) == 1 && strconv.FormatInt(found.Kvs[0].ModRevision, 10) == version
 }
 
 // Watch implements storage.Interface. The context of the cache's watch has no name, because upstream's watch cache
 // sends to a watch with a name only events with that field.
-func (s *reads) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+func (s *consistentReads) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
 	names, others := split(options.Predicate.Field)
 	if len(names) == 0 {
 		return s.Interface.Watch(ctx, key, options)
@@ -84,7 +84,7 @@ func (s *reads) Watch(ctx context.Context, key string, options storage.ListOptio
 }
 
 // GetList implements storage.Interface.
-func (s *reads) GetList(ctx context.Context, key string, options storage.ListOptions, out runtime.Object) error {
+func (s *consistentReads) GetList(ctx context.Context, key string, options storage.ListOptions, out runtime.Object) error {
 	names, others := split(options.Predicate.Field)
 	list, ok := out.(*List)
 	single := isKey(names, options.Recursive)
