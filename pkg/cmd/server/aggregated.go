@@ -108,11 +108,7 @@ func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, co
 	if err != nil {
 		return err
 	}
-	authorizer, err := m.Authorizer(o.Main.Reviews)
-	if err != nil {
-		return err
-	}
-	if err := o.Authorization.ApplyDelegatedTo(generic, authorizer); err != nil {
+	if generic.Authorization.Authorizer, err = m.Authorizer(o.Main.Reviews, options.OpenPaths); err != nil {
 		return err
 	}
 	apis, err := m.APIs(o.Main.PublishService)

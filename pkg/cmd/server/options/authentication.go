@@ -20,8 +20,8 @@ import (
 	"github.com/annex-dev/annex/pkg/authentication"
 )
 
-// openPaths are served without authentication, for load balancers and supervisors.
-var openPaths = []string{"/healthz", "/livez", "/readyz"}
+// OpenPaths are served without authentication, for load balancers and supervisors.
+var OpenPaths = []string{"/healthz", "/livez", "/readyz"}
 
 // Authentication configures authentication.
 type Authentication struct {
@@ -118,7 +118,7 @@ func (o *Authentication) ApplyTo(generic *genericapiserver.Config, others Authen
 	}
 	var err error
 	config.Structured, err = authentication.NewStructured(authentication.StructuredOptions{
-		Path: o.ConfigFile, OpenPaths: openPaths, OwnIssuers: others.OwnIssuers, APIServerID: generic.APIServerID,
+		Path: o.ConfigFile, OpenPaths: OpenPaths, OwnIssuers: others.OwnIssuers, APIServerID: generic.APIServerID,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %w", err)

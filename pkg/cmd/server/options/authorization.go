@@ -10,11 +10,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/authorization/path"
-	"k8s.io/apiserver/pkg/authorization/union"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
@@ -89,7 +84,7 @@ func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authoriza
 			DenyTTL:        reviews.DenyCacheTTL,
 		},
 		RBAC:      rbac,
-		OpenPaths: openPaths,
+		OpenPaths: OpenPaths,
 		ServerID:  generic.APIServerID,
 	})
 	switch {
@@ -100,21 +95,4 @@ func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authoriza
 	}
 	generic.Authorization.Authorizer, generic.RuleResolver = rights, rights
 	return rights, nil
-}
-
-// ApplyDelegatedTo makes generic delegate authorization to a main cluster.
-func (o *Authorization) ApplyDelegatedTo(generic *genericapiserver.Config, delegated authorizer.Authorizer) error {
-	open, err := path.NewAuthorizer(openPaths)
-	if err != nil {
-		return fmt.Errorf("authorize the health endpoints: %w", err)
-	}
-	generic.Authorization.Authorizer, err = union.New(
-		union.NamedAuthorizer{AuthorizerName: "PrivilegedGroup", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
-		union.NamedAuthorizer{AuthorizerName: "HealthEndpoints", Authorizer: open},
-		union.NamedAuthorizer{AuthorizerName: "MainCluster", Authorizer: delegated},
-	)
-	if err != nil {
-		return fmt.Errorf("combine authorizers: %w", err)
-	}
-	return nil
 }
