@@ -4,11 +4,7 @@
 package groupmove
 
 import (
-	"sync"
-
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 )
@@ -45,17 +41,3 @@ const (
 func refuse(reason, format string, arguments ...any) error {
 	return migrationstatus.Refuse(reason, format, arguments...)
 }
-
-var (
-	switchSeconds = metrics.NewHistogram(&metrics.HistogramOpts{
-		Namespace:      "annex",
-		Subsystem:      "migration",
-		Name:           "group_switch_duration_seconds",
-		Help:           "Time from the change of the main cluster's routes until the other side serves a group.",
-		Buckets:        []float64{.1, .25, .5, 1, 2.5, 5, 10, 20},
-		StabilityLevel: metrics.ALPHA,
-	})
-
-	// RegisterMetrics registers the metrics of this package.
-	RegisterMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(switchSeconds) })
-)

@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/etcd/usage"
@@ -29,20 +26,6 @@ const (
 
 // A message names at most maxNamespaces namespaces.
 const maxNamespaces = 3
-
-var limitUsedRatio = metrics.NewGaugeVec(&metrics.GaugeOpts{
-	Namespace:      "annex",
-	Subsystem:      "hostedresource",
-	Name:           "limit_used_ratio",
-	Help:           "Used part of a limit of a HostedResource, at most 1; for the limits in each namespace, that of the fullest namespace. Only the replica that runs the controllers reports it.",
-	StabilityLevel: metrics.ALPHA,
-}, []string{"hostedresource", "scope", "limit"})
-
-var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(limitUsedRatio) })
-
-func forgetLimits(name string) {
-	limitUsedRatio.DeletePartialMatch(map[string]string{"hostedresource": name})
-}
 
 // setWithinLimits sets the condition WithinLimits of a resource with limits, and its
 // metric. While the usage is unknown both keep their last values.

@@ -8,15 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
-	k8smetrics "k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -46,27 +43,6 @@ const (
 const (
 	eventStarted  = "Started"
 	eventSwitched = "Switched"
-)
-
-var (
-	finished = k8smetrics.NewCounterVec(&k8smetrics.CounterOpts{
-		Namespace:      "annex",
-		Subsystem:      "migration",
-		Name:           "finished_total",
-		Help:           "Migrations that ended, by result: Completed, Failed or Canceled.",
-		StabilityLevel: k8smetrics.ALPHA,
-	}, []string{"result"})
-
-	switchSeconds = k8smetrics.NewHistogram(&k8smetrics.HistogramOpts{
-		Namespace:      "annex",
-		Subsystem:      "migration",
-		Name:           "switch_duration_seconds",
-		Help:           "Time to switch a resource to its new Store. Writes wait for a part of it.",
-		Buckets:        k8smetrics.ExponentialBuckets(0.01, 2, 10),
-		StabilityLevel: k8smetrics.ALPHA,
-	})
-
-	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(finished, switchSeconds) })
 )
 
 func refuse(reason, format string, arguments ...any) error {

@@ -7,12 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/annex-dev/annex/pkg/storage/layer/freeze"
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
@@ -77,22 +74,6 @@ func endHold(ctx context.Context, since time.Time, err error) error {
 	}
 	observeHeld(result, since)
 	return err
-}
-
-var (
-	heldSeconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
-		Namespace:      "annex",
-		Name:           "held_request_duration_seconds",
-		Help:           "Time for which requests waited while their resource was switched to another Store, by result: served, returned to the main cluster, refused or canceled.",
-		Buckets:        []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5},
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"result"})
-
-	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(heldSeconds) })
-)
-
-func observeHeld(result string, since time.Time) {
-	heldSeconds.WithLabelValues(result).Observe(time.Since(since).Seconds())
 }
 
 // openState returns the state of a resource in the Store that serves it. It fails with a

@@ -9,15 +9,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -110,23 +106,4 @@ func (r *reconciler) release(ctx context.Context, resource *group.HostedResource
 		return nil
 	}
 	return wrap(err, "let go of hosted resource %s: %w", resource.Name)
-}
-
-// published is reported only by the replica that runs the controllers.
-var published = metrics.NewGaugeVec(&metrics.GaugeOpts{
-	Namespace:      "annex",
-	Subsystem:      "apiservice",
-	Name:           "published",
-	Help:           "Whether the main cluster sends requests for a group version to annex (1) or not (0).",
-	StabilityLevel: metrics.ALPHA,
-}, []string{"group", "version"})
-
-var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(published) })
-
-func observe(version schema.GroupVersion, result group.Status) {
-	value := 0.0
-	if result.IsTrue() {
-		value = 1
-	}
-	published.WithLabelValues(version.Group, version.Version).Set(value)
 }

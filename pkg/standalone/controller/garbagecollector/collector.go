@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/controller/framework"
@@ -285,14 +282,3 @@ func (c *collector) warn(ctx context.Context, about item, reason, cause, message
 		klog.FromContext(ctx).V(2).Info("An event could not be recorded", "err", err)
 	}
 }
-
-// deletions is reported only by the replica that runs the controllers.
-var deletions = metrics.NewCounter(&metrics.CounterOpts{
-	Namespace:      "annex",
-	Subsystem:      "garbage_collector",
-	Name:           "deletions_total",
-	Help:           "How many objects were deleted because their owners are gone.",
-	StabilityLevel: metrics.ALPHA,
-})
-
-var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(deletions) })

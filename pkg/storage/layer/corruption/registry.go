@@ -10,20 +10,9 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/annex-dev/annex/pkg/observers"
 )
-
-var unreadable = metrics.NewGaugeVec(&metrics.GaugeOpts{
-	Namespace:      "annex",
-	Name:           "unreadable_objects",
-	Help:           "Objects that are stored and cannot be read, by resource.",
-	StabilityLevel: metrics.ALPHA,
-}, []string{"resource"})
-
-var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(unreadable) })
 
 // Object is an unreadable object.
 type Object struct {

@@ -15,8 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 // HeavyBytes is the minimum size of a large object. HTTP/2 buffers as much per request
@@ -247,20 +245,3 @@ func (b *Budget) wait(ctx context.Context, from *semaphore.Weighted, bytes int64
 	defer cancel()
 	return from.Acquire(ctx, bytes)
 }
-
-var (
-	held = metrics.NewGauge(&metrics.GaugeOpts{
-		Namespace:      "annex",
-		Name:           "large_writes_bytes",
-		Help:           "Bytes of large objects that are being written.",
-		StabilityLevel: metrics.ALPHA,
-	})
-	waiting = metrics.NewGauge(&metrics.GaugeOpts{
-		Namespace:      "annex",
-		Name:           "large_writes_waiting",
-		Help:           "Writes of large objects that wait for others.",
-		StabilityLevel: metrics.ALPHA,
-	})
-)
-
-var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(held, waiting) })
