@@ -26,7 +26,7 @@ func (f *finalize) completed() string {
 	return fmt.Sprintf("The main cluster has no objects of group %s any longer", f.group())
 }
 
-func (f *finalize) takeOver(context.Context) error { return nil } // annex's objects stay as they are
+func (f *finalize) fence(context.Context) error { return nil } // annex's objects stay as they are
 
 func (f *finalize) perform(ctx, preparing context.Context, s step) (err error) {
 	switch s {

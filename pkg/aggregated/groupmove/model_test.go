@@ -83,7 +83,7 @@ type attempt struct {
 	status
 	on, canceled, undone bool
 	after, step, pc      uint8 // indexes of steps, and of the actions of one
-	stores               uint8 // an index of allStores
+	records              uint8 // an index of allRecords
 	found                [2]uint8
 	held, watching       bool
 	searched, one        bool     // whether it has found the resources, and the first one only
@@ -124,8 +124,8 @@ var (
 		"", hostingv1alpha1.MigrationPending, hostingv1alpha1.MigrationCopying, hostingv1alpha1.MigrationFollowing, hostingv1alpha1.MigrationSwitching,
 		hostingv1alpha1.MigrationObserving, hostingv1alpha1.MigrationCleaning,
 	}
-	allStores = []stores{
-		storesUnknown, storesHeld, storesGone, storesVacant, storesOccupied, storesAdopted, storesDisputed, storesDiscarded, storesCopying, storesFollowing, storesOpening, storesOpen,
+	allRecords = []records{
+		recordsUnknown, recordsHeld, recordsGone, recordsVacant, recordsOccupied, recordsAdopted, recordsDisputed, recordsDiscarded, recordsCopying, recordsFollowing, recordsOpening, recordsOpen,
 	}
 	states = []move.State{"", move.Absent, occupied, move.Copying, move.Following, move.Switched, move.Adopted, move.Cleaned}
 	steps  = []step{

@@ -146,20 +146,20 @@ func (m *moveIn) preassign(ctx context.Context, definitions []*definition) error
 	return nil
 }
 
-// takeOver fences all earlier attempts in the Stores: none of them opens a resource from then on.
-func (m *moveIn) takeOver(ctx context.Context) error {
+// fence fences all earlier attempts in the Stores: none of them opens a resource from then on.
+func (m *moveIn) fence(ctx context.Context) error {
 	var states []move.State
 	for _, of := range m.resources {
-		if err := m.takeOverOne(ctx, of); err != nil {
+		if err := m.fenceOne(ctx, of); err != nil {
 			return err
 		}
 		states = append(states, of.state)
 	}
-	m.stores = summary(states)
+	m.records = summary(states)
 	return nil
 }
 
-func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
+func (m *moveIn) fenceOne(ctx context.Context, of *resource) (err error) {
 	if of.importer == nil {
 		config := move.Config{
 			Resource: of.Served.GroupResource(), UID: m.Migration.UID, HostedResource: of.hosted.UID, Source: m.config.MainCopy.InMain(of.Served),
@@ -172,7 +172,7 @@ func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
 			return err
 		}
 	}
-	if of.state, err = of.importer.TakeOver(ctx); err != nil || of.state != move.Absent || m.Status.SwitchTime != nil {
+	if of.state, err = of.importer.Fence(ctx); err != nil || of.state != move.Absent || m.Status.SwitchTime != nil {
 		return err
 	}
 	err = of.importer.Check(ctx)
@@ -192,7 +192,7 @@ func (m *moveIn) takeOverOne(ctx context.Context, of *resource) (err error) {
 
 // refusal returns the reason for which the copy is not continued.
 func (m *moveIn) refusal() error {
-	if m.stores == storesDiscarded {
+	if m.records == recordsDiscarded {
 		return m.discarded()
 	}
 	return m.refused
@@ -217,7 +217,7 @@ func (m *moveIn) copy(preparing context.Context) error {
 		return m.each(ctx, func(ctx context.Context, of *resource) error { return of.importer.Copy(ctx) })
 	})
 	if err == nil {
-		m.stores = storesFollowing
+		m.records = recordsFollowing
 	}
 	return err
 }
@@ -240,11 +240,11 @@ func (m *moveIn) switchOver(ctx, preparing context.Context) error {
 		err = f.opened.wait(f.ctx)
 	}
 	if err != nil {
-		m.failed, m.stores = errors.Join(append(f.endLate(), err)...), storesUnknown
+		m.failed, m.records = errors.Join(append(f.endLate(), err)...), recordsUnknown
 		return nil
 	}
 	switchSeconds.Observe(time.Since(started).Seconds())
-	m.following, m.stores = f, storesOpen
+	m.following, m.records = f, recordsOpen
 	return nil
 }
 
@@ -355,7 +355,7 @@ func (m *moveIn) openRest(ctx context.Context) error {
 		return of.importer.Open(ctx, lowest)
 	})
 	if err == nil {
-		m.stores = storesOpen
+		m.records = recordsOpen
 	}
 	return err
 }
@@ -375,7 +375,7 @@ func (m *moveIn) discard(ctx context.Context) error {
 		return err
 	}
 	err := m.config.MainCopy.Forget(ctx, m.group())
-	if apierrors.IsForbidden(err) && m.stores != storesOccupied {
+	if apierrors.IsForbidden(err) && m.records != recordsOccupied {
 		return nil // only an adoption freezes the main cluster before the switch, and annex may have lost its rights
 	}
 	return err
@@ -405,7 +405,7 @@ func (m *moveIn) adopt(ctx, preparing context.Context) error {
 	// Clients may write to annex from when the main cluster has the routes.
 	err := m.forEach(func(of *resource) error { return of.importer.Adopt(preparing) })
 	if err == nil {
-		m.stores = storesAdopted
+		m.records = recordsAdopted
 	}
 	return err
 }

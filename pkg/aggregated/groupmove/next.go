@@ -20,67 +20,67 @@ type situation struct {
 	canceled bool
 	// undone is set once another Migration undoes this one, and deleted once a moved group has no definitions.
 	undone, deleted bool
-	stores          stores
+	records         records
 	// after is the last step of this attempt.
 	after step
 }
 
-// stores summarizes the records of a Migration in annex's Stores, for all resources of a group together.
-type stores string
+// records summarizes the records of a Migration in annex's Stores, for all resources of a group together.
+type records string
 
 const (
-	// storesUnknown is the value until the attempt has claimed the group in the Stores, which fences all earlier attempts.
-	storesUnknown stores = ""
-	// storesHeld is the value of Rollbacks after the claim. Their progress is in the phase of the Migration.
-	storesHeld stores = "held"
-	// storesGone is a group without resources.
-	storesGone stores = "gone"
-	// storesVacant have neither a record nor objects, storesOccupied have objects of their own.
-	storesVacant   stores = "vacant"
-	storesOccupied stores = "occupied"
-	// storesAdopted are recorded to serve their own objects.
-	storesAdopted stores = "adopted"
-	// storesDisputed are closed for a copy, but a resource of one has objects that are not of the copy.
-	storesDisputed stores = "disputed"
-	// storesDiscarded are of a copy that an attempt has begun to delete.
-	storesDiscarded stores = "discarded"
-	// storesCopying are closed with a part of the objects, storesFollowing with all.
-	storesCopying   stores = "copying"
-	storesFollowing stores = "following"
-	// storesOpening are open in part, and all have every change. storesOpen serve the group.
-	storesOpening stores = "opening"
-	storesOpen    stores = "open"
+	// recordsUnknown is the value until the attempt has claimed the group in the Stores, which fences all earlier attempts.
+	recordsUnknown records = ""
+	// recordsHeld is the value of Rollbacks after the claim. Their progress is in the phase of the Migration.
+	recordsHeld records = "held"
+	// recordsGone is a group without resources.
+	recordsGone records = "gone"
+	// recordsVacant have neither a record nor objects, recordsOccupied have objects of their own.
+	recordsVacant   records = "vacant"
+	recordsOccupied records = "occupied"
+	// recordsAdopted are recorded to serve their own objects.
+	recordsAdopted records = "adopted"
+	// recordsDisputed are closed for a copy, but a resource of one has objects that are not of the copy.
+	recordsDisputed records = "disputed"
+	// recordsDiscarded are of a copy that an attempt has begun to delete.
+	recordsDiscarded records = "discarded"
+	// recordsCopying are closed with a part of the objects, recordsFollowing with all.
+	recordsCopying   records = "copying"
+	recordsFollowing records = "following"
+	// recordsOpening are open in part, and all have every change. recordsOpen serve the group.
+	recordsOpening records = "opening"
+	recordsOpen    records = "open"
 )
 
 // occupied is the State of a resource whose Store has objects and no record.
 const occupied move.State = "Occupied"
 
 // summary returns what the Stores record, by the State of each resource.
-func summary(states []move.State) stores {
+func summary(states []move.State) records {
 	has := func(of ...move.State) bool {
 		return slices.ContainsFunc(states, func(state move.State) bool { return slices.Contains(of, state) })
 	}
 	switch claimed := has(move.Copying, move.Following); {
 	case len(states) == 0:
-		return storesGone
+		return recordsGone
 	case has(move.Switched) && claimed:
-		return storesOpening
+		return recordsOpening
 	case has(move.Switched): // a definition may have been added since
-		return storesOpen
+		return recordsOpen
 	case has(move.Adopted):
-		return storesAdopted
+		return recordsAdopted
 	case has(move.Cleaned):
-		return storesDiscarded
+		return recordsDiscarded
 	case has(occupied) && claimed:
-		return storesDisputed
+		return recordsDisputed
 	case has(occupied):
-		return storesOccupied
+		return recordsOccupied
 	case !claimed:
-		return storesVacant
+		return recordsVacant
 	case has(move.Copying, move.Absent):
-		return storesCopying
+		return recordsCopying
 	}
-	return storesFollowing
+	return recordsFollowing
 }
 
 // step names an action of an attempt. Each can be repeated, whatever an attempt that has ended left of it.
@@ -142,18 +142,18 @@ func nextOfMove(s situation) step {
 		return stepForget
 	case s.after == "" && !s.switched && !s.canceled:
 		return stepBegin
-	case s.stores == storesUnknown:
+	case s.records == recordsUnknown:
 		return stepHold
 	case s.switched && s.after == stepSettle:
 		return stepObserve
 	case s.switched:
 		return stepSettle
 	}
-	isOpen := s.stores == storesOpening || s.stores == storesOpen || s.stores == storesAdopted && (switching || !s.canceled)
+	isOpen := s.records == recordsOpening || s.records == recordsOpen || s.records == recordsAdopted && (switching || !s.canceled)
 	switch {
 	case isOpen && s.canceled: // annex may have acknowledged writes
 		return stepGoOn
-	case s.stores == storesOpening:
+	case s.records == recordsOpening:
 		return stepOpenRest
 	case isOpen && (s.after == stepSwitch || s.after == stepRoute):
 		return stepRecord
@@ -163,11 +163,11 @@ func nextOfMove(s situation) step {
 		return stepUndo
 	case s.canceled:
 		return stepDiscard
-	case s.stores == storesDisputed, s.stores == storesDiscarded:
+	case s.records == recordsDisputed, s.records == recordsDiscarded:
 		return stepRefuse
-	case s.stores == storesOccupied:
+	case s.records == recordsOccupied:
 		return stepAdopt
-	case s.stores == storesFollowing:
+	case s.records == recordsFollowing:
 		return stepSwitch
 	}
 	return stepCopy
@@ -182,7 +182,7 @@ func nextOfRollback(s situation) step {
 		return stepGoOn
 	case !s.started:
 		return stepBegin
-	case s.stores == storesUnknown:
+	case s.records == recordsUnknown:
 		return stepHold
 	case s.canceled:
 		return stepAbandon
@@ -190,7 +190,7 @@ func nextOfRollback(s situation) step {
 		return stepClean
 	case switching:
 		return stepReturn
-	case s.stores == storesDiscarded:
+	case s.records == recordsDiscarded:
 		return stepRefuse
 	case s.after == stepThaw:
 		return stepOpen

@@ -62,13 +62,13 @@ func (r *rollback) perform(ctx, preparing context.Context, s step) error {
 	return r.abandon(ctx)
 }
 
-// takeOver fences all earlier attempts in the Stores, and reads the pairs that they have recorded.
-func (r *rollback) takeOver(ctx context.Context) error {
+// fence fences all earlier attempts in the Stores, and reads the pairs that they have recorded.
+func (r *rollback) fence(ctx context.Context) error {
 	var err error
 	if r.copies, err = r.config.MainCopy.Resources(ctx, r.group()); err != nil {
 		return err
 	}
-	r.pairs, r.stores = maincopy.NewPairs(r.group(), r.copies...), storesHeld
+	r.pairs, r.records = maincopy.NewPairs(r.group(), r.copies...), recordsHeld
 	for _, of := range r.resources {
 		of.exporter, err = r.config.NewExporter(of.hosted.Spec.StoreName, move.Config{
 			Resource: of.Served.GroupResource(), UID: r.Migration.UID, HostedResource: of.hosted.UID,
@@ -76,8 +76,8 @@ func (r *rollback) takeOver(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := of.exporter.TakeOver(ctx); errors.Is(err, move.ErrEnded) {
-			r.stores = storesDiscarded
+		if err := of.exporter.Fence(ctx); errors.Is(err, move.ErrEnded) {
+			r.records = recordsDiscarded
 			continue
 		} else if err != nil {
 			return err

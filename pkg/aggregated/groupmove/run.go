@@ -74,9 +74,9 @@ type Run struct {
 	resources []*resource
 	// raising is set once a rollback raises the main cluster's revision.
 	raising atomic.Pointer[raising]
-	// found is set once resources has the group's, and stores once they were taken over.
-	found  bool
-	stores stores
+	// found is set once resources has the group's, and records once the earlier attempts are fenced.
+	found   bool
+	records records
 	// canceled, undone and deleted are copied to each situation.
 	canceled, undone, deleted bool
 	// workers copy what is written meanwhile, or are nil.
@@ -85,8 +85,8 @@ type Run struct {
 
 // operation is Move, Rollback or Finalize.
 type operation interface {
-	// takeOver fences all earlier attempts in the Stores, and sets what they record.
-	takeOver(ctx context.Context) error
+	// fence fences all earlier attempts in the Stores, and sets what they record.
+	fence(ctx context.Context) error
 	// perform takes a step. Steps before the switch end when preparing is done.
 	perform(ctx, preparing context.Context, s step) error
 	completed() string
@@ -123,7 +123,7 @@ func (r *Run) Do(ctx, preparing context.Context) error {
 
 // Cancel undoes a Migration before its switch. After that it returns move.ErrSwitched.
 func (r *Run) Cancel(ctx context.Context) error {
-	r.canceled, r.found, r.stores = true, false, storesUnknown
+	r.canceled, r.found, r.records = true, false, recordsUnknown
 	return r.run(ctx, ctx)
 }
 
@@ -132,7 +132,7 @@ func (r *Run) run(ctx, preparing context.Context) error {
 	for after := step(""); ; {
 		s := next(situation{
 			operation: r.Migration.Spec.Operation, phase: r.Status.Phase, started: r.Status.StartTime != nil, switched: r.Status.SwitchTime != nil,
-			canceled: r.canceled, undone: r.undone, deleted: r.deleted, stores: r.stores, after: after,
+			canceled: r.canceled, undone: r.undone, deleted: r.deleted, records: r.records, after: after,
 		})
 		var err error
 		switch s {
@@ -162,10 +162,10 @@ func (r *Run) hold(ctx, preparing context.Context) error {
 		}
 		r.found = true
 	}
-	if err := r.operation.takeOver(ctx); err != nil {
+	if err := r.operation.fence(ctx); err != nil {
 		return err
 	}
-	// An attempt that was replaced before may have taken over from its successor, and must not go on. One that is replaced
+	// An attempt that was replaced before may have fenced its successor, and must not go on. One that is replaced
 	// from now on has lost the Stores, too.
 	return r.Check(ctx)
 }

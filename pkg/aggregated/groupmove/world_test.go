@@ -127,7 +127,7 @@ func (s *store) isHeld(a *attempt, leader uint8) bool { return a.held && s.holde
 var refuseScript = []action{{name: "refuse", do: func(*world, uint8) outcome { return refuses }}}
 
 // leaves has the state of the Stores after steps of a Move.
-var leaves = map[step]stores{stepCopy: storesFollowing, stepSwitch: storesOpen, stepOpenRest: storesOpen, stepAdopt: storesAdopted}
+var leaves = map[step]records{stepCopy: recordsFollowing, stepSwitch: recordsOpen, stepOpenRest: recordsOpen, stepAdopt: recordsAdopted}
 
 // scripts are the actions of each step.
 var scripts = func() map[hostingv1alpha1.MigrationOperation]map[step][]action {
@@ -150,9 +150,9 @@ func start() action {
 	})
 }
 
-// takeOver finds the resources, writes the records without a condition, and then checks the holder of the Migration.
-func takeOver(of func(a *attempt, leader uint8, i int, s *store)) []action {
-	return append(both("take over", func(w *world, a *attempt, leader uint8, i int, s *store) outcome {
+// fence finds the resources, writes the records without a condition, and then checks the holder of the Migration.
+func fence(of func(a *attempt, leader uint8, i int, s *store)) []action {
+	return append(both("fence", func(w *world, a *attempt, leader uint8, i int, s *store) outcome {
 		if !a.searched {
 			a.one = w.second == addable || w.second == added && (a.canceled || phases[a.phase] == hostingv1alpha1.MigrationSwitching)
 			if w.second == added && !a.one {
@@ -167,16 +167,16 @@ func takeOver(of func(a *attempt, leader uint8, i int, s *store)) []action {
 }
 
 func moveScripts() map[step][]action {
-	takesOver := takeOver(func(a *attempt, leader uint8, i int, s *store) {
+	fences := fence(func(a *attempt, leader uint8, i int, s *store) {
 		if s.record != noRecord {
 			s.holder = leader
 		}
 		switch a.found[i] = indexOf(states, stateOf(*s)); {
 		case a.one:
-			a.stores = indexOf(allStores, summary([]move.State{states[a.found[0]]}))
+			a.records = indexOf(allRecords, summary([]move.State{states[a.found[0]]}))
 			a.found = [2]uint8{}
 		case i == 1:
-			a.stores = indexOf(allStores, summary([]move.State{states[a.found[0]], states[a.found[1]]}))
+			a.records = indexOf(allRecords, summary([]move.State{states[a.found[0]], states[a.found[1]]}))
 			a.found = [2]uint8{}
 		}
 	})
@@ -223,7 +223,7 @@ func moveScripts() map[step][]action {
 	})...)
 	return map[step][]action{
 		stepBegin:  preparing(start()),
-		stepHold:   takesOver,
+		stepHold:   fences,
 		stepRefuse: refuseScript,
 		stepAdopt: {
 			preparing(freeze)[0],
@@ -357,7 +357,7 @@ func rollbackScripts() map[step][]action {
 	}
 	return map[step][]action{
 		stepBegin: preparing(start()),
-		stepHold: takeOver(func(a *attempt, leader uint8, i int, s *store) {
+		stepHold: fence(func(a *attempt, leader uint8, i int, s *store) {
 			switch {
 			case s.record == ended:
 				a.found[i] = 1
@@ -365,8 +365,8 @@ func rollbackScripts() map[step][]action {
 				s.record, s.holder = exporting, leader
 			}
 			a.frozen[i] = s.frozen
-			if a.stores = indexOf(allStores, storesHeld); i == 1 && a.found != [2]uint8{} {
-				a.stores = indexOf(allStores, storesDiscarded)
+			if a.records = indexOf(allRecords, recordsHeld); i == 1 && a.found != [2]uint8{} {
+				a.records = indexOf(allRecords, recordsDiscarded)
 			}
 		}),
 		stepRefuse: refuseScript,
@@ -558,7 +558,7 @@ func (w *world) eachStart(visit func(label string, next world, faultless bool)) 
 		}
 		next.holder = uint8(i + 1)
 		next.leaders[i] = attempt{status: w.status, on: true}
-		visit(fmt.Sprintf("leader %d: take over the Migration", i+1), next, !other.on && i == 0)
+		visit(fmt.Sprintf("leader %d: fence the Migration", i+1), next, !other.on && i == 0)
 	}
 	if next := *w; !w.deleted && w.result == unfinished {
 		next.deleted = true
@@ -686,7 +686,7 @@ func (w *world) decide(leader uint8, visit func(label string, next world, faultl
 	a := w.attempt(leader)
 	decided := next(situation{
 		operation: operations[w.operation], phase: phases[a.phase], started: a.started, switched: a.switched,
-		canceled: a.canceled, undone: a.undone, stores: allStores[a.stores], after: steps[a.after],
+		canceled: a.canceled, undone: a.undone, records: allRecords[a.records], after: steps[a.after],
 	})
 	switch decided {
 	case stepDone:
@@ -719,14 +719,14 @@ func (w *world) after(leader uint8, got outcome) {
 	case succeeds:
 		if a.pc++; int(a.pc) == len(scripts[operations[w.operation]][steps[a.step]]) {
 			if now, known := leaves[steps[a.step]]; known {
-				a.stores = indexOf(allStores, now)
+				a.records = indexOf(allRecords, now)
 			}
 			a.after, a.step, a.pc = a.step, 0, 0
 		}
 	case fails:
 		switch at := steps[a.step]; {
 		case at == stepSwitch && phases[a.phase] == hostingv1alpha1.MigrationSwitching && a.pc > 5:
-			a.after, a.step, a.pc, a.stores, a.watching = a.step, 0, 0, 0, false // next decides
+			a.after, a.step, a.pc, a.records, a.watching = a.step, 0, 0, 0, false // next decides
 			return
 		case at == stepSync && phases[a.phase] != hostingv1alpha1.MigrationSwitching:
 			for i := range w.stores {
@@ -755,5 +755,5 @@ func (w *world) end(leader uint8) {
 
 // cancel makes an attempt cancel, like Cancel.
 func (a *attempt) cancel() {
-	a.canceled, a.stores, a.after, a.step, a.pc, a.watching, a.searched, a.one = true, 0, 0, 0, 0, false, false, false
+	a.canceled, a.records, a.after, a.step, a.pc, a.watching, a.searched, a.one = true, 0, 0, 0, 0, false, false, false
 }

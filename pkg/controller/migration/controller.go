@@ -173,7 +173,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 	if err := r.Read(ctx); err != nil || r.Status.Phase.Finished() || r.Migration.UID != r.of.UID {
 		return framework.Result{}, err // the cache will have it
 	}
-	if waits, err := c.takeOver(ctx, r); err != nil || waits {
+	if waits, err := c.fence(ctx, r); err != nil || waits {
 		return framework.Result{RequeueAfter: waitInterval}, err
 	}
 	if r.Migration.DeletionTimestamp != nil {
@@ -186,18 +186,18 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 	return framework.Result{}, r.end(ctx, err)
 }
 
-// takeOver makes an attempt the only one of a Migration, or reports that the Migration waits for another one.
-func (c *Controller) takeOver(ctx context.Context, r *run) (waits bool, err error) {
+// fence makes an attempt the only one of a Migration, or reports that the Migration waits for another one.
+func (c *Controller) fence(ctx context.Context, r *run) (waits bool, err error) {
 	if r.Migration.Status.StartTime != nil || r.Migration.DeletionTimestamp != nil {
-		return false, r.TakeOver(ctx)
+		return false, r.Fence(ctx)
 	}
 	if waits, err := c.waits(ctx, r); err != nil || waits {
 		return waits, err
 	}
-	if err := r.TakeOver(ctx); err != nil {
+	if err := r.Fence(ctx); err != nil {
 		return false, err
 	}
-	// Another process, or another worker, may have taken over another one since.
+	// Another process, or another worker, may have begun another one since.
 	return c.waits(ctx, r)
 }
 

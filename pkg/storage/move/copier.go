@@ -99,9 +99,9 @@ func (c *copier) claim(ctx context.Context, arrival stored, source int64) error 
 	return err
 }
 
-// takeOver fences all others at the target. The source is at a revision.
-func (c *copier) takeOver(ctx context.Context, source int64) (*term, error) {
-	arrival, err := c.to.takeOver(ctx, c)
+// fence fences all others at the target. The source is at a revision.
+func (c *copier) fence(ctx context.Context, source int64) (*term, error) {
+	arrival, err := c.to.fence(ctx, c)
 	if err != nil {
 		return nil, err
 	}

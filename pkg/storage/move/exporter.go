@@ -31,7 +31,7 @@ type Exporter struct {
 	frozenAt int64
 }
 
-// NewExporter returns an Exporter. TakeOver is called before its other methods.
+// NewExporter returns an Exporter. Fence is called before its other methods.
 func NewExporter(config Config) *Exporter {
 	return &Exporter{
 		end: newEnd(config.From, config.Resource, keys.Departure(config.From.Prefix, config.Resource)),
@@ -39,8 +39,8 @@ func NewExporter(config Config) *Exporter {
 	}
 }
 
-// TakeOver begins the move, or takes it over from an Exporter before. It returns ErrEnded for one that was canceled.
-func (e *Exporter) TakeOver(ctx context.Context) error {
+// Fence begins the move, or fences all other Exporters of one that has begun. It returns ErrEnded for one that was canceled.
+func (e *Exporter) Fence(ctx context.Context) error {
 	s, err := e.read(ctx)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func (f *fixture) exporter(uid types.UID) *Exporter {
 func (f *fixture) heldExporter(uid types.UID) *Exporter {
 	f.Helper()
 	e := f.exporter(uid)
-	expect.NoError(f.T, e.TakeOver(f.ctx))
+	expect.NoError(f.T, e.Fence(f.ctx))
 	return e
 }
 
@@ -103,7 +103,7 @@ func TestExport(t *testing.T) {
 	for range 2 {
 		expect.NoError(t, second.Return(f.ctx))
 	}
-	expect.NoError(t, third.TakeOver(f.ctx))
+	expect.NoError(t, third.Fence(f.ctx))
 	for _, e := range []*Exporter{second, third} {
 		wantError(t, e.Cancel(f.ctx), ErrSwitched, "cancel after the return")
 	}
@@ -148,15 +148,15 @@ func TestExporterCancel(t *testing.T) {
 	if f.isFrozen() || len(objects(t, f.config.From)) != 1 {
 		t.Errorf("frozen %t, objects %v", f.isFrozen(), objects(t, f.config.From))
 	}
-	wantError(t, f.exporter("move").TakeOver(f.ctx), ErrEnded, "a canceled export begins again")
+	wantError(t, f.exporter("move").Fence(f.ctx), ErrEnded, "a canceled export begins again")
 	next := f.heldExporter("another") // nothing is left of the first
 	expect.NoError(t, next.Pairs(f.ctx, func(uid types.UID, _ []byte) error {
 		t.Errorf("the pair of %s is left", uid)
 		return nil
 	}))
 	var refused *Refusal
-	if err := e.TakeOver(f.ctx); !errors.As(err, &refused) || refused.Reason != ReasonMoving {
-		t.Errorf("take over what another move has begun: %v, want %s", err, ReasonMoving)
+	if err := e.Fence(f.ctx); !errors.As(err, &refused) || refused.Reason != ReasonMoving {
+		t.Errorf("fence what another move has begun: %v, want %s", err, ReasonMoving)
 	}
 	if err := New(f.config).Check(f.ctx); !errors.As(err, &refused) || refused.Reason != ReasonMoving {
 		t.Errorf("move it to another Store: %v, want %s", err, ReasonMoving)

@@ -14,7 +14,7 @@ import (
 // Importer moves a resource from the main cluster into a Store. Its methods may be repeated like the Mover's.
 type Importer struct {
 	*copier
-	// held is set once TakeOver was called.
+	// held is set once Fence was called.
 	held bool
 	// verified is one more than the restarts before the copy was verified.
 	verified atomic.Int64
@@ -81,7 +81,7 @@ func (i *Importer) begin(ctx context.Context, from Source) (*term, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := i.takeOver(ctx, now)
+	t, err := i.fence(ctx, now)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (i *Importer) begin(ctx context.Context, from Source) (*term, error) {
 // Open opens a target that has all changes of the source, with resource versions above a revision. An
 // earlier Follow ended after all resources of a group had every change and one of them was open.
 func (i *Importer) Open(ctx context.Context, lowest int64) error {
-	t, err := i.takeOver(ctx, lowest)
+	t, err := i.fence(ctx, lowest)
 	if err != nil || t.record.Phase != "" {
 		return err
 	}
@@ -102,13 +102,13 @@ func (i *Importer) Open(ctx context.Context, lowest int64) error {
 	return t.openAbove(ctx, lowest+importGap)
 }
 
-// TakeOver fences all other Importers of a move that has begun, and returns its State.
-func (i *Importer) TakeOver(ctx context.Context) (State, error) {
+// Fence fences all other Importers of a move that has begun, and returns its State.
+func (i *Importer) Fence(ctx context.Context) (State, error) {
 	i.held = true
 	if state, err := i.State(ctx); err != nil || state == Absent {
 		return state, err
 	}
-	if _, err := i.to.takeOver(ctx, i.copier); err != nil {
+	if _, err := i.to.fence(ctx, i.copier); err != nil {
 		return "", err
 	}
 	return i.State(ctx)
@@ -135,7 +135,7 @@ func (i *Importer) Raise(ctx context.Context, above int64) error {
 }
 
 // Cancel deletes what was copied, or leaves what was adopted, and ends the move: its State is Cleaned. Once the target is
-// open it returns ErrSwitched. After TakeOver it returns ErrFenced if another Importer has taken over since.
+// open it returns ErrSwitched. After Fence it returns ErrFenced if another Importer has fenced this one since.
 func (i *Importer) Cancel(ctx context.Context) error {
 	arrival, err := i.to.read(ctx)
 	switch {

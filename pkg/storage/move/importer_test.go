@@ -486,7 +486,7 @@ func TestImportCancel(t *testing.T) {
 	}
 }
 
-// TestReplacedImportCancels: only the last Importer that has taken over deletes the copy, or adopts objects.
+// TestReplacedImportCancels: only the last Importer that has fenced the others deletes the copy, or adopts objects.
 func TestReplacedImportCancels(t *testing.T) {
 	t.Parallel()
 	f := newImportFixture(t)
@@ -494,8 +494,8 @@ func TestReplacedImportCancels(t *testing.T) {
 	replaced, last := NewImporter(f.config), NewImporter(f.config)
 	expect.NoError(t, replaced.Copy(f.ctx))
 	for _, i := range []*Importer{replaced, last} {
-		if state, err := i.TakeOver(f.ctx); err != nil || state != Following {
-			t.Fatalf("taken over in state %s (%v)", state, err)
+		if state, err := i.Fence(f.ctx); err != nil || state != Following {
+			t.Fatalf("fenced in state %s (%v)", state, err)
 		}
 	}
 	for what, do := range map[string]func(context.Context) error{"cancel": replaced.Cancel, "adopt": replaced.Adopt} {

@@ -53,7 +53,7 @@ func TestLostTarget(t *testing.T) {
 // leaveAt leaves a move whose objects are copied in a later state.
 func (f *fixture) leaveAt(m *Mover, until State) {
 	f.Helper()
-	left, err := m.takeOver(f.ctx)
+	left, err := m.fence(f.ctx)
 	expect.NoError(f, err)
 	if until == Frozen || until == Closed {
 		frozenAt, err := left.freeze(f.ctx)

@@ -65,7 +65,7 @@ const (
 )
 
 var (
-	// ErrFenced means that another process has taken over, or that the Store is not as it was.
+	// ErrFenced means that another process has fenced this one, or that the Store is not as it was.
 	ErrFenced = errors.New("another process has taken over the move")
 	// ErrSwitched means that the source is closed, after which a move can only be completed.
 	ErrSwitched = errors.New("the resource was switched to the new Store already, the move can only be completed")
@@ -100,7 +100,7 @@ const (
 )
 
 // Mover moves a resource. Verify and State may be called at any time. Of the other methods the
-// last one that is called takes over, and those before return ErrFenced.
+// last one that is called fences those before, which return ErrFenced.
 type Mover struct {
 	*copier
 	from             end
@@ -150,7 +150,7 @@ func (m *Mover) check(ctx context.Context) (departure, arrival stored, err error
 	return departure, arrival, err
 }
 
-// begin takes over the move, and claims both ends if it has not begun.
+// begin fences all other Movers, and claims both ends if the move has not begun.
 func (m *Mover) begin(ctx context.Context) (*tenure, error) {
 	departure, arrival, err := m.check(ctx)
 	if err != nil {
@@ -165,7 +165,7 @@ func (m *Mover) begin(ctx context.Context) (*tenure, error) {
 	if err := m.claim(ctx, arrival, departure.revision); err != nil {
 		return nil, err
 	}
-	t, err := m.takeOver(ctx)
+	t, err := m.fence(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -180,13 +180,13 @@ type tenure struct {
 	departure stored
 }
 
-// takeOver fences all other Movers.
-func (m *Mover) takeOver(ctx context.Context) (*tenure, error) {
-	departure, err := m.from.takeOver(ctx, m.copier)
+// fence fences all other Movers.
+func (m *Mover) fence(ctx context.Context) (*tenure, error) {
+	departure, err := m.from.fence(ctx, m.copier)
 	if err != nil {
 		return nil, err
 	}
-	t, err := m.copier.takeOver(ctx, departure.revision)
+	t, err := m.copier.fence(ctx, departure.revision)
 	return &tenure{term: t, from: m.from, departure: departure}, err
 }
 
@@ -215,7 +215,7 @@ func (m *Mover) Copy(ctx context.Context) error {
 // Follow applies changes of the source until ctx is done, which is no error. It calls caughtUp once,
 // when the target has all that the source had when Follow was called.
 func (m *Mover) Follow(ctx context.Context, caughtUp func()) error {
-	t, err := m.takeOver(ctx)
+	t, err := m.fence(ctx)
 	if err != nil {
 		return err
 	}

@@ -129,8 +129,8 @@ func (e end) write(ctx context.Context, s *stored, ops ...clientv3.Op) error {
 	return err
 }
 
-// takeOver writes the record of an end anew, after which no other copier does.
-func (e end) takeOver(ctx context.Context, c *copier) (stored, error) {
+// fence writes the record of an end anew, after which no other copier can.
+func (e end) fence(ctx context.Context, c *copier) (stored, error) {
 	s, err := e.read(ctx)
 	if err == nil {
 		err = s.checkHeld(c)

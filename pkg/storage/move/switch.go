@@ -27,7 +27,7 @@ const (
 // reads from the closing on, both until the HostedResource names the target. If the source cannot be closed in
 // freezeTimeout it is thawed.
 func (m *Mover) Switch(ctx context.Context) error {
-	t, err := m.takeOver(ctx)
+	t, err := m.fence(ctx)
 	if err != nil || t.record.Phase != "" {
 		return err
 	}
@@ -86,7 +86,7 @@ func (t *tenure) close(ctx context.Context, frozenAt int64) error {
 	return t.from.close(ctx, t.departure, frozenAt, revision.Close(t.from.Prefix, t.resource, t.departure.state, t.hosted))
 }
 
-// thaw allows writes at the source again, unless it is closed or another Mover has taken over.
+// thaw allows writes at the source again, unless it is closed or another Mover has fenced this one.
 func (t *tenure) thaw(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, thawTimeout)
 	defer cancel()
@@ -147,7 +147,7 @@ func (m *Mover) cleanSource(ctx context.Context) error {
 	case !departure.state.Closed:
 		return fmt.Errorf("delete %s at the old Store: it is not closed", m.resource)
 	}
-	// It may be full, so it is not taken over. Several Movers may delete the same.
+	// It may be full, so others are not fenced there. Several Movers may delete the same.
 	if err := m.from.clear(ctx, departure, m.limit); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (m *Mover) Release(ctx context.Context) error {
 	if err != nil || departure.UID != m.uid {
 		return err
 	}
-	if departure, err = m.from.takeOver(ctx, m.copier); err != nil {
+	if departure, err = m.from.fence(ctx, m.copier); err != nil {
 		return err
 	}
 	ops := []clientv3.Op{clientv3.OpDelete(m.from.frozen), clientv3.OpDelete(m.from.record)}

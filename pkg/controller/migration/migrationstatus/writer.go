@@ -60,13 +60,13 @@ type Writer struct {
 	problemSince time.Time
 	causes       []string
 
-	// held is the Migration as the Writer has taken it over, or nil. It is not replaced until the Writer releases it, so
+	// held is the Migration as it was when the Writer fenced the others, or nil. It is not replaced until the Writer releases it, so
 	// that Current needs no lock.
 	held *hostingv1alpha1.Migration
 }
 
 // Read reads the Migration from the server: a cache that lags would repeat a step. It returns ErrFenced once
-// another Writer has taken over.
+// another Writer has fenced this one.
 func (w *Writer) Read(ctx context.Context) error {
 	current, err := w.Current(ctx)
 	if err == nil {
@@ -75,14 +75,14 @@ func (w *Writer) Read(ctx context.Context) error {
 	return err
 }
 
-// Check returns ErrFenced once another Writer has taken over. Any goroutine may call it.
+// Check returns ErrFenced once another Writer has fenced this one. Any goroutine may call it.
 func (w *Writer) Check(ctx context.Context) error {
 	_, err := w.Current(ctx)
 	return err
 }
 
 // Current returns the Migration as the server has it, and leaves the Writer as it is. It returns ErrFenced once
-// another Writer has taken over. Once this one has, any goroutine may call it.
+// another Writer has fenced this one. Any goroutine may call it after Fence.
 func (w *Writer) Current(ctx context.Context) (*hostingv1alpha1.Migration, error) {
 	of := w.held
 	if of == nil {
@@ -98,8 +98,8 @@ func (w *Writer) Current(ctx context.Context) (*hostingv1alpha1.Migration, error
 	return current, nil
 }
 
-// TakeOver fences all other Writers of the Migration, and reads what they have written.
-func (w *Writer) TakeOver(ctx context.Context) error { return w.hold(ctx, string(uuid.NewUUID())) }
+// Fence fences all other Writers of the Migration, and reads what they have written.
+func (w *Writer) Fence(ctx context.Context) error { return w.hold(ctx, string(uuid.NewUUID())) }
 
 // Release ends the hold of a Writer that has done nothing.
 func (w *Writer) Release(ctx context.Context) error { return w.hold(ctx, "") }
@@ -121,7 +121,7 @@ func (w *Writer) hold(ctx context.Context, holder string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("take over migration %s: %w", w.Migration.Name, err)
+		return fmt.Errorf("fence other attempts at migration %s: %w", w.Migration.Name, err)
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (w *Writer) Write(ctx context.Context) error {
 		switch {
 		case err == nil:
 			w.Migration = written
-		case again(err): // a user has changed the spec, or another Writer has taken over
+		case again(err): // a user has changed the spec, or another Writer has fenced this one
 			current, getErr := w.Current(ctx)
 			if getErr != nil {
 				return getErr

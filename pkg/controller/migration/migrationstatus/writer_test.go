@@ -49,7 +49,7 @@ func TestFenced(t *testing.T) {
 	client, migration := newMigrations(t)
 	paused, successor := newWriter(client, migration), newWriter(client, migration)
 	for _, w := range []*Writer{paused, successor} {
-		expect.NoError(t, w.TakeOver(ctx))
+		expect.NoError(t, w.Fence(ctx))
 	}
 	expect.NoError(t, successor.SetPhase(ctx, hostingv1alpha1.MigrationCopying, "copies"))
 	for name, step := range map[string]func() error{
@@ -82,7 +82,7 @@ func TestConflict(t *testing.T) {
 			client, migration := newMigrations(t)
 			w := newWriter(client, migration)
 			if tc.holds {
-				expect.NoError(t, w.TakeOver(ctx))
+				expect.NoError(t, w.Fence(ctx))
 			}
 			current := expect.Get(t, client, "m")
 			current.Spec.Confirmed = true
@@ -98,16 +98,16 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestRelease takes over what was released.
+// TestRelease fences what was released.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	client, migration := newMigrations(t)
 	w := newWriter(client, migration)
-	expect.NoError(t, errors.Join(w.TakeOver(t.Context()), w.Release(t.Context())))
+	expect.NoError(t, errors.Join(w.Fence(t.Context()), w.Release(t.Context())))
 	if w.Status.Holder != "" {
 		t.Errorf("the holder is %q after the release", w.Status.Holder)
 	}
-	expect.NoError(t, w.TakeOver(t.Context()))
+	expect.NoError(t, w.Fence(t.Context()))
 }
 
 // TestCheckBesideWrites calls Check from the goroutines of a step while the status is written, for the race detector.
@@ -115,7 +115,7 @@ func TestCheckBesideWrites(t *testing.T) {
 	t.Parallel()
 	client, migration := newMigrations(t)
 	w := newWriter(client, migration)
-	expect.NoError(t, w.TakeOver(t.Context()))
+	expect.NoError(t, w.Fence(t.Context()))
 	checked := make(chan error, 1)
 	go func() {
 		var err error
