@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
@@ -101,7 +100,7 @@ func New(config Config) (*Controller, error) {
 		config: config, locations: config.Sources.Locations(), manager: staticobjects.NewManager(),
 		resolver: newResolver(config.AnnexDiscovery), recorded: map[string]sets.Set[string]{}, now: time.Now,
 	}
-	c.watches = &watches{annexMetadata: config.AnnexMetadata, handle: c.mirrorChanged, listed: c.mirrorsListed}
+	c.watches = &watches{annexMetadata: config.AnnexMetadata, handle: c.mirrorChanged}
 	c.Queue = framework.NewQueue(framework.QueueConfig[item]{Name: ControllerName, Reconcile: c.reconcile, MaxBackoff: maxBackoff})
 	return c, c.Watch(
 		framework.Source{Name: "static sources", Informer: config.StaticSources.Informer(), Handler: framework.Every(func(source *hostingv1alpha1.StaticSource) {
@@ -173,14 +172,6 @@ func (c *Controller) mirrorChanged(key staticobjects.Key, object metav1.Object, 
 	if static := c.manager.Object(key); static == nil || !mirror.IsOf(static) || c.states.get(key).phase != applied {
 		c.Add(item{Key: key})
 	}
-}
-
-// mirrorsListed drops the mirrors of a resource that no longer exist.
-func (c *Controller) mirrorsListed(t target, mirrors cache.Store) {
-	c.forgetMirrors(func(m staticobjects.Mirror) bool {
-		_, exists, _ := mirrors.GetByKey(cache.NewObjectName(m.Key.Namespace, m.Key.Name).String()) // reading memory does not fail
-		return m.Key.Group == t.Group && m.Key.Kind == t.kind && !exists
-	})
 }
 
 // forgetMirrors drops mirrors that are gone, and queues their objects.

@@ -7,8 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/tools/events"
@@ -281,32 +280,32 @@ func TestOrderAndRefusal(t *testing.T) {
 	}
 }
 
-// TestMirrorDeletedBeforeItsWatch checks that a mirror is dropped if the first list of its watch lacks it.
-func TestMirrorDeletedBeforeItsWatch(t *testing.T) {
+// TestUntilWatched reads a mirror again until its watch has delivered it: the deletion is not delivered before.
+func TestUntilWatched(t *testing.T) {
 	t.Parallel()
 	c := newController(t)
-	kept := widgetKey
-	kept.Name = "kept"
-	for _, key := range []staticobjects.Key{widgetKey, kept, namespaceKey} {
-		c.manager.SetMirror(staticobjects.Mirror{Key: key, UID: types.UID(key.Name)})
-	}
+	seen := widgetKey
+	seen.Name = "seen"
 	scheme := metadatafake.NewTestScheme()
 	expect.NoError(t, metav1.AddMetaToScheme(scheme))
 	c.watches.annexMetadata = metadatafake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Widget"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: kept.Namespace, Name: kept.Name, Labels: map[string]string{hostingv1alpha1.StaticSourceAnnotation: "file"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: seen.Namespace, Name: seen.Name, Labels: map[string]string{hostingv1alpha1.StaticSourceAnnotation: "file"}},
 	})
 	c.watches.handle = func(staticobjects.Key, metav1.Object, bool) {}
+	widgets := target{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, kind: "Widget"}
+	wait := func(key staticobjects.Key) time.Duration { return c.untilWatched(key, widgets).RequeueAfter }
+	expect.Equal(t, watchedWait, wait(seen), "delay before the watch is open")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer c.watches.wait()
 	defer cancel()
 	c.watches.start(ctx)
-	c.watches.ensure(target{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, kind: "Widget"})
-	poll.UntilDone(t, "the other mirrors remain", func() (bool, string) {
-		var names []string
-		for _, mirror := range c.manager.Mirrors(func(staticobjects.Mirror) bool { return true }) {
-			names = append(names, mirror.Key.Name)
-		}
-		return slices.Equal(names, []string{"team", "kept"}), fmt.Sprint(names)
+	c.watches.ensure(widgets)
+	poll.UntilDone(t, "the watch has delivered the mirror", func() (bool, string) {
+		after := wait(seen)
+		return after == 0, fmt.Sprint(after)
 	})
+	expect.Equal(t, watchedWait, wait(widgetKey), "delay for a mirror that the watch has not delivered")
+	c.watches.stop("example.com")
+	expect.Equal(t, watchedWait, wait(seen), "delay after the watch has ended")
 }

@@ -23,6 +23,10 @@ import (
 // name may be gone.
 const refusedWait = 15 * time.Second
 
+// watchedWait is the time until a mirror is read again that its watch has not delivered: if the watch was interrupted,
+// the mirror may have been deleted since.
+const watchedWait = 5 * time.Second
+
 // Reasons of problems.
 const (
 	reasonUnknownKind  = "UnknownKind"
@@ -116,22 +120,32 @@ func (c *Controller) act(ctx context.Context, key staticobjects.Key, t target) (
 	switch d.Action {
 	case staticobjects.Nothing:
 		c.setState(key, state{})
+		return framework.Result{}, nil
 	case staticobjects.UpToDate:
 		c.setApplied(key, d.Object)
 	case staticobjects.NameTaken:
 		return c.refuse(key, d.Object, reasonNameTaken, "an object with this name exists that is not a mirror; annex does not change it")
 	case staticobjects.WaitDeleted:
-		return c.waitDeleted(key, d)
+		return c.waitDeleted(key, t, d)
 	case staticobjects.Keep:
 		c.setState(key, state{phase: kept, source: d.Mirror.Source})
 	case staticobjects.Orphaned:
 		c.setState(key, state{phase: orphaned, source: d.Mirror.Source, reason: reasonOrphaned, message: d.Message})
+		return framework.Result{}, nil // users may have removed its label, without which it is not watched
 	default:
 		if err := c.write(ctx, key, t, live, d); err != nil {
 			return c.failed(key, t, d, err)
 		}
 	}
-	return framework.Result{}, nil
+	return c.untilWatched(key, t), nil
+}
+
+// untilWatched reads a mirror again as long as its deletion could be missed.
+func (c *Controller) untilWatched(key staticobjects.Key, t target) framework.Result {
+	if c.watches.has(t, key) {
+		return framework.Result{}
+	}
+	return framework.Result{RequeueAfter: watchedWait}
 }
 
 func (c *Controller) remember(key staticobjects.Key, object metav1.Object) {
@@ -165,10 +179,10 @@ func (c *Controller) failed(key staticobjects.Key, t target, d staticobjects.Dec
 	return c.fail(key, d, err)
 }
 
-func (c *Controller) waitDeleted(key staticobjects.Key, d staticobjects.Decision) (framework.Result, error) {
+func (c *Controller) waitDeleted(key staticobjects.Key, t target, d staticobjects.Decision) (framework.Result, error) {
 	if d.Object == nil {
 		c.setState(key, state{}) // its source wants that
-		return framework.Result{}, nil
+		return c.untilWatched(key, t), nil
 	}
 	return c.wait(key, d.Object, reasonBeingDeleted, "the mirror is being deleted, and will be created again")
 }

@@ -28,28 +28,31 @@ type watches struct {
 	// handle is called for each change of an object with the label. exists is false for one
 	// that was deleted.
 	handle func(key staticobjects.Key, object metav1.Object, exists bool)
-	// listed is called once all mirrors of a resource were handled, with those that exist: one that was deleted before
-	// its watch began has no change.
-	listed func(t target, mirrors cache.Store)
 
 	running sync.WaitGroup
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // set by start, ends with the leadership
-	open    map[schema.GroupResource]context.CancelFunc
+	open    map[schema.GroupResource]openWatch
+}
+
+// openWatch is the watch of a resource, with the mirrors that it has delivered.
+type openWatch struct {
+	cancel  context.CancelFunc
+	mirrors cache.Store
 }
 
 // start lets watches run until ctx is done.
 func (w *watches) start(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ctx, w.open = ctx, map[schema.GroupResource]context.CancelFunc{}
+	w.ctx, w.open = ctx, map[schema.GroupResource]openWatch{}
 }
 
 // ensure watches a resource, unless it is watched.
 func (w *watches) ensure(t target) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ctx == nil || w.ctx.Err() != nil || w.open[t.GroupResource()] != nil {
+	if _, isOpen := w.open[t.GroupResource()]; w.ctx == nil || w.ctx.Err() != nil || isOpen {
 		return
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -60,20 +63,27 @@ func (w *watches) ensure(t target) {
 			w.handle(staticobjects.Key{Group: t.Group, Kind: t.kind, Namespace: object.Namespace, Name: object.Name}, object, exists)
 		}
 	}
-	handled, err := informer.AddEventHandler(framework.Handler[*metav1.PartialObjectMetadata]{
+	_, err := informer.AddEventHandler(framework.Handler[*metav1.PartialObjectMetadata]{
 		Added:   changed(true),
 		Updated: func(_, after *metav1.PartialObjectMetadata) { changed(true)(after) },
 		Deleted: changed(false),
 	})
 	utilruntime.Must(err) // it fails only for an informer that has stopped
 	utilruntime.Must(informer.SetWatchErrorHandlerWithContext(handleWatchError))
-	w.open[t.GroupResource()] = cancel
+	w.open[t.GroupResource()] = openWatch{cancel, informer.GetStore()}
 	w.running.Go(func() { informer.RunWithContext(ctx) })
-	w.running.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), handled.HasSynced) {
-			w.listed(t, informer.GetStore())
-		}
-	})
+}
+
+// has reports whether a watch has delivered a mirror. It then delivers the deletion too, even if it was interrupted.
+func (w *watches) has(t target, key staticobjects.Key) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	watch, isOpen := w.open[t.GroupResource()]
+	if !isOpen {
+		return false
+	}
+	_, exists, _ := watch.mirrors.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String()) // reading memory does not fail
+	return exists
 }
 
 // handleWatchError logs an error that has another cause than the deletion of the definition, of
@@ -91,9 +101,9 @@ func handleWatchError(ctx context.Context, reflector *cache.Reflector, err error
 func (w *watches) stop(group string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for resource, cancel := range w.open {
+	for resource, watch := range w.open {
 		if resource.Group == group {
-			cancel()
+			watch.cancel()
 			delete(w.open, resource)
 		}
 	}
