@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // service leads new connections to one replica, as a Service does once the others are not
@@ -221,7 +222,11 @@ func TestOpenRequestsContinue(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	finish := make(chan struct{})
-	old := s.start(t, "old", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	old := s.start(t, "old", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			fmt.Fprint(w, "old")
+			return
+		}
 		fmt.Fprint(w, "begin ")
 		w.(http.Flusher).Flush()
 		<-finish
@@ -234,7 +239,12 @@ func TestOpenRequestsContinue(t *testing.T) {
 
 	s.start(t, "new", echo("new"), Options{})
 	old.leaveFor(t, time.Second)
-	for range 3 {
+	poll.UntilDone(t, "the new replica answers", func() (bool, string) {
+		got, err := write(t.Context(), client, 10)
+		expect.NoError(t, err)
+		return got == "new", got
+	})
+	for range 2 {
 		if got, err := write(t.Context(), client, 10); err != nil || got != "new" {
 			t.Errorf("answered by %q, error %v", got, err)
 		}
