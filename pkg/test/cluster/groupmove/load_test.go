@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -26,7 +28,8 @@ const (
 	objectsPerWriter = 6
 	// writePause leaves time to the tests beside it.
 	writePause = 50 * time.Millisecond
-	// storeWriters write other objects into annex's Store, whose revision goes on while a group is frozen there.
+	// storeWriters write other objects into annex's Store, whose revision goes on while a group is frozen there. The
+	// first two write the HostedResource of the group, on which its route depends, and conflict with annex's controllers.
 	storeWriters = 16
 	// someWork is the number of increments that the writers make between two Migrations.
 	someWork = 20
@@ -53,9 +56,13 @@ func (f *fixture) startLoad() *history {
 		h.start(c.run)
 	}
 	for i := range storeWriters {
+		name := "widgets." + f.group
+		if i > 1 {
+			name = f.loadObject(i)
+		}
 		h.start(func(ctx context.Context) {
 			for n := 0; ctx.Err() == nil; n++ {
-				if f.patchStore(ctx, f.own, i, n) != nil {
+				if f.patchStore(ctx, f.own, name, i, n) != nil {
 					time.Sleep(writePause) // annex does not have it now
 				}
 			}
@@ -64,10 +71,20 @@ func (f *fixture) startLoad() *history {
 	return h
 }
 
-// patchStore changes an object of annex that is not in the group.
-func (f *fixture) patchStore(ctx context.Context, own *clients.Clients, writer, n int) error {
+// loadObject creates an object in annex's Store for a writer: with one for all, each write would conflict with fifteen.
+func (f *fixture) loadObject(writer int) string {
+	f.Helper()
+	name := fmt.Sprintf("load-%d.load.%s", writer, f.group)
+	hosted := f.own.Hosting.HostingV1alpha1().HostedResources()
+	expect.Create(f, hosted, &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	f.Cleanup(func() { expect.NoError(f, hosted.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+	return name
+}
+
+// patchStore changes a HostedResource of annex.
+func (f *fixture) patchStore(ctx context.Context, own *clients.Clients, name string, writer, n int) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/writer-%d":"%d"}}}`, writer, n)
-	_, err := own.Hosting.HostingV1alpha1().HostedResources().Patch(ctx, "widgets."+f.group, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := own.Hosting.HostingV1alpha1().HostedResources().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 

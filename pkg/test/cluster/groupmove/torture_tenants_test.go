@@ -178,7 +178,7 @@ func (r *torture) startOthers(victim *corev1.ConfigMap) {
 			_, _ = configMaps.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			_ = r.patchStore(ctx, r.annexClients(), i, n)
+			_ = r.patchStore(ctx, r.annexClients(), "widgets."+r.group, i, n)
 		})
 	}
 	loop("tenant", slowly, func(ctx context.Context, widgets dynamic.NamespaceableResourceInterface, n int) {
