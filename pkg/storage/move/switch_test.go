@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/types"
@@ -271,7 +272,11 @@ func TestNoWriteIsLost(t *testing.T) {
 		gate := freeze.NewGate(freeze.Target{KV: f.config.From.KV, Prefix: "/one", Resource: widgets}, f.state(f.config.From))
 		go func() {
 			var r result
+			// Without a pace they can write faster than everything is copied and compared, for ever.
+			pace := time.NewTicker(time.Millisecond)
+			defer pace.Stop()
 			for i := 0; r.err == nil; i++ {
+				<-pace.C
 				name := fmt.Sprintf("ns/w%d-%d", writer, i)
 				key := keys.Objects("/one", widgets) + name
 				_, r.err = gate.KV().Txn(f.ctx).Then(clientv3.OpPut(key, "1"+key+"="+name)).Commit()
