@@ -1,7 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package aggregated has the controllers of an annex behind a main cluster.
+// Package aggregated lists the controllers of an annex behind a main cluster. Its subfolders have everything else that
+// only such an annex needs.
 package aggregated
 
 import (

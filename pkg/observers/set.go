@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observers has sets of functions and objects that are notified of changes.
+// Package observers has sets of callbacks. Watch caches, Stores and static objects notify them of changes.
 package observers
 
 import "sync"

@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standalone lists the controllers of an annex without a main cluster, and has the
-// small ones.
+// Package standalone lists the controllers of an annex without a main cluster, and has the small ones. Its subfolders have
+// everything else that only such an annex needs.
 package standalone
 
 import (
