@@ -174,14 +174,6 @@ func (c *Controller) mirrorChanged(key staticobjects.Key, object metav1.Object, 
 	}
 }
 
-// forgetMirrors drops mirrors that are gone, and queues their objects.
-func (c *Controller) forgetMirrors(gone func(staticobjects.Mirror) bool) {
-	for _, mirror := range c.manager.Mirrors(gone) {
-		c.manager.RemoveMirror(mirror.Key)
-		c.Add(item{Key: mirror.Key})
-	}
-}
-
 // definitionChanged queues the objects of a group that are not applied: its resources may have
 // changed.
 func (c *Controller) definitionChanged(definition *apiextensionsv1.CustomResourceDefinition) {
@@ -197,7 +189,10 @@ func (c *Controller) definitionDeleted(definition *apiextensionsv1.CustomResourc
 	group := definition.Spec.Group
 	c.resolver.forget(group)
 	c.watches.stop(group)
-	c.forgetMirrors(func(m staticobjects.Mirror) bool { return m.Key.Group == group })
+	for _, mirror := range c.manager.Mirrors(func(m staticobjects.Mirror) bool { return m.Key.Group == group }) {
+		c.manager.RemoveMirror(mirror.Key)
+		c.Add(item{Key: mirror.Key})
+	}
 	c.addWhere(func(key staticobjects.Key, _ state) bool { return key.Group == group })
 	c.addSources()
 }
