@@ -29,9 +29,9 @@ type situation struct {
 type records string
 
 const (
-	// recordsUnknown is the value until the attempt has claimed the group in the Stores, which fences all earlier attempts.
+	// recordsUnknown is the value until the attempt has fenced all earlier ones in the Stores.
 	recordsUnknown records = ""
-	// recordsHeld is the value of Rollbacks after the claim. Their progress is in the phase of the Migration.
+	// recordsHeld is the value of Rollbacks after that. Their progress is in the phase of the Migration.
 	recordsHeld records = "held"
 	// recordsGone is a group without resources.
 	recordsGone records = "gone"

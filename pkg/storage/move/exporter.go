@@ -39,7 +39,8 @@ func NewExporter(config Config) *Exporter {
 	}
 }
 
-// Fence begins the move, or fences all other Exporters of one that has begun. It returns ErrEnded for one that was canceled.
+// Fence begins the move, or fences all other Exporters of one that has begun. It returns ErrEnded for one that was
+// canceled.
 func (e *Exporter) Fence(ctx context.Context) error {
 	s, err := e.read(ctx)
 	if err != nil {

@@ -60,8 +60,8 @@ type Writer struct {
 	problemSince time.Time
 	causes       []string
 
-	// held is the Migration as it was when the Writer fenced the others, or nil. It is not replaced until the Writer releases it, so
-	// that Current needs no lock.
+	// held is the Migration as it was when the Writer fenced the others, or nil. It is not replaced until the Writer
+	// releases it, so that Current needs no lock.
 	held *hostingv1alpha1.Migration
 }
 
