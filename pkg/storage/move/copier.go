@@ -92,7 +92,7 @@ func (c *copier) claim(ctx context.Context, arrival stored, source int64) error 
 	if arrival.UID == c.uid {
 		return nil
 	}
-	arrival.record = record{UID: c.uid, Holder: c.holder, Imported: c.imports, Applied: source}
+	arrival.record = record{UID: c.uid, Holder: c.holder, Imported: c.imports, Began: arrival.revision, Applied: source}
 	isEmpty := clientv3.Compare(clientv3.CreateRevision(c.to.objects).WithPrefix(), "=", 0)
 	_, err := c.to.transact(ctx, arrival, []clientv3.Cmp{isEmpty},
 		clientv3.OpPut(c.to.record, arrival.encode()), revision.Close(c.to.Prefix, c.resource, arrival.state, c.hosted))
@@ -230,9 +230,10 @@ func (t *term) commit(ctx context.Context, ops ...clientv3.Op) error {
 	return err
 }
 
-// openAbove opens the target with resource versions above one.
+// openAbove opens the target with resource versions above one. Those of objects are above it too, also if the target's
+// etcd took many other writes since they were copied.
 func (t *term) openAbove(ctx context.Context, lowest int64) error {
-	open, err := revision.Open(t.to.Prefix, t.resource, t.arrival.state, max(0, lowest-t.arrival.revision))
+	open, err := revision.Open(t.to.Prefix, t.resource, t.arrival.state, max(0, lowest-t.record.Began))
 	if err != nil {
 		return fmt.Errorf("open %s at the new Store: %w", t.resource, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/etcdkv"
 	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
@@ -238,6 +239,43 @@ func TestImport(t *testing.T) {
 	for what, err := range map[string]error{"canceled": i.Cancel(t.Context()), "copied": i.Copy(t.Context()), "followed": i.Follow(t.Context(), f.follow)} {
 		if !errors.Is(err, ErrSwitched) {
 			t.Errorf("it can be %s: %v", what, err)
+		}
+	}
+}
+
+// TestVersionsOfObjects writes to the target's etcd between the copy and the switch, more than the gap of resource
+// versions: those of the copied objects are above the source's nevertheless.
+func TestVersionsOfObjects(t *testing.T) {
+	t.Parallel()
+	f := newImportFixture(t)
+	f.fill(3)
+	const lowest = 1_000_000
+	f.follow.Lowest = func(context.Context) (int64, error) { return lowest, nil }
+	_, result := f.startCopied()
+	writing, ctx := errgroup.WithContext(f.ctx)
+	for range 16 {
+		writing.Go(func() error {
+			for range importGap / 10 {
+				if _, err := f.to.KV.Put(ctx, "/other", ""); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	expect.NoError(t, writing.Wait())
+	put(t, f.config.From, "ns/later", "the last change")
+	f.untilCopied("ns/later", "the last change")
+	close(f.switched)
+	f.wait(result, f.opened)
+	expect.NoError(t, <-result)
+	offset := f.state(f.config.To).Offset
+	copied, err := f.to.KV.Get(f.ctx, keys.Objects(f.config.To.Prefix, widgets), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	expect.NoError(t, err)
+	expect.Equal(t, 4, len(copied.Kvs), "copied objects")
+	for _, kv := range copied.Kvs {
+		if version := kv.ModRevision + offset; version <= lowest {
+			t.Errorf("the resource version of %s is %d, that of the main cluster is %d", kv.Key, version, lowest)
 		}
 	}
 }

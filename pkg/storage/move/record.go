@@ -27,6 +27,8 @@ type record struct {
 	Imported bool `json:"imported,omitempty"`
 	// Phase is empty until the target is open.
 	Phase State `json:"phase,omitempty"`
+	// Began is the revision of the target when the move began: what was copied is newer.
+	Began int64 `json:"began,omitempty"`
 	// Applied is a revision of the source: for all keys up to the cursor, the target has what the
 	// source had then.
 	Applied int64 `json:"applied,omitempty"`
