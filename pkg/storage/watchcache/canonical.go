@@ -3,13 +3,18 @@
 
 package watchcache
 
-import "time"
+import (
+	"time"
+	"unicode/utf8"
+
+	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
+)
 
 // layout has the places of metadata in an encoded object.
 type layout struct {
 	// metadata, name, namespace and labels are values in the object, name and namespace without
 	// their quotes. An object without namespace or labels has an empty span.
-	metadata, name, namespace, labels span
+	metadata, name, namespace, labels canonicaljson.Span
 	// version is the offset for the resource version, with which objects are not stored: before
 	// the key that follows it, or at the end of the metadata.
 	version int
@@ -21,39 +26,39 @@ func (s *canonicalSchema) match(text []byte) (at layout, matches bool) {
 	if len(text) == 0 || text[len(text)-1] != '\n' {
 		return at, false
 	}
-	scan := &scanner{text: text[:len(text)-1]}
+	scan := &scanner{canonicaljson.Scanner{Text: text[:len(text)-1]}}
 	found := 0
 	matches = scan.fields(s.root, func(key []byte) (is, ok bool) {
 		found++
 		switch string(key) {
 		case "apiVersion":
-			value, ok := scan.string()
+			value, ok := scan.String()
 			return true, ok && string(value) == s.apiVersion
 		case "kind":
-			value, ok := scan.string()
+			value, ok := scan.String()
 			return true, ok && string(value) == s.kind
 		case "metadata":
-			start := scan.at
+			start := scan.At
 			ok = scan.metadata(&at)
-			at.metadata = newSpan(start, scan.at)
+			at.metadata = canonicaljson.NewSpan(start, scan.At)
 			if at.version == 0 {
-				at.version = scan.at - 1
+				at.version = scan.At - 1
 			}
 			return true, ok
 		}
 		found--
 		return false, false
 	})
-	return at, matches && found == 3 && scan.at == len(scan.text)
+	return at, matches && found == 3 && scan.At == len(scan.Text)
 }
 
 // metadata reads metadata that is not changed by a conversion to metav1.ObjectMeta and back:
 // fields with omitempty are not empty, and those that upstream would add are there.
 func (s *scanner) metadata(at *layout) bool {
 	var name, created, generation bool
-	return s.object(func(key []byte) bool {
+	return s.Object(func(key []byte) bool {
 		if at.version == 0 && string(key) > "resourceVersion" {
-			at.version = s.at - len(`"":`) - len(key)
+			at.version = s.At - len(`"":`) - len(key)
 		}
 		switch string(key) {
 		case "annotations":
@@ -62,7 +67,7 @@ func (s *scanner) metadata(at *layout) bool {
 			created = true
 			return s.time()
 		case "deletionGracePeriodSeconds":
-			_, ok := s.integer()
+			_, ok := s.Integer()
 			return ok
 		case "deletionTimestamp":
 			return s.time()
@@ -72,12 +77,12 @@ func (s *scanner) metadata(at *layout) bool {
 			return s.nonEmptyString()
 		case "generation":
 			var ok bool
-			generation, ok = s.integer()
+			generation, ok = s.Integer()
 			return ok
 		case "labels":
-			start := s.at
+			start := s.At
 			ok := s.stringMap()
-			at.labels = newSpan(start, s.at)
+			at.labels = canonicaljson.NewSpan(start, s.At)
 			return ok
 		case "managedFields":
 			return s.nonEmptyArray(s.managedFields)
@@ -94,7 +99,7 @@ func (s *scanner) metadata(at *layout) bool {
 }
 
 func (s *scanner) managedFields() bool {
-	return s.object(func(key []byte) bool {
+	return s.Object(func(key []byte) bool {
 		switch string(key) {
 		case "apiVersion", "fieldsType", "manager", "operation", "subresource":
 			return s.nonEmptyString()
@@ -110,14 +115,14 @@ func (s *scanner) managedFields() bool {
 // ownerReference reads an owner reference. Its four strings are always written.
 func (s *scanner) ownerReference() bool {
 	found := 0
-	return s.object(func(key []byte) bool {
+	return s.Object(func(key []byte) bool {
 		switch string(key) {
 		case "apiVersion", "kind", "name", "uid":
 			found++
-			_, ok := s.string()
+			_, ok := s.String()
 			return ok
 		case "blockOwnerDeletion", "controller":
-			return s.literal("true") || s.literal("false")
+			return s.Literal("true") || s.Literal("false")
 		}
 		return false
 	}) && found == 4
@@ -125,20 +130,20 @@ func (s *scanner) ownerReference() bool {
 
 // maps reads an object of objects.
 func (s *scanner) maps() bool {
-	return s.object(func([]byte) bool { return s.maps() })
+	return s.Object(func([]byte) bool { return s.maps() })
 }
 
 func (s *scanner) nonEmptyString() bool {
-	value, ok := s.string()
+	value, ok := s.String()
 	return ok && len(value) > 0
 }
 
 // plainString reads a string without escape sequences that is not empty.
-func (s *scanner) plainString(at *span) bool {
-	value, ok := s.string()
-	*at = newSpan(s.at-1-len(value), s.at-1)
+func (s *scanner) plainString(at *canonicaljson.Span) bool {
+	value, ok := s.String()
+	*at = canonicaljson.NewSpan(s.At-1-len(value), s.At-1)
 	for _, c := range value {
-		ok = ok && literals[c]
+		ok = ok && c != '\\' && c < utf8.RuneSelf
 	}
 	return ok && len(value) > 0
 }
@@ -146,16 +151,16 @@ func (s *scanner) plainString(at *span) bool {
 // stringMap reads an object of strings that is not empty.
 func (s *scanner) stringMap() bool {
 	found := false
-	return s.object(func([]byte) bool {
+	return s.Object(func([]byte) bool {
 		found = true
-		_, ok := s.string()
+		_, ok := s.String()
 		return ok
 	}) && found
 }
 
 func (s *scanner) nonEmptyArray(item func() bool) bool {
 	found := false
-	return s.array(func() bool {
+	return s.Array(func() bool {
 		found = true
 		return item()
 	}) && found
@@ -163,7 +168,7 @@ func (s *scanner) nonEmptyArray(item func() bool) bool {
 
 // time reads a time as metav1.Time writes it. The zero time is written as null.
 func (s *scanner) time() bool {
-	value, ok := s.string()
+	value, ok := s.String()
 	if !ok || len(value) != len("2006-01-02T15:04:05Z") || value[len(value)-1] != 'Z' {
 		return false
 	}

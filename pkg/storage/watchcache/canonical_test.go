@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -121,10 +122,10 @@ func checkMatch(t *testing.T, s *canonicalSchema, codec runtime.Codec, text []by
 	if got := string(text[:layout.version]) + insert + string(text[layout.version:]); got != want {
 		t.Fatalf("with a resource version: %s\nwant %s", got, want)
 	}
-	at := func(span span) string { return string(text[span.start:span.end]) }
+	at := func(span canonicaljson.Span) string { return string(text[span.Start:span.End]) }
 	labels := map[string]string{}
 	if at(layout.labels) != "" {
-		expect.NoError(t, json.Unmarshal(text[layout.labels.start:layout.labels.end], &labels))
+		expect.NoError(t, json.Unmarshal(text[layout.labels.Start:layout.labels.End], &labels))
 	}
 	if at(layout.name) != decoded.GetName() || at(layout.namespace) != decoded.GetNamespace() || !maps.Equal(labels, decoded.GetLabels()) {
 		t.Fatalf("the layout of %s is %+v", text, layout)

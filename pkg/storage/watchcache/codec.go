@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
 
 // Form returns Objects as the form of a watch cache. inner is the codec of the custom resource.
@@ -65,6 +67,10 @@ func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runti
 
 // Encode implements runtime.Encoder.
 func (c codec) Encode(obj runtime.Object, w io.Writer) error {
+	if stored, ok := obj.(*Stored); ok {
+		_, err := w.Write(stored.Data)
+		return err
+	}
 	if object, ok := obj.(*Object); ok {
 		decoded, err := object.Decode()
 		if err != nil {
@@ -114,7 +120,7 @@ func (r *Resource) fromStored(stored []byte) *record {
 	data = append(data, stored[:at.version]...)
 	data = append(data, version...)
 	data = append(data, stored[at.version:]...)
-	json := unsafe.String(unsafe.SliceData(data), len(data))
+	json := canonicaljson.StringOf(data)
 	decoded := named(stored, at)
 	for _, field := range r.selectable {
 		if err := decodeField(decoded.Object, json, 0, field); err != nil {
@@ -122,7 +128,7 @@ func (r *Resource) fromStored(stored []byte) *record {
 		}
 	}
 	metadata := at.metadata
-	metadata.end += uint32(len(version))
+	metadata.End += uint32(len(version))
 	found, err := newRecord(r, json, metadata, 1, decoded)
 	if err != nil {
 		return nil // the codec returns the error
@@ -134,14 +140,14 @@ func (r *Resource) fromStored(stored []byte) *record {
 // setVersion replaces the resource version of a record that nothing else refers to, in place: at a
 // start this is done to each object, and copies that are garbage at once would leave holes of the
 // size of objects in the heap.
-func (r *record) setVersion(version string, at span) {
+func (r *record) setVersion(version string, at canonicaljson.Span) {
 	t := r.text.Load()
-	added := len(version) - int(at.end-at.start-2) // without the quotes
+	added := len(version) - int(at.End-at.Start-2) // without the quotes
 	data := unsafe.Slice(unsafe.StringData(t.data), len(t.data)+added)
-	copy(data[int(at.end)-1+added:], t.data[at.end-1:])
-	copy(data[at.start+1:], version)
-	t.data = unsafe.String(unsafe.SliceData(data), len(data))
-	r.length, r.metadata.end = uint32(len(data)), r.metadata.end+uint32(added)
+	copy(data[int(at.End)-1+added:], t.data[at.End-1:])
+	copy(data[at.Start+1:], version)
+	t.data = canonicaljson.StringOf(data)
+	r.length, r.metadata.End = uint32(len(data)), r.metadata.End+uint32(added)
 	r.revision, _ = strconv.ParseUint(version, 10, 64)
 	r.spare = 0
 }
@@ -151,22 +157,22 @@ func (r *record) setVersion(version string, at span) {
 func decodeField(into map[string]any, text string, at int, field string) error {
 	name, rest, nested := strings.Cut(field, ".")
 	if strings.ContainsAny(name, `['"\`) { // a quoted name
-		return utiljson.Unmarshal([]byte(text[at:skipValue(text, at)]), &into)
+		return utiljson.Unmarshal([]byte(text[at:canonicaljson.SkipValue(text, at)]), &into)
 	}
-	found, ok := member(text, at, name)
+	found, ok := canonicaljson.Member(text, at, name)
 	if !ok {
 		return nil
 	}
-	if nested && text[found.start] == '{' {
+	if nested && text[found.Start] == '{' {
 		inner, ok := into[name].(map[string]any)
 		if !ok {
 			inner = map[string]any{}
 			into[name] = inner
 		}
-		return decodeField(inner, text, int(found.start), rest)
+		return decodeField(inner, text, int(found.Start), rest)
 	}
 	var value any
-	if err := utiljson.Unmarshal([]byte(text[found.start:found.end]), &value); err != nil {
+	if err := utiljson.Unmarshal([]byte(text[found.Start:found.End]), &value); err != nil {
 		return fmt.Errorf("decode %s: %w", field, err)
 	}
 	into[name] = value
@@ -176,13 +182,13 @@ func decodeField(into map[string]any, text string, at int, field string) error {
 // named returns an object with the name, namespace and labels of a stored one.
 func named(stored []byte, at layout) *unstructured.Unstructured {
 	decoded := &unstructured.Unstructured{Object: map[string]any{}}
-	decoded.SetName(string(stored[at.name.start:at.name.end]))
-	if namespace := at.namespace; namespace.end > 0 {
-		decoded.SetNamespace(string(stored[namespace.start:namespace.end]))
+	decoded.SetName(string(stored[at.name.Start:at.name.End]))
+	if namespace := at.namespace; namespace.End > 0 {
+		decoded.SetNamespace(string(stored[namespace.Start:namespace.End]))
 	}
-	if labels := at.labels; labels.end > 0 {
-		r := &reader{text: string(stored[labels.start:labels.end])}
-		decoded.SetLabels(r.stringMap())
+	if labels := at.labels; labels.End > 0 {
+		r := &canonicaljson.Reader{Text: string(stored[labels.Start:labels.End])}
+		decoded.SetLabels(r.StringMap())
 	}
 	return decoded
 }

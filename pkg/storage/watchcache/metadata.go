@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
 
 // GetNamespace implements metav1.Object.
@@ -31,13 +33,13 @@ func (o *Object) GetName() string {
 	if err != nil {
 		return ""
 	}
-	r := &reader{text: json, at: int(o.metadata.start)}
-	name, found := member(json, r.at, "name")
+	r := &canonicaljson.Reader{Text: json, At: int(o.metadata.Start)}
+	name, found := canonicaljson.Member(json, r.At, "name")
 	if !found {
 		return ""
 	}
-	r.at = int(name.start)
-	return r.string()
+	r.At = int(name.Start)
+	return r.String()
 }
 
 // GetLabels implements metav1.Object.

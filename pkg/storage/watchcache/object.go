@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
 
 // Resource describes a version of a custom resource.
@@ -94,7 +95,7 @@ type record struct {
 	// key is the key in the watch cache, if the object is in one. Its last segment is the name.
 	key string
 	// metadata is the value of metadata in the JSON, and revision the resource version, or 0.
-	metadata span
+	metadata canonicaljson.Span
 	revision uint64
 	// labels and fields are shared by objects with equal ones. fields lacks the name.
 	labels labels.Set
@@ -121,14 +122,14 @@ func (r *Resource) encode(decoded *unstructured.Unstructured, spare uint8) (*rec
 		return nil, fmt.Errorf("encode %s %s/%s: %w", r.Kind.Kind, decoded.GetNamespace(), decoded.GetName(), err)
 	}
 	encoded = append(make([]byte, 0, len(encoded)+int(spare)), encoded...)
-	json := unsafe.String(unsafe.SliceData(encoded), len(encoded))
-	metadata, found := member(json, 0, "metadata")
+	json := canonicaljson.StringOf(encoded)
+	metadata, found := canonicaljson.Member(json, 0, "metadata")
 	if !found {
 		return nil, fmt.Errorf("encode %s: the object has no metadata", r.Kind.Kind)
 	}
 	var revision uint64
-	if version, found := member(json, int(metadata.start), "resourceVersion"); found {
-		revision, _ = strconv.ParseUint(json[version.start+1:version.end-1], 10, 64)
+	if version, found := canonicaljson.Member(json, int(metadata.Start), "resourceVersion"); found {
+		revision, _ = strconv.ParseUint(json[version.Start+1:version.End-1], 10, 64)
 	}
 	made, err := newRecord(r, json, metadata, revision, decoded)
 	if err == nil {
@@ -139,7 +140,7 @@ func (r *Resource) encode(decoded *unstructured.Unstructured, spare uint8) (*rec
 
 // newRecord returns the record of an encoded object, with its metadata and its resource version,
 // or 0. decoded needs only what Attrs reads.
-func newRecord(resource *Resource, json string, metadata span, revision uint64, decoded *unstructured.Unstructured) (*record, error) {
+func newRecord(resource *Resource, json string, metadata canonicaljson.Span, revision uint64, decoded *unstructured.Unstructured) (*record, error) {
 	r := &record{resource: resource, metadata: metadata, revision: revision, length: uint32(len(json))}
 	r.text.Store(&text{data: json})
 	labelSet, fieldSet, err := resource.Attrs(decoded)
@@ -165,7 +166,7 @@ func (o *Object) JSON() ([]byte, error) {
 		return nil, errors.New("encode an object: it is empty")
 	}
 	json, err := o.json()
-	return bytesOf(json), err
+	return canonicaljson.BytesOf(json), err
 }
 
 // Decode returns the decoded object. The caller may change it.
@@ -213,7 +214,7 @@ func (o *Object) DecodeMetadata() metav1.Object {
 	}
 	json, err := o.json()
 	if err == nil {
-		meta, err = decodeMeta(json[o.metadata.start:o.metadata.end], o.labels)
+		meta, err = decodeMeta(json[o.metadata.Start:o.metadata.End], o.labels)
 	}
 	if err != nil {
 		// The codec of custom resources lets only valid metadata pass.
@@ -259,7 +260,7 @@ func (r *record) withVersion(version string) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, found := member(json, int(r.metadata.start), "resourceVersion")
+	at, found := canonicaljson.Member(json, int(r.metadata.Start), "resourceVersion")
 	if !found {
 		return nil, fmt.Errorf("set the resource version of %s: the object has none", r.key)
 	}
@@ -267,11 +268,11 @@ func (r *record) withVersion(version string) (*record, error) {
 		r.setVersion(version, at)
 		return r, nil
 	}
-	json = json[:at.start] + `"` + version + `"` + json[at.end:]
+	json = json[:at.Start] + `"` + version + `"` + json[at.End:]
 	changed := &record{
 		resource: r.resource, key: r.key, metadata: r.metadata, labels: r.labels, fields: r.fields, ownSets: r.ownSets, length: uint32(len(json)),
 	}
-	changed.metadata.end += uint32(len(json)) - r.length
+	changed.metadata.End += uint32(len(json)) - r.length
 	changed.text.Store(&text{data: json})
 	changed.revision, _ = strconv.ParseUint(version, 10, 64)
 	return changed, nil

@@ -5,19 +5,32 @@ package watchcache
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
+
+// DecodeMetadata decodes the metadata of a JSON object in the form that is stored.
+func DecodeMetadata(text []byte) (*metav1.ObjectMeta, error) {
+	json := canonicaljson.StringOf(text)
+	at, found := canonicaljson.Member(json, 0, "metadata")
+	if !found {
+		return nil, errors.New("decode metadata: the object has none")
+	}
+	return decodeMeta(json[at.Start:at.End], nil)
+}
 
 // decodeMeta decodes the metadata of an object. Garbage collectors, quotas and tables need them of each object, and
 // encoding/json takes several times as long. labels are the labels of the object, if they are known.
 func decodeMeta(text string, labels map[string]string) (*metav1.ObjectMeta, error) {
-	r := &metaReader{reader: reader{text: text}, labels: labels}
+	r := &metaReader{Reader: canonicaljson.Reader{Text: text}, labels: labels}
 	meta := r.meta()
-	if !r.failed {
+	if !r.Failed {
 		return meta, nil
 	}
 	meta = &metav1.ObjectMeta{}
@@ -26,7 +39,7 @@ func decodeMeta(text string, labels map[string]string) (*metav1.ObjectMeta, erro
 
 // metaReader reads metadata.
 type metaReader struct {
-	reader
+	canonicaljson.Reader
 	// labels are the labels of the object, if they are known.
 	labels map[string]string
 	// last is the time that was read last, from lastTime: managed fields often have the same.
@@ -36,88 +49,88 @@ type metaReader struct {
 
 func (r *metaReader) meta() *metav1.ObjectMeta {
 	m := &metav1.ObjectMeta{}
-	r.object(func(key string) {
+	r.Object(func(key string) {
 		switch key {
 		case "annotations":
-			m.Annotations = r.stringMap()
+			m.Annotations = r.StringMap()
 		case "creationTimestamp":
 			m.CreationTimestamp = ptr.Deref(r.time(), metav1.Time{})
 		case "deletionGracePeriodSeconds":
-			m.DeletionGracePeriodSeconds = ptr.To(r.integer())
+			m.DeletionGracePeriodSeconds = ptr.To(r.Integer())
 		case "deletionTimestamp":
 			m.DeletionTimestamp = r.time()
 		case "finalizers":
-			r.array(func() { m.Finalizers = append(m.Finalizers, r.string()) })
+			r.Array(func() { m.Finalizers = append(m.Finalizers, r.String()) })
 		case "generateName":
-			m.GenerateName = r.string()
+			m.GenerateName = r.String()
 		case "generation":
-			m.Generation = r.integer()
+			m.Generation = r.Integer()
 		case "labels":
 			if m.Labels = r.labels; m.Labels == nil {
-				m.Labels = r.stringMap()
+				m.Labels = r.StringMap()
 			} else {
-				r.value()
+				r.Value()
 			}
 		case "managedFields":
-			r.array(func() { m.ManagedFields = append(m.ManagedFields, r.managedFields()) })
+			r.Array(func() { m.ManagedFields = append(m.ManagedFields, r.managedFields()) })
 		case "name":
-			m.Name = r.string()
+			m.Name = r.String()
 		case "namespace":
-			m.Namespace = r.string()
+			m.Namespace = r.String()
 		case "ownerReferences":
-			r.array(func() { m.OwnerReferences = append(m.OwnerReferences, r.ownerReference()) })
+			r.Array(func() { m.OwnerReferences = append(m.OwnerReferences, r.ownerReference()) })
 		case "resourceVersion":
-			m.ResourceVersion = r.string()
+			m.ResourceVersion = r.String()
 		case "uid":
-			m.UID = types.UID(r.string())
+			m.UID = types.UID(r.String())
 		default:
-			r.failed = true
+			r.Failed = true
 		}
 	})
 	return m
 }
 
 func (r *metaReader) managedFields() (entry metav1.ManagedFieldsEntry) {
-	r.object(func(key string) {
+	r.Object(func(key string) {
 		switch key {
 		case "apiVersion":
-			entry.APIVersion = r.string()
+			entry.APIVersion = r.String()
 		case "fieldsType":
-			entry.FieldsType = r.string()
+			entry.FieldsType = r.String()
 		case "fieldsV1":
-			entry.FieldsV1 = metav1.NewFieldsV1(r.value())
+			entry.FieldsV1 = metav1.NewFieldsV1(r.Value())
 		case "manager":
-			entry.Manager = r.string()
+			entry.Manager = r.String()
 		case "operation":
-			entry.Operation = metav1.ManagedFieldsOperationType(r.string())
+			entry.Operation = metav1.ManagedFieldsOperationType(r.String())
 		case "subresource":
-			entry.Subresource = r.string()
+			entry.Subresource = r.String()
 		case "time":
 			entry.Time = r.time()
 		default:
-			r.failed = true
+			r.Failed = true
 		}
 	})
 	return entry
 }
 
 func (r *metaReader) ownerReference() (owner metav1.OwnerReference) {
-	r.object(func(key string) {
+	r.Object(func(key string) {
 		switch key {
 		case "apiVersion":
-			owner.APIVersion = r.string()
+			owner.APIVersion = r.String()
 		case "blockOwnerDeletion":
-			owner.BlockOwnerDeletion = ptr.To(r.boolean())
+			owner.BlockOwnerDeletion = ptr.To(r.Boolean())
 		case "controller":
-			owner.Controller = ptr.To(r.boolean())
+			owner.Controller = ptr.To(r.Boolean())
 		case "kind":
-			owner.Kind = r.string()
+			owner.Kind = r.String()
 		case "name":
-			owner.Name = r.string()
+			owner.Name = r.String()
 		case "uid":
-			owner.UID = types.UID(r.string())
+			owner.UID = types.UID(r.String())
 		default:
-			r.failed = true
+			r.Failed = true
 		}
 	})
 	return owner
@@ -125,15 +138,15 @@ func (r *metaReader) ownerReference() (owner metav1.OwnerReference) {
 
 // time returns nil for null.
 func (r *metaReader) time() *metav1.Time {
-	if r.at < len(r.text) && r.text[r.at] == 'n' {
-		r.value()
+	if r.At < len(r.Text) && r.Text[r.At] == 'n' {
+		r.Value()
 		return nil
 	}
-	text := r.string()
+	text := r.String()
 	if text == "" || text != r.lastTime {
 		parsed, err := time.Parse(time.RFC3339, text)
 		if err != nil {
-			r.failed = true
+			r.Failed = true
 		}
 		r.last, r.lastTime = parsed.Local(), text
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unsafe"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 )
 
@@ -123,11 +123,11 @@ func (t *Packing) pack(data []byte) (*Packed, error) {
 
 // partOf returns an object with what the watch cache needs: in most cases only its metadata.
 func (t *Packing) partOf(data []byte) (runtime.Object, error) {
-	found, ok := member(string(data), 0, "metadata")
+	found, ok := canonicaljson.Member(string(data), 0, "metadata")
 	if !ok || !t.byMetadata || !json.Valid(data) {
 		return runtime.Decode(t.codec, data) // the error, or another encoding
 	}
-	decoded, err := decodeMeta(string(data[found.start:found.end]), nil)
+	decoded, err := decodeMeta(string(data[found.Start:found.End]), nil)
 	if err != nil {
 		return nil, fmt.Errorf("decode the metadata: %w", err)
 	}
@@ -221,7 +221,7 @@ func (p *Packed) IsBookmark() bool { return p.packed == nil }
 
 // Stored returns the object as it is stored, before conversion and defaulting.
 func (p *Packed) Stored() ([]byte, error) {
-	data := bytesOf(p.stored.data)
+	data := canonicaljson.BytesOf(p.stored.data)
 	if p.stored.dictionary == nil {
 		return data, nil
 	}
@@ -235,24 +235,24 @@ func (p *Packed) Stored() ([]byte, error) {
 // WithoutMember removes a member from each object of an array. path leads to the array, through
 // objects. encoding/json has written the JSON. It returns false if there is no such array.
 func WithoutMember(data []byte, path []string, name string) ([]byte, bool) {
-	text := unsafe.String(unsafe.SliceData(data), len(data))
-	at := newSpan(0, len(text))
+	text := canonicaljson.StringOf(data)
+	at := canonicaljson.NewSpan(0, len(text))
 	for _, key := range path {
 		var found bool
-		if at, found = member(text, int(at.start), key); !found {
+		if at, found = canonicaljson.Member(text, int(at.Start), key); !found {
 			return nil, false
 		}
 	}
 	var result strings.Builder
-	copied, items := 0, reader{text: text, at: int(at.start)}
-	if !items.next('[') {
+	copied, items := 0, canonicaljson.Reader{Text: text, At: int(at.Start)}
+	if !items.Next('[') {
 		return nil, false
 	}
-	for items.at < int(at.end)-1 {
-		if value, found := member(text, items.at, name); found {
+	for items.At < int(at.End)-1 {
+		if value, found := canonicaljson.Member(text, items.At, name); found {
 			// The value goes with its name, and with one of the commas beside it.
-			begin := int(value.start) - len(name) - len(`"":`)
-			end := int(value.end)
+			begin := int(value.Start) - len(name) - len(`"":`)
+			end := int(value.End)
 			switch {
 			case text[begin-1] == ',':
 				begin--
@@ -262,8 +262,8 @@ func WithoutMember(data []byte, path []string, name string) ([]byte, bool) {
 			result.WriteString(text[copied:begin])
 			copied = end
 		}
-		items.skip()
-		items.next(',')
+		items.Skip()
+		items.Next(',')
 	}
 	result.WriteString(text[copied:])
 	return []byte(result.String()), true

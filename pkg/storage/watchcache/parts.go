@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
 
 // Parts are the parts of objects that some JSONPaths read.
@@ -66,50 +68,50 @@ func (p *Parts) Decode(object *Object) (map[string]any, error) {
 }
 
 // read decodes the parts of an object, and reads no more of it than it has to. The end of the value known is known.
-func (p *Parts) read(text string, known span, content map[string]any) error {
-	r := &reader{text: text}
+func (p *Parts) read(text string, known canonicaljson.Span, content map[string]any) error {
+	r := &canonicaljson.Reader{Text: text}
 	left := len(p.parts)
-	for more := r.next('{'); more && left > 0; more = r.next(',') {
-		name, ok := r.name()
+	for more := r.Next('{'); more && left > 0; more = r.Next(',') {
+		name, ok := r.Name()
 		if !ok {
 			return nil // an empty object
 		}
-		begin := r.at
+		begin := r.At
 		below, wanted := p.parts[name]
 		if wanted {
 			left--
 			var err error
-			if content[name], err = r.parts(below); err != nil {
+			if content[name], err = decodeParts(r, below); err != nil {
 				return err
 			}
 		}
 		switch {
 		case left == 0:
-		case begin == int(known.start):
-			r.at = int(known.end)
-		case r.at == begin:
-			r.skip()
+		case begin == int(known.Start):
+			r.At = int(known.End)
+		case r.At == begin:
+			r.Skip()
 		case below != nil && text[begin] == '{':
-			r.at = skipRest(text, r.at)
+			r.At = canonicaljson.SkipRest(text, r.At)
 		}
 	}
 	return nil
 }
 
-// parts decodes some fields of an object, and reads up to the last of them. Of any other value, and without names, it
+// decodeParts decodes some fields of an object, and reads up to the last of them. Of any other value, and without names, it
 // decodes all.
-func (r *reader) parts(names []string) (any, error) {
-	if names == nil || r.text[r.at] != '{' {
-		return decodeValue(r.value())
+func decodeParts(r *canonicaljson.Reader, names []string) (any, error) {
+	if names == nil || r.Text[r.At] != '{' {
+		return decodeValue(r.Value())
 	}
 	parts := make(map[string]any, len(names))
 	left := len(names)
-	for more := r.next('{'); more && left > 0; more = r.next(',') {
-		name, ok := r.name()
+	for more := r.Next('{'); more && left > 0; more = r.Next(',') {
+		name, ok := r.Name()
 		if !ok {
 			break // an empty object
 		}
-		value := r.value()
+		value := r.Value()
 		if !slices.Contains(names, name) {
 			continue
 		}

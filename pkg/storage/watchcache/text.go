@@ -4,8 +4,7 @@
 package watchcache
 
 import (
-	"unsafe"
-
+	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 	"github.com/annex-dev/annex/pkg/storage/layer/compression"
 )
 
@@ -22,7 +21,7 @@ func newText(json string, dictionary *compression.Dictionary) (*text, error) {
 	if dictionary == nil {
 		return &text{data: json}, nil
 	}
-	compressed, ok, err := dictionary.Compress(bytesOf(json))
+	compressed, ok, err := dictionary.Compress(canonicaljson.BytesOf(json))
 	if err != nil || !ok {
 		return &text{data: json}, err
 	}
@@ -35,20 +34,17 @@ func (r *record) json() (string, error) {
 	if t.dictionary == nil {
 		return t.data, nil
 	}
-	json, err := t.dictionary.Decompress(nil, bytesOf(t.data))
-	return unsafe.String(unsafe.SliceData(json), len(json)), err
+	json, err := t.dictionary.Decompress(nil, canonicaljson.BytesOf(t.data))
+	return canonicaljson.StringOf(json), err
 }
 
 // appendJSON appends the JSON to a buffer.
 func (o *Object) appendJSON(buffer []byte) ([]byte, error) {
 	if o.record != nil {
 		if t := o.text.Load(); t.dictionary != nil {
-			return t.dictionary.Decompress(buffer, bytesOf(t.data))
+			return t.dictionary.Decompress(buffer, canonicaljson.BytesOf(t.data))
 		}
 	}
 	json, err := o.JSON()
 	return append(buffer, json...), err
 }
-
-// bytesOf returns the bytes of a string, which must not be changed, without copying them.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
