@@ -5,14 +5,10 @@ package reads
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -27,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/annex-dev/annex/pkg/apiserver/front"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
@@ -40,33 +37,14 @@ type endpoint struct {
 
 // newEndpoint returns an endpoint. It serves nothing if its definition is not valid.
 func newEndpoint(from watchcache.Endpoint, minRequestTimeout time.Duration) *endpoint {
-	resource := schema.GroupVersionResource{
-		Group: from.Resource.Kind.Group, Version: from.Resource.Kind.Version, Resource: from.Definition.Spec.Names.Plural,
-	}
-	clusterScoped := from.Definition.Spec.Scope == apiextensionsv1.ClusterScoped
-	converter, err := fieldLabels(from.Definition)
+	scope, err := front.NewScope(from, front.NewSerializer(apiextensionsapiserver.Scheme))
 	if err != nil {
-		utilruntime.HandleError(fmt.Errorf("read the selectable fields of %s: %w", from.Definition.Name, err))
+		utilruntime.HandleError(err)
 		return &endpoint{}
-	}
-	serializer := newSerializer(apiextensionsapiserver.Scheme)
-	scope := &handlers.RequestScope{
-		Namer:            handlers.ContextBasedNaming{Namer: meta.NewAccessor(), ClusterScoped: clusterScoped},
-		Serializer:       serializer,
-		Convertor:        converter,
-		Resource:         resource,
-		Kind:             from.Resource.Kind,
-		HubGroupVersion:  resource.GroupVersion(),
-		MetaGroupVersion: metav1.SchemeGroupVersion,
-	}
-	for _, info := range serializer.SupportedMediaTypes() {
-		if info.MediaType != runtime.ContentTypeProtobuf {
-			scope.StandardSerializers = append(scope.StandardSerializers, info)
-		}
 	}
 	columns := columnsOf(from.Definition, from.Resource.Kind.Version)
 	scope.TableConvertor = newTables(columns)
-	store := newStore(from, resource.GroupResource(), clusterScoped)
+	store := newStore(from, scope.Resource.GroupResource())
 	return &endpoint{
 		scope:       scope,
 		objects:     newHandlers(store, scope, minRequestTimeout),
@@ -117,27 +95,18 @@ func (e *endpoint) handlerFor(req *http.Request, verb string) http.HandlerFunc {
 }
 
 // newStore returns a registry's store that only reads.
-func newStore(from watchcache.Endpoint, resource schema.GroupResource, clusterScoped bool) *genericregistry.Store {
-	store := &genericregistry.Store{
+func newStore(from watchcache.Endpoint, resource schema.GroupResource) *genericregistry.Store {
+	return &genericregistry.Store{
 		NewFunc:                  from.Resource.NewObject,
 		NewListFunc:              from.Resource.NewList,
 		DefaultQualifiedResource: resource,
 		PredicateFunc: func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
 			return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: watchcache.Attrs}
 		},
-		KeyRootFunc: func(ctx context.Context) string { return genericregistry.NamespaceKeyRootFunc(ctx, from.Prefix) },
-		KeyFunc: func(ctx context.Context, name string) (string, error) {
-			return genericregistry.NamespaceKeyFunc(ctx, from.Prefix, name)
-		},
-		Storage: genericregistry.DryRunnableStorage{Storage: from.Storage},
+		KeyRootFunc: func(ctx context.Context) string { return front.KeyRoot(ctx, from) },
+		KeyFunc:     func(ctx context.Context, name string) (string, error) { return front.Key(ctx, from, name) },
+		Storage:     genericregistry.DryRunnableStorage{Storage: from.Storage},
 	}
-	if clusterScoped {
-		store.KeyRootFunc = func(context.Context) string { return from.Prefix }
-		store.KeyFunc = func(ctx context.Context, name string) (string, error) {
-			return genericregistry.NoNamespaceKeyFunc(ctx, from.Prefix, name)
-		}
-	}
-	return store
 }
 
 // projected returns the projections of objects.
@@ -171,17 +140,4 @@ func (s projected) Watch(ctx context.Context, options *metainternalversion.ListO
 		return nil, err
 	}
 	return s.project.watch(events), nil
-}
-
-// fieldLabels returns upstream's converter of custom resources, which knows the field labels.
-// They do not depend on the conversion, and nothing is converted here.
-func fieldLabels(definition *apiextensionsv1.CustomResourceDefinition) (runtime.ObjectConvertor, error) {
-	unconverted := *definition
-	unconverted.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
-	factory, err := conversion.NewCRConverterFactory(nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	converter, _, err := factory.NewConverter(&unconverted)
-	return converter, err
 }

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package reads
+package front
 
 import (
 	"testing"
@@ -25,6 +25,10 @@ func newTestEndpoint() watchcache.Endpoint {
 	return watchcache.Endpoint{Definition: newDefinition(), Resource: &watchcache.Resource{Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}}}
 }
 
+func newTestRegistry() *Registry[string] {
+	return NewRegistry(func(from watchcache.Endpoint) string { return from.Definition.Name })
+}
+
 func TestFind(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -40,17 +44,17 @@ func TestFind(t *testing.T) {
 		"another spec":            {func(d *apiextensionsv1.CustomResourceDefinition) { d.Generation++ }, "v1", false},
 		"other names":             {func(d *apiextensionsv1.CustomResourceDefinition) { d.Status.AcceptedNames.Plural = "x" }, "v1", false},
 	} {
-		r := NewRegistry(time.Minute)
+		r := newTestRegistry()
 		remove := r.Add(newTestEndpoint())
 		now := newDefinition()
 		test.change(now)
 		for range 2 { // the second result is remembered
-			if found := r.find(now, test.version) != nil; found != test.found {
+			if found := r.Find(now, test.version) != nil; found != test.found {
 				t.Errorf("%s: found %v, want %v", name, found, test.found)
 			}
 		}
 		remove()
-		if r.find(newDefinition(), "v1") != nil {
+		if r.Find(newDefinition(), "v1") != nil {
 			t.Errorf("%s: found after it was removed", name)
 		}
 	}
@@ -60,9 +64,9 @@ func TestFind(t *testing.T) {
 // does. A request still uses the old storage.
 func TestRemove(t *testing.T) {
 	t.Parallel()
-	r := NewRegistry(time.Minute)
+	r := newTestRegistry()
 	removeOld := r.Add(newTestEndpoint())
-	old := r.find(newDefinition(), "v1")
+	old := r.Find(newDefinition(), "v1")
 	if err := old.requests.Add(1); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +76,7 @@ func TestRemove(t *testing.T) {
 		removeOld()
 		close(removed)
 	}()
-	if found := r.find(newDefinition(), "v1"); found == nil || found == old {
+	if found := r.Find(newDefinition(), "v1"); found == nil || found == old {
 		t.Error("the new storage is not found")
 	}
 	select {
@@ -82,7 +86,7 @@ func TestRemove(t *testing.T) {
 	}
 	old.requests.Done()
 	<-removed
-	if r.find(newDefinition(), "v1") == nil {
+	if r.Find(newDefinition(), "v1") == nil {
 		t.Error("the new storage was removed")
 	}
 }

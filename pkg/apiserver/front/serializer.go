@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package reads
+package front
 
 import (
 	"bytes"
@@ -19,12 +19,18 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
-// newSerializer returns a serializer of responses with Objects and Lists. It encodes all others
-// with a scheme. It offers the media types that upstream offers for custom resources: clients
-// get protobuf of metadata and errors, but not of custom resources.
-func newSerializer(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
+// Serializer encodes the Objects and Lists of watchcache as their JSON, and all others with a
+// scheme. Handlers that decode custom resources embed it and replace DecoderToVersion.
+type Serializer struct {
+	scheme     *runtime.Scheme
+	mediaTypes []runtime.SerializerInfo
+}
+
+// NewSerializer returns a Serializer. It offers the media types that upstream offers for custom
+// resources: clients get protobuf of metadata and errors, but not of custom resources.
+func NewSerializer(scheme *runtime.Scheme) Serializer {
 	compact := jsonFormat(scheme, json.SerializerOptions{StreamingCollectionsEncoding: true}, nil)
-	return serializer{scheme: scheme, mediaTypes: []runtime.SerializerInfo{
+	return Serializer{scheme: scheme, mediaTypes: []runtime.SerializerInfo{
 		{
 			MediaType: runtime.ContentTypeJSON, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true,
 			Serializer:       compact,
@@ -65,16 +71,11 @@ func indent(text []byte) ([]byte, error) {
 	return indented.Bytes(), err
 }
 
-type serializer struct {
-	scheme     *runtime.Scheme
-	mediaTypes []runtime.SerializerInfo
-}
-
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
-func (s serializer) SupportedMediaTypes() []runtime.SerializerInfo { return s.mediaTypes }
+func (s Serializer) SupportedMediaTypes() []runtime.SerializerInfo { return s.mediaTypes }
 
 // EncoderForVersion implements runtime.NegotiatedSerializer.
-func (s serializer) EncoderForVersion(to runtime.Encoder, version runtime.GroupVersioner) runtime.Encoder {
+func (s Serializer) EncoderForVersion(to runtime.Encoder, version runtime.GroupVersioner) runtime.Encoder {
 	others := versioning.NewCodec(to, nil, runtime.UnsafeObjectConvertor(s.scheme), s.scheme, s.scheme, s.scheme, version, nil, "encoded")
 	if text, ok := to.(*format); ok {
 		return encoder{Encoder: others, translate: text.translate}
@@ -82,8 +83,8 @@ func (s serializer) EncoderForVersion(to runtime.Encoder, version runtime.GroupV
 	return others
 }
 
-// DecoderToVersion implements runtime.NegotiatedSerializer. Reads have no body.
-func (s serializer) DecoderToVersion(from runtime.Decoder, version runtime.GroupVersioner) runtime.Decoder {
+// DecoderToVersion implements runtime.NegotiatedSerializer. It knows no custom resources.
+func (s Serializer) DecoderToVersion(from runtime.Decoder, version runtime.GroupVersioner) runtime.Decoder {
 	return versioning.NewCodec(nil, from, runtime.UnsafeObjectConvertor(s.scheme), s.scheme, s.scheme, s.scheme, nil, version, "encoded")
 }
 
