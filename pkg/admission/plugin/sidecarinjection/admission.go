@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/annex-dev/annex/pkg/admission/undecoded"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/injection"
@@ -111,6 +112,9 @@ func (p *Plugin) ValidateInitialization() error {
 
 // Admit implements admission.MutationInterface.
 func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
+	if object, ok := attributes.GetObject().(*undecoded.Object); ok && attributes.GetSubresource() == "" {
+		return p.admitUndecoded(attributes, object)
+	}
 	object, ok := attributes.GetObject().(*unstructured.Unstructured)
 	if !ok || attributes.GetSubresource() != "" || object.GetDeletionTimestamp() != nil {
 		return nil
@@ -143,6 +147,21 @@ func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, obj
 	}
 	object.Object = injected
 	objects.GetObjectDefaulter().Default(object)
+	return nil
+}
+
+// admitUndecoded marks an object that Admit may change.
+func (p *Plugin) admitUndecoded(attributes admission.Attributes, object *undecoded.Object) error {
+	if !p.WaitForReady() {
+		return admission.NewForbidden(attributes, errors.New("not yet ready to handle request"))
+	}
+	_, injected := object.GetAnnotations()[v1alpha1.InjectedAnnotation]
+	if old, ok := attributes.GetOldObject().(*undecoded.Object); ok && !injected {
+		_, injected = old.GetAnnotations()[v1alpha1.InjectedAnnotation]
+	}
+	if injected || p.sources.definitions.Load().source.HasProfiles(attributes.GetResource().GroupResource()) {
+		object.MarkMutating()
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@
 package sidecarinjection
 
 import (
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/admission/undecoded"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
@@ -136,6 +138,41 @@ func TestAdmit(t *testing.T) {
 			list, _, _ := unstructured.NestedSlice(test.object.(*unstructured.Unstructured).Object, "pod", "containers")
 			if len(list) != 2 {
 				t.Errorf("containers are %v", list)
+			}
+		})
+	}
+}
+
+// TestAdmitUndecoded checks which objects have to be decoded.
+func TestAdmitUndecoded(t *testing.T) {
+	t.Parallel()
+	plugin := newPlugin(t)
+	other := jobs
+	other.Resource = "others"
+	injected := map[string]string{v1alpha1.InjectedAnnotation: ""}
+	for name, test := range map[string]struct {
+		old, annotations map[string]string
+		resource         schema.GroupVersionResource
+		subresource      string
+		want             error
+	}{
+		"a resource with profiles":    {resource: jobs, want: undecoded.ErrMutates},
+		"a resource without profiles": {resource: other, annotations: map[string]string{"a": "b"}},
+		"injected":                    {resource: other, old: injected, annotations: injected, want: undecoded.ErrMutates},
+		"annotation added":            {resource: other, annotations: injected, want: undecoded.ErrMutates},
+		"annotation removed":          {resource: other, old: injected, want: undecoded.ErrMutates},
+		"status":                      {resource: jobs, old: injected, annotations: injected, subresource: "status"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			request := undecoded.NewRequest(nil)
+			object := func(annotations map[string]string) *undecoded.Object {
+				return request.Object(&metav1.ObjectMeta{Namespace: "in", Name: "a", Annotations: annotations}, nil)
+			}
+			attributes := admission.NewAttributesRecord(object(test.annotations), object(test.old), jobs.GroupVersion().WithKind("Job"), "in", "a",
+				test.resource, test.subresource, admission.Update, &metav1.UpdateOptions{}, false, nil)
+			if err := request.Admit(t.Context(), plugin, attributes); !errors.Is(err, test.want) {
+				t.Errorf("error %v, want %v", err, test.want)
 			}
 		})
 	}

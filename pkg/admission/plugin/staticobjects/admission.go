@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/annex-dev/annex/pkg/admission/undecoded"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
@@ -172,7 +173,15 @@ func onlyBookkeeping(old, updated runtime.Object) bool {
 }
 
 func withoutBookkeeping(object runtime.Object) runtime.Object {
-	object = object.DeepCopyObject()
+	if custom, ok := object.(*undecoded.Object); ok {
+		decoded, err := custom.Decode()
+		if err != nil {
+			return nil
+		}
+		object = decoded
+	} else {
+		object = object.DeepCopyObject()
+	}
 	metadata := accessor(object)
 	if metadata == nil {
 		return nil

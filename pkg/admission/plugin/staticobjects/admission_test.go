@@ -5,6 +5,7 @@ package staticobjects
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/annex-dev/annex/pkg/admission/undecoded"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -150,4 +152,62 @@ func TestValidateScale(t *testing.T) {
 			expect.ErrorOrNone(t, plugin.Validate(t.Context(), attributes, nil), test.wantErr)
 		})
 	}
+}
+
+// TestValidateUndecoded has updates whose objects are not decoded.
+func TestValidateUndecoded(t *testing.T) {
+	t.Parallel()
+	const (
+		readOnly = `it is the mirror of a static object of the source "file", which is read-only`
+		ownOnly  = "only annex sets annotations that begin with annex.dev/config."
+	)
+	bookkeeping := changed(mirror("a", "Ready"), func(o *unstructured.Unstructured) {
+		o.SetFinalizers([]string{"a/b"})
+		o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "controller"}})
+		o.SetResourceVersion("8")
+		o.SetGeneration(2)
+	})
+	for name, test := range map[string]struct {
+		old, object *unstructured.Unstructured
+		wantErr     string
+	}{
+		"ordinary":           {widget("a", ""), widget("b", ""), ""},
+		"own annotation":     {widget("a", ""), widget("a", "", mirrorKey, "m"), ownOnly},
+		"spec":               {mirror("a", ""), mirror("b", ""), readOnly},
+		"another annotation": {mirror("a", ""), mirror("a", "", "x", "y"), readOnly},
+		"no annotations":     {mirror("a", ""), widget("a", ""), readOnly},
+		"bookkeeping":        {mirror("a", ""), bookkeeping, ""},
+		"nothing":            {mirror("a", ""), mirror("a", ""), ""},
+		"orphaned":           {mirror("a", "", orphanedKey, "why"), mirror("b", "", orphanedKey, "why"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			expect.ErrorOrNone(t, validateUndecoded(t, encode(t, test.old), encode(t, test.object)), test.wantErr)
+		})
+	}
+	expect.Error(t, validateUndecoded(t, encode(t, mirror("a", "")), []byte("{")), readOnly)
+}
+
+func encode(t *testing.T, object *unstructured.Unstructured) []byte {
+	t.Helper()
+	object.SetAPIVersion("v1")
+	object.SetKind("Widget")
+	text, err := object.MarshalJSON()
+	expect.NoError(t, err)
+	return text
+}
+
+// validateUndecoded validates an update of an object with decoded metadata. Text that is no JSON has the metadata of
+// the old object.
+func validateUndecoded(t *testing.T, old, updated []byte) error {
+	t.Helper()
+	request := undecoded.NewRequest(nil)
+	var before, after metav1.PartialObjectMetadata
+	expect.NoError(t, json.Unmarshal(old, &before))
+	if json.Unmarshal(updated, &after) != nil {
+		after = before
+	}
+	return request.Admit(t.Context(), New(), admission.NewAttributesRecord(
+		request.Object(&after.ObjectMeta, updated), request.Object(&before.ObjectMeta, old), schema.GroupVersionKind{Version: "v1", Kind: "Widget"}, "default", "w",
+		schema.GroupVersionResource{Version: "v1", Resource: "widgets"}, "", admission.Update, nil, false, nil))
 }
