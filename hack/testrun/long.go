@@ -42,6 +42,8 @@ func runLong(ctx context.Context, text string) error {
 		test("moves between Stores", "^TestTorture$", "./pkg/storage/routing"),
 		test("moves of a group", "^TestTorture$", "./pkg/test/cluster/groupmove", "-tags=cluster"),
 		test("reads compared with upstream's", "^TestRandom$", "./pkg/test/integration/differential"),
+		test("plans compared with upstream's writes", "^TestPlans$", "./pkg/test/integration/differential"),
+		test("planned writes compared with upstream's", "^TestPlannedWrites$", "./pkg/test/integration/differential"),
 	}
 	targets, err := fuzzTargets(".")
 	if err != nil {

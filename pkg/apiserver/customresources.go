@@ -12,6 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	definitionlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/apiapproval"
 	"k8s.io/apiextensions-apiserver/pkg/controller/establish"
 	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
@@ -27,7 +28,9 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver/crd"
 	"github.com/annex-dev/annex/pkg/apiserver/crd/openapi"
 	"github.com/annex-dev/annex/pkg/apiserver/reads"
+	"github.com/annex-dev/annex/pkg/apiserver/writes"
 	"github.com/annex-dev/annex/pkg/storage/routing"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
 // customResources has the parts of the server that serving custom resources needs.
@@ -58,17 +61,12 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 		return nil, err
 	}
 	whole := with.definitions.Whole(nil)
-	var readers *reads.Registry
-	var add routing.AddEndpointFunc
 	minRequestTimeout := time.Duration(with.config.MinRequestTimeout) * time.Second
-	if reads.Enabled() {
-		readers = reads.NewRegistry(minRequestTimeout)
-		add = readers.Add
-	}
+	fronts := newFronts(with.config, minRequestTimeout)
 	idle := &idleResources{definitions: outlines.Lister(), isEmpty: c.router.IsEmpty, now: time.Now, used: map[string]*use{}}
 	// Documents of discovery never reach the handler.
 	resources, err := apiextensionsapiserver.NewCustomResourceDefinitionHandler(
-		nil, nil, idle.informer(whole), with.delegate, c.router.Custom(with.options, whole.Lister().Get, add), with.config.AdmissionControl,
+		nil, nil, idle.informer(whole), with.delegate, c.router.Custom(with.options, whole.Lister().Get, fronts.add()), with.config.AdmissionControl,
 		establishing, c.extra.ServiceResolver, c.extra.WebhookCredentials, c.extra.servers(), with.server.Authorizer,
 		with.config.RequestTimeout, minRequestTimeout, with.staticSpec, with.config.MaxRequestBodyBytes)
 	if err != nil {
@@ -86,9 +84,7 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 	if handler.Director, err = openapi.V3Handler(handler.Director, openAPIOf(with.definitions), outlines.Informer()); err != nil {
 		return nil, fmt.Errorf("serve OpenAPI v3: %w", err)
 	}
-	if readers != nil {
-		handler.Director = reads.Handler(handler.Director, readers, outlines.Lister())
-	}
+	handler.Director = fronts.handler(handler.Director, outlines.Lister())
 	handler.Director = idle.Handler(handler.Director)
 	if err := with.server.AddPostStartHook("annex-idle-custom-resources", func(ctx genericapiserver.PostStartHookContext) error {
 		go idle.Run(ctx)
@@ -97,6 +93,50 @@ func (c CompletedConfig) serveCustomResources(with customResources) (finalizer.C
 		return nil, err
 	}
 	return resources, with.addHooks(client, establishing, resources, discovery)
+}
+
+// fronts serve requests for custom resources in front of upstream's handler. Those that a feature gate disables are nil.
+type fronts struct {
+	readers *reads.Registry
+	writers *writes.Registry
+}
+
+func newFronts(config *genericapiserver.Config, minRequestTimeout time.Duration) (f fronts) {
+	if !reads.Enabled() {
+		return f
+	}
+	f.readers = reads.NewRegistry(minRequestTimeout)
+	if writes.Enabled() {
+		f.writers = writes.NewRegistry(config.AdmissionControl, config.MaxRequestBodyBytes)
+	}
+	return f
+}
+
+// add returns what adds storage to the fronts, or nil if there are none.
+func (f fronts) add() routing.AddEndpointFunc {
+	switch {
+	case f.readers == nil:
+		return nil
+	case f.writers == nil:
+		return f.readers.Add
+	}
+	return func(added watchcache.Endpoint) func() {
+		removeReader, removeWriter := f.readers.Add(added), f.writers.Add(added)
+		return func() {
+			removeWriter()
+			removeReader()
+		}
+	}
+}
+
+func (f fronts) handler(next http.Handler, definitions definitionlisters.CustomResourceDefinitionLister) http.Handler {
+	if f.writers != nil {
+		next = writes.Handler(next, f.writers, definitions)
+	}
+	if f.readers != nil {
+		next = reads.Handler(next, f.readers, definitions)
+	}
+	return next
 }
 
 // openAPIOf returns the definitions of an informer for OpenAPI documents.

@@ -39,7 +39,8 @@ import (
 //     the aggregator's OpenAPI v2 document.
 //  9. Upstream's endpoint handlers: decoding, admission (pkg/admission), validation, and
 //     the REST storage (pkg/registry, or the custom resource handler). pkg/apiserver/reads answers
-//     reads of custom resources in front of that handler, which decodes what it reads.
+//     reads of custom resources in front of that handler, which decodes what it reads, and
+//     pkg/apiserver/writes updates; pkg/apiserver/front recognizes the requests and finds their storage.
 //
 // Below that, pkg/storage/routing/stack.go continues from the storage to etcd.
 func (c CompletedConfig) buildHandlerChain(crds *crd.Informer) func(http.Handler, *genericapiserver.Config) http.Handler {

@@ -262,6 +262,14 @@ func (s *lazyStorage) reads(b *backend) storage.Interface {
 	return b
 }
 
+// updates returns what updates objects in the form that reads returns.
+func (s *lazyStorage) updates(b *backend) storage.Interface {
+	if s.kept {
+		return b.updates
+	}
+	return b
+}
+
 // Versioner implements storage.Interface.
 func (s *lazyStorage) Versioner() storage.Versioner { return versioner }
 
@@ -286,7 +294,7 @@ func (s *lazyStorage) GuaranteedUpdate(
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
 	return s.do(ctx, false, func(b *backend) error {
-		return b.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
+		return s.updates(b).GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	})
 }
 

@@ -148,7 +148,9 @@ var versioner storage.Versioner = storage.APIObjectVersioner{}
 type backend struct {
 	storage.Interface
 	// kept reads objects as the watch cache keeps them: Objects, Packed ones, or decoded ones.
-	kept     storage.Interface
+	kept storage.Interface
+	// updates updates objects in the form of kept. It has no watch cache.
+	updates  storage.Interface
 	store    Store
 	location location
 	cached   bool
@@ -218,8 +220,9 @@ func (c storageConfig) build(ctx context.Context, store Store, at location) (_ *
 	if err := b.addCache(c, below); err != nil { // 13 to 4
 		return nil, err
 	}
-	b.Interface = limiter.Storage(b.Interface)   // 3
-	b.Interface = writeinfo.Storage(b.Interface) // 2
+	for _, writes := range []*storage.Interface{&b.Interface, &b.updates} {
+		*writes = writeinfo.Storage(limiter.Storage(*writes)) // 3, 2
+	}
 	return b, nil
 }
 
@@ -311,6 +314,7 @@ func (b *backend) addCache(c storageConfig, below lower) error {
 			return err
 		}
 	}
+	b.updates = b.kept
 	if !c.cached {
 		return nil
 	}

@@ -200,9 +200,13 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/...", "k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
+		packages: "pkg/storage/canonicaljson",
+		duty:     "Reads and writes JSON in the form in which custom resources are stored.",
+	},
+	{
 		packages: "pkg/storage/watchcache",
 		duty:     "Watch caches of custom resources as the JSON that clients read, and of definitions as they are stored, within a budget of memory.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/observers", "pkg/storage/layer/compression"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/observers", "pkg/storage/canonicaljson", "pkg/storage/layer/compression"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3", "google.golang.org/grpc/metadata", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue", "k8s.io/component-base/metrics/...",
@@ -300,10 +304,15 @@ var rules = []rule{
 	{
 		packages: "pkg/admission/plugin/{name}",
 		duty:     "An admission plugin.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/apis/meta/validation", "pkg/generated/informers/...", "pkg/injection"},
+		ours:     []string{"pkg/admission/undecoded", "pkg/apis/hosting/...", "pkg/apis/meta/validation", "pkg/generated/informers/...", "pkg/injection"},
 		others: append([]string{
 			"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/...", "k8s.io/apiextensions-apiserver/pkg/apiserver/validation", "k8s.io/apiserver/...",
 		}, clients...),
+	},
+	{
+		packages: "pkg/admission/undecoded",
+		duty:     "Passes custom resources to admission without decoding them.",
+		others:   append([]string{"k8s.io/apiserver/pkg/admission"}, apiTypes...),
 	},
 	{
 		packages: "pkg/admission",
@@ -318,11 +327,33 @@ var rules = []rule{
 		others:   append([]string{"gopkg.in/evanphx/json-patch.v4", "k8s.io/apiserver/...", "sigs.k8s.io/yaml"}, apiTypes...),
 	},
 	{
+		packages: "pkg/apiserver/front",
+		duty:     "What handlers in front of upstream's handler of custom resources share: requests, storage, scopes, the serializer.",
+		ours:     []string{"pkg/storage/watchcache"},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "sigs.k8s.io/yaml"}, clients...),
+	},
+	{
 		packages: "pkg/apiserver/reads",
 		duty:     "Serves reads of custom resources from the JSON in watch caches, in front of upstream's handler.",
-		ours:     []string{"pkg/storage/watchcache"},
+		ours:     []string{"pkg/apiserver/front", "pkg/storage/watchcache"},
 		others: append([]string{
-			"github.com/klauspost/compress/gzip", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/component-base/featuregate", "sigs.k8s.io/yaml",
+			"github.com/klauspost/compress/gzip", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/component-base/featuregate",
+		}, clients...),
+	},
+	{
+		packages: "pkg/apiserver/writes/plan",
+		duty:     "Computes what upstream would store for an update of a custom resource, from JSON.",
+		ours:     []string{"pkg/storage/canonicaljson"},
+		others: append([]string{
+			"k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/apis/cel", "k8s.io/kube-openapi/pkg/validation/strfmt", "sigs.k8s.io/structured-merge-diff/v6/fieldpath",
+		}, apiTypes...),
+	},
+	{
+		packages: "pkg/apiserver/writes",
+		duty:     "Serves updates of custom resources from plans, in front of upstream's handler.",
+		ours:     []string{"pkg/admission/undecoded", "pkg/apiserver/front", "pkg/apiserver/writes/plan", "pkg/storage/watchcache"},
+		others: append([]string{
+			"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/component-base/featuregate", "k8s.io/component-base/metrics/...",
 		}, clients...),
 	},
 	{

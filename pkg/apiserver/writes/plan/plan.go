@@ -208,9 +208,9 @@ func (u *update) isContent(m member) bool {
 	return m.key != "apiVersion" && m.key != "kind" && m.key != "metadata" && (m.key != "status" || !u.hasStatus)
 }
 
-// only returns the members for which keep is true.
+// only returns the members for which keep is true, with room for those that all objects have, and the status.
 func (m members) only(keep func(member) bool) members {
-	kept := make(members, 0, len(m)+len("apiVersion, kind, metadata"))
+	kept := make(members, 0, len(m)+4)
 	for i := range m {
 		if keep(m[i]) {
 			kept = append(kept, m[i])

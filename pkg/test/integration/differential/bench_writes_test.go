@@ -34,13 +34,15 @@ const (
 	writers = 4
 )
 
-// BenchmarkWrites writes certificates of 2.5 kB, with cert-manager's schema, to a server with and
-// to one without encoded reads. Each is a process with an etcd of its own in the test process, so
+// BenchmarkWrites writes certificates of 2.5 kB, with cert-manager's schema, to a server without encoded reads, to one with
+// them, and to one that plans writes. Each is a process with an etcd of its own in the test process, so
 // that cpu-µs/op, server-allocs/op and server-B/op measure the server alone.
 func BenchmarkWrites(b *testing.B) {
-	servers := map[string]*remote{"upstream": startRemote(b, false), "annex": startRemote(b, true)}
+	servers := map[string]*remote{
+		"upstream": startRemote(b, "EncodedReads=false"), "annex": startRemote(b, "PlannedWrites=false"), "planned": startRemote(b, "PlannedWrites=true"),
+	}
 	for _, operation := range []string{"create", "update", "status", "apply", "patch", "delete"} {
-		for _, side := range []string{"upstream", "annex"} {
+		for _, side := range []string{"upstream", "annex", "planned"} {
 			b.Run(operation+"/"+side, func(b *testing.B) { servers[side].measure(b, operation) })
 		}
 	}
@@ -54,11 +56,11 @@ type remote struct {
 	objects atomic.Int64
 }
 
-func startRemote(b *testing.B, encoded bool) *remote {
+func startRemote(b *testing.B, gate string) *remote {
 	b.Helper()
 	//nolint:gosec // the test binary
 	command := exec.Command(os.Args[0], "serve", "--data-dir="+b.TempDir(), "--secure-port=0",
-		"--etcd-servers="+etcdtest.StartTCP(b, nil).URL, fmt.Sprintf("--feature-gates=EncodedReads=%v", encoded))
+		"--etcd-servers="+etcdtest.StartTCP(b, nil).URL, "--feature-gates="+gate)
 	command.Env = append(os.Environ(), serveVariable+"=1")
 	started, err := process.StartCommand(command)
 	expect.NoError(b, err)
@@ -69,7 +71,7 @@ func startRemote(b *testing.B, encoded bool) *remote {
 	client, err := restclient.HTTPClientFor(config)
 	expect.NoError(b, err)
 	r := &remote{url: started.URL, http: client}
-	b.Logf("EncodedReads=%v: process %d, %s", encoded, started.PID(), started.Kubeconfig)
+	b.Logf("%s: process %d, %s", gate, started.PID(), started.Kubeconfig)
 
 	manifests, err := crds.Load(b.Context(), crds.Sources()[0])
 	expect.NoError(b, err)

@@ -1,0 +1,177 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package writes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/apiserver/front"
+	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
+)
+
+// endpoint serves the updates of a version.
+type endpoint struct {
+	from   watchcache.Endpoint
+	chain  admission.Interface
+	mapper runtime.EquivalentResourceMapper
+	schema *plan.Schema // nil if nothing is served
+	// scopes are by subresource.
+	scopes map[string]*handlers.RequestScope
+}
+
+func newEndpoint(from watchcache.Endpoint, chain admission.Interface, maxBodyBytes int64) *endpoint {
+	e := &endpoint{from: from, chain: chain, mapper: equivalents(from.Definition), scopes: map[string]*handlers.RequestScope{}}
+	if !isPlannable(from.Definition, from.Resource.Kind.Version) {
+		return e
+	}
+	scope, err := front.NewScope(from, serializer{front.NewSerializer(apiextensionsapiserver.Scheme)})
+	if err == nil {
+		e.schema, err = plan.NewSchema(from.Definition, from.Resource.Kind.Version)
+	}
+	if err != nil {
+		utilruntime.HandleError(fmt.Errorf("plan writes of %s: %w", from.Definition.Name, err))
+		return e
+	}
+	scope.MaxRequestBodyBytes = maxBodyBytes
+	status := *scope
+	status.Subresource = "status"
+	e.scopes[""], e.scopes["status"] = scope, &status
+	return e
+}
+
+// isPlannable reports whether the stored objects of a definition are those of a version.
+func isPlannable(definition *apiextensionsv1.CustomResourceDefinition, version string) bool {
+	if c := definition.Spec.Conversion; c != nil && c.Strategy != apiextensionsv1.NoneConverter || definition.DeletionTimestamp != nil {
+		return false
+	}
+	for i := range definition.Spec.Versions {
+		if v := &definition.Spec.Versions[i]; v.Name == version {
+			return v.Storage
+		}
+	}
+	return false
+}
+
+// equivalents returns the versions of a resource, by which webhooks and policies match requests for another version.
+func equivalents(definition *apiextensionsv1.CustomResourceDefinition) runtime.EquivalentResourceMapper {
+	registry := runtime.NewEquivalentResourceRegistry()
+	for i := range definition.Spec.Versions {
+		v := &definition.Spec.Versions[i]
+		gv := schema.GroupVersion{Group: definition.Spec.Group, Version: v.Name}
+		resource, kind := gv.WithResource(definition.Status.AcceptedNames.Plural), gv.WithKind(definition.Status.AcceptedNames.Kind)
+		registry.RegisterKindFor(resource, "", kind)
+		if v.Subresources != nil && v.Subresources.Status != nil {
+			registry.RegisterKindFor(resource, "status", kind)
+		}
+		if v.Subresources != nil && v.Subresources.Scale != nil {
+			registry.RegisterKindFor(resource, "scale", autoscalingv1.SchemeGroupVersion.WithKind("Scale"))
+		}
+	}
+	return registry
+}
+
+// The reasons for which upstream's handler serves a write, besides those of package plan.
+const (
+	errUnserved plan.Unsure = "unserved"
+	errBody     plan.Unsure = "body"
+	errUnread   plan.Unsure = "unread"
+	errMutating plan.Unsure = "mutating"
+	errChanged  plan.Unsure = "changed"
+)
+
+// serve plans a write, and answers it by upstream's handler. If it returns an error, which is the reason, it has not answered
+// the request.
+func (e *endpoint) serve(w http.ResponseWriter, req *http.Request, r *front.Request) error {
+	scope := e.scopes[r.Info.Subresource]
+	if scope == nil {
+		return errUnserved
+	}
+	accepted, ok := negotiation.NegotiateMediaTypeOptions(req.Header.Get("Accept"), scope.Serializer.SupportedMediaTypes(), scope)
+	if !ok || accepted.Convert != nil {
+		return errUnserved
+	}
+	body := readBody(req)
+	if body == nil {
+		return errBody
+	}
+	u := &updater{endpoint: e, scope: scope, name: r.Info.Name, write: plan.Write{
+		Body: body, Patch: r.Info.Verb == "patch", Status: r.Info.Subresource == "status", Manager: managerOf(req),
+	}}
+	if err := u.plan(request.WithNamespace(req.Context(), r.Info.Namespace)); err != nil {
+		return err
+	}
+	return u.answer(w, req, r)
+}
+
+func (u *updater) answer(w http.ResponseWriter, req *http.Request, r *front.Request) error {
+	handler := handlers.UpdateResource(u, u.scope, nil)
+	if u.write.Patch {
+		handler = handlers.PatchResource(u, u.scope, nil, []string{string(types.MergePatchType)})
+	}
+	response := &retractable{ResponseWriter: w, header: http.Header{}, isRetracted: u.isRetracted}
+	r.Warn(handler)(response, req)
+	if reason := u.retracted.Load(); reason != nil && response.code == 0 {
+		rewind(req, u.write.Body)
+		return *reason
+	}
+	r.Observe(req, response.code, response.bytes)
+	return nil
+}
+
+// current returns an object as the watch cache has it, or, with latest, etcd.
+func (e *endpoint) current(ctx context.Context, key string, latest bool) (*watchcache.Object, error) {
+	options, object := storage.GetOptions{ResourceVersion: "0"}, &watchcache.Object{}
+	if latest {
+		options.ResourceVersion = ""
+	}
+	if err := e.from.Storage.Get(ctx, key, options, object); err != nil {
+		return nil, errUnread
+	}
+	return object, nil
+}
+
+func (u *updater) plan(ctx context.Context) error {
+	key, err := front.Key(ctx, u.from, u.name)
+	if err != nil {
+		return errUnread
+	}
+	u.key = key
+	if err = u.planFrom(ctx, false); errors.Is(err, plan.ErrVersion) {
+		err = u.planFrom(ctx, true) // the client has an answer that the watch cache has not received yet
+	}
+	return err
+}
+
+func (u *updater) planFrom(ctx context.Context, latest bool) (err error) {
+	if u.object, err = u.current(ctx, u.key, latest); err != nil {
+		return err
+	}
+	text, err := u.object.JSON()
+	if err != nil {
+		return err
+	}
+	if len(text) > maxPlanned {
+		return errBody
+	}
+	u.planned, err = u.schema.Plan(ctx, text, u.write, time.Now())
+	return err
+}

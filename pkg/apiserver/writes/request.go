@@ -1,0 +1,87 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package writes
+
+import (
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/apis/audit"
+	apiaudit "k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// isUpdate reports whether a request updates an object in a way that can be planned.
+func isUpdate(req *http.Request) bool {
+	info, ok := request.RequestInfoFrom(req.Context())
+	if !ok || !info.IsResourceRequest || info.Name == "" || info.Subresource != "" && info.Subresource != "status" {
+		return false
+	}
+	contentType, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
+	if err != nil || !hasKnownOptions(req.URL.Query()) || isAudited(req) {
+		return false
+	}
+	return info.Verb == "update" && contentType == runtime.ContentTypeJSON ||
+		info.Verb == "patch" && contentType == string(types.MergePatchType)
+}
+
+// hasKnownOptions reports whether all options of a request are followed. fieldValidation has nothing to report: objects with
+// unknown fields are not planned.
+func hasKnownOptions(query url.Values) bool {
+	for name := range query {
+		switch name {
+		case "fieldManager", "fieldValidation", "timeout":
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// isAudited reports whether the audit log has the object of a request, which upstream decodes for it.
+func isAudited(req *http.Request) bool {
+	context := apiaudit.AuditContextFrom(req.Context())
+	return context != nil && context.Enabled() && !context.GetEventLevel().Less(audit.LevelRequest)
+}
+
+// managerOf returns the field manager of a request, as upstream's handlers do.
+func managerOf(req *http.Request) string {
+	if manager := req.URL.Query().Get("fieldManager"); manager != "" {
+		return manager
+	}
+	name, _, _ := strings.Cut(req.UserAgent(), "/")
+	var manager strings.Builder
+	for _, c := range name {
+		if !unicode.IsPrint(c) {
+			continue
+		}
+		if manager.Len()+utf8.RuneLen(c) > validation.FieldManagerMaxLength {
+			break
+		}
+		manager.WriteRune(c)
+	}
+	return manager.String()
+}
+
+// input is the object of a PUT as the handler receives it. The handler compares its name, and encodes it for the audit log
+// even where that has no objects.
+type input struct {
+	metav1.ObjectMeta
+	metav1.TypeMeta
+	body []byte
+}
+
+// DeepCopyObject implements runtime.Object.
+func (i *input) DeepCopyObject() runtime.Object {
+	copied := *i
+	return &copied
+}

@@ -1,0 +1,136 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/random"
+)
+
+// TestPlannedWrites sends random writes to annex, which plans what it can, and the same ones to an unmodified
+// apiextensions-apiserver, and compares the answers. Both have an object each in one etcd.
+func TestPlannedWrites(t *testing.T) {
+	t.Parallel()
+	run := random.Start(t, 3)
+	p := newPair(t)
+	p.startUpstream(t)
+	p.startAnnex(t, "--feature-gates=PlannedWrites=true")
+	create(t, p.annex, definitionsPath, levers(t, 100))
+	for _, s := range []*server{p.annex, p.upstream} {
+		poll.UntilNoError(t, "levers are served", func() error {
+			_, err := send(t.Context(), s.http, http.MethodGet, s.url+leversPath, asJSON, nil)
+			return err
+		})
+	}
+	twins := &twins{pair: p, writer: writer{run.Rand(0)}}
+	for n := 0; run.Next() && !t.Failed(); n++ {
+		twins.round(t, fmt.Sprintf("lever-%d", n))
+		tighten(t, p.annex, []int{60, 100}[n%2])
+	}
+	t.Logf("%d writes: %s", twins.writes, p.plannedWrites(t))
+}
+
+// twins writes to two objects that are equal except for their names and what the server gives them.
+type twins struct {
+	*pair
+	writer
+	writes int
+}
+
+func (w *twins) round(t *testing.T, name string) {
+	t.Helper()
+	mine, theirs := name+"-annex", name+"-other"
+	create(t, w.annex, leversPath, lever(mine))
+	create(t, w.upstream, leversPath, lever(theirs))
+	for range 60 {
+		own := w.get(t, mine)
+		next := w.next(t, mine, own)
+		w.writes++
+		got := w.annex.write(t, next)
+		same := next
+		same.path, same.body = strings.ReplaceAll(next.path, mine, theirs), as(next.body, own, w.get(t, theirs))
+		want := w.upstream.write(t, same)
+		got.body, want.body = anonymous(t, got.body), anonymous(t, want.body)
+		if got != want {
+			t.Fatalf("%+v\nof       %s\nannex    %+v\nupstream %+v", next, own, got, want)
+		}
+	}
+}
+
+// get returns an object as etcd has it, through the server that does not plan.
+func (w *twins) get(t *testing.T, name string) string {
+	t.Helper()
+	content, err := send(t.Context(), w.upstream.http, http.MethodGet, w.upstream.url+leversPath+"/"+name, asJSON, nil)
+	expect.NoError(t, err)
+	return string(content)
+}
+
+// identities are the values that differ between twins.
+var identities = []string{"name", "uid", "resourceVersion", "creationTimestamp"}
+
+// as returns a request for one object as one for another.
+func as(body, own, other string) string {
+	var of [2]struct{ Metadata map[string]any }
+	for i, text := range []string{own, other} {
+		if err := json.Unmarshal([]byte(text), &of[i]); err != nil {
+			panic(err)
+		}
+	}
+	for _, name := range identities {
+		body = strings.ReplaceAll(body, fmt.Sprintf("%q", of[0].Metadata[name]), fmt.Sprintf("%q", of[1].Metadata[name]))
+	}
+	return body
+}
+
+var (
+	valuesOfOne = regexp.MustCompile(`"(creationTimestamp|time|resourceVersion)":"[^"]*"`)
+	textOfOne   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|-(annex|other)\b`)
+)
+
+// anonymous returns an answer without what differs between twins. Managed fields are in order of their times, which begin
+// another second at other writes. Of errors it returns the reason and the fields: texts have the whole object, and upstream
+// lists them in any order.
+func anonymous(t *testing.T, body string) string {
+	t.Helper()
+	body = textOfOne.ReplaceAllString(valuesOfOne.ReplaceAllString(body, `"$1":""`), "")
+	var answer struct {
+		Reason   string
+		Metadata map[string]any
+		Details  struct {
+			Causes []struct{ Reason, Field string }
+		}
+	}
+	expect.NoError(t, json.Unmarshal([]byte(body), &answer))
+	if answer.Reason != "" {
+		causes := answer.Details.Causes
+		slices.SortFunc(causes, func(a, b struct{ Reason, Field string }) int {
+			return strings.Compare(a.Field+a.Reason, b.Field+b.Reason)
+		})
+		return fmt.Sprint(answer.Reason, causes)
+	}
+	parts := strings.FieldsFunc(body, func(c rune) bool { return strings.ContainsRune(`{}[],`, c) })
+	slices.Sort(parts)
+	return strings.Join(parts, "\n")
+}
+
+// plannedWrites returns annex's metric.
+func (p *pair) plannedWrites(t *testing.T) string {
+	t.Helper()
+	_, content, err := p.annex.get(t.Context(), request{path: "/metrics"})
+	expect.NoError(t, err)
+	found := regexp.MustCompile(`annex_custom_resource_planned_writes_total(\{.*)`).FindAllString(string(content), -1)
+	if !strings.Contains(strings.Join(found, "\n"), `reason=""`) {
+		t.Error("no write was planned")
+	}
+	return strings.Join(found, "\n")
+}

@@ -1,0 +1,100 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+const (
+	policiesPath = "/apis/admissionregistration.k8s.io/v1/"
+	matchLevers  = `"resourceRules":[{"operations":["UPDATE"],"apiGroups":["` + group + `"],"apiVersions":["v1"],"resources":["levers"]}]`
+)
+
+// TestPlannedAdmission updates objects that policies deny or change, in ways that are planned otherwise.
+func TestPlannedAdmission(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.startAnnex(t, "--feature-gates=PlannedWrites=true")
+	create(t, p.annex, definitionsPath, levers(t, 100))
+	poll.UntilNoError(t, "levers are served", func() error {
+		_, err := send(t.Context(), p.annex.http, http.MethodGet, p.annex.url+leversPath, asJSON, nil)
+		return err
+	})
+	create(t, p.annex, policiesPath+"validatingadmissionpolicies", json.RawMessage(`{"metadata":{"name":"deny"},"spec":{"matchConstraints":{`+matchLevers+`},
+		"validations":[{"expression":"has(object.metadata.resourceVersion) && has(oldObject.metadata.resourceVersion)"},{"expression":"object.spec.size != 13 || oldObject.spec.size == 13","messageExpression":"'not ' + string(object.spec.size) + ' after ' + string(oldObject.spec.size)"}]}}`))
+	create(t, p.annex, policiesPath+"validatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"deny"},"spec":{"policyName":"deny","validationActions":["Deny"]}}`))
+	create(t, p.annex, policiesPath+"mutatingadmissionpolicies", json.RawMessage(`{"metadata":{"name":"label"},"spec":{"reinvocationPolicy":"Never","failurePolicy":"Ignore",
+		"matchConstraints":{`+matchLevers+`,"objectSelector":{"matchLabels":{"change":"me"}}},
+		"mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{metadata: Object.metadata{labels: {'changed': 'yes'}}}"}}]}}`))
+	create(t, p.annex, policiesPath+"mutatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"label"},"spec":{"policyName":"label"}}`))
+	for _, name := range []string{"plain", "labelled"} {
+		create(t, p.annex, leversPath, lever(name))
+	}
+	patch := func(name, body string) (string, error) {
+		answer, err := send(t.Context(), p.annex.http, http.MethodPatch, p.annex.url+leversPath+"/"+name, string(types.MergePatchType), json.RawMessage(body))
+		return string(answer), err
+	}
+	replace := func(name, from, to string) (string, error) {
+		current, err := send(t.Context(), p.annex.http, http.MethodGet, p.annex.url+leversPath+"/"+name, asJSON, nil)
+		if err != nil {
+			return "", err
+		}
+		answer, err := send(t.Context(), p.annex.http, http.MethodPut, p.annex.url+leversPath+"/"+name, asJSON, json.RawMessage(strings.Replace(string(current), from, to, 1)))
+		return string(answer), err
+	}
+	poll.Until(t, "the validating policy denies", func() string {
+		_, err := patch("plain", `{"spec":{"size":13}}`)
+		if err != nil && strings.Contains(err.Error(), "not 13 after ") {
+			return ""
+		}
+		_, _ = patch("plain", `{"spec":{"size":5}}`)
+		return fmt.Sprint(err)
+	})
+	if _, err := replace("plain", `"size":5`, `"size":13`); err == nil || !strings.Contains(err.Error(), "not 13 after 5") {
+		t.Errorf("a PUT that a policy denies: %v", err)
+	}
+	if _, err := replace("plain", `"size":5`, `"size":6`); err != nil {
+		t.Errorf("a PUT that a policy allows: %v", err)
+	}
+	n := 0
+	poll.Until(t, "the mutating policy changes", func() string {
+		n++
+		answer, err := patch("labelled", fmt.Sprintf(`{"metadata":{"labels":{"change":"me","n":"%d"}}}`, n))
+		if err == nil && strings.Contains(answer, `"changed":"yes"`) {
+			return ""
+		}
+		return fmt.Sprint(answer, err)
+	})
+	if _, err := patch("labelled", `{"metadata":{"labels":{"changed":null,"change":null}}}`); err != nil {
+		t.Error(err)
+	}
+	answer, err := replace("labelled", `"labels":{`, `"labels":{"change":"me",`)
+	if err != nil || !strings.Contains(answer, `"changed":"yes"`) {
+		t.Errorf("a PUT that a policy changes: %s, %v", answer, err)
+	}
+	if answer, err := patch("plain", `{"metadata":{"labels":{"other":"label"}}}`); err != nil || strings.Contains(answer, "changed") {
+		t.Errorf("a patch that no policy changes: %s, %v", answer, err)
+	}
+	create(t, p.annex, policiesPath+"validatingadmissionpolicies", json.RawMessage(`{"metadata":{"name":"status"},"spec":{
+		"matchConstraints":{`+strings.Replace(matchLevers, `["levers"]`, `["levers/status"]`, 1)+`},"validations":[{"expression":"object.status.count != 13"}]}}`))
+	create(t, p.annex, policiesPath+"validatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"status"},"spec":{"policyName":"status","validationActions":["Deny"]}}`))
+	poll.Until(t, "the policy of the status denies", func() string {
+		_, err := patch("plain/status", `{"status":{"count":13}}`)
+		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'status'") {
+			return ""
+		}
+		_, _ = patch("plain/status", `{"status":{"count":1}}`)
+		return fmt.Sprint(err)
+	})
+	p.plannedWrites(t)
+}

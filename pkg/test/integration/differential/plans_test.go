@@ -1,0 +1,149 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/random"
+)
+
+// TestPlans sends random writes to an unmodified apiextensions-apiserver, and compares what it stores with what package plan
+// computes. A plan that is unsure is compared with nothing.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	run := random.Start(t, 10)
+	p := newPair(t)
+	p.startUpstream(t)
+	create(t, p.upstream, definitionsPath, levers(t, 100))
+	poll.UntilNoError(t, "levers are served", func() error {
+		_, err := send(t.Context(), p.upstream.http, http.MethodGet, p.upstream.url+leversPath, asJSON, nil)
+		return err
+	})
+	planner := &planner{server: p.upstream, writer: writer{run.Rand(0)}, outcomes: map[string]int{}}
+	for n := 0; run.Next() && !t.Failed(); n++ {
+		maximum := []int{100, 60}[n%2]
+		tighten(t, p.upstream, maximum)
+		crd := levers(t, maximum)
+		crd.Status.AcceptedNames = crd.Spec.Names
+		planner.round(t, crd, fmt.Sprintf("lever-%d", n))
+	}
+	t.Logf("outcomes: %v", planner.outcomes)
+	if planner.outcomes["planned"] == 0 {
+		t.Error("no write was planned")
+	}
+}
+
+type planner struct {
+	*server
+	writer
+	outcomes map[string]int
+}
+
+// round creates an object and writes to it.
+func (p *planner) round(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition, name string) {
+	t.Helper()
+	schema, err := plan.NewSchema(crd, "v1")
+	expect.NoError(t, err)
+	create(t, p.server, leversPath, lever(name))
+	for range 40 {
+		current := p.mustGet(t, name)
+		w := p.next(t, name, current)
+		now := time.Now()
+		planned, err := plannedBy(t, schema, current, w, now)
+		var unsure plan.Unsure
+		if err != nil && !errors.As(err, &unsure) {
+			t.Errorf("plan %+v: %v", w, err)
+		}
+		later, _ := plannedBy(t, schema, current, w, now.Add(time.Second))
+		answer := p.write(t, w)
+		p.outcomes[outcome(err)]++
+		if err != nil {
+			continue
+		}
+		if stored := masked(p.mustGet(t, name)); answer.code != http.StatusOK || answer.warnings != "" || stored != masked(planned) && stored != masked(later) {
+			t.Fatalf("%+v\nof        %s\nis stored %s\nplanned   %s\n%+v", w, current, stored, masked(planned), answer)
+		}
+	}
+}
+
+func outcome(err error) string {
+	if err == nil {
+		return "planned"
+	}
+	return err.Error()
+}
+
+func plannedBy(t *testing.T, schema *plan.Schema, current string, w write, now time.Time) (string, error) {
+	t.Helper()
+	if strings.HasPrefix(w.contentType, "application/apply") {
+		return "", plan.Unsure("apply")
+	}
+	planned, err := schema.Plan(t.Context(), []byte(current), plan.Write{
+		Body: []byte(w.body), Patch: w.method == http.MethodPatch, Status: w.status, Manager: w.manager,
+	}, now)
+	if err != nil {
+		return "", err
+	}
+	return string(planned.Data), nil
+}
+
+func (p *planner) mustGet(t *testing.T, name string) string {
+	t.Helper()
+	content, err := send(t.Context(), p.http, http.MethodGet, p.url+leversPath+"/"+name, asJSON, nil)
+	expect.NoError(t, err)
+	return string(content)
+}
+
+var (
+	managedTime   = regexp.MustCompile(`"time":"[^"]*"`)
+	ownVersion    = regexp.MustCompile(`"resourceVersion":"\d+",?`)
+	perAnswerUID  = regexp.MustCompile(`"uid":"[^"]*"`)
+	perAnswerTime = regexp.MustCompile(`"(creationTimestamp|time)":"[^"]*"`)
+)
+
+// masked removes what differs between a plan and what is stored for it.
+func masked(object string) string {
+	return managedTime.ReplaceAllString(ownVersion.ReplaceAllString(object, ""), `"time":""`)
+}
+
+// write sends a random write.
+func (s *server) write(t *testing.T, w write) answer {
+	t.Helper()
+	found, err := s.tryWrite(t.Context(), w)
+	expect.NoError(t, err)
+	return found
+}
+
+func (s *server) tryWrite(ctx context.Context, w write) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, w.method, s.url+w.path, strings.NewReader(w.body))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Content-Type", w.contentType)
+	req.Header.Set("User-Agent", "test")
+	response, err := s.http.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return answer{
+		code: response.StatusCode, contentType: response.Header.Get("Content-Type"), warnings: strings.Join(response.Header.Values("Warning"), ";"),
+		body: string(content),
+	}, err
+}
