@@ -46,7 +46,7 @@ func TestStored(t *testing.T) {
 				t.Errorf("the object was changed: %s", before)
 			}
 
-			encoded, err := runtime.Encode(widgets.Form(unstructured.UnstructuredJSONScheme).Codec, stored.DeepCopyObject())
+			encoded, err := runtime.Encode(widgets.Form(nil).Codec, stored.DeepCopyObject())
 			expect.NoError(t, err)
 			expect.Equal(t, string(wantText), string(encoded), "encoded")
 		})
