@@ -45,6 +45,7 @@ properties:
       open: {type: object, x-kubernetes-preserve-unknown-fields: true}
       raw: {x-kubernetes-preserve-unknown-fields: true}
   other: {type: string}
+  items: {type: array, items: {type: string}}
   status: {type: object, properties: {phase: {type: string}}}
 `
 

@@ -141,6 +141,7 @@ func TestManagedFields(t *testing.T) {
 			[]string{`"a" Update 01 {"f:spec":{"f:ports":{".":{},"k:{\"name\":\"a\",\"port\":1}":{".":{},"f:name":{},"f:port":{}}},"f:tags":{".":{},"v:\"z\"":{}}}}`,
 				`"me" Update 59 {"f:spec":{"f:ports":{"k:{\"name\":\"a\",\"port\":1}":{"f:mode":{}}}}}`}},
 		"removed with its fields": {[]string{`"a" Update 01 {"f:spec":{"f:deep":{".":{},"f:a":{".":{},"f:x":{}}},"f:size":{}}}`}, `{"deep":{"a":{"x":"1"}},"size":1}`, `{"size":1}`, []string{`"a" Update 01 {"f:spec":{"f:size":{}}}`}},
+		"removed without fields":  {[]string{`"a" Update 01 {"f:spec":{"f:deep":{".":{},"f:a":{}}}}`}, `{"deep":{}}`, `{}`, []string{`"a" Update 01 {"f:spec":{"f:deep":{"f:a":{}}}}`}},
 		"labels":                  {[]string{`"a" Update 01 {"f:metadata":{"f:labels":{".":{},"f:a.b/c":{}}},"f:spec":{"f:size":{}}}`}, `{"size":1}`, `{"size":2}`, []string{`"a" Update 01 {"f:metadata":{"f:labels":{".":{},"f:a.b/c":{}}}}`, `"me" Update 59 {"f:spec":{"f:size":{}}}`}},
 		"unknown fields":          {[]string{`"a" Update 01 {"f:spec":{"f:open":{".":{},"f:any":{".":{},"f:x":{}}}}}`}, `{"open":{"any":{"x":1}}}`, `{"open":{"any":{"x":2}}}`, []string{`"a" Update 01 {"f:spec":{"f:open":{".":{},"f:any":{}}}}`, `"me" Update 59 {"f:spec":{"f:open":{"f:any":{"f:x":{}}}}}`}},
 	} {
@@ -200,7 +201,10 @@ func TestManyManagers(t *testing.T) {
 	current := storedGadget(`{"name":"x"}`, managedFields(entries...))
 	_, err := planGadget(t, s, current, `{"name":"x","size":1}`, "m10")
 	expect.Equal(t, errManagedFields, err)
-	got, err := planGadget(t, s, current, `{"name":"x","size":1}`, "m3")
+	got, err := planGadget(t, s, current, "{}", "m10")
+	expect.NoError(t, err)
+	expect.Equal(t, "", got, "after a removal")
+	got, err = planGadget(t, s, current, `{"name":"x","size":1}`, "m3")
 	expect.NoError(t, err)
 	changed := append(slices.Delete(slices.Clone(entries), 3, 4), `"m3" Update 59 {"f:spec":{"f:name":{},"f:size":{}}}`)
 	expect.Equal(t, managedFields(changed...), got)

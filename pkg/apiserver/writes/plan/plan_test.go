@@ -220,6 +220,9 @@ func TestUnsureOfStored(t *testing.T) {
 			}
 		})
 	}
+	current := strings.Replace(gadgetWith(""), `"spec":{`, `"items":["a"],"spec":{`, 1)
+	_, err := s.Plan(t.Context(), []byte(current+"\n"), write(), testNow)
+	expect.Equal(t, errSchema, err, "items removed")
 }
 
 // TestPrecondition checks what a request has of the stored object.
@@ -274,7 +277,7 @@ func TestNewSchema(t *testing.T) {
 	d.Spec.Versions[0].Subresources = nil
 	_, err := newSchema(t, d).Plan(t.Context(), []byte(gadgetWith("")+"\n"), patch("{}").ofStatus(), testNow)
 	expect.Equal(t, errSchema, err, "status that is no subresource")
-	if props := root(d); len(props.Properties) != 3 {
+	if props := root(d); len(props.Properties) != 4 {
 		t.Errorf("the schema of the definition was changed: %v", props.Properties)
 	}
 }
