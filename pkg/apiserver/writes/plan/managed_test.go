@@ -246,3 +246,17 @@ func TestUnsureManagers(t *testing.T) {
 		})
 	}
 }
+
+// TestManyChanges changes more fields than are looked up in the managed fields one by one.
+func TestManyChanges(t *testing.T) {
+	t.Parallel()
+	s := newSchema(t, gadgets(t, gadgetSchema))
+	fields := map[string]int{}
+	for i := range 40_000 {
+		fields[fmt.Sprint(i)] = i
+	}
+	body, err := json.Marshal(map[string]any{"spec": map[string]any{"open": fields}})
+	expect.NoError(t, err)
+	_, err = s.Plan(t.Context(), []byte(gadgetWith("")+"\n"), patch(string(body)), testNow)
+	expect.Equal(t, error(errManagedFields), err)
+}
