@@ -37,8 +37,8 @@ import (
 const (
 	oldObjects      = 200
 	doomedNamespace = "doomed"
-	// migrationTimeout bounds a Migration during which programs are killed.
-	migrationTimeout = 12 * time.Minute
+	// migrationTimeout bounds a Migration during which programs are killed, or whose switch a busy machine undoes seven times.
+	migrationTimeout = 20 * time.Minute
 	// longRunPause replaces writePause in a long run, which no other tests run beside.
 	longRunPause = 5 * time.Millisecond
 )
