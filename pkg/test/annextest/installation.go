@@ -39,6 +39,8 @@ const (
 const (
 	pollInterval = 50 * time.Millisecond
 	timeout      = 2 * time.Minute // long, for busy machines
+	// publishTimeout is longer: a busy machine undoes switches of a group, and the pauses between them double.
+	publishTimeout = 10 * time.Minute
 )
 
 // Installation is one annex, of one or more replicas, in a main cluster.
@@ -199,7 +201,7 @@ func (i *Installation) WaitPublished(ctx context.Context, group, version string)
 		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	name := version + "." + group
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	var last error
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
@@ -213,8 +215,10 @@ func (i *Installation) WaitPublished(ctx context.Context, group, version string)
 		if err == nil {
 			err = i.checkProxied(ctx, mainHTTP, group, version)
 		}
-		last = err
-		return last == nil, nil
+		if err == nil || ctx.Err() == nil {
+			last = err
+		}
+		return err == nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the main cluster proxies to annex for APIService %s: %w", name, errors.Join(err, last))
