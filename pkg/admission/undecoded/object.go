@@ -39,7 +39,7 @@ func (*Object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind
 // DeepCopyObject implements runtime.Object.
 func (o *Object) DeepCopyObject() runtime.Object {
 	copied := *o
-	copied.ObjectMeta = o.ObjectMeta.DeepCopy()
+	copied.ObjectMeta = o.DeepCopy()
 	return &copied
 }
 

@@ -256,7 +256,7 @@ func TestVersionsOfObjects(t *testing.T) {
 	for range 16 {
 		writing.Go(func() error {
 			for range importGap / 10 {
-				if _, err := f.to.KV.Put(ctx, "/other", ""); err != nil {
+				if _, err := f.to.Put(ctx, "/other", ""); err != nil {
 					return err
 				}
 			}

@@ -54,5 +54,5 @@ func (*Stored) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind
 
 // DeepCopyObject implements runtime.Object. The data is never changed.
 func (s *Stored) DeepCopyObject() runtime.Object {
-	return &Stored{ObjectMeta: *s.ObjectMeta.DeepCopy(), Data: s.Data}
+	return &Stored{ObjectMeta: *s.DeepCopy(), Data: s.Data}
 }

@@ -29,16 +29,16 @@ func (c *checker) value(r *rule) bool {
 	}
 	begin := c.At
 	var ok bool
-	switch first := c.Text[c.At]; {
-	case first == 'n':
+	switch c.Text[c.At] {
+	case 'n':
 		return r.free && c.Literal("null")
-	case first == '{':
+	case '{':
 		ok = r.kinds&objects != 0 && c.object(r)
-	case first == '[':
+	case '[':
 		ok = r.kinds&arrays != 0 && c.array(r)
-	case first == '"':
-		ok = r.kinds&strings_ != 0 && c.text(r)
-	case first == 't' || first == 'f':
+	case '"':
+		ok = r.kinds&texts != 0 && c.text(r)
+	case 't', 'f':
 		ok = r.kinds&booleans != 0 && (c.Literal("true") || c.Literal("false"))
 	default:
 		ok = c.number(r)

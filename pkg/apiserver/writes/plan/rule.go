@@ -22,7 +22,7 @@ type kinds uint8
 const (
 	objects kinds = 1 << iota
 	arrays
-	strings_
+	texts
 	integers
 	numbers
 	booleans
@@ -30,7 +30,7 @@ const (
 
 // kindsOf has the values that a type of a schema allows.
 var kindsOf = map[string]kinds{
-	"object": objects, "array": arrays, "string": strings_, "integer": integers, "number": integers | numbers, "boolean": booleans,
+	"object": objects, "array": arrays, "string": texts, "integer": integers, "number": integers | numbers, "boolean": booleans,
 }
 
 // rule describes the values at a place of a schema that upstream certainly accepts and does not change. The zero rule
@@ -89,7 +89,7 @@ var anything = func() *rule {
 }()
 
 // stringMap is the rule of labels and annotations.
-var stringMap = &rule{kinds: objects, additional: &rule{kinds: strings_}}
+var stringMap = &rule{kinds: objects, additional: &rule{kinds: texts}}
 
 // newRule compiles a schema, which is structural. preserve is set for items of lists that keep unknown fields.
 func newRule(schema *apiextensionsv1.JSONSchemaProps, preserve bool) *rule {
@@ -105,7 +105,7 @@ func newRule(schema *apiextensionsv1.JSONSchemaProps, preserve bool) *rule {
 	case hasUnsure(schema):
 		return &rule{}
 	case schema.XIntOrString:
-		r.kinds = strings_ | integers
+		r.kinds = texts | integers
 	case schema.Type == "" && preserve:
 		r.kinds = ^kinds(0)
 	}
@@ -161,7 +161,7 @@ func (r *rule) setEnum(schema *apiextensionsv1.JSONSchemaProps) bool {
 
 func (r *rule) setString(schema *apiextensionsv1.JSONSchemaProps) (ok bool) {
 	r.minLength, r.maxLength = bounds(schema.MinLength, schema.MaxLength)
-	if r.kinds&strings_ != 0 && strfmt.Default.ContainsName(schema.Format) {
+	if r.kinds&texts != 0 && strfmt.Default.ContainsName(schema.Format) {
 		r.format = schema.Format
 	}
 	if schema.Pattern == "" {

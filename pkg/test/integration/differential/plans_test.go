@@ -110,10 +110,8 @@ func (p *planner) mustGet(t *testing.T, name string) string {
 }
 
 var (
-	managedTime   = regexp.MustCompile(`"time":"[^"]*"`)
-	ownVersion    = regexp.MustCompile(`"resourceVersion":"\d+",?`)
-	perAnswerUID  = regexp.MustCompile(`"uid":"[^"]*"`)
-	perAnswerTime = regexp.MustCompile(`"(creationTimestamp|time)":"[^"]*"`)
+	managedTime = regexp.MustCompile(`"time":"[^"]*"`)
+	ownVersion  = regexp.MustCompile(`"resourceVersion":"\d+",?`)
 )
 
 // masked removes what differs between a plan and what is stored for it.
