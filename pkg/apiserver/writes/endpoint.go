@@ -33,8 +33,8 @@ type endpoint struct {
 	from   watchcache.Endpoint
 	chain  admission.Interface
 	mapper runtime.EquivalentResourceMapper
-	schema *plan.Schema // nil if nothing is served
-	// scopes are by subresource.
+	schema *plan.Schema
+	// scopes are by subresource. Without any nothing is served.
 	scopes map[string]*handlers.RequestScope
 }
 
@@ -49,6 +49,8 @@ func newEndpoint(from watchcache.Endpoint, chain admission.Interface, maxBodyByt
 	}
 	if err != nil {
 		utilruntime.HandleError(fmt.Errorf("plan writes of %s: %w", from.Definition.Name, err))
+	}
+	if err != nil || e.schema == nil {
 		return e
 	}
 	scope.MaxRequestBodyBytes = maxBodyBytes

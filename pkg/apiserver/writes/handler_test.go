@@ -15,7 +15,11 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -151,5 +155,24 @@ func TestIsPlannable(t *testing.T) {
 			test.change(definition)
 		}
 		expect.Equal(t, test.want, isPlannable(definition, test.version), name)
+	}
+}
+
+// TestNewEndpoint serves nothing if no write can be planned: upstream's handler serves all then.
+func TestNewEndpoint(t *testing.T) {
+	t.Parallel()
+	properties := map[string]apiextensionsv1.JSONSchemaProps{"name": {Type: "string", MaxLength: ptr.To(int64(5))}}
+	for name, test := range map[string]struct {
+		metadata apiextensionsv1.JSONSchemaProps
+		served   int
+	}{
+		"planned":          {apiextensionsv1.JSONSchemaProps{Type: "object"}, 2},
+		"a limit of names": {apiextensionsv1.JSONSchemaProps{Type: "object", Properties: properties}, 0},
+	} {
+		definition := crds.New("example.com", "widgets", "v1")
+		definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties = map[string]apiextensionsv1.JSONSchemaProps{"metadata": test.metadata}
+		kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+		e := newEndpoint(watchcache.Endpoint{Definition: definition, Resource: &watchcache.Resource{Kind: kind}}, nil, 0)
+		expect.Equal(t, test.served, len(e.scopes), name)
 	}
 }
