@@ -9,6 +9,7 @@ import (
 
 	definitionlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
@@ -40,8 +41,11 @@ func Handler(next http.Handler, registry *Registry, definitions definitionlister
 
 // handlerFor returns the handler of a request that can be served, or nil.
 func handlerFor(req *http.Request, registry *Registry, definitions definitionlisters.CustomResourceDefinitionLister) http.Handler {
+	if info, ok := request.RequestInfoFrom(req.Context()); !ok || info.Subresource != "" || !isRead(info.Verb) {
+		return nil
+	}
 	r, ok := front.NewRequest(req, definitions)
-	if !ok || r.Info.Subresource != "" || !isRead(r.Info.Verb) {
+	if !ok {
 		return nil
 	}
 	e := registry.Find(r.Definition, r.Version.Name)

@@ -23,7 +23,7 @@ import (
 // isUpdate reports whether a request updates an object in a way that can be planned.
 func isUpdate(req *http.Request) bool {
 	info, ok := request.RequestInfoFrom(req.Context())
-	if !ok || !info.IsResourceRequest || info.Name == "" || info.Subresource != "" && info.Subresource != "status" {
+	if !ok || info.Verb != "update" && info.Verb != "patch" || !info.IsResourceRequest || info.Name == "" || info.Subresource != "" && info.Subresource != "status" {
 		return false
 	}
 	contentType, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
