@@ -60,7 +60,7 @@ func newEndpoint(from watchcache.Endpoint, chain admission.Interface, maxBodyByt
 	return e
 }
 
-// isPlannable reports whether the stored objects of a definition are those of a version.
+// isPlannable reports whether objects are stored as a version has them.
 func isPlannable(definition *apiextensionsv1.CustomResourceDefinition, version string) bool {
 	if c := definition.Spec.Conversion; c != nil && c.Strategy != apiextensionsv1.NoneConverter || definition.DeletionTimestamp != nil {
 		return false
@@ -91,10 +91,9 @@ func equivalents(definition *apiextensionsv1.CustomResourceDefinition) runtime.E
 	return registry
 }
 
-// The reasons for which upstream's handler serves a write, besides those of package plan.
+// The reasons for which upstream's handler serves a write. Package plan has more.
 const (
 	errUnserved plan.Unsure = "unserved"
-	errBody     plan.Unsure = "body"
 	errUnread   plan.Unsure = "unread"
 	errMutating plan.Unsure = "mutating"
 	errChanged  plan.Unsure = "changed"
@@ -113,7 +112,7 @@ func (e *endpoint) serve(w http.ResponseWriter, req *http.Request, r *front.Requ
 	}
 	body := readBody(req)
 	if body == nil {
-		return errBody
+		return plan.ErrBody
 	}
 	u := &updater{endpoint: e, scope: scope, name: r.Info.Name, write: plan.Write{
 		Body: body, Patch: r.Info.Verb == "patch", Status: r.Info.Subresource == "status", Manager: managerOf(req),
@@ -172,7 +171,7 @@ func (u *updater) planFrom(ctx context.Context, latest bool) (err error) {
 		return err
 	}
 	if len(text) > maxPlanned {
-		return errBody
+		return plan.ErrBody
 	}
 	u.planned, err = u.schema.Plan(ctx, text, u.write, time.Now())
 	return err

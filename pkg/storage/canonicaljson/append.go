@@ -26,7 +26,7 @@ func Append(to, text []byte) ([]byte, bool) {
 type appender struct {
 	Scanner
 	out []byte
-	// members has those of the objects that are being read, and scratch is reused to sort them.
+	// members belong to the objects that are being read. scratch is reused to sort them.
 	members []member
 	scratch []byte
 }

@@ -18,7 +18,7 @@ func nested(opening, innermost, closing string, depth int) string {
 	return strings.Repeat(opening, depth) + innermost + strings.Repeat(closing, depth)
 }
 
-// appended is what TestAppend expects, and seeds for FuzzAppend. Texts without a result are refused.
+// appended has texts with the results that TestAppend expects, "" for those that are refused. FuzzAppend begins with them.
 var appended = map[string]struct{ text, want string }{
 	"canonical":              {`{"a":[1,"b",true,false,null],"c":{}}`, `{"a":[1,"b",true,false,null],"c":{}}`},
 	"white space":            {" \n\t\r{ \"a\" : [ 1 ,\n2 ] , \"b\" : { } , \"c\" : [ ] }\r\n", `{"a":[1,2],"b":{},"c":[]}`},

@@ -230,8 +230,8 @@ func (t *term) commit(ctx context.Context, ops ...clientv3.Op) error {
 	return err
 }
 
-// openAbove opens the target with resource versions above one. Those of objects are above it too, also if the target's
-// etcd took many other writes since they were copied.
+// openAbove opens the target with resource versions above one. Copied objects have higher ones too, also if the target's
+// etcd took many other writes since.
 func (t *term) openAbove(ctx context.Context, lowest int64) error {
 	open, err := revision.Open(t.to.Prefix, t.resource, t.arrival.state, max(0, lowest-t.record.Began))
 	if err != nil {

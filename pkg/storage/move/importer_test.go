@@ -244,7 +244,7 @@ func TestImport(t *testing.T) {
 }
 
 // TestVersionsOfObjects writes to the target's etcd between the copy and the switch, more than the gap of resource
-// versions: those of the copied objects are above the source's nevertheless.
+// versions. Copied objects have higher ones than in the source nevertheless.
 func TestVersionsOfObjects(t *testing.T) {
 	t.Parallel()
 	f := newImportFixture(t)

@@ -220,9 +220,8 @@ func (c storageConfig) build(ctx context.Context, store Store, at location) (_ *
 	if err := b.addCache(c, below); err != nil { // 13 to 4
 		return nil, err
 	}
-	for _, writes := range []*storage.Interface{&b.Interface, &b.updates} {
-		*writes = writeinfo.Storage(limiter.Storage(*writes)) // 3, 2
-	}
+	describe := func(inner storage.Interface) storage.Interface { return writeinfo.Storage(limiter.Storage(inner)) } // 2, 3
+	b.Interface, b.updates = describe(b.Interface), describe(b.updates)
 	return b, nil
 }
 

@@ -41,8 +41,8 @@ var metadataFields = map[string]metadataField{
 	"annotations":                {empty: []string{"null", "{}"}},
 }
 
-// checkMetadata returns an error unless the metadata of a request is that of the stored object. A write of the whole object
-// may have other labels and annotations.
+// checkMetadata returns an error unless a request has the metadata of the stored object. A write of the whole object may have
+// other labels and annotations.
 func checkMetadata(wanted, current members, w Write) error {
 	for _, m := range wanted {
 		if _, known := metadataFields[m.key]; !known {
@@ -61,7 +61,7 @@ func checkMetadata(wanted, current members, w Write) error {
 		stored, sent := current.get(name), wanted.get(name)
 		switch {
 		case sent == stored || slices.Contains(field.empty, sent) && (field.given || stored == "") || sent == "" && field.given:
-		case (name == "labels" || name == "annotations") && !w.Status && isStringMap(sent):
+		case (name == "labels" || name == "annotations") && !w.Status && (sent == "" || slices.Contains(field.empty, sent) || stringMap.check([]byte(sent))):
 		case name == "generation" && isInteger(sent):
 		default:
 			return errMetadata
@@ -73,17 +73,6 @@ func checkMetadata(wanted, current members, w Write) error {
 func isInteger(text string) bool {
 	_, err := strconv.ParseInt(text, 10, 64)
 	return err == nil
-}
-
-// isStringMap also reports true for none.
-func isStringMap(text string) bool {
-	if text == "" || text == "null" {
-		return true
-	}
-	if text[0] != '{' {
-		return false
-	}
-	return !slices.ContainsFunc(membersOf(text), func(m member) bool { return m.value[0] != '"' })
 }
 
 // checkLabels validates labels and annotations that were changed, "" for none.

@@ -31,13 +31,13 @@ func (u Unsure) Error() string { return string(u) }
 
 // The reasons.
 const (
-	// errBody is returned for bodies that are no JSON objects, or that the decoders of Kubernetes change.
-	errBody Unsure = "body"
+	// ErrBody is returned for bodies that are no JSON objects, or that the decoders of Kubernetes change.
+	ErrBody Unsure = "body"
 	// errSchema is returned for results that validation may refuse, or pruning and defaulting change.
 	errSchema Unsure = "schema"
 	// errIdentity is returned for another kind.
 	errIdentity Unsure = "identity"
-	// ErrVersion is returned for another resource version than that of the stored object.
+	// ErrVersion is returned for a resource version that the stored object does not have.
 	ErrVersion Unsure = "version"
 	// errMetadata is returned for metadata of another object, for changes of other metadata than labels and annotations, and
 	// for those that may be invalid.
@@ -140,13 +140,13 @@ func (s *Schema) Plan(ctx context.Context, current []byte, w Write, now time.Tim
 	}
 	body, ok := canonicaljson.Append(make([]byte, 0, len(w.Body)+len(w.Body)/8), w.Body)
 	if !ok || body[0] != '{' {
-		return nil, errBody
+		return nil, ErrBody
 	}
 	before := membersOf(strings.TrimSuffix(canonicaljson.StringOf(current), "\n"))
 	wanted := membersOf(canonicaljson.StringOf(body))
 	if w.Patch {
 		if wanted, ok = mergeMembers(before, wanted); !ok {
-			return nil, errBody
+			return nil, ErrBody
 		}
 	}
 	if before.get(listField)+wanted.get(listField) != "" {

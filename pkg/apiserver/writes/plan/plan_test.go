@@ -114,7 +114,7 @@ func TestUnsure(t *testing.T) {
 		more  string
 		write Write
 	}{
-		errBody: {
+		ErrBody: {
 			"nothing":              {"", Write{}},
 			"not JSON":             {"", write("}}", "}")},
 			"array":                {"", patch(`[{"op":"remove","path":"/spec"}]`)},
