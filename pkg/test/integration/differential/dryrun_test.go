@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -83,22 +82,9 @@ func (s *server) dryRun(ctx context.Context, r dryRun) (answer, error) {
 	if strings.Contains(r.path, "?") {
 		separator = "&"
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method, s.url+r.path+separator+"dryRun=All", strings.NewReader(r.body))
-	if err != nil {
-		return answer{}, err
-	}
-	req.Header.Set("Content-Type", r.contentType)
-	req.Header.Set("User-Agent", "test")
-	response, err := s.http.Do(req)
-	if err != nil {
-		return answer{}, err
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	return answer{
-		code: response.StatusCode, contentType: response.Header.Get("Content-Type"), warnings: strings.Join(response.Header.Values("Warning"), ";"),
-		body: perAnswer.ReplaceAllString(normalized(string(content)), "$1$2"),
-	}, err
+	sent, err := s.tryWrite(ctx, write{method: r.method, path: r.path + separator + "dryRun=All", contentType: r.contentType, body: r.body})
+	sent.body = perAnswer.ReplaceAllString(normalized(sent.body), "$1$2")
+	return sent, err
 }
 
 // compareDryRuns sends writes to both servers that store nothing: valid ones, and those that are refused.

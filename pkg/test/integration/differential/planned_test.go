@@ -6,14 +6,12 @@ package differential
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/random"
 )
 
@@ -25,13 +23,7 @@ func TestPlannedWrites(t *testing.T) {
 	p := newPair(t)
 	p.startUpstream(t)
 	p.startAnnex(t, "--feature-gates=PlannedWrites=true")
-	create(t, p.annex, definitionsPath, levers(t, 100))
-	for _, s := range []*server{p.annex, p.upstream} {
-		poll.UntilNoError(t, "levers are served", func() error {
-			_, err := send(t.Context(), s.http, http.MethodGet, s.url+leversPath, asJSON, nil)
-			return err
-		})
-	}
+	serveLevers(t, p.annex, p.upstream)
 	twins := &twins{pair: p, writer: writer{run.Rand(0)}}
 	for n := 0; run.Next() && !t.Failed(); n++ {
 		twins.round(t, fmt.Sprintf("lever-%d", n))
@@ -53,26 +45,18 @@ func (w *twins) round(t *testing.T, name string) {
 	create(t, w.annex, leversPath, lever(mine))
 	create(t, w.upstream, leversPath, lever(theirs))
 	for range 60 {
-		own := w.get(t, mine)
+		own := w.upstream.getLever(t, mine)
 		next := w.next(t, mine, own)
 		w.writes++
 		got := w.annex.write(t, next)
 		same := next
-		same.path, same.body = strings.ReplaceAll(next.path, mine, theirs), as(next.body, own, w.get(t, theirs))
+		same.path, same.body = strings.ReplaceAll(next.path, mine, theirs), as(next.body, own, w.upstream.getLever(t, theirs))
 		want := w.upstream.write(t, same)
 		got.body, want.body = anonymous(t, got.body), anonymous(t, want.body)
 		if got != want {
 			t.Fatalf("%+v\nof       %s\nannex    %+v\nupstream %+v", next, own, got, want)
 		}
 	}
-}
-
-// get returns an object as etcd has it, through the server that does not plan.
-func (w *twins) get(t *testing.T, name string) string {
-	t.Helper()
-	content, err := send(t.Context(), w.upstream.http, http.MethodGet, w.upstream.url+leversPath+"/"+name, asJSON, nil)
-	expect.NoError(t, err)
-	return string(content)
 }
 
 // identities are the values that differ between twins.

@@ -25,11 +25,7 @@ func TestPlannedAdmission(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.startAnnex(t, "--feature-gates=PlannedWrites=true")
-	create(t, p.annex, definitionsPath, levers(t, 100))
-	poll.UntilNoError(t, "levers are served", func() error {
-		_, err := send(t.Context(), p.annex.http, http.MethodGet, p.annex.url+leversPath, asJSON, nil)
-		return err
-	})
+	serveLevers(t, p.annex)
 	create(t, p.annex, policiesPath+"validatingadmissionpolicies", json.RawMessage(`{"metadata":{"name":"deny"},"spec":{"matchConstraints":{`+matchLevers+`},
 		"validations":[{"expression":"has(object.metadata.resourceVersion) && has(oldObject.metadata.resourceVersion)"},{"expression":"object.spec.size != 13 || oldObject.spec.size == 13","messageExpression":"'not ' + string(object.spec.size) + ' after ' + string(oldObject.spec.size)"}]}}`))
 	create(t, p.annex, policiesPath+"validatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"deny"},"spec":{"policyName":"deny","validationActions":["Deny"]}}`))
@@ -45,21 +41,21 @@ func TestPlannedAdmission(t *testing.T) {
 		return string(answer), err
 	}
 	replace := func(name, from, to string) (string, error) {
-		current, err := send(t.Context(), p.annex.http, http.MethodGet, p.annex.url+leversPath+"/"+name, asJSON, nil)
-		if err != nil {
-			return "", err
-		}
-		answer, err := send(t.Context(), p.annex.http, http.MethodPut, p.annex.url+leversPath+"/"+name, asJSON, json.RawMessage(strings.Replace(string(current), from, to, 1)))
+		current := p.annex.getLever(t, name)
+		answer, err := send(t.Context(), p.annex.http, http.MethodPut, p.annex.url+leversPath+"/"+name, asJSON, json.RawMessage(strings.Replace(current, from, to, 1)))
 		return string(answer), err
 	}
-	poll.Until(t, "the validating policy denies", func() string {
-		_, err := patch("plain", `{"spec":{"size":13}}`)
-		if err != nil && strings.Contains(err.Error(), "not 13 after ") {
-			return ""
-		}
-		_, _ = patch("plain", `{"spec":{"size":5}}`)
-		return fmt.Sprint(err)
-	})
+	untilDenied := func(path, patched, allowed, words string) {
+		poll.Until(t, patched+" is denied", func() string {
+			_, err := patch(path, patched)
+			if err != nil && strings.Contains(err.Error(), words) {
+				return ""
+			}
+			_, _ = patch(path, allowed)
+			return fmt.Sprint(err)
+		})
+	}
+	untilDenied("plain", `{"spec":{"size":13}}`, `{"spec":{"size":5}}`, "not 13 after ")
 	if _, err := replace("plain", `"size":5`, `"size":13`); err == nil || !strings.Contains(err.Error(), "not 13 after 5") {
 		t.Errorf("a PUT that a policy denies: %v", err)
 	}
@@ -88,13 +84,6 @@ func TestPlannedAdmission(t *testing.T) {
 	create(t, p.annex, policiesPath+"validatingadmissionpolicies", json.RawMessage(`{"metadata":{"name":"status"},"spec":{
 		"matchConstraints":{`+strings.Replace(matchLevers, `["levers"]`, `["levers/status"]`, 1)+`},"validations":[{"expression":"object.status.count != 13"}]}}`))
 	create(t, p.annex, policiesPath+"validatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"status"},"spec":{"policyName":"status","validationActions":["Deny"]}}`))
-	poll.Until(t, "the policy of the status denies", func() string {
-		_, err := patch("plain/status", `{"status":{"count":13}}`)
-		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'status'") {
-			return ""
-		}
-		_, _ = patch("plain/status", `{"status":{"count":1}}`)
-		return fmt.Sprint(err)
-	})
+	untilDenied("plain/status", `{"status":{"count":13}}`, `{"status":{"count":1}}`, "ValidatingAdmissionPolicy 'status'")
 	p.plannedWrites(t)
 }

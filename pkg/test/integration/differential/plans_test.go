@@ -18,7 +18,6 @@ import (
 
 	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/random"
 )
 
@@ -29,11 +28,7 @@ func TestPlans(t *testing.T) {
 	run := random.Start(t, 10)
 	p := newPair(t)
 	p.startUpstream(t)
-	create(t, p.upstream, definitionsPath, levers(t, 100))
-	poll.UntilNoError(t, "levers are served", func() error {
-		_, err := send(t.Context(), p.upstream.http, http.MethodGet, p.upstream.url+leversPath, asJSON, nil)
-		return err
-	})
+	serveLevers(t, p.upstream)
 	planner := &planner{server: p.upstream, writer: writer{run.Rand(0)}, outcomes: map[string]int{}}
 	for n := 0; run.Next() && !t.Failed(); n++ {
 		maximum := []int{100, 60}[n%2]
@@ -61,7 +56,7 @@ func (p *planner) round(t *testing.T, crd *apiextensionsv1.CustomResourceDefinit
 	expect.NoError(t, err)
 	create(t, p.server, leversPath, lever(name))
 	for range 40 {
-		current := p.mustGet(t, name)
+		current := p.getLever(t, name)
 		w := p.next(t, name, current)
 		now := time.Now()
 		planned, err := plannedBy(t, schema, current, w, now)
@@ -75,7 +70,7 @@ func (p *planner) round(t *testing.T, crd *apiextensionsv1.CustomResourceDefinit
 		if err != nil {
 			continue
 		}
-		if stored := masked(p.mustGet(t, name)); answer.code != http.StatusOK || answer.warnings != "" || stored != masked(planned) && stored != masked(later) {
+		if stored := masked(p.getLever(t, name)); answer.code != http.StatusOK || answer.warnings != "" || stored != masked(planned) && stored != masked(later) {
 			t.Fatalf("%+v\nof        %s\nis stored %s\nplanned   %s\n%+v", w, current, stored, masked(planned), answer)
 		}
 	}
@@ -100,13 +95,6 @@ func plannedBy(t *testing.T, schema *plan.Schema, current string, w write, now t
 		return "", err
 	}
 	return string(planned.Data), nil
-}
-
-func (p *planner) mustGet(t *testing.T, name string) string {
-	t.Helper()
-	content, err := send(t.Context(), p.http, http.MethodGet, p.url+leversPath+"/"+name, asJSON, nil)
-	expect.NoError(t, err)
-	return string(content)
 }
 
 var (

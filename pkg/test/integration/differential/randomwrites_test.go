@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // leverSchema has most features of schemas. TIGHT is a maximum.
@@ -93,6 +94,26 @@ func levers(t testing.TB, maximum int) *apiextensionsv1.CustomResourceDefinition
 		Scale:  &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.least", StatusReplicasPath: ".status.count"},
 	}
 	return crd
+}
+
+// serveLevers creates the definition of Levers through the first server, and waits until all serve them.
+func serveLevers(t testing.TB, servers ...*server) {
+	t.Helper()
+	create(t, servers[0], definitionsPath, levers(t, 100))
+	for _, s := range servers {
+		poll.UntilNoError(t, "levers are served", func() error {
+			_, err := send(t.Context(), s.http, http.MethodGet, s.url+leversPath, asJSON, nil)
+			return err
+		})
+	}
+}
+
+// getLever returns the JSON of a Lever.
+func (s *server) getLever(t testing.TB, name string) string {
+	t.Helper()
+	content, err := send(t.Context(), s.http, http.MethodGet, s.url+leversPath+"/"+name, asJSON, nil)
+	expect.NoError(t, err)
+	return string(content)
 }
 
 // lever returns a Lever as a client creates it.
