@@ -28,6 +28,7 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/move"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -62,6 +63,8 @@ func TestMainCopy(t *testing.T) {
 
 func startStandIn(t testing.TB) *maincluster.Cluster {
 	t.Helper()
+	// Those that kube-apiserver has not finalized would still be in its OpenAPI documents.
+	t.Cleanup(func() { expect.Succeeds(t, annextest.DeleteDefinitions(context.Background(), mainCluster)) })
 	return maincluster.StartForTest(t, maincluster.Options{Controllers: []string{maincluster.NoControllers}})
 }
 

@@ -9,7 +9,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -19,7 +18,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -42,39 +40,41 @@ type documents struct {
 
 // readDocuments waits until the main cluster has complete documents, if it was just started, and none
 // of definitions that an earlier test has deleted.
-func readDocuments(ctx context.Context, config *restclient.Config) (documents, error) {
+func readDocuments(t *testing.T, config *restclient.Config) documents {
+	t.Helper()
 	client, err := restclient.HTTPClientFor(config)
-	if err != nil {
-		return documents{}, err
-	}
+	expect.NoError(t, err)
 	var found documents
-	var last error
-	ctx, cancel := context.WithTimeout(ctx, poll.Timeout)
-	defer cancel()
-	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		found, last = tryReadDocuments(ctx, client, config.Host)
-		done := last == nil
-		for _, version := range []string{"api/v1", "apis/apiextensions.k8s.io/v1", "apis/apiregistration.k8s.io/v1", "version"} {
-			if done && found.index[version] == "" {
-				last, done = fmt.Errorf("no %s in OpenAPI v3", version), false
-			}
+	poll.UntilNoError(t, "read the main cluster's OpenAPI documents", func() error {
+		// An attempt that lasts does not hide what the others have seen.
+		ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout/4)
+		defer cancel()
+		if found, err = tryReadDocuments(ctx, client, config.Host); err != nil {
+			return err
 		}
-		for version := range found.index {
-			if strings.Contains(version, ".example.") {
-				last, done = fmt.Errorf("%s is still in OpenAPI v3", version), false
-			}
-		}
-		for path := range found.paths {
-			if strings.Contains(path, ".example.") {
-				last, done = fmt.Errorf("%s is still in OpenAPI v2", path), false
-			}
-		}
-		return done, nil
+		return found.complete()
 	})
-	if err != nil {
-		return documents{}, fmt.Errorf("read OpenAPI documents: %w", errors.Join(err, last))
+	return found
+}
+
+// complete returns an error if a document lacks what every main cluster serves, or has what tests define.
+func (d documents) complete() error {
+	for _, version := range []string{"api/v1", "apis/apiextensions.k8s.io/v1", "apis/apiregistration.k8s.io/v1", "version"} {
+		if d.index[version] == "" {
+			return fmt.Errorf("no %s in OpenAPI v3", version)
+		}
 	}
-	return found, nil
+	for version := range d.index {
+		if strings.Contains(version, ".example.") {
+			return fmt.Errorf("%s is still in OpenAPI v3", version)
+		}
+	}
+	for path := range d.paths {
+		if strings.Contains(path, ".example.") {
+			return fmt.Errorf("%s is still in OpenAPI v2", path)
+		}
+	}
+	return nil
 }
 
 func tryReadDocuments(ctx context.Context, client *http.Client, host string) (documents, error) {
