@@ -8,9 +8,12 @@ import (
 	"slices"
 	"strconv"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
@@ -41,8 +44,36 @@ var metadataFields = map[string]metadataField{
 	"annotations":                {empty: []string{"null", "{}"}},
 }
 
+// editable has the rules of the metadata that a write of the whole object may change.
+var editable = map[string]*rule{
+	"annotations": newRule(mapOf(ofType("string")), false),
+	"labels":      newRule(mapOf(ofType("string")), false),
+	"finalizers": newRule(&apiextensionsv1.JSONSchemaProps{
+		Type: "array", XListType: ptr.To("set"), Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
+			Type: "string", Pattern: "/", // upstream warns of names without a domain
+		}},
+	}, false),
+	"ownerReferences": newRule(&apiextensionsv1.JSONSchemaProps{
+		Type: "array", XListType: ptr.To("map"), XListMapKeys: []string{"uid"}, Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
+			Type: "object", XMapType: ptr.To("atomic"), Required: []string{"apiVersion", "kind", "name", "uid"},
+			Properties: map[string]apiextensionsv1.JSONSchemaProps{
+				"apiVersion": *ofType("string"), "kind": *ofType("string"), "name": *ofType("string"), "uid": *ofType("string"),
+				"controller": *ofType("boolean"), "blockOwnerDeletion": *ofType("boolean"),
+			},
+		}},
+	}, false),
+}
+
+func ofType(name string) *apiextensionsv1.JSONSchemaProps {
+	return &apiextensionsv1.JSONSchemaProps{Type: name}
+}
+
+func mapOf(values *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.JSONSchemaProps {
+	return &apiextensionsv1.JSONSchemaProps{Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Schema: values}}
+}
+
 // checkMetadata returns an error unless a request has the metadata of the stored object. A write of the whole object may have
-// other labels and annotations.
+// other metadata that is editable.
 func checkMetadata(wanted, current members, w Write) error {
 	for _, m := range wanted {
 		if _, known := metadataFields[m.key]; !known {
@@ -50,8 +81,6 @@ func checkMetadata(wanted, current members, w Write) error {
 		}
 	}
 	switch {
-	case current.get("deletionTimestamp") != "":
-		return errDeleting
 	case wanted.get("resourceVersion") == "":
 		return errMetadata
 	case wanted.get("resourceVersion") != current.get("resourceVersion"):
@@ -61,13 +90,30 @@ func checkMetadata(wanted, current members, w Write) error {
 		stored, sent := current.get(name), wanted.get(name)
 		switch {
 		case sent == stored || slices.Contains(field.empty, sent) && (field.given || stored == "") || sent == "" && field.given:
-		case (name == "labels" || name == "annotations") && !w.Status && (sent == "" || slices.Contains(field.empty, sent) || stringMap.check([]byte(sent))):
+		case editable[name] != nil && !w.Status && (field.isEmpty(sent) || editable[name].check([]byte(sent))):
 		case name == "generation" && isInteger(sent):
 		default:
 			return errMetadata
 		}
 	}
+	if current.get("deletionTimestamp") != "" && !remain(current.get("finalizers"), wanted.get("finalizers")) {
+		return errDeleting
+	}
 	return nil
+}
+
+// isEmpty reports whether a value stands for none.
+func (f metadataField) isEmpty(value string) bool {
+	return value == "" || slices.Contains(f.empty, value)
+}
+
+// remain reports whether some finalizers are left, and none were added. Upstream deletes an object without any.
+func remain(stored, left string) bool {
+	if metadataFields["finalizers"].isEmpty(left) {
+		return false
+	}
+	before := itemsOf(stored)
+	return !slices.ContainsFunc(itemsOf(left), func(name string) bool { return !slices.Contains(before, name) })
 }
 
 func isInteger(text string) bool {
@@ -75,28 +121,18 @@ func isInteger(text string) bool {
 	return err == nil
 }
 
-// checkLabels validates labels and annotations that were changed, "" for none.
-func checkLabels(labels, annotations string) error {
-	decodedLabels, err := stringMapOf(labels)
-	if err != nil {
-		return err
-	}
-	decodedAnnotations, err := stringMapOf(annotations)
-	if err != nil {
-		return err
+// validateMetadata validates metadata that is editable.
+func validateMetadata(edited members) error {
+	var decoded metav1.ObjectMeta
+	if json.Unmarshal(edited.encode(), &decoded) != nil {
+		return errMetadata
 	}
 	at := field.NewPath("metadata")
-	if len(metav1validation.ValidateLabels(decodedLabels, at)) > 0 || len(apivalidation.ValidateAnnotations(decodedAnnotations, at)) > 0 {
+	if len(metav1validation.ValidateLabels(decoded.Labels, at)) > 0 || len(apivalidation.ValidateAnnotations(decoded.Annotations, at)) > 0 ||
+		len(apivalidation.ValidateFinalizers(decoded.Finalizers, at)) > 0 || len(apivalidation.ValidateOwnerReferences(decoded.OwnerReferences, at)) > 0 {
 		return errMetadata
 	}
 	return nil
-}
-
-func stringMapOf(text string) (decoded map[string]string, err error) {
-	if text != "" && json.Unmarshal([]byte(text), &decoded) != nil {
-		return nil, errMetadata
-	}
-	return decoded, nil
 }
 
 // newMetadata returns metadata of the stored object with other values, "" for none. It has no resource version, as objects

@@ -39,12 +39,12 @@ const (
 	errIdentity Unsure = "identity"
 	// ErrVersion is returned for a resource version that the stored object does not have.
 	ErrVersion Unsure = "version"
-	// errMetadata is returned for metadata of another object, for changes of other metadata than labels and annotations, and
-	// for those that may be invalid.
+	// errMetadata is returned for metadata of another object, for changes of metadata that is not editable, and for those that
+	// may be invalid.
 	errMetadata Unsure = "metadata"
 	// errManagedFields is returned for managers whose fields cannot be computed.
 	errManagedFields Unsure = "managed_fields"
-	// errDeleting is returned for objects that are being deleted.
+	// errDeleting is returned for objects that are being deleted and lose their last finalizer, or gain one.
 	errDeleting Unsure = "deleting"
 )
 
@@ -263,22 +263,25 @@ func (u *update) isUnchanged(name, text string) bool {
 	return r != nil && r.check([]byte(text))
 }
 
-// setMetadata sets the labels, the annotations and the generation that a write of the whole object changes.
+// setMetadata sets the metadata that a write of the whole object changes: what is editable, and the generation.
 func (u *update) setMetadata(wanted, content members, changes map[string]string) error {
+	edited := make(members, 0, len(editable))
 	changed := false
 	u.diff.at = append(u.diff.at, "f:metadata")
-	for _, name := range []string{"annotations", "labels"} {
+	for name, rule := range editable {
 		stored, sent := u.metadata.get(name), wanted.get(name)
-		if slices.Contains(metadataFields[name].empty, sent) {
+		if metadataFields[name].isEmpty(sent) {
 			sent = ""
+		} else {
+			edited = append(edited, member{name, sent})
 		}
 		changes[name] = sent
 		changed = changed || stored != sent
-		u.diff.below(stringMap, "f:"+name, stored, sent)
+		u.diff.below(rule, "f:"+name, stored, sent)
 	}
 	u.diff.at = u.diff.at[:0]
 	if changed {
-		if err := checkLabels(changes["labels"], changes["annotations"]); err != nil {
+		if err := validateMetadata(edited); err != nil {
 			return err
 		}
 	}

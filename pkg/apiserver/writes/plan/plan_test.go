@@ -61,6 +61,9 @@ func TestPlan(t *testing.T) {
 		"status of the status":     {write(`"new"`, `"old"`).ofStatus(), map[string]string{"status": `{"phase":"old"}`}},
 		"no status of the status":  {write(`,"status":{"phase":"new"}`, "").ofStatus(), map[string]string{"status": ""}},
 		"spec, ignored":            {write(`"size":1`, `"size":2`).ofStatus(), nil},
+		"finalizers":               {patch(`{"metadata":{"finalizers":["a/b"]}}`), map[string]string{"finalizers": `["a/b"]`}},
+		"empty finalizers":         {patch(`{"metadata":{"finalizers":[]}}`), nil},
+		"owners":                   {patch(`{"metadata":{"ownerReferences":[{"uid":"a","apiVersion":"v1","kind":"A","name":"a"}]}}`), map[string]string{"ownerReferences": `[{"apiVersion":"v1","kind":"A","name":"a","uid":"a"}]`}},
 		"empty patch":              {patch(`{}`), nil},
 		"patch":                    {patch(`{"spec":{"name":"x"}}`), map[string]string{"spec": `{"name":"x","size":1}`, "generation": "5"}},
 		"patch with a version":     {patch(`{"metadata":{"resourceVersion":"7"},"spec":{"size":null}}`), map[string]string{"spec": "{}", "generation": "5"}},
@@ -89,6 +92,27 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPlanOfDying changes an object that is being deleted and keeps a finalizer.
+func TestPlanOfDying(t *testing.T) {
+	t.Parallel()
+	s := newSchema(t, gadgets(t, gadgetSchema))
+	const dying = `"deletionGracePeriodSeconds":0,"deletionTimestamp":"2026-01-02T03:04:05Z","finalizers":["a/b","c/d"],`
+	for name, test := range map[string]struct {
+		write       Write
+		field, want string
+	}{
+		"status":            {patch(`{"status":{"phase":"old"}}`).ofStatus(), "status", `{"phase":"old"}`},
+		"spec":              {patch(`{"spec":{"size":2}}`), "spec", `{"size":2}`},
+		"finalizer removed": {patch(`{"metadata":{"finalizers":["c/d"]}}`), "finalizers", `["c/d"]`},
+	} {
+		planned, err := s.Plan(t.Context(), []byte(gadgetWith(dying)+"\n"), test.write, testNow)
+		expect.NoError(t, err, name)
+		fields := fieldsIn(strings.TrimSuffix(string(planned.Data), "\n"))
+		expect.Equal(t, test.want, fields[test.field], name)
+		expect.Equal(t, `"2026-01-02T03:04:05Z"`, fields["deletionTimestamp"], name)
+	}
+}
+
 // fieldsIn returns the fields of an object and of its metadata.
 func fieldsIn(text string) map[string]string {
 	fields := map[string]string{}
@@ -106,9 +130,9 @@ func TestUnsure(t *testing.T) {
 	t.Parallel()
 	s := newSchema(t, gadgets(t, gadgetSchema))
 	const (
-		finalizers = `"finalizers":["a/b"],`
-		owners     = `"ownerReferences":[{"apiVersion":"v1","kind":"A","name":"a","uid":"a"}],`
-		dying      = `"deletionGracePeriodSeconds":0,"deletionTimestamp":"2026-01-02T03:04:05Z",`
+		owner = `{"apiVersion":"v1","kind":"A","name":"a","uid":"a"}`
+		dying = `"deletionGracePeriodSeconds":0,"deletionTimestamp":"2026-01-02T03:04:05Z",`
+		kept  = dying + `"finalizers":["a/b","c/d"],`
 	)
 	for reason, tests := range map[Unsure]map[string]struct {
 		more  string
@@ -146,12 +170,15 @@ func TestUnsure(t *testing.T) {
 			"generateName":             {"", write(`"uid":"u"`, `"uid":"u","generateName":"g"`)},
 			"selfLink":                 {"", write(`"uid":"u"`, `"uid":"u","selfLink":"/g"`)},
 			"deletion":                 {"", write(`"uid":"u"`, `"uid":"u",`+strings.TrimSuffix(dying, ","))},
-			"finalizer added":          {"", patch(`{"metadata":{"finalizers":["a/b"]}}`)},
-			"finalizer removed":        {finalizers, patch(`{"metadata":{"finalizers":null}}`)},
-			"finalizers emptied":       {finalizers, patch(`{"metadata":{"finalizers":[]}}`)},
-			"finalizers missing":       {finalizers, write()},
-			"owner added":              {"", patch("{\"metadata\":{" + strings.TrimSuffix(owners, ",") + "}}")},
-			"owner missing":            {owners, write()},
+			"finalizer, no domain":     {"", patch(`{"metadata":{"finalizers":["a"]}}`)},
+			"finalizer, bad name":      {"", patch(`{"metadata":{"finalizers":["a/b c"]}}`)},
+			"finalizer twice":          {"", patch(`{"metadata":{"finalizers":["a/b","a/b"]}}`)},
+			"finalizer, number":        {"", patch(`{"metadata":{"finalizers":[1]}}`)},
+			"owner without a name":     {"", patch(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"A","uid":"a"}]}}`)},
+			"owner of a bad version":   {"", patch(`{"metadata":{"ownerReferences":[{"apiVersion":"a/b/c","kind":"A","name":"a","uid":"a"}]}}`)},
+			"owner, unknown field":     {"", patch(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"A","name":"a","uid":"a","x":"y"}]}}`)},
+			"owner twice":              {"", patch(`{"metadata":{"ownerReferences":[` + owner + "," + owner + `]}}`)},
+			"owners of the status":     {"", patch(`{"metadata":{"ownerReferences":[` + owner + `]},"status":{}}`).ofStatus()},
 			"managed fields, reset":    {"", patch(`{"metadata":{"managedFields":[]}}`)},
 			"managed fields, changed":  {"", write(`"f:size"`, `"f:name"`)},
 			"other labels of a status": {"", patch(`{"metadata":{"labels":{"a":"b"}},"status":{"phase":"old"}}`).ofStatus()},
@@ -185,8 +212,11 @@ func TestUnsure(t *testing.T) {
 			"items":                   {"", patch(`{"items":[]}`)},
 		},
 		errDeleting: {
-			"spec":   {dying, patch(`{"spec":{"size":2}}`)},
-			"status": {dying, patch(`{"status":{"phase":"old"}}`).ofStatus()},
+			"spec":                 {dying, patch(`{"spec":{"size":2}}`)},
+			"status":               {dying, patch(`{"status":{"phase":"old"}}`).ofStatus()},
+			"last finalizer":       {kept, patch(`{"metadata":{"finalizers":null}}`)},
+			"last finalizer, list": {kept, patch(`{"metadata":{"finalizers":[]}}`)},
+			"finalizer added":      {kept, patch(`{"metadata":{"finalizers":["a/b","c/d","e/f"]}}`)},
 		},
 	} {
 		for name, test := range tests {

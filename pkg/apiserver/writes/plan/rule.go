@@ -88,11 +88,6 @@ var anything = func() *rule {
 	return r
 }()
 
-// stringMap is the rule of labels and annotations.
-var stringMap = newRule(&apiextensionsv1.JSONSchemaProps{
-	Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Schema: &apiextensionsv1.JSONSchemaProps{Type: "string"}},
-}, false)
-
 // newRule compiles a schema, which is structural. preserve is set for items of lists that keep unknown fields.
 func newRule(schema *apiextensionsv1.JSONSchemaProps, preserve bool) *rule {
 	if schema == nil {

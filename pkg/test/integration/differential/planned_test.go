@@ -44,8 +44,15 @@ func (w *twins) round(t *testing.T, name string) {
 	mine, theirs := name+"-annex", name+"-other"
 	create(t, w.annex, leversPath, lever(mine))
 	create(t, w.upstream, leversPath, lever(theirs))
-	for range 60 {
+	for n := range 60 {
+		if n == 40 {
+			w.annex.deleteLever(t, mine)
+			w.upstream.deleteLever(t, theirs)
+		}
 		own := w.upstream.getLever(t, mine)
+		if own == "" {
+			return // a write has removed the last finalizer
+		}
 		next := w.next(t, mine, own)
 		w.writes++
 		got := w.annex.write(t, next)
@@ -60,7 +67,7 @@ func (w *twins) round(t *testing.T, name string) {
 }
 
 // identities are the values that differ between twins.
-var identities = []string{"name", "uid", "resourceVersion", "creationTimestamp"}
+var identities = []string{"name", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"}
 
 // as returns a request for one object as one for another.
 func as(body, own, other string) string {
@@ -77,7 +84,7 @@ func as(body, own, other string) string {
 }
 
 var (
-	valuesOfOne = regexp.MustCompile(`"(creationTimestamp|time|resourceVersion)":"[^"]*"`)
+	valuesOfOne = regexp.MustCompile(`"(creationTimestamp|deletionTimestamp|time|resourceVersion)":"[^"]*"`)
 	textOfOne   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|-(annex|other)\b`)
 )
 

@@ -55,8 +55,14 @@ func (p *planner) round(t *testing.T, crd *apiextensionsv1.CustomResourceDefinit
 	schema, err := plan.NewSchema(crd, "v1")
 	expect.NoError(t, err)
 	create(t, p.server, leversPath, lever(name))
-	for range 40 {
+	for n := range 40 {
+		if n == 25 {
+			p.deleteLever(t, name)
+		}
 		current := p.getLever(t, name)
+		if current == "" {
+			return // a write has removed the last finalizer
+		}
 		w := p.next(t, name, current)
 		now := time.Now()
 		planned, err := plannedBy(t, schema, current, w, now)

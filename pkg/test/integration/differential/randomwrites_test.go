@@ -108,12 +108,29 @@ func serveLevers(t testing.TB, servers ...*server) {
 	}
 }
 
-// getLever returns the JSON of a Lever.
+// getLever returns the JSON of a Lever, or "" if there is none.
 func (s *server) getLever(t testing.TB, name string) string {
 	t.Helper()
-	content, err := send(t.Context(), s.http, http.MethodGet, s.url+leversPath+"/"+name, asJSON, nil)
+	response, content, err := s.get(t.Context(), request{path: leversPath + "/" + name})
 	expect.NoError(t, err)
-	return string(content)
+	switch response.StatusCode {
+	case http.StatusOK:
+		return string(content)
+	case http.StatusNotFound:
+		return ""
+	}
+	t.Fatalf("get %s: %s", name, content)
+	return ""
+}
+
+// deleteLever deletes a Lever, which stays as long as it has the finalizers that it gets.
+func (s *server) deleteLever(t testing.TB, name string) {
+	t.Helper()
+	path := s.url + leversPath + "/" + name
+	_, err := send(t.Context(), s.http, http.MethodPatch, path, string(types.MergePatchType), json.RawMessage(`{"metadata":{"finalizers":["example.com/f","example.com/g"]}}`))
+	expect.NoError(t, err)
+	_, err = send(t.Context(), s.http, http.MethodDelete, path, asJSON, nil)
+	expect.NoError(t, err)
 }
 
 // lever returns a Lever as a client creates it.
@@ -166,8 +183,8 @@ var edits = map[string][]string{
 	"metadata.annotations.u":     {`"1"`, `"<2>"`, removed, "null", "1"},
 	"metadata.annotations.x/y":   {`"1"`, removed},
 	"metadata.annotations":       {"{}", `{"u":"not valid!"}`, removed},
-	"metadata.finalizers":        {`["example.com/f"]`, "[]", removed},
-	"metadata.ownerReferences":   {"[]", `[{"apiVersion":"unknown.example.com/v1","kind":"Owner","name":"a","uid":"1"}]`, removed},
+	"metadata.finalizers":        {`["example.com/f"]`, `["example.com/f","example.com/g"]`, `["example.com/g","example.com/f"]`, `["example.com/f","example.com/f"]`, `["f"]`, `["not valid!/f"]`, "[]", removed},
+	"metadata.ownerReferences":   {"[]", `[{"apiVersion":"unknown.example.com/v1","kind":"Owner","name":"a","uid":"1"}]`, `[{"apiVersion":"v1","kind":"Owner","name":"b","uid":"2","controller":true},{"apiVersion":"unknown.example.com/v1","kind":"Owner","name":"a","uid":"1","blockOwnerDeletion":false}]`, `[{"apiVersion":"v1","kind":"Event","name":"b","uid":"2"}]`, `[{"kind":"Owner","name":"b","uid":"2"}]`, removed},
 	"metadata.generation":        {"77", removed},
 	"metadata.uid":               {removed, `"other"`, `""`},
 	"metadata.unknown":           {`""`, "1"},
