@@ -67,6 +67,9 @@ func serve(t *testing.T, review func(*admissionv1.AdmissionRequest) *admissionv1
 	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(server.URL + "/review"), CABundle: authority}
 }
 
+// maxWebhookSeconds is the longest timeout that there is: machines that run tests are busy.
+const maxWebhookSeconds = int32(30)
+
 // addWebhooks adds a webhook that stamps new objects of a kind, and one that keeps their spec.
 func (f *fixture) addWebhooks(kind string) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	f.Helper()
@@ -84,13 +87,13 @@ func (f *fixture) addWebhooks(kind string) (*admissionregistrationv1.MutatingWeb
 	stamps := expect.Create(f, client.MutatingWebhookConfigurations(), &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: "stamp." + f.group, ClientConfig: serve(f.T, stamp), Rules: rules(admissionregistrationv1.Create),
-			AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(maxWebhookSeconds),
 		}},
 	})
 	keeps := expect.Create(f, client.ValidatingWebhookConfigurations(), &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name: "keep." + f.group, ClientConfig: serve(f.T, keepSpec), Rules: rules(admissionregistrationv1.Update),
-			AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(maxWebhookSeconds),
 			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "theirs", Expression: "true"}},
 		}},
 	})

@@ -93,7 +93,7 @@ func testPausedLeader(t *testing.T, f *fleet) {
 		return is(hostingv1alpha1.MigrationObserving)(m)
 	})
 	expect.NoError(t, leader.Process.Signal(syscall.SIGSTOP))
-	// Three seconds after the switch it raises resource versions: its successor does not have to then.
+	// Three seconds after the switch it raises resource versions, and its successor does not have to.
 	isEarly := time.Since(switched) < 3*time.Second
 	above := writeMany(t, main)
 	expect.NoError(t, leader.Process.Signal(syscall.SIGCONT))
@@ -167,7 +167,8 @@ func (f *fleet) leaderAndMigrations(t *testing.T) (*replica, hostingclient.Migra
 	return leader, clients.For(t, other.AnnexConfig).Hosting.HostingV1alpha1().Migrations()
 }
 
-// writeMany makes writes in the main cluster, and returns its revision after them.
+// writeMany makes writes in the main cluster. It returns the revision after the last one of which the Lease of the
+// controllers had the same holder: a successor raises resource versions above the revision of that time.
 func writeMany(t *testing.T, main *clients.Clients) int64 {
 	t.Helper()
 	configMaps := main.Kube.CoreV1().ConfigMaps(metav1.NamespaceDefault)
@@ -195,8 +196,21 @@ func writeMany(t *testing.T, main *clients.Clients) int64 {
 			return nil
 		})
 	}
-	expect.NoError(t, writing.Wait())
-	return highest.Load()
+	ended := make(chan error, 1)
+	go func() { ended <- writing.Wait() }()
+	var above int64
+	for held, done := holder(t), false; !done; {
+		select {
+		case err := <-ended:
+			expect.NoError(t, err)
+			done = true
+		case <-time.After(50 * time.Millisecond):
+		}
+		if seen := highest.Load(); holder(t) == held {
+			above = seen
+		}
+	}
+	return above
 }
 
 // allowMoves grants the rights that kubectl annex move grants.

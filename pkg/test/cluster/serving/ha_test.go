@@ -126,6 +126,17 @@ func (f *fleet) leaders(t testing.TB) (found []*replica) {
 	return found
 }
 
+// holder returns the identity of the replica that has the Lease of the controllers.
+func holder(t *testing.T) string {
+	t.Helper()
+	var lease *coordinationv1.Lease
+	poll.UntilNoError(t, "the Lease of the controllers", func() (err error) {
+		lease, err = kube(t, mainCluster.Config).CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
+		return err
+	})
+	return ptr.Deref(lease.Spec.HolderIdentity, "")
+}
+
 // testLeaderIsKilled: another replica becomes the leader when the lease expires.
 func testLeaderIsKilled(t *testing.T, replicas *fleet) {
 	replicas.scale(t, 3)
@@ -134,21 +145,12 @@ func testLeaderIsKilled(t *testing.T, replicas *fleet) {
 		before = replicas.leaders(t)
 		return len(before) == 1, fmt.Sprintf("%d leaders", len(before))
 	})
-	leases := kube(t, mainCluster.Config).CoordinationV1().Leases("annex-system")
-	holder := func() string {
-		var lease *coordinationv1.Lease
-		poll.UntilNoError(t, "the Lease of the controllers", func() (err error) {
-			lease, err = leases.Get(t.Context(), "annex-controllers", metav1.GetOptions{})
-			return err
-		})
-		return ptr.Deref(lease.Spec.HolderIdentity, "")
-	}
-	held := holder()
+	held := holder(t)
 	killed := time.Now()
 	replicas.kill(before[0])
 	replicas.forget(before[0])
 	poll.UntilDone(t, "another leader", func() (bool, string) {
-		now := holder()
+		now := holder(t)
 		return now != held && now != "", now
 	})
 	took := time.Since(killed)
