@@ -5,10 +5,8 @@ package writes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -16,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
@@ -28,7 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
-// endpoint serves the updates of a version.
+// endpoint serves the writes of a version.
 type endpoint struct {
 	from   watchcache.Endpoint
 	chain  admission.Interface
@@ -54,6 +53,8 @@ func newEndpoint(from watchcache.Endpoint, chain admission.Interface, maxBodyByt
 		return e
 	}
 	scope.MaxRequestBodyBytes = maxBodyBytes
+	// A plan has the managed fields. The handler for creations needs both, and leaves objects without metadata alone.
+	scope.Creater, scope.FieldManager = unknownCreater{}, &managedfields.FieldManager{}
 	status := *scope
 	status.Subresource = "status"
 	e.scopes[""], e.scopes["status"] = scope, &status
@@ -103,7 +104,7 @@ const (
 // the request.
 func (e *endpoint) serve(w http.ResponseWriter, req *http.Request, r *front.Request) error {
 	scope := e.scopes[r.Info.Subresource]
-	if scope == nil {
+	if scope == nil || r.Info.Verb == "create" && r.Definition.DeletionTimestamp != nil {
 		return errUnserved
 	}
 	accepted, ok := negotiation.NegotiateMediaTypeOptions(req.Header.Get("Accept"), scope.Serializer.SupportedMediaTypes(), scope)
@@ -114,28 +115,27 @@ func (e *endpoint) serve(w http.ResponseWriter, req *http.Request, r *front.Requ
 	if body == nil {
 		return plan.ErrBody
 	}
-	u := &updater{endpoint: e, scope: scope, name: r.Info.Name, write: plan.Write{
+	a := &attempt{endpoint: e, scope: scope, namespace: r.Info.Namespace, write: plan.Write{
 		Body: body, Patch: r.Info.Verb == "patch", Status: r.Info.Subresource == "status", Manager: managerOf(req),
 	}}
-	if err := u.plan(request.WithNamespace(req.Context(), r.Info.Namespace)); err != nil {
+	handler, err := a.plan(request.WithNamespace(req.Context(), r.Info.Namespace), r.Info)
+	if err != nil {
 		return err
 	}
-	return u.answer(w, req, r)
+	return a.answer(handler, w, req, r)
 }
 
-func (u *updater) answer(w http.ResponseWriter, req *http.Request, r *front.Request) error {
-	handler := handlers.UpdateResource(u, u.scope, nil)
-	if u.write.Patch {
-		handler = handlers.PatchResource(u, u.scope, nil, []string{string(types.MergePatchType)})
+// plan returns upstream's handler that serves a write, with a storage that writes the planned object.
+func (a *attempt) plan(ctx context.Context, info *request.RequestInfo) (http.HandlerFunc, error) {
+	if info.Verb == "create" {
+		c := creater{a}
+		return handlers.CreateResource(c, a.scope, nil), c.plan(ctx)
 	}
-	response := &retractable{ResponseWriter: w, header: http.Header{}, isRetracted: u.isRetracted}
-	r.Warn(handler)(response, req)
-	if reason := u.retracted.Load(); reason != nil && response.code == 0 {
-		rewind(req, u.write.Body)
-		return *reason
+	u := &updater{attempt: a}
+	if a.write.Patch {
+		return handlers.PatchResource(u, a.scope, nil, []string{string(types.MergePatchType)}), u.plan(ctx, info.Name)
 	}
-	r.Observe(req, response.code, response.bytes)
-	return nil
+	return handlers.UpdateResource(u, a.scope, nil), u.plan(ctx, info.Name)
 }
 
 // current returns an object as the watch cache has it, or, with latest, etcd.
@@ -150,29 +150,10 @@ func (e *endpoint) current(ctx context.Context, key string, latest bool) (*watch
 	return object, nil
 }
 
-func (u *updater) plan(ctx context.Context) error {
-	key, err := front.Key(ctx, u.from, u.name)
-	if err != nil {
-		return errUnread
-	}
-	u.key = key
-	if err = u.planFrom(ctx, false); errors.Is(err, plan.ErrVersion) {
-		err = u.planFrom(ctx, true) // the client has an answer that the watch cache has not received yet
-	}
-	return err
-}
+// unknownCreater makes objects without metadata.
+type unknownCreater struct{}
 
-func (u *updater) planFrom(ctx context.Context, latest bool) (err error) {
-	if u.object, err = u.current(ctx, u.key, latest); err != nil {
-		return err
-	}
-	text, err := u.object.JSON()
-	if err != nil {
-		return err
-	}
-	if len(text) > maxPlanned {
-		return plan.ErrBody
-	}
-	u.planned, err = u.schema.Plan(ctx, text, u.write, time.Now())
-	return err
+// New implements runtime.ObjectCreater.
+func (unknownCreater) New(schema.GroupVersionKind) (runtime.Object, error) {
+	return &runtime.Unknown{}, nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
-// PlannedWrites serves updates of custom resources from plans. It needs encoded reads.
+// PlannedWrites serves creations and updates of custom resources from plans. It needs encoded reads.
 const PlannedWrites featuregate.Feature = "PlannedWrites"
 
 func init() {
@@ -44,7 +44,7 @@ func NewRegistry(chain admission.Interface, maxBodyBytes int64) *Registry {
 // Handler serves what it can from a Registry. It passes on everything else to next, with the body.
 func Handler(next http.Handler, registry *Registry, definitions definitionlisters.CustomResourceDefinitionLister) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !isUpdate(req) || !serve(w, req, registry, definitions) {
+		if !isWrite(req) || !serve(w, req, registry, definitions) {
 			next.ServeHTTP(w, req)
 		}
 	})

@@ -20,18 +20,20 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// isUpdate reports whether a request updates an object in a way that can be planned.
-func isUpdate(req *http.Request) bool {
+// contentTypes has the media types of the bodies that can be planned, by verb.
+var contentTypes = map[string]string{"create": runtime.ContentTypeJSON, "update": runtime.ContentTypeJSON, "patch": string(types.MergePatchType)}
+
+// isWrite reports whether a request creates or updates an object in a way that can be planned.
+func isWrite(req *http.Request) bool {
 	info, ok := request.RequestInfoFrom(req.Context())
-	if !ok || info.Verb != "update" && info.Verb != "patch" || !info.IsResourceRequest || info.Name == "" || info.Subresource != "" && info.Subresource != "status" {
+	if !ok || !info.IsResourceRequest || contentTypes[info.Verb] == "" || (info.Verb == "create") != (info.Name == "") {
+		return false
+	}
+	if info.Subresource != "" && (info.Subresource != "status" || info.Verb == "create") {
 		return false
 	}
 	contentType, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
-	if err != nil || !hasKnownOptions(req.URL.Query()) || isAudited(req) {
-		return false
-	}
-	return info.Verb == "update" && contentType == runtime.ContentTypeJSON ||
-		info.Verb == "patch" && contentType == string(types.MergePatchType)
+	return err == nil && contentType == contentTypes[info.Verb] && hasKnownOptions(req.URL.Query()) && !isAudited(req)
 }
 
 // hasKnownOptions reports whether all options of a request are followed. fieldValidation has nothing to report: objects with

@@ -23,8 +23,9 @@ type discarding struct{}
 
 func (discarding) ProcessEvents(...*audit.Event) bool { return true }
 
-func TestIsUpdate(t *testing.T) {
+func TestIsWrite(t *testing.T) {
 	t.Parallel()
+	unnamed := func(i *request.RequestInfo) { i.Name = "" }
 	const json, mergePatch = "application/json", "application/merge-patch+json"
 	for name, test := range map[string]struct {
 		verb, subresource, contentType, query string
@@ -38,7 +39,10 @@ func TestIsUpdate(t *testing.T) {
 		"charset":                    {verb: "update", contentType: json + "; charset=utf-8", want: true},
 		"charset of a patch":         {verb: "patch", contentType: "Application/Merge-Patch+JSON;charset=UTF-8", want: true},
 		"scale":                      {verb: "update", subresource: "scale", contentType: json},
-		"create":                     {verb: "create", contentType: json},
+		"create":                     {verb: "create", contentType: json, change: unnamed, want: true},
+		"create with a name":         {verb: "create", contentType: json},
+		"create a status":            {verb: "create", subresource: "status", contentType: json, change: unnamed},
+		"create in YAML":             {verb: "create", contentType: "application/yaml", change: unnamed},
 		"delete":                     {verb: "delete", contentType: json},
 		"update in YAML":             {verb: "update", contentType: "application/yaml"},
 		"update by a patch":          {verb: "update", contentType: mergePatch},
@@ -49,7 +53,7 @@ func TestIsUpdate(t *testing.T) {
 		"no type":                    {verb: "update"},
 		"bad type":                   {verb: "update", contentType: json + ";;"},
 		"no resource":                {verb: "update", contentType: json, change: func(i *request.RequestInfo) { i.IsResourceRequest = false }},
-		"no name":                    {verb: "update", contentType: json, change: func(i *request.RequestInfo) { i.Name = "" }},
+		"no name":                    {verb: "update", contentType: json, change: unnamed},
 		"known options":              {verb: "update", contentType: json, query: "fieldManager=a&fieldValidation=Strict&timeout=5s", want: true},
 		"dryRun":                     {verb: "update", contentType: json, query: "dryRun=All"},
 		"empty dryRun":               {verb: "patch", contentType: mergePatch, query: "dryRun="},
@@ -72,10 +76,10 @@ func TestIsUpdate(t *testing.T) {
 				ctx = apiaudit.WithAuditContext(ctx)
 				expect.NoError(t, apiaudit.AuditContextFrom(ctx).Init(apiaudit.RequestAuditConfig{Level: test.audited}, discarding{}))
 			}
-			expect.Equal(t, test.want, isUpdate(req.WithContext(ctx)))
+			expect.Equal(t, test.want, isWrite(req.WithContext(ctx)))
 		})
 	}
-	if isUpdate(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", nil)) {
+	if isWrite(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", nil)) {
 		t.Error("a request without a RequestInfo is an update")
 	}
 }

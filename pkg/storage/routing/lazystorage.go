@@ -262,10 +262,10 @@ func (s *lazyStorage) reads(b *backend) storage.Interface {
 	return b
 }
 
-// updates returns what updates objects in the form that reads returns.
-func (s *lazyStorage) updates(b *backend) storage.Interface {
+// writes returns what creates and updates objects in the form that reads returns.
+func (s *lazyStorage) writes(b *backend) storage.Interface {
 	if s.kept {
-		return b.updates
+		return b.writes
 	}
 	return b
 }
@@ -275,7 +275,7 @@ func (s *lazyStorage) Versioner() storage.Versioner { return versioner }
 
 // Create implements storage.Interface.
 func (s *lazyStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	return s.do(ctx, false, func(b *backend) error { return b.Create(ctx, key, obj, out, ttl) })
+	return s.do(ctx, false, func(b *backend) error { return s.writes(b).Create(ctx, key, obj, out, ttl) })
 }
 
 // Delete implements storage.Interface.
@@ -294,7 +294,7 @@ func (s *lazyStorage) GuaranteedUpdate(
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
 	return s.do(ctx, false, func(b *backend) error {
-		return s.updates(b).GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
+		return s.writes(b).GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	})
 }
 

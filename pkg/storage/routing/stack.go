@@ -149,8 +149,8 @@ type backend struct {
 	storage.Interface
 	// kept reads objects as the watch cache keeps them: Objects, Packed ones, or decoded ones.
 	kept storage.Interface
-	// updates updates objects in the form of kept. It has no watch cache.
-	updates  storage.Interface
+	// writes creates and updates objects in the form of kept. It has no watch cache.
+	writes   storage.Interface
 	store    Store
 	location location
 	cached   bool
@@ -221,7 +221,7 @@ func (c storageConfig) build(ctx context.Context, store Store, at location) (_ *
 		return nil, err
 	}
 	describe := func(inner storage.Interface) storage.Interface { return writeinfo.Storage(limiter.Storage(inner)) } // 2, 3
-	b.Interface, b.updates = describe(b.Interface), describe(b.updates)
+	b.Interface, b.writes = describe(b.Interface), describe(b.writes)
 	return b, nil
 }
 
@@ -313,7 +313,7 @@ func (b *backend) addCache(c storageConfig, below lower) error {
 			return err
 		}
 	}
-	b.updates = b.kept
+	b.writes = b.kept
 	if !c.cached {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Stored is an object with the JSON that etcd has, or is to have, without a resource version. Storage of Objects takes it in
-// updates: the object as it is now, with its resource version in the metadata, and the result.
+// creations, and in updates: the object as it is now, with its resource version in the metadata, and the result.
 type Stored struct {
 	metav1.ObjectMeta
 	Data []byte

@@ -38,17 +38,20 @@ func newCELRules(schema *apiextensionsv1.JSONSchemaProps) (*celRules, error) {
 	return &celRules{structural, validator}, nil
 }
 
-// validate returns an error unless all rules accept an object. Nothing is ratcheted.
+// validate returns an error unless all rules accept an object, which is new if before is nil. Nothing is ratcheted.
 func (r *celRules) validate(ctx context.Context, planned []byte, before members) error {
 	if r == nil {
 		return nil
 	}
-	var updated, stored map[string]any
+	var updated map[string]any
+	var stored any
 	if err := utiljson.Unmarshal(planned, &updated); err != nil {
 		return fmt.Errorf("decode the planned object: %w", err)
 	}
-	if err := utiljson.Unmarshal(before.encode(), &stored); err != nil {
-		return fmt.Errorf("decode the stored object: %w", err)
+	if before != nil {
+		if err := utiljson.Unmarshal(before.encode(), &stored); err != nil {
+			return fmt.Errorf("decode the stored object: %w", err)
+		}
 	}
 	if errs, _ := r.validator.Validate(ctx, nil, r.schema, updated, stored, celconfig.RuntimeCELCostBudget); len(errs) > 0 {
 		return errSchema

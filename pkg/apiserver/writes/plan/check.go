@@ -67,7 +67,7 @@ func (c *checker) object(r *rule) bool {
 		required += count(p.required)
 		defaulted += count(p.defaulted)
 		return c.value(p.rule)
-	}) && required == r.required && defaulted == r.defaulted && fields >= r.minProperties && (r.free || fields <= r.maxProperties) &&
+	}) && required == r.required && defaulted == len(r.defaults) && fields >= r.minProperties && (r.free || fields <= r.maxProperties) &&
 		(r.presence == nil || r.presence.holds(names))
 }
 

@@ -129,14 +129,20 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// upstreamSchema returns a schema as upstream validates with it, and as it prunes and defaults.
+func upstreamSchema(t *testing.T, schema *apiextensionsv1.JSONSchemaProps) (*apiextensions.JSONSchemaProps, *structuralschema.Structural) {
+	t.Helper()
+	internal := &apiextensions.JSONSchemaProps{}
+	expect.NoError(t, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(schema, internal, nil))
+	structural, err := structuralschema.NewStructural(internal)
+	expect.NoError(t, err)
+	return internal, structural
+}
+
 // byUpstream returns an object with a field v as upstream prunes and defaults it, or its errors.
 func byUpstream(t *testing.T, schema *apiextensionsv1.JSONSchemaProps, value string) string {
 	t.Helper()
-	internal := &apiextensions.JSONSchemaProps{}
-	root := &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"v": *schema}}
-	expect.NoError(t, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(root, internal, nil))
-	structural, err := structuralschema.NewStructural(internal)
-	expect.NoError(t, err)
+	internal, structural := upstreamSchema(t, &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"v": *schema}})
 	validator, _, err := validation.NewSchemaValidator(internal)
 	expect.NoError(t, err)
 	var object map[string]any

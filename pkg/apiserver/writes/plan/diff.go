@@ -29,6 +29,19 @@ type members []member
 
 type member struct{ key, value string }
 
+// name returns the key as the schema has it.
+func (m member) name() string {
+	if strings.IndexByte(m.key, '\\') < 0 {
+		return m.key
+	}
+	return string(canonicaljson.Unescape(nil, []byte(m.key)))
+}
+
+// compare orders members as their object has them.
+func (m member) compare(other member) int {
+	return canonicaljson.CompareKeys([]byte(m.key), []byte(other.key))
+}
+
 // membersOf reads an object, which is canonical.
 func membersOf(text string) members {
 	var all members
@@ -149,7 +162,7 @@ func compareFirst(a, b members) int {
 	case len(b) == 0:
 		return -1
 	}
-	return canonicaljson.CompareKeys([]byte(a[0].key), []byte(b[0].key))
+	return a[0].compare(b[0])
 }
 
 func (d *diff) lists(r *rule, before, after []string) {

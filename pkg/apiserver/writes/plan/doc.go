@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan computes what upstream would store for an update of a custom resource, from the JSON of the request and of
-// the stored object, without decoding either. It plans only what is certain: a result that validation accepts and that
-// pruning and defaulting do not change. Of everything else it returns an Unsure, and upstream's handler has to serve the
+// Package plan computes what upstream would store for a creation or an update of a custom resource, from the JSON of the
+// request and of the stored object, without decoding either. It adds the defaults that the request lacks (defaults.go). It
+// plans only what is certain: a result that validation accepts and that pruning does not change. Of everything else it returns an Unsure, and upstream's handler has to serve the
 // request, which also words all errors and warnings.
 //
 // A Schema compares JSON with a compiled schema (rule.go, check.go), finds the fields that changed (diff.go), and gives

@@ -24,10 +24,15 @@ const maxEntries = 10
 // entry is an entry of managed fields. All values are JSON, without quotes except for operation and subresource.
 type entry struct{ manager, operation, subresource, timestamp, fields string }
 
-// managedFields gives the fields that differ to a manager. It returns the JSON of the managed fields, which is empty if
-// none are left.
-func (s *Schema) managedFields(current string, d *diff, w Write, now time.Time) (string, error) {
-	entries, err := s.entriesOf(current)
+// managedFields gives the fields that differ to the manager of the write. It returns the JSON of the managed fields, which
+// is empty if none are left.
+func (u *update) managedFields(now time.Time) (string, error) {
+	current, d, w := u.metadata.get("managedFields"), &u.diff, u.write
+	var entries []*entry
+	var err error
+	if !u.isNew() {
+		entries, err = u.entriesOf(current)
+	}
 	fields := len(d.changed) + len(d.removed)
 	switch {
 	case err != nil || fields == 0:
@@ -55,7 +60,7 @@ func (s *Schema) managedFields(current string, d *diff, w Write, now time.Time) 
 	if len(entries) > maxEntries {
 		return "", errManagedFields
 	}
-	return s.encode(slices.DeleteFunc(entries, func(e *entry) bool { return e.fields == "{}" })), nil
+	return u.encode(slices.DeleteFunc(entries, func(e *entry) bool { return e.fields == "{}" })), nil
 }
 
 // entriesOf reads managed fields. It returns an error for those that upstream would change before it uses them.

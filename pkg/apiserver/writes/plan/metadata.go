@@ -156,7 +156,7 @@ func (m members) encode() []byte {
 	for i := range m {
 		size += len(`,"":`) + len(m[i].key) + len(m[i].value)
 	}
-	slices.SortFunc(m, func(a, b member) int { return canonicaljson.CompareKeys([]byte(a.key), []byte(b.key)) })
+	slices.SortFunc(m, member.compare)
 	text := append(make([]byte, 0, size), '{')
 	for i := range m {
 		if i > 0 {

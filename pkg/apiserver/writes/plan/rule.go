@@ -41,10 +41,14 @@ type rule struct {
 	free bool
 	enum map[string]bool // the JSON of each value
 
+	// gains is set if values may lack defaults.
+	gains bool
+
 	// Objects.
 	properties map[string]property
-	// required and defaulted count the properties that have to be there.
-	required, defaulted          int
+	// required counts the properties that have to be there. Those with defaults, which are JSON, have to be there too.
+	required                     int
+	defaults                     members
 	additional                   *rule // nil if others are pruned
 	presence                     *presence
 	minProperties, maxProperties int
@@ -68,7 +72,8 @@ type rule struct {
 }
 
 type property struct {
-	rule                *rule
+	rule *rule
+	// required is set if it has to be there, and defaulted if it has a default.
 	required, defaulted bool
 }
 
@@ -116,7 +121,7 @@ func newRule(schema *apiextensionsv1.JSONSchemaProps, preserve bool) *rule {
 		return &rule{}
 	}
 	r.setArray(schema, preserve)
-	if !r.setObject(schema, preserve) {
+	if !r.setObject(schema, preserve) || !r.setDefaults(schema) {
 		return &rule{}
 	}
 	return r
@@ -203,7 +208,6 @@ func (r *rule) setObject(schema *apiextensionsv1.JSONSchemaProps, preserve bool)
 		added := property{rule: newRule(&child, false), required: slices.Contains(schema.Required, name), defaulted: child.Default != nil}
 		r.properties[name] = added
 		r.required += count(added.required)
-		r.defaulted += count(added.defaulted)
 	}
 	switch {
 	case schema.AdditionalProperties != nil && schema.AdditionalProperties.Schema == nil:

@@ -6,10 +6,13 @@ package differential
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/random"
@@ -42,28 +45,37 @@ type twins struct {
 func (w *twins) round(t *testing.T, name string) {
 	t.Helper()
 	mine, theirs := name+"-annex", name+"-other"
-	create(t, w.annex, leversPath, lever(mine))
-	create(t, w.upstream, leversPath, lever(theirs))
+	for w.compare(t, w.create(t, mine), mine, theirs) != http.StatusCreated {
+		// the next one may be valid
+	}
+	w.compare(t, w.create(t, mine), mine, theirs) // it exists
 	for n := range 60 {
 		if n == 40 {
 			w.annex.deleteLever(t, mine)
 			w.upstream.deleteLever(t, theirs)
+			w.compare(t, w.create(t, mine), mine, theirs)
 		}
 		own := w.upstream.getLever(t, mine)
 		if own == "" {
 			return // a write has removed the last finalizer
 		}
-		next := w.next(t, mine, own)
-		w.writes++
-		got := w.annex.write(t, next)
-		same := next
-		same.path, same.body = strings.ReplaceAll(next.path, mine, theirs), as(next.body, own, w.upstream.getLever(t, theirs))
-		want := w.upstream.write(t, same)
-		got.body, want.body = anonymous(t, got.body), anonymous(t, want.body)
-		if got != want {
-			t.Fatalf("%+v\nof       %s\nannex    %+v\nupstream %+v", next, own, got, want)
-		}
+		w.compare(t, w.next(t, mine, own), mine, theirs)
 	}
+}
+
+// compare sends a write of one object, and the same one of its twin, and returns the code.
+func (w *twins) compare(t *testing.T, next write, mine, theirs string) int {
+	t.Helper()
+	w.writes++
+	own, other := w.upstream.getLever(t, mine), w.upstream.getLever(t, theirs)
+	same := next
+	same.path, same.body = strings.ReplaceAll(next.path, mine, theirs), strings.ReplaceAll(as(next.body, own, other), mine, theirs)
+	got, want := w.annex.write(t, next), w.upstream.write(t, same)
+	got.body, want.body = anonymous(t, got.body), anonymous(t, want.body)
+	if got != want {
+		t.Fatalf("%+v\nof       %s\nannex    %+v\nupstream %+v", next, own, got, want)
+	}
+	return got.code
 }
 
 // identities are the values that differ between twins.
@@ -71,6 +83,9 @@ var identities = []string{"name", "uid", "resourceVersion", "creationTimestamp",
 
 // as returns a request for one object as one for another.
 func as(body, own, other string) string {
+	if own == "" || other == "" {
+		return body // they are created
+	}
 	var of [2]struct{ Metadata map[string]any }
 	for i, text := range []string{own, other} {
 		if err := json.Unmarshal([]byte(text), &of[i]); err != nil {
@@ -95,14 +110,18 @@ func anonymous(t *testing.T, body string) string {
 	t.Helper()
 	body = textOfOne.ReplaceAllString(valuesOfOne.ReplaceAllString(body, `"$1":""`), "")
 	var answer struct {
-		Reason   string
-		Metadata map[string]any
-		Details  struct {
+		Reason  metav1.StatusReason
+		Message string
+		Details struct {
 			Causes []struct{ Reason, Field string }
 		}
 	}
 	expect.NoError(t, json.Unmarshal([]byte(body), &answer))
-	if answer.Reason != "" {
+	switch answer.Reason {
+	case "":
+	case metav1.StatusReasonAlreadyExists:
+		return answer.Message
+	default:
 		causes := answer.Details.Causes
 		slices.SortFunc(causes, func(a, b struct{ Reason, Field string }) int {
 			return strings.Compare(a.Field+a.Reason, b.Field+b.Reason)

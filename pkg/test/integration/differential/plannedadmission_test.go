@@ -85,5 +85,46 @@ func TestPlannedAdmission(t *testing.T) {
 		"matchConstraints":{`+strings.Replace(matchLevers, `["levers"]`, `["levers/status"]`, 1)+`},"validations":[{"expression":"object.status.count != 13"}]}}`))
 	create(t, p.annex, policiesPath+"validatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"status"},"spec":{"policyName":"status","validationActions":["Deny"]}}`))
 	untilDenied("plain/status", `{"status":{"count":13}}`, `{"status":{"count":1}}`, "ValidatingAdmissionPolicy 'status'")
+	p.testPlannedCreations(t)
 	p.plannedWrites(t)
+}
+
+// testPlannedCreations creates objects that a policy denies or changes.
+func (p *pair) testPlannedCreations(t *testing.T) {
+	t.Helper()
+	match := strings.Replace(matchLevers, "UPDATE", "CREATE", 1)
+	create(t, p.annex, policiesPath+"validatingadmissionpolicies", json.RawMessage(`{"metadata":{"name":"creations"},"spec":{"matchConstraints":{`+match+`},
+		"validations":[{"expression":"object.spec.size != 13 && oldObject == null && object.metadata.uid != '' && object.metadata.generation == 1"}]}}`))
+	create(t, p.annex, policiesPath+"validatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"creations"},"spec":{"policyName":"creations","validationActions":["Deny"]}}`))
+	create(t, p.annex, policiesPath+"mutatingadmissionpolicies", json.RawMessage(`{"metadata":{"name":"creations"},"spec":{"reinvocationPolicy":"Never","failurePolicy":"Ignore",
+		"matchConstraints":{`+match+`,"objectSelector":{"matchLabels":{"create":"me"}}},
+		"mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{metadata: Object.metadata{labels: {'changed': 'yes'}}}"}}]}}`))
+	create(t, p.annex, policiesPath+"mutatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"creations"},"spec":{"policyName":"creations"}}`))
+	post := func(name, label string, size int) (string, error) {
+		object := lever(name)
+		object["metadata"].(map[string]any)["labels"] = map[string]any{"create": label}
+		object["spec"].(map[string]any)["size"] = size
+		answer, err := send(t.Context(), p.annex.http, http.MethodPost, p.annex.url+leversPath, asJSON, object)
+		return string(answer), err
+	}
+	n := 0
+	poll.Until(t, "a creation is denied", func() string {
+		n++
+		answer, err := post(fmt.Sprintf("denied-%d", n), "it", 13)
+		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'creations'") {
+			return ""
+		}
+		return fmt.Sprint(answer, err)
+	})
+	poll.Until(t, "a creation is changed", func() string {
+		n++
+		answer, err := post(fmt.Sprintf("changed-%d", n), "me", 5)
+		if err == nil && strings.Contains(answer, `"changed":"yes"`) {
+			return ""
+		}
+		return fmt.Sprint(answer, err)
+	})
+	if answer, err := post("created", "it", 5); err != nil || strings.Contains(answer, "changed") {
+		t.Errorf("a creation that no policy changes: %s, %v", answer, err)
+	}
 }

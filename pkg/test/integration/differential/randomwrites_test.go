@@ -141,6 +141,25 @@ func lever(name string) map[string]any {
 	}
 }
 
+// create returns a creation of a Lever.
+func (r writer) create(t testing.TB, name string) write {
+	t.Helper()
+	w := write{method: http.MethodPost, contentType: asJSON, manager: r.manager()}
+	w.path = leversPath + "?fieldManager=" + url.QueryEscape(w.manager)
+	var object map[string]any
+	text, err := json.Marshal(lever(name))
+	expect.NoError(t, err)
+	expect.NoError(t, json.Unmarshal(text, &object))
+	for range r.IntN(4) {
+		r.edit(t, object, r.IntN(4) == 0, false)
+	}
+	object["metadata"].(map[string]any)["name"] = name
+	w.body = r.render(object)
+	return w
+}
+
+func (r writer) manager() string { return []string{"alice", "bob", `carol<"`}[r.IntN(20)/9] }
+
 // removed stands for a field that is removed.
 const removed = "REMOVED"
 
@@ -198,7 +217,7 @@ var edits = map[string][]string{
 	"kind":                       {`"Other"`},
 }
 
-// write is a random request that updates a Lever.
+// write is a random request that creates or updates a Lever.
 type write struct {
 	method, path, contentType, manager, body string
 	status                                   bool
@@ -210,7 +229,7 @@ type writer struct{ *rand.Rand }
 // next returns a write of an object, of which current is the JSON.
 func (r writer) next(t testing.TB, name, current string) write {
 	t.Helper()
-	w := write{method: http.MethodPut, path: leversPath + "/" + name, contentType: asJSON, manager: []string{"alice", "bob", `carol<"`}[r.IntN(20)/9]}
+	w := write{method: http.MethodPut, path: leversPath + "/" + name, contentType: asJSON, manager: r.manager()}
 	var object map[string]any
 	expect.NoError(t, json.Unmarshal([]byte(current), &object))
 	if w.status = r.IntN(3) == 0; w.status {
