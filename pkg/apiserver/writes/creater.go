@@ -51,10 +51,12 @@ func (c creater) Create(ctx context.Context, _ runtime.Object, _ rest.ValidateOb
 	if err := c.from.Storage.Create(ctx, c.key, &watchcache.Stored{Data: c.planned.Data}, out, 0); err != nil {
 		return nil, c.interpret(ctx, err)
 	}
+	c.recents.add(c.endpoint, c.key, out)
 	return out, nil
 }
 
-// interpret words an error of storage as upstream does. A retracted creation would be admitted twice, and counted twice by quotas.
+// interpret words an error of storage as upstream does. A retracted creation would be admitted twice, and quotas would count it
+// twice.
 func (c creater) interpret(ctx context.Context, err error) error {
 	err = storeerr.InterpretCreateError(err, c.scope.Resource.GroupResource(), c.planned.Name)
 	var exists *apierrors.StatusError

@@ -29,16 +29,17 @@ import (
 
 // endpoint serves the writes of a version.
 type endpoint struct {
-	from   watchcache.Endpoint
-	chain  admission.Interface
-	mapper runtime.EquivalentResourceMapper
-	schema *plan.Schema
+	from    watchcache.Endpoint
+	chain   admission.Interface
+	recents recents
+	mapper  runtime.EquivalentResourceMapper
+	schema  *plan.Schema
 	// scopes are by subresource. Without any nothing is served.
 	scopes map[string]*handlers.RequestScope
 }
 
-func newEndpoint(from watchcache.Endpoint, chain admission.Interface, maxBodyBytes int64) *endpoint {
-	e := &endpoint{from: from, chain: chain, mapper: equivalents(from.Definition), scopes: map[string]*handlers.RequestScope{}}
+func newEndpoint(from watchcache.Endpoint, chain admission.Interface, recents recents, maxBodyBytes int64) *endpoint {
+	e := &endpoint{from: from, chain: chain, recents: recents, mapper: equivalents(from.Definition), scopes: map[string]*handlers.RequestScope{}}
 	if !isPlannable(from.Definition, from.Resource.Kind.Version) {
 		return e
 	}
@@ -145,7 +146,7 @@ func (e *endpoint) current(ctx context.Context, key string, latest bool) (*watch
 		options.ResourceVersion = ""
 	}
 	if err := e.from.Storage.Get(ctx, key, options, object); err != nil {
-		return nil, errUnread
+		return nil, err
 	}
 	return object, nil
 }

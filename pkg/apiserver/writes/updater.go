@@ -41,8 +41,8 @@ func (u *updater) plan(ctx context.Context, name string) (err error) {
 }
 
 func (u *updater) planFrom(ctx context.Context, latest bool) (err error) {
-	if u.object, err = u.current(ctx, u.key, latest); err != nil {
-		return err
+	if u.object, err = u.read(ctx, latest); err != nil {
+		return errUnread
 	}
 	text, err := u.object.JSON()
 	if err != nil {
@@ -53,6 +53,17 @@ func (u *updater) planFrom(ctx context.Context, latest bool) (err error) {
 	}
 	u.planned, err = u.schema.Plan(ctx, text, u.write, time.Now())
 	return err
+}
+
+// read returns the object as it is, or with latest as etcd has it.
+func (u *updater) read(ctx context.Context, latest bool) (*watchcache.Object, error) {
+	object, err := u.current(ctx, u.key, latest)
+	if !latest && (err == nil || storage.IsNotFound(err)) {
+		if recent := u.recents.newer(u.endpoint, u.key, object); recent != nil {
+			return recent, nil
+		}
+	}
+	return object, err
 }
 
 // Get implements rest.Getter.
@@ -85,6 +96,9 @@ func (u *updater) Update(
 	}
 	if storage.IsNotFound(err) {
 		err = u.retract(errChanged)
+	}
+	if err == nil {
+		u.recents.add(u.endpoint, u.key, out)
 	}
 	return out, false, storeerr.InterpretUpdateError(err, u.scope.Resource.GroupResource(), u.planned.Name)
 }
