@@ -117,7 +117,8 @@ func (e *endpoint) serve(w http.ResponseWriter, req *http.Request, r *front.Requ
 		return plan.ErrBody
 	}
 	a := &attempt{endpoint: e, scope: scope, namespace: r.Info.Namespace, write: plan.Write{
-		Body: body, Patch: r.Info.Verb == "patch", Status: r.Info.Subresource == "status", Manager: managerOf(req),
+		Body: body, Patch: contentTypeOf(req) == string(types.MergePatchType), Apply: isApply(req),
+		Force: req.URL.Query().Get("force") == "true", Status: r.Info.Subresource == "status", Manager: managerOf(req),
 	}}
 	handler, err := a.plan(request.WithNamespace(req.Context(), r.Info.Namespace), r.Info)
 	if err != nil {
@@ -133,8 +134,8 @@ func (a *attempt) plan(ctx context.Context, info *request.RequestInfo) (http.Han
 		return handlers.CreateResource(c, a.scope, nil), c.plan(ctx)
 	}
 	u := &updater{attempt: a}
-	if a.write.Patch {
-		return handlers.PatchResource(u, a.scope, nil, []string{string(types.MergePatchType)}), u.plan(ctx, info.Name)
+	if info.Verb == "patch" {
+		return handlers.PatchResource(u, a.scope, nil, patchTypes), u.plan(ctx, info.Name)
 	}
 	return handlers.UpdateResource(u, a.scope, nil), u.plan(ctx, info.Name)
 }

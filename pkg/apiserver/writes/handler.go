@@ -63,7 +63,11 @@ func serve(w http.ResponseWriter, req *http.Request, registry *Registry, definit
 	}
 	var err error
 	entry.Wait(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { err = entry.Endpoint().serve(w, req, r) })).ServeHTTP(w, req)
-	plannedWrites.WithLabelValues(r.Info.Verb, reasonOf(err)).Inc()
+	verb := r.Info.Verb
+	if isApply(req) {
+		verb = "apply"
+	}
+	plannedWrites.WithLabelValues(verb, reasonOf(err)).Inc()
 	return err == nil
 }
 

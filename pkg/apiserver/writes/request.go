@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -20,28 +21,44 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// contentTypes has the media types of the bodies that can be planned, by verb.
-var contentTypes = map[string]string{"create": runtime.ContentTypeJSON, "update": runtime.ContentTypeJSON, "patch": string(types.MergePatchType)}
+// contentTypes has the media types of the bodies that can be planned, by verb. Apply configurations are JSON too.
+var contentTypes = map[string][]string{"create": {runtime.ContentTypeJSON}, "update": {runtime.ContentTypeJSON}, "patch": patchTypes}
+
+var patchTypes = []string{string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
 
 // isWrite reports whether a request creates or updates an object in a way that can be planned.
 func isWrite(req *http.Request) bool {
 	info, ok := request.RequestInfoFrom(req.Context())
-	if !ok || !info.IsResourceRequest || contentTypes[info.Verb] == "" || (info.Verb == "create") != (info.Name == "") {
+	if !ok || !info.IsResourceRequest || (info.Verb == "create") != (info.Name == "") {
 		return false
 	}
 	if info.Subresource != "" && (info.Subresource != "status" || info.Verb == "create") {
 		return false
 	}
-	contentType, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
-	return err == nil && contentType == contentTypes[info.Verb] && hasKnownOptions(req.URL.Query()) && !isAudited(req)
+	return slices.Contains(contentTypes[info.Verb], contentTypeOf(req)) && hasKnownOptions(req.URL.Query(), isApply(req)) && !isAudited(req)
 }
+
+// contentTypeOf returns the media type of the body, or "".
+func contentTypeOf(req *http.Request) string {
+	contentType, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return contentType
+}
+
+func isApply(req *http.Request) bool { return contentTypeOf(req) == string(types.ApplyYAMLPatchType) }
 
 // hasKnownOptions reports whether all options of a request are followed. fieldValidation has nothing to report: objects with
 // unknown fields are not planned.
-func hasKnownOptions(query url.Values) bool {
-	for name := range query {
+func hasKnownOptions(query url.Values, isApply bool) bool {
+	for name, values := range query {
 		switch name {
 		case "fieldManager", "fieldValidation", "timeout":
+		case "force":
+			if !isApply || len(values) != 1 || values[0] != "true" && values[0] != "false" {
+				return false
+			}
 		default:
 			return false
 		}

@@ -26,7 +26,7 @@ func (discarding) ProcessEvents(...*audit.Event) bool { return true }
 func TestIsWrite(t *testing.T) {
 	t.Parallel()
 	unnamed := func(i *request.RequestInfo) { i.Name = "" }
-	const json, mergePatch = "application/json", "application/merge-patch+json"
+	const json, mergePatch, apply = "application/json", "application/merge-patch+json", "application/apply-patch+yaml"
 	for name, test := range map[string]struct {
 		verb, subresource, contentType, query string
 		change                                func(*request.RequestInfo)
@@ -48,7 +48,12 @@ func TestIsWrite(t *testing.T) {
 		"update by a patch":          {verb: "update", contentType: mergePatch},
 		"JSON patch":                 {verb: "patch", contentType: "application/json-patch+json"},
 		"strategic merge patch":      {verb: "patch", contentType: "application/strategic-merge-patch+json"},
-		"apply":                      {verb: "patch", contentType: "application/apply-patch+yaml"},
+		"apply":                      {verb: "patch", contentType: apply, want: true},
+		"forced apply":               {verb: "patch", contentType: apply, query: "force=true", want: true},
+		"apply, not forced":          {verb: "patch", contentType: apply, query: "force=false", want: true},
+		"apply, odd force":           {verb: "patch", contentType: apply, query: "force=yes"},
+		"apply, force twice":         {verb: "patch", contentType: apply, query: "force=true&force=false"},
+		"apply of CBOR":              {verb: "patch", contentType: "application/apply-patch+cbor"},
 		"patch of JSON":              {verb: "patch", contentType: json},
 		"no type":                    {verb: "update"},
 		"bad type":                   {verb: "update", contentType: json + ";;"},

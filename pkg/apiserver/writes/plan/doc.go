@@ -7,5 +7,6 @@
 // request, which also words all errors and warnings.
 //
 // A Schema compares JSON with a compiled schema (rule.go, check.go), finds the fields that changed (diff.go), and gives
-// them to the manager that writes (managed.go), as sigs.k8s.io/structured-merge-diff does.
+// them to the manager that writes (managed.go), as sigs.k8s.io/structured-merge-diff does. It merges apply configurations of
+// fields that their manager has applied before (apply.go).
 package plan

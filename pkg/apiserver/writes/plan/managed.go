@@ -27,6 +27,9 @@ type entry struct{ manager, operation, subresource, timestamp, fields string }
 // managedFields gives the fields that differ to the manager of the write. It returns the JSON of the managed fields, which
 // is empty if none are left.
 func (u *update) managedFields(now time.Time) (string, error) {
+	if u.write.Apply {
+		return u.appliedFields(now)
+	}
 	current, d, w := u.metadata.get("managedFields"), &u.diff, u.write
 	var entries []*entry
 	var err error
@@ -54,13 +57,21 @@ func (u *update) managedFields(now time.Time) (string, error) {
 			return "", err
 		}
 	}
-	if len(d.changed) > 0 {
-		entries[own].timestamp = now.UTC().Format(time.RFC3339)
+	if len(d.changed) == 0 {
+		own = -1
+	}
+	return u.stamped(entries, own, now)
+}
+
+// stamped returns the JSON of entries, of which one, unless it is negative, was changed now. Those without fields are left out.
+func (s *Schema) stamped(entries []*entry, changed int, now time.Time) (string, error) {
+	if changed >= 0 {
+		entries[changed].timestamp = now.UTC().Format(time.RFC3339)
 	}
 	if len(entries) > maxEntries {
 		return "", errManagedFields
 	}
-	return u.encode(slices.DeleteFunc(entries, func(e *entry) bool { return e.fields == "{}" })), nil
+	return s.encode(slices.DeleteFunc(entries, func(e *entry) bool { return e.fields == "{}" })), nil
 }
 
 // entriesOf reads managed fields. It returns an error for those that upstream would change before it uses them.
@@ -136,12 +147,20 @@ func (r *rule) hasFields(m member) bool {
 func unquoted(text string) string { return text[1 : len(text)-1] }
 
 func (e *entry) isOf(w Write) bool {
-	return e.operation == `"Update"` && e.manager == w.manager() && e.subresource == w.subresource()
+	return e.operation == w.operation() && e.manager == w.manager() && e.subresource == w.subresource()
+}
+
+// operation returns the JSON of the operation that the managed fields have.
+func (w Write) operation() string {
+	if w.Apply {
+		return `"Apply"`
+	}
+	return `"Update"`
 }
 
 // newEntry returns an entry without fields.
 func newEntry(w Write) *entry {
-	return &entry{manager: w.manager(), operation: `"Update"`, subresource: w.subresource(), fields: "{}"}
+	return &entry{manager: w.manager(), operation: w.operation(), subresource: w.subresource(), fields: "{}"}
 }
 
 // owns reports whether an entry has a field.

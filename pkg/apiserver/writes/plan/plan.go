@@ -48,9 +48,11 @@ const (
 
 // Write is a request that creates or updates an object.
 type Write struct {
-	// Body is the whole object, or, with Patch, a JSON merge patch.
-	Body  []byte
-	Patch bool
+	// Body is the whole object, or, with Patch, a JSON merge patch, or, with Apply, an apply configuration.
+	Body         []byte
+	Patch, Apply bool
+	// Force lets an apply configuration take over the fields of other managers.
+	Force bool
 	// Status is set for the subresource status.
 	Status bool
 	// Manager is the field manager. It may be empty.
@@ -140,13 +142,10 @@ func (s *Schema) Plan(ctx context.Context, current []byte, w Write, now time.Tim
 		return nil, err
 	}
 	before := membersOf(strings.TrimSuffix(canonicaljson.StringOf(current), "\n"))
-	if w.Patch {
-		var ok bool
-		if wanted, ok = mergeMembers(before, wanted); !ok {
-			return nil, ErrBody
-		}
+	u := &update{Schema: s, write: w, before: before, metadata: membersOf(before.get("metadata"))}
+	if u.wanted, err = u.result(wanted); err != nil {
+		return nil, err
 	}
-	u := &update{Schema: s, write: w, before: before, wanted: wanted, metadata: membersOf(before.get("metadata"))}
 	sent, err := u.sentMetadata()
 	if err == nil {
 		err = checkMetadata(sent, u.metadata, w)
@@ -161,6 +160,9 @@ func (s *Schema) Plan(ctx context.Context, current []byte, w Write, now time.Tim
 func (w Write) read() (members, error) {
 	if !utf8.ValidString(w.Manager) {
 		return nil, errManagedFields
+	}
+	if w.Apply && !isPlainYAML(w.Body) {
+		return nil, ErrBody
 	}
 	body, ok := canonicaljson.Append(make([]byte, 0, len(w.Body)+len(w.Body)/8), w.Body)
 	if !ok || body[0] != '{' {

@@ -20,17 +20,38 @@ type update struct {
 	before, wanted members
 	metadata       members // of the stored object
 	diff           diff
+	applies        string // the fields of the apply configuration, if it is one
 }
 
 func (u *update) isNew() bool { return u.before == nil }
 
-// sentMetadata checks the kind of the object that is wanted, and returns its metadata.
+// result returns the object that is wanted, for a body.
+func (u *update) result(body members) (members, error) {
+	switch {
+	case u.write.Apply:
+		return u.applied(body)
+	case u.write.Patch:
+		merged, ok := mergeMembers(u.before, body)
+		if !ok {
+			return nil, ErrBody
+		}
+		return merged, nil
+	}
+	return body, nil
+}
+
+// sentMetadata returns the metadata of the object that is wanted.
 func (u *update) sentMetadata() (members, error) {
 	if u.before.get(listField)+u.wanted.get(listField) != "" {
 		return nil, errSchema
 	}
-	metadata := u.wanted.get("metadata")
-	if u.wanted.get("apiVersion") != u.apiVersion || u.wanted.get("kind") != u.kind || metadata == "" || metadata[0] != '{' {
+	return u.metadataOf(u.wanted)
+}
+
+// metadataOf returns the metadata of an object, or an error if it has another kind.
+func (s *Schema) metadataOf(object members) (members, error) {
+	metadata := object.get("metadata")
+	if object.get("apiVersion") != s.apiVersion || object.get("kind") != s.kind || metadata == "" || metadata[0] != '{' {
 		return nil, errIdentity
 	}
 	return membersOf(metadata), nil
@@ -38,7 +59,9 @@ func (u *update) sentMetadata() (members, error) {
 
 // plan plans a write with metadata that was checked, of which changes has what the server sets.
 func (u *update) plan(ctx context.Context, sent members, changes map[string]string, now time.Time) (*Planned, error) {
-	u.wanted = u.root.addDefaults(u.wanted)
+	if !u.write.Apply { // defaults would have no owner
+		u.wanted = u.root.addDefaults(u.wanted)
+	}
 	var content members
 	var err error
 	if u.write.Status {

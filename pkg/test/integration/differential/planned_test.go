@@ -27,10 +27,10 @@ func TestPlannedWrites(t *testing.T) {
 	p.startUpstream(t)
 	p.startAnnex(t, "--feature-gates=PlannedWrites=true")
 	serveLevers(t, p.annex, p.upstream)
-	twins := &twins{pair: p, writer: writer{run.Rand(0)}}
+	twins := &twins{pair: p, writer: newWriter(run.Rand(0))}
 	for n := 0; run.Next() && !t.Failed(); n++ {
 		twins.round(t, fmt.Sprintf("lever-%d", n))
-		tighten(t, p.annex, []int{60, 100}[n%2])
+		tighten(t, []int{60, 100}[n%2], p.annex, p.upstream)
 	}
 	t.Logf("%d writes: %s", twins.writes, p.plannedWrites(t))
 }

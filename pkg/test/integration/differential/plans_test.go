@@ -18,6 +18,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/random"
@@ -31,10 +33,10 @@ func TestPlans(t *testing.T) {
 	p := newPair(t)
 	p.startUpstream(t)
 	serveLevers(t, p.upstream)
-	planner := &planner{server: p.upstream, writer: writer{run.Rand(0)}, outcomes: map[string]int{}}
+	planner := &planner{server: p.upstream, writer: newWriter(run.Rand(0)), outcomes: map[string]int{}}
 	for n := 0; run.Next() && !t.Failed(); n++ {
 		maximum := []int{100, 60}[n%2]
-		tighten(t, p.upstream, maximum)
+		tighten(t, maximum, p.upstream)
 		crd := levers(t, maximum)
 		crd.Status.AcceptedNames = crd.Spec.Names
 		planner.round(t, crd, fmt.Sprintf("lever-%d", n))
@@ -76,7 +78,11 @@ func (p *planner) round(t *testing.T, crd *apiextensionsv1.CustomResourceDefinit
 		}
 		later, _ := plannedBy(t, schema, current, w, now.Add(time.Second))
 		answer := p.write(t, w)
-		p.outcomes[outcome(err)]++
+		if w.isApply() {
+			p.outcomes["apply: "+outcome(err)]++
+		} else {
+			p.outcomes[outcome(err)]++
+		}
 		if err != nil {
 			continue
 		}
@@ -114,11 +120,9 @@ func outcome(err error) string {
 
 func plannedBy(t *testing.T, schema *plan.Schema, current string, w write, now time.Time) (string, error) {
 	t.Helper()
-	if strings.HasPrefix(w.contentType, "application/apply") {
-		return "", plan.Unsure("apply")
-	}
 	planned, err := schema.Plan(t.Context(), []byte(current), plan.Write{
-		Body: []byte(w.body), Patch: w.method == http.MethodPatch, Status: w.status, Manager: w.manager,
+		Body: []byte(w.body), Patch: w.contentType == string(types.MergePatchType), Apply: w.isApply(), Force: w.force,
+		Status: w.status, Manager: w.manager,
 	}, now)
 	if err != nil {
 		return "", err

@@ -220,11 +220,17 @@ var edits = map[string][]string{
 // write is a random request that creates or updates a Lever.
 type write struct {
 	method, path, contentType, manager, body string
-	status                                   bool
+	status, force                            bool
 }
 
 // writer makes random writes.
-type writer struct{ *rand.Rand }
+type writer struct {
+	*rand.Rand
+	// applied has the last configurations that managers have applied: most apply the same fields again.
+	applied map[string]int
+}
+
+func newWriter(r *rand.Rand) writer { return writer{r, map[string]int{}} }
 
 // next returns a write of an object, of which current is the JSON.
 func (r writer) next(t testing.TB, name, current string) write {
@@ -236,9 +242,9 @@ func (r writer) next(t testing.TB, name, current string) write {
 		w.path += "/status"
 	}
 	switch r.IntN(10) {
-	case 0:
+	case 0, 9:
 		w.method, w.contentType = http.MethodPatch, string(types.ApplyPatchType)
-		w.body = r.apply(name, w.status)
+		w.body = r.apply(name, w)
 	case 1, 2, 3, 4:
 		w.method, w.contentType, object = http.MethodPatch, string(types.MergePatchType), map[string]any{}
 		fallthrough
@@ -249,18 +255,38 @@ func (r writer) next(t testing.TB, name, current string) write {
 		w.body = r.render(object)
 	}
 	w.path += "?fieldManager=" + url.QueryEscape(w.manager)
-	if w.contentType == string(types.ApplyPatchType) {
-		w.path += "&force=true"
+	if w.isApply() {
+		w.force = r.IntN(3) > 0
+		w.path += fmt.Sprintf("&force=%t", w.force)
 	}
 	return w
 }
 
-func (r writer) apply(name string, status bool) string {
-	if status {
-		return fmt.Sprintf(`{"apiVersion":%q,"kind":"Lever","metadata":{"name":%q},"status":{"count":%d}}`, group+"/v1", name, r.IntN(3))
+func (w write) isApply() bool { return w.contentType == string(types.ApplyPatchType) }
+
+// apply returns an apply configuration of one of few sets of fields.
+func (r writer) apply(name string, w write) string {
+	begin := fmt.Sprintf(`{"apiVersion":%q,"kind":"Lever","metadata":{"name":%q`, group+"/v1", name)
+	by := fmt.Sprint(w.manager, w.status)
+	if _, again := r.applied[by]; !again || r.IntN(4) == 0 {
+		r.applied[by] = r.IntN(28)
 	}
-	return fmt.Sprintf(`{"apiVersion":%q,"kind":"Lever","metadata":{"name":%q,"labels":{"a":"b"}},"spec":{"size":%d,"tags":["one"],"ports":[{"name":"a","port":%d}]}}`,
-		group+"/v1", name, 5+r.IntN(3), r.IntN(2))
+	if w.status {
+		return begin + []string{
+			fmt.Sprintf(`},"status":{"count":%d}}`, r.IntN(3)),
+			fmt.Sprintf(`},"status":{"conditions":[{"type":"Ready","status":"True","message":"%d"}],"phase":"Ready"}}`, r.IntN(2)),
+			fmt.Sprintf(`},"status":{"count":%d},"spec":{"size":3}}`, r.IntN(3)),
+		}[r.applied[by]%8/3]
+	}
+	return begin + []string{
+		fmt.Sprintf(`,"labels":{"a":"b"}},"spec":{"size":%d,"tags":["one"],"ports":[{"name":"a","port":%d}]}}`, 5+r.IntN(3), r.IntN(2)),
+		fmt.Sprintf(`,"labels":{"a":"b%d","x/y":"z"},"finalizers":["example.com/f"]},"spec":{"size":%d,"tags":["two","one"]}}`, r.IntN(2), 5+r.IntN(3)),
+		fmt.Sprintf(`},"spec":{"flags":{"x":%t},"solid":{"a":"%d"},"args":["a"],"any":{"b":{"c":[%d]}},"nested":{"deep":{}}}}`, r.IntN(2) == 0, r.IntN(2), r.IntN(2)),
+		fmt.Sprintf(`},"spec":{"open":{"known":"%d","new":{"deep":[{"a":1}]}},"raw":{"a":%d},"size":%d}}`, r.IntN(2), r.IntN(2), r.IntN(4)),
+		fmt.Sprintf(`},"spec":{"ports":[{"name":"b","protocol":"UDP"},{"name":"a","protocol":"TCP","port":%d}],"flags":{}}}`, r.IntN(3)),
+		`,"annotations":{}},"spec":{"name":"abc"}}`,
+		`,"ownerReferences":[{"apiVersion":"unknown.example.com/v1","kind":"Owner","name":"a","uid":"1"}]},"status":{"count":1}}`,
+	}[r.applied[by]/4]
 }
 
 // edit sets or removes a field. In a patch null removes it.
@@ -314,13 +340,25 @@ func (r writer) render(value any) string {
 	return "{" + strings.Join(keys, []string{",", ",\n  "}[r.IntN(2)]) + "}"
 }
 
-// tighten changes the maximum of the size.
-func tighten(t testing.TB, s *server, maximum int) {
+// tighten changes the maximum of the size, through the first server, and waits until all know it.
+func tighten(t testing.TB, maximum int, servers ...*server) {
 	t.Helper()
+	s := servers[0]
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&levers(t, maximum).Spec)
 	expect.NoError(t, err)
 	patch, err := json.Marshal(map[string]any{"spec": spec})
 	expect.NoError(t, err)
 	_, err = send(t.Context(), s.http, http.MethodPatch, s.url+definitionsPath+"/levers."+group, string(types.MergePatchType), json.RawMessage(patch))
 	expect.NoError(t, err)
+	probe := lever("probe")
+	probe["spec"] = map[string]any{"size": 90}
+	for _, s := range servers {
+		poll.Until(t, fmt.Sprintf("the maximum is %d", maximum), func() string {
+			_, err := send(t.Context(), s.http, http.MethodPost, s.url+leversPath+"?dryRun=All", asJSON, probe)
+			if maximum >= 90 && err == nil || err != nil && strings.Contains(err.Error(), fmt.Sprint("less than or equal to ", maximum)) {
+				return ""
+			}
+			return fmt.Sprint(err)
+		})
+	}
 }

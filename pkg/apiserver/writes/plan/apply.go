@@ -1,0 +1,233 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"bytes"
+	"slices"
+	"time"
+)
+
+// lastAppliedManager is the manager for which upstream also changes an annotation.
+const lastAppliedManager = "kubectl"
+
+// applied returns the object with an apply configuration merged into it. It returns an error for fields that upstream would
+// reset, and for items that the object lacks.
+func (u *update) applied(config members) (members, error) {
+	if u.write.Manager == lastAppliedManager {
+		return nil, errManagedFields
+	}
+	content := config.only(func(m member) bool { return m.key != "apiVersion" && m.key != "kind" && m.key != "metadata" })
+	if slices.ContainsFunc(content, func(m member) bool { return !u.isApplied(m) }) {
+		return nil, errSchema
+	}
+	metadata, err := u.metadataOf(config)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range metadata {
+		if m.key != "name" && m.key != "namespace" && (editable[m.key] == nil || u.write.Status || metadataFields[m.key].isEmpty(m.value)) {
+			return nil, errMetadata
+		}
+	}
+	var ok bool
+	if u.applies, ok = u.fieldsOfConfig(metadata, content); !ok {
+		return nil, errManagedFields
+	}
+	merged, ok := mergeApplied(u.ruleOf, u.before, config)
+	if !ok {
+		return nil, errManagedFields
+	}
+	return merged, nil
+}
+
+// metadataRule is the rule of the metadata that may be applied.
+var metadataRule = func() *rule {
+	r := &rule{kinds: objects, properties: map[string]property{}}
+	for name, of := range editable {
+		r.properties[name] = property{rule: of}
+	}
+	for _, name := range []string{"name", "namespace"} {
+		r.properties[name] = property{rule: newRule(ofType("string"), false)}
+	}
+	return r
+}()
+
+// ruleOf returns the rule of a field of the object, nil for an unknown one.
+func (u *update) ruleOf(name string) *rule {
+	if name == "metadata" {
+		return metadataRule
+	}
+	return u.root.child(name)
+}
+
+// fieldsOfConfig returns the fields of an apply configuration, as its manager has them in the managed fields.
+func (u *update) fieldsOfConfig(metadata, content members) (string, bool) {
+	owned := metadata.only(func(m member) bool { return m.key != "name" && m.key != "namespace" })
+	set, ok := metadataRule.fieldsIn(owned, nil)
+	if len(set) > 0 {
+		set = members{{"f:metadata", string(set.encode())}}
+	}
+	if ok {
+		set, ok = u.root.fieldsIn(content, set)
+	}
+	return string(set.encode()), ok
+}
+
+// isApplied reports whether a field is content that the write may apply.
+func (u *update) isApplied(m member) bool {
+	if u.write.Status {
+		return m.key == "status"
+	}
+	return u.isContent(m)
+}
+
+// fieldsIn adds the fields of an object to a set, as structured-merge-diff's toFieldSetWalker does.
+func (r *rule) fieldsIn(object, set members) (members, bool) {
+	for _, m := range object {
+		child := r.child(m.key)
+		if child == nil || !isPlain(m.key) {
+			return nil, false
+		}
+		below, isLeaf, ok := child.fieldsOf(m.value)
+		if !ok {
+			return nil, false
+		}
+		if _, declared := r.properties[m.key]; !declared || isLeaf {
+			set = append(set, newField("f:"+m.key, below, true))
+		} else if len(below) > 0 {
+			set = append(set, newField("f:"+m.key, below, false))
+		}
+	}
+	return set, true
+}
+
+// newField returns a path element with the fields below it. owned is set if it is a member of the set itself.
+func newField(element string, below members, owned bool) member {
+	if owned && len(below) > 0 {
+		below = append(below, member{".", "{}"})
+	}
+	return member{quoted(element), string(below.encode())}
+}
+
+// fieldsOf returns the fields below a value. A leaf has none.
+func (r *rule) fieldsOf(text string) (below members, isLeaf, ok bool) {
+	switch {
+	case text == "null":
+		return nil, false, false
+	case text[0] == '{' && !r.atomicMap:
+		below, ok = r.fieldsIn(membersOf(text), nil)
+		return below, text == "{}", ok
+	case text[0] == '[' && !r.free && r.list != atomicList:
+		for _, item := range itemsOf(text) {
+			identity, known := r.identity(item)
+			if !known {
+				return nil, false, false
+			}
+			inner, _, ok := r.items.fieldsOf(item)
+			if !ok {
+				return nil, false, false
+			}
+			below = append(below, newField(identity, inner, true))
+		}
+		return below, false, true
+	}
+	return nil, true, true
+}
+
+// mergeApplied merges an object that is applied into the stored one, with the rules of their fields.
+func mergeApplied(rules func(name string) *rule, object, applied members) (members, bool) {
+	merged := make(members, 0, len(object)+len(applied))
+	for len(object)+len(applied) > 0 {
+		switch order := compareFirst(object, applied); {
+		case order < 0:
+			merged, object = append(merged, object[0]), object[1:]
+		case order > 0:
+			merged, applied = append(merged, applied[0]), applied[1:]
+		default:
+			value, ok := rules(object[0].key).merge(object[0].value, applied[0].value)
+			if !ok {
+				return nil, false
+			}
+			merged, object, applied = append(merged, member{object[0].key, value}), object[1:], applied[1:]
+		}
+	}
+	return merged, true
+}
+
+// merge merges a value that is applied into the stored one. Lists have to have its items, in the same order.
+func (r *rule) merge(stored, applied string) (string, bool) {
+	if r == nil || kindOf(stored) != kindOf(applied) && (isComposite(kindOf(stored)) || isComposite(kindOf(applied))) {
+		return "", false
+	}
+	switch {
+	case applied[0] == '{' && !r.atomicMap:
+		merged, ok := mergeApplied(r.child, membersOf(stored), membersOf(applied))
+		return string(merged.encode()), ok
+	case applied[0] == '[' && !r.free && r.list != atomicList:
+		return r.mergeItems(itemsOf(stored), itemsOf(applied))
+	}
+	return applied, true
+}
+
+func (r *rule) mergeItems(stored, applied []string) (string, bool) {
+	at := 0
+	for _, item := range applied {
+		wanted, ok := r.identity(item)
+		found := slices.IndexFunc(stored[at:], func(other string) bool {
+			identity, ok := r.identity(other)
+			return ok && identity == wanted
+		})
+		if !ok || found < 0 {
+			return "", false
+		}
+		at += found
+		if stored[at], ok = r.items.merge(stored[at], item); !ok {
+			return "", false
+		}
+		at++
+	}
+	return joined(stored), true
+}
+
+// appliedFields returns the JSON of the managed fields after an apply whose manager has applied the same fields before. It
+// may take fields over if it is forced.
+func (u *update) appliedFields(now time.Time) (string, error) {
+	current := u.metadata.get("managedFields")
+	entries, err := u.entriesOf(current)
+	if err != nil {
+		return "", err
+	}
+	own := slices.IndexFunc(entries, func(e *entry) bool { return e.isOf(u.write) })
+	switch {
+	case own < 0 || entries[own].fields != u.applies || len(u.diff.removed) > 0:
+		return "", errManagedFields
+	case len(u.diff.changed) == 0:
+		return current, nil
+	case len(u.diff.changed)*len(current) > maxLookups:
+		return "", errManagedFields
+	}
+	changes, err := newFieldSets(&u.diff)
+	if err != nil {
+		return "", err
+	}
+	for i, e := range entries {
+		if i == own || !slices.ContainsFunc(u.diff.changed, func(field path) bool { return e.owns(field) }) {
+			continue
+		}
+		if !u.write.Force {
+			return "", errManagedFields // a conflict
+		}
+		if err := e.apply(&u.diff, changes, false); err != nil {
+			return "", err
+		}
+	}
+	return u.stamped(entries, own, now)
+}
+
+// isPlainYAML reports whether a JSON text has only characters that have the same meaning in YAML, in which apply
+// configurations are read.
+func isPlainYAML(text []byte) bool {
+	return bytes.IndexFunc(text, func(c rune) bool { return c > '~' || c < ' ' && c != '\n' }) < 0 && !bytes.Contains(text, []byte(`\u`))
+}
