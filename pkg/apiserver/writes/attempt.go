@@ -41,7 +41,7 @@ func (a *attempt) isRetracted() bool { return a.retracted.Load() != nil }
 var errRetracted = apierrors.NewServiceUnavailable("the write was not planned")
 
 func (a *attempt) retract(reason plan.Unsure) error {
-	a.recents.remove(a.endpoint, a.key)
+	a.recents.remove(a.key)
 	a.retracted.Store(&reason)
 	return errRetracted
 }

@@ -51,7 +51,7 @@ func (c creater) Create(ctx context.Context, _ runtime.Object, _ rest.ValidateOb
 	if err := c.from.Storage.Create(ctx, c.key, &watchcache.Stored{Data: c.planned.Data}, out, 0); err != nil {
 		return nil, c.interpret(ctx, err)
 	}
-	c.recents.add(c.endpoint, c.key, out)
+	c.recents.add(c.key, out)
 	return out, nil
 }
 

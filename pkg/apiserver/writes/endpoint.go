@@ -38,8 +38,8 @@ type endpoint struct {
 	scopes map[string]*handlers.RequestScope
 }
 
-func newEndpoint(from watchcache.Endpoint, chain admission.Interface, recents recents, maxBodyBytes int64) *endpoint {
-	e := &endpoint{from: from, chain: chain, recents: recents, mapper: equivalents(from.Definition), scopes: map[string]*handlers.RequestScope{}}
+func newEndpoint(from watchcache.Endpoint, chain admission.Interface, shared *sharedRecents, maxBodyBytes int64) *endpoint {
+	e := &endpoint{from: from, chain: chain, recents: shared.ofEndpoint(), mapper: equivalents(from.Definition), scopes: map[string]*handlers.RequestScope{}}
 	if !isPlannable(from.Definition, from.Resource.Kind.Version) {
 		return e
 	}

@@ -38,8 +38,8 @@ type Registry = front.Registry[*endpoint]
 // NewRegistry returns an empty Registry. All writes pass the admission plugins of chain.
 func NewRegistry(chain admission.Interface, maxBodyBytes int64) *Registry {
 	registerMetrics()
-	recents := newRecents()
-	return front.NewRegistry(func(from watchcache.Endpoint) *endpoint { return newEndpoint(from, chain, recents, maxBodyBytes) })
+	shared := newSharedRecents()
+	return front.NewRegistry(func(from watchcache.Endpoint) *endpoint { return newEndpoint(from, chain, shared, maxBodyBytes) })
 }
 
 // Handler serves what it can from a Registry. It passes on everything else to next, with the body.

@@ -172,7 +172,7 @@ func TestNewEndpoint(t *testing.T) {
 		definition := crds.New("example.com", "widgets", "v1")
 		definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties = map[string]apiextensionsv1.JSONSchemaProps{"metadata": test.metadata}
 		kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
-		e := newEndpoint(watchcache.Endpoint{Definition: definition, Resource: &watchcache.Resource{Kind: kind}}, nil, newRecents(), 0)
+		e := newEndpoint(watchcache.Endpoint{Definition: definition, Resource: &watchcache.Resource{Kind: kind}}, nil, newSharedRecents(), 0)
 		expect.Equal(t, test.served, len(e.scopes), name)
 	}
 }

@@ -5,6 +5,7 @@ package writes
 
 import (
 	"strconv"
+	"sync/atomic"
 
 	"k8s.io/utils/lru"
 
@@ -17,30 +18,42 @@ const (
 	maxRecentBytes = 64 << 10
 )
 
-// recents has objects as they were last written here. The watch cache receives them later, and clients write again what they
-// were just answered. An object that is no longer the stored one costs an attempt.
-type recents struct{ objects *lru.Cache }
+// recents has the objects of an endpoint as they were last written here. The watch cache receives them later, and clients
+// write again what they were just answered. An object that is no longer the stored one costs an attempt.
+type recents struct {
+	*sharedRecents
+	endpoint uint64
+}
+
+// sharedRecents has the objects of all endpoints. It keeps no endpoint, which would keep its watch cache.
+type sharedRecents struct {
+	objects   *lru.Cache
+	endpoints atomic.Uint64
+}
 
 type recentKey struct {
-	of  *endpoint
-	key string
+	endpoint uint64
+	key      string
 }
 
-func newRecents() recents { return recents{lru.New(maxRecents)} }
+func newSharedRecents() *sharedRecents { return &sharedRecents{objects: lru.New(maxRecents)} }
 
-func (r recents) add(of *endpoint, key string, object *watchcache.Object) {
+// ofEndpoint returns the objects of a new endpoint.
+func (s *sharedRecents) ofEndpoint() recents { return recents{s, s.endpoints.Add(1)} }
+
+func (r recents) add(key string, object *watchcache.Object) {
 	if text, err := object.JSON(); err != nil || len(text) > maxRecentBytes {
-		r.remove(of, key)
+		r.remove(key)
 		return
 	}
-	r.objects.Add(recentKey{of, key}, object.DeepCopyObject())
+	r.objects.Add(recentKey{r.endpoint, key}, object.DeepCopyObject())
 }
 
-func (r recents) remove(of *endpoint, key string) { r.objects.Remove(recentKey{of, key}) }
+func (r recents) remove(key string) { r.objects.Remove(recentKey{r.endpoint, key}) }
 
 // newer returns a newer state of an object, which is nil if the watch cache has none. It returns nil if there is no newer one.
-func (r recents) newer(of *endpoint, key string, object *watchcache.Object) *watchcache.Object {
-	found, ok := r.objects.Get(recentKey{of, key})
+func (r recents) newer(key string, object *watchcache.Object) *watchcache.Object {
+	found, ok := r.objects.Get(recentKey{r.endpoint, key})
 	if !ok {
 		return nil
 	}

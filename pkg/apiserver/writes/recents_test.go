@@ -34,30 +34,31 @@ func widget(t *testing.T, version string, size int) *watchcache.Object {
 
 func TestRecents(t *testing.T) {
 	t.Parallel()
-	r, of, other := newRecents(), &endpoint{}, &endpoint{}
-	newer := func(of *endpoint, key string, than *watchcache.Object) string {
-		if found := r.newer(of, key, than); found != nil {
+	shared := newSharedRecents()
+	r, other := shared.ofEndpoint(), shared.ofEndpoint()
+	newer := func(r recents, key string, than *watchcache.Object) string {
+		if found := r.newer(key, than); found != nil {
 			return found.GetResourceVersion()
 		}
 		return ""
 	}
-	expect.Equal(t, "", newer(of, "a", nil), "nothing was written")
-	r.add(of, "a", widget(t, "9", 1))
-	r.add(of, "a", widget(t, "10", 1))
-	expect.Equal(t, "10", newer(of, "a", nil), "the watch cache has none")
-	expect.Equal(t, "10", newer(of, "a", widget(t, "9", 1)), "the watch cache has an older one")
-	expect.Equal(t, "", newer(of, "a", widget(t, "10", 1)), "the watch cache has the same one")
-	expect.Equal(t, "", newer(of, "a", widget(t, "11", 1)), "the watch cache has a newer one")
-	expect.Equal(t, "", newer(of, "b", nil), "another object")
-	expect.Equal(t, "", newer(other, "a", nil), "another resource")
-	r.remove(of, "a")
-	expect.Equal(t, "", newer(of, "a", nil), "removed")
+	expect.Equal(t, "", newer(r, "a", nil), "nothing was written")
+	r.add("a", widget(t, "9", 1))
+	r.add("a", widget(t, "10", 1))
+	expect.Equal(t, "10", newer(r, "a", nil), "the watch cache has none")
+	expect.Equal(t, "10", newer(r, "a", widget(t, "9", 1)), "the watch cache has an older one")
+	expect.Equal(t, "", newer(r, "a", widget(t, "10", 1)), "the watch cache has the same one")
+	expect.Equal(t, "", newer(r, "a", widget(t, "11", 1)), "the watch cache has a newer one")
+	expect.Equal(t, "", newer(r, "b", nil), "another object")
+	expect.Equal(t, "", newer(other, "a", nil), "another endpoint")
+	r.remove("a")
+	expect.Equal(t, "", newer(r, "a", nil), "removed")
 
-	r.add(of, "a", widget(t, "12", 1))
-	r.add(of, "a", widget(t, "13", maxRecentBytes))
-	expect.Equal(t, "", newer(of, "a", nil), "replaced by one that is too large")
+	r.add("a", widget(t, "12", 1))
+	r.add("a", widget(t, "13", maxRecentBytes))
+	expect.Equal(t, "", newer(r, "a", nil), "replaced by one that is too large")
 	for i := range maxRecents + 10 {
-		r.add(of, fmt.Sprint(i), widget(t, "1", 1))
+		r.add(fmt.Sprint(i), widget(t, "1", 1))
 	}
 	expect.Equal(t, maxRecents, r.objects.Len(), "objects")
 }

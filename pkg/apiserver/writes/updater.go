@@ -59,7 +59,7 @@ func (u *updater) planFrom(ctx context.Context, latest bool) (err error) {
 func (u *updater) read(ctx context.Context, latest bool) (*watchcache.Object, error) {
 	object, err := u.current(ctx, u.key, latest)
 	if !latest && (err == nil || storage.IsNotFound(err)) {
-		if recent := u.recents.newer(u.endpoint, u.key, object); recent != nil {
+		if recent := u.recents.newer(u.key, object); recent != nil {
 			return recent, nil
 		}
 	}
@@ -98,7 +98,7 @@ func (u *updater) Update(
 		err = u.retract(errChanged)
 	}
 	if err == nil {
-		u.recents.add(u.endpoint, u.key, out)
+		u.recents.add(u.key, out)
 	}
 	return out, false, storeerr.InterpretUpdateError(err, u.scope.Resource.GroupResource(), u.planned.Name)
 }
