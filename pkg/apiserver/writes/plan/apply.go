@@ -208,10 +208,6 @@ func (u *update) appliedFields(now time.Time) (string, error) {
 	case len(u.diff.changed)*len(current) > maxLookups:
 		return "", errManagedFields
 	}
-	changes, err := newFieldSets(&u.diff)
-	if err != nil {
-		return "", err
-	}
 	for i, e := range entries {
 		if i == own || !slices.ContainsFunc(u.diff.changed, func(field path) bool { return e.owns(field) }) {
 			continue
@@ -219,7 +215,7 @@ func (u *update) appliedFields(now time.Time) (string, error) {
 		if !u.write.Force {
 			return "", errManagedFields // a conflict
 		}
-		if err := e.apply(&u.diff, changes, false); err != nil {
+		if err := e.apply(&u.diff, false); err != nil {
 			return "", err
 		}
 	}

@@ -22,6 +22,7 @@ type diff struct {
 	at               path
 	// unsure is set if a difference cannot be expressed.
 	unsure bool
+	sets   *fieldSets
 }
 
 // members is an object in order of its keys, which are as they are in the JSON.

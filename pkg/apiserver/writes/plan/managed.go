@@ -43,17 +43,13 @@ func (u *update) managedFields(now time.Time) (string, error) {
 	case fields*len(current) > maxLookups:
 		return "", errManagedFields
 	}
-	changes, err := newFieldSets(d)
-	if err != nil {
-		return "", err
-	}
 	own := slices.IndexFunc(entries, func(e *entry) bool { return e.isOf(w) })
 	if own < 0 && len(d.changed) > 0 {
 		own = len(entries)
 		entries = append(entries, newEntry(w))
 	}
 	for i, e := range entries {
-		if err := e.apply(d, changes, i == own); err != nil {
+		if err := e.apply(d, i == own); err != nil {
 			return "", err
 		}
 	}
@@ -71,7 +67,7 @@ func (s *Schema) stamped(entries []*entry, changed int, now time.Time) (string, 
 	if len(entries) > maxEntries {
 		return "", errManagedFields
 	}
-	return s.encode(slices.DeleteFunc(entries, func(e *entry) bool { return e.fields == "{}" })), nil
+	return s.encode(slices.DeleteFunc(entries, func(e *entry) bool { return e.fields == noFields })), nil
 }
 
 // entriesOf reads managed fields. It returns an error for those that upstream would change before it uses them.
@@ -158,9 +154,12 @@ func (w Write) operation() string {
 	return `"Update"`
 }
 
+// noFields is the JSON of no fields.
+const noFields = "{}"
+
 // newEntry returns an entry without fields.
 func newEntry(w Write) *entry {
-	return &entry{manager: w.manager(), operation: w.operation(), subresource: w.subresource(), fields: "{}"}
+	return &entry{manager: w.manager(), operation: w.operation(), subresource: w.subresource(), fields: noFields}
 }
 
 // owns reports whether an entry has a field.
@@ -186,12 +185,40 @@ func quoted(element string) string { return strings.ReplaceAll(element, `"`, `\"
 // fieldSets has the fields of a diff as sets.
 type fieldSets struct{ changed, removed *fieldpath.Set }
 
-func newFieldSets(d *diff) (sets fieldSets, err error) {
-	if sets.changed, err = newFieldSet(d.changed); err != nil {
-		return sets, err
+// fieldSets makes the sets once.
+func (d *diff) fieldSets() (*fieldSets, error) {
+	if d.sets != nil {
+		return d.sets, nil
 	}
-	sets.removed, err = newFieldSet(d.removed)
-	return sets, err
+	sets := &fieldSets{}
+	var err error
+	if sets.changed, err = newFieldSet(d.changed); err != nil {
+		return nil, err
+	}
+	if sets.removed, err = newFieldSet(d.removed); err != nil {
+		return nil, err
+	}
+	d.sets = sets
+	return sets, nil
+}
+
+// fieldsAt returns the fields of paths below a depth, as managed fields have them. Those with the same beginning follow each
+// other.
+func fieldsAt(depth int, paths []path) members {
+	var all members
+	for len(paths) > 0 {
+		element := paths[0][depth]
+		end := slices.IndexFunc(paths, func(p path) bool { return p[depth] != element })
+		if end < 0 {
+			end = len(paths)
+		}
+		isItself := func(p path) bool { return len(p) == depth+1 }
+		owned := slices.ContainsFunc(paths[:end], isItself)
+		below := slices.DeleteFunc(slices.Clone(paths[:end]), isItself)
+		all = append(all, newField(element, fieldsAt(depth+1, below), owned))
+		paths = paths[end:]
+	}
+	return all
 }
 
 func newFieldSet(fields []path) (*fieldpath.Set, error) {
@@ -211,7 +238,11 @@ func newFieldSet(fields []path) (*fieldpath.Set, error) {
 }
 
 // apply removes the fields of a diff from an entry, or gives it those that were changed.
-func (e *entry) apply(d *diff, changes fieldSets, gains bool) error {
+func (e *entry) apply(d *diff, gains bool) error {
+	if gains && e.fields == noFields {
+		e.fields = string(fieldsAt(0, d.changed).encode())
+		return nil
+	}
 	owns := func(field path) bool { return e.owns(field) }
 	lacks := func(field path) bool { return !e.owns(field) }
 	touched := slices.ContainsFunc(d.removed, owns)
@@ -222,6 +253,10 @@ func (e *entry) apply(d *diff, changes fieldSets, gains bool) error {
 	}
 	if !touched {
 		return nil
+	}
+	changes, err := d.fieldSets()
+	if err != nil {
+		return err
 	}
 	set := fieldpath.NewSet()
 	if err := set.FromJSON(strings.NewReader(e.fields)); err != nil {
