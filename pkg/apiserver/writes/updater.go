@@ -85,6 +85,7 @@ func (u *updater) Update(
 		return nil, false, u.refused(ctx, err)
 	}
 	updated, out := &watchcache.Stored{Data: u.planned.Data}, &watchcache.Object{}
+	updated.DeletionTimestamp = u.object.GetDeletionTimestamp() // limits exempt objects that are being deleted
 	err = u.from.Storage.GuaranteedUpdate(ctx, u.key, out, false, nil, func(current runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		if current != runtime.Object(stored) {
 			return nil, nil, u.retract(errChanged)

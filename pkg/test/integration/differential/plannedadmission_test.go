@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -86,7 +87,37 @@ func TestPlannedAdmission(t *testing.T) {
 	create(t, p.annex, policiesPath+"validatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"status"},"spec":{"policyName":"status","validationActions":["Deny"]}}`))
 	untilDenied("plain/status", `{"status":{"count":13}}`, `{"status":{"count":1}}`, "ValidatingAdmissionPolicy 'status'")
 	p.testPlannedCreations(t)
+	p.testPlannedLimits(t)
 	p.plannedWrites(t)
+}
+
+// testPlannedLimits lowers a limit below what is used: objects that are being deleted may grow.
+func (p *pair) testPlannedLimits(t *testing.T) {
+	t.Helper()
+	held := lever("held")
+	held["metadata"].(map[string]any)["finalizers"] = []string{"example.com/f"}
+	create(t, p.annex, leversPath, held)
+	patch := func(path, body string) error {
+		_, err := send(t.Context(), p.annex.http, http.MethodPatch, p.annex.url+path, string(types.MergePatchType), json.RawMessage(body))
+		return err
+	}
+	annotate := func(note string) error {
+		return patch(leversPath+"/held", fmt.Sprintf(`{"metadata":{"annotations":{"note":%q}}}`, note+strings.Repeat(" and more", 200)))
+	}
+	poll.UntilNoError(t, "the limit is set", func() error {
+		return patch("/apis/hosting.annex.dev/v1alpha1/hostedresources/levers."+group, `{"spec":{"limits":{"storage":"1"}}}`)
+	})
+	n := 0
+	poll.Until(t, "growth is refused", func() string {
+		n++
+		if err := annotate(strings.Repeat("more", n)); err == nil || !strings.Contains(err.Error(), "exceeded the limits") {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	_, err := send(t.Context(), p.annex.http, http.MethodDelete, p.annex.url+leversPath+"/held", asJSON, nil)
+	expect.NoError(t, err)
+	expect.NoError(t, annotate(strings.Repeat("most", n+10)), "an object that is being deleted grows")
 }
 
 // testPlannedCreations creates objects that a policy denies or changes.
