@@ -139,19 +139,15 @@ func (r *rule) fieldsOf(text string) (below members, isLeaf, ok bool) {
 // mergeApplied merges an object that is applied into the stored one, with the rules of their fields.
 func mergeApplied(rules func(name string) *rule, object, applied members) (members, bool) {
 	merged := make(members, 0, len(object)+len(applied))
-	for len(object)+len(applied) > 0 {
-		switch order := compareFirst(object, applied); {
-		case order < 0:
-			merged, object = append(merged, object[0]), object[1:]
-		case order > 0:
-			merged, applied = append(merged, applied[0]), applied[1:]
-		default:
-			value, ok := rules(object[0].key).merge(object[0].value, applied[0].value)
-			if !ok {
-				return nil, false
-			}
-			merged, object, applied = append(merged, member{object[0].key, value}), object[1:], applied[1:]
+	for f := range fieldsOfBoth(object, applied) {
+		value, ok := f.first+f.second, true // of one of them
+		if f.first != "" && f.second != "" {
+			value, ok = rules(f.key).merge(f.first, f.second)
 		}
+		if !ok {
+			return nil, false
+		}
+		merged = append(merged, member{f.key, value})
 	}
 	return merged, true
 }

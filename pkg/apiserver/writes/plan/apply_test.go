@@ -4,13 +4,11 @@
 package plan
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -30,17 +28,7 @@ func (m upstreamManager) apply(t *testing.T, current, config, manager string, fo
 	expect.NoError(t, applied.UnmarshalJSON([]byte(config)))
 	result, err := m.Apply(&live, &applied, manager, force)
 	expect.NoError(t, err)
-	object := result.(*unstructured.Unstructured)
-	entries := object.GetManagedFields()
-	for i := range entries {
-		if !entries[i].Time.Time.Before(began) {
-			entries[i].Time = &metav1.Time{Time: testNow}
-		}
-	}
-	object.SetManagedFields(entries)
-	text, err := json.Marshal(object.Object)
-	expect.NoError(t, err)
-	return string(text) + "\n"
+	return encodedSince(t, began, result) + "\n"
 }
 
 // TestApply applies two configurations of the same fields. The first one is upstream's, and so is the wanted result of the

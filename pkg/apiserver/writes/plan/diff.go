@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -139,18 +140,32 @@ func (d *diff) container(before, after string) {
 }
 
 func (d *diff) objects(r *rule, before, after members) {
-	for len(before)+len(after) > 0 {
-		var key, old, updated string
-		switch order := compareFirst(before, after); {
-		case order < 0:
-			key, old, before = before[0].key, before[0].value, before[1:]
-		case order > 0:
-			key, updated, after = after[0].key, after[0].value, after[1:]
-		default:
-			key, old, updated, before, after = before[0].key, before[0].value, after[0].value, before[1:], after[1:]
+	for f := range fieldsOfBoth(before, after) {
+		if f.first != f.second {
+			d.below(r.child(f.key), "f:"+f.key, f.first, f.second)
 		}
-		if old != updated {
-			d.below(r.child(key), "f:"+key, old, updated)
+	}
+}
+
+// both is a field of two objects, with "" for an object that lacks it.
+type both struct{ key, first, second string }
+
+// fieldsOfBoth returns the fields of two objects in order of their keys.
+func fieldsOfBoth(first, second members) iter.Seq[both] {
+	return func(yield func(both) bool) {
+		for a, b := first, second; len(a)+len(b) > 0; {
+			var field both
+			switch order := compareFirst(a, b); {
+			case order < 0:
+				field, a = both{a[0].key, a[0].value, ""}, a[1:]
+			case order > 0:
+				field, b = both{b[0].key, "", b[0].value}, b[1:]
+			default:
+				field, a, b = both{a[0].key, a[0].value, b[0].value}, a[1:], b[1:]
+			}
+			if !yield(field) {
+				return
+			}
 		}
 	}
 }

@@ -13,38 +13,26 @@ import (
 // that do not delete a field: upstream removes some of them.
 func mergeMembers(object, patch members) (members, bool) {
 	merged := make(members, 0, len(object)+len(patch))
-	for len(object)+len(patch) > 0 {
-		switch order := compareFirst(object, patch); {
-		case order < 0:
-			merged, object = append(merged, object[0]), object[1:]
-		case order > 0:
-			if value := patch[0].value; value != "null" {
-				if mayHaveNull(value) {
-					return nil, false
-				}
-				merged = append(merged, patch[0])
-			}
-			patch = patch[1:]
-		default:
-			value, ok := mergeValue(object[0].value, patch[0].value)
-			if !ok {
-				return nil, false
-			}
-			if value != "" {
-				merged = append(merged, member{object[0].key, value})
-			}
-			object, patch = object[1:], patch[1:]
+	for f := range fieldsOfBoth(object, patch) {
+		value, ok := mergeValue(f.first, f.second)
+		if !ok {
+			return nil, false
+		}
+		if value != "" {
+			merged = append(merged, member{f.key, value})
 		}
 	}
 	return merged, true
 }
 
-// mergeValue returns "" if the patch deletes the value.
+// mergeValue returns "" if the patch deletes the value. Each may be "", for none.
 func mergeValue(value, patch string) (string, bool) {
 	switch {
+	case patch == "":
+		return value, true
 	case patch == "null":
 		return "", true
-	case value[0] == '{' && patch[0] == '{':
+	case value != "" && value[0] == '{' && patch[0] == '{':
 		merged, ok := mergeMembers(membersOf(value), membersOf(patch))
 		return canonicaljson.StringOf(merged.encode()), ok
 	}
