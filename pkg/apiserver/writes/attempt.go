@@ -5,6 +5,7 @@ package writes
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"sync/atomic"
@@ -68,7 +69,8 @@ func (a *attempt) New() runtime.Object {
 // Destroy implements rest.Storage.
 func (*attempt) Destroy() {}
 
-// admit runs the admission plugins on the planned object, and on the stored one if there is one.
+// admit runs the admission plugins on the planned object, and on the stored one if there is one. It retracts the write if
+// one may change the object.
 func (a *attempt) admit(ctx context.Context, stored *watchcache.Object, operation admission.Operation, options runtime.Object) error {
 	r := undecoded.NewRequest(a.mapper)
 	planned, err := watchcache.DecodeMetadata(a.planned.Data)
@@ -89,10 +91,14 @@ func (a *attempt) admit(ctx context.Context, stored *watchcache.Object, operatio
 		before = r.Object(metadata, text)
 	}
 	user, _ := request.UserFrom(ctx)
-	return r.Admit(ctx, admission.WithAudit(a.chain), admission.NewAttributesRecord(
+	err = r.Admit(ctx, admission.WithAudit(a.chain), admission.NewAttributesRecord(
 		r.Object(planned, a.planned.Data), before, a.scope.Kind, a.namespace, a.planned.Name, a.scope.Resource,
 		a.scope.Subresource, operation, options, false, user,
 	))
+	if errors.Is(err, undecoded.ErrMutates) {
+		return a.retract(errMutating)
+	}
+	return err
 }
 
 // retractable is a response of which nothing is sent if the request is retracted.

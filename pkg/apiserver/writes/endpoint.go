@@ -13,7 +13,6 @@ import (
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/admission"
@@ -103,7 +102,7 @@ const (
 
 // serve plans a write, and answers it by upstream's handler. If it returns an error, which is the reason, it has not answered
 // the request.
-func (e *endpoint) serve(w http.ResponseWriter, req *http.Request, r *front.Request) error {
+func (e *endpoint) serve(w http.ResponseWriter, req *http.Request, r *front.Request, write plan.Write) error {
 	scope := e.scopes[r.Info.Subresource]
 	if scope == nil || r.Info.Verb == "create" && r.Definition.DeletionTimestamp != nil {
 		return errUnserved
@@ -112,23 +111,19 @@ func (e *endpoint) serve(w http.ResponseWriter, req *http.Request, r *front.Requ
 	if !ok || accepted.Convert != nil {
 		return errUnserved
 	}
-	body := readBody(req)
-	if body == nil {
+	if write.Body = readBody(req); write.Body == nil {
 		return plan.ErrBody
 	}
-	a := &attempt{endpoint: e, scope: scope, namespace: r.Info.Namespace, write: plan.Write{
-		Body: body, Patch: contentTypeOf(req) == string(types.MergePatchType), Apply: isApply(req),
-		Force: req.URL.Query().Get("force") == "true", Status: r.Info.Subresource == "status", Manager: managerOf(req),
-	}}
-	handler, err := a.plan(request.WithNamespace(req.Context(), r.Info.Namespace), r.Info)
+	a := &attempt{endpoint: e, scope: scope, namespace: r.Info.Namespace, write: write}
+	handler, err := a.handler(request.WithNamespace(req.Context(), r.Info.Namespace), r.Info)
 	if err != nil {
 		return err
 	}
 	return a.answer(handler, w, req, r)
 }
 
-// plan returns upstream's handler that serves a write, with a storage that writes the planned object.
-func (a *attempt) plan(ctx context.Context, info *request.RequestInfo) (http.HandlerFunc, error) {
+// handler plans the write, and returns upstream's handler that serves it, with a storage that writes the planned object.
+func (a *attempt) handler(ctx context.Context, info *request.RequestInfo) (http.HandlerFunc, error) {
 	if info.Verb == "create" {
 		c := creater{a}
 		return handlers.CreateResource(c, a.scope, nil), c.plan(ctx)

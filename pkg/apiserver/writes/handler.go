@@ -45,14 +45,17 @@ func NewRegistry(chain admission.Interface, maxBodyBytes int64) *Registry {
 // Handler serves what it can from a Registry. It passes on everything else to next, with the body.
 func Handler(next http.Handler, registry *Registry, definitions definitionlisters.CustomResourceDefinitionLister) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !isWrite(req) || !serve(w, req, registry, definitions) {
+		write, ok := writeOf(req)
+		if !ok || !serve(w, req, write, registry, definitions) {
 			next.ServeHTTP(w, req)
 		}
 	})
 }
 
 // serve reports whether it has answered a request.
-func serve(w http.ResponseWriter, req *http.Request, registry *Registry, definitions definitionlisters.CustomResourceDefinitionLister) bool {
+func serve(
+	w http.ResponseWriter, req *http.Request, write plan.Write, registry *Registry, definitions definitionlisters.CustomResourceDefinitionLister,
+) bool {
 	r, ok := front.NewRequest(req, definitions)
 	if !ok {
 		return false
@@ -62,9 +65,11 @@ func serve(w http.ResponseWriter, req *http.Request, registry *Registry, definit
 		return false
 	}
 	var err error
-	entry.Wait(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { err = entry.Endpoint().serve(w, req, r) })).ServeHTTP(w, req)
+	entry.Wait(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		err = entry.Endpoint().serve(w, req, r, write)
+	})).ServeHTTP(w, req)
 	verb := r.Info.Verb
-	if isApply(req) {
+	if write.Apply {
 		verb = "apply"
 	}
 	plannedWrites.WithLabelValues(verb, reasonOf(err)).Inc()

@@ -4,9 +4,9 @@
 package writes
 
 import (
-	"strconv"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/lru"
 
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
@@ -58,17 +58,10 @@ func (r recents) newer(key string, object *watchcache.Object) *watchcache.Object
 		return nil
 	}
 	recent := found.(*watchcache.Object)
-	if object != nil && versionOf(object) >= versionOf(recent) {
-		return nil
+	if object != nil {
+		if order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), recent.GetResourceVersion()); err != nil || order >= 0 {
+			return nil
+		}
 	}
 	return recent.DeepCopyObject().(*watchcache.Object)
-}
-
-// versionOf returns the resource version, 0 for none.
-func versionOf(object *watchcache.Object) uint64 {
-	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return version
 }

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/audit"
 	apiaudit "k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
 )
 
 // contentTypes has the media types of the bodies that can be planned, by verb. Apply configurations are JSON too.
@@ -26,28 +28,27 @@ var contentTypes = map[string][]string{"create": {runtime.ContentTypeJSON}, "upd
 
 var patchTypes = []string{string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
 
-// isWrite reports whether a request creates or updates an object in a way that can be planned.
-func isWrite(req *http.Request) bool {
+// writeOf returns the write of a request without its body. It reports false unless the request creates or updates an object
+// in a way that can be planned.
+func writeOf(req *http.Request) (w plan.Write, ok bool) {
 	info, ok := request.RequestInfoFrom(req.Context())
-	if !ok || !info.IsResourceRequest || (info.Verb == "create") != (info.Name == "") {
-		return false
+	if !ok || !info.IsResourceRequest || contentTypes[info.Verb] == nil || (info.Verb == "create") != (info.Name == "") {
+		return w, false
 	}
 	if info.Subresource != "" && (info.Subresource != "status" || info.Verb == "create") {
-		return false
+		return w, false
 	}
-	return slices.Contains(contentTypes[info.Verb], contentTypeOf(req)) && hasKnownOptions(req.URL.Query(), isApply(req)) && !isAudited(req)
-}
-
-// contentTypeOf returns the media type of the body, or "".
-func contentTypeOf(req *http.Request) string {
 	contentType, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
-	if err != nil {
-		return ""
+	if err != nil || !slices.Contains(contentTypes[info.Verb], contentType) {
+		return w, false
 	}
-	return contentType
+	query := req.URL.Query()
+	w = plan.Write{
+		Patch: contentType == string(types.MergePatchType), Apply: contentType == string(types.ApplyYAMLPatchType),
+		Force: query.Get("force") == "true", Status: info.Subresource == "status", Manager: managerOf(query, req.UserAgent()),
+	}
+	return w, hasKnownOptions(query, w.Apply) && !isAudited(req)
 }
-
-func isApply(req *http.Request) bool { return contentTypeOf(req) == string(types.ApplyYAMLPatchType) }
 
 // hasKnownOptions reports whether all options of a request are followed. fieldValidation has nothing to report: objects with
 // unknown fields are not planned.
@@ -73,11 +74,11 @@ func isAudited(req *http.Request) bool {
 }
 
 // managerOf returns the field manager of a request, as upstream's handlers do.
-func managerOf(req *http.Request) string {
-	if manager := req.URL.Query().Get("fieldManager"); manager != "" {
+func managerOf(query url.Values, userAgent string) string {
+	if manager := query.Get("fieldManager"); manager != "" {
 		return manager
 	}
-	name, _, _ := strings.Cut(req.UserAgent(), "/")
+	name, _, _ := strings.Cut(userAgent, "/")
 	var manager strings.Builder
 	for _, c := range name {
 		if !unicode.IsPrint(c) {

@@ -23,7 +23,7 @@ type discarding struct{}
 
 func (discarding) ProcessEvents(...*audit.Event) bool { return true }
 
-func TestIsWrite(t *testing.T) {
+func TestWriteOf(t *testing.T) {
 	t.Parallel()
 	unnamed := func(i *request.RequestInfo) { i.Name = "" }
 	const json, mergePatch, apply = "application/json", "application/merge-patch+json", "application/apply-patch+yaml"
@@ -81,10 +81,11 @@ func TestIsWrite(t *testing.T) {
 				ctx = apiaudit.WithAuditContext(ctx)
 				expect.NoError(t, apiaudit.AuditContextFrom(ctx).Init(apiaudit.RequestAuditConfig{Level: test.audited}, discarding{}))
 			}
-			expect.Equal(t, test.want, isWrite(req.WithContext(ctx)))
+			_, ok := writeOf(req.WithContext(ctx))
+			expect.Equal(t, test.want, ok)
 		})
 	}
-	if isWrite(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", nil)) {
+	if _, ok := writeOf(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", nil)); ok {
 		t.Error("a request without a RequestInfo is an update")
 	}
 }
@@ -109,6 +110,6 @@ func TestManagerOf(t *testing.T) {
 	} {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/?fieldManager="+url.QueryEscape(test.query), nil)
 		req.Header.Set("User-Agent", test.userAgent)
-		expect.Equal(t, test.want, managerOf(req), name)
+		expect.Equal(t, test.want, managerOf(req.URL.Query(), req.UserAgent()), name)
 	}
 }

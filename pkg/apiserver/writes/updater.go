@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
-	"github.com/annex-dev/annex/pkg/admission/undecoded"
 	"github.com/annex-dev/annex/pkg/apiserver/front"
 	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
@@ -106,8 +105,8 @@ func (u *updater) Update(
 
 // refused returns the error of a request that admission has refused, which upstream does only for the object as it is now.
 func (u *updater) refused(ctx context.Context, refusal error) error {
-	if errors.Is(refusal, undecoded.ErrMutates) {
-		return u.retract(errMutating)
+	if u.isRetracted() {
+		return refusal
 	}
 	latest, err := u.current(ctx, u.key, true)
 	if err != nil || latest.GetResourceVersion() != u.object.GetResourceVersion() {
