@@ -6,7 +6,6 @@ package plan
 import (
 	"bytes"
 	"slices"
-	"time"
 )
 
 // lastAppliedManager is the manager for which upstream also changes an annotation.
@@ -26,8 +25,9 @@ func (u *update) applied(config members) (members, error) {
 	if err != nil {
 		return nil, err
 	}
+	metadata = metadata.only(func(m member) bool { return m.key != "name" && m.key != "namespace" })
 	for _, m := range metadata {
-		if m.key != "name" && m.key != "namespace" && (editable[m.key] == nil || u.write.Status || metadataFields[m.key].isEmpty(m.value)) {
+		if editable[m.key] == nil || u.write.Status || metadataFields[m.key].isEmpty(m.value) {
 			return nil, errMetadata
 		}
 	}
@@ -62,10 +62,10 @@ func (u *update) ruleOf(name string) *rule {
 	return u.root.child(name)
 }
 
-// fieldsOfConfig returns the fields of an apply configuration, as its manager has them in the managed fields.
+// fieldsOfConfig returns the fields of an apply configuration, of which metadata has no identity, as its manager has them in
+// the managed fields.
 func (u *update) fieldsOfConfig(metadata, content members) (string, bool) {
-	owned := metadata.only(func(m member) bool { return m.key != "name" && m.key != "namespace" })
-	set, ok := metadataRule.fieldsIn(owned, nil)
+	set, ok := metadataRule.fieldsIn(metadata, nil)
 	if len(set) > 0 {
 		set = members{{"f:metadata", string(set.encode())}}
 	}
@@ -187,35 +187,18 @@ func (r *rule) mergeItems(stored, applied []string) (string, bool) {
 	return joined(stored), true
 }
 
-// appliedFields returns the JSON of the managed fields after an apply whose manager has applied the same fields before. It
-// may take fields over if it is forced.
-func (u *update) appliedFields(now time.Time) (string, error) {
-	current := u.metadata.get("managedFields")
-	entries, err := u.entriesOf(current)
-	if err != nil {
-		return "", err
-	}
-	own := slices.IndexFunc(entries, func(e *entry) bool { return e.isOf(u.write) })
-	switch {
-	case own < 0 || entries[own].fields != u.applies || len(u.diff.removed) > 0:
-		return "", errManagedFields
-	case len(u.diff.changed) == 0:
-		return current, nil
-	case len(u.diff.changed)*len(current) > maxLookups:
-		return "", errManagedFields
+// checkOwners returns an error unless the manager of a configuration has applied the same fields before, and no other
+// manager has one that changes, or the write is forced.
+func (u *update) checkOwners(entries []*entry, own int) error {
+	if own < 0 || entries[own].fields != u.applies || len(u.diff.removed) > 0 {
+		return errManagedFields
 	}
 	for i, e := range entries {
-		if i == own || !slices.ContainsFunc(u.diff.changed, func(field path) bool { return e.owns(field) }) {
-			continue
-		}
-		if !u.write.Force {
-			return "", errManagedFields // a conflict
-		}
-		if err := e.apply(&u.diff, false); err != nil {
-			return "", err
+		if i != own && !u.write.Force && slices.ContainsFunc(u.diff.changed, e.owns) {
+			return errManagedFields // a conflict
 		}
 	}
-	return u.stamped(entries, own, now)
+	return nil
 }
 
 // isPlainYAML reports whether a JSON text has only characters that have the same meaning in YAML, in which apply

@@ -27,47 +27,42 @@ type entry struct{ manager, operation, subresource, timestamp, fields string }
 // managedFields gives the fields that differ to the manager of the write. It returns the JSON of the managed fields, which
 // is empty if none are left.
 func (u *update) managedFields(now time.Time) (string, error) {
-	if u.write.Apply {
-		return u.appliedFields(now)
-	}
-	current, d, w := u.metadata.get("managedFields"), &u.diff, u.write
+	current, d := u.metadata.get("managedFields"), &u.diff
 	var entries []*entry
 	var err error
 	if !u.isNew() {
 		entries, err = u.entriesOf(current)
 	}
 	fields := len(d.changed) + len(d.removed)
-	switch {
-	case err != nil || fields == 0:
-		return current, err
-	case fields*len(current) > maxLookups:
-		return "", errManagedFields
+	if err == nil && fields*len(current) > maxLookups {
+		err = errManagedFields
 	}
-	own := slices.IndexFunc(entries, func(e *entry) bool { return e.isOf(w) })
+	own := slices.IndexFunc(entries, func(e *entry) bool { return e.isOf(u.write) })
+	if err == nil && u.write.Apply {
+		err = u.checkOwners(entries, own)
+	}
+	if err != nil || fields == 0 {
+		return current, err
+	}
 	if own < 0 && len(d.changed) > 0 {
 		own = len(entries)
-		entries = append(entries, newEntry(w))
+		entries = append(entries, newEntry(u.write))
 	}
 	for i, e := range entries {
+		if i == own && u.write.Apply {
+			continue // it has the fields
+		}
 		if err := e.apply(d, i == own); err != nil {
 			return "", err
 		}
 	}
-	if len(d.changed) == 0 {
-		own = -1
-	}
-	return u.stamped(entries, own, now)
-}
-
-// stamped returns the JSON of entries, of which one, unless it is negative, was changed now. Those without fields are left out.
-func (s *Schema) stamped(entries []*entry, changed int, now time.Time) (string, error) {
-	if changed >= 0 {
-		entries[changed].timestamp = now.UTC().Format(time.RFC3339)
+	if len(d.changed) > 0 {
+		entries[own].timestamp = now.UTC().Format(time.RFC3339)
 	}
 	if len(entries) > maxEntries {
 		return "", errManagedFields
 	}
-	return s.encode(slices.DeleteFunc(entries, func(e *entry) bool { return e.fields == noFields })), nil
+	return u.encode(slices.DeleteFunc(entries, func(e *entry) bool { return e.fields == noFields })), nil
 }
 
 // entriesOf reads managed fields. It returns an error for those that upstream would change before it uses them.
