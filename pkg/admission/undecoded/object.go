@@ -60,7 +60,7 @@ func (o *Object) decodeInto(out *unstructured.Unstructured) error {
 	return nil
 }
 
-// Request is a request to admit an update of one object.
+// Request is a request to admit a write of one object.
 type Request struct {
 	mapper   runtime.EquivalentResourceMapper
 	mutating atomic.Bool
@@ -78,22 +78,25 @@ func (r *Request) Object(metadata *metav1.ObjectMeta, json []byte) *Object {
 // ErrMutates is returned by Admit for requests that have to be admitted with a decoded object.
 var ErrMutates = errors.New("a plugin, policy or webhook may change the object")
 
-// Admit runs all plugins: those that change objects, then those that validate. Attributes have Objects.
+// Admit runs the plugins that change objects. Attributes have Objects.
 func (r *Request) Admit(ctx context.Context, chain admission.Interface, attributes admission.Attributes) error {
-	interfaces := r.interfaces()
-	if mutating, ok := chain.(admission.MutationInterface); ok && mutating.Handles(attributes.GetOperation()) {
-		r.mutating.Store(true)
-		err := mutating.Admit(ctx, attributes, interfaces)
-		if r.mutates.Load() {
-			return ErrMutates // also if a failure is ignored, as the policy of a webhook may say
-		}
-		if err != nil {
-			return err
-		}
-		r.mutating.Store(false)
+	mutating, ok := chain.(admission.MutationInterface)
+	if !ok || !mutating.Handles(attributes.GetOperation()) {
+		return nil
 	}
+	r.mutating.Store(true)
+	defer r.mutating.Store(false)
+	err := mutating.Admit(ctx, attributes, r.interfaces())
+	if r.mutates.Load() {
+		return ErrMutates // also if a failure is ignored, as the policy of a webhook may say
+	}
+	return err
+}
+
+// Validate runs the plugins that validate objects. Attributes have Objects.
+func (r *Request) Validate(ctx context.Context, chain admission.Interface, attributes admission.Attributes) error {
 	if validating, ok := chain.(admission.ValidationInterface); ok && validating.Handles(attributes.GetOperation()) {
-		return validating.Validate(ctx, attributes, interfaces)
+		return validating.Validate(ctx, attributes, r.interfaces())
 	}
 	return nil
 }

@@ -100,6 +100,9 @@ func TestAdmit(t *testing.T) {
 			}
 			r, attributes := newUpdate(test.operation)
 			err := r.Admit(t.Context(), test.chain, attributes)
+			if err == nil {
+				err = r.Validate(t.Context(), test.chain, attributes)
+			}
 			if !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
 				t.Errorf("error %v, want %v", err, test.want)
 			}
@@ -115,7 +118,7 @@ func TestValidatorsGetDecodedObjects(t *testing.T) {
 	another.Version = "v2"
 	for _, kind := range []schema.GroupVersionKind{kind, another} {
 		r, attributes := newUpdate(admission.Update)
-		expect.NoError(t, r.Admit(t.Context(), plugin{validate: func(a admission.Attributes, o admission.ObjectInterfaces) error {
+		expect.NoError(t, r.Validate(t.Context(), plugin{validate: func(a admission.Attributes, o admission.ObjectInterfaces) error {
 			versioned, err := admission.NewVersionedAttributes(a, kind, o)
 			expect.NoError(t, err)
 			for spec, converted := range map[int64]runtime.Object{1: versioned.VersionedOldObject.Object(), 2: versioned.VersionedObject.Object()} {

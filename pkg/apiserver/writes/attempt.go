@@ -26,13 +26,21 @@ import (
 // attempt is a write that was planned. Upstream's handler may return before its storage, when the request has timed out.
 type attempt struct {
 	*endpoint
-	scope          *handlers.RequestScope
-	namespace, key string
-	write          plan.Write
-	// planned has the JSON that is stored.
+	scope                *handlers.RequestScope
+	namespace, name, key string
+	write                plan.Write
+	// planned has the JSON that is stored. It is nil for a deletion.
 	planned *plan.Planned
 	// retracted is set once upstream's handler has to serve the request.
 	retracted atomic.Pointer[plan.Unsure]
+}
+
+// locate sets the key of the object.
+func (a *attempt) locate(ctx context.Context) (err error) {
+	if a.key, err = front.Key(ctx, a.from, a.name); err != nil {
+		return errUnread
+	}
+	return nil
 }
 
 func (a *attempt) isRetracted() bool { return a.retracted.Load() != nil }
@@ -62,43 +70,67 @@ func (a *attempt) answer(handler http.HandlerFunc, w http.ResponseWriter, req *h
 // New implements rest.Updater and rest.Creater. The decoder returns the object as it is.
 func (a *attempt) New() runtime.Object {
 	return &input{body: a.write.Body, ObjectMeta: metav1.ObjectMeta{
-		Name: a.planned.Name, Namespace: a.namespace, UID: a.planned.UID, ResourceVersion: a.planned.ResourceVersion,
+		Name: a.name, Namespace: a.namespace, UID: a.planned.UID, ResourceVersion: a.planned.ResourceVersion,
 	}}
 }
 
 // Destroy implements rest.Storage.
 func (*attempt) Destroy() {}
 
-// admit runs the admission plugins on the planned object, and on the stored one if there is one. It retracts the write if
-// one may change the object.
+// admit runs the admission plugins on the planned object and on the stored one, if there are such. It retracts the write if
+// a plugin may change the object.
 func (a *attempt) admit(ctx context.Context, stored *watchcache.Object, operation admission.Operation, options runtime.Object) error {
 	r := undecoded.NewRequest(a.mapper)
-	planned, err := watchcache.DecodeMetadata(a.planned.Data)
+	planned, before, err := a.objects(r, stored)
 	if err != nil {
 		return err
 	}
-	var before runtime.Object
-	if stored != nil {
-		text, err := stored.JSON()
-		if err != nil {
-			return err
-		}
-		metadata, err := watchcache.DecodeMetadata(text)
-		if err != nil {
-			return err
-		}
-		planned.ResourceVersion = metadata.ResourceVersion
-		before = r.Object(metadata, text)
-	}
 	user, _ := request.UserFrom(ctx)
-	err = r.Admit(ctx, admission.WithAudit(a.chain), admission.NewAttributesRecord(
-		r.Object(planned, a.planned.Data), before, a.scope.Kind, a.namespace, a.planned.Name, a.scope.Resource,
-		a.scope.Subresource, operation, options, false, user,
-	))
+	attributes := func(object runtime.Object, name string) admission.Attributes {
+		return admission.NewAttributesRecord(object, before, a.scope.Kind, a.namespace, name, a.scope.Resource, a.scope.Subresource,
+			operation, options, false, user)
+	}
+	chain := admission.WithAudit(a.chain)
+	if a.planned != nil && a.planned.Generated { // upstream generates a name after plugins have changed the object
+		unnamed := planned.DeepCopyObject().(*undecoded.Object)
+		unnamed.Name = ""
+		err = r.Admit(ctx, chain, attributes(unnamed, ""))
+	} else {
+		err = r.Admit(ctx, chain, attributes(planned, a.name))
+	}
 	if errors.Is(err, undecoded.ErrMutates) {
 		return a.retract(errMutating)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return r.Validate(ctx, chain, attributes(planned, a.name))
+}
+
+// objects returns the planned object and the stored one for admission, nil for none.
+func (a *attempt) objects(r *undecoded.Request, stored *watchcache.Object) (planned, before runtime.Object, err error) {
+	if stored != nil {
+		text, err := stored.JSON()
+		if err != nil {
+			return nil, nil, err
+		}
+		metadata, err := watchcache.DecodeMetadata(text)
+		if err != nil {
+			return nil, nil, err
+		}
+		before = r.Object(metadata, text)
+	}
+	if a.planned != nil {
+		metadata, err := watchcache.DecodeMetadata(a.planned.Data)
+		if err != nil {
+			return nil, nil, err
+		}
+		if stored != nil {
+			metadata.ResourceVersion = stored.GetResourceVersion()
+		}
+		planned = r.Object(metadata, a.planned.Data)
+	}
+	return planned, before, nil
 }
 
 // retractable is a response of which nothing is sent if the request is retracted.

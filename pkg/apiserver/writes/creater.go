@@ -17,7 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
-	"github.com/annex-dev/annex/pkg/apiserver/front"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
@@ -30,10 +29,8 @@ func (c creater) plan(ctx context.Context) (err error) {
 	if c.planned, err = c.schema.Create(ctx, c.write, c.namespace, uuid.NewUUID(), time.Now()); err != nil {
 		return err
 	}
-	if c.key, err = front.Key(ctx, c.from, c.planned.Name); err != nil {
-		return errUnread
-	}
-	return nil
+	c.name = c.planned.Name
+	return c.locate(ctx)
 }
 
 // Create implements rest.Creater.
@@ -51,12 +48,15 @@ func (c creater) Create(ctx context.Context, _ runtime.Object, _ rest.ValidateOb
 }
 
 // interpret words an error of storage as upstream does. A retracted creation would be admitted twice, and quotas would count it
-// twice.
+// twice, as upstream does for each name that it generates.
 func (c creater) interpret(ctx context.Context, err error) error {
-	err = storeerr.InterpretCreateError(err, c.scope.Resource.GroupResource(), c.planned.Name)
+	err = storeerr.InterpretCreateError(err, c.scope.Resource.GroupResource(), c.name)
 	var exists *apierrors.StatusError
 	if !apierrors.IsAlreadyExists(err) || !errors.As(err, &exists) {
 		return err
+	}
+	if c.planned.Generated {
+		return c.retract(errChanged)
 	}
 	if found, getErr := c.current(ctx, c.key, true); getErr == nil && found.GetDeletionTimestamp() != nil {
 		exists.ErrStatus.Message = fmt.Sprintf("object is being deleted: %s", exists.ErrStatus.Message)

@@ -114,7 +114,7 @@ func (e *endpoint) serve(w http.ResponseWriter, req *http.Request, r *front.Requ
 	if write.Body = readBody(req); write.Body == nil {
 		return plan.ErrBody
 	}
-	a := &attempt{endpoint: e, scope: scope, namespace: r.Info.Namespace, write: write}
+	a := &attempt{endpoint: e, scope: scope, namespace: r.Info.Namespace, name: r.Info.Name, write: write}
 	handler, err := a.handler(request.WithNamespace(req.Context(), r.Info.Namespace), r.Info)
 	if err != nil {
 		return err
@@ -124,15 +124,30 @@ func (e *endpoint) serve(w http.ResponseWriter, req *http.Request, r *front.Requ
 
 // handler plans the write, and returns upstream's handler that serves it, with a storage that writes the planned object.
 func (a *attempt) handler(ctx context.Context, info *request.RequestInfo) (http.HandlerFunc, error) {
-	if info.Verb == "create" {
+	switch info.Verb {
+	case "create":
 		c := creater{a}
 		return handlers.CreateResource(c, a.scope, nil), c.plan(ctx)
+	case "delete":
+		d := &deleter{attempt: a}
+		return handlers.DeleteResource(d, true, a.scope, nil), d.plan(ctx)
 	}
 	u := &updater{attempt: a}
 	if info.Verb == "patch" {
-		return handlers.PatchResource(u, a.scope, nil, patchTypes), u.plan(ctx, info.Name)
+		return handlers.PatchResource(u, a.scope, nil, patchTypes), u.plan(ctx)
 	}
-	return handlers.UpdateResource(u, a.scope, nil), u.plan(ctx, info.Name)
+	return handlers.UpdateResource(u, a.scope, nil), u.plan(ctx)
+}
+
+// read returns an object as it is, or with latest as etcd has it.
+func (e *endpoint) read(ctx context.Context, key string, latest bool) (*watchcache.Object, error) {
+	object, err := e.current(ctx, key, latest)
+	if !latest && (err == nil || storage.IsNotFound(err)) {
+		if recent := e.recents.newer(key, object); recent != nil {
+			return recent, nil
+		}
+	}
+	return object, err
 }
 
 // current returns an object as the watch cache has it, or, with latest, etcd.

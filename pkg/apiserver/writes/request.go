@@ -28,11 +28,17 @@ var contentTypes = map[string][]string{"create": {runtime.ContentTypeJSON}, "upd
 
 var patchTypes = []string{string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
 
-// writeOf returns the write of a request without its body. It reports false unless the request creates or updates an object
-// in a way that can be planned.
+// writeOf returns the write of a request without its body. It reports false unless the request creates, updates or deletes an
+// object in a way that can be planned.
 func writeOf(req *http.Request) (w plan.Write, ok bool) {
 	info, ok := request.RequestInfoFrom(req.Context())
-	if !ok || !info.IsResourceRequest || contentTypes[info.Verb] == nil || (info.Verb == "create") != (info.Name == "") {
+	if !ok || !info.IsResourceRequest || (info.Verb == "create") != (info.Name == "") {
+		return w, false
+	}
+	if info.Verb == "delete" { // the storage gets the options
+		return w, info.Subresource == "" && !isAudited(req)
+	}
+	if contentTypes[info.Verb] == nil {
 		return w, false
 	}
 	if info.Subresource != "" && (info.Subresource != "status" || info.Verb == "create") {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
-	"github.com/annex-dev/annex/pkg/apiserver/front"
 	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
@@ -29,9 +28,9 @@ type updater struct {
 
 var _ rest.Patcher = &updater{}
 
-func (u *updater) plan(ctx context.Context, name string) (err error) {
-	if u.key, err = front.Key(ctx, u.from, name); err != nil {
-		return errUnread
+func (u *updater) plan(ctx context.Context) (err error) {
+	if err = u.locate(ctx); err != nil {
+		return err
 	}
 	if err = u.planFrom(ctx, false); errors.Is(err, plan.ErrVersion) {
 		err = u.planFrom(ctx, true) // the client has an answer that the watch cache has not received yet
@@ -40,7 +39,7 @@ func (u *updater) plan(ctx context.Context, name string) (err error) {
 }
 
 func (u *updater) planFrom(ctx context.Context, latest bool) (err error) {
-	if u.object, err = u.read(ctx, latest); err != nil {
+	if u.object, err = u.read(ctx, u.key, latest); err != nil {
 		return errUnread
 	}
 	text, err := u.object.JSON()
@@ -52,17 +51,6 @@ func (u *updater) planFrom(ctx context.Context, latest bool) (err error) {
 	}
 	u.planned, err = u.schema.Plan(ctx, text, u.write, time.Now())
 	return err
-}
-
-// read returns the object as it is, or with latest as etcd has it.
-func (u *updater) read(ctx context.Context, latest bool) (*watchcache.Object, error) {
-	object, err := u.current(ctx, u.key, latest)
-	if !latest && (err == nil || storage.IsNotFound(err)) {
-		if recent := u.recents.newer(u.key, object); recent != nil {
-			return recent, nil
-		}
-	}
-	return object, err
 }
 
 // Get implements rest.Getter.
@@ -100,7 +88,7 @@ func (u *updater) Update(
 	if err == nil {
 		u.recents.add(u.key, out)
 	}
-	return out, false, storeerr.InterpretUpdateError(err, u.scope.Resource.GroupResource(), u.planned.Name)
+	return out, false, storeerr.InterpretUpdateError(err, u.scope.Resource.GroupResource(), u.name)
 }
 
 // refused returns the error of a request that admission has refused, which upstream does only for the object as it is now.

@@ -262,7 +262,7 @@ func (s *lazyStorage) reads(b *backend) storage.Interface {
 	return b
 }
 
-// writes returns what creates and updates objects in the form that reads returns.
+// writes returns what creates, updates and deletes objects in the form that reads returns.
 func (s *lazyStorage) writes(b *backend) storage.Interface {
 	if s.kept {
 		return b.writes
@@ -284,7 +284,7 @@ func (s *lazyStorage) Delete(
 	validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions,
 ) error {
 	return s.do(ctx, false, func(b *backend) error {
-		return b.Delete(ctx, key, out, preconditions, validate, cached, options)
+		return s.writes(b).Delete(ctx, key, out, preconditions, validate, cached, options)
 	})
 }
 

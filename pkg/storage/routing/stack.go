@@ -149,7 +149,7 @@ type backend struct {
 	storage.Interface
 	// kept reads objects as the watch cache keeps them: Objects, Packed ones, or decoded ones.
 	kept storage.Interface
-	// writes creates and updates objects in the form of kept. It has no watch cache.
+	// writes creates, updates and deletes objects in the form of kept. It has no watch cache.
 	writes   storage.Interface
 	store    Store
 	location location

@@ -198,7 +198,7 @@ type Endpoint struct {
 	// Definition is the CustomResourceDefinition that the storage was created for.
 	Definition *apiextensionsv1.CustomResourceDefinition
 	Resource   *Resource
-	// Storage reads Objects, and updates them by Stored ones. It has no other writes.
+	// Storage reads Objects, and writes Stored ones.
 	Storage storage.Interface
 	// Prefix begins all keys.
 	Prefix string

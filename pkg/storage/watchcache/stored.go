@@ -13,8 +13,9 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
 
-// Stored is an object with the JSON that etcd has, or is to have, without a resource version. Storage of Objects takes it in
-// creations, and in updates: the object as it is now, with its resource version in the metadata, and the result.
+// Stored is an object with the JSON that etcd has, or is to have, without a resource version. Storage of Objects takes the
+// result of creations and updates in this form, and, with its resource version in the metadata, the object as it is before
+// updates and deletions.
 type Stored struct {
 	metav1.ObjectMeta
 	Data []byte
@@ -25,7 +26,7 @@ var (
 	_ metav1.Object  = &Stored{}
 )
 
-// Stored returns an Object that is to be updated.
+// Stored returns an Object that is to be updated or deleted.
 func (o *Object) Stored() (*Stored, error) {
 	text, err := o.json()
 	if err != nil {

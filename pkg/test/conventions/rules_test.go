@@ -342,15 +342,16 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/apiserver/writes/plan",
-		duty:     "Computes what upstream would store for an update of a custom resource, from JSON.",
+		duty:     "Computes what upstream would store for a creation or an update of a custom resource, from JSON.",
 		ours:     []string{"pkg/storage/canonicaljson"},
 		others: append([]string{
-			"k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/apis/cel", "k8s.io/kube-openapi/pkg/validation/strfmt", "sigs.k8s.io/structured-merge-diff/v6/fieldpath",
+			"k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/apis/cel", "k8s.io/apiserver/pkg/storage/names", "k8s.io/kube-openapi/pkg/validation/strfmt",
+			"sigs.k8s.io/structured-merge-diff/v6/fieldpath",
 		}, apiTypes...),
 	},
 	{
 		packages: "pkg/apiserver/writes",
-		duty:     "Serves updates of custom resources from plans, in front of upstream's handler.",
+		duty:     "Serves writes of custom resources from plans, in front of upstream's handler.",
 		ours:     []string{"pkg/admission/undecoded", "pkg/apiserver/front", "pkg/apiserver/writes/plan", "pkg/storage/watchcache"},
 		others: append([]string{
 			"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/component-base/featuregate", "k8s.io/component-base/metrics/...",

@@ -9,6 +9,7 @@ import (
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/storage/names"
 )
 
 // Create returns what would be stored for a new object with a UID in a namespace, "" for none.
@@ -19,7 +20,14 @@ func (s *Schema) Create(ctx context.Context, w Write, namespace string, uid type
 	}
 	u := &update{Schema: s, write: w, wanted: wanted}
 	sent, err := u.sentMetadata()
-	if err == nil {
+	if err != nil {
+		return nil, err
+	}
+	prefix := sent.get("generateName")
+	if metadataFields["generateName"].isEmpty(prefix) {
+		prefix = ""
+	}
+	if sent, err = named(sent, prefix); err == nil {
 		err = s.checkNewMetadata(sent, namespace)
 	}
 	if err != nil {
@@ -31,7 +39,28 @@ func (s *Schema) Create(ctx context.Context, w Write, namespace string, uid type
 	if s.namespaced {
 		given["namespace"] = `"` + namespace + `"`
 	}
-	return u.plan(ctx, sent, given, now)
+	if prefix != "" {
+		given["generateName"] = prefix
+		u.diff.changed = append(u.diff.changed, path{"f:metadata", "f:generateName"})
+	}
+	planned, err := u.plan(ctx, sent, given, now)
+	if err == nil {
+		planned.Generated = prefix != ""
+	}
+	return planned, err
+}
+
+// named returns metadata with a name, as upstream generates it from a prefix, "" for none, which it removes.
+func named(sent members, prefix string) (members, error) {
+	if prefix == "" {
+		return sent, nil
+	}
+	name := sent.get("name")
+	if prefix[0] != '"' || len(apivalidation.NameIsDNSSubdomain(unquoted(prefix), true)) > 0 || name != "" && name != `""` {
+		return nil, errMetadata
+	}
+	others := sent.only(func(m member) bool { return m.key != "name" && m.key != "generateName" })
+	return append(others, member{"name", `"` + names.SimpleNameGenerator.GenerateName(unquoted(prefix)) + `"`}), nil
 }
 
 // checkNewMetadata returns an error unless the metadata of a new object has no more than a name and what is editable.

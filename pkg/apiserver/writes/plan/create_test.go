@@ -5,6 +5,8 @@ package plan
 
 import (
 	"errors"
+	"regexp"
+	"strings"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -65,6 +67,30 @@ func TestCreateInNoNamespace(t *testing.T) {
 	}
 }
 
+// TestCreateGenerated generates names as upstream does.
+func TestCreateGenerated(t *testing.T) {
+	t.Parallel()
+	s := newSchema(t, gadgets(t, gadgetSchema))
+	for prefix, want := range map[string]string{
+		"g": `g[a-z0-9]{5}`, "g-": `g-[a-z0-9]{5}`, "a.b-": `a\.b-[a-z0-9]{5}`, strings.Repeat("g", 70): `g{58}[a-z0-9]{5}`,
+	} {
+		for _, name := range []string{"", `"name":"",`} {
+			planned, err := s.Create(t.Context(), newGadget(name+`"generateName":"`+prefix+`"`, ""), "ns", "u", testNow)
+			expect.NoError(t, err)
+			metadata := membersOf(membersOf(string(planned.Data)).get("metadata"))
+			if !planned.Generated || !regexp.MustCompile(`^`+want+`$`).MatchString(planned.Name) {
+				t.Errorf("prefix %s: planned %q, generated %t", prefix, planned.Name, planned.Generated)
+			}
+			expect.Equal(t, `"`+planned.Name+`"`, metadata.get("name"))
+			expect.Equal(t, `"`+prefix+`"`, metadata.get("generateName"))
+			expect.Equal(t, managedFields(`"me" Update 59 {"f:metadata":{"f:generateName":{}}}`), metadata.get("managedFields"))
+		}
+	}
+	planned, err := s.Create(t.Context(), newGadget(`"name":"g","generateName":""`, ""), "ns", "u", testNow)
+	expect.NoError(t, err)
+	expect.Equal(t, false, planned.Generated, "a name with an empty prefix")
+}
+
 // TestUnsureOfNew has a row for what is not created, by reason.
 func TestUnsureOfNew(t *testing.T) {
 	t.Parallel()
@@ -80,7 +106,9 @@ func TestUnsureOfNew(t *testing.T) {
 			"empty name":        newGadget(`"name":""`, ""),
 			"name, number":      newGadget(`"name":1`, ""),
 			"bad name":          newGadget(`"name":"G g"`, ""),
-			"generated name":    newGadget(`"generateName":"g"`, ""),
+			"name and prefix":   newGadget(`"name":"g","generateName":"g"`, ""),
+			"bad prefix":        newGadget(`"generateName":"G"`, ""),
+			"prefix, number":    newGadget(`"generateName":1`, ""),
 			"another namespace": newGadget(`"name":"g","namespace":"other"`, ""),
 			"UID":               newGadget(`"name":"g","uid":"u"`, ""),
 			"version":           newGadget(`"name":"g","resourceVersion":"7"`, ""),

@@ -129,6 +129,8 @@ type Planned struct {
 	// Data is the JSON that is stored, without a resource version. It equals the previous one if nothing changes.
 	Data []byte
 	Name string
+	// Generated is set if Name was generated.
+	Generated bool
 	// UID and ResourceVersion are those that the request has.
 	UID             types.UID
 	ResourceVersion string

@@ -30,6 +30,7 @@ func TestPlannedWrites(t *testing.T) {
 	twins := &twins{pair: p, writer: newWriter(run.Rand(0))}
 	for n := 0; run.Next() && !t.Failed(); n++ {
 		twins.round(t, fmt.Sprintf("lever-%d", n))
+		twins.creations(t, fmt.Sprintf("deleted-%d", n))
 		tighten(t, []int{60, 100}[n%2], p.annex, p.upstream)
 	}
 	t.Logf("%d writes: %s", twins.writes, p.plannedWrites(t))
@@ -60,6 +61,21 @@ func (w *twins) round(t *testing.T, name string) {
 			return // a write has removed the last finalizer
 		}
 		w.compare(t, w.next(t, mine, own), mine, theirs)
+	}
+}
+
+// creations creates objects with names that are generated, and deletes an object again and again.
+func (w *twins) creations(t *testing.T, name string) {
+	t.Helper()
+	mine, theirs := name+"-annex", name+"-other"
+	for range 5 {
+		w.compare(t, w.create(t, ""), mine, theirs)
+		w.compare(t, w.create(t, mine), mine, theirs)
+		for range 3 {
+			if own := w.upstream.getLever(t, mine); own != "" {
+				w.compare(t, w.delete(t, mine, own), mine, theirs)
+			}
+		}
 	}
 }
 
@@ -100,7 +116,7 @@ func as(body, own, other string) string {
 
 var (
 	valuesOfOne = regexp.MustCompile(`"(creationTimestamp|deletionTimestamp|time|resourceVersion)":"[^"]*"`)
-	textOfOne   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|-(annex|other)\b`)
+	textOfOne   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|-(annex|other)\b|` + generatedName)
 )
 
 // anonymous returns an answer without what differs between twins. Managed fields are in order of their times, which begin

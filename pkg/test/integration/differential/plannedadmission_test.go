@@ -87,6 +87,7 @@ func TestPlannedAdmission(t *testing.T) {
 	create(t, p.annex, policiesPath+"validatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"status"},"spec":{"policyName":"status","validationActions":["Deny"]}}`))
 	untilDenied("plain/status", `{"status":{"count":13}}`, `{"status":{"count":1}}`, "ValidatingAdmissionPolicy 'status'")
 	p.testPlannedCreations(t)
+	p.testPlannedDeletions(t)
 	p.testPlannedLimits(t)
 	p.plannedWrites(t)
 }
@@ -125,7 +126,7 @@ func (p *pair) testPlannedCreations(t *testing.T) {
 	t.Helper()
 	match := strings.Replace(matchLevers, "UPDATE", "CREATE", 1)
 	create(t, p.annex, policiesPath+"validatingadmissionpolicies", json.RawMessage(`{"metadata":{"name":"creations"},"spec":{"matchConstraints":{`+match+`},
-		"validations":[{"expression":"object.spec.size != 13 && oldObject == null && object.metadata.uid != '' && object.metadata.generation == 1"}]}}`))
+		"validations":[{"expression":"object.spec.size != 13 && oldObject == null && object.metadata.uid != '' && object.metadata.generation == 1 && object.metadata.name == request.name"}]}}`))
 	create(t, p.annex, policiesPath+"validatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"creations"},"spec":{"policyName":"creations","validationActions":["Deny"]}}`))
 	create(t, p.annex, policiesPath+"mutatingadmissionpolicies", json.RawMessage(`{"metadata":{"name":"creations"},"spec":{"reinvocationPolicy":"Never","failurePolicy":"Ignore",
 		"matchConstraints":{`+match+`,"objectSelector":{"matchLabels":{"create":"me"}}},
@@ -157,5 +158,34 @@ func (p *pair) testPlannedCreations(t *testing.T) {
 	})
 	if answer, err := post("created", "it", 5); err != nil || strings.Contains(answer, "changed") {
 		t.Errorf("a creation that no policy changes: %s, %v", answer, err)
+	}
+	generated := lever("")
+	generated["metadata"] = map[string]any{"generateName": "made-"}
+	create(t, p.annex, leversPath, generated)
+}
+
+// testPlannedDeletions deletes objects, which a policy denies for some.
+func (p *pair) testPlannedDeletions(t *testing.T) {
+	t.Helper()
+	create(t, p.annex, policiesPath+"validatingadmissionpolicies", json.RawMessage(`{"metadata":{"name":"deletions"},"spec":{"matchConstraints":{`+strings.Replace(matchLevers, "UPDATE", "DELETE", 1)+`},
+		"validations":[{"expression":"object == null && has(oldObject.metadata.resourceVersion) && request.name == oldObject.metadata.name && oldObject.spec.class != 'kept'"}]}}`))
+	create(t, p.annex, policiesPath+"validatingadmissionpolicybindings", json.RawMessage(`{"metadata":{"name":"deletions"},"spec":{"policyName":"deletions","validationActions":["Deny"]}}`))
+	createAndDelete := func(class string) error {
+		object := lever("deleted-" + class)
+		object["spec"].(map[string]any)["class"] = class
+		create(t, p.annex, leversPath, object)
+		_, err := send(t.Context(), p.annex.http, http.MethodDelete, p.annex.url+leversPath+"/deleted-"+class, asJSON, nil)
+		return err
+	}
+	poll.Until(t, "a deletion is denied", func() string {
+		if err := createAndDelete("kept"); err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'deletions'") {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	expect.NoError(t, createAndDelete("gone"), "a deletion that the policy allows")
+	expect.Equal(t, "", p.annex.getLever(t, "deleted-gone"))
+	if p.annex.getLever(t, "deleted-kept") == "" {
+		t.Error("the object that a policy keeps is gone")
 	}
 }

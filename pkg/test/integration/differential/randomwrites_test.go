@@ -141,7 +141,7 @@ func lever(name string) map[string]any {
 	}
 }
 
-// create returns a creation of a Lever.
+// create returns a creation of a Lever. Without a name it gets one that is generated.
 func (r writer) create(t testing.TB, name string) write {
 	t.Helper()
 	w := write{method: http.MethodPost, contentType: asJSON, manager: r.manager()}
@@ -153,8 +153,34 @@ func (r writer) create(t testing.TB, name string) write {
 	for range r.IntN(4) {
 		r.edit(t, object, r.IntN(4) == 0, false)
 	}
-	object["metadata"].(map[string]any)["name"] = name
+	metadata := object["metadata"].(map[string]any)
+	metadata["name"] = name
+	if name == "" {
+		delete(metadata, "name")
+		metadata["generateName"] = []string{"made-", "made.", "made-" + strings.Repeat("x", 70), "Made-", "made_"}[r.IntN(12)/2%5]
+	}
 	w.body = r.render(object)
+	return w
+}
+
+// delete returns a deletion of a Lever, of which current is the JSON.
+func (r writer) delete(t testing.TB, name, current string) write {
+	t.Helper()
+	var object struct{ Metadata map[string]any }
+	expect.NoError(t, json.Unmarshal([]byte(current), &object))
+	w := write{method: http.MethodDelete, path: leversPath + "/" + name, contentType: asJSON}
+	switch n := r.IntN(8); n {
+	case 0, 1:
+	case 2:
+		w.path += []string{"?gracePeriodSeconds=0", "?propagationPolicy=Orphan", "?dryRun=All", "?propagationPolicy=Nobody"}[r.IntN(4)]
+	case 3, 4:
+		w.body = fmt.Sprintf(`{"preconditions":{%q:%q}}`, []string{"uid", "resourceVersion"}[n-3], object.Metadata[[]string{"uid", "resourceVersion"}[r.IntN(2)]])
+	default:
+		w.body = []string{
+			`{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}`, `{"propagationPolicy":"Foreground"}`, `{"gracePeriodSeconds":30}`,
+			`{"orphanDependents":false}`, `{"orphanDependents":true}`, `{"dryRun":["All"]}`, `{"propagationPolicy":1}`, `{"kind":"Other"}`, `{`,
+		}[r.IntN(9)]
+	}
 	return w
 }
 
@@ -217,7 +243,7 @@ var edits = map[string][]string{
 	"kind":                       {`"Other"`},
 }
 
-// write is a random request that creates or updates a Lever.
+// write is a random request that creates, updates or deletes a Lever.
 type write struct {
 	method, path, contentType, manager, body string
 	status, force                            bool
