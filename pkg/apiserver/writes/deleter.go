@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/utils/ptr"
 
@@ -19,30 +18,25 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
-// deleter is the storage of one deletion: it deletes the object as it was read.
+// deleter is the storage of one deletion: it deletes the object, or marks one that has finalizers as deleted.
 type deleter struct {
-	*attempt
-	object *watchcache.Object
-	uid    types.UID
+	existing
+	uid types.UID
+	// marked is stored if the object has finalizers.
+	marked *plan.Planned
+	now    metav1.Time
 }
 
 var _ rest.GracefulDeleter = &deleter{}
 
-const (
-	// errFinalizers is returned for objects that stay until controllers have finalized them.
-	errFinalizers plan.Unsure = "finalizers"
-	// errOptions is returned for options that do not delete an object at once.
-	errOptions plan.Unsure = "options"
-)
+// errOptions is returned for options that add or remove finalizers, and for preconditions that do not hold.
+const errOptions plan.Unsure = "options"
 
 func (d *deleter) plan(ctx context.Context) (err error) {
 	if err = d.locate(ctx); err != nil {
 		return err
 	}
-	if d.object, err = d.read(ctx, d.key, false); err != nil {
-		return errUnread
-	}
-	text, err := d.object.JSON()
+	text, err := d.find(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -50,47 +44,42 @@ func (d *deleter) plan(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if len(metadata.Finalizers) > 0 {
-		return errFinalizers
-	}
 	d.uid = metadata.UID
-	return nil
+	if len(metadata.Finalizers) > 0 {
+		d.now = metav1.Now()
+		d.marked, err = d.schema.MarkDeleted(text, d.now.Time)
+	}
+	return err
 }
 
 // Delete implements rest.GracefulDeleter. Upstream's strategy of custom resources ignores grace periods.
 func (d *deleter) Delete(ctx context.Context, _ string, _ rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	watchcache.GrowStack()
-	if !d.deletesAtOnce(options) {
+	if !d.isPlain(options) {
 		return nil, false, d.retract(errOptions)
 	}
-	stored, err := d.object.Stored()
+	if err := d.admit(ctx, d.object, admission.Delete, options); err != nil {
+		return nil, false, d.refused(ctx, err)
+	}
+	resource := d.scope.Resource.GroupResource()
+	if d.marked != nil {
+		marked, err := d.store(ctx, d.marked.Data, &d.now)
+		return marked, false, storeerr.InterpretUpdateError(err, resource, d.name)
+	}
+	last, err := d.object.Stored()
 	if err != nil {
 		return nil, false, err
 	}
-	err = d.from.Storage.Delete(ctx, d.key, &watchcache.Object{}, nil, func(ctx context.Context, current runtime.Object) error {
-		if current != runtime.Object(stored) {
-			return d.retract(errChanged)
-		}
-		return d.admit(ctx, d.object, admission.Delete, options)
-	}, stored, storage.DeleteOptions{})
-	if d.isRetracted() {
-		err = errRetracted
+	if _, err := d.remove(ctx, last); err != nil {
+		return nil, false, storeerr.InterpretDeleteError(err, resource, d.name)
 	}
-	if storage.IsNotFound(err) {
-		err = d.retract(errChanged)
-	}
-	if err != nil {
-		return nil, false, storeerr.InterpretDeleteError(err, d.scope.Resource.GroupResource(), d.name)
-	}
-	d.recents.remove(d.key)
 	return &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
-		Name: d.name, Group: d.scope.Resource.Group, Kind: d.scope.Resource.Resource, UID: d.uid,
+		Name: d.name, Group: resource.Group, Kind: resource.Resource, UID: d.uid,
 	}}, true, nil
 }
 
-// deletesAtOnce reports whether upstream would delete an object without finalizers at once. Upstream also words the errors of
-// preconditions.
-func (d *deleter) deletesAtOnce(options *metav1.DeleteOptions) bool {
+// isPlain reports whether options leave the finalizers as they are, and preconditions hold. Upstream words their errors.
+func (d *deleter) isPlain(options *metav1.DeleteOptions) bool {
 	if len(options.DryRun) > 0 || ptr.Deref(options.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
 		return false
 	}

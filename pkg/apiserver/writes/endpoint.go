@@ -129,10 +129,10 @@ func (a *attempt) handler(ctx context.Context, info *request.RequestInfo) (http.
 		c := creater{a}
 		return handlers.CreateResource(c, a.scope, nil), c.plan(ctx)
 	case "delete":
-		d := &deleter{attempt: a}
+		d := &deleter{existing: existing{attempt: a}}
 		return handlers.DeleteResource(d, true, a.scope, nil), d.plan(ctx)
 	}
-	u := &updater{attempt: a}
+	u := &updater{existing{attempt: a}}
 	if info.Verb == "patch" {
 		return handlers.PatchResource(u, a.scope, nil, patchTypes), u.plan(ctx)
 	}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
 	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
@@ -20,11 +19,7 @@ import (
 )
 
 // updater is the storage of one update: it stores what was planned.
-type updater struct {
-	*attempt
-	// object is as it was before.
-	object *watchcache.Object
-}
+type updater struct{ existing }
 
 var _ rest.Patcher = &updater{}
 
@@ -39,15 +34,9 @@ func (u *updater) plan(ctx context.Context) (err error) {
 }
 
 func (u *updater) planFrom(ctx context.Context, latest bool) (err error) {
-	if u.object, err = u.read(ctx, u.key, latest); err != nil {
-		return errUnread
-	}
-	text, err := u.object.JSON()
+	text, err := u.find(ctx, latest)
 	if err != nil {
 		return err
-	}
-	if len(text) > maxPlanned {
-		return plan.ErrBody
 	}
 	u.planned, err = u.schema.Plan(ctx, text, u.write, time.Now())
 	return err
@@ -64,41 +53,13 @@ func (u *updater) Update(
 	_ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
 	watchcache.GrowStack()
-	stored, err := u.object.Stored()
-	if err != nil {
-		return nil, false, err
-	}
 	if err := u.admit(ctx, u.object, admission.Update, options); err != nil {
 		return nil, false, u.refused(ctx, err)
 	}
-	updated, out := &watchcache.Stored{Data: u.planned.Data}, &watchcache.Object{}
-	updated.DeletionTimestamp = u.object.GetDeletionTimestamp() // limits exempt objects that are being deleted
-	err = u.from.Storage.GuaranteedUpdate(ctx, u.key, out, false, nil, func(current runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		if current != runtime.Object(stored) {
-			return nil, nil, u.retract(errChanged)
-		}
-		return updated, nil, nil
-	}, stored)
-	if u.isRetracted() {
-		err = errRetracted
+	if u.planned.Deletes {
+		out, err := u.remove(ctx, &watchcache.Stored{Data: u.planned.Data})
+		return out, false, storeerr.InterpretDeleteError(err, u.scope.Resource.GroupResource(), u.name)
 	}
-	if storage.IsNotFound(err) {
-		err = u.retract(errChanged)
-	}
-	if err == nil {
-		u.recents.add(u.key, out)
-	}
+	out, err := u.store(ctx, u.planned.Data, u.object.GetDeletionTimestamp())
 	return out, false, storeerr.InterpretUpdateError(err, u.scope.Resource.GroupResource(), u.name)
-}
-
-// refused returns the error of a request that admission has refused, which upstream does only for the object as it is now.
-func (u *updater) refused(ctx context.Context, refusal error) error {
-	if u.isRetracted() {
-		return refusal
-	}
-	latest, err := u.current(ctx, u.key, true)
-	if err != nil || latest.GetResourceVersion() != u.object.GetResourceVersion() {
-		return u.retract(errChanged)
-	}
-	return refusal
 }

@@ -96,7 +96,7 @@ func checkMetadata(wanted, current members, w Write) error {
 			return errMetadata
 		}
 	}
-	if current.get("deletionTimestamp") != "" && !remain(current.get("finalizers"), wanted.get("finalizers")) {
+	if current.get("deletionTimestamp") != "" && !mayFinalize(current, wanted, w) {
 		return errDeleting
 	}
 	return nil
@@ -107,12 +107,14 @@ func (f metadataField) isEmpty(value string) bool {
 	return value == "" || slices.Contains(f.empty, value)
 }
 
-// remain reports whether some finalizers are left, and none were added. Upstream deletes an object without any.
-func remain(stored, left string) bool {
-	if metadataFields["finalizers"].isEmpty(left) {
-		return false
+// mayFinalize reports whether a write of an object that is being deleted adds no finalizers. Without any left, upstream
+// deletes the object unless it has a grace period.
+func mayFinalize(current, wanted members, w Write) bool {
+	left := wanted.get("finalizers")
+	if hasNone := metadataFields["finalizers"].isEmpty; hasNone(left) {
+		return !w.Status && !hasNone(current.get("finalizers")) && current.get("deletionGracePeriodSeconds") == "0"
 	}
-	before := itemsOf(stored)
+	before := itemsOf(current.get("finalizers"))
 	return !slices.ContainsFunc(itemsOf(left), func(name string) bool { return !slices.Contains(before, name) })
 }
 

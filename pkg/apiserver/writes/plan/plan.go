@@ -42,7 +42,8 @@ const (
 	errMetadata Unsure = "metadata"
 	// errManagedFields is returned for managers whose fields cannot be computed.
 	errManagedFields Unsure = "managed_fields"
-	// errDeleting is returned for objects that are being deleted and lose their last finalizer, or gain one.
+	// errDeleting is returned for objects that are being deleted and gain a finalizer or have a grace period, and for
+	// deletions of objects that wait for the garbage collector.
 	errDeleting Unsure = "deleting"
 )
 
@@ -131,6 +132,8 @@ type Planned struct {
 	Name string
 	// Generated is set if Name was generated.
 	Generated bool
+	// Deletes is set if the object is to be deleted, because it is without its last finalizer.
+	Deletes bool
 	// UID and ResourceVersion are those that the request has.
 	UID             types.UID
 	ResourceVersion string
@@ -155,7 +158,11 @@ func (s *Schema) Plan(ctx context.Context, current []byte, w Write, now time.Tim
 	if err != nil {
 		return nil, err
 	}
-	return u.plan(ctx, sent, map[string]string{}, now)
+	planned, err := u.plan(ctx, sent, map[string]string{}, now)
+	if err == nil && u.metadata.get("deletionTimestamp") != "" {
+		planned.Deletes = metadataFields["finalizers"].isEmpty(sent.get("finalizers"))
+	}
+	return planned, err
 }
 
 // read returns the object or the patch of a request.

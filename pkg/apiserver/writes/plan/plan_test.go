@@ -92,7 +92,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanOfDying changes an object that is being deleted and keeps a finalizer.
+// TestPlanOfDying changes an object that is being deleted.
 func TestPlanOfDying(t *testing.T) {
 	t.Parallel()
 	s := newSchema(t, gadgets(t, gadgetSchema))
@@ -100,16 +100,59 @@ func TestPlanOfDying(t *testing.T) {
 	for name, test := range map[string]struct {
 		write       Write
 		field, want string
+		deletes     bool
 	}{
-		"status":            {patch(`{"status":{"phase":"old"}}`).ofStatus(), "status", `{"phase":"old"}`},
-		"spec":              {patch(`{"spec":{"size":2}}`), "spec", `{"size":2}`},
-		"finalizer removed": {patch(`{"metadata":{"finalizers":["c/d"]}}`), "finalizers", `["c/d"]`},
+		"status":            {patch(`{"status":{"phase":"old"}}`).ofStatus(), "status", `{"phase":"old"}`, false},
+		"spec":              {patch(`{"spec":{"size":2}}`), "spec", `{"size":2}`, false},
+		"finalizer removed": {patch(`{"metadata":{"finalizers":["c/d"]}}`), "finalizers", `["c/d"]`, false},
+		"all removed":       {patch(`{"metadata":{"finalizers":null}}`), "finalizers", "", true},
+		"all replaced":      {patch(`{"metadata":{"finalizers":[]},"spec":{"size":2}}`), "spec", `{"size":2}`, true},
 	} {
 		planned, err := s.Plan(t.Context(), []byte(gadgetWith(dying)+"\n"), test.write, testNow)
 		expect.NoError(t, err, name)
 		fields := fieldsIn(strings.TrimSuffix(string(planned.Data), "\n"))
 		expect.Equal(t, test.want, fields[test.field], name)
 		expect.Equal(t, `"2026-01-02T03:04:05Z"`, fields["deletionTimestamp"], name)
+		expect.Equal(t, test.deletes, planned.Deletes, name)
+	}
+}
+
+// TestMarkDeleted has the metadata that a deletion adds to that of an object.
+func TestMarkDeleted(t *testing.T) {
+	t.Parallel()
+	s := newSchema(t, gadgets(t, gadgetSchema))
+	const first, deleted = `"finalizers":["a/b"],`, `"deletionTimestamp":"2026-01-02T03:04:05Z",`
+	for name, test := range map[string]struct {
+		more       string
+		time       string // "" if the object is not marked
+		generation string
+	}{
+		"object":         {first, "2026-01-02T03:04:59Z", "5"},
+		"marked":         {`"deletionGracePeriodSeconds":0,` + deleted + first, "2026-01-02T03:04:05Z", "4"},
+		"grace period":   {`"deletionGracePeriodSeconds":30,` + deleted + first, "2026-01-02T03:04:05Z", "4"},
+		"in the future":  {strings.Replace(deleted, "04:05", "05:05", 1) + first, "", ""},
+		"orphan":         {`"finalizers":["a/b","orphan"],`, "", ""},
+		"foreground":     {`"finalizers":["foregroundDeletion"],`, "", ""},
+		"odd generation": {first + `"generation":"4",`, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := gadgetWith(test.more)
+			if strings.Contains(test.more, "generation") {
+				text = strings.Replace(text, `"generation":4,`, "", 1)
+			}
+			planned, err := s.MarkDeleted([]byte(text+"\n"), testNow)
+			if test.time == "" {
+				if err == nil {
+					t.Errorf("planned %s", planned.Data)
+				}
+				return
+			}
+			expect.NoError(t, err)
+			want, got := fieldsIn(strings.Replace(text, `"resourceVersion":"7",`, "", 1)), fieldsIn(strings.TrimSuffix(string(planned.Data), "\n"))
+			want["deletionGracePeriodSeconds"], want["deletionTimestamp"], want["generation"] = "0", `"`+test.time+`"`, test.generation
+			expect.Equal(t, want, got)
+		})
 	}
 }
 
@@ -212,11 +255,11 @@ func TestUnsure(t *testing.T) {
 			"items":                   {"", patch(`{"items":[]}`)},
 		},
 		errDeleting: {
-			"spec":                 {dying, patch(`{"spec":{"size":2}}`)},
-			"status":               {dying, patch(`{"status":{"phase":"old"}}`).ofStatus()},
-			"last finalizer":       {kept, patch(`{"metadata":{"finalizers":null}}`)},
-			"last finalizer, list": {kept, patch(`{"metadata":{"finalizers":[]}}`)},
-			"finalizer added":      {kept, patch(`{"metadata":{"finalizers":["a/b","c/d","e/f"]}}`)},
+			"spec":            {dying, patch(`{"spec":{"size":2}}`)},
+			"status":          {dying, patch(`{"status":{"phase":"old"}}`).ofStatus()},
+			"grace period":    {strings.Replace(kept, ":0", ":5", 1), patch(`{"metadata":{"finalizers":null}}`)},
+			"no grace period": {strings.TrimPrefix(kept, `"deletionGracePeriodSeconds":0,`), patch(`{"metadata":{"finalizers":[]}}`)},
+			"finalizer added": {kept, patch(`{"metadata":{"finalizers":["a/b","c/d","e/f"]}}`)},
 		},
 	} {
 		for name, test := range tests {

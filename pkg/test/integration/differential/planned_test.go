@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/random"
@@ -64,17 +65,33 @@ func (w *twins) round(t *testing.T, name string) {
 	}
 }
 
-// creations creates objects with names that are generated, and deletes an object again and again.
+// creations creates objects with names that are generated, and creates and deletes an object again and again.
 func (w *twins) creations(t *testing.T, name string) {
 	t.Helper()
 	mine, theirs := name+"-annex", name+"-other"
 	for range 5 {
 		w.compare(t, w.create(t, ""), mine, theirs)
 		w.compare(t, w.create(t, mine), mine, theirs)
-		for range 3 {
-			if own := w.upstream.getLever(t, mine); own != "" {
+		for n := range 8 {
+			own := w.upstream.getLever(t, mine)
+			switch {
+			case own == "":
+			case n%2 == 0:
 				w.compare(t, w.delete(t, mine, own), mine, theirs)
+			default:
+				w.compare(t, w.next(t, mine, own), mine, theirs)
 			}
+		}
+		for n := 0; ; n++ { // finalizers are removed in two steps
+			own := w.upstream.getLever(t, mine)
+			if own == "" {
+				break
+			}
+			left := []string{`["example.com/f"]`, "[]"}[min(n, 1)]
+			w.compare(t, write{
+				method: http.MethodPatch, path: leversPath + "/" + mine, contentType: string(types.MergePatchType), body: `{"metadata":{"finalizers":` + left + `}}`,
+			}, mine, theirs)
+			w.compare(t, write{method: http.MethodDelete, path: leversPath + "/" + mine, contentType: asJSON}, mine, theirs)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func (r writer) create(t testing.TB, name string) write {
 	return w
 }
 
-// delete returns a deletion of a Lever, of which current is the JSON.
+// delete returns a deletion of a Lever, of which current is the JSON. No garbage collector has to finalize it.
 func (r writer) delete(t testing.TB, name, current string) write {
 	t.Helper()
 	var object struct{ Metadata map[string]any }
@@ -172,13 +172,13 @@ func (r writer) delete(t testing.TB, name, current string) write {
 	switch n := r.IntN(8); n {
 	case 0, 1:
 	case 2:
-		w.path += []string{"?gracePeriodSeconds=0", "?propagationPolicy=Orphan", "?dryRun=All", "?propagationPolicy=Nobody"}[r.IntN(4)]
+		w.path += []string{"?gracePeriodSeconds=0", "?propagationPolicy=Background", "?dryRun=All", "?propagationPolicy=Nobody"}[r.IntN(4)]
 	case 3, 4:
 		w.body = fmt.Sprintf(`{"preconditions":{%q:%q}}`, []string{"uid", "resourceVersion"}[n-3], object.Metadata[[]string{"uid", "resourceVersion"}[r.IntN(2)]])
 	default:
 		w.body = []string{
-			`{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}`, `{"propagationPolicy":"Foreground"}`, `{"gracePeriodSeconds":30}`,
-			`{"orphanDependents":false}`, `{"orphanDependents":true}`, `{"dryRun":["All"]}`, `{"propagationPolicy":1}`, `{"kind":"Other"}`, `{`,
+			`{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}`, `{"gracePeriodSeconds":30}`, `{"orphanDependents":false}`,
+			`{"propagationPolicy":"Foreground","dryRun":["All"]}`, `{"orphanDependents":true,"dryRun":["All"]}`, `{"dryRun":["All"]}`, `{"propagationPolicy":1}`, `{"kind":"Other"}`, `{`,
 		}[r.IntN(9)]
 	}
 	return w
