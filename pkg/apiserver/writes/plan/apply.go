@@ -5,7 +5,10 @@ package plan
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
+
+	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
 
 // lastAppliedManager is the manager for which upstream also changes an annotation.
@@ -187,11 +190,14 @@ func (r *rule) mergeItems(stored, applied []string) (string, bool) {
 	return joined(stored), true
 }
 
-// checkOwners returns an error unless the manager of a configuration has applied the same fields before, and no other
-// manager has one that changes, or the write is forced.
+// checkOwners returns an error if the manager of a configuration has applied other fields before, which upstream may remove,
+// or if another manager has a field that changes, and the write is not forced.
 func (u *update) checkOwners(entries []*entry, own int) error {
-	if own < 0 || entries[own].fields != u.applies || len(u.diff.removed) > 0 {
+	if len(u.diff.removed) > 0 || own >= 0 && !includes(u.applies, entries[own].fields) {
 		return errManagedFields
+	}
+	if own < 0 && len(u.diff.changed) == 0 {
+		return errManagedFields // upstream adds an entry without a time
 	}
 	for i, e := range entries {
 		if i != own && !u.write.Force && slices.ContainsFunc(u.diff.changed, e.owns) {
@@ -199,6 +205,46 @@ func (u *update) checkOwners(entries []*entry, own int) error {
 		}
 	}
 	return nil
+}
+
+// includes reports whether a set of fields has all fields of another one.
+func includes(fields, others string) bool {
+	isMember := func(text string) bool {
+		_, is := canonicaljson.Member(text, 0, ".")
+		return is || text == noFields
+	}
+	if others == noFields {
+		return isMember(fields)
+	}
+	for _, m := range membersOf(others) {
+		if m.key == "." {
+			if !isMember(fields) {
+				return false
+			}
+			continue
+		}
+		found, ok := canonicaljson.Member(fields, 0, m.key)
+		if !ok || !includes(fields[found.Start:found.End], m.value) {
+			return false
+		}
+	}
+	return true
+}
+
+var entryTime = regexp.MustCompile(`"time":"[^"]*"`)
+
+// changesOnlyTimes reports whether the times of managed fields are all that changes. Upstream keeps them then.
+func (u *update) changesOnlyTimes(content members, changes map[string]string) bool {
+	if entryTime.ReplaceAllString(changes["managedFields"], "") != entryTime.ReplaceAllString(u.metadata.get("managedFields"), "") {
+		return false
+	}
+	for name := range editable {
+		if value, written := changes[name]; written && value != u.metadata.get(name) {
+			return false
+		}
+	}
+	slices.SortFunc(content, member.compare)
+	return slices.Equal(content, u.before.only(func(m member) bool { return m.key != "apiVersion" && m.key != "kind" && m.key != "metadata" }))
 }
 
 // isPlainYAML reports whether a JSON text has only characters that have the same meaning in YAML, in which apply

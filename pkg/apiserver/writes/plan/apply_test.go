@@ -37,6 +37,7 @@ func TestApply(t *testing.T) {
 	t.Parallel()
 	s, upstream := newSchema(t, gadgets(t, gadgetSchema)), newUpstreamManager(t)
 	for name, test := range map[string]struct{ stored, first, second string }{
+		"new manager":       {`{"name":"x"}`, "", `{"size":1}`},
 		"the same":          {`{"name":"x"}`, `{"size":1}`, `{"size":1}`},
 		"scalar":            {`{"name":"x"}`, `{"size":1}`, `{"size":2}`},
 		"fields of maps":    {`{"deep":{"a":{"z":"0"}}}`, `{"deep":{"a":{"x":"1"}}}`, `{"deep":{"a":{"x":"2"}}}`},
@@ -49,11 +50,17 @@ func TestApply(t *testing.T) {
 		"items":             {`{"ports":[{"name":"a","port":1}]}`, `{"ports":[{"name":"b","port":1,"mode":"x"}]}`, `{"ports":[{"name":"b","port":1,"mode":"y"}]}`},
 		"part of the items": {`{"ports":[{"name":"a","port":1},{"name":"b","port":1},{"name":"c","port":2}]}`, `{"ports":[{"name":"a","port":1,"mode":"x"},{"name":"c","port":2,"mode":"x"}]}`, `{"ports":[{"name":"a","port":1,"mode":"y"},{"name":"c","port":2,"mode":"z"}]}`},
 		"unknown fields":    {`{"open":{"other":1}}`, `{"open":{"a":{"b":1,"c":[{"d":1}]}},"raw":{"x":{"y":"z"}}}`, `{"open":{"a":{"b":2,"c":[{"d":2}]}},"raw":{"x":{"y":"w"}}}`},
+		"more fields":       {`{"name":"x"}`, `{"size":1}`, `{"flags":{"a":true},"size":1}`},
+		"more, no change":   {`{"name":"x"}`, `{"size":1}`, `{"name":"x","size":1}`},
+		"new fields below":  {`{"name":"x"}`, `{"deep":{"a":{"x":"1"}}}`, `{"deep":{"a":{"x":"1","z":"2"}},"tags":["a"]}`},
 		"either":            {`{"either":"a"}`, `{"either":"b"}`, `{"either":1}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			current := upstream.apply(t, storedGadget(test.stored, managedFields(`"other" Update 01 {"f:spec":{"f:name":{}}}`)), config(test.first), "me", true)
+			current := storedGadget(test.stored, managedFields(`"other" Update 01 {"f:spec":{"f:name":{}}}`))
+			if test.first != "" {
+				current = upstream.apply(t, current, config(test.first), "me", true)
+			}
 			current = strings.ReplaceAll(current, "03:04:59Z", "03:04:30Z")
 			want := membersOf(upstream.apply(t, current, config(test.second), "me", false))
 			planned, err := s.Plan(t.Context(), []byte(current), Write{Body: []byte(config(test.second)), Apply: true, Manager: "me"}, testNow)
@@ -116,7 +123,6 @@ func TestUnsureApply(t *testing.T) {
 			"type":           {Body: []byte(config(`{"size":"1"}`)), Force: true},
 		},
 		errManagedFields: {
-			"more fields":     {Body: []byte(config(`{"name":"y","size":1}`))},
 			"fewer fields":    {Body: []byte(config(`{}`))},
 			"other fields":    {Body: []byte(config(`{"name":"x"}`))},
 			"unknown field":   {Body: []byte(config(`{"x":1}`))},
@@ -125,7 +131,7 @@ func TestUnsureApply(t *testing.T) {
 			"new item":        {Body: []byte(config(`{"ports":[{"name":"c","port":1}]}`))},
 			"order of items":  {Body: []byte(config(`{"ports":[{"name":"b","port":1},{"name":"a","port":1}]}`))},
 			"item twice":      {Body: []byte(config(`{"ports":[{"name":"a","port":1},{"name":"a","port":1}]}`))},
-			"new manager":     {Body: []byte(config(`{"size":2}`)), Manager: "new"},
+			"new, no change":  {Body: []byte(config(`{"size":1}`)), Manager: "new"},
 			"kubectl":         {Body: []byte(config(`{"size":2}`)), Manager: "kubectl"},
 			"manager of both": {Body: []byte(config(`{"size":2}`)), Manager: "status"},
 		},

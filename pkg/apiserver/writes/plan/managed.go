@@ -41,7 +41,7 @@ func (u *update) managedFields(now time.Time) (string, error) {
 	if err == nil && u.write.Apply {
 		err = u.checkOwners(entries, own)
 	}
-	if err != nil || fields == 0 {
+	if err != nil || fields == 0 && (!u.write.Apply || entries[own].fields == u.applies) {
 		return current, err
 	}
 	if own < 0 && len(d.changed) > 0 {
@@ -50,7 +50,8 @@ func (u *update) managedFields(now time.Time) (string, error) {
 	}
 	for i, e := range entries {
 		if i == own && u.write.Apply {
-			continue // it has the fields
+			e.fields = u.applies
+			continue
 		}
 		if err := e.apply(d, i == own); err != nil {
 			return "", err

@@ -59,14 +59,8 @@ func (s *Schema) metadataOf(object members) (members, error) {
 
 // plan plans a write with metadata that was checked, of which changes has what the server sets.
 func (u *update) plan(ctx context.Context, sent members, changes map[string]string, now time.Time) (*Planned, error) {
-	if !u.write.Apply { // defaults would have no owner
-		u.wanted = u.root.addDefaults(u.wanted)
-	}
-	var content members
-	var err error
-	if u.write.Status {
-		content, err = u.withStatus()
-	} else if content, err = u.withContent(); err == nil {
+	content, err := u.content()
+	if err == nil && !u.write.Status {
 		err = u.setMetadata(sent, content, changes)
 	}
 	if err != nil {
@@ -77,6 +71,9 @@ func (u *update) plan(ctx context.Context, sent members, changes map[string]stri
 	}
 	if changes["managedFields"], err = u.managedFields(now); err != nil {
 		return nil, err
+	}
+	if u.write.Apply && u.changesOnlyTimes(content, changes) {
+		changes["managedFields"] = u.metadata.get("managedFields")
 	}
 	content = append(content, member{"apiVersion", u.apiVersion}, member{"kind", u.kind}, member{"metadata", newMetadata(u.metadata, changes)})
 	planned := content.encode()
@@ -89,6 +86,23 @@ func (u *update) plan(ctx context.Context, sent members, changes map[string]stri
 	return &Planned{
 		Data: append(planned, '\n'), Name: textOf(sent, "name"), UID: types.UID(textOf(sent, "uid")), ResourceVersion: textOf(sent, "resourceVersion"),
 	}, nil
+}
+
+// content returns what is stored besides apiVersion, kind and metadata, and compares it with what is. Upstream adds defaults
+// after it has compared an apply configuration, and before it compares any other object.
+func (u *update) content() (content members, err error) {
+	if !u.write.Apply {
+		u.wanted = u.root.addDefaults(u.wanted)
+	}
+	if u.write.Status {
+		content, err = u.withStatus()
+	} else {
+		content, err = u.withContent()
+	}
+	if err == nil && u.write.Apply {
+		content = u.root.addDefaults(content)
+	}
+	return content, err
 }
 
 // textOf returns a string of metadata that was checked.
