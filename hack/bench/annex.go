@@ -38,6 +38,7 @@ var annexParts = []struct {
 	{"many", fmt.Sprintf("%d CRDs", manyCRDs), []string{annexName}, measureManyCRDs},
 	{"retention", "a resource while expired objects of another one are deleted", []string{"with deletions", "without"}, measureRetention},
 	{"aggregated", "annex behind a main cluster", []string{"through it", "directly"}, measureAggregated},
+	{"behind", fmt.Sprintf("%d objects of %d bytes, kube-apiserver and annex together", behindObjects, behindBytes), []string{"native", "behind"}, measureBehind},
 	{"compression", "compressed objects", []string{"compressed", "plain"}, measureCompression},
 }
 

@@ -41,6 +41,8 @@ type operation struct {
 type round struct {
 	// run does the work.
 	run func(ctx context.Context) (work, error)
+	// once is set if run uses up what prepare created.
+	once bool
 	// close releases what prepare created, unless it is nil.
 	close func() error
 }
@@ -154,7 +156,9 @@ func (o operation) profile(ctx context.Context, directory string, servers []*ser
 		go func() { taken <- s.profile(ctx, directory, o.name) }()
 		for ended := false; !ended && err == nil; {
 			_, err = prepared.run(ctx)
-			ended = len(taken) > 0
+			if ended = len(taken) > 0; prepared.once && !ended && err == nil {
+				prepared, err = o.prepare(ctx, s)
+			}
 		}
 		err = errors.Join(err, <-taken)
 		if prepared.close != nil {

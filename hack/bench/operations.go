@@ -27,32 +27,34 @@ func operations(count, size int, duration time.Duration) []operation {
 			numbers := [workers]int{}
 			return repeat(workers, duration, func(ctx context.Context, worker int) (response, error) {
 				numbers[worker] += workers
-				return s.client.send(ctx, request{path: records.pathOf((numbers[worker]+worker)%count) + query, accept: asJSON})
+				return s.client.send(ctx, request{path: s.objects.pathOf((numbers[worker]+worker)%count) + query, accept: asJSON})
 			}), nil
 		}
 	}
 	list := func(query string) func(context.Context, *server) (round, error) {
-		return listing(request{path: records.collection() + query, accept: asJSON}, duration)
+		return listing(request{path: query, accept: asJSON}, duration)
 	}
 	all := []operation{
 		{name: "GET", target: 2, onCPU: true, prepare: get("")},
 		{name: "GET, resourceVersion=0", prepare: get("?resourceVersion=0")},
 		{name: "LIST all", target: 15, prepare: list("")},
 		{name: "LIST all, resourceVersion=0", target: 15, prepare: list("?resourceVersion=0")},
-		{name: "LIST all, gzip", target: 8, tolerance: 0.5, prepare: listing(request{path: records.collection(), accept: asJSON, encoding: "gzip"}, duration)},
+		{name: "LIST all, gzip", target: 8, tolerance: 0.5, prepare: listing(request{accept: asJSON, encoding: "gzip"}, duration)},
 		{name: "LIST page of 500", target: 10, prepare: list("?limit=500")},
-		{name: "LIST one of 40 namespaces", target: 10, prepare: listing(request{path: records.parentOf(0), accept: asJSON}, duration)},
+		{name: "LIST one of 40 namespaces", target: 10, prepare: listNamespace(duration)},
 		{name: "LIST 1 % by label", target: 10, prepare: list("?labelSelector=part%3Dpart-1")},
 		{name: "LIST 1 % by field", prepare: list("?fieldSelector=spec.owner%3Downer-1")},
-		{name: "metadata of all, protobuf", target: 3, prepare: listing(request{path: records.collection(), accept: asMetadata}, duration)},
-		{name: "table of 500", target: 1, prepare: listing(request{path: records.collection() + "?limit=500", accept: asTable}, duration)},
-		{name: "table of all", target: 1, prepare: listing(request{path: records.collection(), accept: asTable}, duration)},
+		{name: "metadata of all, protobuf", target: 3, prepare: listing(request{accept: asMetadata}, duration)},
+		{name: "table of 500", target: 1, prepare: listing(request{path: "?limit=500", accept: asTable}, duration)},
+		{name: "table of all", target: 1, prepare: listing(request{accept: asTable}, duration)},
 		{name: "WATCH initial events of all", target: 12, prepare: initialEvents(count, duration)},
 		{name: "WATCH event to 50 watchers", per: "delivery", target: 3, onCPU: true, prepare: fanOut(50, min(1000, count))},
 		{name: "WATCH event to 1,000 watchers", per: "delivery", target: 10, onCPU: true, prepare: fanOut(1000, min(50, count))},
-		{name: "update (PUT)", target: 2, prepare: update(count, duration, "", "revision")},
-		{name: "status update (PUT)", prepare: update(count, duration, "/status", "observed")},
-		{name: "server-side apply", prepare: apply(count, size, duration)},
+		{name: "update (PUT)", target: 4, onCPU: true, prepare: update(count, duration, "", "revision")},
+		{name: "status update (PUT)", target: 4, onCPU: true, prepare: update(count, duration, "/status", "observed")},
+		{name: "merge patch", target: 4, onCPU: true, prepare: patch(count, duration)},
+		{name: "server-side apply", target: 2.5, onCPU: true, prepare: apply(count, size, duration)},
+		{name: "delete", target: 2.5, onCPU: true, prepare: deletion(count, size)},
 	}
 	for i := range all {
 		if all[i].per == "" {
@@ -65,20 +67,33 @@ func operations(count, size int, duration time.Duration) []operation {
 	return all
 }
 
-// listing returns rounds of one client's lists.
+// listing returns rounds of one client's lists. The path of the request follows that of all objects.
 func listing(r request, duration time.Duration) func(context.Context, *server) (round, error) {
 	return func(ctx context.Context, s *server) (round, error) {
-		// The first list after other requests does work of theirs, such as garbage collection.
-		_, err := s.client.send(ctx, r)
-		return repeat(1, duration, func(ctx context.Context, _ int) (response, error) { return s.client.send(ctx, r) }), err
+		r := r
+		r.path = s.objects.collection() + r.path
+		return s.repeatList(ctx, r, duration)
 	}
+}
+
+// listNamespace returns rounds of one client's lists of the objects in a namespace.
+func listNamespace(duration time.Duration) func(context.Context, *server) (round, error) {
+	return func(ctx context.Context, s *server) (round, error) {
+		return s.repeatList(ctx, request{path: s.objects.parentOf(0), accept: asJSON}, duration)
+	}
+}
+
+func (s *server) repeatList(ctx context.Context, r request, duration time.Duration) (round, error) {
+	// The first list after other requests does work of theirs, such as garbage collection.
+	_, err := s.client.send(ctx, r)
+	return repeat(1, duration, func(ctx context.Context, _ int) (response, error) { return s.client.send(ctx, r) }), err
 }
 
 // writes returns rounds in which each worker stamps a field of its objects and sends them in turn.
 // first returns the object i before its first write. A response that is kept is the object of the
 // next write.
 func writes(count int, duration time.Duration, field string, first func(ctx context.Context, s *server, i int) ([]byte, error),
-	newRequest func(i int) request) func(context.Context, *server) (round, error) {
+	newRequest func(path string) request) func(context.Context, *server) (round, error) {
 	return func(ctx context.Context, s *server) (round, error) {
 		var objects [workers][][]byte
 		for i := range min(workers*spread, count) {
@@ -96,7 +111,7 @@ func writes(count int, duration time.Duration, field string, first func(ctx cont
 			if err := stamp(own[i], field, time.Now().UnixNano()); err != nil {
 				return response{}, err
 			}
-			r := newRequest(i*workers + worker)
+			r := newRequest(s.objects.pathOf(i*workers + worker))
 			r.body = own[i]
 			received, err := s.client.send(ctx, r)
 			if r.keep {
@@ -111,20 +126,43 @@ func writes(count int, duration time.Duration, field string, first func(ctx cont
 // then on, like a controller.
 func update(count int, duration time.Duration, subresource, field string) func(context.Context, *server) (round, error) {
 	read := func(ctx context.Context, s *server, i int) ([]byte, error) {
-		received, err := s.client.send(ctx, request{path: records.pathOf(i), accept: asJSON, keep: true})
+		received, err := s.client.send(ctx, request{path: s.objects.pathOf(i), accept: asJSON, keep: true})
 		return withStatus(received.body), err
 	}
-	return writes(count, duration, field, read, func(i int) request {
-		return request{method: "PUT", path: records.pathOf(i) + subresource, contentType: asJSON, keep: true}
+	return writes(count, duration, field, read, func(path string) request {
+		return request{method: "PUT", path: path + subresource, contentType: asJSON, keep: true}
 	})
 }
 
 // apply returns rounds of server-side applies of whole manifests.
 func apply(count, size int, duration time.Duration) func(context.Context, *server) (round, error) {
-	manifest := func(_ context.Context, _ *server, i int) ([]byte, error) { return records.object(i, size) }
-	return writes(count, duration, "revision", manifest, func(i int) request {
-		return request{method: "PATCH", path: records.pathOf(i) + "?fieldManager=applier&force=true", contentType: applyPatch}
+	manifest := func(_ context.Context, s *server, i int) ([]byte, error) { return s.objects.object(i, size) }
+	return writes(count, duration, "revision", manifest, func(path string) request {
+		return request{method: "PATCH", path: path + "?fieldManager=applier&force=true", contentType: applyPatch}
 	})
+}
+
+// patch returns rounds of merge patches of a field.
+func patch(count int, duration time.Duration) func(context.Context, *server) (round, error) {
+	body := func(context.Context, *server, int) ([]byte, error) {
+		return fmt.Appendf(nil, `{"spec":{"revision":"%0*d"}}`, revisionDigits, 0), nil
+	}
+	return writes(count, duration, "revision", body, func(path string) request {
+		return request{method: "PATCH", path: path, contentType: mergePatch}
+	})
+}
+
+// deletion returns rounds of deletions of further objects.
+func deletion(count, size int) func(context.Context, *server) (round, error) {
+	last := count + min(1000, count)
+	return func(ctx context.Context, s *server) (round, error) {
+		_, err := countUp(workers, count, last, func(i int) (response, error) { return s.create(ctx, s.objects, i, size) })
+		return round{once: true, run: func(ctx context.Context) (work, error) {
+			return countUp(workers, count, last, func(i int) (response, error) {
+				return s.client.send(ctx, request{method: "DELETE", path: s.objects.pathOf(i)})
+			})
+		}}, err
+	}
 }
 
 // stamp sets a field of the JSON of an object that has revisionDigits digits. Nothing is decoded,

@@ -116,7 +116,10 @@ func (p *peer) measureServers(ctx context.Context, c *session, servers []*server
 		return err
 	}
 	c.Figures = append(c.Figures, created)
-	listed, err := servers[0].client.send(ctx, request{path: records.collection(), accept: asJSON})
+	if err := c.addGrowth(servers, empty); err != nil {
+		return err
+	}
+	listed, err := servers[0].client.send(ctx, request{path: servers[0].objects.collection(), accept: asJSON})
 	if err != nil {
 		return err
 	}
@@ -144,6 +147,20 @@ func (p *peer) measureServers(ctx context.Context, c *session, servers []*server
 	return p.profile(ctx, creation, servers)
 }
 
+// addGrowth adds the memory of the servers right after they have created all objects.
+func (c *session) addGrowth(servers []*server, empty values) error {
+	growth := empty.medians("rss")
+	for _, s := range servers {
+		usage, err := s.usage()
+		if err != nil {
+			return err
+		}
+		growth[s.name] = (float64(usage.RSS) - growth[s.name]) / float64(c.Objects)
+	}
+	c.Figures = append(c.Figures, figure{Name: "RSS growth per object, after the creations", Unit: "B", Measured: growth, Target: 6})
+	return nil
+}
+
 // profile writes the CPU profiles of an operation, if they were asked for.
 func (p *peer) profile(ctx context.Context, o operation, servers []*server) error {
 	if p.profiles == "" {
@@ -156,11 +173,11 @@ func (p *peer) profile(ctx context.Context, o operation, servers []*server) erro
 // after them.
 func creation(count, size, rounds int) operation {
 	done := map[*server]int{}
-	return operation{name: "create", per: "request", target: 2, tolerance: 0.03, prepare: func(_ context.Context, s *server) (round, error) {
+	return operation{name: "create", per: "request", target: 3, onCPU: true, tolerance: 0.03, prepare: func(_ context.Context, s *server) (round, error) {
 		return round{run: func(ctx context.Context) (work, error) {
 			i := done[s]
 			done[s]++
-			return countUp(workers, count*i/rounds, count*(i+1)/rounds, func(i int) (response, error) { return s.create(ctx, records, i, size) })
+			return countUp(workers, count*i/rounds, count*(i+1)/rounds, func(i int) (response, error) { return s.create(ctx, s.objects, i, size) })
 		}}, nil
 	}}
 }

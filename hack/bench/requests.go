@@ -7,13 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
@@ -104,25 +102,13 @@ func measureAggregated(ctx context.Context, s *session) error {
 		return err
 	}
 	s.atEnd(cluster.Stop)
-	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
+	annex, err := s.startBehind(ctx, cluster)
 	if err != nil {
 		return err
 	}
-	s.atEnd(balancer.Close)
-	installation, err := annextest.Install(ctx, cluster, balancer)
-	if err != nil {
-		return err
-	}
-	annex, err := installation.LaunchProcess(ctx, filepath.Join(s.dir, annexName))
-	if err != nil {
-		return err
-	}
-	s.atEnd(annex.Shutdown)
-	if err := annex.WaitHosting(ctx); err != nil {
-		return err
-	}
-	through := &server{config: cluster.Config, pid: annex.Process.PID}
-	directly := &server{config: annex.AnnexConfig, pid: annex.Process.PID}
+	pids := func() []int { return []int{annex.Process.PID()} }
+	through := &server{config: cluster.Config, pids: pids}
+	directly := &server{config: annex.AnnexConfig, pids: pids}
 	if err := errors.Join(through.connect(), directly.connect()); err != nil {
 		return err
 	}
@@ -146,11 +132,7 @@ func (s *session) addTakeovers(ctx context.Context, annex *annextest.Annex, thro
 			return r, err
 		}
 		began := time.Now()
-		label := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, hostingv1alpha1.HostedLabel)
-		if _, err := through.api.CRDs().Patch(ctx, r.name(), types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
-			return r, err
-		}
-		if err := annex.WaitPublished(ctx, r.group, "v1"); err != nil {
+		if err := through.label(ctx, annex, r); err != nil {
 			return r, err
 		}
 		served, err := through.firstList(ctx, r, began)

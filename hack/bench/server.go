@@ -41,8 +41,11 @@ type server struct {
 	// etcd is nil if it is embedded. prefix begins the keys of objects in it.
 	etcd   *clientv3.Client
 	prefix string
+	// objects is the resource whose objects are read and written.
+	objects resource
 
-	pid   func() int
+	// pids returns the processes whose CPU time and memory count.
+	pids  func() []int
 	start func(context.Context) error // returns when it is ready
 	kill  func()
 	// ready is the time from the start of annex's process until it was ready.
@@ -56,8 +59,8 @@ func (s *session) startAnnex(ctx context.Context, name string, flags []string, e
 		return nil, err
 	}
 	var running *process.Annex
-	annex := &server{name: annexName, prefix: "/annex/"}
-	annex.pid = func() int { return running.PID() }
+	annex := &server{name: annexName, prefix: "/annex/", objects: records}
+	annex.pids = func() []int { return []int{running.PID()} }
 	annex.kill = func() { running.Kill() }
 	annex.start = func(ctx context.Context) error {
 		command := exec.Command(s.program(annexName), "serve", "--data-dir="+filepath.Join(s.dir, name), "--secure-port="+strconv.Itoa(port)) //nolint:noctx // it outlives the call
@@ -123,7 +126,7 @@ func (s *session) startKubeAPIServer(ctx context.Context) (*server, error) {
 	s.atEnd(cluster.Stop)
 	peer := &server{
 		name: peerName, etcd: etcd, prefix: "/registry/", config: cluster.Config,
-		pid: cluster.APIServerPID, start: cluster.StartAPIServer, kill: cluster.KillAPIServer,
+		objects: records, pids: func() []int { return []int{cluster.APIServerPID()} }, start: cluster.StartAPIServer, kill: cluster.KillAPIServer,
 	}
 	if err := peer.connect(); err != nil {
 		return nil, err
@@ -191,7 +194,19 @@ func (s *server) create(ctx context.Context, r resource, i, size int) (response,
 	return s.client.send(ctx, request{method: "POST", path: r.parentOf(i), contentType: asJSON, body: body})
 }
 
-func (s *server) usage() (process.Usage, error) { return process.UsageOf(s.pid()) }
+// usage returns the usage of all processes together.
+func (s *server) usage() (total process.Usage, err error) {
+	for _, pid := range s.pids() {
+		usage, err := process.UsageOf(pid)
+		if err != nil {
+			return total, err
+		}
+		total.CPU += usage.CPU
+		total.RSS += usage.RSS
+		total.PeakRSS += usage.PeakRSS
+	}
+	return total, nil
+}
 
 // heap collects garbage and returns the bytes of the live heap.
 func (s *server) heap(ctx context.Context) (int64, error) {
@@ -210,7 +225,7 @@ func (s *server) restart(ctx context.Context) (listed, full time.Duration, err e
 	began := time.Now()
 	ready := make(chan error, 1)
 	go func() { ready <- s.start(ctx) }()
-	listed, err = s.firstList(ctx, records, began)
+	listed, err = s.firstList(ctx, s.objects, began)
 	if err := errors.Join(err, <-ready); err != nil {
 		return 0, 0, err
 	}
@@ -221,11 +236,11 @@ func (s *server) restart(ctx context.Context) (listed, full time.Duration, err e
 // cachesFull waits until the watch cache was filled, by the metric of the code that all servers
 // share.
 func (s *server) cachesFull(ctx context.Context, began time.Time) (time.Duration, error) {
-	metric := fmt.Sprintf("apiserver_watch_cache_initializations_total{group=%q,resource=%q} ", records.group, records.plural)
+	metric := fmt.Sprintf("apiserver_watch_cache_initializations_total{group=%q,resource=%q} ", s.objects.group, s.objects.plural)
 	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	// annex creates a watch cache when it is needed, without objects only for a watch.
-	go func() { _, _ = s.client.send(watchCtx, request{path: records.collection() + "?watch=true"}) }()
+	go func() { _, _ = s.client.send(watchCtx, request{path: s.objects.collection() + "?watch=true"}) }()
 	return since(ctx, began, 20*retryInterval, "full watch caches of "+s.name, func() error {
 		received, err := s.client.send(ctx, request{path: "/metrics", keep: true})
 		if err != nil {

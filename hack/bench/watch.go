@@ -26,12 +26,12 @@ const (
 
 // initialEvents returns rounds of watches that begin with all objects, as informers' do.
 func initialEvents(count int, duration time.Duration) func(context.Context, *server) (round, error) {
-	path := records.collection() + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	const query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	return func(_ context.Context, s *server) (round, error) {
 		return repeat(1, duration, func(ctx context.Context, _ int) (response, error) {
 			ctx, cancel := context.WithTimeout(ctx, requestLimit)
 			defer cancel()
-			watch, err := s.client.open(ctx, request{path: path, accept: asJSON})
+			watch, err := s.client.open(ctx, request{path: s.objects.collection() + query, accept: asJSON})
 			if err != nil {
 				return response{}, err
 			}
@@ -53,7 +53,7 @@ func initialEvents(count int, duration time.Duration) func(context.Context, *ser
 // does, so the time of writes is not counted.
 func fanOut(watchers, events int) func(context.Context, *server) (round, error) {
 	return func(ctx context.Context, s *server) (round, error) {
-		prefix := s.prefix + records.group + "/" + records.plural + "/"
+		prefix := s.prefix + s.objects.group + "/" + s.objects.plural + "/"
 		first, err := s.etcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithLimit(int64(events)))
 		if err != nil {
 			return round{}, fmt.Errorf("read objects from etcd: %w", err)
@@ -95,7 +95,7 @@ type audience struct {
 // openWatches opens watches of all objects from now on, each on a connection of its own. Events
 // are given to observe, if that is not nil.
 func (s *server) openWatches(ctx context.Context, watchers int, observe func(event []byte)) (*audience, error) {
-	list, _, err := s.client.list(ctx, records.collection()+"?limit=1")
+	list, _, err := s.client.list(ctx, s.objects.collection()+"?limit=1")
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (s *server) openWatches(ctx context.Context, watchers int, observe func(eve
 			if err != nil {
 				return err
 			}
-			watch, err := own.open(watching, request{path: records.collection() + "?watch=true&resourceVersion=" + list.ResourceVersion, accept: asJSON})
+			watch, err := own.open(watching, request{path: s.objects.collection() + "?watch=true&resourceVersion=" + list.ResourceVersion, accept: asJSON})
 			if err != nil {
 				return err
 			}
