@@ -209,26 +209,27 @@ func (u *update) checkOwners(entries []*entry, own int) error {
 
 // includes reports whether a set of fields has all fields of another one.
 func includes(fields, others string) bool {
-	isMember := func(text string) bool {
-		_, is := canonicaljson.Member(text, 0, ".")
-		return is || text == noFields
-	}
 	if others == noFields {
 		return isMember(fields)
 	}
-	for _, m := range membersOf(others) {
-		if m.key == "." {
+	for f := range fieldsOfBoth(membersOf(fields), membersOf(others)) {
+		switch {
+		case f.second == "":
+		case f.key == ".":
 			if !isMember(fields) {
 				return false
 			}
-			continue
-		}
-		found, ok := canonicaljson.Member(fields, 0, m.key)
-		if !ok || !includes(fields[found.Start:found.End], m.value) {
+		case f.first == "" || !includes(f.first, f.second):
 			return false
 		}
 	}
 	return true
+}
+
+// isMember reports whether a path is a member of a set that has fields below it.
+func isMember(fields string) bool {
+	_, is := canonicaljson.Member(fields, 0, ".")
+	return is || fields == noFields
 }
 
 var entryTime = regexp.MustCompile(`"time":"[^"]*"`)

@@ -168,11 +168,7 @@ func (e *entry) owns(field path) bool {
 		}
 		at = at[found.Start:found.End]
 	}
-	if at == "{}" {
-		return true
-	}
-	_, is := canonicaljson.Member(at, 0, ".")
-	return is
+	return isMember(at)
 }
 
 // quoted returns an element of a path as it is in the JSON. It is plain otherwise.

@@ -12,6 +12,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -114,8 +115,7 @@ func mayFinalize(current, wanted members, w Write) bool {
 	if hasNone := metadataFields["finalizers"].isEmpty; hasNone(left) {
 		return !w.Status && !hasNone(current.get("finalizers")) && current.get("deletionGracePeriodSeconds") == "0"
 	}
-	before := itemsOf(current.get("finalizers"))
-	return !slices.ContainsFunc(itemsOf(left), func(name string) bool { return !slices.Contains(before, name) })
+	return sets.New(itemsOf(current.get("finalizers"))...).HasAll(itemsOf(left)...)
 }
 
 func isInteger(text string) bool {
