@@ -20,12 +20,12 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
-// PlannedWrites serves creations and updates of custom resources from plans. It needs encoded reads.
+// PlannedWrites serves writes of custom resources from plans. It needs encoded reads.
 const PlannedWrites featuregate.Feature = "PlannedWrites"
 
 func init() {
 	runtime.Must(utilfeature.DefaultMutableFeatureGate.Add(map[featuregate.Feature]featuregate.FeatureSpec{
-		PlannedWrites: {Default: false, PreRelease: featuregate.Alpha},
+		PlannedWrites: {Default: true, PreRelease: featuregate.Beta},
 	}))
 }
 
