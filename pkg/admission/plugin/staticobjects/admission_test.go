@@ -207,7 +207,7 @@ func validateUndecoded(t *testing.T, old, updated []byte) error {
 	if json.Unmarshal(updated, &after) != nil {
 		after = before
 	}
-	return request.Admit(t.Context(), New(), admission.NewAttributesRecord(
+	return request.Validate(t.Context(), New(), admission.NewAttributesRecord(
 		request.Object(&after.ObjectMeta, updated), request.Object(&before.ObjectMeta, old), schema.GroupVersionKind{Version: "v1", Kind: "Widget"}, "default", "w",
 		schema.GroupVersionResource{Version: "v1", Resource: "widgets"}, "", admission.Update, nil, false, nil))
 }
