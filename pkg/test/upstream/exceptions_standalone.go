@@ -93,7 +93,7 @@ var standaloneExceptions = []exception{
 	{
 		needs:   "StorageVersions, an alpha API",
 		message: notServed,
-		tests:   []string{`StorageVersion resources `},
+		tests:   []string{`StorageVersion resources `, `StorageVersionMigration CRUD Tests `},
 	},
 	{
 		needs:   "post-start hooks that only kube-apiserver has",
@@ -122,5 +122,5 @@ var standaloneExceptions = []exception{
 var flaky = exception{
 	needs:      "a fix in Kubernetes, where it is marked as flaky",
 	skipReason: "the jobs of Kubernetes skip it too",
-	tests:      []string{`CustomResourcePublishOpenAPI .*\[Flaky\] `},
+	tests:      []string{`CustomResourcePublishOpenAPI .*\[Flaky\]`},
 }
