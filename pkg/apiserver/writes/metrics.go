@@ -14,7 +14,7 @@ var plannedWrites = metrics.NewCounterVec(&metrics.CounterOpts{
 	Namespace: "annex",
 	Subsystem: "custom_resource",
 	Name:      "planned_writes_total",
-	Help: "Creations and updates of custom resources that could be planned, by verb (create, update, patch or apply) and by " +
+	Help: "Writes of custom resources that could be planned, by verb (create, update, patch, apply or delete) and by " +
 		"the reason for which upstream's handler served the request instead, which is empty for those that were planned.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"verb", "reason"})
