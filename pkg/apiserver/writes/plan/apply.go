@@ -170,22 +170,27 @@ func (r *rule) merge(stored, applied string) (string, bool) {
 	return applied, true
 }
 
+// mergeItems reports false also for stored items that are there twice, which upstream allows in finalizers, and merges.
 func (r *rule) mergeItems(stored, applied []string) (string, bool) {
-	at := 0
-	for _, item := range applied {
-		wanted, ok := r.identity(item)
-		found := slices.IndexFunc(stored[at:], func(other string) bool {
-			identity, ok := r.identity(other)
-			return ok && identity == wanted
-		})
-		if !ok || found < 0 {
+	places := make(map[string]int, len(stored))
+	for i, item := range stored {
+		identity, ok := r.identity(item)
+		if _, twice := places[identity]; !ok || twice {
 			return "", false
 		}
-		at += found
+		places[identity] = i
+	}
+	last := -1
+	for _, item := range applied {
+		identity, ok := r.identity(item)
+		at, found := places[identity]
+		if !ok || !found || at <= last {
+			return "", false
+		}
 		if stored[at], ok = r.items.merge(stored[at], item); !ok {
 			return "", false
 		}
-		at++
+		last = at
 	}
 	return joined(stored), true
 }

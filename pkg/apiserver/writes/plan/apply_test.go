@@ -89,6 +89,17 @@ func TestForcedApply(t *testing.T) {
 	expect.Equal(t, membersOf(want.get("metadata")).get("managedFields"), membersOf(membersOf(string(planned.Data)).get("metadata")).get("managedFields"))
 }
 
+// TestApplyToItemsTwice leaves finalizers that are stored twice to upstream, which merges them.
+func TestApplyToItemsTwice(t *testing.T) {
+	t.Parallel()
+	s := newSchema(t, gadgets(t, gadgetSchema))
+	w := Write{Body: []byte(`{"kind":"Gadget","apiVersion":"example.com/v1","metadata":{"name":"g","finalizers":["a/b"]},"spec":{"size":2}}`), Apply: true, Force: true, Manager: "me"}
+	_, err := s.Plan(t.Context(), []byte(gadgetWith(`"finalizers":["a/b","a/b"],`)+"\n"), w, testNow)
+	expect.Equal(t, errManagedFields, err)
+	_, err = s.Plan(t.Context(), []byte(gadgetWith(`"finalizers":["a/b","a/c"],`)+"\n"), w, testNow)
+	expect.NoError(t, err)
+}
+
 // TestUnsureApply has a row for what is not planned, by reason.
 func TestUnsureApply(t *testing.T) {
 	t.Parallel()

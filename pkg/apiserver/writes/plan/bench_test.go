@@ -37,7 +37,9 @@ func BenchmarkPlanOfMany(b *testing.B) {
 		"annotations": func(n int) (string, Write) {
 			return gadgetWith(""), patch(`{"metadata":{"annotations":{` + listOf(n, `"a%d":"b"`) + `}}}`)
 		},
-		"new keys": func(n int) (string, Write) { return gadgetWith(""), patch(`{"spec":{"flags":{` + listOf(n, `"a%d":true`) + `}}}`) },
+		"new keys": func(n int) (string, Write) {
+			return gadgetWith(""), patch(`{"spec":{"flags":{` + listOf(n, `"a%d":true`) + `}}}`)
+		},
 		"items": func(n int) (string, Write) {
 			return strings.Replace(gadgetWith(""), `"spec":{`, `"spec":{"tags":[`+listOf(n, `"%d"`)+`],`, 1), patch(`{"spec":{"tags":[` + listOf(n, `"b%d"`) + `]}}`)
 		},
