@@ -23,25 +23,18 @@ func (s *Schema) Create(ctx context.Context, w Write, namespace string, uid type
 	if err != nil {
 		return nil, err
 	}
-	prefix := sent.get("generateName")
-	if metadataFields["generateName"].isEmpty(prefix) {
-		prefix = ""
-	}
-	if sent, err = named(sent, prefix); err == nil {
+	sent, prefix, err := named(sent)
+	if err == nil {
 		err = s.checkNewMetadata(sent, namespace)
 	}
 	if err != nil {
 		return nil, err
 	}
 	given := map[string]string{
-		"name": sent.get("name"), "uid": `"` + string(uid) + `"`, "generation": "1", "creationTimestamp": `"` + now.UTC().Format(time.RFC3339) + `"`,
+		"name": sent.get("name"), "generateName": prefix, "uid": `"` + string(uid) + `"`, "generation": "1", "creationTimestamp": `"` + now.UTC().Format(time.RFC3339) + `"`,
 	}
 	if s.namespaced {
 		given["namespace"] = `"` + namespace + `"`
-	}
-	if prefix != "" {
-		given["generateName"] = prefix
-		u.diff.changed = append(u.diff.changed, path{"f:metadata", "f:generateName"})
 	}
 	planned, err := u.plan(ctx, sent, given, now)
 	if err == nil {
@@ -50,17 +43,17 @@ func (s *Schema) Create(ctx context.Context, w Write, namespace string, uid type
 	return planned, err
 }
 
-// named returns metadata with a name, as upstream generates it from a prefix, "" for none, which it removes.
-func named(sent members, prefix string) (members, error) {
-	if prefix == "" {
-		return sent, nil
+// named returns metadata with a name, as upstream generates it from a prefix, which is removed. The prefix is "" for none.
+func named(sent members) (named members, prefix string, err error) {
+	prefix, name := sent.get("generateName"), sent.get("name")
+	if metadataFields["generateName"].isEmpty(prefix) {
+		return sent, "", nil
 	}
-	name := sent.get("name")
 	if prefix[0] != '"' || len(apivalidation.NameIsDNSSubdomain(unquoted(prefix), true)) > 0 || name != "" && name != `""` {
-		return nil, errMetadata
+		return nil, "", errMetadata
 	}
 	others := sent.only(func(m member) bool { return m.key != "name" && m.key != "generateName" })
-	return append(others, member{"name", `"` + names.SimpleNameGenerator.GenerateName(unquoted(prefix)) + `"`}), nil
+	return append(others, member{"name", `"` + names.SimpleNameGenerator.GenerateName(unquoted(prefix)) + `"`}), prefix, nil
 }
 
 // checkNewMetadata returns an error unless the metadata of a new object has no more than a name and what is editable.

@@ -86,7 +86,11 @@ func TestCreateGenerated(t *testing.T) {
 			expect.Equal(t, managedFields(`"me" Update 59 {"f:metadata":{"f:generateName":{}}}`), metadata.get("managedFields"))
 		}
 	}
-	planned, err := s.Create(t.Context(), newGadget(`"name":"g","generateName":""`, ""), "ns", "u", testNow)
+	planned, err := s.Create(t.Context(), newGadget(`"generateName":"g","labels":{"a":"b"}`, `,"spec":{"size":1}`), "ns", "u", testNow)
+	expect.NoError(t, err)
+	expect.Equal(t, managedFields(`"me" Update 59 {"f:metadata":{"f:generateName":{},"f:labels":{".":{},"f:a":{}}},"f:spec":{".":{},"f:size":{}}}`),
+		membersOf(membersOf(string(planned.Data)).get("metadata")).get("managedFields"))
+	planned, err = s.Create(t.Context(), newGadget(`"name":"g","generateName":""`, ""), "ns", "u", testNow)
 	expect.NoError(t, err)
 	expect.Equal(t, false, planned.Generated, "a name with an empty prefix")
 }

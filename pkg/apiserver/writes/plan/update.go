@@ -184,6 +184,7 @@ func (u *update) setMetadata(wanted, content members, changes map[string]string)
 		changed = changed || stored != sent
 		u.diff.below(rule, "f:"+name, stored, sent)
 	}
+	u.diff.below(anything, "f:generateName", "", changes["generateName"]) // of a new object
 	u.diff.at = u.diff.at[:0]
 	if changed {
 		if err := validateMetadata(edited); err != nil {
