@@ -77,27 +77,35 @@ func (a *attempt) New() runtime.Object {
 // Destroy implements rest.Storage.
 func (*attempt) Destroy() {}
 
-// admit runs the admission plugins on the planned object and on the stored one, if there are such. It retracts the write if
-// a plugin may change the object.
-func (a *attempt) admit(ctx context.Context, stored *watchcache.Object, operation admission.Operation, options runtime.Object) error {
-	r := undecoded.NewRequest(a.mapper)
-	planned, before, err := a.objects(r, stored)
-	if err != nil {
-		return err
+// admit runs the admission plugins on the planned object and on the one before, if there are such. It retracts the write if a
+// plugin may change the object.
+func (a *attempt) admit(
+	ctx context.Context, r *undecoded.Request, before runtime.Object, operation admission.Operation, options runtime.Object,
+) error {
+	var planned runtime.Object
+	if a.planned != nil {
+		metadata, err := watchcache.DecodeMetadata(a.planned.Data)
+		if err != nil {
+			return err
+		}
+		if before != nil {
+			metadata.ResourceVersion = before.(metav1.Object).GetResourceVersion()
+		}
+		planned = r.Object(metadata, a.planned.Data)
 	}
 	user, _ := request.UserFrom(ctx)
 	attributes := func(object runtime.Object, name string) admission.Attributes {
 		return admission.NewAttributesRecord(object, before, a.scope.Kind, a.namespace, name, a.scope.Resource, a.scope.Subresource,
 			operation, options, false, user)
 	}
-	chain := admission.WithAudit(a.chain)
+	first := attributes(planned, a.name)
 	if a.planned != nil && a.planned.Generated { // upstream generates a name after plugins have changed the object
 		unnamed := planned.DeepCopyObject().(*undecoded.Object)
 		unnamed.Name = ""
-		err = r.Admit(ctx, chain, attributes(unnamed, ""))
-	} else {
-		err = r.Admit(ctx, chain, attributes(planned, a.name))
+		first = attributes(unnamed, "")
 	}
+	chain := admission.WithAudit(a.chain)
+	err := r.Admit(ctx, chain, first)
 	if errors.Is(err, undecoded.ErrMutates) {
 		return a.retract(errMutating)
 	}
@@ -105,32 +113,6 @@ func (a *attempt) admit(ctx context.Context, stored *watchcache.Object, operatio
 		return err
 	}
 	return r.Validate(ctx, chain, attributes(planned, a.name))
-}
-
-// objects returns the planned object and the stored one for admission, nil for none.
-func (a *attempt) objects(r *undecoded.Request, stored *watchcache.Object) (planned, before runtime.Object, err error) {
-	if stored != nil {
-		text, err := stored.JSON()
-		if err != nil {
-			return nil, nil, err
-		}
-		metadata, err := watchcache.DecodeMetadata(text)
-		if err != nil {
-			return nil, nil, err
-		}
-		before = r.Object(metadata, text)
-	}
-	if a.planned != nil {
-		metadata, err := watchcache.DecodeMetadata(a.planned.Data)
-		if err != nil {
-			return nil, nil, err
-		}
-		if stored != nil {
-			metadata.ResourceVersion = stored.GetResourceVersion()
-		}
-		planned = r.Object(metadata, a.planned.Data)
-	}
-	return planned, before, nil
 }
 
 // retractable is a response of which nothing is sent if the request is retracted.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
+	"github.com/annex-dev/annex/pkg/admission/undecoded"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
@@ -36,7 +37,7 @@ func (c creater) plan(ctx context.Context) (err error) {
 // Create implements rest.Creater.
 func (c creater) Create(ctx context.Context, _ runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	watchcache.GrowStack()
-	if err := c.admit(ctx, nil, admission.Create, options); err != nil {
+	if err := c.admit(ctx, undecoded.NewRequest(c.mapper), nil, admission.Create, options); err != nil {
 		return nil, err
 	}
 	out := &watchcache.Object{}

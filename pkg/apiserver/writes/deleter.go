@@ -5,10 +5,10 @@ package writes
 
 import (
 	"context"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/registry/rest"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
@@ -21,10 +21,8 @@ import (
 // deleter is the storage of one deletion: it deletes the object, or marks one that has finalizers as deleted.
 type deleter struct {
 	existing
-	uid types.UID
 	// marked is stored if the object has finalizers.
-	marked *plan.Planned
-	now    metav1.Time
+	marked []byte
 }
 
 var _ rest.GracefulDeleter = &deleter{}
@@ -36,18 +34,8 @@ func (d *deleter) plan(ctx context.Context) (err error) {
 	if err = d.locate(ctx); err != nil {
 		return err
 	}
-	text, err := d.find(ctx, false)
-	if err != nil {
-		return err
-	}
-	metadata, err := watchcache.DecodeMetadata(text)
-	if err != nil {
-		return err
-	}
-	d.uid = metadata.UID
-	if len(metadata.Finalizers) > 0 {
-		d.now = metav1.Now()
-		d.marked, err = d.schema.MarkDeleted(text, d.now.Time)
+	if err = d.find(ctx, false); err == nil && len(d.metadata.Finalizers) > 0 {
+		d.marked, err = d.schema.MarkDeleted(d.text, time.Now())
 	}
 	return err
 }
@@ -58,12 +46,12 @@ func (d *deleter) Delete(ctx context.Context, _ string, _ rest.ValidateObjectFun
 	if !d.isPlain(options) {
 		return nil, false, d.retract(errOptions)
 	}
-	if err := d.admit(ctx, d.object, admission.Delete, options); err != nil {
-		return nil, false, d.refused(ctx, err)
+	if err := d.admit(ctx, admission.Delete, options); err != nil {
+		return nil, false, err
 	}
 	resource := d.scope.Resource.GroupResource()
 	if d.marked != nil {
-		marked, err := d.store(ctx, d.marked.Data, &d.now)
+		marked, err := d.store(ctx, d.marked, ptr.To(metav1.Now()))
 		return marked, false, storeerr.InterpretUpdateError(err, resource, d.name)
 	}
 	last, err := d.object.Stored()
@@ -74,7 +62,7 @@ func (d *deleter) Delete(ctx context.Context, _ string, _ rest.ValidateObjectFun
 		return nil, false, storeerr.InterpretDeleteError(err, resource, d.name)
 	}
 	return &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
-		Name: d.name, Group: resource.Group, Kind: resource.Resource, UID: d.uid,
+		Name: d.name, Group: resource.Group, Kind: resource.Resource, UID: d.metadata.UID,
 	}}, true, nil
 }
 
@@ -89,5 +77,5 @@ func (d *deleter) isPlain(options *metav1.DeleteOptions) bool {
 		return false
 	}
 	required := ptr.Deref(options.Preconditions, metav1.Preconditions{})
-	return ptr.Deref(required.UID, d.uid) == d.uid && ptr.Deref(required.ResourceVersion, d.object.GetResourceVersion()) == d.object.GetResourceVersion()
+	return ptr.Deref(required.UID, d.metadata.UID) == d.metadata.UID && ptr.Deref(required.ResourceVersion, d.object.GetResourceVersion()) == d.object.GetResourceVersion()
 }

@@ -35,7 +35,7 @@ func TestIsPlain(t *testing.T) {
 		"version":         {required(metav1.Preconditions{ResourceVersion: ptr.To("")}), true},
 		"another version": {required(metav1.Preconditions{UID: ptr.To(types.UID("u")), ResourceVersion: ptr.To("7")}), false},
 	} {
-		d := &deleter{existing: existing{object: &watchcache.Object{}}, uid: "u"}
+		d := &deleter{existing: existing{object: &watchcache.Object{}, metadata: &metav1.ObjectMeta{UID: "u"}}}
 		expect.Equal(t, test.want, d.isPlain(&test.options), name)
 	}
 }

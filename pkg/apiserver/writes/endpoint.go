@@ -139,17 +139,6 @@ func (a *attempt) handler(ctx context.Context, info *request.RequestInfo) (http.
 	return handlers.UpdateResource(u, a.scope, nil), u.plan(ctx)
 }
 
-// read returns an object as it is, or with latest as etcd has it.
-func (e *endpoint) read(ctx context.Context, key string, latest bool) (*watchcache.Object, error) {
-	object, err := e.current(ctx, key, latest)
-	if !latest && (err == nil || storage.IsNotFound(err)) {
-		if recent := e.recents.newer(key, object); recent != nil {
-			return recent, nil
-		}
-	}
-	return object, err
-}
-
 // current returns an object as the watch cache has it, or, with latest, etcd.
 func (e *endpoint) current(ctx context.Context, key string, latest bool) (*watchcache.Object, error) {
 	options, object := storage.GetOptions{ResourceVersion: "0"}, &watchcache.Object{}

@@ -8,8 +8,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/annex-dev/annex/pkg/admission/undecoded"
 	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
@@ -18,17 +20,44 @@ import (
 type existing struct {
 	*attempt
 	object *watchcache.Object
+	// text is the JSON of the object, and metadata is its metadata.
+	text     []byte
+	metadata *metav1.ObjectMeta
 }
 
-// find reads the object, with latest from etcd, and returns its JSON.
-func (e *existing) find(ctx context.Context, latest bool) (text []byte, err error) {
-	if e.object, err = e.read(ctx, e.key, latest); err != nil {
-		return nil, errUnread
+// find reads the object, with latest from etcd.
+func (e *existing) find(ctx context.Context, latest bool) (err error) {
+	if e.object, err = e.read(ctx, latest); err != nil {
+		return errUnread
 	}
-	if text, err = e.object.JSON(); err == nil && len(text) > maxPlanned {
-		return nil, plan.ErrBody
+	if e.text, err = e.object.JSON(); err != nil {
+		return err
 	}
-	return text, err
+	if len(e.text) > maxPlanned {
+		return plan.ErrBody
+	}
+	e.metadata, err = watchcache.DecodeMetadata(e.text)
+	return err
+}
+
+// read returns the object as it is, or with latest as etcd has it.
+func (e *existing) read(ctx context.Context, latest bool) (*watchcache.Object, error) {
+	object, err := e.current(ctx, e.key, latest)
+	if !latest && (err == nil || storage.IsNotFound(err)) {
+		if recent := e.recents.newer(e.key, object); recent != nil {
+			return recent, nil
+		}
+	}
+	return object, err
+}
+
+// admit runs the admission plugins on the object and on what is planned.
+func (e *existing) admit(ctx context.Context, operation admission.Operation, options runtime.Object) error {
+	r := undecoded.NewRequest(e.mapper)
+	if err := e.attempt.admit(ctx, r, r.Object(e.metadata, e.text), operation, options); err != nil {
+		return e.refused(ctx, err)
+	}
+	return nil
 }
 
 // store stores data in place of the object, and returns the result. deleted is the deletion timestamp in data: limits exempt

@@ -34,11 +34,10 @@ func (u *updater) plan(ctx context.Context) (err error) {
 }
 
 func (u *updater) planFrom(ctx context.Context, latest bool) (err error) {
-	text, err := u.find(ctx, latest)
-	if err != nil {
+	if err = u.find(ctx, latest); err != nil {
 		return err
 	}
-	u.planned, err = u.schema.Plan(ctx, text, u.write, time.Now())
+	u.planned, err = u.schema.Plan(ctx, u.text, u.write, time.Now())
 	return err
 }
 
@@ -53,13 +52,13 @@ func (u *updater) Update(
 	_ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
 	watchcache.GrowStack()
-	if err := u.admit(ctx, u.object, admission.Update, options); err != nil {
-		return nil, false, u.refused(ctx, err)
+	if err := u.admit(ctx, admission.Update, options); err != nil {
+		return nil, false, err
 	}
 	if u.planned.Deletes {
 		out, err := u.remove(ctx, &watchcache.Stored{Data: u.planned.Data})
 		return out, false, storeerr.InterpretDeleteError(err, u.scope.Resource.GroupResource(), u.name)
 	}
-	out, err := u.store(ctx, u.planned.Data, u.object.GetDeletionTimestamp())
+	out, err := u.store(ctx, u.planned.Data, u.metadata.DeletionTimestamp)
 	return out, false, storeerr.InterpretUpdateError(err, u.scope.Resource.GroupResource(), u.name)
 }

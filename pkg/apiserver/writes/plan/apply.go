@@ -20,7 +20,7 @@ func (u *update) applied(config members) (members, error) {
 	if u.write.Manager == lastAppliedManager {
 		return nil, errManagedFields
 	}
-	content := config.only(func(m member) bool { return m.key != "apiVersion" && m.key != "kind" && m.key != "metadata" })
+	content := config.only(member.isContent)
 	if slices.ContainsFunc(content, func(m member) bool { return !u.isApplied(m) }) {
 		return nil, errSchema
 	}
@@ -241,16 +241,14 @@ var entryTime = regexp.MustCompile(`"time":"[^"]*"`)
 
 // changesOnlyTimes reports whether the times of managed fields are all that changes. Upstream keeps them then.
 func (u *update) changesOnlyTimes(content members, changes map[string]string) bool {
-	if entryTime.ReplaceAllString(changes["managedFields"], "") != entryTime.ReplaceAllString(u.metadata.get("managedFields"), "") {
-		return false
-	}
 	for name := range editable {
 		if value, written := changes[name]; written && value != u.metadata.get(name) {
 			return false
 		}
 	}
 	slices.SortFunc(content, member.compare)
-	return slices.Equal(content, u.before.only(func(m member) bool { return m.key != "apiVersion" && m.key != "kind" && m.key != "metadata" }))
+	return slices.Equal(content, u.before.only(member.isContent)) &&
+		entryTime.ReplaceAllString(changes["managedFields"], "") == entryTime.ReplaceAllString(u.metadata.get("managedFields"), "")
 }
 
 // isPlainYAML reports whether a JSON text has only characters that have the same meaning in YAML, in which apply

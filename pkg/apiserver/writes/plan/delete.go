@@ -4,20 +4,16 @@
 package plan
 
 import (
-	"cmp"
 	"strconv"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
 
-// MarkDeleted returns what would be stored for a deletion of an object that has finalizers, of which current is the JSON as for
-// Plan.
-func (s *Schema) MarkDeleted(current []byte, now time.Time) (*Planned, error) {
-	object := membersOf(strings.TrimSuffix(canonicaljson.StringOf(current), "\n"))
+// MarkDeleted returns the JSON that would be stored for a deletion of an object that has finalizers, of which current is the
+// JSON as for Plan.
+func (s *Schema) MarkDeleted(current []byte, now time.Time) ([]byte, error) {
+	object := storedObject(current)
 	metadata, err := s.metadataOf(object)
 	if err != nil {
 		return nil, err
@@ -33,15 +29,14 @@ func (s *Schema) MarkDeleted(current []byte, now time.Time) (*Planned, error) {
 			return nil, errDeleting
 		}
 	} else {
-		generation, err := strconv.ParseInt(cmp.Or(metadata.get("generation"), "0"), 10, 64)
+		generation, err := generationOf(metadata)
 		if err != nil {
-			return nil, errMetadata
+			return nil, err
 		}
 		if generation > 0 {
 			changes["generation"] = strconv.FormatInt(generation+1, 10)
 		}
 		changes["deletionTimestamp"] = `"` + now.UTC().Format(time.RFC3339) + `"`
 	}
-	marked := append(object.only(func(m member) bool { return m.key != "metadata" }), member{"metadata", newMetadata(metadata, changes)})
-	return &Planned{Data: append(marked.encode(), '\n')}, nil
+	return append(s.encodeObject(object.only(member.isContent), newMetadata(metadata, changes)), '\n'), nil
 }

@@ -39,6 +39,11 @@ func (m member) name() string {
 	return string(canonicaljson.Unescape(nil, []byte(m.key)))
 }
 
+// isContent reports whether a member of an object is neither its type nor its metadata.
+func (m member) isContent() bool {
+	return m.key != "apiVersion" && m.key != "kind" && m.key != "metadata"
+}
+
 // compare orders members as their object has them.
 func (m member) compare(other member) int {
 	return canonicaljson.CompareKeys([]byte(m.key), []byte(other.key))

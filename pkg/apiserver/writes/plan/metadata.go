@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -116,6 +117,15 @@ func mayFinalize(current, wanted members, w Write) bool {
 		return !w.Status && !hasNone(current.get("finalizers")) && current.get("deletionGracePeriodSeconds") == "0"
 	}
 	return sets.New(itemsOf(current.get("finalizers"))...).HasAll(itemsOf(left)...)
+}
+
+// generationOf returns the generation in metadata, 0 for none.
+func generationOf(metadata members) (int64, error) {
+	generation, err := strconv.ParseInt(cmp.Or(metadata.get("generation"), "0"), 10, 64)
+	if err != nil {
+		return 0, errMetadata
+	}
+	return generation, nil
 }
 
 func isInteger(text string) bool {

@@ -146,7 +146,7 @@ func (s *Schema) Plan(ctx context.Context, current []byte, w Write, now time.Tim
 	if err != nil {
 		return nil, err
 	}
-	before := membersOf(strings.TrimSuffix(canonicaljson.StringOf(current), "\n"))
+	before := storedObject(current)
 	u := &update{Schema: s, write: w, before: before, metadata: membersOf(before.get("metadata"))}
 	if u.wanted, err = u.result(wanted); err != nil {
 		return nil, err
@@ -163,6 +163,11 @@ func (s *Schema) Plan(ctx context.Context, current []byte, w Write, now time.Tim
 		planned.Deletes = metadataFields["finalizers"].isEmpty(sent.get("finalizers"))
 	}
 	return planned, err
+}
+
+// storedObject reads the JSON of an object as the watch cache has it.
+func storedObject(text []byte) members {
+	return membersOf(strings.TrimSuffix(canonicaljson.StringOf(text), "\n"))
 }
 
 // read returns the object or the patch of a request.

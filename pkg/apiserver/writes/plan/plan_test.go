@@ -117,7 +117,7 @@ func TestPlanOfDying(t *testing.T) {
 	}
 }
 
-// TestMarkDeleted has the metadata that a deletion adds to that of an object.
+// TestMarkDeleted compares the metadata of objects that are marked as deleted.
 func TestMarkDeleted(t *testing.T) {
 	t.Parallel()
 	s := newSchema(t, gadgets(t, gadgetSchema))
@@ -141,15 +141,15 @@ func TestMarkDeleted(t *testing.T) {
 			if strings.Contains(test.more, "generation") {
 				text = strings.Replace(text, `"generation":4,`, "", 1)
 			}
-			planned, err := s.MarkDeleted([]byte(text+"\n"), testNow)
+			marked, err := s.MarkDeleted([]byte(text+"\n"), testNow)
 			if test.time == "" {
 				if err == nil {
-					t.Errorf("planned %s", planned.Data)
+					t.Errorf("planned %s", marked)
 				}
 				return
 			}
 			expect.NoError(t, err)
-			want, got := fieldsIn(strings.Replace(text, `"resourceVersion":"7",`, "", 1)), fieldsIn(strings.TrimSuffix(string(planned.Data), "\n"))
+			want, got := fieldsIn(strings.Replace(text, `"resourceVersion":"7",`, "", 1)), fieldsIn(strings.TrimSuffix(string(marked), "\n"))
 			want["deletionGracePeriodSeconds"], want["deletionTimestamp"], want["generation"] = "0", `"`+test.time+`"`, test.generation
 			expect.Equal(t, want, got)
 		})

@@ -75,8 +75,7 @@ func (u *update) plan(ctx context.Context, sent members, changes map[string]stri
 	if u.write.Apply && u.changesOnlyTimes(content, changes) {
 		changes["managedFields"] = u.metadata.get("managedFields")
 	}
-	content = append(content, member{"apiVersion", u.apiVersion}, member{"kind", u.kind}, member{"metadata", newMetadata(u.metadata, changes)})
-	planned := content.encode()
+	planned := u.encodeObject(content, newMetadata(u.metadata, changes))
 	if !u.root.check(planned) || !u.scale.check(planned) {
 		return nil, errSchema
 	}
@@ -86,6 +85,11 @@ func (u *update) plan(ctx context.Context, sent members, changes map[string]stri
 	return &Planned{
 		Data: append(planned, '\n'), Name: textOf(sent, "name"), UID: types.UID(textOf(sent, "uid")), ResourceVersion: textOf(sent, "resourceVersion"),
 	}, nil
+}
+
+// encodeObject returns the JSON of an object.
+func (s *Schema) encodeObject(content members, metadata string) []byte {
+	return append(content, member{"apiVersion", s.apiVersion}, member{"kind", s.kind}, member{"metadata", metadata}).encode()
 }
 
 // content returns what is stored besides apiVersion, kind and metadata, and compares it with what is. Upstream adds defaults
@@ -110,7 +114,7 @@ func textOf(metadata members, name string) string { return unquoted(cmp.Or(metad
 
 // isContent reports whether a field is content that a write of the whole object replaces.
 func (u *update) isContent(m member) bool {
-	return m.key != "apiVersion" && m.key != "kind" && m.key != "metadata" && (m.key != "status" || !u.hasStatus)
+	return m.isContent() && (m.key != "status" || !u.hasStatus)
 }
 
 // only returns the members for which keep is true, with room for those that all objects have, and the status.
@@ -193,9 +197,9 @@ func (u *update) setMetadata(wanted, content members, changes map[string]string)
 	}
 	// The status of content is the stored one if it is a subresource.
 	if !slices.Equal(u.before.only(u.isContent), content.only(u.isContent)) {
-		generation, err := strconv.ParseInt(cmp.Or(u.metadata.get("generation"), "0"), 10, 64)
+		generation, err := generationOf(u.metadata)
 		if err != nil {
-			return errMetadata
+			return err
 		}
 		changes["generation"] = strconv.FormatInt(generation+1, 10)
 	}
