@@ -24,14 +24,14 @@ const (
 	behindRound                              = time.Second
 )
 
-// behindOperations are those of which clients of a main cluster send most.
+// behindOperations are the most frequent ones of clients of a main cluster.
 var behindOperations = regexp.MustCompile(`^(GET|LIST all|LIST page of 500|WATCH event to 50 watchers|update.*|status.*|merge patch|server-side apply|delete)$`)
 
 // natives are records that kube-apiserver serves itself.
 var natives = resource{"native.example.com", records.plural, records.kind}
 
 // measureBehind compares requests to a main cluster for objects that it serves itself with the same requests for objects that
-// annex serves behind it. The CPU time is that of kube-apiserver and annex together.
+// annex serves behind it. The CPU times of kube-apiserver and annex are added.
 func measureBehind(ctx context.Context, s *session) error {
 	socket, mainEtcd, err := s.startEtcd(ctx, "main-etcd")
 	if err != nil {

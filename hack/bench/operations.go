@@ -31,22 +31,23 @@ func operations(count, size int, duration time.Duration) []operation {
 			}), nil
 		}
 	}
+	everywhere, inNamespace := resource.collection, func(r resource) string { return r.parentOf(0) }
 	list := func(query string) func(context.Context, *server) (round, error) {
-		return listing(request{path: query, accept: asJSON}, duration)
+		return listing(everywhere, request{path: query, accept: asJSON}, duration)
 	}
 	all := []operation{
 		{name: "GET", target: 2, onCPU: true, prepare: get("")},
 		{name: "GET, resourceVersion=0", prepare: get("?resourceVersion=0")},
 		{name: "LIST all", target: 15, prepare: list("")},
 		{name: "LIST all, resourceVersion=0", target: 15, prepare: list("?resourceVersion=0")},
-		{name: "LIST all, gzip", target: 8, tolerance: 0.5, prepare: listing(request{accept: asJSON, encoding: "gzip"}, duration)},
+		{name: "LIST all, gzip", target: 8, tolerance: 0.5, prepare: listing(everywhere, request{accept: asJSON, encoding: "gzip"}, duration)},
 		{name: "LIST page of 500", target: 10, prepare: list("?limit=500")},
-		{name: "LIST one of 40 namespaces", target: 10, prepare: listNamespace(duration)},
+		{name: "LIST one of 40 namespaces", target: 10, prepare: listing(inNamespace, request{accept: asJSON}, duration)},
 		{name: "LIST 1 % by label", target: 10, prepare: list("?labelSelector=part%3Dpart-1")},
 		{name: "LIST 1 % by field", prepare: list("?fieldSelector=spec.owner%3Downer-1")},
-		{name: "metadata of all, protobuf", target: 3, prepare: listing(request{accept: asMetadata}, duration)},
-		{name: "table of 500", target: 1, prepare: listing(request{path: "?limit=500", accept: asTable}, duration)},
-		{name: "table of all", target: 1, prepare: listing(request{accept: asTable}, duration)},
+		{name: "metadata of all, protobuf", target: 3, prepare: listing(everywhere, request{accept: asMetadata}, duration)},
+		{name: "table of 500", target: 1, prepare: listing(everywhere, request{path: "?limit=500", accept: asTable}, duration)},
+		{name: "table of all", target: 1, prepare: listing(everywhere, request{accept: asTable}, duration)},
 		{name: "WATCH initial events of all", target: 12, prepare: initialEvents(count, duration)},
 		{name: "WATCH event to 50 watchers", per: "delivery", target: 3, onCPU: true, prepare: fanOut(50, min(1000, count))},
 		{name: "WATCH event to 1,000 watchers", per: "delivery", target: 10, onCPU: true, prepare: fanOut(1000, min(50, count))},
@@ -67,26 +68,16 @@ func operations(count, size int, duration time.Duration) []operation {
 	return all
 }
 
-// listing returns rounds of one client's lists. The path of the request follows that of all objects.
-func listing(r request, duration time.Duration) func(context.Context, *server) (round, error) {
+// listing returns rounds of one client's lists of a collection of a server's objects. The path of the request follows that of
+// the collection.
+func listing(collection func(resource) string, r request, duration time.Duration) func(context.Context, *server) (round, error) {
 	return func(ctx context.Context, s *server) (round, error) {
 		r := r
-		r.path = s.objects.collection() + r.path
-		return s.repeatList(ctx, r, duration)
+		r.path = collection(s.objects) + r.path
+		// The first list after other requests does work of theirs, such as garbage collection.
+		_, err := s.client.send(ctx, r)
+		return repeat(1, duration, func(ctx context.Context, _ int) (response, error) { return s.client.send(ctx, r) }), err
 	}
-}
-
-// listNamespace returns rounds of one client's lists of the objects in a namespace.
-func listNamespace(duration time.Duration) func(context.Context, *server) (round, error) {
-	return func(ctx context.Context, s *server) (round, error) {
-		return s.repeatList(ctx, request{path: s.objects.parentOf(0), accept: asJSON}, duration)
-	}
-}
-
-func (s *server) repeatList(ctx context.Context, r request, duration time.Duration) (round, error) {
-	// The first list after other requests does work of theirs, such as garbage collection.
-	_, err := s.client.send(ctx, r)
-	return repeat(1, duration, func(ctx context.Context, _ int) (response, error) { return s.client.send(ctx, r) }), err
 }
 
 // writes returns rounds in which each worker stamps a field of its objects and sends them in turn.

@@ -149,16 +149,25 @@ func (p *peer) measureServers(ctx context.Context, c *session, servers []*server
 
 // addGrowth adds the memory of the servers right after they have created all objects.
 func (c *session) addGrowth(servers []*server, empty values) error {
-	growth := empty.medians("rss")
+	created := values{}
 	for _, s := range servers {
 		usage, err := s.usage()
 		if err != nil {
 			return err
 		}
-		growth[s.name] = (float64(usage.RSS) - growth[s.name]) / float64(c.Objects)
+		created.add("rss", s, float64(usage.RSS))
 	}
-	c.Figures = append(c.Figures, figure{Name: "RSS growth per object, after the creations", Unit: "B", Measured: growth, Target: 6})
+	c.Figures = append(c.Figures, figure{Name: "RSS growth per object, after the creations", Unit: "B", Measured: c.growth(created, empty, "rss"), Target: 6})
 	return nil
+}
+
+// growth returns the growth of a value for each object.
+func (c *session) growth(with, without values, name string) map[string]float64 {
+	growth, before := with.medians(name), without.medians(name)
+	for server := range growth {
+		growth[server] = (growth[server] - before[server]) / float64(c.Objects)
+	}
+	return growth
 }
 
 // profile writes the CPU profiles of an operation, if they were asked for.
@@ -198,19 +207,12 @@ func (p *peer) measureProcesses(ctx context.Context, c *session, servers []*serv
 	if err != nil {
 		return err
 	}
-	growth := func(name string) map[string]float64 {
-		with, without := loaded.medians(name), empty.medians(name)
-		for server := range with {
-			with[server] = (with[server] - without[server]) / float64(c.Objects)
-		}
-		return with
-	}
 	c.Figures = append(c.Figures,
 		figure{Name: "kill -9, process start to the first list", Unit: "s", Measured: loaded.medians("listed")},
 		figure{Name: "kill -9, process start to full watch caches", Unit: "s", Measured: loaded.medians("full"), Target: 4},
 		figure{Name: "peak RSS of the reads and writes above", Unit: "MiB", Measured: peak},
-		figure{Name: "RSS growth per object, after a restart", Unit: "B", Measured: growth("rss"), Target: 6},
-		figure{Name: "live heap growth per object, after a restart", Unit: "B", Measured: growth("heap")},
+		figure{Name: "RSS growth per object, after a restart", Unit: "B", Measured: c.growth(loaded, empty, "rss"), Target: 6},
+		figure{Name: "live heap growth per object, after a restart", Unit: "B", Measured: c.growth(loaded, empty, "heap")},
 	)
 	return nil
 }
