@@ -5,10 +5,14 @@ package migration
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -18,6 +22,9 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 	"github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
+	"github.com/annex-dev/annex/pkg/storage/move"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // preparing is a GroupRun that prepares its switch until it is interrupted, as one that waits for its
@@ -62,6 +69,67 @@ func TestDeletedBeforeAttempt(t *testing.T) {
 			t.Error("the copy of a Migration that was deleted before the attempt was not removed")
 		}
 	})
+}
+
+// TestUnreachableStore begins Migrations to a Store that is not ready: only one whose etcd does not answer may become ready
+// without a change of the Store.
+func TestUnreachableStore(t *testing.T) {
+	t.Parallel()
+	for reason, final := range map[string]bool{
+		stores.ReasonUnreachable: false, stores.ReasonNoQuorum: false, stores.ReasonNoSpace: true, stores.ReasonWrongCluster: true,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				west := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "west"}}
+				setReady := func(is bool) *hostingv1alpha1.Store {
+					ready := metav1.Condition{Type: hostingv1alpha1.StoreReady, Status: metav1.ConditionFalse, Reason: reason, Message: "it does not answer"}
+					if is {
+						ready.Status, ready.Reason = metav1.ConditionTrue, "Available"
+					}
+					west = west.DeepCopy()
+					meta.SetStatusCondition(&west.Status.Conditions, ready)
+					return west
+				}
+				client := fake.NewClientset(setReady(false), &hostingv1alpha1.HostedResource{
+					ObjectMeta: metav1.ObjectMeta{Name: "orders.example.com"}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "east"},
+					Status: hostingv1alpha1.HostedResourceStatus{DefinitionUID: "1"},
+				}, &hostingv1alpha1.Migration{
+					ObjectMeta: metav1.ObjectMeta{Name: "moved"}, Spec: hostingv1alpha1.MigrationSpec{Resource: "orders.example.com", StoreName: "west"},
+				})
+				factory := hostinginformers.NewSharedInformerFactory(client, 0)
+				informers, began := factory.Hosting().V1alpha1(), atomic.Bool{}
+				controller, err := New(Config{
+					AnnexHosting: client.HostingV1alpha1(), Migrations: informers.Migrations(), HostedResources: informers.HostedResources(), Stores: informers.Stores(),
+					NewMover: func(_, _ string, _ move.Config) (*move.Mover, error) {
+						began.Store(true)
+						return nil, errors.New("it begins")
+					},
+					Events: events.NewFakeRecorder(10),
+				})
+				expect.NoError(t, err)
+				controllertest.Run(t, controller, 1, factory)
+				complete := func() metav1.Condition {
+					controllertest.Advance(time.Minute)
+					migration, err := client.HostingV1alpha1().Migrations().Get(t.Context(), "moved", metav1.GetOptions{})
+					expect.NoError(t, err)
+					return *meta.FindStatusCondition(migration.Status.Conditions, hostingv1alpha1.MigrationComplete)
+				}
+				want := hostingv1alpha1.MigrationRetrying
+				if final {
+					want = reasonDoesNotFit
+				}
+				if is := complete(); is.Reason != want || !strings.Contains(is.Message, "it does not answer") {
+					t.Errorf("the Store is not ready: reason %s, %q; want %s", is.Reason, is.Message, want)
+				}
+				_, err = client.HostingV1alpha1().Stores().UpdateStatus(t.Context(), setReady(true), metav1.UpdateOptions{})
+				expect.NoError(t, err)
+				if complete(); began.Load() == final {
+					t.Errorf("began when the Store was ready: %t", !final)
+				}
+			})
+		})
+	}
 }
 
 func TestGoesBefore(t *testing.T) {

@@ -6,7 +6,9 @@ package migration
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 	"github.com/annex-dev/annex/pkg/scheduler"
+	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 	"github.com/annex-dev/annex/pkg/storage/move"
 )
 
@@ -166,11 +169,26 @@ func (r *run) mayBegin(ctx context.Context, hosted *hostingv1alpha1.HostedResour
 			continue
 		}
 		if !store.Fits() {
-			return refuse(reasonDoesNotFit, "%s cannot be placed on the Store %q: it %s", hosted.Name, to, store.Message())
+			why := fmt.Sprintf("%s cannot be placed on the Store %q: it %s", hosted.Name, to, store.Message())
+			if len(store.Reasons) == 1 && isUnreachable(cluster.Stores, to) {
+				return errors.New(why) // not final
+			}
+			return refuse(reasonDoesNotFit, "%s", why)
 		}
 		return nil
 	}
 	return refuse(reasonStoreNotFound, "There is no Store %q", to)
+}
+
+// isUnreachable reports whether a Store has no answer of its etcd yet, or none at the moment. That ends without a change
+// of the Store, and the status may be older than the etcd's last answer.
+func isUnreachable(all []hostingv1alpha1.Store, name string) bool {
+	i := slices.IndexFunc(all, func(s hostingv1alpha1.Store) bool { return s.Name == name })
+	if i < 0 || all[i].DeletionTimestamp != nil {
+		return false
+	}
+	ready := meta.FindStatusCondition(all[i].Status.Conditions, hostingv1alpha1.StoreReady)
+	return ready == nil || slices.Contains([]string{stores.ReasonConnecting, stores.ReasonUnclaimed, stores.ReasonUnreachable, stores.ReasonNoQuorum}, ready.Reason)
 }
 
 func (r *run) newMover(from, to string, hosted *hostingv1alpha1.HostedResource) error {
