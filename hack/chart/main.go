@@ -8,7 +8,10 @@
 //	key: value #= text  is a line whose value is text in the chart; if the value
 //	               is a block below the key, text stands for the block
 //
-// and the namespace annex-system is the release's namespace.
+// and the namespace annex-system is the release's namespace. Labels of an object that contain its name get the release's
+// labels too; selectors stay as they are, so that the chart can take over what kustomize installed.
+//
+// It also generates the table of values in the chart's README.md from the comments of values.yaml.
 package main
 
 import (
@@ -32,13 +35,23 @@ var sources = []struct{ manifest, template string }{
 	{"components/servicemonitor/servicemonitor.yaml", "servicemonitor.yaml"},
 	{"components/servicemonitor/rbac.yaml", "servicemonitor-rbac.yaml"},
 	{"hooks/pre-delete.yaml", "pre-delete.yaml"},
+	{"hooks/test.yaml", "test.yaml"},
+	{"injector/rbac.yaml", "injector-rbac.yaml"},
+	{"injector/service.yaml", "injector-service.yaml"},
+	{"injector/deployment.yaml", "injector-deployment.yaml"},
+	{"injector/networkpolicy.yaml", "injector-networkpolicy.yaml"},
+	{"injector/webhook.yaml", "injector-webhook.yaml"},
 }
 
 func main() {
 	deploy := flag.String("deploy", "artifacts/deploy", "The folder with the manifests.")
-	templates := flag.String("templates", "artifacts/chart/templates", "The folder to write the templates to; what else is in it is removed.")
+	chart := flag.String("chart", "artifacts/chart", "The folder of the chart. Its templates/generated is replaced.")
 	flag.Parse()
-	if err := generate(*deploy, *templates); err != nil {
+	err := generate(*deploy, filepath.Join(*chart, "templates", "generated"))
+	if err == nil {
+		err = document(*chart)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "chart:", err)
 		os.Exit(1)
 	}
@@ -71,10 +84,11 @@ func generate(deploy, templates string) error {
 func convert(manifest string) (string, error) {
 	var out strings.Builder
 	replaced := -1 // the indentation of the key whose block is left out
+	previous := ""
 	for number, line := range strings.Split(strings.TrimSuffix(manifest, "\n"), "\n") {
 		text := strings.TrimLeft(line, " ")
 		indent := len(line) - len(text)
-		if replaced >= 0 && (indent > replaced || text == "") {
+		if replaced >= 0 && (indent > replaced || text == "" || indent == replaced && strings.HasPrefix(text, "- ")) {
 			continue
 		}
 		replaced = -1
@@ -91,6 +105,10 @@ func convert(manifest string) (string, error) {
 			text = key + expression
 		}
 		out.WriteString(strings.Repeat(" ", indent) + strings.ReplaceAll(text, "annex-system", "{{ .Release.Namespace }}") + "\n")
+		if previous == "labels:" && strings.HasPrefix(text, "app.kubernetes.io/name: ") {
+			fmt.Fprintf(&out, "%s{{- include \"annex.labels\" . | nindent %d }}\n", strings.Repeat(" ", indent), indent)
+		}
+		previous = text
 	}
 	return out.String(), nil
 }

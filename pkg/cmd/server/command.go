@@ -20,6 +20,7 @@ import (
 	"k8s.io/component-base/term"
 
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
+	"github.com/annex-dev/annex/pkg/storage/watchcache"
 	"github.com/annex-dev/annex/pkg/version"
 )
 
@@ -36,6 +37,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			quietUntilApplied(cmd.ErrOrStderr())
+			limitMemory(watchcache.ContainerLimit()) // before the options: the budget of the watch caches depends on it
 			completed, err := o.Complete()
 			if err != nil {
 				return err

@@ -5,6 +5,8 @@ package server
 
 import (
 	"context"
+	"math"
+	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -19,7 +21,18 @@ const (
 	idleBytes   = 32 << 20
 	returnBytes = 8 << 20
 	returnPart  = 16
+	// limitPercent is the part of the container's memory that Go may use. The rest is for etcd's file, which the kernel
+	// can drop, and for what Go does not count.
+	limitPercent = 90
 )
+
+// limitMemory makes Go collect garbage before the kernel kills the process: without GOMEMLIMIT, Go does not know the limit
+// of its container.
+func limitMemory(container int64) {
+	if os.Getenv("GOMEMLIMIT") == "" && container != math.MaxInt64 {
+		debug.SetMemoryLimit(container / 100 * limitPercent)
+	}
+}
 
 // manageMemory reads the use of memory at intervals, until ctx is done: a busy server collects garbage
 // less often, and one that becomes idle, for example after a start or after many definitions were

@@ -4,6 +4,7 @@
 package server
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -28,6 +29,28 @@ func TestUnusedMemory(t *testing.T) {
 	debug.FreeOSMemory()
 	if returned := readMemory(); returned.unused() > after.unused()-size/2 {
 		t.Errorf("%d bytes are unused after %d were returned, want at least %d fewer", returned.unused(), after.unused(), size/2)
+	}
+}
+
+// TestLimitMemory is not parallel, because the limit is of the process.
+func TestLimitMemory(t *testing.T) {
+	unlimited := debug.SetMemoryLimit(-1)
+	for name, tc := range map[string]struct {
+		variable        string
+		container, want int64
+	}{
+		"a container":           {"", 1000 << 20, 900 << 20},
+		"no limit":              {"", math.MaxInt64, unlimited},
+		"limited by GOMEMLIMIT": {"1GiB", 1000 << 20, unlimited},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GOMEMLIMIT", tc.variable)
+			defer debug.SetMemoryLimit(unlimited)
+			limitMemory(tc.container)
+			if got := debug.SetMemoryLimit(-1); got != tc.want {
+				t.Errorf("the limit is %d, want %d", got, tc.want)
+			}
+		})
 	}
 }
 

@@ -754,6 +754,10 @@ var rules = []rule{
 		ours:     []string{"pkg/cmd"},
 		others:   []string{"github.com/spf13/cobra", "github.com/spf13/pflag"},
 	}, {
+		packages: "hack/chart",
+		duty:     "Generates the Helm chart from the manifests.",
+		others:   []string{"go.yaml.in/yaml/v3"},
+	}, {
 		packages: "hack/...",
 		duty:     "Programs for development, never part of annex.",
 		ours:     []string{"pkg/apis/...", "pkg/generated/openapi"},

@@ -84,51 +84,130 @@ func checkExternalEtcd(t *testing.T, cluster *maincluster.Cluster) {
 	fix(t, cluster, "kubectl kustomize artifacts/deploy/components/servicemonitor | kubectl apply --dry-run=server --validate=ignore -f -")
 }
 
-// TestChart: the chart's defaults render the same objects as kustomize, a real main cluster
-// accepts every variant, and helm installs and removes it.
+// variants has values of the chart by name, with the folder of kustomize that renders the same objects, if there is one.
+var variants = map[string]struct{ set, folder string }{
+	"embedded etcd": {"", "artifacts/deploy/base"},
+	"external etcd": {"etcd.servers={https://etcd.example.com:2379}", "artifacts/deploy/overlays/external-etcd"},
+	"volume":        {"persistence.storageClassName=fast,persistence.size=1Gi," + files, ""},
+	"network":       {"hostNetwork=true,securePort=10250,bindAddress=::,networkPolicy.from[0].ipBlock.cidr=10.0.0.0/8", ""},
+	"no policies":   {"networkPolicy.enabled=false,podDisruptionBudget.enabled=false", ""},
+	"image":         {"image.tag=v1,image.digest=sha256:" + strings.Repeat("ab", 32) + ",imagePullSecrets[0].name=registry,image.pullPolicy=Always", ""},
+	"metadata": {"commonLabels.team=platform,podLabels.mesh=no,podAnnotations.a=b,serviceAccount.annotations.role=arn," +
+		"env[0].name=GODEBUG,env[0].value=netdns=go,extraArgs={--v=2}", ""},
+	"scheduling":    {"etcd.servers={https://a:2379,https://b:2379}," + nodes + "," + files, ""},
+	"spread":        {"etcd.servers={https://a:2379},replicas=5,podDisruptionBudget.maxUnavailable=30%,topologySpreadConstraints=null,env[0].name=A,env[0].value=b", ""},
+	"etcd, no TLS":  {"etcd.servers={http://a:2379},etcd.insecure=true", ""},
+	"injector":      {"injector.enabled=true,injector.apiServerCIDR=10.0.0.0/8,networkPolicy.enabled=true," + nodes, ""},
+	"webhook":       {"injector.enabled=true,injector.apiServerCIDR=10.0.0.0/8,injector.replicas=1,injector.webhook.caBundle=YQ==," + webhookRules, ""},
+	"all, one etcd": {"etcd.servers={http://a:2379},etcd.insecure=true,commonLabels.a=b,hostNetwork=true,injector.enabled=true,injector.apiServerCIDR=::/0," + nodes, ""},
+}
+
+const (
+	files = "extraVolumes[0].name=tls,extraVolumes[0].secret.secretName=tls,extraVolumeMounts[0].name=tls,extraVolumeMounts[0].mountPath=/tls"
+	nodes = "priorityClassName=system-cluster-critical,tolerations[0].operator=Exists,nodeSelector.role=infra," +
+		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a," +
+		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"
+	webhookRules = "injector.webhook.rules[0].apiGroups={ray.io},injector.webhook.rules[0].apiVersions={*}," +
+		"injector.webhook.rules[0].resources={rayclusters},injector.webhook.rules[0].operations={CREATE}"
+)
+
+// TestChart checks that a real main cluster accepts all that the chart renders, and that helm takes over what kustomize
+// installed, tests, upgrades and removes it.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
-	for name, variant := range map[string]struct{ flags, folder string }{
-		"embedded etcd": {"", "artifacts/deploy/base"},
-		"external etcd": {"--set etcd.servers={https://etcd.example.com:2379}", "artifacts/deploy/overlays/external-etcd"},
-	} {
-		chart := objects(t, output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n annex-system --no-hooks "+variant.flags))
+	apply(t, cluster.Kubeconfig, "helm lint --strict artifacts/chart")
+	fix(t, cluster, "kubectl create namespace elsewhere && kubectl -n elsewhere create serviceaccount annex-test")
+	fix(t, cluster, "kubectl apply -k artifacts/deploy/base")
+	for name, variant := range variants {
+		rendered := output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n elsewhere --set="+variant.set)
+		if strings.Contains(rendered, "annex-system") {
+			t.Errorf("%s: in another namespace the chart renders annex-system:\n%s", name, rendered)
+		}
+		dryRun := exec.CommandContext(t.Context(), program(t, "kubectl"), "apply", "--kubeconfig="+cluster.Kubeconfig, "--dry-run=server", "-f", "-")
+		dryRun.Stdin = strings.NewReader(rendered)
+		if output, err := dryRun.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, output)
+		}
+		if variant.folder == "" {
+			continue
+		}
+		chart := objects(t, output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n annex-system --no-hooks --set="+variant.set))
 		kustomized := objects(t, output(t, cluster.Kubeconfig, "kubectl kustomize "+variant.folder))
-		// Helm creates the namespace.
+		// Helm creates the namespace, and labels what it installs.
 		delete(kustomized, "Namespace /annex-system")
+		for _, object := range chart {
+			removeReleaseLabels(object)
+		}
 		if diff := cmp.Diff(kustomized, chart); diff != "" {
 			t.Errorf("%s: the chart differs (-kustomize +chart):\n%s", name, diff)
 		}
 	}
-	apply(t, cluster.Kubeconfig, "helm lint --strict artifacts/chart")
-	files := "--set extraVolumes[0].name=tls,extraVolumes[0].secret.secretName=tls,extraVolumeMounts[0].name=tls,extraVolumeMounts[0].mountPath=/tls"
-	all := "--set hostNetwork=true,securePort=10250,bindAddress=::,etcd.servers={https://a:2379,https://b:2379},priorityClassName=system-cluster-critical," +
-		"tolerations[0].operator=Exists,nodeSelector.role=infra,imagePullSecrets[0].name=registry,podAnnotations.a=b,extraArgs={--v=2}," +
-		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a," +
-		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"
-	for _, flags := range []string{"", files + ",persistence.storageClassName=fast", files + " " + all} {
-		fix(t, cluster, "kubectl create namespace elsewhere --dry-run=client -o yaml | kubectl apply -f -")
-		rendered := output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n elsewhere "+flags)
-		if strings.Contains(rendered, "annex-system") {
-			t.Errorf("in another namespace the chart renders annex-system:\n%s", rendered)
-		}
-		input := exec.CommandContext(t.Context(), program(t, "kubectl"), "apply", "--kubeconfig="+cluster.Kubeconfig, "--dry-run=server", "-f", "-")
-		input.Stdin = strings.NewReader(rendered)
-		if output, err := input.CombinedOutput(); err != nil {
-			t.Errorf("the chart with %s: %v\n%s", flags, err, output)
-		}
-	}
 
-	apply(t, cluster.Kubeconfig, "helm install annex artifacts/chart -n annex-system --create-namespace")
+	apply(t, cluster.Kubeconfig, "helm install annex artifacts/chart -n annex-system --take-ownership --force-conflicts")
 	if r := doctor(t, cluster); r.findings == nil {
 		t.Error("the doctor reports nothing")
 	} else if _, ok := r.find("rbac", "ok"); !ok {
 		t.Errorf("the chart does not grant annex its permissions:\n%s", r.raw)
 	}
-	apply(t, cluster.Kubeconfig, "helm upgrade annex artifacts/chart -n annex-system --set goMemLimit=900MiB")
-	runJobs(t, cluster)
+	apply(t, cluster.Kubeconfig, "helm upgrade annex artifacts/chart -n annex-system --set resources.limits.memory=2Gi --force-conflicts")
+	runHooks(t, cluster)
+	if _, _, err := runProgram(t, cluster.Kubeconfig, "helm test annex -n annex-system"); err == nil {
+		t.Error("helm test succeeds although annex does not run")
+	}
 	apply(t, cluster.Kubeconfig, "helm uninstall annex -n annex-system")
+}
+
+// TestChartRefuses installs the chart with values that are wrong, and beside another annex.
+func TestChartRefuses(t *testing.T) {
+	t.Parallel()
+	cluster := ownCluster(t)
+	fix(t, cluster, "kubectl create namespace elsewhere")
+	refused := func(set, want string) {
+		t.Helper()
+		_, stderr, err := runProgram(t, cluster.Kubeconfig, "helm install annex artifacts/chart -n elsewhere --dry-run=server --set="+set)
+		if err == nil || !strings.Contains(stderr, want) {
+			t.Errorf("%q: %v, want %q:\n%s", set, err, want, stderr)
+		}
+	}
+	for set, want := range map[string]string{
+		"replica=3":                    "'replica' not allowed",
+		"replicas=3":                   "needs etcd.servers",
+		"resources.limits.memory=lots": "/resources/limits/memory",
+		"image.digest=latest":          "/image/digest",
+		"etcd.servers={http://a:2379}": "in plain text",
+		"etcd.servers={a:2379}":        "/etcd/servers/0",
+		"injector.enabled=true":        "injector.apiServerCIDR is needed",
+		"securePort=0":                 "/securePort",
+		"etcd.insecure=true,etcd.servers={http://a:2379,https://b:2379}": "mixes",
+	} {
+		refused(set, want)
+	}
+	fix(t, cluster, `kubectl create -f - <<E
+{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1alpha1.hosting.annex.dev}, spec: {group: hosting.annex.dev, version: v1alpha1,
+groupPriorityMinimum: 1000, versionPriority: 15, insecureSkipTLSVerify: true, service: {name: annex, namespace: first}}}
+E`)
+	refused("", "annex runs in namespace first already")
+}
+
+// removeReleaseLabels removes the labels of a release from an object and from its Pods.
+func removeReleaseLabels(object map[string]any) {
+	if labels, ok := object["labels"].(map[string]any); ok {
+		delete(labels, "app.kubernetes.io/instance")
+		delete(labels, "app.kubernetes.io/managed-by")
+	}
+	for _, value := range object {
+		switch value := value.(type) {
+		case map[string]any:
+			removeReleaseLabels(value)
+		case []any:
+			for _, item := range value {
+				if item, ok := item.(map[string]any); ok {
+					removeReleaseLabels(item)
+				}
+			}
+		}
+	}
 }
 
 // program returns the path of a program in bin/.
@@ -142,6 +221,15 @@ func program(t *testing.T, name string) string {
 // output runs kubectl or helm of this repository. Arguments must not contain spaces.
 func output(t *testing.T, kubeconfig, command string) string {
 	t.Helper()
+	printed, stderr, err := runProgram(t, kubeconfig, command)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", command, err, printed, stderr)
+	}
+	return printed
+}
+
+func runProgram(t *testing.T, kubeconfig, command string) (stdout, stderr string, err error) {
+	t.Helper()
 	root, err := process.ModuleRoot(t.Context())
 	expect.NoError(t, err)
 	words := strings.Fields(command)
@@ -151,13 +239,10 @@ func output(t *testing.T, kubeconfig, command string) string {
 	run.Dir = root
 	home := t.TempDir()
 	run.Env = append(run.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+home, "HELM_CACHE_HOME="+filepath.Join(home, "helm"))
-	var stderr bytes.Buffer
-	run.Stderr = &stderr
-	printed, err := run.Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s%s", command, err, printed, stderr.String())
-	}
-	return string(printed)
+	var out, errs bytes.Buffer
+	run.Stdout, run.Stderr = &out, &errs
+	err = run.Run()
+	return out.String(), errs.String(), err
 }
 
 func apply(t *testing.T, kubeconfig, command string) []string {

@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	batchclient "k8s.io/client-go/kubernetes/typed/batch/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
@@ -51,7 +53,7 @@ func newInstallation(t *testing.T) *installation {
 	cluster := maincluster.StartForTest(t, maincluster.Options{})
 	apply(t, cluster.Kubeconfig, "helm install annex artifacts/chart -n annex-system --create-namespace")
 	i := &installation{T: t, cluster: cluster, main: clients.For(t, cluster.Config)}
-	runJobs(t, cluster)
+	runHooks(t, cluster)
 	// annex runs outside of the cluster, and so behind another type of Service.
 	services := i.main.Kube.CoreV1().Services(namespace)
 	of := expect.Get(t, services, annextest.ServiceName)
@@ -61,49 +63,83 @@ func newInstallation(t *testing.T) *installation {
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 	})
 	i.annex = annextest.Start(t, cluster)
+	apply(t, cluster.Kubeconfig, "helm test annex -n annex-system")
 	i.stopWithStatefulSet()
 	return i
 }
 
-// runJobs runs the chart's Job in place of a kubelet, with the rights of its service account.
-func runJobs(t *testing.T, cluster *maincluster.Cluster) {
+// runHooks runs the Job and the Pod of the chart's hooks in place of a kubelet, with the rights of their service accounts.
+func runHooks(t *testing.T, cluster *maincluster.Cluster) {
 	t.Helper()
 	inBackground(t, func(ctx context.Context) (bool, error) {
-		jobs := clients.For(t, cluster.Config).Kube.BatchV1().Jobs(namespace)
-		job, err := jobs.Get(ctx, "annex-uninstall-check", metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return false, nil
-		case err != nil || len(job.Status.Conditions) > 0:
+		kube := clients.For(t, cluster.Config).Kube
+		if err := runJob(ctx, t, cluster, kube.BatchV1().Jobs(namespace)); err != nil {
 			return false, err
 		}
-		kubeconfig, err := cluster.ServiceAccountKubeconfig(ctx, namespace, job.Spec.Template.Spec.ServiceAccountName)
-		if err != nil {
-			return false, err
-		}
-		now := metav1.Now()
-		job.Status.StartTime, job.Status.UncountedTerminatedPods = &now, &batchv1.UncountedTerminatedPods{}
-		conditions := []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete}
-		self, err := os.Executable()
-		if err != nil {
-			return false, err
-		}
-		run := exec.CommandContext(ctx, self, append(slices.Clone(job.Spec.Template.Spec.Containers[0].Args), "--kubeconfig="+kubeconfig)...)
-		run.Args[0] = "annex"
-		output, err := run.CombinedOutput()
-		if err != nil {
-			conditions = []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobFailed}
-			job.Status.Failed = 1
-		} else {
-			job.Status.Succeeded, job.Status.CompletionTime = 1, &now
-		}
-		t.Logf("the Job: %v\n%s", err, output)
-		for _, kind := range conditions {
-			job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now, Message: string(output)})
-		}
-		_, err = jobs.UpdateStatus(ctx, job, metav1.UpdateOptions{})
-		return false, err
+		return false, runPod(ctx, t, cluster, kube.CoreV1().Pods(namespace))
 	})
+}
+
+func runJob(ctx context.Context, t *testing.T, cluster *maincluster.Cluster, jobs batchclient.JobInterface) error {
+	t.Helper()
+	job, err := jobs.Get(ctx, "annex-uninstall-check", metav1.GetOptions{})
+	if err != nil || len(job.Status.Conditions) > 0 {
+		return ignoreNotFound(err)
+	}
+	output, err := runHook(ctx, t, cluster, &job.Spec.Template.Spec)
+	now := metav1.Now()
+	job.Status.StartTime, job.Status.UncountedTerminatedPods = &now, &batchv1.UncountedTerminatedPods{}
+	conditions := []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete}
+	if err != nil {
+		conditions = []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobFailed}
+		job.Status.Failed = 1
+	} else {
+		job.Status.Succeeded, job.Status.CompletionTime = 1, &now
+	}
+	for _, kind := range conditions {
+		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now, Message: output})
+	}
+	_, err = jobs.UpdateStatus(ctx, job, metav1.UpdateOptions{})
+	return err
+}
+
+func runPod(ctx context.Context, t *testing.T, cluster *maincluster.Cluster, pods coreclient.PodInterface) error {
+	t.Helper()
+	pod, err := pods.Get(ctx, "annex-test", metav1.GetOptions{})
+	if err != nil || pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodPending {
+		return ignoreNotFound(err)
+	}
+	pod.Status.Phase = corev1.PodSucceeded
+	if _, err := runHook(ctx, t, cluster, &pod.Spec); err != nil {
+		pod.Status.Phase = corev1.PodFailed
+	}
+	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	return err
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// runHook runs the container of a Pod, and returns its output.
+func runHook(ctx context.Context, t *testing.T, cluster *maincluster.Cluster, pod *corev1.PodSpec) (string, error) {
+	t.Helper()
+	kubeconfig, err := cluster.ServiceAccountKubeconfig(ctx, namespace, pod.ServiceAccountName)
+	if err != nil {
+		return "", err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	run := exec.CommandContext(ctx, self, append(slices.Clone(pod.Containers[0].Args), "--kubeconfig="+kubeconfig)...)
+	run.Args[0] = "annex"
+	output, err := run.CombinedOutput()
+	t.Logf("%s: %v\n%s", pod.ServiceAccountName, err, output)
+	return string(output), err
 }
 
 // stopWithStatefulSet stops annex when its StatefulSet has no replicas.
