@@ -91,6 +91,9 @@ func (s *Shared) Run(ctx context.Context) {
 	for {
 		delay := s.config.Lifetimes.interval()
 		err := s.sync(ctx)
+		if err == nil {
+			err = s.publish(ctx)
+		}
 		switch {
 		case err == nil:
 			told, backoff = "", retryInterval
@@ -207,11 +210,7 @@ func (s *Shared) read(ctx context.Context) (*corev1.Secret, error) {
 			return nil, err
 		}
 	}
-	secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-		Namespace: s.config.Namespace,
-		Name:      SecretName(s.config.Name),
-		Labels:    map[string]string{"app.kubernetes.io/managed-by": "annex"},
-	}}
+	secret = &corev1.Secret{ObjectMeta: s.meta()}
 	if err := state.Write(secret); err != nil {
 		return nil, err
 	}

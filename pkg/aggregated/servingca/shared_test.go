@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -157,6 +158,23 @@ func TestDeletedSecretIsPutBack(t *testing.T) {
 	expect.Equal(t, before.Data, main.secret(t).Data, "another one was put back")
 	if after, _ := a.ServingCert().CurrentCertKeyContent(); string(after) != string(cert) {
 		t.Error("another certificate is served")
+	}
+}
+
+// TestPublish reads the bundle without the Secret, after a start and after another client changed it.
+func TestPublish(t *testing.T) {
+	t.Parallel()
+	main := newMainFake()
+	a := main.replica()
+	mustOpen(t, a)
+	configMaps := main.kube.CoreV1().ConfigMaps("annex-system")
+	for range 2 {
+		expect.NoError(t, a.publish(t.Context()))
+		published := expect.Get(t, configMaps, SecretName("annex"))
+		expect.Equal(t, map[string]string{BundleKey: string(a.CABundle())}, published.Data, "the bundle")
+		published.Data = map[string]string{BundleKey: "another", "ca.key": "more"}
+		_, err := configMaps.Update(t.Context(), published, metav1.UpdateOptions{})
+		expect.NoError(t, err)
 	}
 }
 

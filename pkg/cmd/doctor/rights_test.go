@@ -105,11 +105,11 @@ func TestRBAC(t *testing.T) {
 	}
 	const secrets = "may get secrets anywhere"
 	tests := map[string]checkTest{
-		"all":        {denied(), []want{{statusOK, "annex (annex-system/annex) has the 60 rights", ""}}},
-		"too much":   {fixture{denied: tooMany[1:]}, []want{{statusOK, "has the 60 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
-		"granted":    {rollback(hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationCopying), []want{{statusOK, "has the 60 rights", ""}, {statusOK, secrets + ", until the Migration m ends", ""}}},
-		"left over":  {rollback(hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationCompleted), []want{{statusOK, "has the 60 rights", ""}, {statusWarn, secrets, "kubectl get"}}},
-		"of a Move":  {rollback(hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationCopying), []want{{statusOK, "has the 60 rights", ""}, {statusWarn, secrets, "kubectl get"}}},
+		"all":        {denied(), []want{{statusOK, "annex (annex-system/annex) has the 63 rights", ""}}},
+		"too much":   {fixture{denied: tooMany[1:]}, []want{{statusOK, "has the 63 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
+		"granted":    {rollback(hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationCopying), []want{{statusOK, "has the 63 rights", ""}, {statusOK, secrets + ", until the Migration m ends", ""}}},
+		"left over":  {rollback(hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationCompleted), []want{{statusOK, "has the 63 rights", ""}, {statusWarn, secrets, "kubectl get"}}},
+		"of a Move":  {rollback(hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationCopying), []want{{statusOK, "has the 63 rights", ""}, {statusWarn, secrets, "kubectl get"}}},
 		"no proxy":   {denied("list configmaps extension-apiserver-authentication in kube-system"), []want{{statusFail, "list configmaps extension-apiserver-authentication", "kubectl -n kube-system create rolebinding annex-authentication-reader --role=extension-apiserver-authentication-reader --serviceaccount=annex-system:annex"}}},
 		"no reviews": {denied("create tokenreviews.authentication.k8s.io"), []want{{statusFail, "create tokenreviews", "kubectl create clusterrolebinding annex-auth-delegator --clusterrole=system:auth-delegator --serviceaccount=annex-system:annex"}}},
 		"two roles": {denied("get namespaces", "watch namespaces", "create leases.coordination.k8s.io in annex-system"), []want{

@@ -225,6 +225,9 @@ func (s *session) removeObjects(ctx context.Context, found *installation) error 
 			return err
 		}
 	}
+	if err := s.remove(ctx, core.WithResource("configmaps"), found.service.Namespace, servingca.SecretName(found.service.Name)); err != nil {
+		return err
+	}
 	if err := s.remove(ctx, leasesResource, found.service.Namespace, found.service.Lease()); err != nil {
 		return err
 	}

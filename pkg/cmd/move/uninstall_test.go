@@ -46,7 +46,7 @@ func installedAnnex() *fixture {
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "a-chart's", Labels: map[string]string{hostingv1alpha1.AggregateLabel: "true"}}},
 		&rbacv1.Role{ObjectMeta: inSystem("annex-hosted-old.com")}, &rbacv1.Role{ObjectMeta: inSystem("annex")},
 		&rbacv1.RoleBinding{ObjectMeta: inSystem("annex-hosted-old.com")},
-		&corev1.ConfigMap{ObjectMeta: inSystem("annex-revision-7")}, &corev1.ConfigMap{ObjectMeta: inSystem("other")},
+		&corev1.ConfigMap{ObjectMeta: inSystem("annex-revision-7")}, &corev1.ConfigMap{ObjectMeta: inSystem("annex-serving-ca")}, &corev1.ConfigMap{ObjectMeta: inSystem("other")},
 		&corev1.Secret{ObjectMeta: inSystem("annex-serving-ca")}, &corev1.Secret{ObjectMeta: inSystem("annex-etcd")},
 		&coordinationv1.Lease{ObjectMeta: inSystem("annex-controllers"), Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: ptr.To("annex-0"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: &metav1.MicroTime{Time: noon},
@@ -97,6 +97,7 @@ clusterrole.rbac.authorization.k8s.io/annex-hosted-old.com deleted
 rolebinding.rbac.authorization.k8s.io/annex-hosted-old.com deleted
 role.rbac.authorization.k8s.io/annex-hosted-old.com deleted
 configmap/annex-revision-7 deleted
+configmap/annex-serving-ca deleted
 lease.coordination.k8s.io/annex-controllers deleted
 secret/annex-serving-ca deleted
 

@@ -78,6 +78,7 @@ func testGranted(t *testing.T, annex kubernetes.Interface) {
 	own := []string{
 		"create leases.coordination.k8s.io", "get/update leases.coordination.k8s.io annex-controllers",
 		"create secrets", "get/list/update/watch secrets annex-serving-ca",
+		"create configmaps", "get/update configmaps annex-serving-ca",
 	}
 	for name, want := range map[string][]string{
 		metav1.NamespaceDefault: everywhere,

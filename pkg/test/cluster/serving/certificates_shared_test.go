@@ -138,6 +138,9 @@ func TestSecretIsRestored(t *testing.T) {
 	expect.Eventually(t, kube(t, mainCluster.Config).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName), "the Secret is restored", func(found *corev1.Secret) bool {
 		return bytes.Equal(found.Data[servingca.CertKey], before.Data[servingca.CertKey])
 	})
+	expect.Eventually(t, kube(t, mainCluster.Config).CoreV1().ConfigMaps(annextest.Namespace), servingca.SecretName(annextest.ServiceName), "the bundle is published", func(found *corev1.ConfigMap) bool {
+		return found.Data[servingca.BundleKey] == string(before.Data[servingca.BundleKey])
+	})
 	poll.UntilDone(t, "enough requests", load.enough)
 	load.end(t, 1)
 }
