@@ -41,7 +41,7 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 			return nil, err
 		}
 	}
-	installMetrics(aggregator.GenericAPIServer.Handler.NonGoRestfulMux)
+	installMetrics(aggregator.GenericAPIServer.Handler.NonGoRestfulMux, c.extra.AllMetricBuckets)
 	return aggregator, registerAPIServices(aggregator, delegate, crds.Outlines())
 }
 

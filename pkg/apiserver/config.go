@@ -69,6 +69,8 @@ type ExtraConfig struct {
 	// WrapAPIs wraps the aggregator inside upstream's filters, where the user is known;
 	// nil adds nothing.
 	WrapAPIs func(http.Handler, crdinformers.CustomResourceDefinitionInformer) http.Handler
+	// AllMetricBuckets serves the buckets of all histograms.
+	AllMetricBuckets bool
 	// PostStartHooks are further hooks, by their names.
 	PostStartHooks map[string]genericapiserver.PostStartHookFunc
 	// StorageLayers configures the layers of the storage stack. The caller runs their

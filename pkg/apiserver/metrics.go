@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,13 +16,46 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
+// bucketed has the prefixes of the histograms whose buckets are served by default: of those that tell how long clients,
+// webhooks and disks wait. Buckets are seven of eight series of an idle server, and several for each resource and verb.
+var bucketed = []string{
+	"annex_",
+	"apiserver_request_duration_seconds",
+	"apiserver_admission_webhook_admission_duration_seconds",
+	"apiserver_flowcontrol_request_wait_duration_seconds",
+	"etcd_disk_backend_commit_duration_seconds",
+	"etcd_disk_wal_fsync_duration_seconds",
+}
+
 // installMetrics serves upstream's metrics at /metrics, together with the metrics of the
 // embedded etcd, which has a separate registry.
-func installMetrics(paths *mux.PathRecorderMux) {
+func installMetrics(paths *mux.PathRecorderMux, allBuckets bool) {
 	// Upstream registers its metrics only while it installs its handler.
 	routes.DefaultMetrics{}.Install(mux.NewPathRecorderMux("unused"))
 	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer, etcdMetrics(prometheus.DefaultGatherer)}
-	paths.Handle("/metrics", promhttp.HandlerFor(gatherers, promhttp.HandlerOpts{}))
+	var all prometheus.Gatherer = gatherers
+	if !allBuckets {
+		all = withoutBuckets(all)
+	}
+	paths.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
+}
+
+// withoutBuckets drops buckets of histograms, which keep their sum and count, except of those in bucketed.
+func withoutBuckets(all prometheus.Gatherer) prometheus.GathererFunc {
+	return func() ([]*dto.MetricFamily, error) {
+		families, err := all.Gather()
+		for _, family := range families {
+			if slices.ContainsFunc(bucketed, func(prefix string) bool { return strings.HasPrefix(family.GetName(), prefix) }) {
+				continue
+			}
+			for _, metric := range family.Metric {
+				if metric.Histogram != nil {
+					metric.Histogram.Bucket = nil
+				}
+			}
+		}
+		return families, err
+	}
 }
 
 // etcdMetrics drops metrics that both registries have, such as the metrics of the process: two

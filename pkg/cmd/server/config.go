@@ -83,6 +83,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 		AnnexHosting:     own.hosting,
 		HostingInformers: annexinformers.NewSharedInformerFactory(own.hosting, informerResync),
 		BodyLimits:       bodies,
+		AllMetricBuckets: o.Features.AllMetricBuckets,
 		StorageLayers: routing.Layers{
 			MaxObjectBytes:     o.Etcd.MaxObjectBytes.Value(),
 			ObjectBudget:       bodies.Budget,

@@ -17,10 +17,12 @@ import (
 // Features configures features of the generic server.
 type Features struct {
 	*genericoptions.FeatureOptions
+	// AllMetricBuckets serves the buckets of all histograms.
+	AllMetricBuckets bool
 }
 
 // NewFeatures returns the defaults: profiling, priority and fairness.
-func NewFeatures() *Features { return &Features{genericoptions.NewFeatureOptions()} }
+func NewFeatures() *Features { return &Features{FeatureOptions: genericoptions.NewFeatureOptions()} }
 
 // AddFlags adds upstream's feature flags.
 func (o *Features) AddFlags(fs *pflag.FlagSet) {
@@ -28,6 +30,8 @@ func (o *Features) AddFlags(fs *pflag.FlagSet) {
 	fs.Lookup("enable-priority-and-fairness").Usage = "If true, requests are queued according to FlowSchemas and PriorityLevelConfigurations. " +
 		"If false, requests beyond --max-requests-inflight and --max-mutating-requests-inflight are refused."
 	hide(fs, "debug-socket-path")
+	fs.BoolVar(&o.AllMetricBuckets, "all-metric-buckets", o.AllMetricBuckets, "Serve the buckets of all histograms at /metrics. "+
+		"If false, most of upstream's have only their sum and count, which is a third of the series.")
 }
 
 // Validate checks the flags.
