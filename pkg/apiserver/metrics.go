@@ -4,8 +4,10 @@
 package apiserver
 
 import (
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -13,7 +15,10 @@ import (
 
 	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/apiserver/pkg/server/routes"
+	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/annex-dev/annex/pkg/version"
 )
 
 // bucketed has the prefixes of the histograms whose buckets are served by default: of those that tell how long clients,
@@ -27,11 +32,23 @@ var bucketed = []string{
 	"etcd_disk_wal_fsync_duration_seconds",
 }
 
+var (
+	buildInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Namespace: "annex", Name: "build_info", StabilityLevel: metrics.ALPHA,
+		Help: "1, with the version of annex, its commit, the Kubernetes version whose API machinery it has, and the version of Go.",
+	}, []string{"version", "commit", "kubernetes", "go_version"})
+	registerBuildInfo = sync.OnceFunc(func() {
+		legacyregistry.MustRegister(buildInfo)
+		buildInfo.WithLabelValues(version.Annex(), version.Commit(), version.Kubernetes().String(), runtime.Version()).Set(1)
+	})
+)
+
 // installMetrics serves upstream's metrics at /metrics, together with the metrics of the
 // embedded etcd, which has a separate registry.
 func installMetrics(paths *mux.PathRecorderMux, allBuckets bool) {
 	// Upstream registers its metrics only while it installs its handler.
 	routes.DefaultMetrics{}.Install(mux.NewPathRecorderMux("unused"))
+	registerBuildInfo()
 	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer, etcdMetrics(prometheus.DefaultGatherer)}
 	var all prometheus.Gatherer = gatherers
 	if !allBuckets {

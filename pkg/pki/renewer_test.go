@@ -114,19 +114,16 @@ func TestExpiryMetrics(t *testing.T) {
 	Observe("metrics-test", expires)
 	Observe("metrics-test-gone", expires)
 	Forget("metrics-test-gone")
-	seconds, days := gather(t, "annex_certificate_expiration_timestamp_seconds"), gather(t, "annex_certificate_days_to_expiry")
+	seconds := gather(t, "annex_certificate_expiration_timestamp_seconds")
 	for _, name := range []string{"ca", "serving", "admin"} {
-		if seconds[name] == 0 || days[name] == 0 {
-			t.Errorf("%s has no metrics: %v, %v", name, seconds, days)
+		if seconds[name] == 0 {
+			t.Errorf("%s has no metric: %v", name, seconds)
 		}
 	}
 	if got := seconds["metrics-test"]; got != float64(expires.Unix()) {
 		t.Errorf("it expires at %v, want %v", got, expires.Unix())
 	}
-	if got := days["metrics-test"]; got < 1.49 || got > 1.5 {
-		t.Errorf("%v days are left, want a little less than 1.5", got)
-	}
-	if _, found := days["metrics-test-gone"]; found {
+	if _, found := seconds["metrics-test-gone"]; found {
 		t.Error("a forgotten certificate has a metric")
 	}
 }

@@ -115,7 +115,7 @@ func (m *aggregated) applyTo(ctx context.Context, o options.CompletedOptions, co
 	if err != nil {
 		return err
 	}
-	extra.Runnables = append(extra.Runnables, issuers.Run)
+	extra.Runnables = append(extra.Runnables, issuers.Run, m.Monitor)
 	extra.PostStartHooks = map[string]genericapiserver.PostStartHookFunc{
 		"annex-main-apis": func(hook genericapiserver.PostStartHookContext) error {
 			go apis.Run(hook)

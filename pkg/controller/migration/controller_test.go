@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/component-base/metrics/testutil"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
@@ -130,6 +131,36 @@ func TestUnreachableStore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCreatedMetric has a series for each Migration that has not finished, while the controller runs.
+func TestCreatedMetric(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		created.Reset()
+		begun := metav1.NewTime(time.Unix(1_800_000_000, 0))
+		client := fake.NewClientset(&hostingv1alpha1.Migration{
+			ObjectMeta: metav1.ObjectMeta{Name: "waits", CreationTimestamp: begun}, Spec: hostingv1alpha1.MigrationSpec{Group: "example.com"},
+			Status: hostingv1alpha1.MigrationStatus{Phase: hostingv1alpha1.MigrationFollowing, StartTime: &begun},
+		}, &hostingv1alpha1.Migration{
+			ObjectMeta: metav1.ObjectMeta{Name: "done"}, Status: hostingv1alpha1.MigrationStatus{Phase: hostingv1alpha1.MigrationCompleted},
+		})
+		factory := hostinginformers.NewSharedInformerFactory(client, 0)
+		informers := factory.Hosting().V1alpha1()
+		controller, err := New(Config{
+			AnnexHosting: client.HostingV1alpha1(), Migrations: informers.Migrations(), HostedResources: informers.HostedResources(), Stores: informers.Stores(),
+			NewGroupRun: func(*migrationstatus.Writer, <-chan struct{}) GroupRun { return &preparing{} }, Events: events.NewFakeRecorder(10),
+		})
+		expect.NoError(t, err)
+		stop := controllertest.Run(t, controller, 1, factory)
+		controllertest.Advance(time.Second)
+		want := `# HELP annex_migration_created_timestamp_seconds [ALPHA] When a Migration that has not finished was created, in seconds since the epoch. moved is its resource or group, reason the reason of its condition Complete.
+# TYPE annex_migration_created_timestamp_seconds gauge
+annex_migration_created_timestamp_seconds{migration="waits",moved="example.com",phase="Following",reason=""} 1.8e+09
+`
+		expect.NoError(t, testutil.CollectAndCompare(created, strings.NewReader(want)))
+		stop()
+		expect.NoError(t, testutil.CollectAndCompare(created, strings.NewReader("")))
+	})
 }
 
 func TestGoesBefore(t *testing.T) {

@@ -389,7 +389,7 @@ var rules = []rule{
 		packages: "pkg/aggregated/maincluster",
 		duty:     "The connection to the main cluster: clients, authentication and authorization.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1"},
-		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
+		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/component-base/metrics/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
 		packages: "pkg/aggregated/mainadmission",
