@@ -93,7 +93,7 @@ test-e2e: build kubectl operator etcd ## Test bin/annex with kubectl and an oper
 	@go run ./hack/testrun e2e
 
 .PHONY: test-cluster
-test-cluster: build kubectl operator helm cluster-programs ## Test annex behind a real kube-apiserver and kube-controller-manager.
+test-cluster: build kubectl operator helm prometheus cluster-programs ## Test annex behind a real kube-apiserver and kube-controller-manager.
 	@go run ./hack/testrun cluster
 
 # make test-long DURATION=1h runs each random test for an hour. One that fails has logged its seed.
@@ -185,6 +185,9 @@ peer-programs:
 .PHONY: helm
 helm: bin/helm ## Build bin/helm from the module that hack/tools/helm pins.
 
+.PHONY: prometheus
+prometheus: bin/prometheus bin/promtool ## Build bin/prometheus and bin/promtool, which the tests of alerts run.
+
 .PHONY: clean
 clean: ## Remove bin/. .annex/ contains data and is kept.
 	rm -rf bin
@@ -219,6 +222,10 @@ bin/e2e-apimachinery: hack/tools/cluster/e2e/main.go hack/tools/cluster/go.mod h
 .PHONY: bin/bench
 bin/bench:
 	cd hack/bench && go test . && go build -o ../../$@ .
+
+# Without what discovers targets in clouds, which is most of it.
+bin/prometheus bin/promtool: hack/tools/prometheus/go.mod hack/tools/prometheus/go.sum
+	cd hack/tools/prometheus && go build -o ../../../$@ -tags remove_all_sd -ldflags '-s -w' github.com/prometheus/prometheus/cmd/$(@F)
 
 bin/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
 	cd hack/tools/lint && go build -o ../../../$@ -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -34,6 +34,7 @@ var sources = []struct{ manifest, template string }{
 	{"overlays/external-etcd/deployment.yaml", "deployment.yaml"},
 	{"components/servicemonitor/servicemonitor.yaml", "servicemonitor.yaml"},
 	{"components/servicemonitor/rbac.yaml", "servicemonitor-rbac.yaml"},
+	{"components/prometheusrule/prometheusrule.yaml", "prometheusrule.yaml"},
 	{"hooks/pre-delete.yaml", "pre-delete.yaml"},
 	{"hooks/test.yaml", "test.yaml"},
 	{"injector/rbac.yaml", "injector-rbac.yaml"},
@@ -103,6 +104,8 @@ func convert(manifest string) (string, error) {
 				return "", fmt.Errorf("line %d: %w", number+1, err)
 			}
 			text = key + expression
+		default:
+			text = strings.ReplaceAll(text, "{{", `{{ "{{" }}`) // Prometheus' templates
 		}
 		out.WriteString(strings.Repeat(" ", indent) + strings.ReplaceAll(text, "annex-system", "{{ .Release.Namespace }}") + "\n")
 		if previous == "labels:" && strings.HasPrefix(text, "app.kubernetes.io/name: ") {

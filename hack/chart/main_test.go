@@ -14,6 +14,7 @@ func TestConvert(t *testing.T) {
 		"value in an item":  {"- image: a:b #= {{ .Values.image }}\n", "- image: {{ .Values.image }}\n"},
 		"item":              {"  - --port=1 #= --port={{ .Values.port }}\n", "  - --port={{ .Values.port }}\n"},
 		"block":             {"a: #= {{ toYaml .Values.a }}\n  b:\n    c: 1\nd: 2\n", "a: {{ toYaml .Values.a }}\nd: 2\n"},
+		"another template":  {"a: \"{{ $value }}\"\n", "a: \"{{ \"{{\" }} $value }}\"\n"},
 		"only in the chart": {"  #+ {{- if .Values.a }}\n  #+ a: 1\n  #+ {{- end }}\n", "  {{- if .Values.a }}\n  a: 1\n  {{- end }}\n"},
 	}
 	for name, tc := range tests {

@@ -18,11 +18,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
@@ -73,15 +75,26 @@ func checkExternalEtcd(t *testing.T, cluster *maincluster.Cluster) {
 		t.Errorf("the doctor exits with %d, want 1", r.code)
 	}
 
-	// The component needs the Prometheus operator's CRD.
-	operator := crd("servicemonitors.monitoring.coreos.com")
-	operator.Spec.Names.Kind = "ServiceMonitor"
-	expect.Create(t, definitions(t, cluster.Config), operator)
-	poll.UntilDone(t, "ServiceMonitors are served", func() (bool, string) {
-		output, err := shell(t, cluster, "kubectl get servicemonitors.monitoring.coreos.com")
-		return err == nil, output
-	})
-	fix(t, cluster, "kubectl kustomize artifacts/deploy/components/servicemonitor | kubectl apply --dry-run=server --validate=ignore -f -")
+	definePrometheusOperator(t, cluster)
+	for _, component := range []string{"servicemonitor", "prometheusrule"} {
+		fix(t, cluster, "kubectl kustomize artifacts/deploy/components/"+component+" | kubectl apply --dry-run=server -f -")
+	}
+}
+
+// definePrometheusOperator creates CRDs with the names of the Prometheus operator's.
+func definePrometheusOperator(t *testing.T, cluster *maincluster.Cluster) {
+	t.Helper()
+	for plural, kind := range map[string]string{"servicemonitors": "ServiceMonitor", "prometheusrules": "PrometheusRule"} {
+		name := plural + ".monitoring.coreos.com"
+		definition := crd(name)
+		definition.Spec.Names.Kind, definition.Spec.Names.ListKind = kind, kind+"List"
+		definition.Spec.Versions[0].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
+		expect.Create(t, definitions(t, cluster.Config), definition)
+		poll.UntilDone(t, name+" is served", func() (bool, string) {
+			output, err := shell(t, cluster, "kubectl get "+name)
+			return err == nil, output
+		})
+	}
 }
 
 // variants has values of the chart by name, with the folder of kustomize that renders the same objects, if there is one.
@@ -94,9 +107,11 @@ var variants = map[string]struct{ set, folder string }{
 	"image":         {"image.tag=v1,image.digest=sha256:" + strings.Repeat("ab", 32) + ",imagePullSecrets[0].name=registry,image.pullPolicy=Always", ""},
 	"metadata": {"commonLabels.team=platform,podLabels.mesh=no,podAnnotations.a=b,serviceAccount.annotations.role=arn," +
 		"env[0].name=GODEBUG,env[0].value=netdns=go,extraArgs={--v=2}", ""},
-	"scheduling":    {"etcd.servers={https://a:2379,https://b:2379}," + nodes + "," + files, ""},
-	"spread":        {"etcd.servers={https://a:2379},replicas=5,podDisruptionBudget.maxUnavailable=30%,topologySpreadConstraints=null,env[0].name=A,env[0].value=b", ""},
-	"etcd, no TLS":  {"etcd.servers={http://a:2379},etcd.insecure=true", ""},
+	"scheduling":   {"etcd.servers={https://a:2379,https://b:2379}," + nodes + "," + files, ""},
+	"spread":       {"etcd.servers={https://a:2379},replicas=5,podDisruptionBudget.maxUnavailable=30%,topologySpreadConstraints=null,env[0].name=A,env[0].value=b", ""},
+	"etcd, no TLS": {"etcd.servers={http://a:2379},etcd.insecure=true", ""},
+	"monitoring": {"serviceMonitor.enabled=true,serviceMonitor.interval=30s,serviceMonitor.scrapeTimeout=10s,serviceMonitor.labels.release=p," +
+		"prometheusRule.enabled=true,prometheusRule.labels.release=p", ""},
 	"injector":      {"injector.enabled=true,injector.apiServerCIDR=10.0.0.0/8,networkPolicy.enabled=true," + nodes, ""},
 	"webhook":       {"injector.enabled=true,injector.apiServerCIDR=10.0.0.0/8,injector.replicas=1,injector.webhook.caBundle=YQ==," + webhookRules, ""},
 	"all, one etcd": {"etcd.servers={http://a:2379},etcd.insecure=true,commonLabels.a=b,hostNetwork=true,injector.enabled=true,injector.apiServerCIDR=::/0," + nodes, ""},
@@ -119,6 +134,7 @@ func TestChart(t *testing.T) {
 	apply(t, cluster.Kubeconfig, "helm lint --strict artifacts/chart")
 	fix(t, cluster, "kubectl create namespace elsewhere && kubectl -n elsewhere create serviceaccount annex-test")
 	fix(t, cluster, "kubectl apply -k artifacts/deploy/base")
+	definePrometheusOperator(t, cluster)
 	for name, variant := range variants {
 		rendered := output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n elsewhere --set="+variant.set)
 		if strings.Contains(rendered, "annex-system") {

@@ -1,0 +1,272 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package serving
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+// ruleGroups is a file of rules, and the spec of a PrometheusRule.
+type ruleGroups struct {
+	Groups []struct {
+		Name  string `json:"name"`
+		Rules []rule `json:"rules"`
+	} `json:"groups"`
+}
+
+type rule struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	For         string            `json:"for,omitempty"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// readAlerts reads the PrometheusRule of annex.
+func readAlerts(t *testing.T) (root string, groups ruleGroups) {
+	t.Helper()
+	root, err := process.ModuleRoot(t.Context())
+	expect.NoError(t, err)
+	content, err := os.ReadFile(filepath.Join(root, "artifacts/deploy/components/prometheusrule/prometheusrule.yaml"))
+	expect.NoError(t, err)
+	var object struct {
+		Spec ruleGroups `json:"spec"`
+	}
+	expect.NoError(t, yaml.Unmarshal(content, &object))
+	return root, object.Spec
+}
+
+// alertSeries has, for each alert, series at intervals of a minute with which it fires, and after how many minutes.
+var alertSeries = map[string]struct {
+	series  map[string]string
+	minutes int
+}{
+	"AnnexDown":                        {map[string]string{`up{job="annex"}`: "1 0x20"}, 6},
+	"AnnexMainClusterNotReady":         {map[string]string{"annex_main_cluster_ready": "1 0x20"}, 6},
+	"AnnexStoreUnavailable":            {map[string]string{`annex_store_available{store="west"}`: "1 0x20"}, 6},
+	"AnnexStoreNotWritable":            {map[string]string{`annex_store_writable{store="west"}`: "1 0x20", `annex_store_available{store="west"}`: "1x20"}, 6},
+	"AnnexStoreAlmostFull":             {map[string]string{`annex_store_size_in_use_bytes{store="west"}`: "79 81x30", `annex_store_quota_bytes{store="west"}`: "100x30"}, 16},
+	"AnnexDiskAlmostFull":              {map[string]string{`annex_store_disk_free_bytes{store="west"}`: "100 99x30", `annex_store_size_bytes{store="west"}`: "100x30"}, 16},
+	"AnnexStoreEndpointsDown":          {map[string]string{`annex_store_endpoints_down{store="west"}`: "0 1x30"}, 11},
+	"AnnexGroupNotPublished":           {map[string]string{`annex_apiservice_published{group="example.com",version="v1"}`: "1 0x30"}, 11},
+	"AnnexMigrationRetrying":           {map[string]string{`annex_migration_created_timestamp_seconds{migration="m",moved="example.com",phase="Copying",reason="Retrying"}`: "_ 0x30"}, 16},
+	"AnnexMigrationFailed":             {map[string]string{`annex_migration_finished_total{result="Failed"}`: "0 0 1x30"}, 3},
+	"AnnexUnreadableObjects":           {map[string]string{`annex_unreadable_objects{resource="widgets.example.com"}`: "0 2x30"}, 6},
+	"AnnexCertificateExpires":          {map[string]string{`annex_certificate_expiration_timestamp_seconds{certificate="ca"}`: "1814460x90"}, 63},
+	"AnnexStoreCertificateExpires":     {map[string]string{`annex_store_client_certificate_expiration_timestamp_seconds{store="west"}`: "1209660x90"}, 63},
+	"AnnexPublishedCertificateRefused": {map[string]string{"annex_published_certificate_refused": "0 1x20"}, 6},
+	"AnnexServerErrors": {map[string]string{
+		`apiserver_request_total{job="annex",code="200"}`: "0+90x40", `apiserver_request_total{job="annex",code="503"}`: "0+4x5 20+10x35",
+	}, 18},
+}
+
+// TestAlerts evaluates each alert of annex: it fires after its time, and not before. Each has a section in the
+// documentation.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	root, groups := readAlerts(t)
+	troubleshooting, err := os.ReadFile(filepath.Join(root, "docs", "troubleshooting.md"))
+	expect.NoError(t, err)
+	type object = map[string]any
+	var tests []object
+	unused := maps.Clone(alertSeries)
+	for _, alert := range groups.Groups[0].Rules {
+		fires, found := alertSeries[alert.Alert]
+		if !found {
+			t.Errorf("no test of the alert %s", alert.Alert)
+		}
+		delete(unused, alert.Alert)
+		if !strings.Contains(string(troubleshooting), "\n### "+alert.Alert+"\n") || !strings.HasSuffix(alert.Annotations["runbook_url"], "#"+strings.ToLower(alert.Alert)) {
+			t.Errorf("docs/troubleshooting.md has no section %s, or %q does not lead there", alert.Alert, alert.Annotations["runbook_url"])
+		}
+		var input []object
+		for name, values := range fires.series {
+			input = append(input, object{"series": name, "values": values})
+		}
+		count := fmt.Sprintf(`count(ALERTS{alertname=%q,alertstate="firing"}) or vector(0)`, alert.Alert)
+		expected := func(minutes, value int) object {
+			return object{"expr": count, "eval_time": fmt.Sprint(minutes, "m"), "exp_samples": []object{{"value": value}}}
+		}
+		tests = append(tests, object{
+			"name": alert.Alert, "interval": "1m", "input_series": input,
+			"promql_expr_test": []object{expected(0, 0), expected(fires.minutes-2, 0), expected(fires.minutes, 1)},
+		})
+	}
+	if len(unused) > 0 {
+		t.Errorf("there is no alert %s", slices.Sorted(maps.Keys(unused)))
+	}
+	dir := t.TempDir()
+	write := func(name string, content any) string {
+		encoded, err := yaml.Marshal(content)
+		expect.NoError(t, err)
+		path := filepath.Join(dir, name)
+		expect.NoError(t, os.WriteFile(path, encoded, 0o600))
+		return path
+	}
+	rules := write("rules.yaml", groups)
+	promtool(t, "check", "rules", "--lint=all", "--lint-fatal", rules)
+	promtool(t, "test", "rules", write("tests.yaml", object{"rule_files": []string{rules}, "evaluation_interval": "1m", "tests": tests}))
+}
+
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	program, err := process.Bin(t.Context(), "promtool")
+	expect.NoError(t, err)
+	if output, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
+		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+}
+
+// TestAlertsOfOutages lets a Prometheus with annex's alerts watch annex while a Store, the main cluster and annex itself are
+// down. The alerts have no delay here.
+func TestAlertsOfOutages(t *testing.T) {
+	t.Parallel()
+	cluster := maincluster.StartForTest(t, noControllers)
+	annex := annextest.Start(t, cluster)
+	etcd := etcdtest.StartTCP(t, nil)
+	stores := clients.For(t, annex.AnnexConfig).Stores()
+	expect.Create(t, stores, &hostingv1alpha1.Store{
+		ObjectMeta: metav1.ObjectMeta{Name: "west"}, Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{etcd.URL}}},
+	})
+	prometheus := startPrometheus(t, annex)
+	prometheus.waitForAlerts(t)
+
+	etcd.Close()
+	prometheus.waitForAlerts(t, "AnnexStoreUnavailable", "AnnexStoreEndpointsDown")
+	etcd.Start(t)
+	prometheus.waitForAlerts(t)
+
+	expect.NoError(t, cluster.StopAPIServer(t.Context()))
+	prometheus.waitForAlerts(t, "AnnexMainClusterNotReady")
+	expect.NoError(t, cluster.StartAPIServer(t.Context()))
+	prometheus.waitForAlerts(t)
+
+	expect.NoError(t, annex.Shutdown())
+	prometheus.waitForAlerts(t, "AnnexDown")
+}
+
+// prometheus is a Prometheus server that scrapes annex.
+type prometheus struct{ address string }
+
+// delays are what is removed from the rules.
+var delays = regexp.MustCompile(`(?m)^ *for: .*\n`)
+
+func startPrometheus(t *testing.T, annex *annextest.Annex) *prometheus {
+	t.Helper()
+	_, groups := readAlerts(t)
+	dir := t.TempDir()
+	write := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		expect.NoError(t, os.WriteFile(path, content, 0o600))
+		return path
+	}
+	rules, err := yaml.Marshal(groups)
+	expect.NoError(t, err)
+	tls := annex.AnnexConfig.TLSClientConfig
+	config, err := yaml.Marshal(map[string]any{
+		"global":     map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"},
+		"rule_files": []string{write("rules.yaml", delays.ReplaceAll(rules, nil))},
+		"scrape_configs": []any{map[string]any{
+			"job_name": "annex", "scheme": "https", "static_configs": []any{map[string]any{"targets": []string{annex.Address()}}},
+			"tls_config": map[string]any{
+				"ca_file": write("ca.crt", tls.CAData), "cert_file": write("tls.crt", tls.CertData), "key_file": write("tls.key", tls.KeyData),
+				"server_name": tls.ServerName,
+			},
+		}},
+	})
+	expect.NoError(t, err)
+	program, err := process.Bin(t.Context(), "prometheus")
+	expect.NoError(t, err)
+	p := &prometheus{address: freeport.ForTest(t)}
+	ctx, stop := context.WithCancel(context.Background())
+	run := exec.CommandContext(ctx, program, "--config.file="+write("prometheus.yaml", config), "--storage.tsdb.path="+dir, "--web.listen-address="+p.address)
+	var log strings.Builder
+	run.Stdout, run.Stderr = &log, &log
+	expect.NoError(t, run.Start())
+	t.Cleanup(func() {
+		stop()
+		_ = run.Wait()
+		if t.Failed() {
+			t.Logf("Prometheus:\n%s", log.String())
+		}
+	})
+	return p
+}
+
+// waitForAlerts waits until annex is scraped, unless AnnexDown is wanted, and exactly these alerts fire.
+func (p *prometheus) waitForAlerts(t *testing.T, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	poll.UntilDone(t, fmt.Sprintf("Prometheus fires %q", want), func() (bool, string) {
+		scraped, err := p.query(t, `up == 1`)
+		if err != nil {
+			return false, err.Error()
+		}
+		firing, err := p.query(t, `ALERTS{alertstate="firing"}`)
+		if err != nil {
+			return false, err.Error()
+		}
+		names := map[string]bool{}
+		for _, labels := range firing {
+			names[labels["alertname"]] = true
+		}
+		got := slices.Sorted(maps.Keys(names))
+		return slices.Equal(got, want) && (len(scraped) == 1) != slices.Contains(want, "AnnexDown"), fmt.Sprint(scraped, firing)
+	})
+}
+
+// query returns the labels of the series of a query.
+func (p *prometheus) query(t *testing.T, query string) ([]map[string]string, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.address+"/api/v1/query", nil)
+	expect.NoError(t, err)
+	request.URL.RawQuery = url.Values{"query": {query}}.Encode()
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("query Prometheus: %w", err)
+	}
+	defer response.Body.Close()
+	var answer struct {
+		Data struct {
+			Result []struct {
+				Metric map[string]string `json:"metric"`
+			} `json:"result"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("query Prometheus: %s: %w", response.Status, err)
+	}
+	var series []map[string]string
+	for _, result := range answer.Data.Result {
+		series = append(series, result.Metric)
+	}
+	return series, nil
+}
