@@ -55,9 +55,10 @@ help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/annex and the kubectl plugin bin/kubectl-annex.
+build: ## Build bin/annex and the kubectl plugin bin/kubectl-annex, with its completion.
 	go build -ldflags '$(LDFLAGS)' -o bin/annex .
 	@ln -sf annex bin/kubectl-annex
+	@ln -sf annex bin/kubectl_complete-annex
 
 .PHONY: run
 run: build ## Build and serve from .annex/ on 127.0.0.1:7443 until interrupted.

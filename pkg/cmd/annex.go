@@ -39,12 +39,30 @@ import (
 func Execute(args []string, out, errOut io.Writer) int {
 	defer logs.FlushLogs()
 	root := NewCommand(out, errOut)
+	if filepath.Base(os.Args[0]) == "kubectl_complete-annex" {
+		args = append([]string{cobra.ShellCompRequestCmd}, args...) // from kubectl, for its plugin
+	}
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
-		_, _ = fmt.Fprintf(errOut, "annex: %v\n", err)
+		_, _ = fmt.Fprintf(errOut, "annex: %v%s\n", err, suggestion(root, args))
 		return 1
 	}
 	return 0
+}
+
+// suggestion returns what an unknown command may mean, in one line with the error.
+func suggestion(root *cobra.Command, args []string) string {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return ""
+	}
+	if found, _, err := root.Find(args); err == nil && found != root {
+		return ""
+	}
+	similar := root.SuggestionsFor(args[0])
+	if len(similar) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %s?", strings.Join(similar, " or "))
 }
 
 // NewCommand returns the command annex with all subcommands.
@@ -56,10 +74,13 @@ func NewCommand(out, errOut io.Writer) *cobra.Command {
 		// Execute prints errors, and usage is printed only on request.
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// An error is one line.
-		DisableSuggestions: true,
-		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: displayName(os.Args[0])},
+		Version:       versions(),
+		// An error is one line: see suggestion.
+		DisableSuggestions:         true,
+		SuggestionsMinimumDistance: 2,
+		Annotations:                map[string]string{cobra.CommandDisplayNameAnnotation: displayName(os.Args[0])},
 	}
+	root.SetVersionTemplate("annex {{.Version}}\n")
 	root.SetOut(out)
 	root.SetErr(errOut)
 	root.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
@@ -106,8 +127,17 @@ func newVersionCommand(out io.Writer) *cobra.Command {
 		Short: "Print annex's version and the Kubernetes version it serves",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(out, "annex %s (Kubernetes v%s)\n", version.Annex(), version.Kubernetes())
+			_, err := fmt.Fprintln(out, "annex", versions())
 			return err
 		},
 	}
+}
+
+// versions returns annex's version, the commit it was built from, if it is known, and the Kubernetes version.
+func versions() string {
+	built := ""
+	if commit := version.Commit(); commit != "" {
+		built = ", commit " + commit[:min(len(commit), 12)]
+	}
+	return fmt.Sprintf("%s (Kubernetes v%s%s)", version.Annex(), version.Kubernetes(), built)
 }

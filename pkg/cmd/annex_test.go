@@ -14,6 +14,7 @@ import (
 func TestExecute(t *testing.T) {
 	for arguments, want := range map[string][]string{
 		"version":      {"annex v", "Kubernetes v1."},
+		"--version":    {"annex v", "Kubernetes v1."},
 		"--help":       {"serve", "version"},
 		"serve --help": {"Annex flags:", "Etcd flags:", "--data-dir", "--secure-port", "--feature-gates"},
 	} {
@@ -31,7 +32,10 @@ func TestExecute(t *testing.T) {
 func TestRefused(t *testing.T) {
 	const injector = "injector --client-ca-file=a --allowed-names=b "
 	for arguments, want := range map[string]string{
-		"sevre":                            "sevre",
+		"sevre":                            "did you mean serve?",
+		"statsu":                           `unknown command "statsu" for "annex"; did you mean status?`,
+		"xyz":                              `unknown command "xyz" for "annex"` + "\n",
+		"status x":                         `unknown command "x" for "annex status"` + "\n",
 		"serve --no-such-flag":             "--no-such-flag",
 		"serve now":                        "now",
 		"serve --secure-port=70000":        "--secure-port",

@@ -64,6 +64,8 @@ func NewBackupCommand(out, errOut io.Writer) *cobra.Command {
 	o.login.AddFlags(fs, login.AnnexOrMain)
 	fs.StringVar(&o.store, "store", o.store, "The Store to back up.")
 	fs.StringVar(&o.resource, "resource", o.resource, "The resource to back up, as PLURAL.GROUP.")
+	o.login.CompleteFlag(cmd, "store", login.Stores)
+	o.login.CompleteFlag(cmd, "resource", login.HostedResources)
 	return cmd
 }
 

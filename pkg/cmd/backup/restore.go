@@ -57,6 +57,8 @@ func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
 	o.addFlags(fs)
 	fs.StringVar(&o.store, "store", o.store, "The Store to restore to. If not set, the one that held each resource.")
 	fs.StringVar(&o.resource, "resource", o.resource, "The only resource to restore, as PLURAL.GROUP.")
+	o.login.CompleteFlag(cmd, "store", login.Stores)
+	o.login.CompleteFlag(cmd, "resource", login.HostedResources)
 	fs.BoolVar(&o.skipUnreadable, "skip-unreadable", o.skipUnreadable, "Skip objects that cannot be read, and print their names, instead of restoring nothing.")
 	fs.BoolVar(&o.dryRun, "dry-run", o.dryRun, "Only check whether the file can be restored.")
 	return cmd

@@ -112,6 +112,7 @@ func run(cmd *cobra.Command, options *login.Options, in io.Reader, out, errOut i
 func runGroup(cmd *cobra.Command, f *flags, in io.Reader, out, errOut io.Writer, do func(ctx context.Context, s *session) error) *cobra.Command {
 	f.add(cmd.Flags())
 	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), isGroup)
+	f.login.CompleteArgument(cmd, login.Groups)
 	return run(cmd, &f.login, in, out, errOut, do)
 }
 

@@ -23,9 +23,12 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
-func clientCommand(cmd *cobra.Command, run func(ctx context.Context, annex annexclient.Interface, args []string) error) *cobra.Command {
-	options := login.Options{}
+// clientCommand makes a command run with a client of annex. names complete its argument, if it has one.
+func clientCommand(cmd *cobra.Command, options *login.Options, names login.Names, run func(ctx context.Context, annex annexclient.Interface, args []string) error) *cobra.Command {
 	options.AddFlags(cmd.Flags(), login.AnnexOrMain)
+	if names != nil {
+		options.CompleteArgument(cmd, names)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		clients, err := options.ConnectAnnex(cmd.Context(), "annex-"+cmd.Name())
 		if err != nil {
@@ -46,7 +49,7 @@ func NewDrainCommand(out io.Writer) *cobra.Command {
 			"the command fails once the others are moved. It can be repeated.",
 		Example: "  annex drain fast",
 		Args:    cobra.ExactArgs(1),
-	}, func(ctx context.Context, annex annexclient.Interface, args []string) error {
+	}, &login.Options{}, login.Stores, func(ctx context.Context, annex annexclient.Interface, args []string) error {
 		return drain(ctx, annex, args[0], out)
 	})
 }
@@ -103,7 +106,7 @@ func NewRebalanceCommand(out io.Writer) *cobra.Command {
 			"Nothing is changed: move them with `annex place`.",
 		Example: "  annex rebalance --dry-run",
 		Args:    cobra.NoArgs,
-	}, func(ctx context.Context, annex annexclient.Interface, _ []string) error {
+	}, &login.Options{}, nil, func(ctx context.Context, annex annexclient.Interface, _ []string) error {
 		if !dryRun {
 			return errors.New("--dry-run is required: rebalance only shows what to move")
 		}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/scheduler"
@@ -31,7 +32,7 @@ type placeOptions struct {
 
 // NewCommand returns `annex place`.
 func NewCommand(out io.Writer) *cobra.Command {
-	o := &placeOptions{wait: true}
+	o, options := &placeOptions{wait: true}, &login.Options{}
 	cmd := clientCommand(&cobra.Command{
 		Use:   "place PLURAL.GROUP",
 		Short: "Show on which Store a resource would be placed and why, or place or move it",
@@ -42,7 +43,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 		Example: "  annex place widgets.example.com\n" +
 			"  annex place widgets.example.com --store fast",
 		Args: cobra.MatchAll(cobra.ExactArgs(1), isResource),
-	}, func(ctx context.Context, annex annexclient.Interface, args []string) error {
+	}, options, login.HostedResources, func(ctx context.Context, annex annexclient.Interface, args []string) error {
 		if o.store != "" {
 			return o.place(ctx, annex, args[0], out)
 		}
@@ -50,6 +51,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 	})
 	cmd.Flags().StringVar(&o.store, "store", o.store, "Place the resource on this Store, or move it there.")
 	cmd.Flags().BoolVar(&o.wait, "wait", o.wait, "Wait for the end of a move.")
+	options.CompleteFlag(cmd, "store", login.Stores)
 	return cmd
 }
 

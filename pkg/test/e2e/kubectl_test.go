@@ -51,6 +51,7 @@ func TestKubectl(t *testing.T) {
 		"wait":         testWait,
 		"tables":       testTables,
 		"versions":     testVersions,
+		"completion":   testCompletion,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -370,6 +371,19 @@ func testVersions(t *testing.T, s *server) {
 		got := s.kubectl.run(t, "get", "widgets."+version+".example.com", "a", "-n", namespace, "-o", "jsonpath={.apiVersion} {.spec.color}")
 		if want := "example.com/" + version + " red"; got != want {
 			t.Errorf("in %s the widget is %q, want %q", version, got, want)
+		}
+	}
+}
+
+// testCompletion completes a command, an argument and a flag of the plugin, as shells do through kubectl.
+func testCompletion(t *testing.T, s *server) {
+	for typed, want := range map[string]string{"annex dra": "drain", "annex drain ": "default", "annex place x.example.com --store=": "default"} {
+		command := s.kubectl.command(t.Context(), append([]string{"__complete"}, strings.Split(typed, " ")...)...)
+		command.Env = append(command.Env, "PATH="+filepath.Dir(programs.annex))
+		printed, err := command.Output()
+		expect.NoError(t, err)
+		if lines := strings.Split(string(printed), "\n"); !strings.HasPrefix(lines[0], want) {
+			t.Errorf("kubectl %s completes with %q, want %q", typed, printed, want)
 		}
 	}
 }

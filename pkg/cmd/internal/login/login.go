@@ -5,6 +5,7 @@
 package login
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,13 +32,29 @@ import (
 )
 
 // Options select the server.
-type Options struct{ kubeconfig, context string }
+type Options struct {
+	kubeconfig string
+	overrides  clientcmd.ConfigOverrides
+}
 
-// AddFlags adds the flags of the options. Server completes "The kubeconfig of".
+// AddFlags adds the flags of the options, and kubectl's, which are hidden, as in kubectl's own commands. Server completes
+// "The kubeconfig of".
 func (o *Options) AddFlags(fs *pflag.FlagSet, server string) {
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.CurrentContext.LongName = "" // it is shown
+	names.ClusterOverrideFlags.APIServer.ShortName = "s"
+	for _, no := range []*clientcmd.FlagInfo{
+		&names.ClusterOverrideFlags.InsecureSkipTLSVerify, &names.AuthOverrideFlags.Username, &names.AuthOverrideFlags.Password,
+	} {
+		no.LongName = ""
+	}
+	kubectl := pflag.NewFlagSet("kubectl", pflag.ContinueOnError)
+	clientcmd.BindOverrideFlags(&o.overrides, kubectl, names)
+	kubectl.VisitAll(func(flag *pflag.Flag) { flag.Hidden = true })
+	fs.AddFlagSet(kubectl)
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
 		"The kubeconfig of "+server+". If not set, $KUBECONFIG or ~/.kube/config, as kubectl does; in a pod, its service account.")
-	fs.StringVar(&o.context, "context", o.context, "The context of the kubeconfig to use.")
+	fs.StringVar(&o.overrides.CurrentContext, "context", o.overrides.CurrentContext, "The context of the kubeconfig to use.")
 }
 
 // AnnexOrMain describes the server of commands that also reach annex through its main
@@ -45,7 +62,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet, server string) {
 const AnnexOrMain = "annex, or of its main cluster"
 
 // Given reports whether a flag selects the server.
-func (o *Options) Given() bool { return o.kubeconfig != "" || o.context != "" }
+func (o *Options) Given() bool {
+	return cmp.Or(o.kubeconfig, o.overrides.CurrentContext, o.overrides.Context.Cluster, o.overrides.Context.AuthInfo, o.overrides.ClusterInfo.Server) != ""
+}
 
 // Clients are clients of a server without a rate limit: the server has one.
 type Clients struct {
@@ -87,7 +106,7 @@ func (o *Options) Connect(userAgent string) (*Clients, error) { return o.connect
 func (o *Options) connect(userAgent string, warnings restclient.WarningHandler) (*Clients, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &o.overrides)
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: load the login: %w", err)
