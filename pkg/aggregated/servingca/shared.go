@@ -102,7 +102,7 @@ func (s *Shared) Run(ctx context.Context) {
 		case ctx.Err() == nil:
 			if err.Error() != told {
 				told = err.Error()
-				logger.Error(err, "Could not check the serving CA, retrying with the current one in use")
+				logger.Error(err, "Could not check or publish the serving CA, retrying with the current one in use")
 			}
 			delay = min(backoff, delay)
 			backoff *= 2
