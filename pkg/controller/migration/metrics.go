@@ -40,7 +40,13 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	})
 
-	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(created, finished, switchSeconds) })
+	registerMetrics = sync.OnceFunc(func() {
+		legacyregistry.MustRegister(created, finished, switchSeconds)
+		// From 0: an increase of a series that appears with its first event is not seen.
+		for _, result := range []hostingv1alpha1.MigrationPhase{hostingv1alpha1.MigrationCompleted, hostingv1alpha1.MigrationFailed, hostingv1alpha1.MigrationCanceled} {
+			finished.WithLabelValues(string(result))
+		}
+	})
 )
 
 // observe sets the metric of the Migrations that have not finished.

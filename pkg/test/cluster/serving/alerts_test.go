@@ -69,14 +69,17 @@ var alertSeries = map[string]struct {
 	series  map[string]string
 	minutes int
 }{
-	"AnnexDown":                        {map[string]string{`up{job="annex"}`: "1 0x20"}, 6},
-	"AnnexMainClusterNotReady":         {map[string]string{"annex_main_cluster_ready": "1 0x20"}, 6},
-	"AnnexStoreUnavailable":            {map[string]string{`annex_store_available{store="west"}`: "1 0x20"}, 6},
-	"AnnexStoreNotWritable":            {map[string]string{`annex_store_writable{store="west"}`: "1 0x20", `annex_store_available{store="west"}`: "1x20"}, 6},
-	"AnnexStoreAlmostFull":             {map[string]string{`annex_store_size_in_use_bytes{store="west"}`: "79 81x30", `annex_store_quota_bytes{store="west"}`: "100x30"}, 16},
-	"AnnexDiskAlmostFull":              {map[string]string{`annex_store_disk_free_bytes{store="west"}`: "100 99x30", `annex_store_size_bytes{store="west"}`: "100x30"}, 16},
-	"AnnexStoreEndpointsDown":          {map[string]string{`annex_store_endpoints_down{store="west"}`: "0 1x30"}, 11},
-	"AnnexGroupNotPublished":           {map[string]string{`annex_apiservice_published{group="example.com",version="v1"}`: "1 0x30"}, 11},
+	"AnnexDown":                {map[string]string{`up{job="annex"}`: "1 0x20"}, 6},
+	"AnnexMainClusterNotReady": {map[string]string{"annex_main_cluster_ready": "1 0x20"}, 6},
+	"AnnexStoreUnavailable":    {map[string]string{`annex_store_available{store="west"}`: "1 0x20"}, 6},
+	"AnnexStoreNotWritable":    {map[string]string{`annex_store_writable{store="west"}`: "1 0x20", `annex_store_available{store="west"}`: "1x20"}, 6},
+	"AnnexStoreAlmostFull":     {map[string]string{`annex_store_size_in_use_bytes{store="west"}`: "79 81x30", `annex_store_quota_bytes{store="west"}`: "100x30"}, 16},
+	"AnnexDiskAlmostFull":      {map[string]string{`annex_store_disk_free_bytes{store="west"}`: "100 99x30", `annex_store_size_bytes{store="west"}`: "100x30"}, 16},
+	"AnnexStoreEndpointsDown":  {map[string]string{`annex_store_endpoints_down{store="west"}`: "0 1x30"}, 11},
+	"AnnexGroupNotPublished": {map[string]string{
+		`annex_apiservice_published{group="example.com",version="v1"}`: "1 0x30", `annex_apiservice_published{group="moving.com",version="v1"}`: "0x30",
+		`annex_migration_created_timestamp_seconds{migration="m",moved="moving.com",phase="Copying",reason=""}`: "1x30",
+	}, 11},
 	"AnnexMigrationRetrying":           {map[string]string{`annex_migration_created_timestamp_seconds{migration="m",moved="example.com",phase="Copying",reason="Retrying"}`: "_ 0x30"}, 16},
 	"AnnexMigrationFailed":             {map[string]string{`annex_migration_finished_total{result="Failed"}`: "0 0 1x30"}, 3},
 	"AnnexUnreadableObjects":           {map[string]string{`annex_unreadable_objects{resource="widgets.example.com"}`: "0 2x30"}, 6},
