@@ -111,7 +111,7 @@ var variants = map[string]struct{ set, folder string }{
 	"spread":       {"etcd.servers={https://a:2379},replicas=5,podDisruptionBudget.maxUnavailable=30%,topologySpreadConstraints=null,env[0].name=A,env[0].value=b", ""},
 	"etcd, no TLS": {"etcd.servers={http://a:2379},etcd.insecure=true", ""},
 	"monitoring": {"serviceMonitor.enabled=true,serviceMonitor.interval=30s,serviceMonitor.scrapeTimeout=10s,serviceMonitor.labels.release=p," +
-		"prometheusRule.enabled=true,prometheusRule.labels.release=p", ""},
+		"prometheusRule.enabled=true,prometheusRule.labels.release=p,dashboards.enabled=true", ""},
 	"injector":      {"injector.enabled=true,injector.apiServerCIDR=10.0.0.0/8,networkPolicy.enabled=true," + nodes, ""},
 	"webhook":       {"injector.enabled=true,injector.apiServerCIDR=10.0.0.0/8,injector.replicas=1,injector.webhook.caBundle=YQ==," + webhookRules, ""},
 	"all, one etcd": {"etcd.servers={http://a:2379},etcd.insecure=true,commonLabels.a=b,hostNetwork=true,injector.enabled=true,injector.apiServerCIDR=::/0," + nodes, ""},

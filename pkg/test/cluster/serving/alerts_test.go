@@ -148,18 +148,20 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
-// TestAlertsOfOutages lets a Prometheus with annex's alerts watch annex while a Store, the main cluster and annex itself are
-// down. The alerts have no delay here.
-func TestAlertsOfOutages(t *testing.T) {
+// TestMonitoring lets a Prometheus with annex's alerts watch annex. The dashboards have results, and alerts fire while a
+// Store, the main cluster and annex itself are down. They have no delay here.
+func TestMonitoring(t *testing.T) {
 	t.Parallel()
 	cluster := maincluster.StartForTest(t, noControllers)
 	annex := annextest.Start(t, cluster)
 	etcd := etcdtest.StartTCP(t, nil)
-	stores := clients.For(t, annex.AnnexConfig).Stores()
-	expect.Create(t, stores, &hostingv1alpha1.Store{
+	direct := clients.For(t, annex.AnnexConfig)
+	expect.Create(t, direct.Stores(), &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "west"}, Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{etcd.URL}}},
 	})
 	prometheus := startPrometheus(t, annex)
+	prometheus.waitForAlerts(t)
+	checkDashboards(t, direct, prometheus)
 	prometheus.waitForAlerts(t)
 
 	etcd.Close()
