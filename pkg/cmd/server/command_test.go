@@ -34,20 +34,21 @@ func TestAnnounce(t *testing.T) {
 func TestErrorsOnly(t *testing.T) {
 	t.Parallel()
 	const timedOut = "E1121 04:00:31 err=\"unable to write a response: http: Handler timeout\"\n"
+	const recovered = "I1121 04:00:32 reconcile.go:203] \"The store is ready again\"\n"
 	stopping, stop := context.WithCancel(t.Context())
 	stop()
 	for name, test := range map[string]struct {
 		ctx  context.Context
 		want string
 	}{
-		"serving":       {t.Context(), "E1121 04:00:31 failed\n" + timedOut + "panic: x\n"},
-		"shutting down": {stopping, "E1121 04:00:31 failed\npanic: x\n"},
+		"serving":       {t.Context(), "E1121 04:00:31 failed\n" + timedOut + recovered + "panic: x\n"},
+		"shutting down": {stopping, "E1121 04:00:31 failed\n" + recovered + "panic: x\n"},
 	} {
 		var out bytes.Buffer
 		quiet := errorsOnly{&out, test.ctx}
 		for _, line := range []string{
 			"I1121 04:00:31 informed\n", "W1121 04:00:31 warned\n", "E1121 04:00:31 failed\n", "E1121 04:00:31 err=\"Get: context canceled\"\n",
-			"E1121 04:00:31 err=\"http2: stream closed\"\n", timedOut, "", "panic: x\n",
+			"E1121 04:00:31 err=\"http2: stream closed\"\n", timedOut, recovered, "", "panic: x\n",
 		} {
 			if n, err := quiet.Write([]byte(line)); n != len(line) || err != nil {
 				t.Errorf("%s: Write(%q) = %d, %v", name, line, n, err)

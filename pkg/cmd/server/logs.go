@@ -20,7 +20,7 @@ import (
 )
 
 // applyLogs applies upstream's logging flags, once in a process. Without a verbosity
-// only errors are logged: upstream's libraries are verbose at level 0. ctx is done when
+// only errors are logged, and not again and again: upstream's libraries are verbose at level 0. ctx is done when
 // annex shuts down.
 func applyLogs(ctx context.Context, o options.CompletedOptions) error {
 	streams := &logsapi.LoggingOptions{ErrorStream: os.Stderr, InfoStream: os.Stderr}
@@ -29,6 +29,9 @@ func applyLogs(ctx context.Context, o options.CompletedOptions) error {
 	}
 	if err := logsapi.ValidateAndApplyWithOptions(o.Logs, streams, utilfeature.DefaultFeatureGate); err != nil {
 		return fmt.Errorf("apply the logging flags: %w", err)
+	}
+	if o.Logs.Verbosity == 0 {
+		limitRepeats()
 	}
 	return nil
 }
@@ -40,7 +43,7 @@ func quietUntilApplied(errOut io.Writer) {
 	klog.SetOutput(errorsOnly{errOut, context.Background()})
 }
 
-// errorsOnly passes on error entries of klog's text format, whose first byte is the
+// errorsOnly passes on error entries and recoveries of klog's text format, whose first byte is the
 // severity, except departures and, after ctx is done, interruptions.
 type errorsOnly struct {
 	out io.Writer
@@ -56,9 +59,12 @@ var departures = [][]byte{[]byte(context.Canceled.Error()), []byte("http2: strea
 // own controllers. Upstream logs such a request like one that timed out.
 var interruptions = [][]byte{[]byte("http: Handler timeout"), []byte("ost-timeout activity"), []byte("Timeout or abort while handling")}
 
-// Write drops p unless it is an error, and always reports success.
+// recovery is part of the entries about the end of an outage, of which the begin is an error.
+var recovery = []byte("is ready again")
+
+// Write drops p unless it is an error or a recovery, and always reports success.
 func (w errorsOnly) Write(p []byte) (int, error) {
-	if len(p) > 0 && (p[0] == 'I' || p[0] == 'W' || p[0] == 'E' && w.isExpected(p)) {
+	if len(p) > 0 && (p[0] == 'I' && !bytes.Contains(p, recovery) || p[0] == 'W' || p[0] == 'E' && w.isExpected(p)) {
 		return len(p), nil
 	}
 	return w.out.Write(p)

@@ -1,0 +1,58 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"regexp"
+	"sync"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+)
+
+const (
+	// repeatInterval is the time for which an error that was logged is not logged again.
+	repeatInterval = 10 * time.Minute
+	// maxRepeats bounds the errors that are remembered.
+	maxRepeats = 1000
+)
+
+// limitRepeats limits the errors that upstream's libraries report and cannot return, such as those of informers: one that
+// fails is tried again every few seconds, and the log would have nothing else during an outage.
+func limitRepeats() {
+	r := &repeats{next: utilruntime.ErrorHandlers[0], logged: map[string]time.Time{}}
+	utilruntime.ErrorHandlers[0] = r.handle
+}
+
+// repeats passes on an error, and not the same one again before repeatInterval.
+type repeats struct {
+	next utilruntime.ErrorHandler
+
+	mu     sync.Mutex
+	logged map[string]time.Time
+}
+
+func (r *repeats) handle(ctx context.Context, err error, message string, keysAndValues ...any) {
+	if !r.isRepeated(utilruntime.ErrorToString(err, message, keysAndValues...), time.Now()) {
+		r.next(ctx, err, message, keysAndValues...)
+	}
+}
+
+// random matches the parameters of a watch that differ each time.
+var random = regexp.MustCompile(`(timeout|timeoutSeconds|resourceVersion)=[^&"\s]*`)
+
+func (r *repeats) isRepeated(text string, now time.Time) bool {
+	text = random.ReplaceAllString(text, "")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last, found := r.logged[text]; found && now.Sub(last) < repeatInterval {
+		return true
+	}
+	if len(r.logged) >= maxRepeats {
+		clear(r.logged)
+	}
+	r.logged[text] = now
+	return false
+}

@@ -1,0 +1,41 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+)
+
+func TestRepeats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var logged []string
+		r := &repeats{logged: map[string]time.Time{}, next: func(_ context.Context, err error, message string, keysAndValues ...any) {
+			logged = append(logged, fmt.Sprint(message, err, keysAndValues))
+		}}
+		refused := func(timeout, of string) {
+			err := fmt.Errorf(`Get "https://main/api/v1/services?timeout=%s&watch=true": connection refused`, timeout)
+			r.handle(t.Context(), err, "Failed to watch", "type", of)
+		}
+		for i := range 100 {
+			refused(fmt.Sprint(i, "s"), "Service")
+			refused("5m", "Namespace")
+			time.Sleep(repeatInterval / 60)
+		}
+		expect.Equal(t, 4, len(logged), "entries of two errors for more than one interval")
+		for i := range 2 * maxRepeats {
+			r.handle(t.Context(), errors.New("x"), fmt.Sprint(i))
+		}
+		if len(r.logged) > maxRepeats {
+			t.Errorf("%d errors are remembered", len(r.logged))
+		}
+	})
+}
