@@ -74,8 +74,6 @@ type Controller struct {
 	mu sync.Mutex
 	// running has the Migrations that workers run, by name.
 	running map[string]*run
-	// observed is set while Run sets the metric of unfinished Migrations.
-	observed bool
 }
 
 // New returns a controller that adds handlers to the informers of config. It does nothing before
@@ -88,9 +86,7 @@ func New(config Config) (*Controller, error) {
 		framework.Source{Name: "migrations", Informer: config.Migrations.Informer(), Handler: framework.Handler[*hostingv1alpha1.Migration]{
 			Added: c.migrationChanged, Deleted: c.migrationChanged,
 			Updated: func(before, after *hostingv1alpha1.Migration) {
-				if isOwnUpdate(before, after) {
-					c.observe()
-				} else {
+				if !isOwnUpdate(before, after) {
 					c.migrationChanged(after)
 				}
 			},
@@ -102,8 +98,8 @@ func New(config Config) (*Controller, error) {
 
 // Run runs Migrations until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
-	c.setObserved(true)
-	defer c.setObserved(false) // another replica reports from now on
+	unfinished.migrations.Store(&c.migrations)
+	defer unfinished.migrations.CompareAndSwap(&c.migrations, nil) // another replica reports from now on
 	c.Queue.Run(ctx, workers)
 }
 
@@ -121,7 +117,6 @@ func isOwnUpdate(before, after *hostingv1alpha1.Migration) bool {
 
 // migrationChanged queues a Migration, and those that wait for it.
 func (c *Controller) migrationChanged(migration *hostingv1alpha1.Migration) {
-	c.observe()
 	c.Add(migration.Name)
 	if migration.Status.Phase.Finished() {
 		c.addWhere(func(m *hostingv1alpha1.Migration) bool { return isLike(m, migration) })

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -136,7 +137,6 @@ func TestUnreachableStore(t *testing.T) {
 // TestCreatedMetric has a series for each Migration that has not finished, while the controller runs.
 func TestCreatedMetric(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		created.Reset()
 		begun := metav1.NewTime(time.Unix(1_800_000_000, 0))
 		client := fake.NewClientset(&hostingv1alpha1.Migration{
 			ObjectMeta: metav1.ObjectMeta{Name: "waits", CreationTimestamp: begun}, Spec: hostingv1alpha1.MigrationSpec{Group: "example.com"},
@@ -153,13 +153,14 @@ func TestCreatedMetric(t *testing.T) {
 		expect.NoError(t, err)
 		stop := controllertest.Run(t, controller, 1, factory)
 		controllertest.Advance(time.Second)
+		const metric = "annex_migration_created_timestamp_seconds"
 		want := `# HELP annex_migration_created_timestamp_seconds [ALPHA] When a Migration that has not finished was created, in seconds since the epoch. moved is its resource or group, reason the reason of its condition Complete.
 # TYPE annex_migration_created_timestamp_seconds gauge
 annex_migration_created_timestamp_seconds{migration="waits",moved="example.com",phase="Following",reason=""} 1.8e+09
 `
-		expect.NoError(t, testutil.CollectAndCompare(created, strings.NewReader(want)))
+		expect.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(want), metric))
 		stop()
-		expect.NoError(t, testutil.CollectAndCompare(created, strings.NewReader("")))
+		expect.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(""), metric))
 	})
 }
 

@@ -5,6 +5,7 @@ package migration
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
@@ -12,16 +13,14 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 )
 
 var (
-	created = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Namespace:      "annex",
-		Subsystem:      "migration",
-		Name:           "created_timestamp_seconds",
-		Help:           "When a Migration that has not finished was created, in seconds since the epoch. moved is its resource or group, reason the reason of its condition Complete.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"migration", "moved", "phase", "reason"})
+	createdDesc = metrics.NewDesc("annex_migration_created_timestamp_seconds",
+		"When a Migration that has not finished was created, in seconds since the epoch. moved is its resource or group, reason the reason of its condition Complete.",
+		[]string{"migration", "moved", "phase", "reason"}, nil, metrics.ALPHA, "")
+	unfinished = &unfinishedCollector{}
 
 	finished = metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace:      "annex",
@@ -41,7 +40,8 @@ var (
 	})
 
 	registerMetrics = sync.OnceFunc(func() {
-		legacyregistry.MustRegister(created, finished, switchSeconds)
+		legacyregistry.CustomMustRegister(unfinished)
+		legacyregistry.MustRegister(finished, switchSeconds)
 		// From 0: an increase of a series that appears with its first event is not seen.
 		for _, result := range []hostingv1alpha1.MigrationPhase{hostingv1alpha1.MigrationCompleted, hostingv1alpha1.MigrationFailed, hostingv1alpha1.MigrationCanceled} {
 			finished.WithLabelValues(string(result))
@@ -49,17 +49,25 @@ var (
 	})
 )
 
-// observe sets the metric of the Migrations that have not finished.
-func (c *Controller) observe() {
-	all, err := c.migrations.List(labels.Everything())
+// unfinishedCollector reads the Migrations that have not finished at each scrape, while a controller runs.
+type unfinishedCollector struct {
+	metrics.BaseStableCollector
+
+	migrations atomic.Pointer[hostinglisters.MigrationLister]
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (u *unfinishedCollector) DescribeWithStability(ch chan<- *metrics.Desc) { ch <- createdDesc }
+
+// CollectWithStability implements metrics.StableCollector.
+func (u *unfinishedCollector) CollectWithStability(ch chan<- metrics.Metric) {
+	lister := u.migrations.Load()
+	if lister == nil {
+		return
+	}
+	all, err := (*lister).List(labels.Everything())
 	if err != nil {
 		return // a lister reads memory, and does not fail
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	created.Reset()
-	if !c.observed {
-		return
 	}
 	for _, m := range all {
 		if m.Status.Phase.Finished() {
@@ -69,13 +77,6 @@ func (c *Controller) observe() {
 		if complete := meta.FindStatusCondition(m.Status.Conditions, hostingv1alpha1.MigrationComplete); complete != nil {
 			reason = complete.Reason
 		}
-		created.WithLabelValues(m.Name, m.Moved(), string(m.Status.Phase), reason).Set(float64(m.CreationTimestamp.Unix()))
+		ch <- metrics.NewLazyConstMetric(createdDesc, metrics.GaugeValue, float64(m.CreationTimestamp.Unix()), m.Name, m.Moved(), string(m.Status.Phase), reason)
 	}
-}
-
-func (c *Controller) setObserved(is bool) {
-	c.mu.Lock()
-	c.observed = is
-	c.mu.Unlock()
-	c.observe()
 }
