@@ -10,6 +10,7 @@ import (
 	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -36,7 +37,8 @@ type repeats struct {
 
 func (r *repeats) handle(ctx context.Context, err error, message string, keysAndValues ...any) {
 	if !r.isRepeated(utilruntime.ErrorToString(err, message, keysAndValues...), time.Now()) {
-		r.next(ctx, err, message, keysAndValues...)
+		// The entry names the place that reports the error: this function is one more on the way.
+		r.next(klog.NewContext(ctx, klog.FromContext(ctx).WithCallDepth(1)), err, message, keysAndValues...)
 	}
 }
 

@@ -4,12 +4,17 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -38,4 +43,15 @@ func TestRepeats(t *testing.T) {
 			t.Errorf("%d errors are remembered", len(r.logged))
 		}
 	})
+}
+
+// TestRepeatsNameTheCaller is not parallel, because the handlers are of the process.
+func TestRepeatsNameTheCaller(t *testing.T) {
+	before := utilruntime.ErrorHandlers[0]
+	defer func() { utilruntime.ErrorHandlers[0] = before }()
+	limitRepeats()
+	var log bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	utilruntime.HandleErrorWithContext(ctx, errors.New("refused"), "Failed")
+	expect.Contains(t, log.String(), "repeats_test.go:", "refused")
 }
