@@ -83,13 +83,9 @@ func writeRows(out *strings.Builder, values *yaml.Node, prefix, inherited string
 
 // comment returns the comment above a key, without those of the file's head.
 func comment(key *yaml.Node) string {
-	_, last, found := strings.Cut(key.HeadComment, "\n\n")
-	for found {
-		key.HeadComment = last
-		_, last, found = strings.Cut(last, "\n\n")
-	}
+	paragraphs := strings.Split(key.HeadComment, "\n\n")
 	var words []string
-	for _, line := range strings.Split(key.HeadComment, "\n") {
+	for line := range strings.SplitSeq(paragraphs[len(paragraphs)-1], "\n") {
 		words = append(words, strings.TrimSpace(strings.TrimPrefix(line, "#")))
 	}
 	return strings.Join(words, " ")

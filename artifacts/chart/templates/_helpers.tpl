@@ -16,7 +16,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{- /* Not empty if the external etcd has no TLS. */ -}}
+{{- /* A letter for each server of the external etcd without TLS. */ -}}
 {{- define "annex.plainEtcd" -}}
-{{- range .Values.etcd.servers }}{{ if hasPrefix "http://" . }}true{{ end }}{{ end }}
+{{- range .Values.etcd.servers }}{{ if hasPrefix "http://" . }}x{{ end }}{{ end }}
 {{- end }}

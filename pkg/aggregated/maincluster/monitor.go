@@ -48,7 +48,7 @@ func (c *Cluster) Monitor(ctx context.Context) {
 	m := monitor{server: c.Config.Host, probe: func(ctx context.Context) error {
 		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 		if apierrors.IsForbidden(err) {
-			return nil // it answers, but not everyone may read this path
+			return nil // it answers, but annex may not read this path
 		}
 		return err
 	}}

@@ -181,7 +181,7 @@ func TestMonitoring(t *testing.T) {
 // prometheus is a Prometheus server that scrapes annex.
 type prometheus struct{ address string }
 
-// delays are what is removed from the rules.
+// delays matches the delays of rules.
 var delays = regexp.MustCompile(`(?m)^ *for: .*\n`)
 
 func startPrometheus(t *testing.T, annex *annextest.Annex) *prometheus {
