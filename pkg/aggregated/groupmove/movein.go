@@ -29,7 +29,11 @@ const (
 	// clients notice each of them.
 	firstPause   = 10 * time.Second
 	longestPause = 5 * time.Minute
+	// openTimeout bounds a switch, in which clients wait. It needs a second; kube-apiserver ends requests after a minute.
+	openTimeout = 30 * time.Second
 )
+
+var errNotOpened = fmt.Errorf("annex did not have the last changes within %s", openTimeout)
 
 type moveIn struct {
 	*Run
@@ -234,18 +238,24 @@ func (m *moveIn) switchOver(ctx, preparing context.Context) error {
 		return err
 	}
 	started := time.Now()
-	err := m.untilRouted(f.ctx, true)
-	if err == nil {
-		close(f.routed)
-		err = f.opened.wait(f.ctx)
-	}
-	if err != nil {
+	if err := m.untilOpened(f); err != nil {
 		m.failed, m.records = errors.Join(append(f.endLate(), err)...), recordsUnknown
 		return nil
 	}
 	switchSeconds.Observe(time.Since(started).Seconds())
 	m.following, m.records = f, recordsOpen
 	return nil
+}
+
+// untilOpened waits until requests go to annex and its Stores are open, for openTimeout at most.
+func (m *moveIn) untilOpened(f *following) error {
+	ctx, cancel := context.WithTimeoutCause(f.ctx, openTimeout, errNotOpened)
+	defer cancel()
+	if err := m.untilRouted(ctx, true); err != nil {
+		return err
+	}
+	close(f.routed)
+	return f.opened.wait(ctx)
 }
 
 func (m *moveIn) untilSwitchable(ctx context.Context, f *following) error {
@@ -319,7 +329,7 @@ func (m *moveIn) untilReturned(ctx context.Context) error {
 
 // retry returns an error that another switch would meet again. For others it sets the time of the next switch.
 func (m *moveIn) retry(failed error) error {
-	if !errors.Is(failed, move.ErrWatchLost) && !errors.Is(failed, errNotRouted) {
+	if !errors.Is(failed, move.ErrWatchLost) && !errors.Is(failed, errNotRouted) && !errors.Is(failed, errNotOpened) {
 		return failed
 	}
 	m.pause = cmp.Or(min(2*m.pause, longestPause), firstPause)

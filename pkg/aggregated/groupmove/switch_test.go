@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -52,6 +53,26 @@ func TestFailedSwitches(t *testing.T) {
 		}
 		expect.Contains(t, complete.Message, ended.UTC().Format(time.RFC3339)[:16])
 		expect.Contains(t, complete.Message, lost.Error())
+	})
+}
+
+// TestSwitchIsBounded ends a switch whose Stores do not open, so that clients do not wait until their requests end.
+func TestSwitchIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &moveIn{Run: &Run{config: Config{PublishedBy: "annex", ServedBy: func(context.Context, schema.GroupVersion) (string, error) { return "annex", nil }}, Writer: &migrationstatus.Writer{
+			Recorder: events.NewFakeRecorder(1), Migration: &hostingv1alpha1.Migration{Spec: hostingv1alpha1.MigrationSpec{Group: "example.com"}},
+		}}}
+		f := &following{workers: newWorkers(t.Context()), routed: make(chan struct{}), opened: newLatch(1)}
+		began := time.Now()
+		err := m.untilOpened(f)
+		if took := time.Since(began); !errors.Is(err, errNotOpened) || took != openTimeout {
+			t.Errorf("after %s: %v", took, err)
+		}
+		expect.NoError(t, m.retry(err))
+		f.opened.done()
+		f.routed = make(chan struct{})
+		expect.NoError(t, m.untilOpened(f))
 	})
 }
 

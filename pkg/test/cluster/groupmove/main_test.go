@@ -268,13 +268,23 @@ func message(migration *hostingv1alpha1.Migration) string {
 	return fmt.Sprintf("%s: %s", complete.Reason, complete.Message)
 }
 
-// logMigrations logs the Migrations of the group if the test has failed.
+// logMigrations logs the Migrations of the group and their events if the test has failed.
 func (f *fixture) logMigrations() {
 	if !f.Failed() {
 		return
 	}
+	events, err := f.own.Kube.EventsV1().Events(metav1.NamespaceDefault).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		f.Error(err)
+		return
+	}
 	for _, migration := range f.migrations() {
 		f.Logf("%s %s: %+v", migration.Name, migration.Spec.Operation, migration.Status)
+		for i := range events.Items {
+			if event := &events.Items[i]; event.Regarding.UID == migration.UID {
+				f.Logf("%s %s: %s", event.EventTime.Format("15:04:05.000"), event.Reason, event.Note)
+			}
+		}
 	}
 }
 

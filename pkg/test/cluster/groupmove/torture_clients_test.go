@@ -24,7 +24,7 @@ import (
 const (
 	keepFinalizer = "example.com/keep"
 	// requestTimeout bounds a request, longer than any hold.
-	requestTimeout = time.Minute
+	requestTimeout = 3 * time.Minute
 	// ownersAtOnce is the number of owners that exist at a time.
 	ownersAtOnce = 8
 )
