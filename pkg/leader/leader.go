@@ -76,6 +76,8 @@ type Config struct {
 	// Identity is unique among all replicas, including previous ones.
 	Identity string
 	Timing   Timing
+	// Labels are added to the Lease by the leader.
+	Labels map[string]string
 	// OnOther is called, if it is set, when another replica begins to lead.
 	OnOther func()
 }
@@ -100,6 +102,7 @@ func Run(ctx context.Context, config Config, lead func(context.Context)) error {
 			LeaseMeta:  metav1.ObjectMeta{Namespace: config.Namespace, Name: config.Name},
 			Client:     config.Leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: config.Identity},
+			Labels:     config.Labels,
 		},
 		logger:  logger,
 		timeout: config.Timing.RenewDeadline / 2,

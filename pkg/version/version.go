@@ -76,6 +76,18 @@ const metadata = "+annex."
 // IsAnnex reports whether a server with this gitVersion is annex.
 func IsAnnex(gitVersion string) bool { return strings.Contains(gitVersion, metadata) }
 
+// AnnexOf returns annex's own version from the gitVersion of a server, or an empty string if it is another server.
+func AnnexOf(gitVersion string) string {
+	_, own, is := strings.Cut(gitVersion, metadata)
+	if !is {
+		return ""
+	}
+	return "v" + own
+}
+
+// Label is the label that the Lease of the leader has, with the leader's Annex as its value.
+const Label = "app.kubernetes.io/version"
+
 // NewEffectiveVersion returns the version of the chain's servers: the compiled-in Kubernetes
 // version, which --emulated-version can lower.
 func NewEffectiveVersion() compatibility.MutableEffectiveVersion {

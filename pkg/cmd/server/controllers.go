@@ -16,6 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller"
 	"github.com/annex-dev/annex/pkg/leader"
 	"github.com/annex-dev/annex/pkg/storage/archive"
+	"github.com/annex-dev/annex/pkg/version"
 )
 
 // stopControllersTimeout bounds how long a shutdown waits for the controllers to stop
@@ -86,6 +87,7 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 		return
 	}
 	election.Identity, election.Timing = leader.NewIdentity(), s.options.Leader.Timing
+	election.Labels = map[string]string{version.Label: version.Annex()}
 	election.OnOther = s.static.settle
 	if err := leader.Run(ctx, election, lead); err != nil {
 		klog.FromContext(ctx).Error(err, "The controllers do not run")

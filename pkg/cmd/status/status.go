@@ -5,257 +5,150 @@
 package status
 
 import (
-	"cmp"
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
-
-	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/internal/health"
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
-	"github.com/annex-dev/annex/pkg/scheduler"
-	"github.com/annex-dev/annex/pkg/table"
 )
+
+// watchInterval is the time between two readings of --watch.
+const watchInterval = 2 * time.Second
+
+type statusOptions struct {
+	login  login.Options
+	output output.Format
+	watch  bool
+
+	program string
+	out     io.Writer
+}
 
 // NewCommand returns `annex status`.
 func NewCommand(out io.Writer) *cobra.Command {
-	var options login.Options
+	o := &statusOptions{out: out}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the groups that annex serves, its Stores, moves under way, static sources, and what needs attention",
-		Long: "Show the groups that annex serves and the Stores that hold them, Migrations under way, StaticSources, and each\n" +
-			"condition that reports a problem, with what to do. It changes nothing. For problems between a main cluster and annex see the\n" +
-			"command doctor.",
+		Short: "Show annex, the groups that it serves, its Stores, moves under way, and what needs attention",
+		Long: "Show annex and its main cluster, the groups that annex serves and the Stores that hold them, Migrations under\n" +
+			"way, StaticSources, and what needs attention, with what to do. It changes nothing, and exits with 1 if there is\n" +
+			"a problem: a line with warn or FAIL. Lines with info wait for a decision. The command doctor checks more of what\n" +
+			"is between a main cluster and annex.",
+		Example: "  kubectl annex status\n" +
+			"  # Until interrupted:\n" +
+			"  kubectl annex status --watch\n" +
+			"  # For programs:\n" +
+			"  kubectl annex status -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			clients, err := options.ConnectAnnex(cmd.Context(), "annex-status")
-			if err != nil {
-				return err
-			}
-			found, err := read(cmd.Context(), clients)
-			if err != nil {
-				return err
-			}
-			return found.print(out)
+			o.program = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
+			return o.run(cmd.Context())
 		},
 	}
-	options.AddFlags(cmd.Flags(), login.AnnexOrMain)
+	fs := cmd.Flags()
+	o.login.AddFlags(fs, login.AnnexOrMain)
+	o.output.AddWideFlag(fs)
+	fs.BoolVarP(&o.watch, "watch", "w", o.watch, "Show the status again after each change, until interrupted.")
 	return cmd
 }
 
-type objects struct {
-	Resources     []hostingv1alpha1.HostedResource
-	Stores        []hostingv1alpha1.Store
-	Migrations    []hostingv1alpha1.Migration
-	StaticSources []hostingv1alpha1.StaticSource
-}
-
-func read(ctx context.Context, clients *login.Clients) (*objects, error) {
-	found, err := scheduler.ReadCluster(ctx, clients.Annex.HostingV1alpha1())
+func (o *statusOptions) run(ctx context.Context) error {
+	clients, err := o.login.ConnectAnnex(ctx, "annex-status")
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", clients.Config.Host, err)
+		return err
 	}
-	static, err := clients.Annex.HostingV1alpha1().StaticSources().List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) {
-		static, err = &hostingv1alpha1.StaticSourceList{}, nil // an older annex
+	scope := health.Status
+	if clients.IsAnnex(ctx) {
+		scope = health.Direct
 	}
+	if o.watch {
+		return o.follow(ctx, clients, scope)
+	}
+	shown, err := o.read(ctx, clients, scope)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: list StaticSources: %w", clients.Config.Host, err)
+		return err
 	}
-	return &objects{found.Resources, found.Stores, found.Migrations, static.Items}, nil
+	if _, err := o.out.Write(shown.text); err != nil {
+		return fmt.Errorf("print the status: %w", err)
+	}
+	if shown.problems > 0 {
+		return fmt.Errorf("%s", output.Count(int64(shown.problems), "problem")+" found")
+	}
+	return nil
 }
 
-func (o *objects) print(out io.Writer) error {
-	w := output.NewTable(out)
-	o.printGroups(w)
-	fmt.Fprintln(w)
-	o.printStores(w)
-	fmt.Fprintln(w)
-	o.printMigrations(w)
-	o.printStaticSources(w)
-	printProblems(w, o.problems())
-	return w.Flush()
+// view is a status as it is printed.
+type view struct {
+	text     []byte
+	problems int
+	// content has no ages, which change all the time.
+	content []byte
 }
 
-type group struct {
-	resources              int
-	objects, bytes, stored int64
-	stores                 sets.Set[string]
-	published              int
+func (o *statusOptions) read(ctx context.Context, clients *login.Clients, scope health.Scope) (*view, error) {
+	options := health.DefaultOptions(o.program)
+	found, err := health.Examine(ctx, clients, &options, scope)
+	if err != nil {
+		return nil, err
+	}
+	r := newReport(found)
+	var text bytes.Buffer
+	if err := o.output.Print(&text, r, func() error { return r.print(&text, o.output.Wide()) }); err != nil {
+		return nil, fmt.Errorf("print the status: %w", err)
+	}
+	content, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode the status: %w", err)
+	}
+	return &view{text.Bytes(), r.problems(), content}, nil
 }
 
-func (o *objects) groups() map[string]*group {
-	groups := map[string]*group{}
-	for i := range o.Resources {
-		resource := &o.Resources[i]
-		name := schema.ParseGroupResource(resource.Name).Group
-		g := groups[name]
-		if g == nil {
-			g = &group{stores: sets.New[string]()}
-			groups[name] = g
+// follow prints the status after each change until ctx is done. A terminal shows the last one only.
+func (o *statusOptions) follow(ctx context.Context, clients *login.Clients, scope health.Scope) error {
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	var last *view
+	for {
+		shown, err := o.read(ctx, clients, scope)
+		if ctx.Err() != nil {
+			return nil
 		}
-		g.resources++
-		g.objects += resource.Status.Objects
-		g.bytes += resource.Status.Bytes
-		g.stored += resource.Status.StoredBytes
-		g.stores.Insert(table.OrNone(resource.Spec.StoreName))
-		if meta.IsStatusConditionTrue(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished) {
-			g.published++
+		if err != nil {
+			return err
 		}
-	}
-	return groups
-}
-
-func (o *objects) printGroups(w io.Writer) {
-	groups := o.groups()
-	if len(groups) == 0 {
-		fmt.Fprintln(w, "annex serves no custom resources. Create a CustomResourceDefinition.")
-		return
-	}
-	// A standalone annex publishes nothing.
-	aggregated := slices.ContainsFunc(o.Resources, func(resource hostingv1alpha1.HostedResource) bool {
-		return meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished) != nil
-	})
-	header := "GROUP\tRESOURCES\tOBJECTS\tBYTES\tSTORED\tSTORES"
-	if aggregated {
-		header += "\tPUBLISHED"
-	}
-	fmt.Fprintln(w, header)
-	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		g := groups[name]
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s", name, g.resources, g.objects, table.Bytes(g.bytes), table.Bytes(g.stored), strings.Join(sets.List(g.stores), ","))
-		if aggregated {
-			fmt.Fprintf(w, "\t%d of %d", g.published, g.resources)
+		if err := o.show(shown, last); err != nil {
+			return fmt.Errorf("print the status: %w", err)
 		}
-		fmt.Fprintln(w)
-	}
-}
-
-func (o *objects) printStores(w io.Writer) {
-	fmt.Fprintln(w, "STORE\tREADY\tRESOURCES\tOBJECTS\tIN USE\tQUOTA")
-	for i := range o.Stores {
-		store := &o.Stores[i]
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", store.Name, statusOf(store.Status.Conditions, hostingv1alpha1.StoreReady), store.Status.Resources, store.Status.Objects,
-			table.Quantity(store.Status.SizeInUse), table.Quantity(store.Status.Quota))
-	}
-}
-
-func statusOf(conditions []metav1.Condition, kind string) metav1.ConditionStatus {
-	if condition := meta.FindStatusCondition(conditions, kind); condition != nil {
-		return condition.Status
-	}
-	return metav1.ConditionUnknown
-}
-
-func (o *objects) printMigrations(w io.Writer) {
-	underWay := slices.DeleteFunc(slices.Clone(o.Migrations), func(m hostingv1alpha1.Migration) bool { return m.Status.Phase.Finished() })
-	if len(underWay) == 0 {
-		return
-	}
-	fmt.Fprintln(w, "MIGRATION\tRESOURCE\tFROM\tTO\tPHASE\tCOPIED\tAGE")
-	for i := range underWay {
-		m := &underWay[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\n", m.Name, m.Moved(), m.From(), m.To(),
-			m.Status.Phase, m.Status.CopiedObjects, m.Status.Objects, table.Since(m.CreationTimestamp.Time))
-	}
-	fmt.Fprintln(w)
-}
-
-func (o *objects) printStaticSources(w io.Writer) {
-	if len(o.StaticSources) == 0 {
-		return
-	}
-	fmt.Fprintln(w, "STATIC SOURCE\tLOCATION\tREAD\tOBJECTS\tAPPLIED\tORPHANED")
-	for i := range o.StaticSources {
-		source := &o.StaticSources[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", source.Name, table.OrNone(source.Spec.Location),
-			statusOf(source.Status.Conditions, hostingv1alpha1.StaticSourceRead), source.Status.Objects, source.Status.Applied, source.Status.Orphaned)
-	}
-	fmt.Fprintln(w)
-}
-
-type problem struct {
-	object    string
-	condition metav1.Condition
-}
-
-// problems returns the problems of Stores, then of resources that these do not cause, Migrations
-// that failed or are tried again, and StaticSources.
-func (o *objects) problems() []problem {
-	var found []problem
-	notReady := sets.New[string]()
-	for i := range o.Stores {
-		store := &o.Stores[i]
-		for _, condition := range store.Status.Conditions {
-			switch {
-			case condition.Type == hostingv1alpha1.StoreReady && condition.Status != metav1.ConditionTrue:
-				notReady.Insert(store.Name)
-			case condition.Type == hostingv1alpha1.StoreUnderPressure && condition.Status == metav1.ConditionTrue:
-			default:
-				continue
-			}
-			found = append(found, problem{"store/" + store.Name, condition})
+		last = shown
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
 		}
 	}
-	for i := range o.Resources {
-		resource := &o.Resources[i]
-		for _, condition := range ProblemsOf(resource.Status.Conditions) {
-			if condition.Type == hostingv1alpha1.HostedResourceStoreReady && notReady.Has(resource.Spec.StoreName) {
-				continue
-			}
-			found = append(found, problem{"hostedresource/" + resource.Name, condition})
-		}
-	}
-	for i := range o.Migrations {
-		migration := &o.Migrations[i]
-		complete := meta.FindStatusCondition(migration.Status.Conditions, hostingv1alpha1.MigrationComplete)
-		if complete != nil && (migration.Status.Phase == hostingv1alpha1.MigrationFailed || complete.Reason == hostingv1alpha1.MigrationRetrying) {
-			found = append(found, problem{"migration/" + migration.Name, *complete})
-		}
-	}
-	for i := range o.StaticSources {
-		source := &o.StaticSources[i]
-		for _, condition := range source.Status.Conditions {
-			if condition.Status != metav1.ConditionTrue {
-				found = append(found, problem{"staticsource/" + source.Name, condition})
-			}
-		}
-	}
-	return found
 }
 
-// ProblemsOf returns the conditions of a HostedResource that are not True, and Ready, which
-// summarizes others, only if it is the only one.
-func ProblemsOf(conditions []metav1.Condition) []metav1.Condition {
-	bad := slices.DeleteFunc(slices.Clone(conditions), func(condition metav1.Condition) bool {
-		return condition.Status == metav1.ConditionTrue
-	})
-	if len(bad) > 1 {
-		bad = slices.DeleteFunc(bad, func(condition metav1.Condition) bool { return condition.Type == hostingv1alpha1.HostedResourceReady })
-	}
-	slices.SortFunc(bad, func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) })
-	return bad
-}
+const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
-func printProblems(w io.Writer, problems []problem) {
-	if len(problems) == 0 {
-		fmt.Fprintln(w, "Nothing needs attention.")
-		return
+func (o *statusOptions) show(now, last *view) error {
+	text := now.text
+	switch {
+	case output.IsTerminal(o.out):
+		text = append([]byte(clearScreen), text...)
+	case last == nil:
+	case bytes.Equal(now.content, last.content):
+		return nil
+	default:
+		text = append([]byte("\n"), text...)
 	}
-	fmt.Fprintln(w, "NEEDS ATTENTION\tCONDITION\tREASON\tSINCE\tMESSAGE")
-	for _, p := range problems {
-		c := p.condition
-		fmt.Fprintf(w, "%s\t%s=%s\t%s\t%s\t%s\n", p.object, c.Type, c.Status, c.Reason, table.Since(c.LastTransitionTime.Time), strings.ReplaceAll(c.Message, "\n", " "))
-	}
+	_, err := o.out.Write(text)
+	return err
 }

@@ -5,6 +5,7 @@ package status
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/internal/health"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -31,7 +33,7 @@ func hosted(name, store string, objects int64, conditions ...metav1.Condition) h
 	}
 }
 
-func store(name string, conditions ...metav1.Condition) hostingv1alpha1.Store {
+func newStore(name string, conditions ...metav1.Condition) hostingv1alpha1.Store {
 	inUse := resource.MustParse("3Mi")
 	return hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -39,7 +41,7 @@ func store(name string, conditions ...metav1.Condition) hostingv1alpha1.Store {
 	}
 }
 
-func migration(name string, phase hostingv1alpha1.MigrationPhase, complete metav1.Condition) hostingv1alpha1.Migration {
+func newMigration(name string, phase hostingv1alpha1.MigrationPhase, complete metav1.Condition) hostingv1alpha1.Migration {
 	return hostingv1alpha1.Migration{
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: complete.LastTransitionTime},
 		Spec:       hostingv1alpha1.MigrationSpec{Resource: "gadgets.example.com", StoreName: "default"},
@@ -50,8 +52,8 @@ func migration(name string, phase hostingv1alpha1.MigrationPhase, complete metav
 }
 
 // groupMigration moves a group.
-func groupMigration(name string, operation hostingv1alpha1.MigrationOperation) hostingv1alpha1.Migration {
-	moved := migration(name, hostingv1alpha1.MigrationFollowing, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionFalse, "Following", ""))
+func newGroupMigration(name string, operation hostingv1alpha1.MigrationOperation) hostingv1alpha1.Migration {
+	moved := newMigration(name, hostingv1alpha1.MigrationFollowing, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionFalse, "Following", ""))
 	moved.Spec = hostingv1alpha1.MigrationSpec{Group: "example.org", Operation: operation}
 	moved.Status.FromStoreName, moved.Status.Objects, moved.Status.CopiedObjects = "", 3, 3
 	return moved
@@ -60,86 +62,125 @@ func groupMigration(name string, operation hostingv1alpha1.MigrationOperation) h
 func TestPrint(t *testing.T) {
 	t.Parallel()
 	ready := condition(hostingv1alpha1.HostedResourceReady, metav1.ConditionTrue, "Ready", "")
+	storeReady := condition(hostingv1alpha1.StoreReady, metav1.ConditionTrue, "Available", "")
+	since := metav1.NewTime(time.Now().Add(-72 * time.Hour))
 	for name, test := range map[string]struct {
-		objects objects
-		want    string
+		report health.Report
+		wide   bool
+		want   string
 	}{
 		"empty": {
-			objects{Stores: []hostingv1alpha1.Store{store("default", condition(hostingv1alpha1.StoreReady, metav1.ConditionTrue, "Ready", ""), condition(hostingv1alpha1.StoreUnderPressure, metav1.ConditionFalse, "NoPressure", ""))}},
-			`annex serves no custom resources. Create a CustomResourceDefinition.
+			health.Report{
+				Server:  health.Server{Address: "https://annex", Version: "v0.1.0", Mode: "standalone"},
+				Objects: health.Objects{Stores: []hostingv1alpha1.Store{newStore("default", storeReady)}},
+			},
+			false,
+			`Server:   https://annex
+annex:    v0.1.0, standalone
 
-STORE     READY   RESOURCES   OBJECTS   IN USE   QUOTA
-default   True    2           7         3Mi      <unknown>
+annex serves no custom resources. Create a CustomResourceDefinition.
+
+STORE     READY   MEMBERS   RESOURCES   OBJECTS   IN USE   QUOTA
+default   True    0 of 0    2           7         3Mi      <unknown>
 
 Nothing needs attention.
 `,
 		},
+		"not available": {
+			health.Report{
+				Server:   health.Server{Address: "https://main"},
+				Findings: []health.Finding{{Check: "main-cluster", Level: health.LevelFail, Message: "it does not answer", Fix: "kubectl cluster-info"}, {Check: "stores", Level: health.LevelSkip, Message: "skipped"}},
+			},
+			false,
+			`Server:   https://main
+
+NEEDS ATTENTION
+FAIL  main-cluster  it does not answer
+                    -> kubectl cluster-info
+`,
+		},
 		"standalone": {
-			objects{
-				Resources: []hostingv1alpha1.HostedResource{
-					hosted("gadgets.example.com", "fast", 2, condition(hostingv1alpha1.HostedResourceStoreReady, metav1.ConditionFalse, "StoreNotReady", "start etcd")),
-					hosted("widgets.example.com", "default", 1, ready),
-					hosted("widgets.other.io", "", 0, condition(hostingv1alpha1.HostedResourceReady, metav1.ConditionFalse, "NotScheduled", "not placed"),
-						condition(hostingv1alpha1.HostedResourceScheduled, metav1.ConditionFalse, "NoStore", "no Store\nfits")),
-				},
-				Stores: []hostingv1alpha1.Store{
-					store("fast", condition(hostingv1alpha1.StoreReady, metav1.ConditionFalse, "Unreachable", "start etcd"),
-						condition(hostingv1alpha1.StoreUnderPressure, metav1.ConditionTrue, "DiskFull", "raise the quota")),
-					store("new", condition(hostingv1alpha1.StoreReady, metav1.ConditionUnknown, "Connecting", "wait"),
-						condition(hostingv1alpha1.StoreUnderPressure, metav1.ConditionUnknown, "Connecting", "wait")),
-				},
-				StaticSources: []hostingv1alpha1.StaticSource{{
-					ObjectMeta: metav1.ObjectMeta{Name: "file"}, Spec: hostingv1alpha1.StaticSourceSpec{Location: "/static"},
-					Status: hostingv1alpha1.StaticSourceStatus{Objects: 5, Applied: 4, Orphaned: 1, Conditions: []metav1.Condition{
-						condition(hostingv1alpha1.StaticSourceRead, metav1.ConditionTrue, "Complete", "5 objects"),
-						condition(hostingv1alpha1.StaticSourceApplied, metav1.ConditionFalse, "NotApplied", "a name is taken"),
+			health.Report{
+				Server: health.Server{Address: "https://annex"},
+				Objects: health.Objects{
+					Resources: []hostingv1alpha1.HostedResource{
+						hosted("gadgets.example.com", "fast", 2, ready), hosted("widgets.example.com", "default", 1, ready), hosted("widgets.other.io", "", 0),
+					},
+					Stores: []hostingv1alpha1.Store{
+						newStore("fast", condition(hostingv1alpha1.StoreReady, metav1.ConditionFalse, "Unreachable", "start etcd")), newStore("new"),
+					},
+					StaticSources: []hostingv1alpha1.StaticSource{{
+						ObjectMeta: metav1.ObjectMeta{Name: "file"}, Spec: hostingv1alpha1.StaticSourceSpec{Location: "/static"},
+						Status: hostingv1alpha1.StaticSourceStatus{Objects: 5, Applied: 4, Orphaned: 1, Conditions: []metav1.Condition{
+							condition(hostingv1alpha1.StaticSourceRead, metav1.ConditionTrue, "Complete", "5 objects"),
+						}},
 					}},
-				}},
-				Migrations: []hostingv1alpha1.Migration{
-					migration("done", hostingv1alpha1.MigrationCompleted, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionTrue, "Completed", "")),
-					migration("failed", hostingv1alpha1.MigrationFailed, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionFalse, "NoSpace", "raise the quota")),
-					migration("running", hostingv1alpha1.MigrationCopying, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionFalse, "Copying", "")),
-					groupMigration("inward", hostingv1alpha1.MigrationMove),
-					groupMigration("back", hostingv1alpha1.MigrationRollback),
-					migration("stuck", hostingv1alpha1.MigrationCleaning, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionFalse, hostingv1alpha1.MigrationRetrying, "start etcd")),
+					Migrations: []hostingv1alpha1.Migration{
+						newMigration("done", hostingv1alpha1.MigrationCompleted, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionTrue, "Completed", "")),
+						newMigration("running", hostingv1alpha1.MigrationCopying, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionFalse, "Copying", "")),
+						newGroupMigration("inward", hostingv1alpha1.MigrationMove),
+						newGroupMigration("back", hostingv1alpha1.MigrationRollback),
+					},
+				},
+				Findings: []health.Finding{
+					{Check: "stores", Level: health.LevelOK, Message: "not shown"},
+					{Check: "migrations", Level: health.LevelInfo, Message: "inward waits", Fix: "confirm it"},
+					{Check: "stores", Level: health.LevelFail, Message: "fast: start etcd", Since: &since, Fix: "kubectl describe store fast"},
 				},
 			},
-			`GROUP         RESOURCES   OBJECTS   BYTES   STORED   STORES
+			false,
+			`Server:   https://annex
+
+GROUP         RESOURCES   OBJECTS   BYTES   STORED   STORES
 example.com   2           3         3Ki     384      default,fast
 other.io      1           0         0       0        <none>
 
-STORE   READY     RESOURCES   OBJECTS   IN USE   QUOTA
-fast    False     2           7         3Mi      <unknown>
-new     Unknown   2           7         3Mi      <unknown>
+STORE   READY     MEMBERS   RESOURCES   OBJECTS   IN USE   QUOTA
+fast    False     0 of 0    2           7         3Mi      <unknown>
+new     Unknown   0 of 0    2           7         3Mi      <unknown>
 
 MIGRATION   RESOURCE              FROM             TO               PHASE       COPIED   AGE
 running     gadgets.example.com   fast             default          Copying     1 of 2   3d
 inward      example.org           (main cluster)   (annex)          Following   3 of 3   3d
 back        example.org           (annex)          (main cluster)   Following   3 of 3   3d
-stuck       gadgets.example.com   fast             default          Cleaning    1 of 2   3d
 
 STATIC SOURCE   LOCATION   READ   OBJECTS   APPLIED   ORPHANED
 file            /static    True   5         4         1
 
-NEEDS ATTENTION                   CONDITION            REASON        SINCE   MESSAGE
-store/fast                        Ready=False          Unreachable   3d      start etcd
-store/fast                        UnderPressure=True   DiskFull      3d      raise the quota
-store/new                         Ready=Unknown        Connecting    3d      wait
-hostedresource/widgets.other.io   Scheduled=False      NoStore       3d      no Store fits
-migration/failed                  Complete=False       NoSpace       3d      raise the quota
-migration/stuck                   Complete=False       Retrying      3d      start etcd
-staticsource/file                 Applied=False        NotApplied    3d      a name is taken
+NEEDS ATTENTION
+FAIL  stores      fast: start etcd (for 3d)
+                  -> kubectl describe store fast
+info  migrations  inward waits
+                  -> confirm it
 `,
 		},
 		"aggregated": {
-			objects{Resources: []hostingv1alpha1.HostedResource{
-				hosted("gadgets.example.com", "default", 0, ready, condition(hostingv1alpha1.HostedResourcePublished, metav1.ConditionTrue, "Published", "")),
-				hosted("widgets.example.com", "default", 0, ready),
-			}},
-			`GROUP         RESOURCES   OBJECTS   BYTES   STORED   STORES    PUBLISHED
-example.com   2           0         0       0        default   1 of 2
+			health.Report{
+				Server: health.Server{
+					Address: "https://main", Mode: "aggregated", MainCluster: "v1.37.2", Version: "v0.1.0", Leader: "annex-0", Replicas: 2, ReadyReplicas: 1,
+					CertificateExpires: &metav1.Time{Time: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)},
+				},
+				Objects: health.Objects{
+					Resources: []hostingv1alpha1.HostedResource{
+						hosted("gadgets.example.com", "default", 0, ready, condition(hostingv1alpha1.HostedResourcePublished, metav1.ConditionTrue, "Published", "")),
+						hosted("widgets.example.com", "default", 0, ready),
+					},
+					Stores: []hostingv1alpha1.Store{newStore("default", storeReady)},
+				},
+			},
+			true,
+			`Server:         https://main
+Main cluster:   v1.37.2
+annex:          v0.1.0, aggregated
+Leader:         annex-0
+Replicas:       1 of 2 ready
+Certificates:   valid until 2027-01-02
 
-STORE   READY   RESOURCES   OBJECTS   IN USE   QUOTA
+GROUP         RESOURCES   OBJECTS   BYTES   STORED   CACHED   STORES    PUBLISHED
+example.com   2           0         0       0        0        default   1 of 2
+
+STORE     READY   MEMBERS   RESOURCES   OBJECTS   IN USE   SIZE        QUOTA       VERSION
+default   True    0 of 0    2           7         3Mi      <unknown>   <unknown>   
 
 Nothing needs attention.
 `,
@@ -148,10 +189,36 @@ Nothing needs attention.
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			expect.NoError(t, test.objects.print(&out))
+			expect.NoError(t, newReport(&test.report).print(&out, test.wide))
 			expect.Equal(t, test.want, out.String())
 		})
 	}
+}
+
+// TestReportForPrograms holds the fields that scripts use.
+func TestReportForPrograms(t *testing.T) {
+	t.Parallel()
+	content, err := json.Marshal(newReport(&health.Report{Findings: []health.Finding{{Check: "stores", Level: health.LevelWarn, Message: "m", Alert: "AnnexStoreAlmostFull"}}}))
+	expect.NoError(t, err)
+	expect.Equal(t, `{"server":{"address":""},"healthy":false,"needsAttention":[{"check":"stores","status":"warn","message":"m","alert":"AnnexStoreAlmostFull"}],`+
+		`"groups":[],"stores":[],"migrations":[],"staticSources":[]}`, string(content))
+	content, err = json.Marshal(newReport(&health.Report{Findings: []health.Finding{{Check: "stores", Level: health.LevelInfo}}}))
+	expect.NoError(t, err)
+	expect.Contains(t, string(content), `"healthy":true`)
+}
+
+// TestShow prints a status that is watched when it has changed.
+func TestShow(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	o := &statusOptions{out: &out}
+	var last *view
+	for _, text := range []string{"a 1s\n", "a 2s\n", "b 3s\n"} {
+		now := &view{text: []byte(text), content: []byte(text[:1])}
+		expect.NoError(t, o.show(now, last))
+		last = now
+	}
+	expect.Equal(t, "a 1s\n\nb 3s\n", out.String())
 }
 
 func TestLoadsOf(t *testing.T) {

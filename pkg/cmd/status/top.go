@@ -19,6 +19,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/internal/health"
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	"github.com/annex-dev/annex/pkg/table"
@@ -91,7 +92,7 @@ func (o *topOptions) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	found, err := read(ctx, clients)
+	found, err := health.ReadObjects(ctx, clients.Annex)
 	if err != nil {
 		return err
 	}

@@ -631,7 +631,7 @@ var rules = []rule{
 		packages: "pkg/cmd/internal/output",
 		duty:     "What commands print: tables, JSON, progress bars, and Migrations until they end.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/clientset/...", "pkg/table"},
-		others:   append([]string{"github.com/spf13/pflag", "golang.org/x/term"}, clients...),
+		others:   append([]string{"github.com/spf13/pflag", "golang.org/x/term", "sigs.k8s.io/yaml"}, clients...),
 	},
 	{
 		packages: "pkg/cmd/scheduler",
@@ -652,10 +652,16 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation"}, clients...),
 	},
 	{
+		packages: "pkg/cmd/internal/health",
+		duty:     "What `annex status` and `annex doctor` check of annex and its main cluster; read-only.",
+		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/internal/footprint", "pkg/cmd/internal/login", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/scheduler", "pkg/table", "pkg/version"},
+		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation", "github.com/prometheus/client_model/go"}, clients...),
+	},
+	{
 		packages: "pkg/cmd/doctor",
 		duty:     "`annex doctor`: a read-only client of the main cluster that reports faults; never the server.",
-		ours:     []string{"artifacts/deploy", "pkg/admission", "pkg/apis/hosting/...", "pkg/cmd/internal/footprint", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/cmd/status", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
-		others:   append([]string{"k8s.io/component-helpers/auth/rbac/validation"}, append(flags, clients...)...),
+		ours:     []string{"pkg/cmd/internal/health", "pkg/cmd/internal/login", "pkg/cmd/internal/output"},
+		others:   flags,
 	},
 	{
 		packages: "pkg/cmd/diagnose",
@@ -672,7 +678,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/status",
 		duty:     "`annex status` and `annex top`: read-only clients of annex; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/table", "pkg/scheduler"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/internal/health", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/table"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{

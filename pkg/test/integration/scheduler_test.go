@@ -169,10 +169,13 @@ func TestStatusCommands(t *testing.T) {
 	lost.waitForHostedResource(t, "is not placed", scheduled(metav1.ConditionFalse, "Unschedulable"))
 	r := a.host(t, hostingv1alpha1.HostedResourceSpec{})
 	r.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
-	printed := mustRun(t, "status", "--kubeconfig="+a.Kubeconfig)
-	expect.Contains(t, printed, "GROUP", "STORE", "NEEDS ATTENTION", "hostedresource/"+lost.name, "Scheduled=False", "default", "True")
+	printed, err := run("status", "--kubeconfig="+a.Kubeconfig, "-owide")
+	expect.Error(t, err, "exit code 1: annex: ", "found")
+	expect.Contains(t, printed, a.URL, "standalone", "valid until", "GROUP", "CACHED", "STORE", "NEEDS ATTENTION", lost.name+": Scheduled is False", "1 of 1")
+	printed, _ = run("status", "--kubeconfig="+a.Kubeconfig, "-ojson")
+	expect.Contains(t, printed, `"mode": "standalone"`, `"object": "hostedresource/`+lost.name+`"`, `"healthy": false`)
 	for _, key := range []string{"bytes", "requests"} {
-		printed = mustRun(t, "top", "--kubeconfig="+a.Kubeconfig, "--interval=10ms", "--sort-by="+key)
+		printed := mustRun(t, "top", "--kubeconfig="+a.Kubeconfig, "--interval=10ms", "--sort-by="+key)
 		expect.Contains(t, printed, "REQUESTS/S", r.name, lost.name)
 		if strings.Contains(printed, "<unknown>") {
 			t.Errorf("the requests are unknown:\n%s", printed)

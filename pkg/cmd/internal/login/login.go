@@ -122,12 +122,18 @@ func (o *Options) ConnectMain(ctx context.Context, userAgent string) (*Clients, 
 	if err != nil {
 		return nil, err
 	}
-	var found apimachineryversion.Info
-	if answer, err := c.get(ctx, "/version"); err == nil && json.Unmarshal(answer, &found) == nil && version.IsAnnex(found.GitVersion) {
+	if c.IsAnnex(ctx) {
 		return nil, fmt.Errorf("%s is annex itself, and this command needs the main cluster of an annex: "+
 			"name that with --kubeconfig or $KUBECONFIG; a standalone annex has none", c.Config.Host)
 	}
 	return c, nil
+}
+
+// IsAnnex reports whether the server is annex itself. One that does not answer is not.
+func (c *Clients) IsAnnex(ctx context.Context) bool {
+	var found apimachineryversion.Info
+	answer, err := c.get(ctx, "/version")
+	return err == nil && json.Unmarshal(answer, &found) == nil && version.IsAnnex(found.GitVersion)
 }
 
 // ConnectAnnex is Connect for commands that need annex's own kinds, from annex or through its main

@@ -5,13 +5,17 @@
 package output
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
 )
 
 // NewTable returns a writer of aligned columns. Tabs separate the cells.
@@ -26,39 +30,71 @@ func Count(n int64, unit string) string {
 }
 
 // Format is the value of the flag --output.
-type Format struct{ json bool }
+type Format struct {
+	name, wide string
+}
+
+// Formats of --output.
+const (
+	textFormat = "text"
+	wideFormat = "wide"
+	jsonFormat = "json"
+	yamlFormat = "yaml"
+)
 
 // AddFlag adds the flag.
 func (f *Format) AddFlag(fs *pflag.FlagSet) {
-	fs.VarP(f, "output", "o", "The output format: text or json.")
+	f.name = textFormat
+	fs.VarP(f, "output", "o", "The output format: "+strings.Join(f.names(), ", ")+".")
+}
+
+// AddWideFlag adds the flag with a format that has more columns.
+func (f *Format) AddWideFlag(fs *pflag.FlagSet) {
+	f.wide = wideFormat
+	f.AddFlag(fs)
+}
+
+func (f *Format) names() []string {
+	return slices.DeleteFunc([]string{textFormat, f.wide, jsonFormat, yamlFormat}, func(name string) bool { return name == "" })
 }
 
 // Set implements pflag.Value.
 func (f *Format) Set(value string) error {
-	if f.json = value == "json"; !f.json && value != "text" {
-		return errors.New("must be text or json")
+	if !slices.Contains(f.names(), value) {
+		return errors.New("must be " + strings.Join(f.names(), ", "))
 	}
+	f.name = value
 	return nil
 }
 
 // String implements pflag.Value.
-func (f *Format) String() string {
-	if f.json {
-		return "json"
-	}
-	return "text"
-}
+func (f *Format) String() string { return f.name }
 
 // Type implements pflag.Value.
 func (f *Format) Type() string { return "string" }
 
-// Print writes an object as JSON, or calls text.
+// Wide reports whether a table has all columns.
+func (f *Format) Wide() bool { return f.name == wideFormat }
+
+// Print writes an object as JSON or YAML, or calls text.
 func (f *Format) Print(out io.Writer, object any, text func() error) error {
-	if !f.json {
+	if f.name != jsonFormat && f.name != yamlFormat {
 		return text()
 	}
-	encoder := json.NewEncoder(out)
+	var encoded bytes.Buffer
+	encoder := json.NewEncoder(&encoded)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(object)
+	if err := encoder.Encode(object); err != nil {
+		return fmt.Errorf("encode the output: %w", err)
+	}
+	content := encoded.Bytes()
+	if f.name == yamlFormat {
+		var err error
+		if content, err = yaml.JSONToYAML(content); err != nil {
+			return fmt.Errorf("encode the output: %w", err)
+		}
+	}
+	_, err := out.Write(content)
+	return err
 }

@@ -19,11 +19,13 @@ func TestFormat(t *testing.T) {
 		{"", "text\n", ""},
 		{"--output=text", "text\n", ""},
 		{"-ojson", "{\n  \"a\": \"<b>\"\n}\n", ""},
-		{"-oyaml", "", "--output"},
+		{"-oyaml", "a: <b>\n", ""},
+		{"-owide", "wide\n", ""},
+		{"-oxml", "", "must be text, wide, json, yaml"},
 	} {
 		var format Format
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		format.AddFlag(flags)
+		format.AddWideFlag(flags)
 		var arguments []string
 		if tc.argument != "" {
 			arguments = append(arguments, tc.argument)
@@ -35,9 +37,17 @@ func TestFormat(t *testing.T) {
 		}
 		var out bytes.Buffer
 		expect.NoError(t, format.Print(&out, map[string]string{"a": "<b>"}, func() error {
-			_, err := io.WriteString(&out, "text\n")
+			text := "text\n"
+			if format.Wide() {
+				text = "wide\n"
+			}
+			_, err := io.WriteString(&out, text)
 			return err
 		}))
 		expect.Equal(t, tc.want, out.String())
 	}
+	var narrow Format
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	narrow.AddFlag(flags)
+	expect.Error(t, flags.Parse([]string{"-owide"}), "must be text, json, yaml")
 }

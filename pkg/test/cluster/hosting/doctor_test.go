@@ -25,11 +25,12 @@ const hosting = "v1alpha1.hosting.annex.dev"
 // TestDoctor breaks an installation in several ways, one after the other, and fixes it with the
 // command that the doctor prints.
 func TestDoctor(t *testing.T) {
+	preflight(t)
 	annex := startAnnex(t)
 	first := waitForOK(t, mainCluster)
 	for _, check := range []string{
-		"main-cluster", "service", "endpoints", "rbac", "groups-rbac", "front-proxy", "leader", "deletions", "apiservice", "certificates",
-		"through-main", "published", "leftovers", "resources", "discovery", "openapi", "clock",
+		"main-cluster", "main-objects", "service", "endpoints", "aggregated-roles", "rbac", "groups-rbac", "front-proxy", "leader", "deletions", "apiservice", "certificates",
+		"through-main", "published", "leftovers", "stores", "resources", "migrations", "static-sources", "discovery", "openapi", "clock",
 	} {
 		if _, ok := first.find(check, "ok"); !ok {
 			t.Errorf("the doctor does not report %s as ok:\n%s", check, first.raw)
@@ -46,6 +47,7 @@ func TestDoctor(t *testing.T) {
 		name string
 		run  func(t *testing.T, annex *annextest.Annex)
 	}{
+		{"status", statusThroughMain},
 		{"missing RoleBinding", missingRoleBinding},
 		{"missing delegation", missingDelegation},
 		{"missing role", missingRole},
@@ -198,6 +200,9 @@ func TestStopped(t *testing.T) {
 		_, checked := r.find("apiservice", "FAIL", "does not reach annex")
 		return read || checked, r.raw
 	})
+	output, err := shell(t, cluster, "kubectl annex status")
+	expect.Error(t, err, "exit status 1")
+	expect.Contains(t, output, cluster.Config.Host, "NEEDS ATTENTION", "no replica runs the controllers", "problems found")
 	expect.Delete(t, clients.For(t, cluster.Config).APIServices, hosting)
 	waitForFinding(t, cluster, "apiservice", "FAIL", "there is no APIService")
 

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -21,6 +22,8 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/scheduler"
 )
 
 // Names in the manifests in artifacts/deploy.
@@ -33,18 +36,73 @@ const (
 	podLabel               = "app.kubernetes.io/name=annex"
 )
 
-var hostingAPIService = hostingv1alpha1.SchemeGroupVersion.Version + "." + hostingv1alpha1.SchemeGroupVersion.Group
+// HostingAPIService is the name of the APIService of annex's own group.
+var HostingAPIService = hostingv1alpha1.SchemeGroupVersion.Version + "." + hostingv1alpha1.SchemeGroupVersion.Group
+
+// Server is the annex that was checked. What the checks could not read is empty.
+type Server struct {
+	// Address is the URL of the server that answered: the main cluster, or annex itself.
+	Address string `json:"address"`
+	// Mode is "standalone" or "aggregated".
+	Mode string `json:"mode,omitempty"`
+	// Version is the version of annex, and of the leader if there are several replicas.
+	Version string `json:"version,omitempty"`
+	// MainCluster is the Kubernetes version of the main cluster.
+	MainCluster string `json:"mainCluster,omitempty"`
+	// Leader is the identity of the replica that runs the controllers.
+	Leader string `json:"leader,omitempty"`
+	// Replicas counts the replicas behind the Service, and ReadyReplicas those that are ready.
+	Replicas      int `json:"replicas,omitempty"`
+	ReadyReplicas int `json:"readyReplicas,omitempty"`
+	// CertificateExpires is when the first of annex's certificates expires.
+	CertificateExpires *metav1.Time `json:"certificateExpires,omitempty"`
+}
+
+// expires notes when a certificate expires.
+func (s *Server) expires(at time.Time) {
+	if s.CertificateExpires == nil || at.Before(s.CertificateExpires.Time) {
+		s.CertificateExpires = &metav1.Time{Time: at}
+	}
+}
+
+// Objects are annex's own.
+type Objects struct {
+	Resources     []hostingv1alpha1.HostedResource
+	Stores        []hostingv1alpha1.Store
+	Migrations    []hostingv1alpha1.Migration
+	StaticSources []hostingv1alpha1.StaticSource
+}
+
+// ReadObjects reads annex's objects.
+func ReadObjects(ctx context.Context, annex annexclient.Interface) (*Objects, error) {
+	found, err := scheduler.ReadCluster(ctx, annex.HostingV1alpha1())
+	if err != nil {
+		return nil, err
+	}
+	static, err := annex.HostingV1alpha1().StaticSources().List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		static, err = &hostingv1alpha1.StaticSourceList{}, nil // an older annex
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list StaticSources: %w", err)
+	}
+	return &Objects{found.Resources, found.Stores, found.Migrations, static.Items}, nil
+}
 
 // environment has all that checks read. They write nothing except reviews, which are not
 // stored, and the file of --save.
 type environment struct {
-	*options
+	Options
 
-	// Clients reach the main cluster. Clients.Annex reads annex's own group through it.
+	// Clients reach the main cluster, with Direct annex itself. Clients.Annex reads annex's own group.
 	*login.Clients
-	mainServer string
-	// getMain gets a path of the main cluster.
-	getMain func(ctx context.Context, path, accept string) (*answer, error)
+	scope Scope
+	// get gets a path of that server.
+	get func(ctx context.Context, path, accept string) (*answer, error)
+
+	// What checks have read, for those that come later and for the Report.
+	server  Server
+	objects Objects
 
 	// routes and crds are the APIServices and definitions of the main cluster, and backend the Service that annex has
 	// published, or the error of its read. checkMainCluster reads them.
@@ -65,19 +123,15 @@ type answer struct {
 	sent, answered time.Time
 }
 
-func newEnvironment(ctx context.Context, o *options) (*environment, error) {
-	clients, err := o.login.ConnectMain(ctx, "annex-doctor")
-	if err != nil {
-		return nil, err
-	}
+func newEnvironment(clients *login.Clients, o *Options, scope Scope) (*environment, error) {
 	base, _, err := restclient.DefaultServerUrlFor(clients.Config)
 	if err != nil {
-		return nil, fmt.Errorf("find the address of the main cluster: %w", err)
+		return nil, fmt.Errorf("find the address of the server: %w", err)
 	}
 	_, notInCluster := restclient.InClusterConfig()
 	return &environment{
-		options: o, Clients: clients, mainServer: clients.Config.Host,
-		getMain: func(ctx context.Context, path, accept string) (*answer, error) {
+		Options: *o, Clients: clients, scope: scope, server: Server{Address: clients.Config.Host},
+		get: func(ctx context.Context, path, accept string) (*answer, error) {
 			return get(ctx, clients.HTTP, strings.TrimSuffix(base.String(), "/")+path, accept)
 		},
 		inCluster: notInCluster == nil, now: time.Now,
@@ -96,17 +150,17 @@ func (e *environment) readObjects(ctx context.Context) (resource string, err err
 		return "customresourcedefinitions", err
 	}
 	e.routes, e.crds = apiServices.Items, definitions.Items
-	if hosting := e.hosting(); !e.serviceGiven && hosting != nil && hosting.Spec.Service != nil && hosting.Labels[hostingv1alpha1.PublishedByLabel] != "" {
-		e.service = serviceOf(hosting)
+	if hosting := e.hosting(); !e.ServiceGiven && hosting != nil && hosting.Spec.Service != nil && hosting.Labels[hostingv1alpha1.PublishedByLabel] != "" {
+		e.Service = serviceOf(hosting)
 	}
-	e.backend, e.backendErr = e.Kube.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
+	e.backend, e.backendErr = e.Kube.CoreV1().Services(e.Service.Namespace).Get(ctx, e.Service.Name, metav1.GetOptions{})
 	return "", nil
 }
 
 // hosting returns the APIService of annex's own group, or nil.
 func (e *environment) hosting() *apiregistrationv1.APIService {
 	for i := range e.routes {
-		if e.routes[i].Name == hostingAPIService {
+		if e.routes[i].Name == HostingAPIService {
 			return &e.routes[i]
 		}
 	}
@@ -123,7 +177,7 @@ func serviceOf(of *apiregistrationv1.APIService) maincluster.Service {
 
 // publishedBy returns the label value of this annex's APIServices.
 func (e *environment) publishedBy() string {
-	return hostingv1alpha1.PublishedBy(e.service.Namespace, e.service.Name)
+	return hostingv1alpha1.PublishedBy(e.Service.Namespace, e.Service.Name)
 }
 
 func (e *environment) published() (ours []apiregistrationv1.APIService) {
@@ -135,21 +189,35 @@ func (e *environment) published() (ours []apiregistrationv1.APIService) {
 	return ours
 }
 
+// outside is the advice where annex runs outside of the main cluster, and has no Pods there.
+const outside = "annex runs outside of this cluster: read its log there"
+
 // logs is the command that prints annex's logs.
 func (e *environment) logs() string {
-	return fmt.Sprintf("kubectl -n %s logs -l %s --tail=50", e.service.Namespace, podLabel)
+	if e.runsOutside() {
+		return outside
+	}
+	return fmt.Sprintf("kubectl -n %s logs -l %s --tail=50", e.Service.Namespace, podLabel)
 }
 
 // pods is the command that shows whether annex runs.
 func (e *environment) pods() string {
-	return fmt.Sprintf("kubectl -n %s get pods -l %s -o wide", e.service.Namespace, podLabel)
+	if e.runsOutside() {
+		return outside
+	}
+	return fmt.Sprintf("kubectl -n %s get pods -l %s -o wide", e.Service.Namespace, podLabel)
+}
+
+// runsOutside reports whether the Service selects no Pods.
+func (e *environment) runsOutside() bool {
+	return e.backend != nil && e.backendErr == nil && len(e.backend.Spec.Selector) == 0
 }
 
 const applicationJSON = "application/json"
 
-// decodeMain decodes what the main cluster has at a path.
-func (e *environment) decodeMain(ctx context.Context, path, accept string, into any) (*answer, error) {
-	answer, err := e.getMain(ctx, path, accept)
+// decode decodes what the main cluster has at a path.
+func (e *environment) decode(ctx context.Context, path, accept string, into any) (*answer, error) {
+	answer, err := e.get(ctx, path, accept)
 	if err != nil || answer.status != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", path, outcome(answer, err))
 	}

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"maps"
@@ -71,8 +71,8 @@ func TestRightsOfRefuses(t *testing.T) {
 
 func TestRBACManifest(t *testing.T) {
 	t.Parallel()
-	o := options{service: maincluster.Service{Namespace: "elsewhere", Name: "second", Port: 443}, serviceAccount: "robot"}
-	manifest := o.rbacManifest()
+	o := Options{Service: maincluster.Service{Namespace: "elsewhere", Name: "second", Port: 443}, ServiceAccount: "robot"}
+	manifest := o.RBACManifest()
 	if strings.Contains(manifest, "namespace: annex-system") || strings.Contains(manifest, "kind: ServiceAccount\n  name: annex\n") {
 		t.Error("it is still for annex-system/annex")
 	}
@@ -87,7 +87,7 @@ func TestRBACManifest(t *testing.T) {
 	if !strings.Contains(manifest, "  namespace: kube-system\n") {
 		t.Error("the binding in kube-system has moved")
 	}
-	if o := (options{service: maincluster.DefaultService(), serviceAccount: "annex"}); o.rbacManifest() != deploy.RBAC {
+	if o := (DefaultOptions("annex")); o.RBACManifest() != deploy.RBAC {
 		t.Error("by default it is not the file")
 	}
 }
@@ -105,25 +105,25 @@ func TestRBAC(t *testing.T) {
 	}
 	const secrets = "may get secrets anywhere"
 	tests := map[string]checkTest{
-		"all":        {denied(), []want{{statusOK, "annex (annex-system/annex) has the 63 rights", ""}}},
-		"too much":   {fixture{denied: tooMany[1:]}, []want{{statusOK, "has the 63 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
-		"granted":    {rollback(hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationCopying), []want{{statusOK, "has the 63 rights", ""}, {statusOK, secrets + ", until the Migration m ends", ""}}},
-		"left over":  {rollback(hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationCompleted), []want{{statusOK, "has the 63 rights", ""}, {statusWarn, secrets, "kubectl get"}}},
-		"of a Move":  {rollback(hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationCopying), []want{{statusOK, "has the 63 rights", ""}, {statusWarn, secrets, "kubectl get"}}},
-		"no proxy":   {denied("list configmaps extension-apiserver-authentication in kube-system"), []want{{statusFail, "list configmaps extension-apiserver-authentication", "kubectl -n kube-system create rolebinding annex-authentication-reader --role=extension-apiserver-authentication-reader --serviceaccount=annex-system:annex"}}},
-		"no reviews": {denied("create tokenreviews.authentication.k8s.io"), []want{{statusFail, "create tokenreviews", "kubectl create clusterrolebinding annex-auth-delegator --clusterrole=system:auth-delegator --serviceaccount=annex-system:annex"}}},
+		"all":        {denied(), []want{{LevelOK, "annex (annex-system/annex) has the 63 rights", ""}}},
+		"too much":   {fixture{denied: tooMany[1:]}, []want{{LevelOK, "has the 63 rights", ""}, {LevelWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
+		"granted":    {rollback(hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationCopying), []want{{LevelOK, "has the 63 rights", ""}, {LevelOK, secrets + ", until the Migration m ends", ""}}},
+		"left over":  {rollback(hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationCompleted), []want{{LevelOK, "has the 63 rights", ""}, {LevelWarn, secrets, "kubectl get"}}},
+		"of a Move":  {rollback(hostingv1alpha1.MigrationMove, hostingv1alpha1.MigrationCopying), []want{{LevelOK, "has the 63 rights", ""}, {LevelWarn, secrets, "kubectl get"}}},
+		"no proxy":   {denied("list configmaps extension-apiserver-authentication in kube-system"), []want{{LevelFail, "list configmaps extension-apiserver-authentication", "kubectl -n kube-system create rolebinding annex-authentication-reader --role=extension-apiserver-authentication-reader --serviceaccount=annex-system:annex"}}},
+		"no reviews": {denied("create tokenreviews.authentication.k8s.io"), []want{{LevelFail, "create tokenreviews", "kubectl create clusterrolebinding annex-auth-delegator --clusterrole=system:auth-delegator --serviceaccount=annex-system:annex"}}},
 		"two roles": {denied("get namespaces", "watch namespaces", "create leases.coordination.k8s.io in annex-system"), []want{
-			{statusFail, "may not get/watch namespaces", "annex doctor --print-rbac | kubectl apply -f -"},
-			{statusFail, "may not create leases.coordination.k8s.io in annex-system", "annex doctor --print-rbac | kubectl apply -f -"},
+			{LevelFail, "may not get/watch namespaces", "annex doctor --print-rbac | kubectl apply -f -"},
+			{LevelFail, "may not create leases.coordination.k8s.io in annex-system", "annex doctor --print-rbac | kubectl apply -f -"},
 		}},
 	}
 	runCheck(t, checkRBAC, tests)
 	t.Run("elsewhere", func(t *testing.T) {
 		t.Parallel()
 		e := denied("get namespaces").environment()
-		e.program, e.serviceAccount = "kubectl annex", "robot"
-		e.service.Namespace = "elsewhere"
-		compare(t, checkRBAC(t.Context(), e), []want{{statusFail, "annex (elsewhere/robot) may not get namespaces",
+		e.Program, e.ServiceAccount = "kubectl annex", "robot"
+		e.Service.Namespace = "elsewhere"
+		compare(t, checkRBAC(t.Context(), e), []want{{LevelFail, "annex (elsewhere/robot) may not get namespaces",
 			"kubectl annex doctor --print-rbac --publish-service=elsewhere/annex:443 --service-account=robot | kubectl apply -f -"}})
 	})
 }
@@ -133,13 +133,13 @@ func TestGroupsRBAC(t *testing.T) {
 	one := []runtime.Object{grouptest.CRD("a.example.com", grouptest.Labelled), grouptest.CRD("b.example.com")}
 	const command = "kubectl annex move example.com --print-rights | kubectl apply -f -"
 	tests := map[string]checkTest{
-		"none":                      {fixture{}, []want{{statusOK, "no definition that is labelled annex.dev/hosted=true waits for rights", ""}}},
-		"let in":                    {fixture{definitions: one}, []want{{statusOK, "annex may move example.com", ""}}},
-		"not let in":                {fixture{definitions: one, denied: []string{"list a.example.com"}}, []want{{statusFail, "annex may not list a.example.com", command}}},
-		"not let in to definitions": {fixture{definitions: one, denied: []string{"update customresourcedefinitions.apiextensions.k8s.io a.example.com"}}, []want{{statusFail, "annex may not update customresourcedefinitions.apiextensions.k8s.io a.example.com", command}}},
+		"none":                      {fixture{}, []want{{LevelOK, "no definition that is labelled annex.dev/hosted=true waits for rights", ""}}},
+		"let in":                    {fixture{definitions: one}, []want{{LevelOK, "annex may move example.com", ""}}},
+		"not let in":                {fixture{definitions: one, denied: []string{"list a.example.com"}}, []want{{LevelFail, "annex may not list a.example.com", command}}},
+		"not let in to definitions": {fixture{definitions: one, denied: []string{"update customresourcedefinitions.apiextensions.k8s.io a.example.com"}}, []want{{LevelFail, "annex may not update customresourcedefinitions.apiextensions.k8s.io a.example.com", command}}},
 		"no longer": {fixture{
 			definitions: one, denied: []string{"list a.example.com", "watch a.example.com"}, apiServices: []runtime.Object{published("v1.example.com")},
-		}, []want{{statusOK, "no definition that is labelled", ""}}},
+		}, []want{{LevelOK, "no definition that is labelled", ""}}},
 	}
 	runCheck(t, checkGroupsRBAC, tests)
 }
@@ -155,6 +155,6 @@ func TestParametersOfPolicies(t *testing.T) {
 		GroupVersion: "rules.example.com/v1",
 		APIResources: []metav1.APIResource{{Name: "limits/status", Kind: "Limit"}, {Name: "limits", Kind: "Limit"}},
 	}}
-	compare(t, checkGroupsRBAC(t.Context(), e), []want{{statusWarn, "annex may not watch limits.rules.example.com: the parameters of admission policies limits",
+	compare(t, checkGroupsRBAC(t.Context(), e), []want{{LevelWarn, "annex may not watch limits.rules.example.com: the parameters of admission policies limits",
 		"--resource=limits.rules.example.com && kubectl label"}})
 }

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"context"
@@ -18,32 +18,32 @@ import (
 
 // checkAPIService checks the APIService of annex's own group, which is the first one that
 // annex publishes.
-func checkAPIService(_ context.Context, e *environment) []finding {
+func checkAPIService(_ context.Context, e *environment) []Finding {
 	hosting := e.hosting()
 	if hosting == nil {
-		return []finding{fail(e.logs(), "there is no APIService %s: annex creates it while it runs with the rights that it needs", hostingAPIService)}
+		return []Finding{fail(e.logs(), "there is no APIService %s: annex creates it while it runs with the rights that it needs", HostingAPIService)}
 	}
 	if by := hosting.Labels[hostingv1alpha1.PublishedByLabel]; by != e.publishedBy() {
-		return []finding{e.notOurs(hosting, by)}
+		return []Finding{e.notOurs(hosting, by)}
 	}
 	if f := e.wrongTarget(hosting); f != nil {
-		return []finding{*f}
+		return []Finding{*f}
 	}
-	return []finding{e.availability(hosting)}
+	return []Finding{e.availability(hosting)}
 }
 
 // notOurs reports the owner of an APIService that is not annex's.
-func (e *environment) notOurs(found *apiregistrationv1.APIService, by string) finding {
+func (e *environment) notOurs(found *apiregistrationv1.APIService, by string) Finding {
 	target := found.Spec.Service
 	switch {
 	case by != "" && target != nil:
 		other := serviceOf(found)
-		return fail(fmt.Sprintf("%s doctor --publish-service=%s", e.program, other.String()),
+		return fail(fmt.Sprintf("%s doctor --publish-service=%s", e.Program, other.String()),
 			"APIService %s belongs to the annex that publishes as %q, not to %q: a main cluster has one annex. Check that one", found.Name, by, e.publishedBy())
 	case target == nil:
 		return fail("kubectl get crds | grep "+found.Spec.Group,
 			"the main cluster serves %s/%s itself: a CustomResourceDefinition there takes annex's own group", found.Spec.Group, found.Spec.Version)
-	case target.Namespace == e.service.Namespace && target.Name == e.service.Name:
+	case target.Namespace == e.Service.Namespace && target.Name == e.Service.Name:
 		return fail(fmt.Sprintf("kubectl label apiservice %s %s=%s", found.Name, hostingv1alpha1.PublishedByLabel, e.publishedBy()),
 			"APIService %s was not created by annex, so annex does not change it. Hand it over", found.Name)
 	}
@@ -52,14 +52,14 @@ func (e *environment) notOurs(found *apiregistrationv1.APIService, by string) fi
 }
 
 // wrongTarget reports a difference that annex would have corrected if it could.
-func (e *environment) wrongTarget(found *apiregistrationv1.APIService) *finding {
-	var f finding
+func (e *environment) wrongTarget(found *apiregistrationv1.APIService) *Finding {
+	var f Finding
 	switch target := found.Spec.Service; {
 	case target == nil:
 		f = fail(e.logs(), "APIService %s leads to no Service, and annex has not corrected it", found.Name)
-	case serviceOf(found) != e.service:
+	case serviceOf(found) != e.Service:
 		at := serviceOf(found)
-		f = fail(e.logs(), "APIService %s leads to %s and not to %s, and annex has not corrected it", found.Name, at.String(), e.service.String())
+		f = fail(e.logs(), "APIService %s leads to %s and not to %s, and annex has not corrected it", found.Name, at.String(), e.Service.String())
 	case found.Spec.InsecureSkipTLSVerify:
 		f = fail(e.logs(), "APIService %s has insecureSkipTLSVerify, so that the main cluster does not verify annex, and annex has not corrected it", found.Name)
 	default:
@@ -68,7 +68,7 @@ func (e *environment) wrongTarget(found *apiregistrationv1.APIService) *finding 
 	return &f
 }
 
-func (e *environment) availability(of *apiregistrationv1.APIService) finding {
+func (e *environment) availability(of *apiregistrationv1.APIService) Finding {
 	available := apiregistrationhelper.GetAPIServiceConditionByType(of, apiregistrationv1.Available)
 	switch {
 	case available == nil:
@@ -87,11 +87,11 @@ func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) 
 	case available.Reason == "ServiceNotFound":
 		return "", applyManifests
 	case available.Reason == "ServicePortError":
-		return ", because --publish-service has the wrong port", fmt.Sprintf("kubectl -n %s get service %s", e.service.Namespace, e.service.Name)
+		return ", because --publish-service has the wrong port", fmt.Sprintf("kubectl -n %s get service %s", e.Service.Namespace, e.Service.Name)
 	case available.Reason == "EndpointsNotFound" || available.Reason == "MissingEndpoints":
 		return ", because no replica is ready", e.pods()
 	case strings.Contains(message, "x509") || strings.Contains(message, "certificate"):
-		return ", because the APIService has the wrong authorities", e.rightAuthorities(hostingAPIService)
+		return ", because the APIService has the wrong authorities", e.rightAuthorities(HostingAPIService)
 	case strings.Contains(message, "401") || strings.Contains(message, "Unauthorized"):
 		return ", because annex does not trust the front proxy", fmt.Sprintf("kubectl -n kube-system get configmap extension-apiserver-authentication -o yaml && %s", e.logs())
 	case strings.Contains(message, "connection refused"):
@@ -102,21 +102,21 @@ func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) 
 	return "", e.logs()
 }
 
-func checkPublished(_ context.Context, e *environment) []finding {
-	var findings []finding
+func checkPublished(_ context.Context, e *environment) []Finding {
+	var findings []Finding
 	sound, others := 0, map[string][]string{}
 	for i := range e.routes {
 		item := &e.routes[i]
 		by := item.Labels[hostingv1alpha1.PublishedByLabel]
 		switch {
-		case item.Name == hostingAPIService:
+		case item.Name == HostingAPIService:
 		case by == e.publishedBy():
 			f := e.wrongTarget(item)
 			if f == nil {
 				available := e.availability(item)
 				f = &available
 			}
-			if f.Status == statusOK {
+			if f.Level == LevelOK {
 				sound++
 			} else {
 				findings = append(findings, *f)
@@ -132,5 +132,5 @@ func checkPublished(_ context.Context, e *environment) []finding {
 		findings = append(findings, warn("kubectl get apiservices -l "+hostingv1alpha1.PublishedByLabel+"="+by,
 			"another annex publishes as %q: %s. A main cluster has one annex; the other may be gone and have left them", by, strings.Join(others[by], ", ")))
 	}
-	return append([]finding{ok("%d group versions beside annex's own are sent to annex, and available", sound)}, findings...)
+	return append([]Finding{ok("%d group versions beside annex's own are sent to annex, and available", sound)}, findings...)
 }

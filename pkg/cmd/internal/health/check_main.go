@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"context"
@@ -14,32 +14,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/version"
 )
 
 // checkMainCluster checks whether the main cluster responds, and reads what the other checks need.
-func checkMainCluster(ctx context.Context, e *environment) []finding {
+func checkMainCluster(ctx context.Context, e *environment) []Finding {
 	const fix = "kubectl cluster-info"
-	version, err := e.getMain(ctx, "/version", applicationJSON)
+	answered, err := e.get(ctx, "/version", applicationJSON)
 	if err != nil {
-		return []finding{fail(fix, "%s does not answer: %v", e.mainServer, err)}
+		return []Finding{fail(fix, "%s does not answer: %v", e.server.Address, err)}
 	}
 	var info apimachineryversion.Info
-	if version.status != http.StatusOK || json.Unmarshal(version.body, &info) != nil {
-		return []finding{fail(fix, "%s does not answer as an API server: %d: %s", e.mainServer, version.status, firstLine(version.body))}
+	if answered.status != http.StatusOK || json.Unmarshal(answered.body, &info) != nil {
+		return []Finding{fail(fix, "%s does not answer as an API server: %d: %s", e.server.Address, answered.status, firstLine(answered.body))}
 	}
-	ready, err := e.getMain(ctx, "/readyz", "*/*")
+	ready, err := e.get(ctx, "/readyz", "*/*")
 	switch {
 	case err != nil:
-		return []finding{fail("kubectl get --raw '/readyz?verbose'", "the readiness of %s is unknown: %v", e.mainServer, err)}
+		return []Finding{fail("kubectl get --raw '/readyz?verbose'", "the readiness of %s is unknown: %v", e.server.Address, err)}
 	case ready.status == http.StatusForbidden || ready.status == http.StatusUnauthorized:
-		return []finding{fail("kubectl auth whoami", "%s refuses your credentials: %s", e.mainServer, firstLine(ready.body))}
+		return []Finding{fail("kubectl auth whoami", "%s refuses your credentials: %s", e.server.Address, firstLine(ready.body))}
 	case ready.status != http.StatusOK:
-		return []finding{fail("kubectl get --raw '/readyz?verbose'", "%s is not ready: %d: %s", e.mainServer, ready.status, firstLine(ready.body))}
+		return []Finding{fail("kubectl get --raw '/readyz?verbose'", "%s is not ready: %d: %s", e.server.Address, ready.status, firstLine(ready.body))}
 	}
+	e.server.Mode, e.server.MainCluster = modeAggregated, info.GitVersion
+	return []Finding{ok("%s answers, Kubernetes %s", e.server.Address, info.GitVersion)}
+}
+
+// checkMainObjects reads what other checks need.
+func checkMainObjects(ctx context.Context, e *environment) []Finding {
 	if resource, err := e.readObjects(ctx); err != nil {
-		return []finding{fail(canI("list", resource, ""), "the %s of the main cluster cannot be read: %v", resource, err)}
+		return []Finding{e.orSkip(err, fail(canI("list", resource, ""), "the %s of the main cluster cannot be read: %v", resource, err))}
 	}
-	return []finding{ok("%s answers, Kubernetes %s", e.mainServer, info.GitVersion)}
+	return []Finding{ok("%d APIServices and %d CustomResourceDefinitions are read", len(e.routes), len(e.crds))}
 }
 
 // firstLine returns the beginning of a response, for messages.
@@ -55,27 +63,28 @@ func firstLine(body []byte) string {
 
 // checkLeader checks whether a replica runs the controllers. Without one, annex serves and
 // nothing is published or updated.
-func checkLeader(ctx context.Context, e *environment) []finding {
-	name := e.service.Lease()
-	lease, err := e.Kube.CoordinationV1().Leases(e.service.Namespace).Get(ctx, name, metav1.GetOptions{})
+func checkLeader(ctx context.Context, e *environment) []Finding {
+	name := e.Service.Lease()
+	lease, err := e.Kube.CoordinationV1().Leases(e.Service.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return []finding{fail(e.logs(), "there is no Lease %s/%s: no annex has started behind this main cluster yet", e.service.Namespace, name)}
+		return []Finding{fail(e.logs(), "there is no Lease %s/%s: no annex has started behind this main cluster yet", e.Service.Namespace, name)}
 	case err != nil:
-		return []finding{fail(canI("get", "leases.coordination.k8s.io", e.service.Namespace), "Lease %s/%s cannot be read: %v", e.service.Namespace, name, err)}
+		return []Finding{e.orSkip(err, fail(canI("get", "leases.coordination.k8s.io", e.Service.Namespace), "Lease %s/%s cannot be read: %v", e.Service.Namespace, name, err))}
 	}
 	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
 	if holder == "" {
-		return []finding{fail(e.logs(), "no replica runs the controllers: the last one has given up the Lease %s/%s", e.service.Namespace, name)}
+		return []Finding{fail(e.logs(), "no replica runs the controllers: the last one has given up the Lease %s/%s", e.Service.Namespace, name)}
 	}
 	if lease.Spec.RenewTime == nil {
-		return []finding{fail(e.logs(), "%s has never renewed the Lease %s/%s", holder, e.service.Namespace, name)}
+		return []Finding{fail(e.logs(), "%s has never renewed the Lease %s/%s", holder, e.Service.Namespace, name)}
 	}
 	age := e.now().Sub(lease.Spec.RenewTime.Time)
 	if valid := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second; age > valid {
-		return []finding{fail(e.logs(), "no replica runs the controllers: %s has not renewed its Lease for %s", holder, age.Round(time.Second))}
+		return []Finding{fail(e.logs(), "no replica runs the controllers: %s has not renewed its Lease for %s", holder, age.Round(time.Second))}
 	}
-	return []finding{ok("%s runs the controllers", holder)}
+	e.server.Leader, e.server.Version = holder, lease.Labels[version.Label]
+	return []Finding{ok("%s runs the controllers", holder)}
 }
 
 const (
@@ -86,35 +95,37 @@ const (
 
 // checkClock compares three clocks with the Date header of responses. Responses of annex's
 // group have annex's.
-func checkClock(ctx context.Context, e *environment) []finding {
+func checkClock(ctx context.Context, e *environment) []Finding {
 	const fix = "timedatectl status"
 	mainSkew, mainError, err := skew(ctx, e, "/version")
 	if err != nil {
-		return []finding{warn("kubectl get --raw /version", "the main cluster's clock is not known: %v", err)}
+		return []Finding{warn("kubectl get --raw /version", "the main cluster's clock is not known: %v", err)}
 	}
 	message := fmt.Sprintf("the main cluster's clock is %s of the one here", apart(mainSkew, mainError))
 	worst, tolerance := mainSkew.Abs(), mainError
 	annexSkew, annexError, err := skew(ctx, e, "/apis/"+hostingPath)
-	if err != nil {
+	switch {
+	case e.scope == Preflight:
+	case err != nil:
 		message += "; annex's is not known: " + err.Error()
-	} else {
+	default:
 		message += fmt.Sprintf(", annex's %s", apart(annexSkew, annexError))
 		worst = max(worst, annexSkew.Abs(), (annexSkew - mainSkew).Abs())
 		tolerance = max(tolerance, annexError)
 	}
 	switch {
 	case worst > skewToFix+tolerance:
-		return []finding{fail(fix, "%s: certificates, tokens and leases of one seem expired to the other", message)}
+		return []Finding{fail(fix, "%s: certificates, tokens and leases of one seem expired to the other", message)}
 	case worst > skewToMention+tolerance:
-		return []finding{warn(fix, "%s", message)}
+		return []Finding{warn(fix, "%s", message)}
 	}
-	return []finding{ok("%s", message)}
+	return []Finding{ok("%s", message)}
 }
 
 // skew returns how far a server's clock is ahead, and the uncertainty: Date has whole
 // seconds, and the response took some time.
 func skew(ctx context.Context, e *environment, path string) (ahead, exactness time.Duration, err error) {
-	answer, err := e.getMain(ctx, path, applicationJSON)
+	answer, err := e.get(ctx, path, applicationJSON)
 	if err != nil {
 		return 0, 0, err
 	}

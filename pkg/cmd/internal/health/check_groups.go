@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"cmp"
@@ -24,7 +24,7 @@ import (
 )
 
 // checkGroupsRBAC checks whether annex may move the groups that it is to take over, and read the parameters of admission policies.
-func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
+func checkGroupsRBAC(ctx context.Context, e *environment) []Finding {
 	plurals := map[string][]string{}
 	for _, crd := range e.hostedDefinitions() {
 		plurals[crd.Spec.Group] = append(plurals[crd.Spec.Group], crd.Spec.Names.Plural)
@@ -32,12 +32,12 @@ func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
 	for _, route := range e.published() {
 		delete(plurals, route.Spec.Group)
 	}
-	var findings []finding
+	var findings []Finding
 	for _, group := range slices.Sorted(maps.Keys(plurals)) {
 		missing, err := e.missing(ctx, moveRights(group, plurals[group]))
 		switch {
 		case err != nil:
-			return []finding{warn(canReview, "%v", err)}
+			return []Finding{warn(canReview, "%v", err)}
 		case len(missing) == 0:
 			findings = append(findings, ok("annex may move %s", group))
 		default:
@@ -74,10 +74,10 @@ func moveRights(group string, plurals []string) []footprint.Right {
 
 // checkParameters checks whether annex can read the parameters of admission policies. A
 // policy whose parameters it cannot read rejects all requests that it matches.
-func (e *environment) checkParameters(ctx context.Context) []finding {
+func (e *environment) checkParameters(ctx context.Context) []Finding {
 	policies, err := e.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return []finding{warn(canI("list", "validatingadmissionpolicies", ""), "the admission policies cannot be read: %v", err)}
+		return []Finding{warn(canI("list", "validatingadmissionpolicies", ""), "the admission policies cannot be read: %v", err)}
 	}
 	kinds := map[admissionregistrationv1.ParamKind][]string{}
 	add := func(kind *admissionregistrationv1.ParamKind, policy string) {
@@ -94,7 +94,7 @@ func (e *environment) checkParameters(ctx context.Context) []finding {
 			add(policy.Spec.ParamKind, policy.Name)
 		}
 	}
-	var findings []finding
+	var findings []Finding
 	inOrder := slices.SortedFunc(maps.Keys(kinds), func(a, b admissionregistrationv1.ParamKind) int {
 		return cmp.Or(cmp.Compare(a.APIVersion, b.APIVersion), cmp.Compare(a.Kind, b.Kind))
 	})
@@ -130,14 +130,14 @@ func (e *environment) resourceOf(kind admissionregistrationv1.ParamKind) (schema
 }
 
 // checkPolicies warns of kinds of policies that an older main cluster lacks, and annex so does not apply.
-func checkPolicies(ctx context.Context, e *environment) []finding {
+func checkPolicies(ctx context.Context, e *environment) []Finding {
 	const fix = "kubectl api-resources --api-group=admissionregistration.k8s.io"
 	unserved, err := admission.Unserved(ctx, e.Kube.Discovery())
 	if err != nil {
-		return []finding{fail(fix, "%v", err)}
+		return []Finding{fail(fix, "%v", err)}
 	}
 	if len(unserved) > 0 {
-		return []finding{warn(fix, "the main cluster does not serve %s in admissionregistration.k8s.io/v1: annex applies no policies of this kind, not those of v1beta1 either", strings.Join(sets.List(unserved), " and "))}
+		return []Finding{warn(fix, "the main cluster does not serve %s in admissionregistration.k8s.io/v1: annex applies no policies of this kind, not those of v1beta1 either", strings.Join(sets.List(unserved), " and "))}
 	}
-	return []finding{ok("the main cluster serves all kinds of policies that annex applies")}
+	return []Finding{ok("the main cluster serves all kinds of policies that annex applies")}
 }

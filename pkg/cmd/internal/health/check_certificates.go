@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"bytes"
@@ -33,12 +33,12 @@ const dialTimeout = 3 * time.Second
 // checkCertificates compares three things that must match: the CAs with which the main
 // cluster verifies annex, annex's own CAs, and annex's serving certificate, if it can be
 // reached from here.
-func checkCertificates(ctx context.Context, e *environment) []finding {
+func checkCertificates(ctx context.Context, e *environment) []Finding {
 	published := e.published()
 	if len(published) == 0 {
-		return []finding{warn(e.logs(), "annex has published nothing that the main cluster could verify")}
+		return []Finding{warn(e.logs(), "annex has published nothing that the main cluster could verify")}
 	}
-	var findings []finding
+	var findings []Finding
 	shared, note := e.sharedAuthorities(ctx)
 	if note != nil {
 		findings = append(findings, *note)
@@ -46,47 +46,48 @@ func checkCertificates(ctx context.Context, e *environment) []finding {
 	for i := range published {
 		findings = append(findings, e.compareAuthorities(&published[i], shared)...)
 	}
-	first := max(0, slices.IndexFunc(published, func(a apiregistrationv1.APIService) bool { return a.Name == hostingAPIService }))
+	first := max(0, slices.IndexFunc(published, func(a apiregistrationv1.APIService) bool { return a.Name == HostingAPIService }))
 	authorities, err := pki.ParseBundle(published[first].Spec.CABundle)
 	if err != nil {
 		return findings // reported above
 	}
 	findings = append(findings, expiring(authorities, "the authority", e.now(), e.logs())...)
-	if failed(findings) == 0 {
+	e.server.expires(latest(authorities))
+	if Failed(findings) == 0 {
 		findings = append(findings, ok("the main cluster verifies annex with %s, until %s", subjects(authorities), latest(authorities).Format(time.DateOnly)))
 	}
 	return append(findings, e.served(ctx, published[first].Name, authorities)...)
 }
 
 // sharedAuthorities reads the CA bundle that annex's replicas share, if there is one.
-func (e *environment) sharedAuthorities(ctx context.Context) ([]byte, *finding) {
-	secret, err := e.Kube.CoreV1().Secrets(e.service.Namespace).Get(ctx, servingca.SecretName(e.service.Name), metav1.GetOptions{})
+func (e *environment) sharedAuthorities(ctx context.Context) ([]byte, *Finding) {
+	secret, err := e.Kube.CoreV1().Secrets(e.Service.Namespace).Get(ctx, servingca.SecretName(e.Service.Name), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		// annex runs with --tls-cert-file, or has never run.
 		return nil, nil
 	case err != nil:
-		f := warn(canI("get", "secrets", e.service.Namespace), "Secret %s/%s cannot be read: %v", e.service.Namespace, servingca.SecretName(e.service.Name), err)
+		f := e.orSkip(err, warn(canI("get", "secrets", e.Service.Namespace), "Secret %s/%s cannot be read: %v", e.Service.Namespace, servingca.SecretName(e.Service.Name), err))
 		return nil, &f
 	}
 	if _, err := servingca.Parse(secret); err != nil {
-		f := fail(fmt.Sprintf("kubectl -n %s get secret %s -o yaml", e.service.Namespace, servingca.SecretName(e.service.Name)), "%v", err)
+		f := fail(fmt.Sprintf("kubectl -n %s get secret %s -o yaml", e.Service.Namespace, servingca.SecretName(e.Service.Name)), "%v", err)
 		return nil, &f
 	}
 	return secret.Data[servingca.BundleKey], nil
 }
 
-func (e *environment) compareAuthorities(of *apiregistrationv1.APIService, shared []byte) []finding {
+func (e *environment) compareAuthorities(of *apiregistrationv1.APIService, shared []byte) []Finding {
 	fix := e.rightAuthorities(of.Name)
 	if shared == nil {
 		fix = e.logs()
 	}
 	if _, err := pki.ParseBundle(of.Spec.CABundle); err != nil {
-		return []finding{fail(fix, "the caBundle of APIService %s: %v", of.Name, err)}
+		return []Finding{fail(fix, "the caBundle of APIService %s: %v", of.Name, err)}
 	}
 	if shared != nil && !bytes.Equal(bytes.TrimSpace(of.Spec.CABundle), bytes.TrimSpace(shared)) {
-		return []finding{fail(fix, "the caBundle of APIService %s is not the one in Secret %s/%s: the main cluster verifies annex with the wrong authorities, and annex has not corrected it",
-			of.Name, e.service.Namespace, servingca.SecretName(e.service.Name))}
+		return []Finding{fail(fix, "the caBundle of APIService %s is not the one in Secret %s/%s: the main cluster verifies annex with the wrong authorities, and annex has not corrected it",
+			of.Name, e.Service.Namespace, servingca.SecretName(e.Service.Name))}
 	}
 	return nil
 }
@@ -94,17 +95,17 @@ func (e *environment) compareAuthorities(of *apiregistrationv1.APIService, share
 // rightAuthorities is the command that sets an APIService's caBundle to the shared one.
 func (e *environment) rightAuthorities(name string) string {
 	return fmt.Sprintf(`kubectl patch apiservice %s --type=merge -p "{\"spec\":{\"caBundle\":\"$(kubectl -n %s get secret %s -o jsonpath='{.data.ca-bundle\.crt}')\"}}"`,
-		name, e.service.Namespace, servingca.SecretName(e.service.Name))
+		name, e.Service.Namespace, servingca.SecretName(e.Service.Name))
 }
 
 func latest(certificates []*x509.Certificate) time.Time {
 	return slices.MaxFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }
 
-func (e *environment) served(ctx context.Context, apiService string, authorities []*x509.Certificate) []finding {
+func (e *environment) served(ctx context.Context, apiService string, authorities []*x509.Certificate) []Finding {
 	address, why := e.address()
 	if address == "" {
-		return []finding{ok("annex is not reached from here (%s): the main cluster itself verifies what it serves with", why)}
+		return []Finding{ok("annex is not reached from here (%s): the main cluster itself verifies what it serves with", why)}
 	}
 	roots := x509.NewCertPool()
 	for _, authority := range authorities {
@@ -112,7 +113,7 @@ func (e *environment) served(ctx context.Context, apiService string, authorities
 	}
 	dialer := tls.Dialer{
 		NetDialer: &net.Dialer{Timeout: dialTimeout},
-		Config:    &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: e.service.ServerName(), Time: e.now},
+		Config:    &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: e.Service.ServerName(), Time: e.now},
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -121,25 +122,26 @@ func (e *environment) served(ctx context.Context, apiService string, authorities
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return []finding{fail(e.logs(), "annex serves with a certificate at %s that has expired and was not renewed, or a clock is wrong: %v", address, invalid)}
+		return []Finding{fail(e.logs(), "annex serves with a certificate at %s that has expired and was not renewed, or a clock is wrong: %v", address, invalid)}
 	case errors.As(err, &untrusted):
-		return []finding{fail(e.rightAuthorities(apiService), "annex serves with a certificate at %s that the main cluster cannot verify: %v", address, untrusted.Err)}
-	case err != nil && e.annexServer != "":
-		return []finding{fail(e.logs(), "--annex-server %s cannot be reached: %v", address, err)}
+		return []Finding{fail(e.rightAuthorities(apiService), "annex serves with a certificate at %s that the main cluster cannot verify: %v", address, untrusted.Err)}
+	case err != nil && e.AnnexServer != "":
+		return []Finding{fail(e.logs(), "--annex-server %s cannot be reached: %v", address, err)}
 	case err != nil:
-		return []finding{ok("annex is not reached from here (%v): the main cluster itself verifies what it serves with", err)}
+		return []Finding{ok("annex is not reached from here (%v): the main cluster itself verifies what it serves with", err)}
 	}
 	defer connection.Close()
 	leaf := connection.(*tls.Conn).ConnectionState().PeerCertificates[0]
+	e.server.expires(leaf.NotAfter)
 	return orOK(expiring([]*x509.Certificate{leaf}, "annex's certificate", e.now(), e.logs()),
-		"annex serves with a certificate for %s, valid until %s", e.service.ServerName(), leaf.NotAfter.Format(time.RFC3339))
+		"annex serves with a certificate for %s, valid until %s", e.Service.ServerName(), leaf.NotAfter.Format(time.RFC3339))
 }
 
 // address returns the address at which annex may be reached from here, or why there is none.
 func (e *environment) address() (address, why string) {
 	switch {
-	case e.annexServer != "":
-		return e.annexServer, ""
+	case e.AnnexServer != "":
+		return e.AnnexServer, ""
 	case e.backendErr != nil:
 		return "", "its Service cannot be read"
 	}
@@ -153,7 +155,7 @@ func (e *environment) address() (address, why string) {
 	if host == "" {
 		return "", "use --annex-server after kubectl port-forward"
 	}
-	return net.JoinHostPort(host, strconv.Itoa(int(e.service.Port))), ""
+	return net.JoinHostPort(host, strconv.Itoa(int(e.Service.Port))), ""
 }
 
 // Keys of the ConfigMap with which the main cluster describes how its proxy logs in.
@@ -164,32 +166,32 @@ const (
 
 // checkFrontProxy checks how the main cluster proves to annex on whose behalf a
 // request is. checkRBAC checks that annex can read it.
-func checkFrontProxy(ctx context.Context, e *environment) []finding {
+func checkFrontProxy(ctx context.Context, e *environment) []Finding {
 	where := maincluster.AuthenticationNamespace + "/" + maincluster.AuthenticationConfigMap
 	show := fmt.Sprintf("kubectl -n %s get configmap %s -o yaml", maincluster.AuthenticationNamespace, maincluster.AuthenticationConfigMap)
 	trust, err := e.Kube.CoreV1().ConfigMaps(maincluster.AuthenticationNamespace).Get(ctx, maincluster.AuthenticationConfigMap, metav1.GetOptions{})
 	if err != nil {
-		return []finding{fail(show, "ConfigMap %s, which describes how the main cluster's proxy logs in, cannot be read: %v", where, err)}
+		return []Finding{fail(show, "ConfigMap %s, which describes how the main cluster's proxy logs in, cannot be read: %v", where, err)}
 	}
 	if trust.Data[frontProxyCAKey] == "" {
-		return []finding{fail("kube-apiserver --requestheader-client-ca-file=… --proxy-client-cert-file=… --proxy-client-key-file=…",
+		return []Finding{fail("kube-apiserver --requestheader-client-ca-file=… --proxy-client-cert-file=… --proxy-client-key-file=…",
 			"ConfigMap %s has no %s: the main cluster does not proxy to aggregated servers at all", where, frontProxyCAKey)}
 	}
 	authorities, err := pki.ParseBundle([]byte(trust.Data[frontProxyCAKey]))
 	if err != nil {
-		return []finding{fail(show, "%s in ConfigMap %s: %v", frontProxyCAKey, where, err)}
+		return []Finding{fail(show, "%s in ConfigMap %s: %v", frontProxyCAKey, where, err)}
 	}
 	var names []string
 	if listed := trust.Data[frontProxyNamesKey]; listed != "" {
 		if err := json.Unmarshal([]byte(listed), &names); err != nil {
-			return []finding{fail(show, "%s in ConfigMap %s is not a list: %v", frontProxyNamesKey, where, err)}
+			return []Finding{fail(show, "%s in ConfigMap %s is not a list: %v", frontProxyNamesKey, where, err)}
 		}
 	}
 	allowed := "any name"
 	if len(names) > 0 {
 		allowed = strings.Join(names, " or ")
 	}
-	findings := []finding{ok("its certificate is signed by %s, for %s", subjects(authorities), allowed)}
+	findings := []Finding{ok("its certificate is signed by %s, for %s", subjects(authorities), allowed)}
 	return append(findings, expiring(authorities, "the front proxy's authority", e.now(), show)...)
 }
 
@@ -203,8 +205,8 @@ func subjects(certificates []*x509.Certificate) string {
 
 // expiring returns findings about certificates that have expired or are in the last tenth
 // of their life, by which they should have been replaced.
-func expiring(certificates []*x509.Certificate, what string, now time.Time, fix string) []finding {
-	var findings []finding
+func expiring(certificates []*x509.Certificate, what string, now time.Time, fix string) []Finding {
+	var findings []Finding
 	for _, certificate := range certificates {
 		left := certificate.NotAfter.Sub(now)
 		lifetime := certificate.NotAfter.Sub(certificate.NotBefore)

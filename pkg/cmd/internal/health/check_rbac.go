@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"context"
@@ -23,18 +23,18 @@ import (
 )
 
 // checkRBAC checks whether annex has every right of rbac.yaml, and not some others.
-func checkRBAC(ctx context.Context, e *environment) []finding {
-	needed, err := rightsOf(e.rbacManifest())
+func checkRBAC(ctx context.Context, e *environment) []Finding {
+	needed, err := rightsOf(e.RBACManifest())
 	if err != nil {
-		return []finding{fail(e.program+" version", "the rights that annex needs are not known: %v", err)}
+		return []Finding{fail(e.Program+" version", "the rights that annex needs are not known: %v", err)}
 	}
-	var findings []finding
-	count, account := 0, e.service.Namespace+"/"+e.serviceAccount
+	var findings []Finding
+	count, account := 0, e.Service.Namespace+"/"+e.ServiceAccount
 	for _, binding := range slices.Sorted(maps.Keys(needed)) {
 		count += len(needed[binding])
 		missing, err := e.missing(ctx, needed[binding])
 		if err != nil {
-			return []finding{warn(canReview, "%v", err)}
+			return []Finding{warn(canReview, "%v", err)}
 		}
 		if len(missing) > 0 {
 			findings = append(findings, fail(e.grant(binding), "annex (%s) may not %s", account, footprint.ListRights(missing)))
@@ -45,32 +45,32 @@ func checkRBAC(ctx context.Context, e *environment) []finding {
 
 // missing returns the rights that annex does not have.
 func (e *environment) missing(ctx context.Context, needed []footprint.Right) ([]footprint.Right, error) {
-	return footprint.MissingRights(ctx, e.Kube, "system:serviceaccount:"+e.service.Namespace+":"+e.serviceAccount, needed)
+	return footprint.MissingRights(ctx, e.Kube, "system:serviceaccount:"+e.Service.Namespace+":"+e.ServiceAccount, needed)
 }
 
 // grant is the command that creates a binding of rbac.yaml.
 func (e *environment) grant(binding string) string {
-	account := e.service.Namespace + ":" + e.serviceAccount
+	account := e.Service.Namespace + ":" + e.ServiceAccount
 	switch binding {
 	case "ClusterRoleBinding/annex-auth-delegator":
 		return fmt.Sprintf("kubectl create clusterrolebinding annex-auth-delegator --clusterrole=%s --serviceaccount=%s", delegatorRole, account)
 	case "RoleBinding/annex-authentication-reader":
 		return fmt.Sprintf("kubectl -n kube-system create rolebinding annex-authentication-reader --role=%s --serviceaccount=%s", readerRole, account)
 	}
-	command := e.program + " doctor --print-rbac"
-	if e.service.Namespace != manifestNamespace || e.service.Name != manifestService {
-		command += " --publish-service=" + e.service.String()
+	command := e.Program + " doctor --print-rbac"
+	if e.Service.Namespace != manifestNamespace || e.Service.Name != manifestService {
+		command += " --publish-service=" + e.Service.String()
 	}
-	if e.serviceAccount != manifestServiceAccount {
-		command += " --service-account=" + e.serviceAccount
+	if e.ServiceAccount != manifestServiceAccount {
+		command += " --service-account=" + e.ServiceAccount
 	}
 	return command + " | kubectl apply -f -"
 }
 
 // tooMuch warns about rights that annex does not need, which its token would give to an
 // attacker.
-func (e *environment) tooMuch(ctx context.Context, account string) []finding {
-	var findings []finding
+func (e *environment) tooMuch(ctx context.Context, account string) []Finding {
+	var findings []Finding
 	for _, rule := range []rbacv1.PolicyRule{
 		{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}},
 		{Verbs: []string{"update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}},

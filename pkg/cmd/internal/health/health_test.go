@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"bytes"
@@ -53,14 +53,14 @@ func (w fixture) environment() *environment {
 		return true, review, nil
 	})
 	e := &environment{
-		options: &options{program: "annex", service: maincluster.DefaultService(), serviceGiven: true, serviceAccount: manifestServiceAccount},
+		Options: Options{Program: "annex", Service: maincluster.DefaultService(), ServiceGiven: true, ServiceAccount: manifestServiceAccount},
 
 		Clients: &login.Clients{
 			Kube: kube, APIServices: aggregatorfake.NewClientset(w.apiServices...).ApiregistrationV1().APIServices(),
 			Definitions: apiextensionsfake.NewClientset(w.definitions...), Annex: annexfake.NewClientset(w.annexObjects...),
 		},
-		mainServer: "https://main",
-		getMain: func(_ context.Context, path, accept string) (*answer, error) {
+		scope: Doctor, server: Server{Address: "https://main"},
+		get: func(_ context.Context, path, accept string) (*answer, error) {
 			for _, key := range []string{path + " " + accept, path} {
 				if found, is := w.answers[key]; is {
 					return &found, nil
@@ -73,6 +73,11 @@ func (w fixture) environment() *environment {
 	if resource, err := e.readObjects(context.Background()); err != nil {
 		panic(resource + ": " + err.Error()) // of fakes
 	}
+	objects, err := ReadObjects(context.Background(), e.Annex)
+	if err != nil {
+		panic(err) // of fakes
+	}
+	e.objects = *objects
 	return e
 }
 
@@ -87,7 +92,7 @@ func found(status int, body any) answer {
 // wants compares findings with lines of status, words that the message has, and
 // words that the mending command has.
 type want struct {
-	status  level
+	status  Level
 	message string
 	fix     string
 }
@@ -98,7 +103,7 @@ type checkTest struct {
 	want    []want
 }
 
-func runCheck(t *testing.T, check func(context.Context, *environment) []finding, tests map[string]checkTest) {
+func runCheck(t *testing.T, check func(context.Context, *environment) []Finding, tests map[string]checkTest) {
 	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -110,23 +115,23 @@ func runCheck(t *testing.T, check func(context.Context, *environment) []finding,
 
 func kube(objects ...runtime.Object) fixture { return fixture{kube: objects} }
 
-func compare(t *testing.T, got []finding, wants []want) {
+func compare(t *testing.T, got []Finding, wants []want) {
 	t.Helper()
 	for i, f := range got {
 		if i >= len(wants) {
 			t.Errorf("one finding too many: %+v", f)
 			continue
 		}
-		if w := wants[i]; f.Status != w.status || !strings.Contains(f.Message, w.message) || !strings.Contains(f.Fix, w.fix) {
+		if w := wants[i]; f.Level != w.status || !strings.Contains(f.Message, w.message) || !strings.Contains(f.Fix, w.fix) {
 			t.Errorf("finding %d is %+v, want %+v", i, f, w)
 		}
 		if destroying.MatchString(f.Fix) {
 			t.Errorf("finding %d offers a command that destroys: %+v", i, f)
 		}
-		if f.Status == statusFail && f.Fix == "" {
+		if f.Level == LevelFail && f.Fix == "" {
 			t.Errorf("finding %d has no command: %+v", i, f)
 		}
-		if f.Status == statusOK && f.Fix != "" {
+		if f.Level == LevelOK && f.Fix != "" {
 			t.Errorf("finding %d mends what is well: %+v", i, f)
 		}
 	}
@@ -167,47 +172,73 @@ func TestOrderOfChecks(t *testing.T) {
 
 func TestExamine(t *testing.T) {
 	t.Parallel()
-	returns := func(all ...finding) func(context.Context, *environment) []finding {
-		return func(context.Context, *environment) []finding { return all }
+	returns := func(all ...Finding) func(context.Context, *environment) []Finding {
+		return func(context.Context, *environment) []Finding { return all }
 	}
 	got := examine(t.Context(), nil, []check{
 		{name: "a", run: returns(ok("fine"), warn("look", "hm"))},
 		{name: "b", after: []string{"a"}, run: returns(fail("fix", "broken %d", 1), ok("rest"))},
 		{name: "c", after: []string{"b"}, run: returns(ok("never"))},
-		{name: "d", after: []string{"c"}, run: returns(ok("never"))},
-		{name: "e", run: returns(ok("independent"))},
+		{name: "d", after: []string{"c", "e"}, run: returns(ok("never"))},
+		{name: "e", after: []string{"not in the scope"}, run: returns(skip("no right"))},
+		{name: "f", after: []string{"e"}, run: returns(ok("never"))},
+		{name: "g", after: []string{"f"}, run: returns(info("", "independent"))},
 	})
-	want := []finding{
-		{"a", statusOK, "fine", ""},
-		{"a", statusWarn, "hm", "look"},
-		{"b", statusFail, "broken 1", "fix"},
-		{"b", statusOK, "rest", ""},
-		{"c", statusSkip, "skipped, because this fails: b", ""},
-		{"d", statusSkip, "skipped, because this fails: c", ""},
-		{"e", statusOK, "independent", ""},
+	want := []Finding{
+		{Check: "a", Level: LevelOK, Message: "fine"},
+		{Check: "a", Level: LevelWarn, Message: "hm", Fix: "look"},
+		{Check: "b", Level: LevelFail, Message: "broken 1", Fix: "fix"},
+		{Check: "b", Level: LevelOK, Message: "rest"},
+		{Check: "c", Level: LevelSkip, Message: "skipped, because this fails: b"},
+		{Check: "d", Level: LevelSkip, Message: "skipped, because this fails: c"},
+		{Check: "e", Level: LevelSkip, Message: "no right"},
+		{Check: "f", Level: LevelSkip, Message: "skipped, because this is not known: e"},
+		{Check: "g", Level: LevelInfo, Message: "independent"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if failed(got) != 1 {
-		t.Errorf("%d failed, want 1", failed(got))
+	if Failed(got) != 1 {
+		t.Errorf("%d failed, want 1", Failed(got))
+	}
+	if attention := (&Report{Findings: got}).Attention(); len(attention) != 3 {
+		t.Errorf("%d findings need attention, want those with warn, FAIL and info", len(attention))
 	}
 }
 
 func TestPrint(t *testing.T) {
 	t.Parallel()
-	findings := []finding{
-		{"clock", statusOK, "fine", ""},
-		{"main-cluster", statusFail, "two\nlines", "kubectl cluster-info"},
+	since := metav1.NewTime(time.Now().Add(-72 * time.Hour))
+	findings := []Finding{
+		{Check: "clock", Level: LevelOK, Message: "fine"},
+		{Check: "main-cluster", Level: LevelFail, Message: "two\nlines", Fix: "kubectl cluster-info", Since: &since},
 	}
 	var text bytes.Buffer
-	expect.NoError(t, printText(&text, findings))
+	expect.NoError(t, Print(&text, findings))
 	want := "ok    clock         fine\n" +
 		"FAIL  main-cluster  two\n" +
-		"                    lines\n" +
+		"                    lines (for 3d)\n" +
 		"                    -> kubectl cluster-info\n"
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
+	}
+}
+
+// TestScopes: a check comes after checks of each of its scopes, or of others that are not run.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	for _, c := range checks {
+		if c.in == 0 {
+			t.Errorf("%s is in no scope", c.name)
+		}
+		for _, scope := range []Scope{Doctor, Status, Preflight, Direct} {
+			runs := func(name string) bool {
+				return slices.ContainsFunc(checks, func(other check) bool { return other.name == name && other.in&scope != 0 })
+			}
+			if c.in&scope != 0 && len(c.after) > 0 && !slices.ContainsFunc(c.after, runs) {
+				t.Errorf("%s comes after %v, of which none runs in the scope %b", c.name, c.after, scope)
+			}
+		}
 	}
 }
 
@@ -215,12 +246,12 @@ func TestMainCluster(t *testing.T) {
 	t.Parallel()
 	version := found(200, map[string]string{"gitVersion": "v1.36.3"})
 	tests := map[string]checkTest{
-		"fine":             {fixture{answers: map[string]answer{"/version": version, "/readyz": found(200, "ok")}}, []want{{statusOK, "https://main answers, Kubernetes v1.36.3", ""}}},
-		"unavailable":      {fixture{}, []want{{statusFail, "does not answer: connection refused", "kubectl cluster-info"}}},
-		"another server":   {fixture{answers: map[string]answer{"/version": found(200, []byte("<html>\nhello"))}}, []want{{statusFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}}},
-		"not ready":        {fixture{answers: map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}}, []want{{statusFail, "not ready: 500: etcd failed", "readyz?verbose"}}},
-		"not let in":       {fixture{answers: map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}}, []want{{statusFail, "refuses your credentials", "kubectl auth whoami"}}},
-		"stops in between": {fixture{answers: map[string]answer{"/version": version}}, []want{{statusFail, "the readiness of", "readyz?verbose"}}},
+		"fine":             {fixture{answers: map[string]answer{"/version": version, "/readyz": found(200, "ok")}}, []want{{LevelOK, "https://main answers, Kubernetes v1.36.3", ""}}},
+		"unavailable":      {fixture{}, []want{{LevelFail, "does not answer: connection refused", "kubectl cluster-info"}}},
+		"another server":   {fixture{answers: map[string]answer{"/version": found(200, []byte("<html>\nhello"))}}, []want{{LevelFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}}},
+		"not ready":        {fixture{answers: map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}}, []want{{LevelFail, "not ready: 500: etcd failed", "readyz?verbose"}}},
+		"not let in":       {fixture{answers: map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}}, []want{{LevelFail, "refuses your credentials", "kubectl auth whoami"}}},
+		"stops in between": {fixture{answers: map[string]answer{"/version": version}}, []want{{LevelFail, "the readiness of", "readyz?verbose"}}},
 	}
 	runCheck(t, checkMainCluster, tests)
 }
@@ -238,9 +269,9 @@ func TestPolicies(t *testing.T) {
 	}
 	validating := []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
 	mutating := []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}
-	compare(t, checkPolicies(t.Context(), serve(append(validating, mutating...)...)), []want{{statusOK, "serves all kinds of policies", ""}})
-	compare(t, checkPolicies(t.Context(), serve(validating...)), []want{{statusWarn, "does not serve MutatingAdmissionPolicy in", "api-resources"}})
-	compare(t, checkPolicies(t.Context(), fixture{}.environment()), []want{{statusFail, "discover the resources of admissionregistration.k8s.io/v1", "api-resources"}})
+	compare(t, checkPolicies(t.Context(), serve(append(validating, mutating...)...)), []want{{LevelOK, "serves all kinds of policies", ""}})
+	compare(t, checkPolicies(t.Context(), serve(validating...)), []want{{LevelWarn, "does not serve MutatingAdmissionPolicy in", "api-resources"}})
+	compare(t, checkPolicies(t.Context(), fixture{}.environment()), []want{{LevelFail, "discover the resources of admissionregistration.k8s.io/v1", "api-resources"}})
 }
 
 func TestClock(t *testing.T) {
@@ -254,10 +285,10 @@ func TestClock(t *testing.T) {
 		main, annex time.Duration
 		want        want
 	}{
-		"together":   {0, 0, want{statusOK, "within 1s of the one here, annex's within 1s", ""}},
-		"main ahead": {30 * time.Second, 30 * time.Second, want{statusWarn, "30s ahead of the one here", "timedatectl"}},
-		"annex slow": {0, -10 * time.Minute, want{statusFail, "annex's 10m0s behind", "timedatectl"}},
-		"far apart":  {40 * time.Second, -40 * time.Second, want{statusFail, "seem expired", "timedatectl"}},
+		"together":   {0, 0, want{LevelOK, "within 1s of the one here, annex's within 1s", ""}},
+		"main ahead": {30 * time.Second, 30 * time.Second, want{LevelWarn, "30s ahead of the one here", "timedatectl"}},
+		"annex slow": {0, -10 * time.Minute, want{LevelFail, "annex's 10m0s behind", "timedatectl"}},
+		"far apart":  {40 * time.Second, -40 * time.Second, want{LevelFail, "seem expired", "timedatectl"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -269,8 +300,8 @@ func TestClock(t *testing.T) {
 	t.Run("not known", func(t *testing.T) {
 		t.Parallel()
 		compare(t, checkClock(t.Context(), fixture{answers: map[string]answer{"/version": at(0)}}.environment()),
-			[]want{{statusOK, "annex's is not known: connection refused", ""}})
-		compare(t, checkClock(t.Context(), fixture{}.environment()), []want{{statusWarn, "not known", "kubectl get"}})
+			[]want{{LevelOK, "annex's is not known: connection refused", ""}})
+		compare(t, checkClock(t.Context(), fixture{}.environment()), []want{{LevelWarn, "not known", "kubectl get"}})
 	})
 }
 
@@ -299,11 +330,11 @@ func TestDeletions(t *testing.T) {
 	}
 	running := []runtime.Object{lease("annex-0", time.Second)}
 	runCheck(t, checkDeletions, map[string]checkTest{
-		"none":        {fixture{}, []want{{statusOK, "0 definitions", ""}}},
-		"another's":   {fixture{definitions: []runtime.Object{held("a.example.com", true, "annex.dev/other.annex")}}, []want{{statusOK, "0 definitions", ""}}},
-		"held":        {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusOK, "1 definitions have annex's finalizer", ""}}},
-		"waits":       {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", true, ours)}}, []want{{statusWarn, "a.example.com is being deleted: 1 left", "kubectl describe crd a.example.com"}}},
-		"held, down":  {fixture{definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusWarn, "if a.example.com is deleted, it waits", "get pods"}}},
-		"waits, down": {fixture{definitions: []runtime.Object{held("a.example.com", true, "theirs", ours)}}, []want{{statusFail, "a.example.com is being deleted and waits for annex", "get pods"}}},
+		"none":        {fixture{}, []want{{LevelOK, "0 definitions", ""}}},
+		"another's":   {fixture{definitions: []runtime.Object{held("a.example.com", true, "annex.dev/other.annex")}}, []want{{LevelOK, "0 definitions", ""}}},
+		"held":        {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{LevelOK, "1 definitions have annex's finalizer", ""}}},
+		"waits":       {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", true, ours)}}, []want{{LevelWarn, "a.example.com is being deleted: 1 left", "kubectl describe crd a.example.com"}}},
+		"held, down":  {fixture{definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{LevelWarn, "if a.example.com is deleted, it waits", "get pods"}}},
+		"waits, down": {fixture{definitions: []runtime.Object{held("a.example.com", true, "theirs", ours)}}, []want{{LevelFail, "a.example.com is being deleted and waits for annex", "get pods"}}},
 	})
 }

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"context"
@@ -13,70 +13,32 @@ import (
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/cmd/status"
 )
 
 // checkThroughMain reads an object of annex as any user of the main cluster would.
-func checkThroughMain(ctx context.Context, e *environment) []finding {
+func checkThroughMain(ctx context.Context, e *environment) []Finding {
 	const command = "kubectl get --raw /apis/hosting.annex.dev/v1alpha1/stores/default"
 	started := e.now()
 	store, err := e.Annex.HostingV1alpha1().Stores().Get(ctx, hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
 	took := e.now().Sub(started).Round(time.Millisecond)
+	if err == nil {
+		var objects *Objects
+		if objects, err = ReadObjects(ctx, e.Annex); err == nil {
+			e.objects = *objects
+		}
+	}
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return []finding{fail(command, "the main cluster reaches annex, which does not trust its front proxy: %v", err)}
+		return []Finding{fail(command, "the main cluster reaches annex, which does not trust its front proxy: %v", err)}
 	case apierrors.IsForbidden(err):
-		return []finding{fail(canI("get", "stores.hosting.annex.dev", ""), "you may not read annex's objects: %v", err)}
+		return []Finding{fail(canI("list", "stores.hosting.annex.dev", ""), "you may not read annex's objects: %v", err)}
 	case err != nil:
-		return []finding{fail(command, "a Store cannot be read through the main cluster: %v", err)}
+		return []Finding{alert("AnnexDown", command, "annex's objects cannot be read through the main cluster: %v", err)}
 	}
-	if ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady); ready != nil && ready.Status == metav1.ConditionFalse {
-		return []finding{fail("kubectl get store default -o yaml", "annex answers through the main cluster in %s, but its store is not ready: %s: %s", took, ready.Reason, ready.Message)}
-	}
-	return []finding{ok("store %q is read through the main cluster in %s", store.Name, took)}
-}
-
-// checkResources reports the conditions of HostedResources, and labelled definitions
-// without a HostedResource.
-func checkResources(ctx context.Context, e *environment) []finding {
-	list, err := e.Annex.HostingV1alpha1().HostedResources().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return []finding{fail("kubectl get hostedresources", "the HostedResources cannot be read: %v", err)}
-	}
-	var findings []finding
-	known := map[string]bool{}
-	for i := range list.Items {
-		known[list.Items[i].Name] = true
-		findings = append(findings, conditionsOf(&list.Items[i])...)
-	}
-	for _, crd := range e.hostedDefinitions() {
-		if !known[crd.Name] {
-			findings = append(findings, fail(e.logs(), "%s is labelled %s=true, and has no HostedResource", crd.Name, hostingv1alpha1.HostedLabel))
-		}
-	}
-	return orOK(findings, "%d resources without a problem", len(list.Items))
-}
-
-// conditionsOf reports the conditions of a resource that indicate a problem, or, as
-// warnings, that annex waits.
-func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
-	var findings []finding
-	for _, condition := range status.ProblemsOf(resource.Status.Conditions) {
-		report := fail
-		if condition.Status == metav1.ConditionUnknown || condition.Reason == "Terminating" {
-			report = warn
-		}
-		message, fix := splitCommand(condition.Message)
-		if fix == "" {
-			fix = mendCondition(resource.Name, condition.Reason)
-		}
-		findings = append(findings, report(fix, "%s: %s is %s: %s: %s", resource.Name, condition.Type, condition.Status, condition.Reason, message))
-	}
-	return findings
+	return []Finding{slow(ok("store %q is read through the main cluster in %s", store.Name, took), took)}
 }
 
 // destroying are words of commands that lose data or give up a protection. They are never offered as
@@ -113,10 +75,10 @@ func mendCondition(name, reason string) string {
 
 // checkDeletions reports definitions of the main cluster that are being deleted and
 // wait for annex, and for those that could not be deleted because no annex runs.
-func checkDeletions(ctx context.Context, e *environment) []finding {
+func checkDeletions(ctx context.Context, e *environment) []Finding {
 	finalizer := hostingv1alpha1.Finalizer(e.publishedBy())
-	leads := checkLeader(ctx, e)[0].Status == statusOK
-	var findings []finding
+	leads := checkLeader(ctx, e)[0].Level == LevelOK
+	var findings []Finding
 	held := 0
 	for i := range e.crds {
 		crd := &e.crds[i]

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIG
 
 // checkDiscovery checks the main cluster's discovery, both aggregated and legacy, which
 // many controllers use.
-func checkDiscovery(ctx context.Context, e *environment) []finding {
+func checkDiscovery(ctx context.Context, e *environment) []Finding {
 	const command = "kubectl api-resources"
 	var ours []string
 	for _, route := range e.published() {
@@ -32,9 +32,9 @@ func checkDiscovery(ctx context.Context, e *environment) []finding {
 	}
 	fresh, stale, took, err := e.aggregated(ctx)
 	if err != nil {
-		return []finding{fail("kubectl get --raw /apis", "the main cluster's discovery: %v", err)}
+		return []Finding{fail("kubectl get --raw /apis", "the main cluster's discovery: %v", err)}
 	}
-	var findings []finding
+	var findings []Finding
 	for _, version := range stale {
 		if slices.Contains(ours, version) {
 			findings = append(findings, fail(e.logs(), "the main cluster's discovery of %s is stale: it does not reach annex", version))
@@ -54,7 +54,7 @@ func checkDiscovery(ctx context.Context, e *environment) []finding {
 			findings = append(findings, fail(command, "the main cluster's unaggregated discovery has no %s", version))
 			continue
 		}
-		if answer, err := e.getMain(ctx, "/apis/"+version, applicationJSON); err != nil || answer.status != http.StatusOK {
+		if answer, err := e.get(ctx, "/apis/"+version, applicationJSON); err != nil || answer.status != http.StatusOK {
 			findings = append(findings, fail("kubectl get --raw /apis/"+version, "discovery of %s through the main cluster: %s", version, outcome(answer, err)))
 		}
 	}
@@ -64,7 +64,7 @@ func checkDiscovery(ctx context.Context, e *environment) []finding {
 // aggregated returns the group versions of /apis that are fresh and that are not.
 func (e *environment) aggregated(ctx context.Context) (fresh, stale []string, took time.Duration, err error) {
 	var list apidiscoveryv2.APIGroupDiscoveryList
-	answer, err := e.decodeMain(ctx, "/apis", aggregatedDiscovery, &list)
+	answer, err := e.decode(ctx, "/apis", aggregatedDiscovery, &list)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -87,7 +87,7 @@ func (e *environment) aggregated(ctx context.Context) (fresh, stale []string, to
 // legacy returns the group versions of unaggregated discovery.
 func (e *environment) legacy(ctx context.Context) ([]string, error) {
 	var list metav1.APIGroupList
-	if _, err := e.decodeMain(ctx, "/apis", applicationJSON, &list); err != nil {
+	if _, err := e.decode(ctx, "/apis", applicationJSON, &list); err != nil {
 		return nil, err
 	}
 	var versions []string

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package health
 
 import (
 	"cmp"
@@ -24,45 +24,45 @@ import (
 
 // checkOpenAPI checks whether the main cluster's OpenAPI documents are complete, on which
 // kubectl, Helm and Argo CD depend, and compares them with the snapshot of --compare.
-func checkOpenAPI(ctx context.Context, e *environment) []finding {
+func checkOpenAPI(ctx context.Context, e *environment) []Finding {
 	published := e.published()
 	now, err := e.takeSnapshot(ctx, published)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return []finding{warn(e.program+" doctor", "the main cluster is too slow to read its OpenAPI documents in %s. Try again when it has less load: %v", checkTimeout, err)}
+		return []Finding{warn(e.Program+" doctor", "the main cluster is too slow to read its OpenAPI documents in %s. Try again when it has less load: %v", checkTimeout, err)}
 	case err != nil:
-		return []finding{fail("kubectl get --raw /openapi/v2 > /dev/null", "the main cluster's OpenAPI documents: %v", err)}
+		return []Finding{fail("kubectl get --raw /openapi/v2 > /dev/null", "the main cluster's OpenAPI documents: %v", err)}
 	}
-	var findings []finding
+	var findings []Finding
 	for i := range published {
 		spec := &published[i].Spec
 		if path := "apis/" + spec.Group + "/" + spec.Version; now.V3[path] == "" {
 			findings = append(findings, fail("kubectl get --raw /openapi/v3", "the main cluster has no OpenAPI v3 document of %s", path))
 		}
 	}
-	if e.save != "" {
-		if err := now.write(e.save); err != nil {
-			findings = append(findings, fail(e.program+" doctor --save /tmp/openapi.json", "--save %s: %v", e.save, err))
+	if e.Save != "" {
+		if err := now.write(e.Save); err != nil {
+			findings = append(findings, fail(e.Program+" doctor --save /tmp/openapi.json", "--save %s: %v", e.Save, err))
 		} else {
-			findings = append(findings, ok("written to %s", e.save))
+			findings = append(findings, ok("written to %s", e.Save))
 		}
 	}
-	if e.compare != "" {
+	if e.Compare != "" {
 		findings = append(findings, e.compareSnapshot(now)...)
 	}
 	return okBefore(findings, "v2 has %d paths and %d definitions, v3 has %d documents", len(now.Paths), len(now.Definitions), len(now.V3))
 }
 
 // compareSnapshot reports what has changed outside of the groups that are annex's.
-func (e *environment) compareSnapshot(now *snapshot) []finding {
-	before, err := readSnapshot(e.compare)
+func (e *environment) compareSnapshot(now *snapshot) []Finding {
+	before, err := readSnapshot(e.Compare)
 	if err != nil {
-		return []finding{fail(e.program+" doctor --save "+e.compare, "--compare %s: %v", e.compare, err)}
+		return []Finding{fail(e.Program+" doctor --save "+e.Compare, "--compare %s: %v", e.Compare, err)}
 	}
 	changes, within := before.changes(now, e.groupsOfAnnex())
 	// New entries, often of a CRD that a user has installed, come last.
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(b.how, a.how) })
-	var findings []finding
+	var findings []Finding
 	const enough = 10
 	for i, change := range changes {
 		if i == enough {
@@ -74,9 +74,9 @@ func (e *environment) compareSnapshot(now *snapshot) []finding {
 			// Users may have installed CRDs.
 			report = warn
 		}
-		findings = append(findings, report(e.logs(), "since %s: %s %s", e.compare, change.entry, change.how))
+		findings = append(findings, report(e.logs(), "since %s: %s %s", e.Compare, change.entry, change.how))
 	}
-	return orOK(findings, "since %s nothing has changed outside of annex's groups, and %d entries inside them", e.compare, within)
+	return orOK(findings, "since %s nothing has changed outside of annex's groups, and %d entries inside them", e.Compare, within)
 }
 
 func (e *environment) groupsOfAnnex() []string {
@@ -124,7 +124,7 @@ func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrat
 		Paths       map[string]any `json:"paths"`
 		Definitions map[string]any `json:"definitions"`
 	}
-	if _, err := e.decodeMain(ctx, "/openapi/v2", applicationJSON, &v2); err != nil {
+	if _, err := e.decode(ctx, "/openapi/v2", applicationJSON, &v2); err != nil {
 		return nil, err
 	}
 	if len(v2.Paths) == 0 {
@@ -136,7 +136,7 @@ func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrat
 			ServerRelativeURL string `json:"serverRelativeURL"`
 		} `json:"paths"`
 	}
-	if _, err := e.decodeMain(ctx, "/openapi/v3", applicationJSON, &v3); err != nil {
+	if _, err := e.decode(ctx, "/openapi/v3", applicationJSON, &v3); err != nil {
 		return nil, err
 	}
 	needed := sets.New[string]()
@@ -144,13 +144,13 @@ func (e *environment) takeSnapshot(ctx context.Context, published []apiregistrat
 		needed.Insert("apis/" + published[i].Spec.Group + "/" + published[i].Spec.Version)
 	}
 	for path, of := range v3.Paths {
-		if e.save == "" && e.compare == "" && !needed.Has(path) {
+		if e.Save == "" && e.Compare == "" && !needed.Has(path) {
 			taken.V3[path] = of.ServerRelativeURL
 			continue
 		}
 		// Without the hash in the query, so that no cached response is returned.
 		var document any
-		if _, err := e.decodeMain(ctx, "/openapi/v3/"+path, applicationJSON, &document); err != nil {
+		if _, err := e.decode(ctx, "/openapi/v3/"+path, applicationJSON, &document); err != nil {
 			return nil, err
 		}
 		taken.V3[path] = hash(document)
