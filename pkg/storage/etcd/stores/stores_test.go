@@ -113,7 +113,7 @@ func awaitReason(t testing.TB, s *Store, want string) {
 		err := s.Available()
 		var refused *UnavailableError
 		switch {
-		case err == nil && want == "" && s.breaker.Load().unavailable == nil:
+		case err == nil && want == "" && s.breaker.Load().unavailable == nil && s.Snapshot().Unavailable == nil: // requests pass before it is reported
 			return ""
 		case errors.As(err, &refused) && refused.Reason == want:
 			return ""
