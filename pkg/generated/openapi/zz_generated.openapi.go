@@ -2873,11 +2873,17 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 							Format:      "",
 						},
 					},
+					"lastBackupTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastBackupTime is the time at which a client last read a complete backup of the store. annex does not know whether the client has kept it.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.StoreHistory{}.OpenAPIModelName(), v1alpha1.StoreMember{}.OpenAPIModelName(), resource.Quantity{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName()},
+			v1alpha1.StoreHistory{}.OpenAPIModelName(), v1alpha1.StoreMember{}.OpenAPIModelName(), resource.Quantity{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
 	}
 }
 

@@ -1137,6 +1137,10 @@ func (in *StoreStatus) DeepCopyInto(out *StoreStatus) {
 		*out = make([]StoreMember, len(*in))
 		copy(*out, *in)
 	}
+	if in.LastBackupTime != nil {
+		in, out := &in.LastBackupTime, &out.LastBackupTime
+		*out = (*in).DeepCopy()
+	}
 	return
 }
 

@@ -769,6 +769,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: history
       type:
         namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreHistory
+    - name: lastBackupTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: members
       type:
         list:

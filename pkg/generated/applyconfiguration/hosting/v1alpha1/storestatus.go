@@ -7,6 +7,7 @@ package v1alpha1
 
 import (
 	resource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
@@ -44,6 +45,9 @@ type StoreStatusApplyConfiguration struct {
 	Members []StoreMemberApplyConfiguration `json:"members,omitempty"`
 	// version is the lowest etcd version of the members.
 	Version *string `json:"version,omitempty"`
+	// lastBackupTime is the time at which a client last read a complete backup of the store.
+	// annex does not know whether the client has kept it.
+	LastBackupTime *metav1.Time `json:"lastBackupTime,omitempty"`
 }
 
 // StoreStatusApplyConfiguration constructs a declarative configuration of the StoreStatus type for use with
@@ -149,5 +153,13 @@ func (b *StoreStatusApplyConfiguration) WithMembers(values ...*StoreMemberApplyC
 // If called multiple times, the Version field is set to the value of the last call.
 func (b *StoreStatusApplyConfiguration) WithVersion(value string) *StoreStatusApplyConfiguration {
 	b.Version = &value
+	return b
+}
+
+// WithLastBackupTime sets the LastBackupTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastBackupTime field is set to the value of the last call.
+func (b *StoreStatusApplyConfiguration) WithLastBackupTime(value metav1.Time) *StoreStatusApplyConfiguration {
+	b.LastBackupTime = &value
 	return b
 }
