@@ -48,9 +48,11 @@ func NewBackupCommand(out, errOut io.Writer) *cobra.Command {
 		Short: "Write the objects of a Store, or of one resource, to a file",
 		Long: "Write the objects of a Store, or of one resource, at one revision to a file, while annex serves. The file has what\n" +
 			"a restore needs: objects, definitions, and compression dictionaries. Encrypted values stay encrypted, and their keys\n" +
-			"are not included. The file appears once it is complete, and only its owner can read it.",
+			"are not included. The file appears once it is complete, and only its owner can read it. With - as FILE the backup is\n" +
+			"written to standard output; a restore finds out if it is incomplete.",
 		Example: "  annex backup --resource widgets.example.com widgets.backup\n" +
-			"  annex backup --store default default.backup",
+			"  annex backup --store default default.backup\n" +
+			"  annex backup --store default - | age -r age1… > default.backup.age",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.path = args[0]
@@ -84,7 +86,7 @@ func (o *backupOptions) run(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	target, err := newFile(o.path)
+	target, err := o.target(out)
 	if err != nil {
 		return err
 	}
@@ -101,9 +103,40 @@ func (o *backupOptions) run(ctx context.Context, out, errOut io.Writer) error {
 	if s.header.Resource != "" {
 		what = s.header.Resource + " of " + what
 	}
+	if o.path == standardOutput {
+		out = errOut
+	}
 	_, err = fmt.Fprintf(out, "%s: %s, %s at revision %d\n", o.path, what, amount(trailer), s.header.Revision)
 	return errors.Join(err, s.unreadable.warn(errOut, "and in the backup as in etcd"))
 }
+
+// standardOutput is the FILE of a backup that is written to standard output.
+const standardOutput = "-"
+
+// target is where a backup is written to.
+type target interface {
+	io.Writer
+	// finish makes a complete backup available.
+	finish() error
+	// discard removes an incomplete one.
+	discard()
+}
+
+func (o *backupOptions) target(out io.Writer) (target, error) {
+	switch {
+	case o.path != standardOutput:
+		return newFile(o.path)
+	case output.IsTerminal(out):
+		return nil, errors.New("FILE is -, and standard output is a terminal: redirect it to a file or a program")
+	}
+	return stream{out}, nil
+}
+
+// stream is standard output. The reader of an incomplete backup recognizes it: it has no end.
+type stream struct{ io.Writer }
+
+func (stream) finish() error { return nil }
+func (stream) discard()      {}
 
 func amount(trailer backup.Trailer) string {
 	return fmt.Sprintf("%s (%s)", output.Count(trailer.Objects, "object"), table.Bytes(trailer.Bytes))

@@ -61,6 +61,8 @@ type store struct {
 	// Members counts the members of the etcd, and ReadyMembers those that answer.
 	Members      int `json:"members"`
 	ReadyMembers int `json:"readyMembers"`
+	// LastBackup is when a client last read a complete backup.
+	LastBackup *metav1.Time `json:"lastBackupTime,omitempty"`
 }
 
 // migration is one that is not finished.
@@ -161,7 +163,7 @@ func storeOf(of *hostingv1alpha1.Store) store {
 	s := store{
 		Name: of.Name, Ready: statusOf(of.Status.Conditions, hostingv1alpha1.StoreReady), Resources: of.Status.Resources, Objects: of.Status.Objects,
 		InUse: table.Quantity(of.Status.SizeInUse), Size: table.Quantity(of.Status.DatabaseSize), Quota: table.Quantity(of.Status.Quota),
-		Version: of.Status.Version, Members: len(of.Status.Members),
+		Version: of.Status.Version, Members: len(of.Status.Members), LastBackup: of.Status.LastBackupTime,
 	}
 	for _, member := range of.Status.Members {
 		if member.Version != "" {
@@ -244,11 +246,15 @@ func (r *report) printGroups(w io.Writer, wide bool) {
 }
 
 func (r *report) printStores(w io.Writer, wide bool) {
-	t := columns{{"STORE", true}, {"READY", true}, {"MEMBERS", true}, {"RESOURCES", true}, {"OBJECTS", true}, {"IN USE", true}, {"SIZE", wide}, {"QUOTA", true}, {"VERSION", wide}}
+	t := columns{{"STORE", true}, {"READY", true}, {"MEMBERS", true}, {"RESOURCES", true}, {"OBJECTS", true}, {"IN USE", true}, {"SIZE", wide}, {"QUOTA", true}, {"BACKUP", true}, {"VERSION", wide}}
 	t.header(w)
 	for i := range r.Stores {
 		s := &r.Stores[i]
-		t.row(w, s.Name, s.Ready, fmt.Sprintf("%d of %d", s.ReadyMembers, s.Members), s.Resources, s.Objects, s.InUse, s.Size, s.Quota, s.Version)
+		backup := table.None
+		if s.LastBackup != nil {
+			backup = table.Since(s.LastBackup.Time)
+		}
+		t.row(w, s.Name, s.Ready, fmt.Sprintf("%d of %d", s.ReadyMembers, s.Members), s.Resources, s.Objects, s.InUse, s.Size, s.Quota, backup, s.Version)
 	}
 	fmt.Fprintln(w)
 }

@@ -80,8 +80,8 @@ annex:    v0.1.0, standalone
 
 annex serves no custom resources. Create a CustomResourceDefinition.
 
-STORE     READY   MEMBERS   RESOURCES   OBJECTS   IN USE   QUOTA
-default   True    0 of 0    2           7         3Mi      <unknown>
+STORE     READY   MEMBERS   RESOURCES   OBJECTS   IN USE   QUOTA       BACKUP
+default   True    0 of 0    2           7         3Mi      <unknown>   <none>
 
 Nothing needs attention.
 `,
@@ -135,9 +135,9 @@ GROUP         RESOURCES   OBJECTS   BYTES   STORED   STORES
 example.com   2           3         3Ki     384      default,fast
 other.io      1           0         0       0        <none>
 
-STORE   READY     MEMBERS   RESOURCES   OBJECTS   IN USE   QUOTA
-fast    False     0 of 0    2           7         3Mi      <unknown>
-new     Unknown   0 of 0    2           7         3Mi      <unknown>
+STORE   READY     MEMBERS   RESOURCES   OBJECTS   IN USE   QUOTA       BACKUP
+fast    False     0 of 0    2           7         3Mi      <unknown>   <none>
+new     Unknown   0 of 0    2           7         3Mi      <unknown>   <none>
 
 MIGRATION   RESOURCE              FROM             TO               PHASE       COPIED   AGE
 running     gadgets.example.com   fast             default          Copying     1 of 2   3d
@@ -179,8 +179,8 @@ Certificates:   valid until 2027-01-02
 GROUP         RESOURCES   OBJECTS   BYTES   STORED   CACHED   STORES    PUBLISHED
 example.com   2           0         0       0        0        default   1 of 2
 
-STORE     READY   MEMBERS   RESOURCES   OBJECTS   IN USE   SIZE        QUOTA       VERSION
-default   True    0 of 0    2           7         3Mi      <unknown>   <unknown>   
+STORE     READY   MEMBERS   RESOURCES   OBJECTS   IN USE   SIZE        QUOTA       BACKUP   VERSION
+default   True    0 of 0    2           7         3Mi      <unknown>   <unknown>   <none>   
 
 Nothing needs attention.
 `,

@@ -98,8 +98,7 @@ func New(config Config) (*Controller, error) {
 
 // Run runs Migrations until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
-	unfinished.migrations.Store(&c.migrations)
-	defer unfinished.migrations.CompareAndSwap(&c.migrations, nil) // another replica reports from now on
+	defer unfinished.Start(c.migrations)()
 	c.Queue.Run(ctx, workers)
 }
 

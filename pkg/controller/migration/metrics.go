@@ -5,22 +5,20 @@ package migration
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 var (
 	createdDesc = metrics.NewDesc("annex_migration_created_timestamp_seconds",
 		"When a Migration that has not finished was created, in seconds since the epoch. moved is its resource or group, reason the reason of its condition Complete.",
 		[]string{"migration", "moved", "phase", "reason"}, nil, metrics.ALPHA, "")
-	unfinished = &unfinishedCollector{}
+	unfinished = &framework.Collector[*hostingv1alpha1.Migration]{Desc: createdDesc, Metric: createdMetric}
 
 	finished = metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace:      "annex",
@@ -49,34 +47,14 @@ var (
 	})
 )
 
-// unfinishedCollector reads the Migrations that have not finished at each scrape, while a controller runs.
-type unfinishedCollector struct {
-	metrics.BaseStableCollector
-
-	migrations atomic.Pointer[hostinglisters.MigrationLister]
-}
-
-// DescribeWithStability implements metrics.StableCollector.
-func (u *unfinishedCollector) DescribeWithStability(ch chan<- *metrics.Desc) { ch <- createdDesc }
-
-// CollectWithStability implements metrics.StableCollector.
-func (u *unfinishedCollector) CollectWithStability(ch chan<- metrics.Metric) {
-	lister := u.migrations.Load()
-	if lister == nil {
-		return
+// createdMetric returns the metric of a Migration that has not finished.
+func createdMetric(m *hostingv1alpha1.Migration) metrics.Metric {
+	if m.Status.Phase.Finished() {
+		return nil
 	}
-	all, err := (*lister).List(labels.Everything())
-	if err != nil {
-		return // a lister reads memory, and does not fail
+	reason := ""
+	if complete := meta.FindStatusCondition(m.Status.Conditions, hostingv1alpha1.MigrationComplete); complete != nil {
+		reason = complete.Reason
 	}
-	for _, m := range all {
-		if m.Status.Phase.Finished() {
-			continue
-		}
-		reason := ""
-		if complete := meta.FindStatusCondition(m.Status.Conditions, hostingv1alpha1.MigrationComplete); complete != nil {
-			reason = complete.Reason
-		}
-		ch <- metrics.NewLazyConstMetric(createdDesc, metrics.GaugeValue, float64(m.CreationTimestamp.Unix()), m.Name, m.Moved(), string(m.Status.Phase), reason)
-	}
+	return metrics.NewLazyConstMetric(createdDesc, metrics.GaugeValue, float64(m.CreationTimestamp.Unix()), m.Name, m.Moved(), string(m.Status.Phase), reason)
 }

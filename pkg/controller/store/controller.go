@@ -24,6 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/etcd/stores"
 )
 
@@ -65,15 +66,17 @@ type Controller struct {
 	*framework.Queue[string]
 	throttle    *framework.Throttle
 	addListener func(func(string)) func()
+	stores      hostinglisters.StoreLister
 }
 
 // New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
-	c := &Controller{throttle: framework.NewThrottle(minInterval, time.Now), addListener: config.AddListener}
+	registerMetrics()
+	c := &Controller{throttle: framework.NewThrottle(minInterval, time.Now), addListener: config.AddListener, stores: config.Stores.Lister()}
 	hosted := config.HostedResources.Lister()
 	r := &reconciler{
-		getStore:     config.Stores.Lister().Get,
+		getStore:     c.stores.Get,
 		updateStatus: config.AnnexStores.UpdateStatus,
 		update:       config.AnnexStores.Update,
 		connection:   config.Connection,
@@ -154,6 +157,7 @@ func (c *Controller) addEventHandlers(config Config) error {
 func (c *Controller) Run(ctx context.Context, workers int) {
 	remove := c.addListener(c.Add)
 	defer remove()
+	defer backups.Start(c.stores)()
 	c.Queue.Run(ctx, workers)
 }
 

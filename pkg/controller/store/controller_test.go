@@ -5,10 +5,12 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,6 +126,18 @@ func TestReportsAtOnce(t *testing.T) {
 			t.Errorf("status %+v, want 3 objects in about 10Mi on three members", status)
 		}
 	})
+}
+
+func TestBackupMetric(t *testing.T) {
+	t.Parallel()
+	store := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "west"}}
+	if metric := backupMetric(store); metric != nil {
+		t.Errorf("a Store without a backup has %v", metric)
+	}
+	store.Status.LastBackupTime = &metav1.Time{Time: time.Unix(1_800_000_000, 0)}
+	var written dto.Metric
+	expect.NoError(t, backupMetric(store).Write(&written))
+	expect.Equal(t, "west 1.8e+09", fmt.Sprint(written.GetLabel()[0].GetValue(), " ", written.GetGauge().GetValue()))
 }
 
 func TestWritesNothingWhenNothingHappens(t *testing.T) {

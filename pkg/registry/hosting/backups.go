@@ -14,7 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
@@ -72,7 +75,10 @@ func newHostedResource() runtime.Object { return &v1alpha1.HostedResource{} }
 // pkg/storage/backup for the format.
 type backups struct {
 	stores, resources rest.Getter
-	backend           Backend
+	// storeStatus updates the status of a Store.
+	storeStatus rest.Updater
+	backend     Backend
+	now         func() metav1.Time
 }
 
 // ofStore returns stores/backup, which serves a part of a backup of a Store.
@@ -81,8 +87,24 @@ func (b backups) ofStore() postREST {
 		if _, err := b.stores.Get(ctx, name, &metav1.GetOptions{}); err != nil {
 			return nil, err
 		}
-		return b.sendPart(name, nil, responder)
+		return b.sendPart(name, nil, responder, func(ctx context.Context) {
+			if err := b.setLastBackup(ctx, name); err != nil {
+				klog.FromContext(ctx).Error(err, "The backup is complete, but the Store does not have its time", "store", name)
+			}
+		})
 	}}
+}
+
+// setLastBackup records when the last part of a backup of a Store was sent.
+func (b backups) setLastBackup(ctx context.Context, store string) error {
+	set := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
+		updated := old.(*v1alpha1.Store).DeepCopy()
+		updated.Status.LastBackupTime = ptr.To(b.now())
+		return updated, nil
+	})
+	ctx = request.WithNamespace(ctx, metav1.NamespaceNone)
+	_, _, err := b.storeStatus.Update(ctx, store, set, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	return err
 }
 
 var errNotServed = errors.New("the resource is not defined: only served resources can be backed up")
@@ -104,12 +126,12 @@ func (b backups) ofResource() postREST {
 			return nil, apierrors.NewConflict(v1alpha1.Resource("hostedresources"), name, errNotServed)
 		}
 		resource := schema.ParseGroupResource(name)
-		return b.sendPart(hosted.Spec.StoreName, &resource, responder)
+		return b.sendPart(hosted.Spec.StoreName, &resource, responder, func(context.Context) {})
 	}}
 }
 
-// sendPart responds with the requested part.
-func (b backups) sendPart(store string, resource *schema.GroupResource, responder rest.Responder) (http.Handler, error) {
+// sendPart responds with the requested part, and calls completed after the last one.
+func (b backups) sendPart(store string, resource *schema.GroupResource, responder rest.Responder, completed func(context.Context)) (http.Handler, error) {
 	source, err := b.backend.Source(store)
 	if err != nil {
 		return nil, err
@@ -121,8 +143,12 @@ func (b backups) sendPart(store string, resource *schema.GroupResource, responde
 			return
 		}
 		part := &partWriter{ResponseWriter: w}
-		if err := source.Part(req.Context(), part, at); err != nil && !part.begun {
+		last, err := source.Part(req.Context(), part, at)
+		switch {
+		case err != nil && !part.begun:
 			responder.Error(explain(err))
+		case last:
+			completed(req.Context())
 		}
 		// The client detects a truncated part and retries.
 	}), nil

@@ -88,7 +88,7 @@ func TestRefusals(t *testing.T) {
 	}
 	up := backend{defined: map[string]bool{"defined.example.com": true}}
 	down := backend{err: apierrors.NewServiceUnavailable("Store fast: away")}
-	available, unavailable := backups{stores, resources, up}, backups{stores, resources, down}
+	available, unavailable := backups{stores: stores, resources: resources, backend: up}, backups{stores: stores, resources: resources, backend: down}
 	restore, fromStore, fromResource := available.restore(), available.ofStore(), available.ofResource()
 	for name, tc := range map[string]struct {
 		endpoint    rest.Connecter
@@ -143,7 +143,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if _, err := backup.NewWriter(&begin, backup.Header{}); err != nil {
 		t.Fatal(err)
 	}
-	restore := backups{objects{"fast": &v1alpha1.Store{}}, objects{}, backend{}}.restore()
+	restore := backups{stores: objects{"fast": &v1alpha1.Store{}}, resources: objects{}, backend: backend{}}.restore()
 	answer := &responder{}
 	handler, err := restore.Connect(t.Context(), "fast", nil, answer)
 	expect.NoError(t, err)

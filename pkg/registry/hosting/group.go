@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -25,7 +26,7 @@ func NewGroup(getter generic.RESTOptionsGetter, backend Backend) (genericapiserv
 	stores.MayDelete = storeUse{hostedResources: hostedResources, migrations: migrations}.mayDelete
 	hostedResources.MayDelete = mayDeleteHostedResource
 	endpoints["hostedresources/binding"] = newBindingREST(hostedResources, stores, migrations)
-	backups := backups{stores: stores, resources: hostedResources, backend: backend}
+	backups := backups{stores: stores, resources: hostedResources, storeStatus: endpoints["stores/status"].(rest.Updater), backend: backend, now: metav1.Now}
 	endpoints["stores/backup"] = backups.ofStore()
 	endpoints["stores/restore"] = backups.restore()
 	endpoints["hostedresources/backup"] = backups.ofResource()

@@ -186,6 +186,17 @@ var storeTable = table.New(v1alpha1.Resource("stores"),
 		Value:       storeReason,
 	},
 	storeColumn{
+		Name:        "Last Backup",
+		Description: "The time since a client last read a complete backup.",
+		Priority:    table.Wide,
+		Value: func(store *v1alpha1.Store) any {
+			if store.Status.LastBackupTime == nil {
+				return table.None
+			}
+			return table.Since(store.Status.LastBackupTime.Time)
+		},
+	},
+	storeColumn{
 		Name:        "Members",
 		Type:        "integer",
 		Description: "The number of members of the etcd cluster.",

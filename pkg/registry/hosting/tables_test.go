@@ -51,7 +51,7 @@ func TestTables(t *testing.T) {
 	}{
 		"Store, never reached": {
 			stores, &v1alpha1.Store{ObjectMeta: old, Spec: v1alpha1.StoreSpec{Embedded: &v1alpha1.EmbeddedStore{}}},
-			[]any{"a", "Unknown", int64(0), int64(0), "<unknown>", "<unknown>", "<unknown>", "", "36h", "<none>", int64(0), "embedded", "<none>"},
+			[]any{"a", "Unknown", int64(0), int64(0), "<unknown>", "<unknown>", "<unknown>", "", "36h", "<none>", "<none>", int64(0), "embedded", "<none>"},
 		},
 		"Store in use": {
 			stores, &v1alpha1.Store{
@@ -76,11 +76,13 @@ func TestTables(t *testing.T) {
 					Resources:    5,
 					Members:      []v1alpha1.StoreMember{{ID: "1"}, {ID: "2"}},
 					Version:      "3.7.3",
+
+					LastBackupTime: ptr.To(old.CreationTimestamp),
 				},
 			},
 			[]any{
 				"a", "True", int64(5), int64(1234), "1.2Mi", "0", "8Gi", "3.7.3", "36h",
-				"Degraded,AlmostFull", int64(2), "https://a:2379,https://b:2379", "unschedulable,heavy:NoSchedule,disk=hdd:PreferNoSchedule",
+				"Degraded,AlmostFull", "36h", int64(2), "https://a:2379,https://b:2379", "unschedulable,heavy:NoSchedule,disk=hdd:PreferNoSchedule",
 			},
 		},
 		"HostedResource, pending": {
@@ -147,7 +149,7 @@ func TestColumns(t *testing.T) {
 		list         runtime.Object
 		always, wide []string
 	}{
-		{stores, &v1alpha1.StoreList{}, []string{"Name", "Ready", "Resources", "Objects", "Size", "In Use", "Quota", "Version", "Age"}, []string{"Reason", "Members", "Endpoints", "Taints"}},
+		{stores, &v1alpha1.StoreList{}, []string{"Name", "Ready", "Resources", "Objects", "Size", "In Use", "Quota", "Version", "Age"}, []string{"Reason", "Last Backup", "Members", "Endpoints", "Taints"}},
 		{hostedResources, &v1alpha1.HostedResourceList{}, []string{"Name", "Store", "Phase", "Objects", "Bytes", "Age"}, []string{"Stored", "Limits", "Cached", "Published", "Reason"}},
 	} {
 		always, wide := typedtest.Columns(t, test.resource.Table, test.list)

@@ -40,7 +40,7 @@ func BenchmarkPart(b *testing.B) {
 		at := Position{Resource: &widgets}
 		for {
 			var out bytes.Buffer
-			if err := s.Part(b.Context(), &out, at); err != nil {
+			if _, err := s.Part(b.Context(), &out, at); err != nil {
 				b.Fatal(err)
 			}
 			r, err := NewReader(&out)

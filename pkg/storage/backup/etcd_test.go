@@ -98,10 +98,12 @@ func parts(t *testing.T, s *Source, resource *schema.GroupResource) [][]byte {
 	at := Position{Resource: resource}
 	for {
 		var out bytes.Buffer
-		expect.NoError(t, s.Part(t.Context(), &out, at))
+		last, err := s.Part(t.Context(), &out, at)
+		expect.NoError(t, err)
 		all = append(all, out.Bytes())
 		header, _, trailer, err := readAll(bytes.NewReader(out.Bytes()))
 		expect.NoError(t, err)
+		expect.Equal(t, trailer.Continue == "", last, "it is the last part")
 		if trailer.Continue == "" {
 			return all
 		}
@@ -358,14 +360,15 @@ func TestReplaced(t *testing.T) {
 	} {
 		s := source(first, hourly())
 		var out bytes.Buffer
-		expect.NoError(t, s.Part(t.Context(), &out, Position{Resource: &widgets}))
+		_, err := s.Part(t.Context(), &out, Position{Resource: &widgets})
+		expect.NoError(t, err)
 		header, _, trailer, err := readAll(bytes.NewReader(out.Bytes()))
 		if err != nil || trailer.Continue == "" {
 			t.Fatalf("trailer %+v, %v; want a part that is not the last", trailer, err)
 		}
 		s.KV = test.second
 		out.Reset()
-		err = s.Part(t.Context(), &out, Position{Resource: &widgets, Revision: header.Revision, After: trailer.Continue, Data: header.Data})
+		_, err = s.Part(t.Context(), &out, Position{Resource: &widgets, Revision: header.Revision, After: trailer.Continue, Data: header.Data})
 		if errors.Is(err, ErrReplaced) != test.replaced || test.replaced != (out.Len() == 0) || !test.replaced && err != nil {
 			t.Errorf("%s: %v and %d bytes, want it refused: %t", name, err, out.Len(), test.replaced)
 		}
@@ -451,7 +454,8 @@ func TestConsistent(t *testing.T) {
 	putWidgets(t, etcd, "/a", boundTransformer{"old", "pieces"}, 40)
 	s := source(etcd, hourly())
 	var first, second bytes.Buffer
-	expect.NoError(t, s.Part(t.Context(), &first, Position{Resource: &widgets}))
+	_, err := s.Part(t.Context(), &first, Position{Resource: &widgets})
+	expect.NoError(t, err)
 	header, _, trailer, err := readAll(bytes.NewReader(first.Bytes()))
 	expect.NoError(t, err)
 	if header.Expected != 40 {
@@ -460,17 +464,18 @@ func TestConsistent(t *testing.T) {
 	_, err = etcd.Delete(t.Context(), "/a/", clientv3.WithPrefix())
 	expect.NoError(t, err)
 	next := Position{Resource: &widgets, Revision: header.Revision, After: trailer.Continue, Data: header.Data}
-	expect.NoError(t, s.Part(t.Context(), &second, next))
+	_, err = s.Part(t.Context(), &second, next)
+	expect.NoError(t, err)
 	if _, records, _, err := readAll(&second); err != nil || len(records) == 0 {
 		t.Errorf("second part: %d records, %v", len(records), err)
 	}
 	_, err = etcd.Compact(t.Context(), header.Revision+1)
 	expect.NoError(t, err)
 	second.Reset()
-	if err := s.Part(t.Context(), &second, next); !errors.Is(err, ErrCompacted) || second.Len() > 0 {
+	if _, err := s.Part(t.Context(), &second, next); !errors.Is(err, ErrCompacted) || second.Len() > 0 {
 		t.Errorf("after compaction: %v, and %d bytes", err, second.Len())
 	}
-	if err := s.Part(t.Context(), &second, Position{Resource: &widgets, After: "somewhere/else"}); err == nil {
+	if _, err := s.Part(t.Context(), &second, Position{Resource: &widgets, After: "somewhere/else"}); err == nil {
 		t.Error("a part begins at an invalid position")
 	}
 }

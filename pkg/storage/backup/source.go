@@ -66,17 +66,17 @@ type Position struct {
 	Data string
 }
 
-// Part writes a part of a backup. All parts have the same revision. If reading etcd fails
-// at the start, nothing is written to out.
-func (s *Source) Part(ctx context.Context, out io.Writer, at Position) error {
+// Part writes a part of a backup, and reports whether it is the last. All parts have the same revision. If reading etcd
+// fails at the start, nothing is written to out.
+func (s *Source) Part(ctx context.Context, out io.Writer, at Position) (last bool, err error) {
 	ranges, err := s.ranges(at)
 	if err != nil {
-		return err
+		return false, err
 	}
 	p := &part{source: s, out: out, at: at, deadline: s.Now().Add(partTime), decoders: map[schema.GroupResource]value.Transformer{}}
 	for _, r := range ranges {
 		if err := p.read(ctx, r); err != nil {
-			return err
+			return false, err
 		}
 		if p.full {
 			break
@@ -87,7 +87,7 @@ func (s *Source) Part(ctx context.Context, out io.Writer, at Position) error {
 		next = p.last
 	}
 	_, err = p.writer.closeAt(next)
-	return err
+	return err == nil && next == "", err
 }
 
 // span is a range of keys of one kind.

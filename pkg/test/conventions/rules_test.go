@@ -474,13 +474,13 @@ var rules = []rule{
 		packages: "pkg/controller/framework/...",
 		duty:     "Helpers of controllers.",
 		ours:     []string{"pkg/controller/framework/...", "pkg/apis/hosting/...", "pkg/generated/..."},
-		others:   clients,
+		others:   append([]string{"k8s.io/component-base/metrics"}, clients...),
 	},
 	{
 		packages: "pkg/controller/store",
 		duty:     "The controller of Stores: status, ownership of etcd clusters, and deletion.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/etcd/stores"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
+		others:   append([]string{"k8s.io/component-base/metrics/...", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller/migration/migrationstatus",

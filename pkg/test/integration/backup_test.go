@@ -266,12 +266,20 @@ func TestRestoreDataDirectory(t *testing.T) {
 	secret = expect.Create(t, a.Kube.CoreV1().Secrets(widgets.namespace), secret)
 	before := widgets.list(t)
 	file := filepath.Join(t.TempDir(), "default.backup")
-	mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--store=default", file)
+	_, err := run("backup", "--kubeconfig="+a.Kubeconfig, "--store=default", filepath.Join(t.TempDir(), "no folder", "backup"))
+	expect.Error(t, err, "no such file or directory")
+	if at := expect.Get(t, a.Stores(), "default").Status.LastBackupTime; at != nil {
+		t.Errorf("before the first backup, the last one was at %s", at)
+	}
+	mustWrite(t, file, []byte(mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--store=default", "-")))
+	if at := expect.Get(t, a.Stores(), "default").Status.LastBackupTime; at == nil {
+		t.Error("the Store does not have the time of the last backup")
+	}
 	lost := widgets.create(t, "v1", "lost", "spec: {}")
 	a.Stop(t)
 
 	dir := filepath.Join(t.TempDir(), "data")
-	_, err := run("restore", file, "--data-dir="+a.DataDir)
+	_, err = run("restore", file, "--data-dir="+a.DataDir)
 	expect.Error(t, err, "there is an etcd already")
 	cut := filepath.Join(t.TempDir(), "cut.backup")
 	mustWrite(t, cut, readFile(t, file)[:10_000])

@@ -254,6 +254,11 @@ type StoreStatus struct {
 	// version is the lowest etcd version of the members.
 	// +optional
 	Version string `json:"version,omitempty" protobuf:"bytes,11,opt,name=version"`
+
+	// lastBackupTime is the time at which a client last read a complete backup of the store.
+	// annex does not know whether the client has kept it.
+	// +optional
+	LastBackupTime *metav1.Time `json:"lastBackupTime,omitempty" protobuf:"bytes,12,opt,name=lastBackupTime"`
 }
 
 // StoreHistory identifies the data of a store's etcd, up to a revision. annex updates it every few
