@@ -13,20 +13,25 @@ import (
 	"testing"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestThroughMain(t *testing.T) {
 	t.Parallel()
 	store := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	runCheck(t, checkThroughMain, map[string]checkTest{
-		"fine":        {fixture{annexObjects: []runtime.Object{store}}, []want{{LevelOK, `store "default" is read through the main cluster in 0s`, ""}}},
-		"unavailable": {fixture{}, []want{{LevelFail, "cannot be read through the main cluster", "kubectl get --raw"}}},
+	compare(t, checkThroughMain(t.Context(), annexHas(store).environment()), []want{{LevelOK, "1 Stores are read through the main cluster in 0s", ""}})
+	away := fixture{}.environment()
+	away.Annex.(*annexfake.Clientset).PrependReactor("list", "stores", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewServiceUnavailable("annex is away")
 	})
+	compare(t, checkThroughMain(t.Context(), away), []want{{LevelFail, "cannot be read through the main cluster: annex is away", "kubectl get --raw"}})
 }
 
 func aggregatedGroups(versions map[string]apidiscoveryv2.DiscoveryFreshness) apidiscoveryv2.APIGroupDiscoveryList {

@@ -73,7 +73,7 @@ func statusThroughMain(t *testing.T, _ *annextest.Annex) {
 		len(status.Stores) != 1 || status.Stores[0].ReadyMembers != 1 {
 		t.Errorf("the status is\n%s", output)
 	}
-	grantReads(t, "viewer", rbacv1.PolicyRule{APIGroups: []string{"hosting.annex.dev"}, Resources: []string{"*"}, Verbs: []string{"get", "list"}})
+	grantReads(t, "viewer", rbacv1.PolicyRule{APIGroups: []string{"hosting.annex.dev"}, Resources: []string{"hostedresources", "stores", "migrations", "staticsources"}, Verbs: []string{"list"}})
 	poll.UntilDone(t, "a user with few rights reads the status", func() (bool, string) {
 		output, err := shell(t, mainCluster, "kubectl annex status --as=viewer")
 		return err == nil, output
