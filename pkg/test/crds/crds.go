@@ -54,6 +54,14 @@ func Sources() []Source {
 	}
 }
 
+// Flux has the sources of Flux's CRDs, for which artifacts/deploy/gitops has objects.
+func Flux() []Source {
+	return []Source{
+		{Name: "flux-kustomize", Module: "github.com/fluxcd/kustomize-controller", Dir: "config/crd/bases"},
+		{Name: "flux-source", Module: "github.com/fluxcd/source-controller", Dir: "config/crd/bases"},
+	}
+}
+
 // Manifest is one CRD as its project publishes it.
 type Manifest struct {
 	// CRD is the decoded CRD.

@@ -29,9 +29,9 @@ func TestThroughMain(t *testing.T) {
 	compare(t, checkThroughMain(t.Context(), annexHas(store).environment()), []want{{LevelOK, "1 Stores are read through the main cluster in 0s", ""}})
 	away := fixture{}.environment()
 	away.Annex.(*annexfake.Clientset).PrependReactor("list", "stores", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewServiceUnavailable("annex is away")
+		return true, nil, apierrors.NewServiceUnavailable("annex is down")
 	})
-	compare(t, checkThroughMain(t.Context(), away), []want{{LevelFail, "cannot be read through the main cluster: annex is away", "kubectl get --raw"}})
+	compare(t, checkThroughMain(t.Context(), away), []want{{LevelFail, "cannot be read through the main cluster: annex is down", "kubectl get --raw"}})
 }
 
 func aggregatedGroups(versions map[string]apidiscoveryv2.DiscoveryFreshness) apidiscoveryv2.APIGroupDiscoveryList {
