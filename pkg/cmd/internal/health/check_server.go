@@ -33,7 +33,7 @@ func checkServer(ctx context.Context, e *environment) []Finding {
 	answered, err := e.get(ctx, "/version", applicationJSON)
 	var found apimachineryversion.Info
 	if err != nil || answered.status != http.StatusOK || json.Unmarshal(answered.body, &found) != nil {
-		return []Finding{alert("AnnexDown", "annex serve", "%s does not answer: %s", e.server.Address, outcome(answered, err))}
+		return []Finding{alert("AnnexDown", runbook("AnnexDown"), "%s does not answer: %s", e.server.Address, outcome(answered, err))}
 	}
 	e.server.Version = version.AnnexOf(found.GitVersion)
 	ready, err := e.get(ctx, "/readyz?verbose", "*/*")
@@ -105,26 +105,26 @@ func checkMetrics(ctx context.Context, e *environment) []Finding {
 	var findings []Finding
 	for _, m := range families[mainClusterMetric].GetMetric() {
 		if m.GetGauge().GetValue() == 0 {
-			findings = append(findings, alert("AnnexMainClusterNotReady", "kubectl --kubeconfig MAIN cluster-info", "annex does not reach the main cluster, or it is not ready"))
+			findings = append(findings, alert("AnnexMainClusterNotReady", runbook("AnnexMainClusterNotReady"), "annex does not reach the main cluster, or it is not ready"))
 		}
 	}
 	for _, m := range families[certificateMetric].GetMetric() {
 		expires := time.Unix(int64(m.GetGauge().GetValue()), 0)
 		e.server.expires(expires)
 		if left := expires.Sub(e.now()); left < expiresSoon {
-			findings = append(findings, alert("AnnexCertificateExpires", "annex serve --help | grep cert",
+			findings = append(findings, alert("AnnexCertificateExpires", runbook("AnnexCertificateExpires"),
 				"the certificate %q expires at %s and has not been renewed", login.MetricLabels(m)["certificate"], expires.UTC().Format(time.RFC3339)))
 		}
 	}
 	for _, m := range families[refusedMetric].GetMetric() {
 		if m.GetGauge().GetValue() == 1 {
-			findings = append(findings, alert("AnnexPublishedCertificateRefused", "kubectl get secrets -A --field-selector type=Opaque", "annex refuses the Secret or the files of its certificate, and keeps the previous ones: its log has the reason"))
+			findings = append(findings, alert("AnnexPublishedCertificateRefused", runbook("AnnexPublishedCertificateRefused"), "annex refuses the Secret or the files of its certificate, and keeps the previous ones: its log has the reason"))
 		}
 	}
 	sizes := byStore(families[sizeMetric])
 	for store, free := range byStore(families[diskMetric]) {
 		if free < sizes[store] {
-			findings = append(findings, alert("AnnexDiskAlmostFull", "kubectl get store "+store+" -o wide", "the volume has too little free space to defragment the Store").of("store/"+store, metav1.Time{}))
+			findings = append(findings, alert("AnnexDiskAlmostFull", runbook("AnnexDiskAlmostFull"), "the volume has too little free space to defragment the Store").of("store/"+store, metav1.Time{}))
 		}
 	}
 	return orOK(findings, "certificates, free disk space and the main cluster are fine")

@@ -95,6 +95,9 @@ func alert(name, fix, format string, args ...any) Finding {
 	return Finding{Level: alerts[name], Message: fmt.Sprintf(format, args...), Fix: fix, Alert: name}
 }
 
+// runbook is the advice for an alert whose cause is no object.
+func runbook(alert string) string { return "docs/troubleshooting.md#" + strings.ToLower(alert) }
+
 // of adds the object that has the problem.
 func (f Finding) of(object string, since metav1.Time) Finding {
 	f.Object = object
