@@ -127,10 +127,17 @@ func (c causes) explain(resource *hostingv1alpha1.HostedResource, condition meta
 	switch condition.Type {
 	case hostingv1alpha1.HostedResourceStoreReady:
 		return c.notReady.Has(resource.Spec.StoreName)
-	case hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceDefinitionSynced, hostingv1alpha1.HostedResourceReady:
-		return c.moving.Has(schema.ParseGroupResource(resource.Name).Group)
+	case hostingv1alpha1.HostedResourceDefinitionSynced:
+		return condition.Status == metav1.ConditionUnknown && c.moves(resource)
+	case hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceReady:
+		return c.moves(resource)
 	}
 	return false
+}
+
+// moves reports whether a Migration moves the group of a resource.
+func (c causes) moves(resource *hostingv1alpha1.HostedResource) bool {
+	return c.moving.Has(schema.ParseGroupResource(resource.Name).Group)
 }
 
 // problemsOf returns the conditions of a HostedResource that are not True, without those that others explain: StoreReady of one

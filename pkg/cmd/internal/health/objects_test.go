@@ -93,8 +93,9 @@ func TestResources(t *testing.T) {
 		"moving": {fixture{annexObjects: []runtime.Object{
 			migration("m", time.Hour, hostingv1alpha1.MigrationSpec{Group: "example.com"}, hostingv1alpha1.MigrationCopying, "Copying"),
 			hosted("a.example.com", reported("DefinitionSynced", "Unknown", "Moving", "m"), reported("Published", "False", "GroupInMain", "m"), reported("Ready", "False", "NotPublished", "m")),
+			hosted("b.example.com", reported("DefinitionSynced", "False", "Rejected", "m"), reported("Published", "False", "GroupInMain", "m")),
 			hosted("a.example.org", reported("Published", "False", "GroupInMain", "m")),
-		}}, []want{{LevelFail, "a.example.org: Published", "kubectl get apiservices"}}},
+		}}, []want{{LevelFail, "a.example.org: Published", "kubectl get apiservices"}, {LevelFail, "b.example.com: DefinitionSynced is False: Rejected", "kubectl edit crd b.example.com"}}},
 		"not ready": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", reported("Ready", "False", "StoreNotReady", "m"))}}, []want{{LevelFail, "Ready is False: StoreNotReady", "kubectl describe"}}},
 	}
 	runCheck(t, checkResources, tests)
