@@ -63,7 +63,7 @@ var levels = []level{
 		name:   "cluster",
 		covers: "annex behind a real kube-apiserver and kube-controller-manager",
 		// Each package runs a cluster of its own, which takes half a gigabyte, and mostly waits. The longest begins first.
-		flags:    []string{"-tags=cluster", "-p=4", "-parallel=8", "-timeout=40m"},
+		flags:    []string{"-tags=cluster", "-p=4", "-parallel=4", "-timeout=40m"},
 		env:      []string{"GOGC=200"}, // four annexes with rareCollections take 14 GB
 		packages: fixed("./pkg/test/cluster/groupmove", "./pkg/test/cluster/..."),
 	},

@@ -273,7 +273,7 @@ func (f *fixture) logMigrations() {
 	if !f.Failed() {
 		return
 	}
-	events, err := f.own.Kube.EventsV1().Events(metav1.NamespaceDefault).List(context.Background(), metav1.ListOptions{})
+	events, err := f.main.Kube.EventsV1().Events(metav1.NamespaceDefault).List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		f.Error(err)
 		return
