@@ -6,6 +6,7 @@ package cmd
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
+	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/cmd/archive"
 	"github.com/annex-dev/annex/pkg/cmd/backup"
@@ -96,7 +98,20 @@ func NewCommand(out, errOut io.Writer) *cobra.Command {
 		interruptible(cmd)
 		root.AddCommand(cmd)
 	}
+	addVerbosity(root.Commands())
 	return root
+}
+
+// addVerbosity adds kubectl's -v, hidden, to commands that do not have it: -v=6 logs requests.
+func addVerbosity(commands []*cobra.Command) {
+	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(verbosity)
+	for _, cmd := range commands {
+		if fs := cmd.Flags(); fs.Lookup("v") == nil {
+			fs.AddGoFlag(verbosity.Lookup("v"))
+			fs.Lookup("v").Hidden = true
+		}
+	}
 }
 
 // interruptible cancels the context of a command at the first interrupt, so that the command cleans up. A second

@@ -52,6 +52,7 @@ func TestRefused(t *testing.T) {
 		"move Example.com":                        "must be an API group",
 		"move example.com --objects-per-second=x": "--objects-per-second",
 		"move example.com --kubeconfig=/absent":   "--kubeconfig",
+		"status -v=x":                             `"x" for "-v, --v" flag`,
 		"doctor --output=xml":                     "--output",
 		"doctor --service-account=":               "--service-account",
 		"doctor --publish-service=annex":          "--publish-service",

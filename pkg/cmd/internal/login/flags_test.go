@@ -28,7 +28,7 @@ func TestKubectlFlags(t *testing.T) {
 	if o.Given() {
 		t.Error("a server is given without a flag")
 	}
-	expect.NoError(t, cmd.ParseFlags([]string{"--kubeconfig", config, "--context=b", "--as=bob", "--as-group=ops", "--user=u", "-n", "x", "-s", "https://b.example.com", "--request-timeout=7s", "-v=0"}))
+	expect.NoError(t, cmd.ParseFlags([]string{"--kubeconfig", config, "--context=b", "--as=bob", "--as-group=ops", "--user=u", "-n", "x", "-s", "https://b.example.com", "--request-timeout=7s"}))
 	clients, err := o.Connect("annex-test")
 	expect.NoError(t, err)
 	got := clients.Config

@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"time"
@@ -24,7 +23,6 @@ import (
 	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
@@ -52,9 +50,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet, server string) {
 	}
 	kubectl := pflag.NewFlagSet("kubectl", pflag.ContinueOnError)
 	clientcmd.BindOverrideFlags(&o.overrides, kubectl, names)
-	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
-	klog.InitFlags(verbosity)
-	kubectl.AddGoFlag(verbosity.Lookup("v")) // -v=6 logs requests
 	kubectl.VisitAll(func(flag *pflag.Flag) { flag.Hidden = true })
 	fs.AddFlagSet(kubectl)
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
