@@ -108,7 +108,7 @@ func newReport(found *health.Report) *report {
 	for i := range objects.StaticSources {
 		s := &objects.StaticSources[i]
 		r.StaticSources = append(r.StaticSources, staticSource{
-			s.Name, s.Spec.Location, statusOf(s.Status.Conditions, hostingv1alpha1.StaticSourceRead), int64(s.Status.Objects), int64(s.Status.Applied), int64(s.Status.Orphaned),
+			s.Name, s.Spec.Location, statusOf(s.Status.Conditions, hostingv1alpha1.StaticSourceRead), s.Status.Objects, s.Status.Applied, s.Status.Orphaned,
 		})
 	}
 	return r

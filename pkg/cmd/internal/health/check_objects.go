@@ -39,7 +39,7 @@ func checkStores(_ context.Context, e *environment) []Finding {
 
 // findingOfStore returns a finding without its text, or nil if the condition is fine. Fullness is computed, at a lower limit.
 func findingOfStore(c metav1.Condition) *Finding {
-	name := ""
+	var name string
 	switch slow := c.Type == hostingv1alpha1.StoreUnderPressure && c.Status == metav1.ConditionTrue && c.Reason == "Slow"; {
 	case slow:
 		return &Finding{Level: LevelWarn}
