@@ -256,7 +256,7 @@ type StoreStatus struct {
 	Version string `json:"version,omitempty" protobuf:"bytes,11,opt,name=version"`
 
 	// lastBackupTime is the time at which a client last read a complete backup of the store.
-	// annex does not know whether the client has kept it.
+	// It does not show whether the client has kept the backup.
 	// +optional
 	LastBackupTime *metav1.Time `json:"lastBackupTime,omitempty" protobuf:"bytes,12,opt,name=lastBackupTime"`
 }
