@@ -2875,7 +2875,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 					},
 					"lastBackupTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastBackupTime is the time at which a client last read a complete backup of the store. annex does not know whether the client has kept it.",
+							Description: "lastBackupTime is the time at which a client last read a complete backup of the store. It does not show whether the client has kept the backup.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},

@@ -46,7 +46,7 @@ type StoreStatusApplyConfiguration struct {
 	// version is the lowest etcd version of the members.
 	Version *string `json:"version,omitempty"`
 	// lastBackupTime is the time at which a client last read a complete backup of the store.
-	// annex does not know whether the client has kept it.
+	// It does not show whether the client has kept the backup.
 	LastBackupTime *metav1.Time `json:"lastBackupTime,omitempty"`
 }
 
