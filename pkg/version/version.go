@@ -74,7 +74,7 @@ func Full() string {
 const metadata = "+annex."
 
 // IsAnnex reports whether a server with this gitVersion is annex.
-func IsAnnex(gitVersion string) bool { return strings.Contains(gitVersion, metadata) }
+func IsAnnex(gitVersion string) bool { return AnnexOf(gitVersion) != "" }
 
 // AnnexOf returns annex's own version from the gitVersion of a server, or an empty string if it is another server.
 func AnnexOf(gitVersion string) string {

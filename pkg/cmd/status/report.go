@@ -22,7 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/table"
 )
 
-// report is what -o json prints.
+// report has the content of -o json.
 type report struct {
 	Server         health.Server    `json:"server"`
 	Healthy        bool             `json:"healthy"`
@@ -61,7 +61,7 @@ type store struct {
 	// Members counts the members of the etcd, and ReadyMembers those that answer.
 	Members      int `json:"members"`
 	ReadyMembers int `json:"readyMembers"`
-	// LastBackup is when a client last read a complete backup.
+	// LastBackup has the time at which a client last read a complete backup.
 	LastBackup *metav1.Time `json:"lastBackupTime,omitempty"`
 }
 
@@ -91,9 +91,9 @@ func newReport(found *health.Report) *report {
 	// The worst comes first.
 	rank := map[health.Level]int{health.LevelFail: 0, health.LevelWarn: 1, health.LevelInfo: 2}
 	slices.SortStableFunc(attention, func(a, b health.Finding) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
-	objects := &found.Objects
+	objects := cmp.Or(found.Objects, &health.Objects{})
 	r := &report{
-		Server: found.Server, NeedsAttention: attention, Groups: groupsOf(objects.Resources), known: found.Objects.Stores != nil,
+		Server: found.Server, NeedsAttention: attention, Groups: groupsOf(objects.Resources), known: found.Objects != nil,
 		Stores: []store{}, Migrations: []migration{}, StaticSources: []staticSource{},
 	}
 	r.Healthy = r.problems() == 0

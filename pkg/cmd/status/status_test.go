@@ -72,7 +72,7 @@ func TestPrint(t *testing.T) {
 		"empty": {
 			health.Report{
 				Server:  health.Server{Address: "https://annex", Version: "v0.1.0", Mode: "standalone"},
-				Objects: health.Objects{Stores: []hostingv1alpha1.Store{newStore("default", storeReady)}},
+				Objects: &health.Objects{Stores: []hostingv1alpha1.Store{newStore("default", storeReady)}},
 			},
 			false,
 			`Server:   https://annex
@@ -102,7 +102,7 @@ FAIL  main-cluster  it does not answer
 		"standalone": {
 			health.Report{
 				Server: health.Server{Address: "https://annex"},
-				Objects: health.Objects{
+				Objects: &health.Objects{
 					Resources: []hostingv1alpha1.HostedResource{
 						hosted("gadgets.example.com", "fast", 2, ready), hosted("widgets.example.com", "default", 1, ready), hosted("widgets.other.io", "", 0),
 					},
@@ -160,7 +160,7 @@ info  migrations  inward waits
 					Address: "https://main", Mode: "aggregated", MainCluster: "v1.37.2", Version: "v0.1.0", Leader: "annex-0", Replicas: 2, ReadyReplicas: 1,
 					CertificateExpires: &metav1.Time{Time: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)},
 				},
-				Objects: health.Objects{
+				Objects: &health.Objects{
 					Resources: []hostingv1alpha1.HostedResource{
 						hosted("gadgets.example.com", "default", 0, ready, condition(hostingv1alpha1.HostedResourcePublished, metav1.ConditionTrue, "Published", "")),
 						hosted("widgets.example.com", "default", 0, ready),

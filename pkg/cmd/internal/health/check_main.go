@@ -18,7 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/version"
 )
 
-// checkMainCluster checks whether the main cluster responds, and reads what the other checks need.
+// checkMainCluster checks whether the main cluster responds and is ready.
 func checkMainCluster(ctx context.Context, e *environment) []Finding {
 	const fix = "kubectl cluster-info"
 	answered, err := e.get(ctx, "/version", applicationJSON)
@@ -32,11 +32,11 @@ func checkMainCluster(ctx context.Context, e *environment) []Finding {
 	ready, err := e.get(ctx, "/readyz", "*/*")
 	switch {
 	case err != nil:
-		return []Finding{fail("kubectl get --raw '/readyz?verbose'", "the readiness of %s is unknown: %v", e.server.Address, err)}
+		return []Finding{fail(showReadiness, "the readiness of %s is unknown: %v", e.server.Address, err)}
 	case ready.status == http.StatusForbidden || ready.status == http.StatusUnauthorized:
 		return []Finding{fail("kubectl auth whoami", "%s refuses your credentials: %s", e.server.Address, firstLine(ready.body))}
 	case ready.status != http.StatusOK:
-		return []Finding{fail("kubectl get --raw '/readyz?verbose'", "%s is not ready: %d: %s", e.server.Address, ready.status, firstLine(ready.body))}
+		return []Finding{fail(showReadiness, "%s is not ready: %d: %s", e.server.Address, ready.status, firstLine(ready.body))}
 	}
 	e.server.Mode, e.server.MainCluster = modeAggregated, info.GitVersion
 	return []Finding{ok("%s answers, Kubernetes %s", e.server.Address, info.GitVersion)}
@@ -103,15 +103,15 @@ func checkClock(ctx context.Context, e *environment) []Finding {
 	}
 	message := fmt.Sprintf("the main cluster's clock is %s of the one here", apart(mainSkew, mainError))
 	worst, tolerance := mainSkew.Abs(), mainError
-	annexSkew, annexError, err := skew(ctx, e, "/apis/"+hostingPath)
-	switch {
-	case e.scope == Preflight:
-	case err != nil:
-		message += "; annex's is not known: " + err.Error()
-	default:
-		message += fmt.Sprintf(", annex's %s", apart(annexSkew, annexError))
-		worst = max(worst, annexSkew.Abs(), (annexSkew - mainSkew).Abs())
-		tolerance = max(tolerance, annexError)
+	if e.scope != Preflight {
+		annexSkew, annexError, err := skew(ctx, e, "/apis/"+hostingPath)
+		if err != nil {
+			message += "; annex's is not known: " + err.Error()
+		} else {
+			message += fmt.Sprintf(", annex's %s", apart(annexSkew, annexError))
+			worst = max(worst, annexSkew.Abs(), (annexSkew - mainSkew).Abs())
+			tolerance = max(tolerance, annexError)
+		}
 	}
 	switch {
 	case worst > skewToFix+tolerance:

@@ -84,7 +84,7 @@ func describe(c metav1.Condition) string {
 // checkResources reports conditions of HostedResources, except those of which a Store or a Migration is the cause.
 func checkResources(_ context.Context, e *environment) []Finding {
 	var findings []Finding
-	known, causes := sets.New[string](), causesOf(&e.objects)
+	known, causes := sets.New[string](), causesOf(e.objects)
 	for i := range e.objects.Resources {
 		resource := &e.objects.Resources[i]
 		known.Insert(resource.Name)

@@ -6,7 +6,9 @@ package health
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +28,7 @@ const (
 	modeAggregated = "aggregated"
 )
 
+// showReadiness prints the checks of /readyz.
 const showReadiness = "kubectl get --raw '/readyz?verbose'"
 
 // checkServer checks whether annex answers and is ready, and reads its objects.
@@ -43,11 +46,9 @@ func checkServer(ctx context.Context, e *environment) []Finding {
 	if lease, err := e.Kube.CoordinationV1().Leases(hostingv1alpha1.NamespaceAnnexSystem).Get(ctx, manifestLease, metav1.GetOptions{}); err == nil {
 		e.server.Leader = ptr.Deref(lease.Spec.HolderIdentity, "")
 	}
-	objects, err := ReadObjects(ctx, e.Annex)
-	if err != nil {
+	if e.objects, err = ReadObjects(ctx, e.Annex); err != nil {
 		return []Finding{fail(canI("list", "stores.hosting.annex.dev", ""), "annex's objects cannot be read: %v", err)}
 	}
-	e.objects = *objects
 	return []Finding{slow(ok("annex %s answers and is ready", e.server.Version), answered.answered.Sub(answered.sent))}
 }
 
@@ -71,12 +72,12 @@ func failedChecks(ready *answer, err error) string {
 // slowAnswer is the time after which annex or its main cluster answers too late for its users.
 const slowAnswer = time.Second
 
-// slow returns the finding, or a warning if the answer to a small request took too long.
+// slow returns the finding, or a warning if reading what it reports took too long.
 func slow(f Finding, took time.Duration) Finding {
 	if took < slowAnswer {
 		return f
 	}
-	return warn("kubectl annex top --sort-by=requests", "%s, and slow: a small request took %s", f.Message, took.Round(time.Millisecond))
+	return warn("kubectl annex top --sort-by=requests", "%s, and slow: it took %s", f.Message, took.Round(time.Millisecond))
 }
 
 // Metrics that have what annex's objects lack.
@@ -121,9 +122,9 @@ func checkMetrics(ctx context.Context, e *environment) []Finding {
 			findings = append(findings, alert("AnnexPublishedCertificateRefused", runbook("AnnexPublishedCertificateRefused"), "annex refuses the Secret or the files of its certificate, and keeps the previous ones: its log has the reason"))
 		}
 	}
-	sizes := byStore(families[sizeMetric])
-	for store, free := range byStore(families[diskMetric]) {
-		if free < sizes[store] {
+	sizes, free := byStore(families[sizeMetric]), byStore(families[diskMetric])
+	for _, store := range slices.Sorted(maps.Keys(free)) {
+		if free[store] < sizes[store] {
 			findings = append(findings, alert("AnnexDiskAlmostFull", runbook("AnnexDiskAlmostFull"), "the volume has too little free space to defragment the Store").of("store/"+store, metav1.Time{}))
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -22,14 +21,8 @@ import (
 func checkThroughMain(ctx context.Context, e *environment) []Finding {
 	const command = "kubectl get --raw /apis/hosting.annex.dev/v1alpha1/stores"
 	started := e.now()
-	stores, err := e.Annex.HostingV1alpha1().Stores().List(ctx, metav1.ListOptions{})
+	objects, err := ReadObjects(ctx, e.Annex)
 	took := e.now().Sub(started).Round(time.Millisecond)
-	if err == nil {
-		var objects *Objects
-		if objects, err = ReadObjects(ctx, e.Annex); err == nil {
-			e.objects = *objects
-		}
-	}
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return []Finding{fail(command, "the main cluster reaches annex, which does not trust its front proxy: %v", err)}
@@ -38,7 +31,8 @@ func checkThroughMain(ctx context.Context, e *environment) []Finding {
 	case err != nil:
 		return []Finding{alert("AnnexDown", command, "annex's objects cannot be read through the main cluster: %v", err)}
 	}
-	return []Finding{slow(ok("%d Stores are read through the main cluster in %s", len(stores.Items), took), took)}
+	e.objects = objects
+	return []Finding{slow(ok("%d Stores are read through the main cluster in %s", len(objects.Stores), took), took)}
 }
 
 // destroying are words of commands that lose data or give up a protection. They are never offered as
@@ -77,7 +71,11 @@ func mendCondition(name, reason string) string {
 // wait for annex, and for those that could not be deleted because no annex runs.
 func checkDeletions(ctx context.Context, e *environment) []Finding {
 	finalizer := hostingv1alpha1.Finalizer(e.publishedBy())
-	leads := checkLeader(ctx, e)[0].Level == LevelOK
+	leader := checkLeader(ctx, e)[0]
+	if leader.Level == LevelSkip {
+		return []Finding{leader}
+	}
+	leads := leader.Level == LevelOK
 	var findings []Finding
 	held := 0
 	for i := range e.crds {

@@ -80,8 +80,9 @@ var checks = []check{
 
 // Report has what checks found.
 type Report struct {
-	Server   Server
-	Objects  Objects
+	Server Server
+	// Objects is nil if annex's objects could not be read.
+	Objects  *Objects
 	Findings []Finding
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,11 +28,12 @@ func TestThroughMain(t *testing.T) {
 	t.Parallel()
 	store := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	compare(t, checkThroughMain(t.Context(), annexHas(store).environment()), []want{{LevelOK, "1 Stores are read through the main cluster in 0s", ""}})
+	compare(t, []Finding{slow(ok("read"), slowAnswer-1), slow(ok("read"), 2*time.Second)}, []want{{LevelOK, "read", ""}, {LevelWarn, "read, and slow: it took 2s", "kubectl annex top"}})
 	away := fixture{}.environment()
 	away.Annex.(*annexfake.Clientset).PrependReactor("list", "stores", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewServiceUnavailable("annex is down")
 	})
-	compare(t, checkThroughMain(t.Context(), away), []want{{LevelFail, "cannot be read through the main cluster: annex is down", "kubectl get --raw"}})
+	compare(t, checkThroughMain(t.Context(), away), []want{{LevelFail, "cannot be read through the main cluster: list Stores: annex is down", "kubectl get --raw"}})
 }
 
 func aggregatedGroups(versions map[string]apidiscoveryv2.DiscoveryFreshness) apidiscoveryv2.APIGroupDiscoveryList {

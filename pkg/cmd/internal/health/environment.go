@@ -54,7 +54,7 @@ type Server struct {
 	// Replicas counts the replicas behind the Service, and ReadyReplicas those that are ready.
 	Replicas      int `json:"replicas,omitempty"`
 	ReadyReplicas int `json:"readyReplicas,omitempty"`
-	// CertificateExpires is when the first of annex's certificates expires.
+	// CertificateExpires has the earliest expiry of annex's certificates.
 	CertificateExpires *metav1.Time `json:"certificateExpires,omitempty"`
 }
 
@@ -100,9 +100,9 @@ type environment struct {
 	// get gets a path of that server.
 	get func(ctx context.Context, path, accept string) (*answer, error)
 
-	// What checks have read, for those that come later and for the Report.
+	// What checks have read, for those that come later and for the Report. objects is nil before.
 	server  Server
-	objects Objects
+	objects *Objects
 
 	// routes and crds are the APIServices and definitions of the main cluster, and backend the Service that annex has
 	// published, or the error of its read. checkMainCluster reads them.

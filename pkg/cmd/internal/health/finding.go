@@ -17,8 +17,8 @@ import (
 // Level is the severity of a finding.
 type Level string
 
-// LevelFail is a problem that users have or will have soon, LevelWarn one that an operator should know. LevelInfo is no
-// problem, and waits for a decision. LevelSkip is a check that was not run because one that it depends on failed.
+// LevelFail marks a problem that affects users now or soon, LevelWarn one without effect yet. LevelInfo marks a state that
+// waits for a decision, LevelSkip a check without a result: one that it depends on failed, or a right is missing.
 const (
 	LevelOK   Level = "ok"
 	LevelInfo Level = "info"

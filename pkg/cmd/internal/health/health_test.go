@@ -19,8 +19,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
@@ -77,7 +79,7 @@ func (w fixture) environment() *environment {
 	if err != nil {
 		panic(err) // of fakes
 	}
-	e.objects = *objects
+	e.objects = objects
 	return e
 }
 
@@ -337,4 +339,10 @@ func TestDeletions(t *testing.T) {
 		"held, down":  {fixture{definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{LevelWarn, "if a.example.com is deleted, it waits", "get pods"}}},
 		"waits, down": {fixture{definitions: []runtime.Object{held("a.example.com", true, "theirs", ours)}}, []want{{LevelFail, "a.example.com is being deleted and waits for annex", "get pods"}}},
 	})
+	restricted := fixture{definitions: []runtime.Object{held("a.example.com", false, ours)}}.environment()
+	restricted.scope = Status
+	restricted.Kube.(*fake.Clientset).PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "annex-controllers", errors.New("no"))
+	})
+	compare(t, checkDeletions(t.Context(), restricted), []want{{LevelSkip, "cannot be read", ""}})
 }

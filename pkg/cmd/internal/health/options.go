@@ -23,7 +23,7 @@ type Options struct {
 	AnnexServer string
 	// Save and Compare are files with a summary of the main cluster's OpenAPI documents, or empty.
 	Save, Compare string
-	// Program is how users call annex: "annex" or "kubectl annex".
+	// Program begins the commands that findings name: "annex" or "kubectl annex".
 	Program string
 }
 
