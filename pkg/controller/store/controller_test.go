@@ -130,6 +130,7 @@ func TestReportsAtOnce(t *testing.T) {
 
 func TestBackupMetric(t *testing.T) {
 	t.Parallel()
+	registerMetrics() // a metric has no description before
 	store := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "west"}}
 	if metric := backupMetric(store); metric != nil {
 		t.Errorf("a Store without a backup has %v", metric)
