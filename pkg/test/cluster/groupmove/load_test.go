@@ -9,14 +9,15 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -27,12 +28,13 @@ const (
 	// objectsPerWriter are updated, deleted and created again by one writer.
 	objectsPerWriter = 6
 	// writePause leaves time to the tests beside it.
-	writePause = 50 * time.Millisecond
-	// storeWriters write other objects into annex's Store, whose revision goes on while a group is frozen there. The
-	// first two write the HostedResource of the group, on which its route depends, and conflict with annex's controllers.
-	storeWriters = 16
-	// storePause leaves annex and the tests beside it CPU time: all Store writers together write 150 times a second.
+	writePause = 150 * time.Millisecond
+	// storeWriters write the HostedResource of the group, on which its route depends, and conflict with annex's controllers.
+	storeWriters = 2
+	// storePause is between two writes of a Store writer. In each, another client puts otherKeys into the Store's
+	// etcd, whose revision so goes on by 150 a second while the group is frozen there.
 	storePause = 100 * time.Millisecond
+	otherKeys  = 15
 	// someWork is the number of increments that the writers make between two Migrations.
 	someWork = 20
 )
@@ -41,7 +43,7 @@ const (
 // requests may.
 func (f *fixture) startLoad() *history {
 	f.Helper()
-	h := newHistory(f.T, writePause)
+	etcd, h := f.embeddedEtcd(), newHistory(f.T, writePause)
 	f.Cleanup(h.stop)
 	f.create("default", "counter", nil)
 	for _, object := range f.list().Items {
@@ -58,28 +60,32 @@ func (f *fixture) startLoad() *history {
 		h.start(c.run)
 	}
 	for i := range storeWriters {
-		name := "widgets." + f.group
-		if i > 1 {
-			name = f.loadObject(i)
-		}
 		h.start(func(ctx context.Context) {
 			for n := 0; ctx.Err() == nil; n++ {
-				_ = f.patchStore(ctx, f.own, name, i, n) // annex may not have it now
+				_ = f.patchStore(ctx, f.own, "widgets."+f.group, i, n) // annex may not have it now
 				time.Sleep(storePause)
 			}
 		})
 	}
+	h.start(func(ctx context.Context) {
+		for ctx.Err() == nil {
+			for i := range otherKeys {
+				_, err := etcd.Put(context.WithoutCancel(ctx), fmt.Sprintf("/load/%s/%d", f.group, i), "")
+				expect.Succeeds(h, err)
+			}
+			time.Sleep(storePause)
+		}
+	})
 	return h
 }
 
-// loadObject creates an object in annex's Store for a writer: with one for all, each write would conflict with fifteen.
-func (f *fixture) loadObject(writer int) string {
+// embeddedEtcd returns a client of the etcd inside the shared annex.
+func (f *fixture) embeddedEtcd() *clientv3.Client {
 	f.Helper()
-	name := fmt.Sprintf("load-%d.load.%s", writer, f.group)
-	hosted := f.own.Hosting.HostingV1alpha1().HostedResources()
-	expect.Create(f, hosted, &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	f.Cleanup(func() { expect.NoError(f, hosted.Delete(context.Background(), name, metav1.DeleteOptions{})) })
-	return name
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + filepath.Join(f.annex.DataDir, "etcd", "client.sock")}})
+	expect.NoError(f, err)
+	f.Cleanup(func() { expect.Succeeds(f, client.Close()) })
+	return client
 }
 
 // patchStore changes a HostedResource of annex.

@@ -8,7 +8,6 @@ package groupmove
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -40,9 +39,6 @@ import (
 // definition is a short name for signatures.
 type definition = apiextensionsv1.CustomResourceDefinition
 
-// parallelTests is more than there are cores: tests mostly wait.
-const parallelTests = "6"
-
 // mainCluster and sharedAnnex behind it are shared by all tests: each has a group of its own.
 var (
 	mainCluster *maincluster.Cluster
@@ -50,11 +46,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", parallelTests); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 	os.Exit(maincluster.RunTests(withAnnex{m}, maincluster.Options{}, func(started *maincluster.Cluster) { mainCluster = started }))
 }
 
