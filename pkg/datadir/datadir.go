@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 
 	"k8s.io/klog/v2"
 )
@@ -54,6 +53,9 @@ func Open(path string) (*Dir, error) {
 }
 
 func open(path string) (*Dir, error) {
+	if err := checkPlatform(); err != nil {
+		return nil, err
+	}
 	if path == "" {
 		return nil, errors.New("must not be empty")
 	}
@@ -169,12 +171,6 @@ func tighten(path string) error {
 	}
 	klog.Background().Info("Removed permissions of other users from the data directory", "dataDir", path, "mode", fmt.Sprintf("%04o", perm))
 	return nil
-}
-
-// isOwn reports whether the file belongs to the user annex runs as.
-func isOwn(info fs.FileInfo) bool {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Geteuid()
 }
 
 const restoringName = "etcd.restoring"

@@ -10,24 +10,24 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // lockTimeout covers the moment in which a killed annex, or a process that it was
 // starting, still holds the lock.
 const lockTimeout = time.Second
 
+var errLocked = errors.New("locked by another process")
+
 // acquire locks the file, or fails after lockTimeout.
 func acquire(path string) (*os.File, error) {
-	// O_NOFOLLOW, so that the pid is not written to another file.
-	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, fileMode)
+	// noFollow, so that the pid is not written to another file.
+	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, fileMode)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
 	if err := flock(lock); err != nil {
 		defer lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, errLocked) {
 			return nil, fmt.Errorf("in use by another annex%s", holder(path))
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -40,8 +40,8 @@ func acquire(path string) (*os.File, error) {
 
 func flock(lock *os.File) error {
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockTimeout / 100) {
-		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+		err := tryLock(lock)
+		if !errors.Is(err, errLocked) || time.Now().After(deadline) {
 			return err
 		}
 	}

@@ -11,8 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 const (
@@ -147,7 +146,7 @@ func SyncDir(path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	// Some file systems cannot sync a directory and return EINVAL.
-	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+	if err := dir.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("sync the directory: %w", err)
 	}
 	return nil

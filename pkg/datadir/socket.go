@@ -10,12 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
-
-// maxSocketPath is the longest path of a unix socket, without the terminating NUL.
-const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 const socketDirPrefix = "annex-"
 

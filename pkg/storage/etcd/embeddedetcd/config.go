@@ -14,7 +14,6 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 )
 
@@ -118,17 +117,6 @@ func (cfg *Config) embedConfig(log *zap.Logger, register func(*grpc.Server)) (*e
 	ec.ServiceRegister = register
 	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
 	return ec, nil
-}
-
-// Disk returns the free and the total bytes of the volume of a folder. Free excludes what the
-// file system keeps for root.
-func Disk(dir string) (free, size int64, err error) {
-	var found unix.Statfs_t
-	if err := unix.Statfs(dir, &found); err != nil {
-		return 0, 0, fmt.Errorf("read the free space of %s: %w", dir, err)
-	}
-	block := uint64(found.Bsize)
-	return int64(found.Bavail * block), int64(found.Blocks * block), nil
 }
 
 // DatabaseSize returns the size of the database in a folder of etcd, 0 without one.
