@@ -145,6 +145,21 @@ RESULTS ?= docs/benchmarks/*.json
 bench-charts: bin/bench ## Draw the charts of docs/performance.md from the results of bench-peer and bench-million.
 	bin/bench charts docs/benchmarks $(RESULTS)
 
+##@ Release it
+
+RELEASE := go run . --version=$(VERSION) --commit=$(COMMIT) --time=$(shell git log -1 --format=%ct 2>/dev/null || echo 0) --ldflags='$(LDFLAGS)'
+
+# make release VERSION=v0.1.0
+.PHONY: release
+release: ## Write what a release publishes into dist/: archives, image, chart, SBOMs, krew manifest, checksums.
+	@changes="$$(git status --porcelain)"; if [ -n "$$changes" ]; then echo "make release: commit or remove these changes first:"; echo "$$changes"; exit 1; fi
+	@cd hack/release && $(RELEASE) --out=../../dist
+
+.PHONY: image
+image: ## Write an image of this machine's architecture into bin/image, without a container engine.
+	@rm -rf bin/image && mkdir -p bin
+	@cd hack/release && $(RELEASE) --image-of=$(shell go env GOARCH) --out=../../bin/image
+
 ##@ Change it
 
 .PHONY: generate
@@ -158,6 +173,7 @@ verify: ## Fail if generated code or go.mod is out of date.
 	go run ./hack/reference | diff docs/reference-commands.md -
 	go mod tidy -diff
 	cd hack/bench && go mod tidy -diff
+	cd hack/release && go mod tidy -diff && go test .
 	go mod verify
 
 .PHONY: lint
@@ -166,6 +182,7 @@ lint: bin/golangci-lint ## Check formatting, go vet and the linters of .golangci
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	bin/golangci-lint run ./...
 	cd hack/bench && ../../bin/golangci-lint run ./...
+	cd hack/release && ../../bin/golangci-lint run ./...
 
 .PHONY: kubectl
 kubectl: bin/kubectl ## Build bin/kubectl from the module that hack/tools/kubectl pins.

@@ -3,7 +3,7 @@
 # Copyright The annex Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs annex like artifacts/image/Containerfile and artifacts/deploy, without a container
+# Runs annex like the image of hack/release and artifacts/deploy, without a container
 # engine: the static binary in a read-only root, as user 65532 without capabilities, with
 # one writable volume that has the owner and mode set by fsGroup. Needs root and
 # unshare(1) for mounts, which are private to the script.
