@@ -103,6 +103,18 @@ DURATION ?= 10m
 test-long: build kubectl operator cluster-programs bin/e2e-apimachinery ## Run what is random or long: torture, comparison with upstream, fuzzing, Kubernetes' own tests.
 	@go run ./hack/testrun long $(DURATION)
 
+# make test-skew PREVIOUS=v0.1.0. Until there is a release, a commit takes its place.
+PREVIOUS ?= $(shell git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || echo a96e79763a76227bb57d21136e416ae95adbfd2b)
+.PHONY: test-skew
+test-skew: build etcd bin/previous/annex ## Test annex together with the previous release.
+	@go run ./hack/testrun skew
+
+.PHONY: bin/previous/annex
+bin/previous/annex:
+	@rm -rf $(@D) && mkdir -p $(@D)/source
+	git archive $(PREVIOUS) | tar -x -C $(@D)/source
+	cd $(@D)/source && go build -o ../annex -ldflags '-s -w -X $(pkg)/pkg/version.gitVersion=v0.0.0-previous' .
+
 # make test-upstream SUITES=standalone runs one of them.
 .PHONY: test-upstream
 test-upstream: build kubectl cluster-programs bin/e2e-apimachinery ## Run Kubernetes' own API server tests against annex.

@@ -68,6 +68,12 @@ var levels = []level{
 		packages: fixed("./pkg/test/cluster/groupmove", "./pkg/test/cluster/..."),
 	},
 	{
+		name:     "skew",
+		covers:   "bin/annex together with the previous release",
+		flags:    []string{"-tags=skew", "-timeout=20m"},
+		packages: fixed("./pkg/test/skew"),
+	},
+	{
 		name:     "race-all",
 		covers:   "all unit tests that run in seconds, under the race detector; a part of make test-long",
 		flags:    []string{"-race", "-skip=^TestTorture$", "-timeout=60m"},
