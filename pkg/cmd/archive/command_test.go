@@ -40,7 +40,7 @@ func run(args ...string) (string, error) {
 	cmd := NewCommand(&out)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetOut(&out)
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // nil would be the arguments of the test
 	err := cmd.Execute()
 	return out.String(), err
 }

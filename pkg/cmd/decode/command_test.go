@@ -106,7 +106,7 @@ func execute(t *testing.T, in []byte, args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd := NewCommand(bytes.NewReader(in), &out)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // nil would be the arguments of the test
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
 }

@@ -41,7 +41,7 @@ func newDataDir(t *testing.T, wanted pki.Options) string {
 func execute(out io.Writer, args ...string) error {
 	cmd := NewCommand(out)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // nil would be the arguments of the test
 	return cmd.Execute()
 }
 

@@ -79,6 +79,7 @@ func (w *fixture) In(store string, resource schema.GroupResource) (usage.Usage, 
 func (w *fixture) Namespaces(string, schema.GroupResource) map[string]usage.Usage { return nil }
 
 func (w *fixture) reconciler() *reconciler {
+	registerMetrics() // as New does: those that are not registered cannot be deleted
 	now := epoch.Add(-w.lastWrite)
 	p := framework.NewThrottle(time.Second, func() time.Time { return now })
 	if w.lastWrite > 0 {

@@ -81,9 +81,9 @@ func TestTables(t *testing.T) {
 		"series of Events": {
 			events(0), &corev1.Event{
 				ObjectMeta: old, EventTime: metav1.MicroTime(ago(3 * time.Hour)), ReportingController: "a.com/c",
-				Series: &corev1.EventSeries{Count: 9, LastObservedTime: metav1.MicroTime(ago(2 * time.Minute))},
+				Series: &corev1.EventSeries{Count: 9, LastObservedTime: metav1.MicroTime(ago(20 * time.Minute))},
 			},
-			[]any{"2m", "", "", "", "", "a.com/c", "", "3h", int64(9), "a"},
+			[]any{"20m", "", "", "", "", "a.com/c", "", "3h", int64(9), "a"},
 		},
 		"Event without any time": {events(0), &corev1.Event{ObjectMeta: old}, []any{"<unknown>", "", "", "", "", "", "", "<unknown>", int64(1), "a"}},
 	} {
