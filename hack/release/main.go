@@ -41,6 +41,14 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	r.time = time.Unix(seconds, 0).UTC()
+	// go build runs in source.
+	for _, path := range []*string{&r.source, &r.out} {
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = absolute
+	}
 	if !versions.MatchString(r.version) {
 		return fmt.Errorf("--version %q: want one such as v0.1.0", r.version)
 	}

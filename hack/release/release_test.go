@@ -268,3 +268,23 @@ func tarEntries(t *testing.T, r io.Reader) map[string][]byte {
 		}
 	}
 }
+
+// TestBuild builds a program with paths that are relative to the current folder.
+func TestBuild(t *testing.T) {
+	t.Chdir(t.TempDir())
+	program := "package main\n\nvar version string\n\nfunc main() { println(version) }\n"
+	err := errors.Join(os.Mkdir("source", 0o700), os.WriteFile("source/go.mod", []byte("module example.com/annex\n\ngo 1.26.0\n"), 0o600),
+		os.WriteFile("source/main.go", []byte(program), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), []string{"--source=source", "--out=dist", "--version=v1.0.0", "--ldflags=-s -X main.version=v1.0.0", "--image-of=arm64"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := namesIn(t, "dist"); !slices.Equal(got, []string{"annex_v1.0.0_image.tar"}) {
+		t.Errorf("got %q", got)
+	}
+	if got := namesIn(t, "."); !slices.Equal(got, []string{"dist", "source"}) {
+		t.Errorf("%q are left", got)
+	}
+}

@@ -76,7 +76,7 @@ var levels = []level{
 	{
 		name:     "race-all",
 		covers:   "all unit tests that run in seconds, under the race detector; a part of make test-long",
-		flags:    []string{"-race", "-skip=^TestTorture$", "-timeout=60m"},
+		flags:    []string{"-race", "-shuffle=on", "-skip=^TestTorture$", "-timeout=60m"},
 		packages: packagesOfUnits,
 		skip:     needCompiler,
 	},
