@@ -14,12 +14,13 @@ import (
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 	"github.com/CycloneDX/cyclonedx-gomod/pkg/generate/bin"
+	"github.com/rs/zerolog"
 	"sigs.k8s.io/yaml"
 )
 
 // writeSBOM lists the modules that a binary was built from, by what Go records in it.
 func (r *release) writeSBOM(dir string, b binary) error {
-	generator, err := bin.NewGenerator(b.path, bin.WithIncludeStdlib(true), bin.WithVersionOverride(r.version))
+	generator, err := bin.NewGenerator(b.path, bin.WithIncludeStdlib(true), bin.WithVersionOverride(r.version), bin.WithLogger(zerolog.Nop()))
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/apiserver/pkg/server/routes"
+	etcdmetrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
@@ -49,6 +50,8 @@ func installMetrics(paths *mux.PathRecorderMux, allBuckets bool) {
 	// Upstream registers its metrics only while it installs its handler.
 	routes.DefaultMetrics{}.Install(mux.NewPathRecorderMux("unused"))
 	registerBuildInfo()
+	// Metrics of Stores have their sizes. Upstream's would connect to etcd again: without an answer each scrape waits 20 s.
+	etcdmetrics.SetStorageMonitorGetter(func() ([]etcdmetrics.Monitor, error) { return nil, nil })
 	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer, etcdMetrics(prometheus.DefaultGatherer)}
 	var all prometheus.Gatherer = gatherers
 	if !allBuckets {
