@@ -75,17 +75,17 @@ func start(t *testing.T, binary, dataDir string, flags ...string) *annex {
 	return &annex{Annex: started, Clients: clients.For(t, config), binary: binary}
 }
 
-// define creates the CRD of widgets, and waits until they are served.
-func (a *annex) define(t *testing.T) {
+// define creates the CRD of a resource, and waits until it is served.
+func (a *annex) define(t *testing.T, resource schema.GroupVersionResource) {
 	t.Helper()
-	expect.Create(t, a.CRDs(), crds.New(widgets.Group, widgets.Resource, widgets.Version))
-	a.waitServed(t)
+	expect.Create(t, a.CRDs(), crds.New(resource.Group, resource.Resource, resource.Version))
+	a.waitServed(t, resource)
 }
 
-func (a *annex) waitServed(t *testing.T) {
+func (a *annex) waitServed(t *testing.T, resource schema.GroupVersionResource) {
 	t.Helper()
-	poll.UntilNoError(t, "widgets are served", func() error {
-		_, err := a.Dynamic.Resource(widgets).List(t.Context(), metav1.ListOptions{})
+	poll.UntilNoError(t, resource.Resource+" are served", func() error {
+		_, err := a.Dynamic.Resource(resource).List(t.Context(), metav1.ListOptions{})
 		return err
 	})
 }
@@ -165,9 +165,9 @@ func TestDataDirectory(t *testing.T) {
 		for round, binary := range []string{first, second, first, second} {
 			a := start(t, binary, dir)
 			if round == 0 {
-				a.define(t)
+				a.define(t, widgets)
 			}
-			a.waitServed(t)
+			a.waitServed(t, widgets)
 			a.wantAll(t, acknowledged)
 			a.write(t, acknowledged, fmt.Sprintf("round-%d", round))
 			a.wantAll(t, acknowledged)
@@ -187,9 +187,9 @@ func TestReplicas(t *testing.T) {
 		etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true})
 		flag := "--etcd-servers=" + etcd.Endpoints()[0]
 		a := start(t, first, t.TempDir(), flag)
-		a.define(t)
+		a.define(t, widgets)
 		b := start(t, second, t.TempDir(), flag)
-		b.waitServed(t)
+		b.waitServed(t, widgets)
 		acknowledged := objects{}
 		for round, replica := range []*annex{a, b, a} {
 			replica.write(t, acknowledged, fmt.Sprintf("round-%d", round))
@@ -200,12 +200,7 @@ func TestReplicas(t *testing.T) {
 		b.write(t, acknowledged, "alone")
 		b.wantAll(t, acknowledged)
 		// The new leader assigns the resources of a new CRD.
-		expect.Create(t, b.CRDs(), crds.New(widgets.Group, "gadgets", "v1"))
-		gadgets := schema.GroupVersionResource{Group: widgets.Group, Version: "v1", Resource: "gadgets"}
-		poll.UntilNoError(t, "gadgets are served", func() error {
-			_, err := b.Dynamic.Resource(gadgets).List(t.Context(), metav1.ListOptions{})
-			return err
-		})
+		b.define(t, widgets.GroupVersion().WithResource("gadgets"))
 	})
 }
 
@@ -216,7 +211,7 @@ func TestMigration(t *testing.T) {
 		etcd, west := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true}), etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true})
 		flag := "--etcd-servers=" + etcd.Endpoints()[0]
 		a := start(t, first, t.TempDir(), flag)
-		a.define(t)
+		a.define(t, widgets)
 		acknowledged := objects{}
 		for round := range 5 {
 			a.write(t, acknowledged, fmt.Sprintf("before-%d", round))
@@ -236,7 +231,7 @@ func TestMigration(t *testing.T) {
 		})
 		a.Kill()
 		b := start(t, second, t.TempDir(), flag)
-		b.waitServed(t)
+		b.waitServed(t, widgets)
 		b.write(t, acknowledged, "during")
 		expect.Eventually(t, b.Hosting.HostingV1alpha1().Migrations(), "west", "is complete", func(m *hostingv1alpha1.Migration) bool {
 			return m.Status.Phase == hostingv1alpha1.MigrationCompleted
@@ -249,7 +244,7 @@ func TestMigration(t *testing.T) {
 		}
 		b.wantAll(t, acknowledged)
 		c := start(t, first, t.TempDir(), flag)
-		c.waitServed(t)
+		c.waitServed(t, widgets)
 		c.wantAll(t, acknowledged)
 	})
 }
@@ -260,7 +255,7 @@ func TestCommands(t *testing.T) {
 	t.Parallel()
 	inBothOrders(t, func(t *testing.T, first, second string) {
 		a, acknowledged := start(t, first, t.TempDir()), objects{}
-		a.define(t)
+		a.define(t, widgets)
 		a.write(t, acknowledged, "saved")
 		file := filepath.Join(t.TempDir(), "backup")
 		for _, args := range [][]string{{"top"}, {"status"}, {"backup", "--resource", widgets.GroupResource().String(), file}} {
@@ -268,7 +263,7 @@ func TestCommands(t *testing.T) {
 		}
 		empty := start(t, second, t.TempDir())
 		run(t, second, empty, "restore", file) // with its CRD
-		empty.waitServed(t)
+		empty.waitServed(t, widgets)
 		list, err := empty.Dynamic.Resource(widgets).Namespace("default").List(t.Context(), metav1.ListOptions{})
 		expect.NoError(t, err)
 		expect.Equal(t, perKind, len(list.Items), "widgets that were restored")
