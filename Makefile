@@ -159,7 +159,7 @@ bench-charts: bin/bench ## Draw the charts of docs/performance.md from the resul
 
 ##@ Release it
 
-RELEASE := go run . --version=$(VERSION) --commit=$(COMMIT) --time=$(shell git log -1 --format=%ct 2>/dev/null || echo 0) --ldflags='$(LDFLAGS)'
+RELEASE = go run . --version=$(VERSION) --commit=$(COMMIT) --time=$(shell git log -1 --format=%ct 2>/dev/null || echo 0) --ldflags='$(LDFLAGS)'
 
 # make release VERSION=v0.1.0
 .PHONY: release

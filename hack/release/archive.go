@@ -23,7 +23,7 @@ type file struct {
 	data []byte
 }
 
-// baseName is the name of a binary's files without their extensions.
+// baseName begins the names of a binary's files, before their extensions.
 func (r *release) baseName(p platform) string {
 	return fmt.Sprintf("annex_%s_%s_%s", r.version, p.os, p.architecture)
 }
@@ -48,11 +48,11 @@ func (r *release) writeArchive(dir string, b binary) error {
 	if b.os == "windows" {
 		write = writeZip
 	}
-	return r.create(filepath.Join(dir, r.archiveName(b.platform)), func(w io.Writer) error { return write(w, r.time, files) })
+	return create(filepath.Join(dir, r.archiveName(b.platform)), func(w io.Writer) error { return write(w, r.time, files) })
 }
 
 // create writes a file of the release.
-func (r *release) create(path string, write func(io.Writer) error) (err error) {
+func create(path string, write func(io.Writer) error) (err error) {
 	created, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func writeTarGz(w io.Writer, modified time.Time, files []file) error {
 func writeTar(w io.Writer, modified time.Time, files []file) error {
 	archive := tar.NewWriter(w)
 	for _, f := range files {
-		// Without an owner: whoever extracts it gets the files.
+		// Without an owner: extracted files belong to the user that extracts them.
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: modified, Format: tar.FormatUSTAR}
 		if err := archive.WriteHeader(header); err != nil {
 			return err

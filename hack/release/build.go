@@ -13,12 +13,12 @@ import (
 	"slices"
 )
 
-// versions are those of Semantic Versioning without build metadata, which tags of images cannot have.
+// versions matches Semantic Versioning without build metadata, which tags of images cannot have.
 var versions = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
 
 type platform struct{ os, architecture string }
 
-// platforms are those of kubectl that people use annex on. Windows has the commands for a cluster, without annex serve.
+// platforms gets an archive each. Windows has the commands for a cluster, without annex serve.
 var platforms = []platform{
 	{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"},
 }

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// imageRepository is the one that artifacts/deploy and the chart name.
+// imageRepository equals the one in artifacts/deploy and the chart.
 const imageRepository = "ghcr.io/annex-dev/annex"
 
 // user is unprivileged. The root file system may be read-only; data is in a volume.
@@ -58,7 +58,7 @@ func (r *release) writeImage(dir, scratch string, binaries []binary) error {
 		return err
 	}
 	name := fmt.Sprintf("annex_%s_image.tar", r.version)
-	return r.create(filepath.Join(dir, name), func(w io.Writer) error { return writeTar(w, r.time, files) })
+	return create(filepath.Join(dir, name), func(w io.Writer) error { return writeTar(w, r.time, files) })
 }
 
 func (r *release) image(b binary) (v1.Image, error) {
@@ -83,20 +83,19 @@ func (r *release) image(b binary) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mutate.ConfigFile(image, r.configOf(image, b))
-}
-
-func (r *release) configOf(image v1.Image, b binary) *v1.ConfigFile {
-	config, _ := image.ConfigFile() // one in memory
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = b.os, b.architecture, v1.Time{Time: r.time}
 	config.Config = v1.Config{
 		User: user, Entrypoint: []string{"/annex"}, ExposedPorts: map[string]struct{}{"7443/tcp": {}}, Labels: r.annotations(),
 	}
-	return config
+	return mutate.ConfigFile(image, config)
 }
 
-// annotations are those of the OCI image specification.
+// annotations returns the annotations that the OCI image specification predefines.
 func (r *release) annotations() map[string]string {
 	const prefix = "org.opencontainers.image."
 	return map[string]string{
@@ -106,7 +105,7 @@ func (r *release) annotations() map[string]string {
 	}
 }
 
-// authorities are Mozilla's, to verify etcds and webhooks with public certificates. Those that are trusted with
+// authorities returns Mozilla's certificate authorities, to verify etcds and webhooks with public certificates. Those that are trusted with
 // conditions, which a file cannot express, are missing.
 func authorities() []byte {
 	var all bytes.Buffer

@@ -75,7 +75,7 @@ type release struct {
 
 // whole creates r.out with what write writes into dir, or not at all. scratch is a folder that is removed.
 func (r *release) whole(write func(dir, scratch string) error) (err error) {
-	if _, err := os.Lstat(r.out); r.out == "" || !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(r.out); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("--out %q: name a folder that does not exist", r.out)
 	}
 	scratch, err := os.MkdirTemp(filepath.Dir(r.out), ".release-")

@@ -28,7 +28,7 @@ func (r *release) writeSBOM(dir string, b binary) error {
 	if err != nil {
 		return fmt.Errorf("list the modules of annex for %s/%s: %w", b.os, b.architecture, err)
 	}
-	return r.create(filepath.Join(dir, r.baseName(b.platform)+".cdx.json"), func(w io.Writer) error {
+	return create(filepath.Join(dir, r.baseName(b.platform)+".cdx.json"), func(w io.Writer) error {
 		return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 	})
 }
@@ -53,7 +53,7 @@ func (r *release) writeChart(dir string) error {
 			files[0], files[i] = files[i], files[0] // readers of the metadata need only the beginning
 		}
 	}
-	return r.create(filepath.Join(dir, "annex-"+number+".tgz"), func(w io.Writer) error { return writeTarGz(w, r.time, files) })
+	return create(filepath.Join(dir, "annex-"+number+".tgz"), func(w io.Writer) error { return writeTarGz(w, r.time, files) })
 }
 
 const downloads = "https://github.com/annex-dev/annex/releases/download/"
@@ -106,10 +106,7 @@ func (r *release) writeKrewManifest(dir string, binaries []binary) error {
 	if err != nil {
 		return err
 	}
-	return r.create(filepath.Join(dir, "annex.yaml"), func(w io.Writer) error {
-		_, err := w.Write(manifest)
-		return err
-	})
+	return os.WriteFile(filepath.Join(dir, "annex.yaml"), manifest, 0o644)
 }
 
 // checksumsName is a file for sha256sum --check.

@@ -67,10 +67,22 @@ var names = []string{
 	"annex_v1.2.3-rc.1_windows_amd64.cdx.json", "annex_v1.2.3-rc.1_windows_amd64.zip",
 }
 
-// TestReproducible writes a release twice, into different folders and in different seconds.
-func TestReproducible(t *testing.T) {
+func TestRelease(t *testing.T) {
 	t.Parallel()
-	first := written(t)
+	dir := written(t)
+	for name, test := range map[string]func(t *testing.T, dir string){
+		"reproducible": wantReproduced, "archives": wantArchives, "image": wantImage, "SBOM": wantSBOM, "krew manifest": wantKrewManifest,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, dir)
+		})
+	}
+}
+
+// wantReproduced writes the release again, into another folder and in another second.
+func wantReproduced(t *testing.T, first string) {
+	t.Helper()
 	for start := time.Now().Unix(); time.Now().Unix() == start; {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -91,9 +103,8 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-func TestArchives(t *testing.T) {
-	t.Parallel()
-	dir := written(t)
+func wantArchives(t *testing.T, dir string) {
+	t.Helper()
 	want := "-rw-r--r-- LICENSE, -rwxr-xr-x annex"
 	if got := listTarGz(t, read(t, dir, "annex_v1.2.3-rc.1_linux_arm64.tar.gz")); got != want {
 		t.Errorf("the archive has %s, want %s", got, want)
@@ -113,9 +124,9 @@ func TestArchives(t *testing.T) {
 	}
 }
 
-func TestImage(t *testing.T) {
-	t.Parallel()
-	dir, extracted := written(t), t.TempDir()
+func wantImage(t *testing.T, dir string) {
+	t.Helper()
+	extracted := t.TempDir()
 	for name, data := range tarEntries(t, bytes.NewReader(read(t, dir, "annex_v1.2.3-rc.1_image.tar"))) {
 		path := filepath.Join(extracted, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
@@ -148,14 +159,14 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestSBOM finds a module that this test is built from, and the version of the release.
-func TestSBOM(t *testing.T) {
-	t.Parallel()
+// wantSBOM finds a module that this test is built from, and the version of the release.
+func wantSBOM(t *testing.T, dir string) {
+	t.Helper()
 	var bom struct {
 		Metadata   struct{ Component struct{ Version string } }
 		Components []struct{ Name string }
 	}
-	if err := json.Unmarshal(read(t, written(t), "annex_v1.2.3-rc.1_linux_amd64.cdx.json"), &bom); err != nil {
+	if err := json.Unmarshal(read(t, dir, "annex_v1.2.3-rc.1_linux_amd64.cdx.json"), &bom); err != nil {
 		t.Fatal(err)
 	}
 	if bom.Metadata.Component.Version != "v1.2.3-rc.1" {
@@ -168,9 +179,8 @@ func TestSBOM(t *testing.T) {
 	}
 }
 
-func TestKrewManifest(t *testing.T) {
-	t.Parallel()
-	dir := written(t)
+func wantKrewManifest(t *testing.T, dir string) {
+	t.Helper()
 	var plugin krewPlugin
 	if err := yaml.UnmarshalStrict(read(t, dir, "annex.yaml"), &plugin); err != nil {
 		t.Fatal(err)
